@@ -3,9 +3,12 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -92,8 +95,10 @@ func (t *treeTimes) read() error {
 	if old == nil {
 		t.visit(t.root, nil)
 	}
-	for pid := range old {
-		t.follow(pid, old)
+	parentsFirst := func(a, b int) int { return cmp.Or(cmp.Compare(old[a].start, old[b].start), cmp.Compare(a, b)) }
+	for _, pid := range slices.SortedFunc(maps.Keys(old), parentsFirst) {
+		is := old[pid]
+		t.visit(pid, &is)
 	}
 	for pid, m := range old {
 		if now, ok := t.members[pid]; ok && now.start == m.start {
@@ -114,18 +119,6 @@ func (t *treeTimes) lose(pid int) {
 	} else if t.lost == nil {
 		t.lost = errors.New("a descendant ended without a parent that waits: its CPU time before the end is not available")
 	}
-}
-
-// follow adds a process that was in the tree before, after its parent.
-func (t *treeTimes) follow(pid int, old map[int]member) {
-	m, ok := old[pid]
-	if _, visited := t.members[pid]; !ok || visited {
-		return
-	}
-	if parent, ok := old[m.parent]; ok && parent.start <= m.start && m.parent != pid {
-		t.follow(m.parent, old)
-	}
-	t.visit(pid, &m)
 }
 
 // visit adds a process and those below it. is, if it is not nil, is the process as it was read last:

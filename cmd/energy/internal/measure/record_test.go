@@ -4,6 +4,7 @@ package measure
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,17 +36,15 @@ func newHistory() *history {
 }
 
 // window lets time pass and ends a window with the energy of the package and the platform.
-func (h *history) window(d time.Duration, cpu time.Duration, of ...amounts) {
-	h.end(d, cpu, false, of...)
-}
+func (h *history) window(d, cpu time.Duration, of ...amounts) { h.end(&feed.Window{}, d, cpu, of) }
 
 // collection is a window that ends a collection.
-func (h *history) collection(d time.Duration, cpu time.Duration, of ...amounts) {
-	h.end(d, cpu, true, of...)
+func (h *history) collection(d, cpu time.Duration, of ...amounts) {
+	h.end(&feed.Window{EndsCollection: true}, d, cpu, of)
 }
 
-func (h *history) end(d time.Duration, cpu time.Duration, collection bool, of ...amounts) {
-	w := &feed.Window{Start: h.at, End: h.at.Add(d), EndsCollection: collection}
+func (h *history) end(w *feed.Window, d, cpu time.Duration, of []amounts) {
+	w.Start, w.End = h.at, h.at.Add(d)
 	h.at, h.used = w.End, h.used+units.CPUTime(cpu)
 	for i, kind := range []power.Class{packages, platform} {
 		var e amounts
@@ -103,18 +102,32 @@ func TestWindowsAreAddedUpToSamplesOfTheInterval(t *testing.T) {
 	assert.Equal(t, units.Energy(10), <-h.sampled, "the later ones were not taken")
 }
 
+// usedIn returns the energy in each sample.
+func usedIn(r *Result, zone int) (used, node []units.Energy) {
+	for _, s := range r.Samples {
+		used, node = append(used, s.Used[zone]), append(node, s.NodeUsed[zone])
+	}
+	return used, node
+}
+
 func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
 	h := newHistory()
 	h.start(h.at, 0)
 	h.window(time.Second, time.Second)
 	h.window(time.Second, 3*time.Second)
 	h.window(time.Second, 0, amounts{}, amounts{8, 20, 10})
-	r := h.finish(time.Second, time.Second, amounts{}, amounts{1, 1, 1}).fill()
-	require.Len(t, r.Zones, 2)
-	for i, want := range []struct{ used, node units.Energy }{{2, 10}, {6, 10}, {0, 10}, {1, 2}} {
-		assert.Equal(t, want.used, r.Samples[i].Used[1], "used in %d", i)
-		assert.Equal(t, want.node, r.Samples[i].NodeUsed[1], "node in %d", i)
-	}
+	used, node := usedIn(h.finish(time.Second, time.Second, amounts{}, amounts{1, 1, 1}).fill(), 1)
+	assert.Equal(t, []units.Energy{2, 6, 0, 1}, used)
+	assert.Equal(t, []units.Energy{10, 10, 10, 2}, node)
+}
+
+func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
+	h := newHistory()
+	h.start(h.at, 0)
+	h.window(time.Second, 0)
+	h.window(3*time.Second, 0, amounts{4, 4, 0})
+	used, _ := usedIn(h.finish(time.Second, time.Second, amounts{1, 1, 0}).fill(), 0)
+	assert.Equal(t, []units.Energy{1, 3, 1}, used)
 }
 
 func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
@@ -131,15 +144,6 @@ func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 	assert.Equal(t, units.Energy(2), got.Zones[0].Used, "its energy until the end was complete")
 }
 
-func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0)
-	h.window(time.Second, 0)
-	h.window(3*time.Second, 0, amounts{4, 4, 0})
-	r := h.finish(time.Second, time.Second, amounts{1, 1, 0}).fill()
-	assert.Equal(t, []units.Energy{1, 3, 1}, []units.Energy{r.Samples[0].Used[0], r.Samples[1].Used[0], r.Samples[2].Used[0]})
-}
-
 func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
 	h := newHistory()
 	h.start(h.at, 0)
@@ -153,8 +157,7 @@ func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
 	r := h.finish(time.Second, 0, amounts{4, 4, 0}).fill()
 	require.Len(t, r.Phases, 3)
 	for i, want := range []Phase{{Name: phase.None, Used: []units.Energy{3}}, {Name: "build", Used: []units.Energy{3}}, {Name: "test", Used: []units.Energy{4}}} {
-		assert.Equal(t, want.Name, r.Phases[i].Name)
-		assert.Equal(t, want.Used, r.Phases[i].Used)
+		assert.Equal(t, want, Phase{Name: r.Phases[i].Name, Used: r.Phases[i].Used})
 	}
 }
 
@@ -206,14 +209,9 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 		h.settleLate(func(power.Class) bool { return true })
 		got := h.fill()
 		assertSamplesAddUp(t, got)
-		for i, kind := range []power.Class{packages, platform} {
-			for _, z := range got.Zones {
-				if zoneKind(&z) == kind {
-					require.Equal(t, all[i].active, z.Active)
-					require.Equal(t, all[i].used, z.Used)
-					require.Equal(t, all[i].idle, z.Idle)
-				}
-			}
+		for _, z := range got.Zones {
+			want := all[slices.Index([]power.Class{packages, platform}, zoneKind(&z))]
+			require.Equal(t, want, amounts{z.Used, z.Active, z.Idle})
 		}
 	}
 }
@@ -221,29 +219,22 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 // assertSamplesAddUp checks that the samples and phases of a result add up to it.
 func assertSamplesAddUp(t *testing.T, r *Result) {
 	t.Helper()
-	parts := map[string][]Phase{"phases": r.Phases}
-	for _, s := range r.Samples {
-		parts["samples"] = append(parts["samples"], Phase{Wall: s.Wall, CPU: s.CPU, Used: s.Used, NodeUsed: s.NodeUsed})
+	whole := Phase{Name: "all", Wall: r.Wall, CPU: r.CPU, Used: []units.Energy{}, NodeUsed: []units.Energy{}}
+	for i := range r.Zones {
+		z := &r.Zones[i]
+		require.LessOrEqual(t, z.Used, z.Active, z.Name)
+		whole.Used, whole.NodeUsed = append(whole.Used, z.Used), append(whole.NodeUsed, z.Node())
 	}
-	for name, all := range parts {
-		if len(all) == 0 {
-			continue // it has no phases
+	samples, phases := slices.Clone(r.Samples), make([]Sample, len(r.Phases))
+	for i, p := range r.Phases {
+		phases[i] = Sample{Wall: p.Wall, CPU: p.CPU, Used: p.Used, NodeUsed: p.NodeUsed}
+	}
+	for _, parts := range [][]Sample{samples, phases} {
+		for i := range parts {
+			parts[i].Phase = whole.Name
 		}
-		sum := Phase{Used: make([]units.Energy, len(r.Zones)), NodeUsed: make([]units.Energy, len(r.Zones))}
-		for _, p := range all {
-			sum.Wall, sum.CPU = sum.Wall+p.Wall, sum.CPU+p.CPU
-			for z := range r.Zones {
-				sum.Used[z] += p.Used[z]
-				sum.NodeUsed[z] += p.NodeUsed[z]
-			}
-		}
-		require.Equal(t, r.Wall, sum.Wall, name)
-		require.Equal(t, r.CPU, sum.CPU, name)
-		for i := range r.Zones {
-			z := &r.Zones[i]
-			require.Equal(t, z.Used, sum.Used[i], "%s of %s", name, z.Name)
-			require.Equal(t, z.Node(), sum.NodeUsed[i], "%s of %s", name, z.Name)
-			require.LessOrEqual(t, z.Used, z.Active, z.Name)
+		if len(parts) > 0 { // else it has no phases
+			require.Equal(t, []Phase{whole}, phasesOf(parts))
 		}
 	}
 }
