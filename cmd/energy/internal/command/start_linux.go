@@ -36,7 +36,7 @@ func (g *Group) Start(c Command) (*Process, error) {
 	if len(c.Args) == 0 {
 		return nil, errNoArgs
 	}
-	path, err := find(c.Args[0])
+	path, err := Find(c.Args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,9 @@ func refusesCgroup(err error) bool {
 	}, func(no error) bool { return errors.Is(err, no) })
 }
 
-// find returns the path of a program as execvp(3) finds it.
-func find(name string) (path string, err error) {
+// Find returns the path of a program as execvp(3) finds it. The error is ErrNotFound or
+// ErrNotExecutable.
+func Find(name string) (path string, err error) {
 	path, err = exec.LookPath(name)
 	if err == nil || errors.Is(err, exec.ErrDot) {
 		return path, nil

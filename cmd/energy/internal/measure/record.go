@@ -29,7 +29,7 @@ type record struct {
 	sampled chan units.Energy // the energy of the command after a sample; may be nil
 
 	mu      sync.Mutex
-	stage   stage
+	running bool // the command runs
 	began   time.Time
 	wall    time.Duration // of the command, once it has ended
 	used    units.CPUTime // until the last sample
@@ -39,16 +39,6 @@ type record struct {
 	samples []Sample     // with energies by the index of kinds
 	kinds   []kindRecord // as in feed.Window.Kinds
 }
-
-// stage is the part of a run.
-type stage uint8
-
-const (
-	waiting stage = iota // the command has not started
-	running
-	ended
-	completed // the last sample has ended
-)
 
 // kindRecord is a zone kind of a record.
 type kindRecord struct {
@@ -70,7 +60,7 @@ func (a *amounts) add(b amounts) {
 func (r *record) start(at time.Time, used units.CPUTime) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stage, r.began, r.used, r.phase, r.next = running, at, used, phase.None, phase.None
+	r.running, r.began, r.used, r.phase, r.next = true, at, used, phase.None, phase.None
 	for i := range r.kinds {
 		r.kinds[i].open = amounts{}
 	}
@@ -80,7 +70,7 @@ func (r *record) start(at time.Time, used units.CPUTime) {
 func (r *record) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stage, r.wall, r.cut = ended, time.Since(r.began), true
+	r.running, r.wall, r.cut = false, time.Since(r.began), true
 }
 
 // mark makes the next collection end a sample and begin a phase.
@@ -95,14 +85,14 @@ func (r *record) mark(name string) {
 func (r *record) marked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cut, r.phase = r.stage == ended, r.next
+	r.cut, r.phase = r.cut && !r.running, r.next
 }
 
 // complete ends the last sample if no collection did.
 func (r *record) complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stage == ended {
+	if r.cut {
 		used, _ := r.counted()
 		r.sample(r.wall, used)
 	}
@@ -126,7 +116,7 @@ func (r *record) take(w *feed.Window) {
 	}
 	used, at := r.counted()
 	until, half := at.Sub(r.began), w.End.Sub(w.Start)/2
-	if r.cut && w.EndsCollection || r.stage == running && until-r.until()+half >= r.interval {
+	if r.cut && w.EndsCollection || r.running && until-r.until()+half >= r.interval {
 		r.sample(until, used)
 	}
 }
@@ -143,8 +133,8 @@ func (r *record) until() time.Duration {
 // the command.
 func (r *record) sample(end time.Duration, used units.CPUTime) {
 	began := r.until()
-	if r.stage == ended {
-		r.stage, end = completed, r.wall
+	if !r.running {
+		end = r.wall
 	}
 	end = max(end, began)
 	r.samples = append(r.samples, Sample{

@@ -60,7 +60,7 @@ func (h *history) end(w *feed.Window, d, cpu time.Duration, of []amounts) {
 
 // finish ends the last sample.
 func (h *history) finish(d time.Duration, cpu time.Duration, of ...amounts) *history {
-	h.stage, h.cut, h.wall = ended, true, h.at.Add(d).Sub(h.began)
+	h.running, h.cut, h.wall = false, true, h.at.Add(d).Sub(h.began)
 	h.collection(d, cpu, of...)
 	h.complete()
 	return h
@@ -165,7 +165,7 @@ func TestWithoutACollectionAtTheEndTheLastSampleEndsAnyway(t *testing.T) {
 	h := newHistory()
 	h.start(h.at, 0)
 	h.window(time.Second/4, time.Second, amounts{1, 1, 0})
-	h.stage, h.cut, h.wall = ended, true, time.Minute
+	h.running, h.cut, h.wall = false, true, time.Minute
 	h.window(time.Second, time.Second, amounts{1, 1, 0})
 	h.complete()
 	r := h.fill()

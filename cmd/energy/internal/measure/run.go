@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +61,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: &o, marks: make(chan mark), phase: phase.None}
 	cfg, without := embeddedConfig(&o)
 	r.notes = without
-	if err := r.openGroup(cfg.RootPath); err != nil {
+	if err := r.openGroup(cmp.Or(cfg.RootPath, "/")); err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.group.Close() }() // the command has ended: a remaining cgroup does no harm
@@ -97,13 +96,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // openGroup makes the group of the command, or of the process.
 func (r *run) openGroup(root string) (err error) {
-	if r.PID == 0 {
-		r.group, err = command.New(cmp.Or(root, "/"))
+	if r.PID != 0 {
+		if r.group, err = command.Attach(root, r.PID); err == nil {
+			r.Command = r.group.Args()
+		}
 		return err
 	}
-	if r.group, err = command.Attach(cmp.Or(root, "/"), r.PID); err == nil {
-		r.Command = r.group.Args()
+	if _, err := command.Find(r.Command[0]); err != nil {
+		return err // before anything is measured
 	}
+	r.group, err = command.New(root)
 	return err
 }
 
@@ -111,7 +113,7 @@ func (r *run) openGroup(root string) (err error) {
 // power of measured zones.
 func (r *run) measureBaseline(ctx context.Context, cfg *energyreceiver.Config) (static map[power.Class]float64, err error) {
 	r.baseline = r.Before
-	if r.Baseline > 0 && r.baseline == nil && (r.PID != 0 || isThere(r.Command[0])) {
+	if r.Baseline > 0 && r.baseline == nil {
 		if r.baseline, err = measureBaseline(ctx, r.Options, cfg); err != nil {
 			return nil, err
 		}
@@ -133,12 +135,6 @@ func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.
 		return group.Source(nil) // the energy is the same
 	}
 	return group.Source(names)
-}
-
-// isThere reports whether a program can be found.
-func isThere(program string) bool {
-	_, err := exec.LookPath(program)
-	return err == nil || errors.Is(err, exec.ErrDot)
 }
 
 // say prints a message to the user while Run waits.

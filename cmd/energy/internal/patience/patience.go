@@ -32,12 +32,10 @@ func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error))
 		return r.value, r.err
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-timer.C:
+	case <-time.After(grace):
 		var none T
 		return none, ErrBlocked
 	}
