@@ -107,6 +107,25 @@ func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 	require.NoError(t, os.Remove(runs))
 }
 
+func TestDescendantsThatEndAtOnceCountOnce(t *testing.T) {
+	s := startShell(t)
+	g := attach(t, s)
+	fifo, script := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "script")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	require.NoError(t, os.WriteFile(script, []byte(loop+"; echo; cat "+fifo), 0o600))
+	_, err := io.WriteString(s.in, "sh -c 'sh "+script+"; :'\n")
+	require.NoError(t, err)
+	_, err = s.out.ReadString('\n')
+	require.NoError(t, err)
+	counted := usedBy(t, g)
+	require.Greater(t, counted, 4*units.Tick)
+	require.NoError(t, os.WriteFile(fifo, nil, 0))
+	_, err = s.out.ReadString('\n')
+	require.NoError(t, err)
+	assert.Less(t, usedBy(t, g)-counted, counted/2, "the last shell waited for both")
+	require.NoError(t, g.Lost())
+}
+
 func TestTheEndOfAnAttachedProcessIsAwaited(t *testing.T) {
 	s := startShell(t)
 	g := attach(t, s)
@@ -145,7 +164,7 @@ func TestAllChildrenOfAThreadAreListed(t *testing.T) {
 	require.NoError(t, err)
 	tree, err := newProcessTree("/")
 	require.NoError(t, err)
-	assert.Equal(t, children, len(tree.childrenOf(parent.Process.Pid)))
+	assert.Len(t, tree.childrenOf(parent.Process.Pid), children)
 	require.NoError(t, errors.Join(end.Close(), held.Close()))
 	require.NoError(t, parent.Wait())
 }

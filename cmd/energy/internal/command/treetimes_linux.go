@@ -28,7 +28,7 @@ type treeTimes struct {
 	own     bool          // the root is this process
 	before  units.CPUTime // the time before the group began
 	members map[int]member
-	gone    units.CPUTime // the time of members that ended and that no member waited for
+	gone    units.CPUTime // the time of members that ended and have no ancestor that runs
 	lost    error         // why times were lost, or nil
 }
 
@@ -100,11 +100,21 @@ func (t *treeTimes) read() error {
 		is := old[pid]
 		t.visit(pid, &is)
 	}
+	runs := func(pid int) bool {
+		now, ok := t.members[pid]
+		return ok && now.start == old[pid].start
+	}
 	for pid, m := range old {
-		if now, ok := t.members[pid]; ok && now.start == m.start {
-			continue
+		// The time of a child that its parent waited for is in that of the ancestor that waited for the parent.
+		nearest := pid
+		for range old { // at most: numbers that are used again could make a circle
+			above, ok := old[nearest]
+			if !ok || runs(nearest) {
+				break
+			}
+			nearest = above.parent
 		}
-		if parent, ok := t.members[m.parent]; !ok || parent.start != old[m.parent].start {
+		if !runs(nearest) {
 			t.gone += m.used
 			t.lose(pid)
 		}
@@ -112,7 +122,7 @@ func (t *treeTimes) read() error {
 	return nil
 }
 
-// lose records the end of a process that no member waited for.
+// lose records the end of a process without a parent that waits.
 func (t *treeTimes) lose(pid int) {
 	if pid == t.root {
 		t.lost = errors.New("the CPU time of the process between the last measurement and its end is not available")
