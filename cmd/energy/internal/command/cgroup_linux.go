@@ -52,7 +52,7 @@ type hierarchy struct {
 }
 
 var (
-	// A cpu.stat has usage_usec even where no controller is enabled (cgroup-v2.rst, cpu.stat).
+	// A cpu.stat has usage_usec without an enabled controller, too (cgroup-v2.rst, cpu.stat).
 	unified = hierarchy{
 		name:    CgroupV2,
 		isMount: func(m *procfs.MountInfo) bool { return m.FSType == "cgroup2" },
@@ -122,7 +122,7 @@ func newCgroup(h *hierarchy, root string) (c *cgroup, err error) {
 	return c, err
 }
 
-// makeCgroup makes a cgroup below that of a directory and a path.
+// makeCgroup makes a cgroup below another, which has a directory and a path.
 func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
 	dir := filepath.Join(parent, name)
@@ -149,7 +149,7 @@ func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 	return c, nil
 }
 
-// removeStale removes the cgroups of groups whose process was killed, as far as nothing runs in them any more.
+// removeStale removes the cgroups of groups whose process was killed, unless a process runs in them.
 func removeStale(parent string) {
 	stale, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {
@@ -186,7 +186,7 @@ func (h *hierarchy) method() Method { return h.name }
 // path implements counter.
 func (c *cgroup) path() string { return c.named }
 
-// start implements counter. It is that of version 2.
+// start implements counter for version 2.
 func (c *cgroup) start(fork func(cgroup int) error) error {
 	leaf, err := os.Open(c.leaf)
 	if err != nil {
@@ -247,7 +247,7 @@ func (c *cgroup) eachProcess(dir string, yield func(pid int32)) error {
 }
 
 // attempts is how often a cgroup is made that another process removes, and how often processes are
-// moved out of one in which new ones may be made meanwhile.
+// moved out of a cgroup while new ones may be made there.
 const attempts = 20
 
 // close moves the processes that are in the cgroup itself or in its leaf to the one around it, and
@@ -294,9 +294,9 @@ func (c *cgroup) moveUp() (moved int) {
 type cgroupV1 struct {
 	*cgroup
 	forks  chan func() error // to the thread
-	done   chan error        // what became of each, until the thread has ended
+	done   chan error        // their results, until the thread has ended
 	thread int32             // its clock
-	before units.CPUTime     // what it had used before
+	before units.CPUTime     // its CPU time before
 }
 
 func newCgroupV1(root string) (*cgroupV1, error) {
@@ -305,22 +305,22 @@ func newCgroupV1(root string) (*cgroupV1, error) {
 		return nil, err
 	}
 	v1 := &cgroupV1{cgroup: c, forks: make(chan func() error), done: make(chan error)}
-	known := make(chan struct{})
-	go v1.forkInside(known)
-	<-known
+	begun := make(chan struct{})
+	go v1.forkInside(begun)
+	<-begun
 	return v1, nil
 }
 
-// forkInside closes known when its thread is known, enters the leaf, and calls what it is sent. The
-// thread stays locked, so it ends with the goroutine.
-func (c *cgroupV1) forkInside(known chan<- struct{}) {
+// forkInside closes begun once c.thread is set, enters the leaf, and calls the functions that it
+// receives. The thread stays locked, so it ends with the goroutine.
+func (c *cgroupV1) forkInside(begun chan<- struct{}) {
 	const perThread, scheduler = 4, 2 // include/linux/posix-timers.h, make_thread_cpuclock
 	defer close(c.done)
 	runtime.LockOSThread()
 	tid := unix.Gettid()
 	c.thread = int32(^tid<<3 | perThread | scheduler)
 	c.before = clock(c.thread)
-	close(known)
+	close(begun)
 	entered := os.WriteFile(filepath.Join(c.leaf, "tasks"), []byte(strconv.Itoa(tid)), 0)
 	for fork := range c.forks {
 		if entered != nil {
@@ -340,7 +340,7 @@ func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
 	return <-c.done
 }
 
-// Processes implements cpu.Group. This process, whose thread is in the leaf, is none of the group.
+// Processes implements cpu.Group. This process, whose thread is in the leaf, does not belong to the group.
 func (c *cgroupV1) Processes(yield func(pid int32)) error {
 	self := int32(os.Getpid())
 	return c.cgroup.Processes(func(pid int32) {

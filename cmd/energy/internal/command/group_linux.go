@@ -50,7 +50,7 @@ type counter interface {
 	close() error
 }
 
-// preferred are the methods from the best. Where the CPU time of cgroups is counted in version 1,
+// preferred are the methods from the best. If the CPU time of cgroups is counted in version 1,
 // container runtimes use it, and the group's path is of use to them.
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
@@ -135,7 +135,7 @@ func (g *Group) Lost() error {
 }
 
 // Path returns the path of the group's cgroup in its hierarchy, for instance for `docker run
-// --cgroup-parent`. It is empty if there is none.
+// --cgroup-parent`. It is empty without a cgroup.
 func (g *Group) Path() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,8 +166,8 @@ func (g *Group) Counted() (units.CPUTime, time.Time) {
 	return g.used, g.at
 }
 
-// End ends the counting: for the sources of the group it has no processes from now on, and uses
-// nothing more than what was counted.
+// End ends the counting: for the sources of the group it has no processes from now on, and its
+// CPU time does not increase.
 func (g *Group) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -195,7 +195,7 @@ func (g *Group) Processes(yield func(pid int32)) error {
 }
 
 // Close hands the processes of the group that still run over to the cgroup around it, and removes
-// the group's. It kills none.
+// the group's. It does not kill them.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -46,7 +46,7 @@ func (p *Process) Relay() (stop func()) {
 func isForeground() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
 	if err != nil {
-		return false // it has none
+		return false // it has no terminal
 	}
 	defer func() { _ = tty.Close() }()
 	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)

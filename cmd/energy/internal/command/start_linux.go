@@ -82,7 +82,7 @@ func (g *Group) fork(path string, c *Command) (process *os.Process, err error) {
 	return nil, explain(c.Args[0], err)
 }
 
-// refusesCgroup reports whether an error of fork and exec may be that of clone3(2) with a cgroup.
+// refusesCgroup reports whether an error of fork and exec may come from clone3(2) with a cgroup.
 func refusesCgroup(err error) bool {
 	return slices.ContainsFunc([]error{
 		unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EBUSY, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.EINVAL,
@@ -117,7 +117,7 @@ func isExecutable(path string) error {
 	return nil
 }
 
-// explain says what is wrong with a program.
+// explain returns the error of a program that cannot be started.
 func explain(name string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)

@@ -61,7 +61,7 @@ func (t *processTree) refresh() error {
 	return nil
 }
 
-// childrenOf returns the children of a process, those of all its threads.
+// childrenOf returns the children of all threads of a process.
 func (t *processTree) childrenOf(pid int) (children []int) {
 	if t.scan {
 		return t.children[pid]
@@ -120,7 +120,7 @@ func (t *processTree) stat(pid int) (procfs.ProcStat, error) {
 	return p.Stat()
 }
 
-// ignoresSIGCHLD reports whether a process is known to ignore SIGCHLD.
+// ignoresSIGCHLD reports whether a process ignores SIGCHLD. It is false if the status cannot be read.
 func (t *processTree) ignoresSIGCHLD(pid int) bool {
 	return cpu.IgnoresSIGCHLD(t.read(pid, "status"))
 }

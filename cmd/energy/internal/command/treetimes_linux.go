@@ -105,7 +105,7 @@ func (t *treeTimes) read() error {
 		return ok && now.start == old[pid].start
 	}
 	for pid, m := range old {
-		// The time of a child that its parent waited for is in that of the ancestor that waited for the parent.
+		// An ancestor that waited for the parent has the times of the children that the parent waited for.
 		nearest := pid
 		for range old { // at most: numbers that are used again could make a circle
 			above, ok := old[nearest]

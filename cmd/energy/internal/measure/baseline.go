@@ -26,13 +26,13 @@ func (emptyGroup) Processes(func(pid int32)) error { return nil }
 // Baseline holds the measurement of the machine before a command.
 type Baseline struct {
 	watts       map[power.Class]float64 // of measured zones
-	unknown     []power.Class           // zones whose meter reported nothing
-	utilization float64                 // NaN if it is not known
+	unknown     []power.Class           // zones without a new reading
+	utilization float64                 // NaN if it is not available
 }
 
 // measureBaseline measures the node's mean power before the command: the static power of its measured zones.
 //
-// What others draw meanwhile is a part of it, because their dynamic power is not known.
+// The power of other programs is a part of it, because their dynamic power is not available.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
 	m, err := openMeter(ctx, o, meterOptions{cfg: cfg, source: cpu.NewCommand(cfg.RootPath, emptyGroup{})})

@@ -101,7 +101,7 @@ func (r *run) explainBaseline() {
 	r.note("Static power is that of the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
 		r.Baseline, list(before), 100*b.utilization, 100*during)
 	switch short := b.utilization / during; {
-	case !(short >= negligible): // also if it is not known
+	case !(short >= negligible): // also if it is NaN
 	case short < 1:
 		r.warn("Other programs ran during the baseline, and their power counts as static: joules are about %.0f%% too low", 100*short)
 	default:

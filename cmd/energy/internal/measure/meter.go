@@ -120,7 +120,7 @@ func (m *meter) start() error {
 	return err
 }
 
-// call calls do, and reads the state of the meters. A call that hangs changes nothing once it returns.
+// call calls do, and reads the state of the meters. The results of a call that hangs are dropped.
 func (m *meter) call(do func() (*snapshot.Snapshot, error)) (*snapshot.Snapshot, error) {
 	type results struct {
 		*snapshot.Snapshot

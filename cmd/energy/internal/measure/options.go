@@ -53,7 +53,7 @@ type Options struct {
 	// Names has the names of short-lived processes reported, if BPF programs can be loaded. Loading
 	// them delays the start of the command.
 	Names bool
-	// By is what the energy of the machine is divided among if Node is set: programs or containers.
+	// By selects the programs or containers of the machine as workloads if Node is set.
 	By By
 	// Profiler, if it is not nil, divides the energy among the command's functions.
 	Profiler Profiler
@@ -64,7 +64,7 @@ type Profiler interface {
 	// Begin is called right before the command starts. processes yields the command's processes.
 	// receiver is the ID of the receiver that publishes their energy (package feed).
 	Begin(receiver component.ID, processes func(yield func(pid int32)) error) error
-	// End is called once the energy of the command is known. It returns the functions of the
+	// End is called once the energy of the command is complete. It returns the functions of the
 	// result, whose energies add up to Result.Used, and notes. ctx ends the wait for late samples.
 	End(ctx context.Context, r *Result) (functions []Function, notes []string)
 }

@@ -173,7 +173,7 @@ func (r *record) settleLate(isLate func(power.Class) bool) {
 }
 
 // settle divides the open energy of a kind among the samples without energy of it. A meter that
-// reported no energy may report that of these samples later.
+// reported no energy may report the energy of these samples later.
 func (r *record) settle(kind int) {
 	k := &r.kinds[kind]
 	d := k.open
@@ -202,8 +202,8 @@ func (r *record) settle(kind int) {
 	}
 }
 
-// zones returns the zones in the order of tables, and their indices in r.kinds. A kind without energy
-// is left out unless it is read: another meter has taken its place.
+// zones returns the zones in the order of tables, and their indices in r.kinds. It leaves out kinds
+// without energy that are not read, because another meter has taken their place.
 func (r *record) zones(isRead func(power.Class) bool) (zones []Zone, kinds []int) {
 	var names []string
 	for i := range r.kinds {
@@ -243,8 +243,8 @@ func (r *record) result(into *Result, isRead func(power.Class) bool) {
 	into.Phases = phasesOf(into.Samples)
 }
 
-// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil
-// if no sample is of any.
+// phasesOf adds up the samples by their phases, in the order of their beginnings. It returns nil
+// if no sample has a phase.
 func phasesOf(samples []Sample) (phases []Phase) {
 	index, marked := map[string]int{}, false
 	for i := range samples {

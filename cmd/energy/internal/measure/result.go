@@ -82,10 +82,10 @@ type Zone struct {
 	// Used is the energy of the command: its share of Active. Active and Idle are the node's.
 	Used, Active, Idle units.Energy
 	// Uncertainty is the expected relative error of the power of a modeled zone, 0.2 for 20 %. It is
-	// NaN for other zones, and if it is not known.
+	// NaN for other zones, and if it is not available.
 	Uncertainty float64
 	// Missing is the duration at the run's end for which the zone's meter has not reported energy
-	// yet. None of the energies includes it.
+	// yet. The energies do not include it.
 	Missing time.Duration
 }
 

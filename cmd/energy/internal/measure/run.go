@@ -43,7 +43,7 @@ type run struct {
 	result   *Result
 	phase    string
 	begun    int       // marks
-	baseline *Baseline // the measurement before the command, nil if there was none
+	baseline *Baseline // the measurement before the command, or nil
 	// late has, for each kind whose energy is incomplete, the time until which its zones have
 	// reported energy.
 	late map[power.Class]time.Time
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		defer func() { _ = r.machine.close() }()
 	}
-	// Last, because its baseline is that of the command.
+	// Last, because the command starts right after its baseline.
 	r.record = &record{interval: o.Interval, counted: r.group.Counted}
 	if o.Progress != nil {
 		r.record.sampled = make(chan units.Energy, 1)

@@ -61,7 +61,7 @@ func programsOf(a *snapshot.Account, of *Result) (programs []Program) {
 // By selects the rows of the table.
 type By string
 
-// The rows of the table. With none, the table has all of the command's programs and phases.
+// The rows of the table. Without By, the table has all of the command's programs and phases.
 const (
 	ByProgram   By = "program"
 	ByContainer By = "container"
@@ -176,7 +176,7 @@ func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
 		for i := range rows {
 			weights[i] = used[workloadKind{rows[i].Name, zoneKind(&of.Zones[z])}]
 		}
-		units.Divide(parts, p.NodeUsed[z], weights) // without weights all is of others
+		units.Divide(parts, p.NodeUsed[z], weights) // if all weights are 0, the first row has the energy
 		for i := range rows {
 			rows[i].Used[z] = parts[i]
 		}
