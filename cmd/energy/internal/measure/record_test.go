@@ -142,6 +142,7 @@ func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 	assert.Equal(t, []units.Energy{1, 7}, got.Samples[1].Used)
 	assert.Equal(t, units.Energy(12), got.Zones[1].Used)
 	assert.Equal(t, units.Energy(2), got.Zones[0].Used, "its energy until the end was complete")
+	assert.Equal(t, units.Energy(2), got.Used(), "the platform is not added to the package")
 }
 
 func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
