@@ -42,7 +42,6 @@ type modelOptions struct {
 
 // subcommand returns the command model.
 func (o *modelOptions) subcommand() *cobra.Command {
-	o.Local = time.Local
 	c := &cobra.Command{
 		Use: "model [flags]", Short: "make a power model for machines without meters",
 		Long: `Records the CPU utilization and the energy of this machine and makes a power model. The meters of

@@ -60,10 +60,7 @@ func rising(v, weights []float64) []float64 {
 	return out
 }
 
-var (
-	errNoVariation = errors.New("the load varied too little")
-	errFewLoads    = errors.New("too few different loads")
-)
+var errFewLoads = errors.New("too few different loads")
 
 // leastRange is the minimum range of the utilization.
 const leastRange = 0.3
@@ -77,7 +74,7 @@ func check(c model.Curve, bins int) error {
 	first, last := c[0].Utilization, c[len(c)-1].Utilization
 	switch {
 	case last-first < leastRange:
-		return fmt.Errorf("%w: from %.0f %% to %.0f %%", errNoVariation, 100*first, 100*last)
+		return fmt.Errorf("the load varied too little: from %.0f %% to %.0f %%", 100*first, 100*last)
 	case len(c) < bins:
 		return fmt.Errorf("%w: %d, at least %d are needed", errFewLoads, len(c), bins)
 	}

@@ -20,10 +20,9 @@ import (
 
 // FitOptions are the references and limits of a fit.
 type FitOptions struct {
-	Wall  string         // CSV file of a wall meter
-	Zone  string         // IDs of sensors that replace the wall meter, separated by commas
-	Over  string         // IDs of sensors whose power replaces the utilization
-	Local *time.Location // of the times in Wall
+	Wall string // CSV file of a wall meter
+	Zone string // IDs of sensors that replace the wall meter, separated by commas
+	Over string // IDs of sensors whose power replaces the utilization
 	// Plateau is the minimum length of steady load without Settle, the time left out at both ends.
 	Plateau, Settle time.Duration
 	MaxLag          time.Duration
@@ -99,11 +98,8 @@ func (f *Fitted) fit(r *Record, load, reference series, plateaus []span) (err er
 	windows := windowsOn(plateaus, x, reference)
 	f.plateaus = len(windows)
 	f.left -= f.plateaus
-	switch {
-	case f.plateaus == 0 && f.left == 0:
-		return errNoPlateau
-	case f.plateaus == 0:
-		return fmt.Errorf("%w: %d plateaus, all left out: gaps, or a power that was not steady", errNoPlateau, f.left)
+	if f.plateaus == 0 {
+		return fmt.Errorf("the load was never steady for long enough; plateaus left out for gaps, or a power that was not steady: %d", f.left)
 	}
 	if err := check(binned(windowsOn(plateaus, load, x)), leastLevels); err != nil {
 		return err
@@ -136,7 +132,7 @@ func (f *Fitted) read(r *Record) (series, error) {
 	if err != nil {
 		return nil, err
 	}
-	points, missing, err := readWall(data, f.o.Local)
+	points, missing, err := readWall(data, time.Local)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.o.Wall, err)
 	}

@@ -17,13 +17,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-var toWall = FitOptions{Wall: "wall.csv", Plateau: time.Minute, Settle: 30 * time.Second, MaxLag: 2 * time.Minute, Local: time.UTC}
+var toWall = FitOptions{Wall: "wall.csv", Plateau: time.Minute, Settle: 30 * time.Second, MaxLag: 2 * time.Minute}
 
 // hour returns the record of an hour with levels of load and the file of the wall meter.
-func hour(t *testing.T, wall model.Curve) (*Record, string) {
-	t.Helper()
+func hour(wall model.Curve) (*Record, string) {
 	s := kavanagh(wall, 300, stairs...)
-	return s.record(t, s.length), s.wall()
+	return s.record(s.length), s.wall()
 }
 
 func fit(t *testing.T, r *Record, wall string, o FitOptions) (*Fitted, string, error) {
@@ -41,7 +40,7 @@ func fit(t *testing.T, r *Record, wall string, o FitOptions) (*Fitted, string, e
 
 // The model of Kavanagh and Djemame was off by 0.17 % on average.
 func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
-	r, wall := hour(t, kavanaghs)
+	r, wall := hour(kavanaghs)
 	o := toWall
 	o.Settle = time.Minute
 	f, text, err := fit(t, r, wall, o)
@@ -67,7 +66,7 @@ func TestACurveIsPrintedToBePasted(t *testing.T) {
 	zone.Wall, zone.Zone = "", "intel-rapl:0"
 	for name, o := range map[string]FitOptions{"over.golden": over, "zone.golden": zone} {
 		t.Run(name, func(t *testing.T) {
-			r, wall := hour(t, kavanaghs)
+			r, wall := hour(kavanaghs)
 			_, text, err := fit(t, r, wall, o)
 			require.NoError(t, err)
 			golden.Equal(t, name, text)
@@ -76,7 +75,7 @@ func TestACurveIsPrintedToBePasted(t *testing.T) {
 }
 
 func TestAPowerThatFallsIsFittedByALevelLine(t *testing.T) {
-	r, wall := hour(t, curve(0, 80, 0.5, 150, 0.8, 140, 1, 200))
+	r, wall := hour(curve(0, 80, 0.5, 150, 0.8, 140, 1, 200))
 	f, _, err := fit(t, r, wall, toWall)
 	require.NoError(t, err)
 	for i := 1; i < len(f.curve); i++ {
@@ -105,7 +104,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"wrong clock":     {clock: 200, want: "wall.csv: "},
 		"another machine": {wall: another, want: "does not follow the load"},
 		"no reading":      {wall: func(string) string { return "" }, want: "wall.csv: no reading of a power"},
-		"gaps everywhere": {wall: gaps, want: "all left out: gaps"},
+		"gaps everywhere": {wall: gaps, want: "not steady: 12"},
 		"no such zone":    {options: noZone, want: `no sensors ["psys"]; it has host, intel-rapl:0, `},
 		"no wall meter":   {options: FitOptions{Wall: filepath.Join("no", "file")}, want: "no such file"},
 	} {
@@ -118,7 +117,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 				o = toWall
 			}
 			s.clock += c.clock
-			r := s.record(t, s.length)
+			r := s.record(s.length)
 			wall := s.wall()
 			if c.wall != nil {
 				wall = c.wall(wall)
@@ -127,7 +126,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	r, wall := hour(t, kavanaghs)
+	r, wall := hour(kavanaghs)
 	delete(r.series, utilization)
 	_, _, err := fit(t, r, wall, toWall)
 	require.ErrorIs(t, err, errNoUtilization)
@@ -152,7 +151,7 @@ func gaps(wall string) string {
 }
 
 func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
-	r, wall := hour(t, kavanaghs)
+	r, wall := hour(kavanaghs)
 	lines := strings.Split(wall, "\n")
 	for i := 400; i < 450; i++ { // in the second plateau
 		lines[i] = readings.ReplaceAllString(lines[i], ";NaN")
@@ -175,7 +174,7 @@ func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
 }
 
 func TestTheIDOfAMeterCannotAddLines(t *testing.T) {
-	r, wall := hour(t, kavanaghs)
+	r, wall := hour(kavanaghs)
 	r.series[counter{kind: host, id: "http:a\n\x1b[2Jb"}] = r.series[counter{kind: host, id: host}]
 	_, text, err := fit(t, r, wall, toWall)
 	require.NoError(t, err)

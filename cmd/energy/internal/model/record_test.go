@@ -5,7 +5,6 @@ package model
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -22,12 +21,12 @@ import (
 )
 
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
-	r := &Record{Machine: &testMachine}
-	for _, s := range fleet(1).snapshots(600) {
-		r.Add(s)
-	}
+	r := fleet(1).record(600)
 	r.add(counter{kind: "gpu", id: "odd \"id\", with,\ncommas"}, point{began, 1.25})
-	again := reread(t, r)
+	var text strings.Builder
+	require.NoError(t, r.Write(&text))
+	again, err := ReadRecord([]byte(text.String()))
+	require.NoError(t, err)
 	assert.Equal(t, r, again)
 	assert.Contains(t, again.series, counter{kind: "cpu", id: "intel-rapl:0:1", part: true})
 	assert.Equal(t, "5 meters and 60 CPU utilizations", again.String())
@@ -169,6 +168,9 @@ func TestTheMeanOverAGapIsNaN(t *testing.T) {
 	assert.InDelta(t, 15, s.mean(0.5, 1), 1e-9)
 	assert.True(t, math.IsNaN(s.mean(0, 10)), "98 s without a reading are a gap")
 	assert.InDelta(t, 40, sumOf(s, s).mean(0, 2), 1e-9)
+	sum := sumOf(s, averages([]point{{1, 0}, {2, 7}, {3, 7}}))
+	assert.InDelta(t, 32, sum.mean(1, 2), 1e-9)
+	assert.True(t, math.IsNaN(sum.mean(0, 2)), "one of them begins later")
 	s = powerOf([]point{{0, 0}, {10, 100}, {20, 200}, {30, 50}, {40, 150}, {140, 1150}, {150, 1250}, {160, 1350}})
 	assert.InDelta(t, 10, s.mean(0, 20), 1e-9)
 	assert.True(t, math.IsNaN(s.mean(20, 30)), "a restart")
@@ -190,23 +192,17 @@ func TestWindowsAreAsLongAsThoseOfTheCoarserSeriesAndHaveNoGaps(t *testing.T) {
 
 func FuzzReadRecord(f *testing.F) {
 	var text strings.Builder
-	text.WriteString("time,kind,part,id,value\n" + `,machine,,"{""cpu"":""x"",""threads"":2}",` + "\n")
-	f.Add(text.String())
-	for i := range 60 {
-		at := began + 10*i
-		fmt.Fprintf(&text, "%d,utilization,false,,%g\n%[1]d,zone,false,package measured,%[3]d\n%[1]d,host,false,host,%[3]d\n", at, float64(i%10)/10, 100*i*i)
-	}
+	require.NoError(f, fleet(1).record(600).Write(&text))
 	f.Add(text.String())
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := ReadRecord([]byte(text))
 		if err != nil {
 			return
 		}
-		o := toWall
-		for o.Wall = ""; o.Zone == "" && len(r.sensors()) > 0; o.Zone = r.sensors()[0].id {
-		}
-		if fitted, err := r.Fit(o); err == nil {
-			fitted.WriteText(io.Discard)
+		for _, c := range r.sensors() {
+			if fitted, err := r.Fit(FitOptions{Zone: c.id, Plateau: time.Minute, MaxLag: time.Minute}); err == nil {
+				fitted.WriteText(io.Discard)
+			}
 		}
 		result, err := r.Train(time.Minute, noon)
 		if err != nil {

@@ -33,9 +33,11 @@ func seriesOf(spans []span) series {
 	s := slices.DeleteFunc(series(spans), func(p span) bool { return !(p.to > p.from) || math.IsNaN(p.mean) || math.IsInf(p.mean, 0) })
 	longest := gapAfter * s.step()
 	s = slices.DeleteFunc(s, func(p span) bool { return p.to-p.from > longest })
-	for i := 1; i < len(s); i++ {
-		p, length := s[i-1], s[i-1].to-s[i-1].from
-		s[i].sum, s[i].covered = p.sum+p.mean*length, p.covered+length
+	var sum, covered float64
+	for i, p := range s {
+		s[i].sum, s[i].covered = sum, covered
+		length := p.to - p.from
+		sum, covered = sum+p.mean*length, covered+length
 	}
 	return s
 }

@@ -8,10 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -86,10 +83,11 @@ var (
 // kavanagh returns a server with a power at the wall and with levels of load of so many seconds.
 func kavanagh(wall model.Curve, seconds int, levels ...float64) *simulatedPower {
 	s := &simulatedPower{length: seconds * len(levels), every: 5, clock: 7.3, random: rand.New(rand.NewPCG(1, 2))}
-	for _, k := range wall {
-		cpu := cpuPower(k.Watts)
-		s.packages, s.dram = append(s.packages, model.Point{Utilization: k.Utilization, Watts: 0.9 * cpu}), append(s.dram, model.Point{Utilization: k.Utilization, Watts: 0.1 * cpu})
-		s.board = append(s.board, model.Point{Utilization: k.Utilization, Watts: k.Watts - cpu})
+	for _, p := range wall {
+		cpu := cpuPower(p.Watts)
+		s.packages = append(s.packages, curve(p.Utilization, 0.9*cpu)...)
+		s.dram = append(s.dram, curve(p.Utilization, 0.1*cpu)...)
+		s.board = append(s.board, curve(p.Utilization, p.Watts-cpu)...)
 	}
 	s.load = func(second int) float64 {
 		u := levels[min(second/seconds, len(levels)-1)]
@@ -118,10 +116,8 @@ func (s *simulatedPower) whole(u float64) float64 {
 func (s *simulatedPower) snapshots(seconds int) (all []*snapshot.Snapshot) {
 	var pkg, dram, bmc, busy float64
 	for second := range seconds {
-		for _, at := range s.restarts {
-			if second == at {
-				pkg, dram, bmc = 0, 0, 0
-			}
+		if slices.Contains(s.restarts, second) {
+			pkg, dram, bmc = 0, 0, 0
 		}
 		u := s.load(second)
 		p := s.packages.Watts(u) * (1 + s.noise*s.random.NormFloat64())
@@ -159,24 +155,13 @@ func snapshotAt(second int, busy, pkg, dram, whole float64) *snapshot.Snapshot {
 	return s
 }
 
-// record returns the record of the machine, as it is read again.
-func (s *simulatedPower) record(t *testing.T, seconds int) *Record {
-	t.Helper()
+// record returns the record of the machine.
+func (s *simulatedPower) record(seconds int) *Record {
 	r := &Record{Machine: &testMachine}
 	for _, one := range s.snapshots(seconds) {
 		r.Add(one)
 	}
-	return reread(t, r)
-}
-
-// reread writes a record and reads it again.
-func reread(t *testing.T, r *Record) *Record {
-	t.Helper()
-	var text strings.Builder
-	require.NoError(t, r.Write(&text))
-	again, err := ReadRecord([]byte(text.String()))
-	require.NoError(t, err)
-	return again
+	return r
 }
 
 // wall returns the CSV file of the wall meter.

@@ -48,7 +48,7 @@ func (s *simulatedPower) bounds(t *testing.T, result *Trained) {
 func TestAMachineIsFoundAgainFromThreeHoursOfItsLoad(t *testing.T) {
 	for seed := range uint64(5) {
 		s := fleet(seed)
-		result, _ := train(t, s.record(t, 3*3600))
+		result, _ := train(t, s.record(3*3600))
 		s.bounds(t, result)
 		for k, z := range result.Model.Zones {
 			assert.InDelta(t, 0.01, z.Error, 0.01, "%s, seed %d", k, seed)
@@ -56,7 +56,7 @@ func TestAMachineIsFoundAgainFromThreeHoursOfItsLoad(t *testing.T) {
 	}
 	s := fleet(1)
 	s.restarts = []int{1234, 4321, 4400, 9005}
-	result, _ := train(t, s.record(t, 3*3600))
+	result, _ := train(t, s.record(3*3600))
 	s.bounds(t, result)
 }
 
@@ -66,7 +66,7 @@ func steps(lowest, step float64, n int) func(int) float64 {
 }
 
 func TestATrainedModelIsPrintedAndWritten(t *testing.T) {
-	result, text := train(t, fleet(1).record(t, 3*3600))
+	result, text := train(t, fleet(1).record(3*3600))
 	golden.Equal(t, "train.golden", text)
 	data, err := result.Model.Encode()
 	require.NoError(t, err)
@@ -76,12 +76,12 @@ func TestATrainedModelIsPrintedAndWritten(t *testing.T) {
 func TestExtrapolationIsReported(t *testing.T) {
 	s := fleet(1)
 	s.load = steps(0.2, 0.05, 10)
-	_, text := train(t, s.record(t, 3600))
+	_, text := train(t, s.record(3600))
 	assert.Contains(t, text, "package: the load was never below 20 %, where power rises steeply: the idle power may be far off\n"+
 		"package: the load was never above 65 %: the curve continues its line from there\n")
 	s = fleet(1)
 	s.load = steps(0, 0.25, 5)
-	_, text = train(t, s.record(t, 3600))
+	_, text = train(t, s.record(3600))
 	assert.Contains(t, text, "package: only 5 different loads")
 }
 
@@ -96,14 +96,14 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 	} {
 		s := fleet(1)
 		c.change(s)
-		result, _ := s.record(t, c.seconds).Train(2*time.Minute, noon)
+		result, _ := s.record(c.seconds).Train(2*time.Minute, noon)
 		require.NotNil(t, result, want)
 		require.ErrorContains(t, result.zones[0].err, want)
 	}
 }
 
 func TestARecordThatCannotBeTrainedSaysWhatIsMissing(t *testing.T) {
-	r := fleet(1).record(t, 600)
+	r := fleet(1).record(600)
 	for _, step := range []struct {
 		removed func(counter) bool
 		want    error
@@ -116,7 +116,7 @@ func TestARecordThatCannotBeTrainedSaysWhatIsMissing(t *testing.T) {
 		_, err := r.Train(time.Minute, noon)
 		require.ErrorIs(t, err, step.want)
 	}
-	r = fleet(1).record(t, 600)
+	r = fleet(1).record(600)
 	r.Machine = nil
 	_, err := r.Train(time.Minute, noon)
 	require.ErrorIs(t, err, errNoMachine)

@@ -3,7 +3,6 @@
 package model
 
 import (
-	"errors"
 	"math"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
@@ -68,8 +67,6 @@ func tolerance(values []float64) float64 {
 	noise := stats.Median(steps) * 1.05 // the standard deviation of one value: 1.4826 / sqrt(2)
 	return max(steady*(stats.Quantile(known, 0.98)-stats.Quantile(known, 0.02)), 3*noise)
 }
-
-var errNoPlateau = errors.New("the load was never steady for long enough")
 
 // drift is the maximum difference of the power between the halves of a plateau, as a share.
 const drift = 0.03
