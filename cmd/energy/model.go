@@ -308,7 +308,7 @@ func (o *modelOptions) progress(to io.Writer) func(*snap.Snapshot) {
 	}
 }
 
-// progressLine returns the CPU utilization and the power of what is measured.
+// progressLine returns the CPU utilization and the measured powers.
 func progressLine(elapsed time.Duration, s *snap.Snapshot) string {
 	line := fmt.Sprintf("%v, CPU %.0f %%", elapsed.Round(time.Second), 100*s.Busy)
 	for _, z := range s.Zones {

@@ -32,6 +32,16 @@ func modelOf(t *testing.T, args ...string) (*modelOptions, error) {
 	return o, c.Args(c, c.Flags().Args())
 }
 
+// runModel runs energy model with flags.
+func runModel(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	o, err := modelOf(t, args...)
+	require.NoError(t, err)
+	var text bytes.Buffer
+	err = o.run(t.Context(), &text, io.Discard)
+	return text.String(), err
+}
+
 // simulatedConfig writes the configuration of a receiver on a simulated machine with zones.
 func simulatedConfig(t *testing.T, zones map[string]*hostsim.Zone) *hostsim.Host {
 	t.Helper()
@@ -80,35 +90,29 @@ func TestAModelIsTrainedWithoutACollector(t *testing.T) {
 		assert.InDelta(t, 20+100*u, m.Zones[power.Package].Curve.Watts(u), 1)
 	}
 
-	o, err = modelOf(t, "--from", "record.csv", "-o", "again.json")
+	_, err = runModel(t, "--from", "record.csv", "-o", "again.json")
 	require.NoError(t, err)
-	require.NoError(t, o.run(t.Context(), io.Discard, io.Discard))
 	assert.FileExists(t, "again.json")
 
-	o, err = modelOf(t, "--from", "record.csv", "--zone", "intel-rapl:0", "--plateau", "1h")
-	require.NoError(t, err)
-	require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), "the load was never steady for long enough")
+	_, err = runModel(t, "--from", "record.csv", "--zone", "intel-rapl:0", "--plateau", "1h")
+	require.ErrorContains(t, err, "the load was never steady for long enough")
 }
 
 func TestWithoutMetersTheReasonIsGivenAtOnce(t *testing.T) {
 	t.Chdir(t.TempDir())
 	simulatedConfig(t, map[string]*hostsim.Zone{})
-	o, err := modelOf(t, "--config", "config.yaml")
-	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := o.run(t.Context(), io.Discard, io.Discard)
+		_, err := runModel(t, "--config", "config.yaml")
 		require.ErrorContains(t, err, "no energy of this machine is measured")
 		require.ErrorContains(t, err, "no energy sensor found")
 		assert.Zero(t, time.Since(began))
-	})
-	assert.NoFileExists(t, "model.json")
+		assert.NoFileExists(t, "model.json")
 
-	o, err = modelOf(t, "--config", "config.yaml", "--for", "5s", "--record", "record.csv")
-	require.NoError(t, err)
-	var out bytes.Buffer
-	synctest.Test(t, func(t *testing.T) { require.NoError(t, o.run(t.Context(), &out, io.Discard)) })
-	assert.Contains(t, out.String(), "Recorded 0 meters and ", "enough for a wall meter")
+		out, err := runModel(t, "--config", "config.yaml", "--for", "5s", "--record", "record.csv")
+		require.NoError(t, err)
+		assert.Contains(t, out, "Recorded 0 meters and ", "enough for a wall meter")
+	})
 }
 
 func TestWithoutACollectorAnEarlierRecordStays(t *testing.T) {
@@ -116,9 +120,8 @@ func TestWithoutACollectorAnEarlierRecordStays(t *testing.T) {
 	require.NoError(t, os.WriteFile("record.csv", []byte("earlier"), 0o600))
 	address := freeAddress(t)
 	for _, file := range []string{"record.csv", "new.csv"} {
-		o, err := modelOf(t, "--endpoint", address, "--force", "--record", file)
-		require.NoError(t, err)
-		require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), "listens on "+address)
+		_, err := runModel(t, "--endpoint", address, "--force", "--record", file)
+		require.ErrorContains(t, err, "listens on "+address)
 	}
 	assert.Equal(t, "earlier", read(t, "record.csv"))
 	assert.NoFileExists(t, "new.csv")
@@ -133,9 +136,8 @@ func TestACollectorWithoutFiguresForAModelIsReportedAtOnce(t *testing.T) {
 		"system_cpu_busy_ratio 0.5\n": "no energy of this machine is measured",
 	} {
 		served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
-		o, err := modelOf(t, "--endpoint", served.URL)
-		require.NoError(t, err)
-		require.ErrorContains(t, o.run(t.Context(), io.Discard, io.Discard), want, text)
+		_, err := runModel(t, "--endpoint", served.URL)
+		require.ErrorContains(t, err, want, text)
 		served.Close()
 	}
 }
@@ -143,29 +145,19 @@ func TestACollectorWithoutFiguresForAModelIsReportedAtOnce(t *testing.T) {
 func TestARecordIsKeptIfNoModelCanBeMade(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
-	h := simulatedConfig(t, map[string]*hostsim.Zone{"intel-rapl:0": {Name: "package-0", Max: 262_143_328_850}})
+	simulatedConfig(t, map[string]*hostsim.Zone{"intel-rapl:0": {Name: "package-0", Max: 262_143_328_850}})
 	require.NoError(t, os.WriteFile("wall.csv", []byte("time,W\n"), 0o600))
-	o, err := modelOf(t, "--for", "5s", "--config", "config.yaml", "--wall", "wall.csv")
-	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		go func() {
-			for range 3 {
-				time.Sleep(time.Second)
-				h.Run(time.Second, nil)
-				assert.NoError(t, h.Render())
-			}
-		}()
-		err = o.run(t.Context(), io.Discard, io.Discard)
+		_, err := runModel(t, "--for", "5s", "--config", "config.yaml", "--wall", "wall.csv")
+		require.ErrorContains(t, err, "wall.csv: no reading of a power")
+		assert.Regexp(t, `the record is kept: --from .*/energy-record-\d+\.csv$`, err.Error())
 	})
-	require.ErrorContains(t, err, "wall.csv: no reading of a power")
-	assert.Regexp(t, `the record is kept: --from .*/energy-record-\d+\.csv$`, err.Error())
 }
 
 func TestOnlyThisMachineIsTrained(t *testing.T) {
 	t.Chdir(t.TempDir())
-	o, err := modelOf(t, "--endpoint", "http://192.0.2.1/metrics")
-	require.NoError(t, err)
-	require.ErrorIs(t, o.run(t.Context(), io.Discard, io.Discard), errElsewhere)
+	_, err := runModel(t, "--endpoint", "http://192.0.2.1/metrics")
+	require.ErrorIs(t, err, errElsewhere)
 }
 
 func TestInvalidModelArgumentsAreRejected(t *testing.T) {

@@ -58,13 +58,13 @@ const leastLevels = 3
 // Fit fits the record to a wall meter or to sensors.
 func (r *Record) Fit(o FitOptions) (*Fitted, error) {
 	f := &Fitted{o: o, zone: power.Platform, most: 1}
-	load := averages(r.series[utilization])
-	if len(load) == 0 {
-		return nil, errNoUtilization
-	}
 	reference, err := f.read(r)
 	if err != nil {
 		return nil, err
+	}
+	load := averages(r.series[utilization])
+	if len(load) == 0 {
+		return nil, errNoUtilization
 	}
 	reference, f.lag, f.correlation, err = align(load, reference, o.MaxLag.Seconds())
 	if err != nil {
