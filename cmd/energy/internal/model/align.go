@@ -24,8 +24,8 @@ const (
 	longest = 30 * 86_400
 )
 
-// align returns the power at the time of the load that it belongs to, and its lag in seconds: the lag
-// with the highest correlation, up to most seconds to either side.
+// align returns the power at the time of its load, and its lag in seconds. That is the lag with the
+// highest correlation, up to most seconds to either side.
 func align(load, power series, most float64) (aligned series, lag, correlation float64, err error) {
 	from, to, err := common(load, power)
 	if err != nil {

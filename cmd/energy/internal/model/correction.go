@@ -47,7 +47,7 @@ func lagSetting(lag float64) string {
 }
 
 // writeMeters writes the comparison of the meters, the settings that correct them, and the meters that
-// cannot be corrected. Meters that share a section have no settings, because none fit all of them.
+// cannot be corrected. Meters that share a section have no settings, because these would apply to all.
 func (f *Fitted) writeMeters(out io.Writer) {
 	fmt.Fprint(out, "\nMETER                       ERROR   FACTOR    OFFSET   ERROR LEFT: MEDIAN         LAG\n")
 	meters := map[string]int{} // by section

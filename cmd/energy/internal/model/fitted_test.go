@@ -96,7 +96,6 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		options FitOptions
 		want    string
 	}{
-		"one level":       {machine: plateaus(300, 0.4, 0.41, 0.4, 0.42), want: "the load varied too little: from "},
 		"little":          {machine: plateaus(300, 0.4, 0.5, 0.45, 0.55, 0.4), want: "the load varied too little: from 40 % to 55 %"},
 		"two levels":      {machine: plateaus(300, 0, 1, 0, 1), want: "too few different loads: 2"},
 		"short plateaus":  {machine: plateaus(80, stairs...), want: "never steady for long enough"},

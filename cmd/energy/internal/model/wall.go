@@ -127,7 +127,8 @@ var layouts = []string{
 // Limits of Unix times in seconds, from 2001 to 2286.
 const firstUnix, lastUnix = 1e9, 1e10
 
-// time returns the time in one or two of the fields, or 0, and the index of the field after it.
+// time returns the time in one or two of the fields, 0 without a time. after is the index of the
+// field after it.
 func (c *columns) time(fields []string) (at float64, after int) {
 	for i, field := range fields {
 		if n, err := strconv.ParseFloat(field, 64); err == nil {
