@@ -135,8 +135,8 @@ func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver s
 	return conf, energyreceiver.NewFactory().Type().String(), nil
 }
 
-// Model returns the power model of a short form. The form is auto, the path of a trained model or of a
-// directory of trained models, or the power at idle and at full load in watts, such as 35-120.
+// Model returns the power model of a short form. The form is auto, or the path of a trained model or of
+// a directory of trained models. It may also be the power at idle and at full load in watts: 35-120.
 func Model(value string) (of configoptional.Optional[energyreceiver.ModelConfig], err error) {
 	var model any
 	idle, full, isPair := strings.Cut(value, "-")

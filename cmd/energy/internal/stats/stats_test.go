@@ -4,7 +4,6 @@ package stats
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,44 +76,6 @@ func TestOutliers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, outliers(test.values)) })
 	}
-}
-
-// The proportion of intervals that contain the true ratio is the confidence level.
-func TestTheIntervalContainsTheTrueRatioIn95OfACentOfAllCases(t *testing.T) {
-	for name, truth := range map[string]float64{"a command and itself": 1, "a command that uses less": 0.8} {
-		t.Run(name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(15, 95))
-			const cases, pairs = 4000, 6
-			contained, significant := 0, 0
-			for range cases {
-				r := simulate(random, pairs, truth)
-				if r.Low <= truth && truth <= r.High {
-					contained++
-				}
-				if r.Significant() {
-					significant++
-				}
-			}
-			assert.InDelta(t, Confidence, float64(contained)/cases, 0.01) // three standard deviations
-			if truth == 1 {
-				assert.Equal(t, cases-contained, significant)
-			} else {
-				assert.Greater(t, float64(significant)/cases, 0.99)
-			}
-		})
-	}
-}
-
-// simulate returns the ratio of two commands whose energies vary by 5 %, while the machine's
-// temperature makes the runs of each pair use up to a tenth more or less.
-func simulate(random *rand.Rand, pairs int, truth float64) Ratio {
-	a, b := make([]float64, pairs), make([]float64, pairs)
-	for i := range pairs {
-		machine := 100 * math.Exp(0.1*(2*random.Float64()-1))
-		a[i] = truth * machine * math.Exp(0.05*random.NormFloat64())
-		b[i] = machine * math.Exp(0.05*random.NormFloat64())
-	}
-	return Paired(a, b, 1e-3)
 }
 
 // Welch's test of the same example, as R's t.test(extra ~ group, data = sleep) computes it.
