@@ -66,13 +66,13 @@ func (r *Record) Fit(o FitOptions) (*Fitted, error) {
 	if len(load) == 0 {
 		return nil, errNoUtilization
 	}
+	var from, to float64
 	reference, f.lag, f.correlation, err = align(load, reference, o.MaxLag.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.reference(), err)
+	if err == nil {
+		from, to, err = common(load, reference)
 	}
-	from, to, err := common(load, reference)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.reference(), err)
+		return nil, fmt.Errorf("%s: %w", cmp.Or(o.Wall, o.Zone), err)
 	}
 	f.seconds = to - from
 	plateaus := load.plateaus(from, to, o.Plateau.Seconds(), o.Settle.Seconds())
@@ -115,9 +115,6 @@ func (f *Fitted) fit(r *Record, load, reference series, plateaus []span) (err er
 	}
 	return nil
 }
-
-// reference returns the name of the reference.
-func (f *Fitted) reference() string { return cmp.Or(f.o.Wall, f.o.Zone) }
 
 // read returns the power of the reference.
 func (f *Fitted) read(r *Record) (series, error) {
@@ -205,7 +202,7 @@ func (c *comparison) fit(windows []window) {
 
 // WriteText writes the curve, and the settings that use it and that correct the meters.
 func (f *Fitted) WriteText(out io.Writer) {
-	fmt.Fprintf(out, "Reference      %s, %v in common with the record", f.reference(), seconds(f.seconds))
+	fmt.Fprintf(out, "Reference      %s, %v in common with the record", cmp.Or(f.o.Wall, f.o.Zone), seconds(f.seconds))
 	if f.missing > 0 {
 		fmt.Fprintf(out, ", %d readings missing", f.missing)
 	}
