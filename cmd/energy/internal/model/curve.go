@@ -13,10 +13,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// binEnds are the bins of a load from 0 to 1, narrow at low loads because power rises steeply there.
+// binEnds are the bins of a load from 0 to 1, narrow at low loads because power rises steeply there. They
+// end between round percentages, which are usual levels of a steady load.
 var binEnds = []float64{
-	0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45,
-	0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1,
+	0.01, 0.025, 0.075, 0.125, 0.175, 0.225, 0.275, 0.325, 0.375, 0.425, 0.475,
+	0.525, 0.575, 0.625, 0.675, 0.725, 0.775, 0.825, 0.875, 0.925, 0.975, 1,
 }
 
 // leastInBin is the minimum number of seconds of a bin.

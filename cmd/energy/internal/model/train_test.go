@@ -73,6 +73,14 @@ func TestATrainedModelIsPrintedAndWritten(t *testing.T) {
 	golden.Equal(t, "train.json", string(data))
 }
 
+func TestASteadyLoadOfARoundPercentageIsOneLoad(t *testing.T) {
+	s := fleet(1)
+	exact := steps(0, 0.1, 10)
+	s.load = func(second int) float64 { return max(0, exact(second)+0.003*s.random.NormFloat64()) }
+	result, _ := train(t, s.record(3600))
+	assert.Equal(t, 10, result.zones[0].bins)
+}
+
 func TestExtrapolationIsReported(t *testing.T) {
 	s := fleet(1)
 	s.load = steps(0.2, 0.05, 10)
