@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Attributed returns the zones whose energy is attributed, as the last measurement read them. The
@@ -30,6 +31,15 @@ func (e *Embedded) Trained() map[power.Class]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ledger.Trained()
+}
+
+// Deferred returns the energy of each zone kind that was read and not attributed yet, as of the last
+// measurement.
+func (e *Embedded) Deferred() map[power.Kind]units.Energy {
+	s := e.scraper
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.DeferredEnergy()
 }
 
 // ExpectedErrors returns the expected relative error of the power of modeled zone kinds, 0.2 for 20 %.

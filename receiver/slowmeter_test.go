@@ -161,7 +161,7 @@ func TestARestartLosesNothingOfALateMeter(t *testing.T) {
 				whole = p.value
 			}
 			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
-			deferred := n.s.ledger.DeferredEnergy()[power.Platform].Joules()
+			deferred := (&Embedded{scraper: n.s}).Deferred()[power.Platform].Joules()
 			assert.InDelta(t, whole, active+idle+deferred, 1e-6)
 		}
 	}

@@ -27,7 +27,7 @@ type Account struct {
 	// period is 0 if the energy of the last period is not available.
 	period time.Duration
 	zones  []zoneAccount
-	meters map[string]*counter
+	meters map[string]*meterAccount // by ID
 	kinds  [NumKinds]kindAccount
 	round  int // number of collections
 }
@@ -68,6 +68,12 @@ func (c *counter) amount() Amount {
 type zoneAccount struct {
 	Zone                       // as of the newest snapshot with it
 	active, idle, unattributed counter
+}
+
+// meterAccount is the account of a meter.
+type meterAccount struct {
+	Meter // as of the newest snapshot with it
+	counter
 }
 
 // kindAccount is the account of all workloads of a kind.
@@ -134,15 +140,16 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 	}
 	for i := range s.Meters {
 		m := &s.Meters[i]
-		c := a.meters[m.ID]
-		if c == nil {
-			c = &counter{}
-			a.meters[m.ID] = c
+		of := a.meters[m.ID]
+		if of == nil {
+			of = &meterAccount{}
+			a.meters[m.ID] = of
 		}
-		if m.Energy < c.newest {
-			c.newest = 0
+		if m.Energy < of.newest {
+			of.newest = 0
 		}
-		c.set(m.Energy, base)
+		of.Meter = *m
+		of.set(m.Energy, base)
 	}
 	for i := range s.Rows {
 		a.addRow(&s.Rows[i], index, base, restarted)
@@ -155,7 +162,7 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 
 // begin begins with the first snapshot.
 func (a *Account) begin(s *Snapshot) {
-	a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*counter{}
+	a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*meterAccount{}
 	if !a.Fresh {
 		return
 	}

@@ -76,6 +76,16 @@ func (a *Account) ZoneWatts(zone int) (active, idle float64) {
 	return a.watts(z.active.amount().Recent), a.watts(z.idle.amount().Recent)
 }
 
+// Meters returns the meters of all snapshots until now, each with its newest figures: a meter has no
+// figures in a collection without a new reading.
+func (a *Account) Meters() []Meter {
+	meters := make([]Meter, 0, len(a.meters))
+	for _, m := range a.meters {
+		meters = append(meters, m.Meter)
+	}
+	return meters
+}
+
 // MeterUsed returns the energy of the meter with an ID since the first snapshot.
 func (a *Account) MeterUsed(id string) units.Energy {
 	if c := a.meters[id]; c != nil {

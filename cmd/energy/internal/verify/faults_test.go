@@ -59,6 +59,12 @@ func TestOtherProgramsAreOneNote(t *testing.T) {
 	assert.Len(t, notes, 2)
 }
 
+func TestEnergyThatWasReadAndIsNotAttributedYetIsNoFault(t *testing.T) {
+	m := on("virtual machine")
+	sums(func(s *Sums) { s.Idle, s.Deferred = s.Idle-2, 2 })(&m)
+	assert.Empty(t, with(Fault, m.observe(0)))
+}
+
 func TestSeriesWithoutValuesAreNoFault(t *testing.T) {
 	o := observe("desktop, Intel")
 	clear(o.Busy)
@@ -237,6 +243,9 @@ var plantedFaults = []planted{
 		}
 	})},
 	{"idle energy counted twice", "sums", "off the energy of the zones", "virtual machine", sums(func(s *Sums) { s.Idle += s.Idle / 100 })},
+	{"less attributed than read", "sums", "off the energy of the zones", "virtual machine", sums(func(s *Sums) {
+		s.Idle, s.Deferred = s.Idle-2, 1
+	})},
 	{"the receiver misses energy", "totals", "the meter itself", "desktop, Intel", sums(func(s *Sums) {
 		s.Idle, s.Processes, s.Unattributed = s.Idle/10*9, s.Processes/10*9, s.Unattributed/10*9
 		s.Active = s.Processes + s.Unattributed

@@ -122,9 +122,12 @@ type Program struct {
 
 // Sums are the totals of a class in one collection.
 type Sums struct {
-	At                                           float64
-	Active, Idle, Unattributed, Processes, Zones units.Energy
-	Uncertainty                                  float64 // of active power, in W; NaN if it is not reported
+	At                                    float64
+	Active, Idle, Unattributed, Processes units.Energy
+	// Zones is the energy of the zones as of the last reading of each. Deferred is the energy that was
+	// read and not attributed yet.
+	Zones, Deferred units.Energy
+	Uncertainty     float64 // of active power, in W; NaN if it is not reported
 }
 
 // GPU is the power and the utilization of a GPU in one collection.

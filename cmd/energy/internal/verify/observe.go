@@ -274,24 +274,10 @@ func (r *recorder) collect(ctx context.Context) {
 	s := snapshot.FromMetrics(metrics)
 	r.account.Add(s)
 	r.processes = r.account.Workloads(snapshot.Process)
+	deferred := r.receiver.Deferred()
 	for i, z := range r.account.Zones() {
-		active, idle, unattributed := r.account.ZoneUsed(i)
-		sums := Sums{
-			At: r.seconds(r.collected), Active: active.Used, Idle: idle.Used, Unattributed: unattributed.Used,
-			Processes: r.processes.Ended[i].Used, Uncertainty: z.Uncertainty * z.ActiveWatts,
-		}
-		for _, row := range r.processes.Rows {
-			sums.Processes += row.Amounts[i].Used
-		}
-		for _, m := range s.Meters {
-			isPart := m.Zone == power.Platform // a part of the machine's
-			if m.Type == "host" {
-				m.Zone, isPart = power.Platform, false
-			}
-			if m.Class == z.Class && !isPart {
-				sums.Zones += m.Energy
-			}
-		}
+		sums := r.sums(i)
+		sums.At, sums.Deferred = r.seconds(r.collected), deferred[z.Zone]
 		r.o.Sums[z.Class] = append(r.o.Sums[z.Class], sums)
 	}
 	for _, m := range s.Meters {
@@ -304,6 +290,29 @@ func (r *recorder) collect(ctx context.Context) {
 			r.add(&power.Member{Name: status.Name}, status.Readings) // which the receiver has corrected
 		}
 	}
+}
+
+// sums returns the sums of the zone with an index in the account.
+func (r *recorder) sums(zone int) Sums {
+	z := r.account.Zones()[zone]
+	active, idle, unattributed := r.account.ZoneUsed(zone)
+	sums := Sums{
+		Active: active.Used, Idle: idle.Used, Unattributed: unattributed.Used,
+		Processes: r.processes.Ended[zone].Used, Uncertainty: z.Uncertainty * z.ActiveWatts,
+	}
+	for _, row := range r.processes.Rows {
+		sums.Processes += row.Amounts[zone].Used
+	}
+	for _, m := range r.account.Meters() {
+		isPart := m.Zone == power.Platform // a part of the machine's
+		if m.Type == "host" {
+			m.Zone, isPart = power.Platform, false
+		}
+		if m.Class == z.Class && !isPart {
+			sums.Zones += r.account.MeterUsed(m.ID)
+		}
+	}
+	return sums
 }
 
 // own returns the index of a meter that the recorder reads itself, -1 for others.

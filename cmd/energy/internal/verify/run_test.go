@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -123,4 +125,28 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	assert.InDelta(t, 6.104e-05, again.Zones[0]["unit_joules"], 1e-12, "four digits")
 	assert.Zero(t, again.Zones[0]["socket"])
 	assert.Contains(t, string(document), `"socket": null`)
+}
+
+func TestACollectionWithoutANewReadingOfAMeterIsNoFault(t *testing.T) {
+	machine := hostsim.NewMachine(t.TempDir(), &hostsim.Socket{CPUs: 2})
+	require.NoError(t, machine.Render())
+	cfg := energyreceiver.DefaultConfig()
+	cfg.RootPath, cfg.CPUTime, cfg.Meters.Use = machine.Host.Root(), "procfs", nil
+	var err error
+	cfg.Model, err = receiverconfig.Model("10-50")
+	require.NoError(t, err)
+	r := &recorder{began: time.Now(), account: snapshot.Account{FromZero: true}, o: &Observation{Sums: map[power.Class][]Sums{}}}
+	r.receiver, err = startReceiver(t.Context(), cfg)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.receiver.Shutdown(t.Context())) }()
+	machine.Step(time.Second)
+	require.NoError(t, machine.Render())
+	r.collect(t.Context())
+	r.collect(t.Context()) // CPU times have not advanced, so a model has no new energy
+	class := power.Class{Zone: power.Package, Method: power.Modeled}
+	require.Len(t, r.o.Sums[class], 2)
+	assert.Positive(t, r.o.Sums[class][0].Zones)
+	for _, v := range Check(r.o) {
+		assert.NotEqual(t, Fault, v.Status, "%+v", v)
+	}
 }
