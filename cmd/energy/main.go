@@ -95,8 +95,8 @@ func (e exitError) Error() string { return fmt.Sprint("exit status ", e.status, 
 
 // failed returns the end of a subcommand with the exit status 1, or nil.
 func failed(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, errFaults) {
+		return err
 	}
 	return exitError{1, err}
 }

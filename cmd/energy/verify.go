@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,7 +69,8 @@ func (o *verifyOptions) check() error {
 	return nil
 }
 
-var errFaults = errors.New("a check found a fault")
+// errFaults is the end of a run with faults, which the report lists.
+var errFaults = exitError{status: 1}
 
 func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error {
 	cfg, err := o.configure(ctx)
@@ -103,15 +103,22 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	if _, err := io.WriteString(out, text); err != nil {
 		return err
 	}
+	page := filepath.Join("DIRECTORY", "verify.md")
 	if o.out != "" {
 		if err := report.Write(o.out); err != nil {
 			return err
 		}
+		page = filepath.Join(o.out, "verify.md")
 	}
-	if report.Faults() > 0 {
-		return errFaults
+	if report.Faults() == 0 {
+		return nil
 	}
-	return nil
+	advice := "to report a fault, attach %s to an issue"
+	if o.out == "" {
+		advice += " after a run with --output DIRECTORY"
+	}
+	run.Say(advice, page)
+	return errFaults
 }
 
 // configure returns the receiver's configuration, with a model of what no meter reads.

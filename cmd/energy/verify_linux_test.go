@@ -18,11 +18,10 @@ import (
 func TestVerifyOfThisMachine(t *testing.T) {
 	t.Setenv(standIn, "energy")
 	dir := filepath.Join(t.TempDir(), "report")
-	o := verifyOptions{length: 3 * time.Second, out: dir}
+	o := verifyOptions{length: 3 * time.Second, out: dir, backend: "http://127.0.0.1:1"} // nothing listens there
 	var out, messages bytes.Buffer
-	if err := o.run(t.Context(), &out, &messages); err != nil {
-		require.ErrorIs(t, err, errFaults)
-	}
+	require.ErrorIs(t, failed(o.run(t.Context(), &out, &messages)), errFaults)
+	assert.Contains(t, messages.String(), "to report a fault, attach "+filepath.Join(dir, "verify.md")+" to an issue\n")
 	assert.Contains(t, messages.String(), "energy verify: step 1 of ")
 	assert.Contains(t, out.String(), "\nOK sums: The receiver's sums hold to the microjoule")
 	assert.Contains(t, painter.Replace(out.String()), "\n\x1b[32mOK\x1b[m sums: ")

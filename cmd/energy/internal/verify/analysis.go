@@ -134,6 +134,9 @@ func (j *judgment) say(status Status, words string, args ...any) {
 // list sets how the list of subjects without a fault has this one.
 func (j *judgment) list(format string, args ...any) { j.listed = fmt.Sprintf(format, args...) }
 
+// noMeter is the text of checks that need a meter on a machine without one.
+const noMeter = "This machine has no meter that can be read, so only the receiver is checked"
+
 // mostListed is how many subjects a verdict lists.
 const mostListed = 4
 
@@ -160,7 +163,7 @@ func (a *analysis) run(c *check) {
 	case len(done) > 0:
 		a.verdicts = append(a.verdicts, Verdict{c.name, OK, fmt.Sprintf("%s (%s)", c.ok, strings.Join(done, ", "))})
 	case len(added) == 0 && c.meter && !slices.ContainsFunc(a.Zones, isMeasured):
-		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, "This machine has no meter that can be read"})
+		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, noMeter})
 	case len(added) == 0:
 		a.verdicts = append(a.verdicts, Verdict{c.name, Unchecked, cmp.Or(c.otherwise, "No meter was read")})
 	}

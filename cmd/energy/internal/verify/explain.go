@@ -56,7 +56,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		case s.Err != nil && !isLocal(s.Name) && !s.StandsIn:
 			m.Why = "it is configured and cannot be read"
 		case s.Err != nil:
-			m.Why = firstLine(s.Err)
+			m.Why, m.Absent = firstLine(s.Err), errors.Is(s.Err, fs.ErrNotExist)
 		case s.StandsIn:
 			m.Why = "meters read every zone that it could estimate"
 		case s.Replaced || len(s.Readings) > 0:

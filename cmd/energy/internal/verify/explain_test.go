@@ -74,6 +74,7 @@ func TestEachMeterHasAReason(t *testing.T) {
 	}
 	for i, m := range explain(all, chosenOf(all), energyreceiver.DefaultConfig()) {
 		assert.Equal(t, want[i], m.Why, m.Name)
+		assert.Equal(t, m.Name == "ipmi", m.Absent, m.Name)
 	}
 }
 

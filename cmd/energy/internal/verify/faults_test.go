@@ -38,6 +38,20 @@ func TestChecksWithoutAMeterRunOnAVirtualMachine(t *testing.T) {
 	assert.Equal(t, []string{"permissions", "load", "sums", "symmetry", "cpu time"}, checked)
 }
 
+func TestAReportHasFaultsFirstAndTheMetersOfTheMachineInWords(t *testing.T) {
+	m := on("virtual machine")
+	sums(func(s *Sums) { s.Idle++ })(&m)
+	o := m.observe(0)
+	o.Meters = []Meter{
+		{Name: "perf", Why: "no power PMU", Absent: true}, {Name: "ipmi", Why: "no BMC device", Absent: true},
+		{Name: "model", Why: "it estimates package", Chosen: []power.Kind{power.Package}},
+	}
+	text := NewReport(o, "").Text()
+	assert.Regexp(t, `^.+\n(  .+\n)*\nFAULT sums: `, text)
+	assert.Contains(t, text, "\nNOT CHECKED meters (17 checks): This machine has no meter")
+	assert.Contains(t, text, "\nmodel (used for package): it estimates package\nNot found on this machine: perf, ipmi\n")
+}
+
 func TestAZoneThatMayReadNothingIsANote(t *testing.T) {
 	for name, zone := range map[string]func(*simulated){
 		"laptop, psys":       changed("powercap", power.PSys, scaled(0)),

@@ -57,6 +57,7 @@ type Meter struct {
 	Name   string       `json:"meter"`
 	Chosen []power.Kind `json:"chosen,omitempty"` // zone kinds that the receiver reads from it
 	Why    string       `json:"why"`
+	Absent bool         `json:"-"` // the machine does not have it, or not its driver
 }
 
 // Lack is a missing permission, and the command that grants it. An optional one only makes figures better.

@@ -96,7 +96,7 @@ func (r *Report) Write(dir string) error {
 	return err
 }
 
-// Text returns the report for people. What matters most is at the end.
+// Text returns the report for people: faults first, and their number at the end, too.
 func (r *Report) Text() string {
 	var b strings.Builder
 	m, what := &r.Machine, "machine"
@@ -105,40 +105,59 @@ func (r *Report) Text() string {
 	}
 	figure.Wrap(&b, fmt.Sprintf("%s (%s; sockets %d, cores %d, threads %d; %.0f GiB; Linux %s), checked in %.0f s",
 		m.CPU, what, m.Sockets, m.Cores, m.Threads, m.MemoryGiB, m.Kernel, r.Seconds))
+	for _, status := range []Status{Fault, Note, OK, Unchecked} {
+		r.writeVerdicts(&b, status)
+	}
+	r.writeMeters(&b)
+	r.writeZones(&b)
+	fmt.Fprintf(&b, "\nFaults: %d, notes: %d, ok: %d, not checked: %d\n",
+		r.Faults(), len(r.with(Note)), len(r.with(OK)), len(r.with(Unchecked)))
+	var clean strings.Builder
+	_, _ = io.WriteString(figure.Writer(&clean), b.String()) // a strings.Builder has no errors
+	return clean.String()
+}
+
+// writeVerdicts writes the verdicts with a status. Checks that share a text share a line.
+func (r *Report) writeVerdicts(b *strings.Builder, status Status) {
+	verdicts := r.with(status)
+	if len(verdicts) > 0 {
+		b.WriteString("\n")
+	}
+	for len(verdicts) > 0 {
+		text := verdicts[0].Text
+		var checks []string
+		verdicts = slices.DeleteFunc(verdicts, func(v Verdict) bool {
+			if v.Text == text {
+				checks = append(checks, v.Check)
+			}
+			return v.Text == text
+		})
+		subject := strings.Join(checks, ", ")
+		if text == noMeter {
+			subject = fmt.Sprintf("meters (%d checks)", len(checks))
+		}
+		figure.Wrap(b, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(status)), subject, text))
+	}
+}
+
+// writeMeters writes which meters are used, and the reasons.
+func (r *Report) writeMeters(b *strings.Builder) {
 	b.WriteString("\nMeters\n")
+	var absent []string
 	for _, m := range r.Meters {
 		use := "not used"
 		if len(m.Chosen) > 0 {
 			use = "used for " + names(m.Chosen)
 		}
-		figure.Wrap(&b, fmt.Sprintf("%s (%s): %s", m.Name, use, m.Why))
-	}
-	r.writeZones(&b)
-	for _, status := range []Status{Unchecked, OK, Note, Fault} {
-		verdicts := r.with(status)
-		if len(verdicts) > 0 {
-			b.WriteString("\n")
-		}
-		for len(verdicts) > 0 { // checks that share a text share a line
-			text := verdicts[0].Text
-			var checks []string
-			verdicts = slices.DeleteFunc(verdicts, func(v Verdict) bool {
-				if v.Text == text {
-					checks = append(checks, v.Check)
-				}
-				return v.Text == text
-			})
-			figure.Wrap(&b, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(status)), strings.Join(checks, ", "), text))
+		if m.Absent {
+			absent = append(absent, m.Name)
+		} else {
+			figure.Wrap(b, fmt.Sprintf("%s (%s): %s", m.Name, use, m.Why))
 		}
 	}
-	fmt.Fprintf(&b, "\nFaults: %d, notes: %d, ok: %d, not checked: %d\n",
-		r.Faults(), len(r.with(Note)), len(r.with(OK)), len(r.with(Unchecked)))
-	if r.Faults() > 0 {
-		figure.Wrap(&b, "To report a fault, attach verify.md to an issue: energy verify --output DIRECTORY writes it.")
+	if len(absent) > 0 {
+		figure.Wrap(b, "Not found on this machine: "+strings.Join(absent, ", "))
 	}
-	var clean strings.Builder
-	_, _ = io.WriteString(figure.Writer(&clean), b.String()) // a strings.Builder has no errors
-	return clean.String()
 }
 
 // writeZones writes the table of zones.
