@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -51,7 +52,6 @@ type measureOptions struct {
 	maxJoules               float64
 	outputOptions
 	several  severalOptions
-	profile  profileOptions
 	messages io.Writer // standard error, for all but the result
 	live     *live
 	lost     int // exitFailed if a result was not written, else 0
@@ -103,7 +103,7 @@ or could not write a result, and 124 if the command used more than --max-joules.
 	c.RunE = func(*cobra.Command, []string) error { return exitError{status: o.runUntilSignal()} }
 	flagGroup(c, "What is measured", o.measuredFlags)
 	o.several.flags(c)
-	flagGroup(c, "Output", func(f *pflag.FlagSet) { o.outputFlags(f); o.profile.flags(f) })
+	flagGroup(c, "Output", o.outputFlags)
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
 		f.DurationVar(&o.Wait, "wait", 30*time.Second,
@@ -181,7 +181,7 @@ func (o *measureOptions) check() error {
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
 		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
-		{o.profile.used() && used, "--profile and --flame are for one run: --base compares with an earlier profile"},
+		{o.profiled() && used, "--profile and --flame are for one run: --base compares with an earlier profile"},
 		{o.base != "" && o.several.other != nil, "--base and --vs exclude each other"},
 		{o.By != "" && used, "--by is for one run"},
 		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
@@ -240,6 +240,22 @@ func (o *measureOptions) run(ctx context.Context) int {
 	o.save("flame graph", f.flame, func(to io.Writer) error { return profiler.WriteFlame(to, r) })
 	report := o.report(f, [2][]*measure.Result{{r}})
 	return cmp.Or(r.Exit, o.checkUsed("the command used", report), o.lost)
+}
+
+// startProfiler starts the profiler, if there are files for a profile. base may be nil.
+func (o *measureOptions) startProfiler(ctx context.Context, base profile.Base) (*profile.Profiler, error) {
+	if !o.profiled() {
+		return nil, nil
+	}
+	if o.Say != nil {
+		o.Say("starting the profiler")
+	}
+	p, err := profile.Start(ctx, o.profiler, base)
+	if err != nil {
+		return nil, err
+	}
+	o.Profiler = p
+	return p, nil
 }
 
 // hideOutput discards the output of several runs to a terminal, and shows the live line there

@@ -151,6 +151,8 @@ func TestStandardOutputHasTheResultAlone(t *testing.T) {
 	var document map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stdout), &document))
 	assert.Equal(t, []any{"echo", "hello"}, document["command"])
+	_, stdout, _ = measured(t, "--plot", "-", "--model", tenToFifty, "echo", "hello")
+	assert.True(t, strings.HasPrefix(stdout, "<svg "), stdout)
 }
 
 func TestAFileHasTheResult(t *testing.T) {

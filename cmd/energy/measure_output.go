@@ -33,6 +33,8 @@ type outputOptions struct {
 	showOutput, silent  bool     // of the command. silent discards it
 	outputs             []string // paths
 	plot, base          string   // paths
+	pprof, flame        string   // paths of the energy by function
+	profiler            string   // path of the profiler
 	rates               report.Rates
 }
 
@@ -55,7 +57,14 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
 	forceFlag(f, &o.force)
+	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
+	f.StringVar(&o.flame, "flame", "", "`file` for a flame graph in joules, as SVG; with --base it shows what changed since an earlier profile")
+	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
+		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
 }
+
+// profiled reports whether there are outputs that need the profiler.
+func (o *outputOptions) profiled() bool { return o.pprof != "" || o.flame != "" }
 
 // setGrid sets the carbon intensity: a place, or a number of g/kWh.
 func (o *outputOptions) setGrid(text string) (err error) {
@@ -105,18 +114,23 @@ func (f *files) discard() {
 // open opens the files before the command is started. After an error it returns the open ones.
 func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 	f = &files{}
-	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.plot, o.profile.pprof, o.profile.flame)...); err != nil {
+	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.plot, o.pprof, o.flame)...); err != nil {
 		return f, err
 	}
 	if len(o.outputs) == 0 && !o.quiet {
 		f.results = []*output{{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr), optional: true}}
 	}
+	stdout := o.Stdout
+	open := func(path string) (*output, error) {
+		if path != "-" {
+			return create(ctx, path)
+		}
+		o.Stdout = o.Stderr // the command's own output does not mix with the result
+		return &output{Writer: patience.NewWriter(ctx, takesWithin, stdout)}, nil
+	}
 	for _, path := range o.outputs {
-		var out *output
-		if path == "-" {
-			out = &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stdout)}
-			o.Stdout = o.Stderr // the command's own output does not mix with the result
-		} else if out, err = create(ctx, path); err != nil {
+		out, err := open(path)
+		if err != nil {
 			return f, err
 		}
 		f.results = append(f.results, out)
@@ -124,8 +138,8 @@ func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 	for _, c := range []struct {
 		to   **output
 		path string
-	}{{&f.drawing, o.plot}, {&f.pprof, o.profile.pprof}, {&f.flame, o.profile.flame}} {
-		if *c.to, err = create(ctx, c.path); err != nil {
+	}{{&f.drawing, o.plot}, {&f.pprof, o.pprof}, {&f.flame, o.flame}} {
+		if *c.to, err = open(c.path); err != nil {
 			return f, err
 		}
 	}
@@ -149,7 +163,7 @@ func (o *measureOptions) readBase(f *files) error {
 	switch start, _ := in.Peek(1); {
 	case string(start) == "{":
 		f.base, err = report.ReadBase(in)
-	case o.profile.used():
+	case o.profiled():
 		f.profileBase, err = profile.ReadBase(in)
 	default:
 		err = errors.New("not a result of energy measure --json")
