@@ -479,45 +479,40 @@ func (r *Report) verdicts() []string {
 	return lines
 }
 
-// verdict describes the ratio of a quantity in words. verb is "used" or
-// "took".
+// verdict describes the ratio of a quantity in words. verb is "used" or "took".
 func (r *Report) verdict(ratio stats.Ratio, verb, quantity string) string {
-	a, b := r.name(0), r.name(1)
-	of := a + "/" + b
-	if r.hasBase() {
-		of = "the ratio"
-	}
-	confidence := func(low, high float64) string {
-		return fmt.Sprintf("(95 %% confidence: %s to %s)", factor(low), factor(high))
+	a, b, low, high := r.name(0), r.name(1), ratio.Low, ratio.High
+	is := ""
+	switch {
+	case ratio.Spread() && r.hasBase():
+		is = ": the ratio is " + factor(ratio.Mean)
+	case ratio.Spread():
+		is = fmt.Sprintf(": %s/%s is %s", a, b, factor(ratio.Mean))
 	}
 	var text string
-	spread := ratio.Spread()
 	switch mean := ratio.Mean; {
 	case ratio.Pairs == 0 && ratio.Left > 0:
-		return upper(fmt.Sprintf("%s and %s are not compared: their %s is too small", a, b, quantity))
+		text = fmt.Sprintf("%s and %s are not compared: their %s is too small", a, b, quantity)
 	case ratio.Pairs == 0:
-		return upper(fmt.Sprintf("%s and %s are not compared: there is no pair of runs", a, b))
-	case spread && !ratio.Significant():
-		return fmt.Sprintf("No significant difference in %s: %s is %s, and may be 1 %s", quantity, of, factor(mean), confidence(ratio.Low, ratio.High))
+		text = fmt.Sprintf("%s and %s are not compared: there is no pair of runs", a, b)
+	case ratio.Spread() && !ratio.Significant():
+		text = fmt.Sprintf("No significant difference in %s%s, and may be 1", quantity, is)
 	case mean >= 2:
 		text = fmt.Sprintf("%s %s %s times the %s of %s", a, verb, factor(mean), quantity, b)
 	case mean <= 0.5 && !r.hasBase():
 		text = fmt.Sprintf("%s %s %s times the %s of %s", b, verb, factor(1/mean), quantity, a)
-		ratio.Low, ratio.High = 1/ratio.High, 1/ratio.Low
+		low, high = 1/high, 1/low
 	case math.Abs(mean-1) < 0.0005:
-		text = fmt.Sprintf("%s %s as much %s as %s", a, verb, quantity, b)
+		text = fmt.Sprintf("%s %s as much %s as %s%s", a, verb, quantity, b, is)
 	case mean < 1:
-		text = fmt.Sprintf("%s %s %.1f %% less %s than %s", a, verb, 100*(1-mean), quantity, b)
+		text = fmt.Sprintf("%s %s %.1f %% less %s than %s%s", a, verb, 100*(1-mean), quantity, b, is)
 	default:
-		text = fmt.Sprintf("%s %s %.1f %% more %s than %s", a, verb, 100*(mean-1), quantity, b)
+		text = fmt.Sprintf("%s %s %.1f %% more %s than %s%s", a, verb, 100*(mean-1), quantity, b, is)
 	}
-	switch {
-	case !spread:
-		return upper(text)
-	case ratio.Mean < 2 && ratio.Mean > 0.5 || r.hasBase():
-		text += fmt.Sprintf(": %s is %s", of, factor(ratio.Mean))
+	if ratio.Spread() {
+		text += fmt.Sprintf(" (95 %% confidence: %s to %s)", factor(low), factor(high))
 	}
-	return upper(text) + " " + confidence(ratio.Low, ratio.High)
+	return upper(text)
 }
 
 // upper returns a text that begins with an upper-case letter.
