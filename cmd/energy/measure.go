@@ -30,7 +30,7 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// Exit statuses of measure beside the command's own, as of timeout(1).
+// Exit statuses of measure in addition to the command's own, as in timeout(1).
 const (
 	exitTooMuch       = 124 // the command succeeded, and used more than --max-joules
 	exitFailed        = 125 // the command was not started, or it succeeded and a file was not written
@@ -107,7 +107,7 @@ or could not write a result, and 124 if the command used more than --max-joules.
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
 		f.DurationVar(&o.Wait, "wait", 30*time.Second,
-			"longest wait for meters that are read seldom, before and after the command (0s: none)")
+			"longest wait for meters that are read seldom, before and after the command (0s: no wait)")
 	})
 	return c
 }
@@ -136,7 +136,7 @@ func (o *measureOptions) setBy(text string) error {
 
 // runUntilSignal runs the command, and returns the exit status.
 func (o *measureOptions) runUntilSignal() int {
-	// A closed standard error changes nothing: writes to it fail in place of SIGPIPE.
+	// If the reader of standard error is gone, writes fail in place of SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := untilSignal()
 	defer stop()
@@ -195,7 +195,7 @@ func (o *measureOptions) check() error {
 	return nil
 }
 
-// takesWithin is how long what is written may block after a signal.
+// takesWithin is how long a write may block after a signal.
 const takesWithin = 1500 * time.Millisecond
 
 // run runs the command and returns the exit status.

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 )
 
-// runsOfTwo is how often each of two commands runs unless --runs says it: an interval of 10 pairs is
-// half as wide as one of 5.
+// runsOfTwo is the number of runs of each of two commands without --runs. An interval of 10 pairs
+// is half as wide as one of 5.
 const runsOfTwo = 10
 
 // severalOptions are the number of runs, and the other command to run in turn.
@@ -64,8 +64,8 @@ func (o *severalOptions) count() int {
 	return o.warmup + o.runs
 }
 
-// step returns the i-th step. Two commands run in pairs, in turn A B and B A: what grows steadily
-// over the runs, such as the temperature of the CPU, has the same effect on both.
+// step returns the i-th step. Two commands run in pairs, in turn A B and B A. A steady change, such
+// as of the temperature of the CPU, has the same effect on both.
 func (o *severalOptions) step(i int) (s step) {
 	if o.other != nil {
 		i, s.command = i/2, i%2
@@ -122,7 +122,7 @@ func (o *measureOptions) reportCompleted(f *files, results [2][]*measure.Result)
 	}
 	results[0] = results[0][:complete]
 	if complete == 0 {
-		o.say("interrupted: none of %d %s is complete", o.several.runs, name)
+		o.say("interrupted: 0 of %d %s are complete", o.several.runs, name)
 		return
 	}
 	o.report(f, results, fmt.Sprintf("Interrupted: %d of %d %s are complete", complete, o.several.runs, name))
@@ -142,7 +142,7 @@ func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings
 		Verbose: o.verbose, Node: o.Node, By: o.By, Rates: o.rates, Warmup: o.several.warmup,
 	}, commands, warnings...)
 	if o.several.shell {
-		r.Notes = append(r.Notes, "B is run by a shell, whose own energy is in that of B: a millisecond of CPU time or so")
+		r.Notes = append(r.Notes, "B is run by a shell, whose own energy counts for B: about a millisecond of CPU time")
 	}
 	o.write(f, r)
 	return r

@@ -97,7 +97,7 @@ func TestAnInterruptEndsAllRuns(t *testing.T) {
 	s.ctx = ctx
 	status, stderr := s.measure("--runs", "3", "--ignore-failure", "--", "sh", "-c", s.note("x", "true"))
 	assert.Equal(t, 128+15, status)
-	assert.Equal(t, "energy measure: interrupted: none of 3 runs is complete\n", stderr)
+	assert.Equal(t, "energy measure: interrupted: 0 of 3 runs are complete\n", stderr)
 	assert.Empty(t, s.read("log"))
 }
 

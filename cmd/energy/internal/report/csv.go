@@ -58,8 +58,8 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return csv.NewWriter(w).WriteAll(records)
 }
 
-// statistics returns the statistics of a quantity. Unavailable ones are NaN. The error of a model
-// is that of the mean energy, and has no spread.
+// statistics returns the statistics of a quantity. Unavailable ones are NaN. The expected error of
+// a model is relative to the mean energy, and has no spread.
 func (row *Row) statistics(q Quantity) (of [len(statistics)]float64) {
 	s := row.summary(q)
 	of = [...]float64{s.Mean, s.Low, s.High, s.StdDev, s.Min, s.Max, s.Median, row.margin(q)}
