@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -87,15 +86,12 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"below the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e6", "true"}, 0, ""},
 		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.000001 J of --max-joules"},
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
-		"a limit below 1 µJ":    {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-7", "sh", "-c", busy}, 124, "more than the 0.0000001 J of --max-joules"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"no plot written":       {[]string{"--quiet", "--plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
-		"no run written":        {[]string{"--quiet", "--runs", "2", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
-		"no such base":          {[]string{"--flame", os.DevNull, "--base", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no energy profile":     {[]string{"--flame", os.DevNull, "--base", "go.mod", "true"}, 125, "go.mod: "},
 		"no earlier result":     {[]string{"--base", "go.mod", "true"}, 125, "go.mod: not a result of energy measure"},
 		"no profiler":           {[]string{"--profile", os.DevNull, "--profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
@@ -163,10 +159,8 @@ func TestAFileHasTheResult(t *testing.T) {
 	assert.Len(t, read(t, file), 18_000, "an earlier result stays until there is a new one")
 	_, stdout, stderr := measured(t, "--force", "--csv", "-o", file, "--model", tenToFifty, "true")
 	assert.Empty(t, stdout+stderr)
-	rows, err := csv.NewReader(strings.NewReader(read(t, file))).ReadAll()
-	require.NoError(t, err)
-	require.Len(t, rows, 3)
-	assert.Equal(t, []string{"A", "1", "", "", "package", "modeled", "model", "true"}, rows[2][:8])
+	assert.True(t, strings.HasPrefix(read(t, file), "command,run,"))
+	assert.NotContains(t, read(t, file), "earlier")
 }
 
 func TestTwoOutputsNeedTwoFiles(t *testing.T) {
@@ -188,7 +182,6 @@ func TestFailedCommandsLeaveNoEmptyFiles(t *testing.T) {
 		"runs of a command that fails":      {"--plot", "plot", "-o", "result", "--runs", "2", "false"},
 		"a profiler that does not start":    {"--plot", "plot", "-o", "result", "--profile", "profile", "--flame", "flame", "--profiler", "/no/such/file", "true"},
 		"a file that cannot be opened":      {"--plot", "plot", "-o", "result", "--flame", "no/such/directory", "true"},
-		"two outputs with one file":         {"--plot", "result", "-o", "result", "true"},
 		"a configuration that is not there": {"--plot", "plot", "-o", "result", "--config", "no/such/file", "true"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -192,39 +192,6 @@ func written(t *testing.T, write func(io.Writer) error) string {
 	return b.String()
 }
 
-func TestJoulesOfTheDocumentAddUpToTheMicrojoule(t *testing.T) {
-	var d struct {
-		Joules float64
-		Zones  []struct {
-			Added        bool
-			Joules       float64
-			Active       float64 `json:"node_active_joules"`
-			Unattributed float64 `json:"unattributed_joules"`
-		}
-		Samples, Programs []struct{ Joules []float64 }
-	}
-	require.NoError(t, json.Unmarshal([]byte(written(t, reports()["server"].WriteJSON)), &d))
-	exact := func(joules float64) int64 { return int64(joules*1e6 + 0.5) }
-	var sum int64
-	for i, z := range d.Zones {
-		assert.Equal(t, exact(z.Active), exact(z.Joules)+exact(z.Unattributed))
-		var samples int64
-		for _, s := range d.Samples {
-			samples += exact(s.Joules[i])
-		}
-		assert.Equal(t, exact(z.Joules), samples)
-		var programs int64
-		for _, p := range d.Programs {
-			programs += exact(p.Joules[i])
-		}
-		assert.Equal(t, exact(z.Joules), programs)
-		if z.Added {
-			sum += exact(z.Joules)
-		}
-	}
-	assert.Equal(t, exact(d.Joules), sum)
-}
-
 func TestEnergiesOfARunAreByItsOwnZones(t *testing.T) {
 	a, b := run(10, 1, time.Second), run(10, 1, time.Second)
 	a.Zones = a.Zones[2:]
