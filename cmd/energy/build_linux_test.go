@@ -98,15 +98,16 @@ func (r *followed) measure(read func(context.Context) (*snapshot.Snapshot, error
 	}
 }
 
-func (r *followed) show(ctx context.Context, f *top.Frame, _ []string) {
+func (r *followed) show(ctx context.Context, f *top.Frame, _ []string) error {
 	r.Frame = f
 	select {
 	case r.frames <- r.reading:
 	case <-ctx.Done():
 	}
+	return nil
 }
 
-func (*followed) explain(context.Context, string, bool, []string) {}
+func (*followed) explain(context.Context, string, bool, []string) error { return nil }
 
 // The compilers of a build are short-lived. Their row has their share of the active energy, which is
 // proportional to CPU time with this model.

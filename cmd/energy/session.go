@@ -20,10 +20,10 @@ import (
 // opener opens a source.
 type opener func(context.Context, options) (*source, error)
 
-// display shows figures, or the reason that there are no new ones.
+// display shows figures, or the reason that there are no new ones. Its errors end a follower.
 type display interface {
-	show(ctx context.Context, f *top.Frame, notes []string)
-	explain(ctx context.Context, text string, failed bool, notes []string)
+	show(ctx context.Context, f *top.Frame, notes []string) error
+	explain(ctx context.Context, text string, failed bool, notes []string) error
 }
 
 // follower reads a source until its end.
@@ -47,19 +47,17 @@ func follow(ctx context.Context, o options, open opener, to display) (err error)
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
 	if f.first > 0 {
-		to.explain(ctx, "Measuring", false, f.lines())
-		pause(ctx, f.first)
-	}
-	delay := soonAgain
-	for ctx.Err() == nil {
-		done, err := f.step(ctx)
-		if done {
+		if err := to.explain(ctx, "Measuring", false, f.lines()); err != nil {
 			return err
 		}
-		pause(ctx, min(delay, f.interval))
-		if f.frame != nil { // the first readings follow each other fast
-			delay = min(2*delay, f.interval)
+		pause(ctx, f.first)
+	}
+	for delay := soonAgain; ctx.Err() == nil; {
+		if done, err := f.step(ctx); done || err != nil {
+			return err
 		}
+		delay = f.next(delay)
+		pause(ctx, min(delay, f.interval))
 	}
 	switch {
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded): // a key or a signal
@@ -70,8 +68,20 @@ func follow(ctx context.Context, o options, open opener, to display) (err error)
 	return contradiction(f.frame)
 }
 
-// soonAgain is the time until the second reading.
+// soonAgain is the time until the second reading on a screen, and between readings without figures.
 const soonAgain = 250 * time.Millisecond
+
+// next returns the time until the next reading, which follows a reading after a delay. On a screen
+// the first frames follow each other fast.
+func (f *follower) next(delay time.Duration) time.Duration {
+	switch {
+	case f.frame == nil:
+		return soonAgain
+	case f.plain:
+		return f.interval
+	}
+	return min(2*delay, f.interval)
+}
 
 // step reads and shows. It reports whether it was the last time, and the result.
 func (f *follower) step(ctx context.Context) (done bool, err error) {
@@ -80,17 +90,19 @@ func (f *follower) step(ctx context.Context) (done bool, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case err == nil && f.frame != nil:
-		f.to.show(ctx, f.frame, f.lines())
-		return f.once, contradiction(f.frame)
+		if err := f.to.show(ctx, f.frame, f.lines()); err != nil || !f.once {
+			return false, err
+		}
+		return true, contradiction(f.frame)
 	case f.frame != nil:
-		f.to.explain(ctx, "No answer: "+err.Error(), true, f.lines())
+		return false, f.to.explain(ctx, "No answer: "+err.Error(), true, f.lines())
 	case late && (err != nil || f.once):
 		return true, f.noFigures(err)
 	case err != nil || late:
 		text := f.missing(err)
-		f.to.explain(ctx, strings.ToUpper(text[:1])+text[1:], true, f.lines())
+		return false, f.to.explain(ctx, strings.ToUpper(text[:1])+text[1:], true, f.lines())
 	default:
-		f.to.explain(ctx, "Waiting for figures from "+f.name, false, f.lines())
+		return false, f.to.explain(ctx, "Waiting for figures from "+f.name, false, f.lines())
 	}
 	return false, nil
 }
@@ -236,20 +248,21 @@ func (s *session) handle(t *screen.Terminal, e screen.Event) (quit bool) {
 }
 
 // show implements display.
-func (s *session) show(ctx context.Context, f *top.Frame, notes []string) {
-	s.change(ctx, func(m top.Model) top.Model { return m.Show(f, notes) })
+func (s *session) show(ctx context.Context, f *top.Frame, notes []string) error {
+	return s.change(ctx, func(m top.Model) top.Model { return m.Show(f, notes) })
 }
 
 // explain implements display.
-func (s *session) explain(ctx context.Context, text string, failed bool, notes []string) {
-	s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
+func (s *session) explain(ctx context.Context, text string, failed bool, notes []string) error {
+	return s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
 }
 
-func (s *session) change(ctx context.Context, change func(top.Model) top.Model) {
+func (s *session) change(ctx context.Context, change func(top.Model) top.Model) error {
 	select {
 	case s.changes <- change:
 	case <-ctx.Done():
 	}
+	return nil
 }
 
 // panicked is a panic of the goroutine that follows the source.

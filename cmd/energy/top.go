@@ -76,7 +76,7 @@ itself if no collector runs.`,
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.once, "once", false, "print one table and end")
-		f.BoolVar(&o.json, "json", false, "print JSON documents instead of tables")
+		f.BoolVar(&o.json, "json", false, "print JSON instead of tables: a document per line, with --once an indented one")
 		f.IntVar(&o.rows, "rows", 10, "`number` of rows of a table; tables are plain text, also on a terminal")
 		f.DurationVar(&o.interval, "interval", 2*time.Second, "time between two readings")
 	})
@@ -147,25 +147,31 @@ type printer struct {
 }
 
 // show implements display. It prints the same figures only once.
-func (p *printer) show(_ context.Context, f *top.Frame, notes []string) {
-	if p.last != nil && p.last.At.Equal(f.At) {
-		return
-	}
-	if p.json {
-		_ = top.JSON(p.to, f, notes) // a failed write ends with a signal or at the next one
-	} else {
-		if p.last != nil {
-			_, _ = io.WriteString(p.to, "\n")
-		}
-		_, _ = io.WriteString(p.to, top.New("").Show(f, notes).Text(p.rows))
+func (p *printer) show(_ context.Context, f *top.Frame, notes []string) error {
+	first := p.last == nil
+	if !first && p.last.At.Equal(f.At) {
+		return nil
 	}
 	p.last, p.said = f, ""
+	switch {
+	case p.json && p.once:
+		return top.JSON(p.to, f, notes, "  ")
+	case p.json:
+		return top.JSON(p.to, f, notes, "")
+	}
+	text := top.New("").Show(f, notes).Text(p.rows)
+	if !first {
+		text = "\n" + text
+	}
+	_, err := io.WriteString(p.to, text)
+	return err
 }
 
 // explain implements display. It prints the same explanation only once, and not before JSON.
-func (p *printer) explain(_ context.Context, text string, _ bool, notes []string) {
+func (p *printer) explain(_ context.Context, text string, _ bool, notes []string) (err error) {
 	if text != p.said && !p.json && !p.once {
-		fmt.Fprintln(p.to, strings.Join(append([]string{text}, notes...), "\n"))
+		_, err = fmt.Fprintln(p.to, strings.Join(append([]string{text}, notes...), "\n"))
 	}
 	p.said = text
+	return err
 }

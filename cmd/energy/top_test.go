@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 )
 
 // The test binary acts as energy itself, if this variable is set.
@@ -176,6 +177,27 @@ func TestAJSONDocumentAddsUp(t *testing.T) {
 	}
 }
 
+func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, full.Close()) }()
+	for _, change := range []func(*options){func(*options) {}, func(o *options) { o.json = true }, func(o *options) { o.once = false }} {
+		o := onceOptions(serveTexts(t, read(t, "testdata/measured.prom")))
+		change(&o)
+		require.EqualError(t, run(t.Context(), o, full), "write /dev/full: no space left on device")
+	}
+}
+
+func TestOnlyAScreenIsReadFasterAtFirst(t *testing.T) {
+	f := &follower{options: options{interval: 2 * time.Second}}
+	assert.Equal(t, soonAgain, f.next(soonAgain), "no figures yet")
+	f.frame = &top.Frame{}
+	assert.Equal(t, 2*soonAgain, f.next(soonAgain))
+	assert.Equal(t, f.interval, f.next(f.interval))
+	f.plain = true
+	assert.Equal(t, f.interval, f.next(soonAgain))
+}
+
 func TestFiguresOfAnotherEndpointCannotControlTheTerminal(t *testing.T) {
 	hostile := "a\u202eb\u200f\u2066\u3164\u2028\x1b[2J\u009b\ufe0f"
 	got, err := once(t, serveTexts(t, strings.ReplaceAll(exposition(1, 0, map[string]float64{"NAME": 1}), "NAME", hostile)))
@@ -208,6 +230,16 @@ func TestATableFollowsOnlyNewFigures(t *testing.T) {
 	require.NoError(t, run(ctx, o, out))
 	assert.Equal(t, 2, strings.Count(out.String(), "PROCESS"))
 
+	o.endpoint, o.json = serveTexts(t, reading(1), reading(1), reading(1), reading(2), ""), true
+	ctx, cancel = context.WithCancel(t.Context())
+	out = &tables{enough: cancel}
+	require.NoError(t, run(ctx, o, out))
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	assert.Len(t, lines, 2)
+	for _, line := range lines {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+
 	o.limit = time.Millisecond
 	if err := run(t.Context(), o, io.Discard); err != nil { // it ends by itself
 		require.ErrorContains(t, err, "no figures", "the machine is busy")
@@ -222,7 +254,7 @@ type tables struct {
 
 func (w *tables) Write(p []byte) (int, error) {
 	n, err := w.Buffer.Write(p)
-	if strings.Count(w.String(), "PROCESS") == 2 {
+	if strings.Count(w.String(), "PROCESS") == 2 || strings.Count(w.String(), `"schema"`) == 2 {
 		w.enough()
 	}
 	return n, err

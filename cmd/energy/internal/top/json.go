@@ -24,8 +24,8 @@ var attributes = [numTexts]string{
 	"command",
 }
 
-// JSON writes a frame, and notes on it, as one JSON document.
-func JSON(w io.Writer, f *Frame, notes []string) error {
+// JSON writes a frame, and notes on it, as one JSON document: in one line, or indented.
+func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
 	sum := sumOf(f.Zones)
 	zones, views := []object{}, object{}
 	for _, z := range f.Zones {
@@ -58,7 +58,7 @@ func JSON(w io.Writer, f *Frame, notes []string) error {
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	return e.Encode(object{
 		"schema": SchemaVersion, "at": f.At, "since": f.Since, "host": f.Host, "joules": f.Node.Joules(),
 		"active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,

@@ -155,7 +155,7 @@ func TestScreens(t *testing.T) {
 	}
 	golden(t, filepath.Join("testdata", "plain.golden"), m.Text(3))
 	var json strings.Builder
-	require.NoError(t, JSON(&json, aFrame(), notes[:1]))
+	require.NoError(t, JSON(&json, aFrame(), notes[:1], "  "))
 	golden(t, filepath.Join("testdata", "json.golden"), json.String())
 }
 
