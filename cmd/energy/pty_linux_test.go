@@ -359,7 +359,7 @@ func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
 	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 	p.until("java")
 	p.resize(132, 43)
-	p.until("2 MIN")
+	p.until("TOTAL")
 	p.resize(40, 10)
 	p.until("= 9.10 W active")
 	p.press("q")

@@ -21,9 +21,11 @@ const (
 	Dim           // less important text
 	Bold          // what stands out
 	Head          // the head of a table
-	Chosen        // the column that a table is sorted by, a selected view
+	Sorted        // in it, the column that the table is sorted by
+	Chosen        // the chosen row or view
+	Bar           // bars and sparklines
 	Good          // a figure that was measured
-	Warning       // a figure that was not measured, a note
+	Warning       // a figure that was not measured
 	Bad           // a fault
 )
 

@@ -256,9 +256,11 @@ var looks = [...]tcell.Style{
 	Plain:   tcell.StyleDefault,
 	Dim:     tcell.StyleDefault.Dim(true),
 	Bold:    tcell.StyleDefault.Bold(true),
-	Head:    tcell.StyleDefault.Reverse(true),
+	Head:    tcell.StyleDefault.Underline(true),
+	Sorted:  tcell.StyleDefault.Underline(true).Bold(true),
 	Chosen:  tcell.StyleDefault.Reverse(true).Bold(true),
+	Bar:     tcell.StyleDefault.Foreground(tcell.ColorTeal),
 	Good:    tcell.StyleDefault.Foreground(tcell.ColorGreen),
-	Warning: tcell.StyleDefault.Foreground(tcell.ColorOlive).Bold(true),
+	Warning: tcell.StyleDefault.Foreground(tcell.ColorOlive),
 	Bad:     tcell.StyleDefault.Foreground(tcell.ColorMaroon).Bold(true),
 }

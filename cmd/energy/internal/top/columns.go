@@ -22,6 +22,8 @@ type column[T any] struct {
 	graph bool // a bar or a sparkline, which plain text does not have
 	text  func(t *T, m *Model) string
 	order Order // sorts by this column, 0 if the column cannot be sorted by
+	// has reports whether the text of a row is worth a column. If it is nil, any text is.
+	has func(t *T, m *Model) bool
 }
 
 // Order is the sort key of a table.
@@ -36,6 +38,7 @@ const (
 	ByCPUTime
 	ByName
 	ByPID
+	ByUser
 )
 
 // orders are the key of each order, its name, and how it compares rows: the first of two comes first.
@@ -43,12 +46,19 @@ var orders = [...]struct {
 	key, name string
 	compare   func(a, b *Row) int
 }{
-	ByPower:   {"p", "power", func(a, b *Row) int { return cmp.Compare(b.Power, a.Power) }}, // NaN is the least
+	ByPower:   {"p", "power", func(a, b *Row) int { return cmp.Compare(b.Power, a.Power) }},
 	ByEnergy:  {"e", "energy", func(a, b *Row) int { return cmp.Compare(b.Energy, a.Energy) }},
 	ByTotal:   {"t", "total", func(a, b *Row) int { return cmp.Compare(b.Total, a.Total) }},
 	ByCPUTime: {"c", "CPU time", func(a, b *Row) int { return cmp.Compare(b.CPUTime, a.CPUTime) }},
 	ByName:    {"n", "name", func(a, b *Row) int { return compareFold(a.Text[Name], b.Text[Name]) }},
 	ByPID:     {"i", "PID", func(a, b *Row) int { return cmp.Compare(a.PID, b.PID) }},
+	ByUser:    {"o", "user", func(a, b *Row) int { return compareFold(a.Text[User], b.Text[User]) }},
+}
+
+// known reports whether a row has what an order compares. Rows without it are the last ones.
+func (o Order) known(r *Row) bool {
+	return (o != ByPower || !math.IsNaN(r.Power)) && (o != ByCPUTime || r.CPUTime >= 0) && (o != ByPID || r.PID != 0) &&
+		(o != ByUser || r.Text[User] != "")
 }
 
 func compareFold(a, b string) int {
@@ -63,15 +73,13 @@ func figureOf(title string, width, from int, order Order, of content) column[Row
 	return column[Row]{title: title, width: width, from: from, order: order, text: of}
 }
 
-// graphOf returns a column of bars or sparklines.
-func graphOf(title string, width, from int, of content) column[Row] {
-	return column[Row]{title: title, width: width, from: from, left: true, graph: true, text: of}
-}
-
 // words returns a column of texts.
 func words(title string, t Text, width, from int) column[Row] {
-	of := func(r *Row, _ *Model) string { return r.Text[t] }
-	return column[Row]{title: title, width: width, from: from, left: true, text: of}
+	c := column[Row]{title: title, width: width, from: from, left: true, text: func(r *Row, _ *Model) string { return r.Text[t] }}
+	if t == User {
+		c.order = ByUser
+	}
+	return c
 }
 
 // The columns of workloads. A column of width 0 is a bar, whose width depends on the terminal.
@@ -80,10 +88,10 @@ var (
 	power   = figureOf("POWER", 9, 0, ByPower, func(r *Row, _ *Model) string { return watts(r.Power) })
 	gpu     = figureOf("GPU", 9, 90, 0, func(r *Row, _ *Model) string { return watts(cmp.Or(r.GPU, math.NaN())) })
 	share   = figureOf("SHARE", 7, 50, 0, func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) })
-	bar     = graphOf("", 0, 64, func(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) })
-	recent  = graphOf("2 MIN", rowCells, 104, func(r *Row, m *Model) string { return m.recent(r) })
+	bar     = column[Row]{from: 64, left: true, graph: true, text: shareBar, has: hasCell}
+	recent  = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: recentOf, has: func(_ *Row, m *Model) bool { return m.course }}
 	energy  = figureOf("ENERGY", 9, 0, ByEnergy, func(r *Row, m *Model) string { return m.energy(r.Energy) })
-	total   = figureOf("TOTAL", 9, 130, ByTotal, func(r *Row, m *Model) string { return m.energy(r.Total) })
+	total   = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: totalOf, has: hasTotal}
 	cpuTime = figureOf("CPU TIME", 9, 140, ByCPUTime, func(r *Row, _ *Model) string { return seconds(r) })
 	busy    = figureOf("BUSY", 7, 0, 0, func(r *Row, _ *Model) string { return percent(r.Busy) })
 	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: commandOf}
@@ -164,21 +172,33 @@ func uncertainty(u float64) string {
 	return " ±" + strconv.FormatFloat(100*u, 'f', 0, 64) + " %"
 }
 
-// fitting returns the columns that a table has at a width. Columns without any text in the rows are left out.
+// fills reports whether a column has something to show for one of the rows.
+func (c *column[T]) fills(rows []T, m *Model) bool {
+	if c.order == ByPower || c.order == ByEnergy || c.order == ByName {
+		return true
+	}
+	for i := range rows {
+		if r, isRow := any(&rows[i]).(*Row); isRow && (r.Pinned || m.empty(r) && !m.zeros) {
+			continue // it stands below, or is hidden
+		}
+		if text := c.text(&rows[i], m); text != "" && text != "-" && (c.has == nil || c.has(&rows[i], m)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fitting returns the columns that a table has at a width, and the one that it is sorted by. Columns
+// without anything to show are left out.
 func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []column[T]) {
 	for _, c := range all {
-		if c.from > width {
-			continue
-		}
-		used := c.order == ByPower || c.order == ByEnergy || c.order == ByName || c.graph
-		for i := 0; i < len(rows) && !used; i++ {
-			text := c.text(&rows[i], m)
-			used = text != "" && text != "-"
-		}
-		if !used || c.graph && m.plain || c.order == ByTotal && !m.totals {
+		if c.from > width && (c.order == unordered || c.order != m.order) {
 			continue
 		}
 		c.width = cmp.Or(c.width, m.bar)
+		if c.graph && m.plain || !c.fills(rows, m) {
+			continue
+		}
 		if c.order == ByName {
 			c.width += max(width-100, 0) / 8
 		}
@@ -213,9 +233,33 @@ func pidOf(r *Row) string {
 	return strconv.Itoa(int(r.PID))
 }
 
+func shareBar(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) }
+
+// hasCell reports whether the bar of a row fills a cell.
+func hasCell(r *Row, m *Model) bool { return strings.HasPrefix(shareBar(r, m), "█") }
+
+func totalOf(r *Row, m *Model) string { return m.energy(r.Total) }
+
+// hasTotal reports whether the total of a row is another figure than its energy.
+func hasTotal(r *Row, m *Model) bool {
+	return r.Total != r.Energy && totalOf(r, m) != m.energy(r.Energy)
+}
+
+// recentOf returns the sparkline of a row.
+func recentOf(r *Row, m *Model) string {
+	var joules []float64
+	if row := m.history.rows[m.view][r.Key]; row != nil {
+		joules = row[:]
+	}
+	return sparkline(m.history.powers(joules, m.frame.At, rowCells))
+}
+
 func watts(w float64) string {
-	if math.IsNaN(w) {
+	switch {
+	case math.IsNaN(w):
 		return "-"
+	case math.Abs(w) < shown: // not -0.00
+		w = 0
 	}
 	return figure.Watts(w)
 }
@@ -224,7 +268,7 @@ func percent(part float64) string {
 	if math.IsNaN(part) || math.IsInf(part, 0) {
 		return "-"
 	}
-	return strconv.FormatFloat(100*part, 'f', 1, 64) + " %"
+	return strconv.FormatFloat(100*max(part, 0), 'f', 1, 64) + " %"
 }
 
 func seconds(r *Row) string {

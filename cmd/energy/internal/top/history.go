@@ -90,13 +90,19 @@ func (h *history) powers(joules []float64, at time.Time, cells int) []float64 {
 	return powers
 }
 
-// sparkline draws powers between 0 and the largest of them, and returns the range and the number of powers.
-func sparkline(powers []float64) (text string, least, largest float64, n int) {
-	least, largest = math.Inf(1), 0
+// span returns the time with figures in the last steps until a time.
+func (h *history) span(at time.Time, cells int) (span time.Duration) {
+	for s := stepOf(at); s > stepOf(at)-int64(cells); s-- {
+		span += time.Duration(h.seconds[ring(s, nodeCells)] * float64(time.Second))
+	}
+	return span
+}
+
+// sparkline draws powers between 0 and the largest of them.
+func sparkline(powers []float64) string {
+	largest := 0.0
 	for _, p := range powers {
-		if !math.IsNaN(p) {
-			least, largest, n = min(least, p), max(largest, p), n+1
-		}
+		largest = max(largest, zeroNaN(p))
 	}
 	levels := []rune("▁▂▃▄▅▆▇")
 	var b strings.Builder
@@ -107,7 +113,7 @@ func sparkline(powers []float64) (text string, least, largest float64, n int) {
 			b.WriteRune(levels[int(zeroNaN(max(p, 0)/largest)*6+0.5)])
 		}
 	}
-	return b.String(), least, largest, n
+	return b.String()
 }
 
 // barOf draws a part of a whole in so many cells, with eighths. A part of 0.1 % is visible.

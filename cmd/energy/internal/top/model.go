@@ -46,7 +46,7 @@ type choice struct {
 	paused  bool
 	watth   bool // energies are in watt-hours
 	mouse   bool // clicks are taken
-	cursor  int  // the index of the chosen row
+	cursor  int  // the index of the chosen row, -1 for none
 	scroll  int  // rows above the first that is shown
 }
 
@@ -56,7 +56,7 @@ type layout struct {
 	width   int     // of the screen
 	bar     int     // cells of a bar
 	largest float64 // power of the zone with the largest one
-	totals  bool    // a row has another total than energy
+	course  bool    // the history has several steps
 	first   int     // line of the first row
 	height  int     // rows that were shown
 	count   int     // rows that there are
@@ -71,8 +71,11 @@ type spot struct {
 
 // New returns a model that shows the status until there are figures.
 func New(status string) Model {
-	return Model{history: &history{}, message: message{status: status}, choice: choice{order: ByPower, mouse: true}}
+	return Model{history: &history{}, message: message{status: status}, choice: choice{order: ByPower, mouse: true, cursor: none}}
 }
+
+// none is the cursor while no row is chosen.
+const none = -1
 
 // Action is a request of a key to the program, in addition to a changed model.
 type Action uint8
@@ -95,9 +98,9 @@ func (m Model) Show(f *Frame, notes []string) Model {
 	}
 	m.frame = f
 	if len(f.Tables[m.view]) == 0 {
-		m = m.show(Programs)
+		return m.show(Programs)
 	}
-	return m
+	return m.sorted()
 }
 
 // Explain shows the reason why there are no newer figures: the current activity, or an error.
@@ -168,11 +171,11 @@ func (m Model) move(k screen.Key) Model {
 	case screen.KeyPageDown:
 		m.cursor += m.height
 	case screen.KeyHome, "g":
-		m.cursor, m.scroll = 0, 0
+		m.cursor = 0
 	case screen.KeyEnd, "G":
 		m.cursor = math.MaxInt / 2
 	default:
-		m = m.choose(string(k))
+		return m.choose(string(k))
 	}
 	m.cursor = max(m.cursor, 0)
 	return m
@@ -186,7 +189,10 @@ func (m Model) Click(e screen.Mouse) (Model, Action) {
 		m.help = false
 		return m, Nothing
 	case e.Wheel != 0:
-		m.cursor, m.scroll = max(m.cursor+3*e.Wheel, 0), max(m.scroll+3*e.Wheel, 0)
+		m.scroll = max(m.scroll+3*e.Wheel, 0)
+		if m.cursor != none {
+			m.cursor = max(m.cursor+3*e.Wheel, 0)
+		}
 		return m, Nothing
 	case at >= 0 && at < m.height && m.scroll+at < m.count && m.cursor == m.scroll+at:
 		return m.enter(), Nothing
@@ -203,14 +209,25 @@ func (m Model) Click(e screen.Mouse) (Model, Action) {
 	return m, Nothing
 }
 
-// sortable returns the orders of the view's columns.
+// sortable returns the orders of the view's columns that have something to show.
 func (m *Model) sortable() (orders []Order) {
+	if m.frame == nil {
+		return []Order{ByPower}
+	}
 	for _, c := range tables[m.view] {
-		if c.order != unordered {
+		if c.order != unordered && c.fills(m.frame.Tables[m.view], m) {
 			orders = append(orders, c.order)
 		}
 	}
 	return orders
+}
+
+// sorted sorts by power if the view has nothing to show in the column that it was sorted by.
+func (m Model) sorted() Model {
+	if m.order != ByPower && !slices.Contains(m.sortable(), m.order) {
+		m.order, m.reverse = ByPower, false
+	}
+	return m
 }
 
 // neighbor returns the value that is by places after another one in a list, which is a ring.
@@ -221,13 +238,13 @@ func neighbor[T comparable](list []T, of T, by int) T {
 // sort sorts by a figure or text, in reverse if it already does.
 func (m Model) sort(by Order) Model {
 	m.reverse = m.order == by && !m.reverse
-	m.order, m.cursor, m.scroll = by, 0, 0
+	m.order, m.cursor, m.scroll = by, none, 0
 	return m
 }
 
 // choose sorts by the column of a key, or shows the view of a digit. 0 is the tenth view.
 func (m Model) choose(key string) Model {
-	for order := ByPower; order <= ByPID; order++ {
+	for _, order := range m.sortable() {
 		if orders[order].key == key {
 			return m.sort(order)
 		}
@@ -259,7 +276,7 @@ func (m Model) edit(k screen.Key) Model {
 			m.filter += string(k)
 		}
 	}
-	m.cursor, m.scroll = 0, 0
+	m.cursor, m.scroll = none, 0
 	return m
 }
 
@@ -274,13 +291,13 @@ func (m Model) pause() Model {
 
 // show shows a view from its first row on.
 func (m Model) show(v View) Model {
-	m.view, m.program, m.cursor, m.scroll = v, nil, 0, 0
-	return m
+	m.view, m.program, m.cursor, m.scroll = v, nil, none, 0
+	return m.sorted()
 }
 
-// enter shows the processes of the chosen program.
+// enter shows the processes of the chosen program, or of the first one.
 func (m Model) enter() Model {
-	rows := m.list(m.cursor + 1).rows
+	rows := m.list(max(m.cursor, 0) + 1).rows
 	if m.view != Programs || len(rows) == 0 {
 		return m
 	}
@@ -291,12 +308,12 @@ func (m Model) enter() Model {
 	return m
 }
 
-// leave clears the filter, or else goes back from the processes of a program to the programs.
+// leave clears the choice and the filter, or else goes back from the processes of a program to the programs.
 func (m Model) leave() Model {
 	if m.filter == "" && m.program != nil {
 		return m.show(Programs)
 	}
-	m.filter = ""
+	m.filter, m.cursor = "", none
 	return m
 }
 
@@ -314,9 +331,11 @@ func (m Model) views() []View {
 // within moves the cursor into the rows, and scrolls to the chosen row.
 func (m *Model) within() {
 	height := max(m.height, 1)
-	m.cursor = max(0, min(m.cursor, m.count-1))
+	m.cursor = min(m.cursor, m.count-1)
 	m.scroll = max(0, min(m.scroll, m.count-height), m.cursor-height+1)
-	m.scroll = min(m.scroll, m.cursor)
+	if m.cursor != none {
+		m.scroll = min(m.scroll, m.cursor)
+	}
 }
 
 // listing is the content of a table.
@@ -350,51 +369,35 @@ func (m *Model) list(k int) (l listing) {
 	if m.frame == nil {
 		return l
 	}
-	m.totals = false
+	l.rows = make([]*Row, 0, len(m.frame.Tables[m.view]))
 	for i := range m.frame.Tables[m.view] {
 		r := &m.frame.Tables[m.view][i]
 		l.all.add(r)
-		m.totals = m.totals || r.Total != r.Energy
 		switch {
 		case r.Pinned && !m.empty(r):
 			l.pinned = append(l.pinned, r)
 		case !r.Pinned && m.leaves(r):
 			l.matched.add(r)
-			l.rows = m.insert(l.rows, r, k)
+			l.rows = append(l.rows, r)
 		}
 	}
-	if k > few {
-		slices.SortFunc(l.rows, m.compare)
-		l.rows = l.rows[:min(k, len(l.rows))]
-	}
+	slices.SortFunc(l.rows, m.compare)
+	l.rows = l.rows[:min(k, len(l.rows))]
 	if m.filter != "" || m.program != nil {
 		l.pinned = []*Row{m.matching(&l.matched)}
 	}
 	return l
 }
 
-// few is the maximum number of rows that insert keeps sorted.
-const few = 512
-
-// insert inserts a row into sorted rows and keeps the first k rows. It appends the row if k is above few.
-func (m *Model) insert(rows []*Row, r *Row, k int) []*Row {
-	if k > few {
-		return append(rows, r)
-	}
-	if len(rows) == k {
-		if k == 0 || m.compare(r, rows[k-1]) >= 0 {
-			return rows
-		}
-		rows = rows[:k-1]
-	}
-	at, _ := slices.BinarySearchFunc(rows, r, m.compare)
-	return slices.Insert(rows, at, r)
-}
-
 // compare compares rows in the chosen order, and equal ones by their keys.
 func (m *Model) compare(a, b *Row) int {
 	c := orders[m.order].compare(a, b)
-	switch {
+	switch known := m.order.known(a); {
+	case known != m.order.known(b):
+		if known {
+			return -1
+		}
+		return 1
 	case c == 0:
 		return strings.Compare(a.Key, b.Key)
 	case m.reverse:
@@ -415,9 +418,12 @@ func (m *Model) leaves(r *Row) bool {
 	return m.matches(r)
 }
 
+// shown is the least power that is not shown as 0, in watts.
+const shown = 1e-8
+
 // empty reports whether a row has no power and no energy.
 func (m *Model) empty(r *Row) bool {
-	return !(r.Power > 0) && r.Energy == 0 && (m.order != ByTotal || r.Total == 0)
+	return !(r.Power >= shown) && r.Energy == 0 && (m.order != ByTotal || r.Total == 0)
 }
 
 // matching returns the row for the sum of the rows that the filter leaves.
@@ -429,16 +435,6 @@ func (m *Model) matching(all *sum) *Row {
 		row.Text[Name] = plural(all.workloads, "row") + " of " + m.program.Text[Name]
 	}
 	return &row
-}
-
-// recent returns the sparkline of a row.
-func (m *Model) recent(r *Row) string {
-	var joules []float64
-	if row := m.history.rows[m.view][r.Key]; row != nil {
-		joules = row[:]
-	}
-	text, _, _, _ := sparkline(m.history.powers(joules, m.frame.At, rowCells))
-	return text
 }
 
 func zeroNaN(v float64) float64 {

@@ -13,8 +13,8 @@ import (
 
 // inks are the colors of styles in a picture: of the text, and of the background.
 var inks = [...][2]string{
-	screen.Plain: {"#d7dae0"}, screen.Dim: {"#868c98"}, screen.Bold: {"#ffffff"}, screen.Head: {"#16181d", "#9aa3b2"},
-	screen.Chosen: {"#16181d", "#dfe5ee"}, screen.Good: {"#7fc77f"}, screen.Warning: {"#e0b152"}, screen.Bad: {"#ec6a6a"},
+	screen.Plain: {"#d7dae0"}, screen.Dim: {"#868c98"}, screen.Bold: {"#ffffff"}, screen.Head: {"#9aa3b2"}, screen.Sorted: {"#ffffff"},
+	screen.Chosen: {"#16181d", "#dfe5ee"}, screen.Bar: {"#5fa8b5"}, screen.Good: {"#7fc77f"}, screen.Warning: {"#e0b152"}, screen.Bad: {"#ec6a6a"},
 }
 
 // picture returns a grid as SVG. The length of each text is explicit, so that a viewer's font does not shift it.
@@ -37,8 +37,11 @@ func picture(g *screen.Grid, title string) string {
 				fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"/>`+"\n", left, top, cell*float64(x-begin), line, ground)
 			}
 			weight := "normal"
-			if style == screen.Bold || style == screen.Chosen || style >= screen.Warning {
+			if style == screen.Bold || style == screen.Chosen || style == screen.Sorted || style == screen.Bad {
 				weight = "bold"
+			}
+			if style == screen.Head || style == screen.Sorted {
+				fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.1f" height="1" fill="%s"/>`+"\n", left, top+line-2, cell*float64(x-begin), inks[style][0])
 			}
 			if text = strings.TrimRight(text, " "); text != "" {
 				fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s" font-weight="%s">%s</text>`+"\n",

@@ -144,7 +144,7 @@ func TestScreens(t *testing.T) {
 	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics: this command measures by itself", "CPU time source selected: source procfs"}
 	m := New("Measuring").Show(aFrame(), notes)
 	for name, m := range map[string]Model{
-		"programs": m, "build": aBuild(t), "opened": press(m, "down", "down", "enter"), "processes": press(m, "2"), "containers": press(m, "3"),
+		"programs": m, "build": aBuild(t), "opened": press(m, "down", "down", "down", "enter"), "processes": press(m, "2"), "containers": press(m, "3"),
 		"filtered": press(m, "2", "/", "s", "h", "o", "p", "enter"), "help": press(m, "?"),
 		"waiting": New("Looking for a collector").Explain("Nothing to show from http://127.0.0.1:8889/metrics: nothing listens on 127.0.0.1:8889\nIs the collector running?", true, notes),
 	} {
@@ -213,42 +213,32 @@ func TestThePictureIsCurrent(t *testing.T) {
 
 func TestEachFigureCanBeSortedBy(t *testing.T) {
 	f := &Frame{}
-	for i, r := range []Row{{Power: 1, Energy: 3, Total: 2, CPUTime: 4, PID: 2}, {Power: 2, Energy: 1, Total: 3, CPUTime: 3, PID: 3}, {Power: math.NaN(), Energy: 2, Total: 1, CPUTime: -1, PID: 1}} {
+	for i, r := range []Row{{Power: 1, Energy: 3, Total: 2, CPUTime: 4, PID: 2}, {Power: 2, Energy: 1, Total: 3, CPUTime: 3, PID: 3}, {Power: math.NaN(), Energy: 2, Total: 1, CPUTime: -1}} {
 		r.Key, r.Text[Name] = fmt.Sprint(i), string(rune('a'+i))
 		f.Tables[Processes] = append(f.Tables[Processes], r)
 	}
 	m := processesOf(f)
 	for keys, want := range map[string]string{
-		"": "bac", "e": "acb", "t": "bac", "c": "abc", "i": "cab", "n": "abc",
-		"p": "cab", "n n": "cba", "n n n": "abc", "n n p": "bac", "e r": "bca", "right": "acb", "right right": "bac", "left": "cab", "left left": "abc",
+		"": "bac", "e": "acb", "t": "bac", "c": "abc", "i": "abc", "n": "abc", "c r": "bac", "i r": "bac",
+		"p": "abc", "n n": "cba", "n n n": "abc", "n n p": "bac", "e r": "bca", "right": "acb", "right right": "bac", "left": "abc", "left left": "abc",
 	} {
 		assert.Equal(t, want, strings.Join(names(press(m, strings.Fields(keys)...)), ""), keys)
 	}
 	got, _ := text(press(m, "n", "n"), 80, 24)
 	assert.Contains(t, got, "by name, reversed")
 	assert.Contains(t, got, "PROCESS▲")
-}
-
-func TestTheFirstRowsAreThoseOfAllRowsSorted(t *testing.T) {
-	f := &Frame{}
-	for i := range 700 {
-		f.Tables[Processes] = append(f.Tables[Processes], aRow(int32(i+1), float64(i*7919%50), 1, a(fmt.Sprint(i), "", nil)))
+	got, _ = text(press(m, "t"), 80, 24)
+	assert.Contains(t, got, "TOTAL▼", "the column is shown where it would not be otherwise")
+	f = aFrame()
+	for i := range f.Tables[Programs] {
+		f.Tables[Programs][i].Total = f.Tables[Programs][i].Energy
 	}
-	all := names(processesOf(f))
-	assert.Len(t, all, 700)
-	for _, k := range []int{0, 1, 2, 40, 511, 512, 513, 699, 700, 701} {
-		rand.Shuffle(700, func(a, b int) {
-			rows := f.Tables[Processes]
-			rows[a], rows[b] = rows[b], rows[a]
-		})
-		for _, keys := range [][]string{nil, {"r"}} {
-			m := press(processesOf(f), keys...)
-			want, l := m.list(math.MaxInt).rows, m.list(k)
-			assert.Equal(t, want[:min(k, 700)], append([]*Row{}, l.rows...), k)
-			assert.Equal(t, 700, l.matched.workloads)
-			assert.InDelta(t, 700*24.5, l.all.Power, 1e-6)
-		}
+	m = New("").Show(f, nil)
+	for _, keys := range [][]string{{"t"}, {"c"}, {"i"}, {"2", "i", "1"}, {"2", "c", "1"}, {"left", "right"}} {
+		assert.Equal(t, ByPower, press(m, keys...).order, keys)
 	}
+	got, _ = text(m, 200, 50)
+	assert.NotContains(t, got, "TOTAL", "all are as in ENERGY")
 }
 
 func TestTheFilterLooksAtAllTexts(t *testing.T) {
@@ -268,6 +258,7 @@ func TestTheFilterLooksAtAllTexts(t *testing.T) {
 		}
 	}
 	got, _ := text(press(m, "/", "s", "h", "o", "p", "enter"), 80, 24)
+	assert.Contains(t, got, "2 of 7 processes: 4.61 W of 8.54 W.\n")
 	assert.Regexp(t, `(?m)^ +4\.61 W +53\.9 % .* 299 J .* 2 matching rows$`, got)
 	assert.NotContains(t, got, "unattributed")
 }
@@ -330,10 +321,10 @@ func TestScrollingEndsWithTheLastRow(t *testing.T) {
 		return m
 	}
 	assert.Equal(t, 0, drawn("up").cursor)
-	assert.Equal(t, 2, drawn("down", "j").cursor)
+	assert.Equal(t, 1, drawn("down", "j").cursor)
 	assert.Equal(t, 0, drawn("down", "j").scroll, "the row is shown")
-	assert.Equal(t, m.height, drawn("page down").cursor)
-	assert.Equal(t, 1, drawn("page down").scroll, "it is the first below the others")
+	assert.Equal(t, m.height, drawn("down", "page down").cursor)
+	assert.Equal(t, 1, drawn("down", "page down").scroll, "it is the first below the others")
 	assert.Equal(t, 0, drawn("page down", "home").scroll)
 	end := drawn("end")
 	assert.Equal(t, 100-m.height, end.scroll)
@@ -348,20 +339,20 @@ func TestScrollingEndsWithTheLastRow(t *testing.T) {
 	assert.Equal(t, 30-m.height, fewer.scroll)
 	wheel, _ := m.Click(screen.Mouse{Wheel: 1})
 	_, wheel = text(wheel, 80, 24)
-	assert.Equal(t, []int{3, 3}, []int{wheel.scroll, wheel.cursor})
+	assert.Equal(t, []int{3, none}, []int{wheel.scroll, wheel.cursor})
 }
 
 func TestAProgramIsOpened(t *testing.T) {
 	m := New("").Show(aFrame(), nil)
-	opened := press(m, "down", "down", "enter")
+	opened := press(m, "down", "down", "down", "enter")
 	assert.Equal(t, []string{"cc1plus", "cc1plus (small or exited)"}, names(opened))
 	got, _ := text(opened, 80, 24)
-	assert.Contains(t, got, "2 rows of cc1plus\n")
+	assert.Contains(t, got, "2 rows of cc1plus\n2 of 7 processes: 890 mW of 8.54 W.\n")
 	assert.Contains(t, got, " 2 Processes of cc1plus ")
 	assert.Equal(t, []string{"cc1plus"}, names(press(opened, "/", "m", "a", "i", "n", "enter")))
 	assert.Len(t, names(press(opened, "2")), 6, "the view of all processes")
 	assert.Equal(t, Programs, press(opened, "esc").view)
-	filtered := press(m, "/", "n", "g", "i", "n", "x", "enter", "down", "enter")
+	filtered := press(m, "/", "n", "g", "i", "n", "x", "enter", "down", "down", "enter")
 	assert.Equal(t, []string{"nginx"}, names(filtered), "the filter is cleared")
 	assert.Equal(t, opened.view, press(opened, "enter").view, "processes are not opened")
 	assert.Equal(t, Programs, New("").Show(&Frame{}, nil).enter().view, "there is none")
@@ -385,6 +376,7 @@ func TestAClickIsAKey(t *testing.T) {
 	clicked := func(word string) Model { m, _ := click(word); return m }
 	assert.Equal(t, Pods, clicked("Pods").view)
 	assert.Equal(t, ByEnergy, clicked("ENERGY USER").order)
+	assert.Equal(t, ByUser, clicked("USER ").order)
 	assert.True(t, clicked("POWER▼").reverse)
 	assert.True(t, clicked("? help").help)
 	_, action := click("q quit")
@@ -406,12 +398,12 @@ func TestTheExpectedErrorIsShownAtEverySize(t *testing.T) {
 	for width := 16; width <= 300; width += 4 {
 		for _, height := range []int{3, 10, 24, 80} {
 			got, _ := text(press(m, " "), width, height)
-			assert.Contains(t, got, "ESTIMATED ±74 %", "%d columns", width)
+			assert.Contains(t, got, "ESTIMATED ±71 %", "%d columns", width)
 		}
 	}
 	f.Zones[0].Source, f.Zones[0].Uncertainty = "measured", math.NaN()
 	got, _ := text(New("").Show(f, nil), 80, 24)
-	assert.Contains(t, got, "PARTLY ESTIMATED ±74 %")
+	assert.Contains(t, got, "PARTLY ESTIMATED ±3 %", "of the whole power")
 	assert.Regexp(t, `Memory \(dram\).* modeled ±74 %`, got)
 }
 
@@ -427,6 +419,55 @@ func TestRowsOfZeroAreHidden(t *testing.T) {
 	f.Tables[Processes] = f.Tables[Processes][1:]
 	got, _ = text(processesOf(f), 80, 16)
 	assert.Regexp(t, `Rows add up to 4\.26 W of 8\.54 W active power\. Not shown: \d process`, got)
+	for _, w := range []float64{-1e-15, 0, 1e-15} {
+		f.Tables[Processes][8] = pinnedRow("nothing", w, 0)
+		got, _ = text(processesOf(f), 80, 24)
+		assert.NotContains(t, got, "nothing", w)
+		f.Tables[Processes][8] = pinnedRow("nothing", w, 1)
+		got, _ = text(processesOf(f), 80, 24)
+		assert.Regexp(t, ` 0 W +0\.0 % +1\.00 J +nothing`, got, w)
+	}
+}
+
+func TestTheErrorOfTheSumIsTheRootOfTheSquares(t *testing.T) {
+	zones := []Zone{
+		{Source: "modeled", Active: 20, Idle: 10, Uncertainty: 0.1}, {Source: "modeled", Active: 40, Uncertainty: 0.1},
+		{Source: "measured", Active: 30, Uncertainty: math.NaN()}, {Source: "modeled", Besides: "package", Active: 500, Uncertainty: 0.9},
+	}
+	assert.InDelta(t, 0.05, sumOf(zones).Uncertainty, 1e-9, "5 W of 100 W")
+	zones[1].Uncertainty = math.NaN()
+	assert.True(t, math.IsNaN(sumOf(zones).Uncertainty), "one is not known")
+}
+
+func TestNoRowIsChosenBeforeAKeyIsPressed(t *testing.T) {
+	m := New("").Show(aFrame(), nil)
+	chosen := func(m Model) (rows int) {
+		g, m := m.Draw(80, 24)
+		for y := m.first; y < m.first+m.height; y++ {
+			if g.At(0, y).Style == screen.Chosen {
+				rows++
+			}
+		}
+		return rows
+	}
+	for keys, want := range map[string]int{"": 0, "down": 1, "down esc": 0, "down n": 0, "down tab": 0, "up": 1, "end": 1} {
+		assert.Equal(t, want, chosen(press(m, strings.Fields(keys)...)), keys)
+	}
+}
+
+func TestTheChosenViewHasItsNameOnTheSmallestScreen(t *testing.T) {
+	for key, want := range map[string]string{"1": "1 Pro", "2": "2 Pro", "3": "3 Con", "4": "4 Pod", "5": "5 Nam", "6": "6 VMs"} {
+		got, _ := text(press(New("").Show(aFrame(), nil), key), 20, 5)
+		assert.Contains(t, got, want)
+	}
+}
+
+func TestNotesHaveTheLinesThatAreFree(t *testing.T) {
+	notes := []string{"first note", "second note", "third note"}
+	got, _ := text(New("").Show(aFrame(), notes), 100, 30)
+	assert.Contains(t, got, "third note")
+	got, _ = text(many(100).Show(many(100).frame, notes), 100, 30)
+	assert.Contains(t, got, "first note (2 more: ?)\nq quit")
 }
 
 // Names are chosen by the users that start processes and containers.
@@ -527,13 +568,27 @@ func TestASparklineHasTheMeanOfEachStep(t *testing.T) {
 	at = m.frame.At
 	assert.Equal(t, []float64{6, 6, 3, 3, 0}, h.powers(h.rows[Programs]["0"][:], at, 6)[1:])
 	assert.True(t, math.IsNaN(h.powers(h.rows[Programs]["0"][:], at, 6)[0]), "no figures yet")
-	assert.Equal(t, "       ▇▇▄▄▁", m.recent(&m.frame.Tables[Programs][0]))
-	assert.Equal(t, "         ▄▄▇", m.recent(&m.frame.Tables[Programs][1]), "a new row")
+	assert.Equal(t, "       ▇▇▄▄▁", recentOf(&m.frame.Tables[Programs][0], &m))
+	assert.Equal(t, "         ▄▄▇", recentOf(&m.frame.Tables[Programs][1], &m), "a new row")
 	show(-3600, 5)
 	assert.Len(t, h.rows[Programs], 1, "the row that is gone is forgotten")
-	assert.Equal(t, "           ▇", m.recent(&m.frame.Tables[Programs][0]), "an earlier time begins a new history")
+	assert.Equal(t, "           ▇", recentOf(&m.frame.Tables[Programs][0], &m), "an earlier time begins a new history")
 	show(86400, 5)
-	assert.Equal(t, "▇▇▇▇▇▇▇▇▇▇▇▇", m.recent(&m.frame.Tables[Programs][0]), "one long step")
+	assert.Equal(t, "▇▇▇▇▇▇▇▇▇▇▇▇", recentOf(&m.frame.Tables[Programs][0], &m), "one long step")
+}
+
+func TestTheCourseHasItsTimeAndContainsThePowerShown(t *testing.T) {
+	m := New("")
+	shown := func(second int, watts float64) string {
+		f := &Frame{At: time.Unix(1000, 0).Add(time.Duration(second) * time.Second), Since: time.Unix(1000, 0), Zones: []Zone{{Active: watts}}}
+		m = m.Show(f, nil)
+		got, _ := text(m, 120, 24)
+		return strings.Split(got, "\n")[1]
+	}
+	assert.NotContains(t, shown(1, 14.9), "idle  1 s", "one step is no course")
+	assert.Contains(t, shown(12, 14.9), "idle  12 s ▇▇ 14.9 W  ")
+	assert.Contains(t, shown(20, 10), "idle  20 s ▇▅ 10.0 W to 14.9 W  ")
+	assert.Contains(t, shown(140, 10), "idle  2 min ")
 }
 
 func TestBarsShowEighthsOfACell(t *testing.T) {

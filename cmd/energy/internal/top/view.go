@@ -5,6 +5,7 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ func (m Model) Draw(width, height int) (*screen.Grid, Model) {
 	p := painter{Grid: screen.NewGrid(width, height), m: &m, width: width, height: height}
 	p.Mouse = m.mouse
 	m.layout = layout{width: width, bar: max(6, min(width/10, 24))}
+	m.course = m.frame != nil && !math.IsNaN(m.history.powers(m.history.node[:], m.frame.At, 2)[0])
 	switch {
 	case m.help:
 		p.help()
@@ -138,7 +140,7 @@ func (p *painter) title() {
 	word, style := origin(f.Zones)
 	x = p.put(x, style, word)
 	if p.m.paused {
-		x = p.put(x, screen.Warning, "PAUSED")
+		x = p.put(x, screen.Bold, "PAUSED")
 	}
 	clock := f.At.Format("15:04:05")
 	if figure.Width(f.Host)+len(clock)+2 <= p.width-x {
@@ -147,7 +149,7 @@ func (p *painter) title() {
 	p.end(x, clock)
 }
 
-// origin returns the source of the figures of zones and their expected error, and the style of bars.
+// origin returns the source of the figures of zones, and the expected error of the sum of their powers.
 func origin(zones []Zone) (string, screen.Style) {
 	has := func(source string) bool {
 		return slices.ContainsFunc(zones, func(z Zone) bool { return z.Source == source })
@@ -166,9 +168,10 @@ func origin(zones []Zone) (string, screen.Style) {
 	return "", screen.Plain
 }
 
-// sumOf returns the sum of the zones that are added. Its uncertainty is the mean of the zones that have one.
+// sumOf returns the sum of the zones that are added. The errors of their powers are independent of
+// each other: its own is the root of the sum of their squares, NaN if that of a modeled zone is unknown.
 func sumOf(zones []Zone) (sum Zone) {
-	var watts, errors float64
+	errors := 0.0
 	for _, z := range zones {
 		if z.Besides != "" {
 			continue
@@ -177,40 +180,39 @@ func sumOf(zones []Zone) (sum Zone) {
 		sum.Idle += zeroNaN(z.Idle)
 		sum.Energy += z.Energy
 		sum.ActiveEnergy += z.ActiveEnergy
-		if z.Uncertainty > 0 {
-			w := max(zeroNaN(z.Active+z.Idle), 1e-9)
-			watts += w
-			errors += w * z.Uncertainty
+		switch {
+		case z.Uncertainty > 0:
+			errors = math.Hypot(errors, z.Uncertainty*zeroNaN(z.Active+z.Idle))
+		case z.Source == "modeled":
+			errors = math.NaN()
 		}
 	}
-	sum.Uncertainty = errors / watts
+	sum.Uncertainty = errors / (sum.Active + sum.Idle)
 	return sum
 }
 
-// node writes the node's power, its course and its energy, and a row for each zone. A low screen
-// has only the power.
+// node writes the node's power, its course and its energy, and its zones. A low screen has only the power.
 func (p *painter) node() {
 	f := p.m.frame
 	sum := sumOf(f.Zones)
-	both := figure.Watts(sum.Active + sum.Idle)
+	both, since := sum.Active+sum.Idle, p.m.energy(f.Node)+" since "+f.Since.Format("15:04:05")
+	x := p.put(0, screen.Bold, watts(both))
+	x = p.put(x-1, screen.Plain, "= "+watts(sum.Active)+" active + "+watts(sum.Idle)+" idle")
 	if p.height < tall {
-		p.line(screen.Plain, fmt.Sprintf("%s = %s active + %s idle", both, figure.Watts(sum.Active), figure.Watts(sum.Idle)))
+		p.y++
 		return
 	}
-	x := p.put(0, screen.Bold, both)
-	h := p.m.history
-	course, least, largest, n := sparkline(h.powers(h.node[:], f.At, max(0, min(nodeCells, p.width-60))))
-	if n > 1 && !p.m.plain {
-		x = p.put(x, screen.Plain, strings.TrimLeft(course, " "))
-		span := short(time.Duration(n) * step)
-		x = p.put(x, screen.Dim, figure.Watts(least)+" to "+figure.Watts(largest)+" in "+span)
+	if p.m.course && !p.m.plain {
+		p.course(x, p.width-x-figure.Width(since)-2, both)
 	}
-	p.end(x, p.m.energy(f.Node)+" since "+f.Since.Format("15:04:05"))
-	zones := slices.Clone(f.Zones)
-	if most := max(1, p.height/5-1); len(zones) > most { // zones that are not added are the first to go
-		slices.SortStableFunc(zones, func(a, b Zone) int { return len(a.Besides) - len(b.Besides) })
-		zones = zones[:most]
+	p.end(x, since)
+	zones, most := slices.Clone(f.Zones), max(1, p.height/5-1)
+	slices.SortStableFunc(zones, func(a, b Zone) int { return cmp.Compare(min(len(a.Besides), 1), min(len(b.Besides), 1)) })
+	if p.height < roomy && !p.m.plain {
+		p.zoneLines(zones, p.y+most)
+		return
 	}
+	zones = zones[:min(most, len(zones))]
 	for i := range zones {
 		p.m.largest = max(p.m.largest, zeroNaN(zones[i].Active+zones[i].Idle))
 	}
@@ -223,9 +225,49 @@ func (p *painter) node() {
 	}
 }
 
+// course writes the power of the last minutes in so many columns: their time, a sparkline, and the
+// range of the power if there is room.
+func (p *painter) course(x, room int, now float64) {
+	h, at, edges := p.m.history, p.m.frame.At, ""
+	powers := h.powers(h.node[:], at, max(0, min(nodeCells, room-len("60 min "))))
+	least, largest := now, now
+	for _, w := range powers {
+		if !math.IsNaN(w) {
+			least, largest = min(least, w), max(largest, w)
+		}
+	}
+	span := min(h.span(at, len(powers)), at.Sub(p.m.frame.Since))
+	if edges = watts(least); edges != watts(largest) {
+		edges += " to " + watts(largest)
+	}
+	end := p.put(x, screen.Dim, short(span)) - 1
+	line := strings.TrimLeft(sparkline(powers), " ")
+	if end = p.put(end, screen.Bar, line) - 1; figure.Width(edges) <= x+room-end {
+		p.put(end, screen.Dim, edges)
+	}
+}
+
+// zoneLines writes the power of each zone and its source, in as few lines as they need above an end.
+func (p *painter) zoneLines(zones []Zone, end int) {
+	x := 0
+	for i := range zones {
+		z := &zones[i]
+		name, source := plainName(z.Name)+" "+watts(z.Active+z.Idle), sourceOf(z)
+		if x > 0 && x+figure.Width(name)+1+figure.Width(source) > p.width {
+			if x, p.y = 0, p.y+1; p.y == end {
+				return
+			}
+		}
+		style := zoneStyle(z, &zoneColumns[len(zoneColumns)-1])
+		x = p.put(x, min(style, screen.Dim), name) - 1
+		x = p.put(x, style, source) + 1
+	}
+	p.y++
+}
+
 // short returns a time in minutes, or in seconds below one.
 func short(d time.Duration) string {
-	if d < time.Minute {
+	if d < 2*time.Minute {
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	}
 	return fmt.Sprintf("%.0f min", d.Minutes())
@@ -236,7 +278,9 @@ func zoneStyle(z *Zone, c *column[Zone]) screen.Style {
 	switch {
 	case z.Besides != "":
 		return screen.Dim
-	case !c.graph && c.title != "SOURCE":
+	case c.graph:
+		return screen.Bar
+	case c.title != "SOURCE":
 		return screen.Plain
 	case z.Source == "modeled":
 		return screen.Warning
@@ -254,17 +298,20 @@ func (p *painter) tabs() {
 		by = fmt.Sprintf("/%s  %s", p.m.filter, by)
 	}
 	x, room := 0, p.width-min(figure.Width(by), p.width/2)-1
+	chosen := viewNames[p.m.view]
+	if p.m.program != nil {
+		chosen += " of " + p.m.program.Text[Name]
+	}
+	reserved := min(figure.Width(chosen)+4, room) // for the chosen view, until it is written
 	for i, v := range p.m.views() {
 		digit, name, style := string(rune('0'+(i+1)%10)), viewNames[v], screen.Dim
 		if v == p.m.view {
-			style = screen.Chosen
-			if p.m.program != nil {
-				name += " of " + p.m.program.Text[Name]
-			}
-			name = figure.Fit(name, max(room-x-4, 0))
+			name, style, reserved = figure.Fit(chosen, max(room-x-4, 0)), screen.Chosen, 0
 		}
-		if text := " " + digit + " " + name + " "; x+figure.Width(text) <= room {
+		if text := " " + digit + " " + name + " "; x+figure.Width(text) <= room-reserved {
 			x = p.key(x, style, text, screen.Key(digit))
+		} else if reserved == 0 {
+			break
 		}
 	}
 	p.end(x+1, by)
@@ -277,8 +324,9 @@ func (p *painter) table() {
 	l := m.list(max(m.scroll, m.cursor) + m.height + 1)
 	columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, m)
 	p.head(columns)
-	rows, below, notes := l.rows, l.pinned, p.room(m.notes())
+	rows, below := l.rows, l.pinned
 	m.count = l.matched.workloads
+	notes := p.room(m.notes(), m.height-m.count-len(below)-1)
 	if p.height >= tall {
 		m.height = max(m.height-len(below)-len(notes)-1, 0)
 	} else { // they are the last rows
@@ -320,32 +368,33 @@ func (p *painter) head(columns []column[Row]) {
 		case c.order == unordered || c.order != p.m.order || p.m.plain:
 			return c.title, screen.Head
 		case p.m.reverse:
-			return c.title + "▲", screen.Chosen
+			return c.title + "▲", screen.Sorted
 		}
-		return c.title + "▼", screen.Chosen
+		return c.title + "▼", screen.Sorted
 	})
 }
 
-// row writes a row.
+// row writes a row. Rows without a workload or without power are dim.
 func (p *painter) row(columns []column[Row], r *Row, chosen bool) {
-	text, lines := screen.Plain, screen.Dim
-	_, bars := origin(p.m.frame.Zones)
+	text, bars := screen.Plain, screen.Bar
 	switch {
 	case chosen:
-		text, bars, lines = screen.Chosen, screen.Chosen, screen.Chosen
+		text, bars = screen.Chosen, screen.Chosen
 		p.Fill(p.y, text)
-	case r.Pinned: // the name takes the rest of the line
+	case r.Pinned || !(r.Power >= shown):
 		text, bars = screen.Dim, screen.Dim
+	}
+	if r.Pinned { // the name takes the rest of the line
 		columns = columns[:slices.IndexFunc(columns, func(c column[Row]) bool { return c.order == ByName })+1]
 	}
 	cells(p, columns, func(c *column[Row]) (string, screen.Style) {
 		switch {
-		case c.title == recent.title:
-			return c.text(r, p.m), lines
-		case c.graph:
-			return c.text(r, p.m), bars
+		case !c.graph:
+			return c.text(r, p.m), text
+		case !chosen && c.title == recent.title:
+			return c.text(r, p.m), screen.Dim
 		}
-		return c.text(r, p.m), text
+		return c.text(r, p.m), bars
 	})
 }
 
@@ -370,8 +419,11 @@ func cells[T any](p *painter, columns []column[T], text func(*column[T]) (string
 
 // sums compares the rows of the table with the active power, and counts the workloads that are not shown.
 func (m *Model) sums(l *listing, shown []*Row) (text string) {
-	sum, active := figure.Watts(l.all.Power), figure.Watts(m.frame.Active)
+	sum, active := watts(l.all.Power), watts(m.frame.Active)
+	narrowed := m.filter != "" || m.program != nil
 	switch {
+	case narrowed:
+		text = fmt.Sprintf("%d of %s: %s of %s. ", l.matched.workloads, plural(l.all.workloads, oneOf[m.view]), watts(l.matched.Power), active)
 	case m.view == GPUs:
 	case sum == active:
 		text = "Rows add up to the active power: " + active + ". "
@@ -379,7 +431,7 @@ func (m *Model) sums(l *listing, shown []*Row) (text string) {
 		text = "Rows add up to " + sum + " of " + active + " active power. "
 	}
 	rest := l.all
-	if m.filter != "" || m.program != nil {
+	if narrowed {
 		rest = l.matched
 	} else {
 		shown = slices.Concat(shown, l.pinned)
@@ -390,11 +442,8 @@ func (m *Model) sums(l *listing, shown []*Row) (text string) {
 			rest.workloads--
 		}
 	}
-	if rest.Power < 5e-6 {
-		rest.Power = 0
-	}
 	if rest.workloads > 0 {
-		text += "Not shown: " + plural(rest.workloads, oneOf[m.view]) + ", " + figure.Watts(rest.Power) + "."
+		text += "Not shown: " + plural(rest.workloads, oneOf[m.view]) + ", " + watts(max(rest.Power, 0)) + "."
 	}
 	return text
 }
@@ -414,14 +463,14 @@ func (m *Model) notes() (notes []note) {
 		}
 	}
 	for _, n := range m.message.notes {
-		notes = append(notes, note{n, screen.Warning})
+		notes = append(notes, note{n, screen.Dim})
 	}
 	return notes
 }
 
-// room returns the notes that fit below the table.
-func (p *painter) room(notes []note) []note {
-	most := max(1, p.height/12)
+// room returns the notes below the table: those that fit in its free lines, and at least one.
+func (p *painter) room(notes []note, free int) []note {
+	most := max(1, free)
 	if len(notes) <= most {
 		return notes
 	}
@@ -468,8 +517,9 @@ func (p *painter) help() {
 		p.put(16, screen.Plain, k[1])
 		p.y++
 	}
+	p.wrap(screen.Dim, "±: expected error of the power of the node, active and idle: the root of the sum of the squares of its zones' errors")
 	for _, n := range p.m.message.notes {
-		p.wrap(screen.Warning, n)
+		p.wrap(screen.Plain, n)
 	}
 	p.last()
 	p.put(0, screen.Dim, "Any key goes back")
@@ -482,7 +532,7 @@ var keys = [][2]string{
 	{"Up, Down", "choose a row, as PgUp, PgDn, Home and End do"},
 	{"Enter", "the processes of the chosen program; Esc goes back"},
 	{"Left, Right", "sort by another column: p power, e energy since the start,"},
-	{"", "t total, c CPU time, n name, i PID. r: the other way round"},
+	{"", "t total, c CPU time, n name, i PID, o user. r: the other way"},
 	{"/, f, F4", "filter by name, arguments, user, container, pod, namespace"},
 	{"Esc", "clear the filter"},
 	{"z", "show or hide rows of 0"},
