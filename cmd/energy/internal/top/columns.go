@@ -23,7 +23,7 @@ type column[T any] struct {
 	text  func(t *T, m *Model) string
 	order Order // sorts by this column, 0 if the column cannot be sorted by
 	// has reports whether the text of a row is worth a column. If it is nil, any text is.
-	has func(t *T, m *Model) bool
+	has func(text string, t *T, m *Model) bool
 }
 
 // Order is the sort key of a table.
@@ -55,8 +55,8 @@ var orders = [...]struct {
 	ByUser:    {"o", "user", func(a, b *Row) int { return compareFold(a.Text[User], b.Text[User]) }},
 }
 
-// known reports whether a row has what an order compares. Rows without it are the last ones.
-func (o Order) known(r *Row) bool {
+// has reports whether a row has a value for the order. Rows without a value are the last ones.
+func (o Order) has(r *Row) bool {
 	return (o != ByPower || !math.IsNaN(r.Power)) && (o != ByCPUTime || r.CPUTime >= 0) && (o != ByPID || r.PID != 0) &&
 		(o != ByUser || r.Text[User] != "")
 }
@@ -88,10 +88,10 @@ var (
 	power   = figureOf("POWER", 9, 0, ByPower, func(r *Row, _ *Model) string { return watts(r.Power) })
 	gpu     = figureOf("GPU", 9, 90, 0, func(r *Row, _ *Model) string { return watts(cmp.Or(r.GPU, math.NaN())) })
 	share   = figureOf("SHARE", 7, 50, 0, func(r *Row, m *Model) string { return percent(r.Power / m.frame.Active) })
-	bar     = column[Row]{from: 64, left: true, graph: true, text: shareBar, has: hasCell}
-	recent  = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: recentOf, has: func(_ *Row, m *Model) bool { return m.course }}
+	bar     = column[Row]{from: 64, left: true, graph: true, text: shareBar, has: fillsCell}
+	recent  = column[Row]{title: "2 MIN", width: rowCells, from: 104, left: true, graph: true, text: recentOf, has: isCourse}
 	energy  = figureOf("ENERGY", 9, 0, ByEnergy, func(r *Row, m *Model) string { return m.energy(r.Energy) })
-	total   = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: totalOf, has: hasTotal}
+	total   = column[Row]{title: "TOTAL", width: 9, from: 130, order: ByTotal, text: totalOf, has: isOther}
 	cpuTime = figureOf("CPU TIME", 9, 140, ByCPUTime, func(r *Row, _ *Model) string { return seconds(r) })
 	busy    = figureOf("BUSY", 7, 0, 0, func(r *Row, _ *Model) string { return percent(r.Busy) })
 	command = column[Row]{title: "COMMAND", width: 30, from: 96, left: true, text: commandOf}
@@ -181,15 +181,15 @@ func (c *column[T]) fills(rows []T, m *Model) bool {
 		if r, isRow := any(&rows[i]).(*Row); isRow && (r.Pinned || m.empty(r) && !m.zeros) {
 			continue // it stands below, or is hidden
 		}
-		if text := c.text(&rows[i], m); text != "" && text != "-" && (c.has == nil || c.has(&rows[i], m)) {
+		if text := c.text(&rows[i], m); text != "" && text != "-" && (c.has == nil || c.has(text, &rows[i], m)) {
 			return true
 		}
 	}
 	return false
 }
 
-// fitting returns the columns that a table has at a width, and the one that it is sorted by. Columns
-// without anything to show are left out.
+// fitting returns the columns that a table has at a width, and always the column that it is
+// sorted by. Empty columns are left out.
 func fitting[T any](all []column[T], rows []T, width int, m *Model) (columns []column[T]) {
 	for _, c := range all {
 		if c.from > width && (c.order == unordered || c.order != m.order) {
@@ -233,17 +233,14 @@ func pidOf(r *Row) string {
 	return strconv.Itoa(int(r.PID))
 }
 
+// A column is shown for several steps of a sparkline, for a bar that fills a cell, or for a total that
+// is another figure than the energy.
+func isCourse(_ string, _ *Row, m *Model) bool    { return m.course }
+func fillsCell(bar string, _ *Row, _ *Model) bool { return strings.HasPrefix(bar, "█") }
+func isOther(total string, r *Row, m *Model) bool { return total != m.energy(r.Energy) }
+
 func shareBar(r *Row, m *Model) string { return barOf(r.Power/m.frame.Active, m.bar) }
-
-// hasCell reports whether the bar of a row fills a cell.
-func hasCell(r *Row, m *Model) bool { return strings.HasPrefix(shareBar(r, m), "█") }
-
-func totalOf(r *Row, m *Model) string { return m.energy(r.Total) }
-
-// hasTotal reports whether the total of a row is another figure than its energy.
-func hasTotal(r *Row, m *Model) bool {
-	return r.Total != r.Energy && totalOf(r, m) != m.energy(r.Energy)
-}
+func totalOf(r *Row, m *Model) string  { return m.energy(r.Total) }
 
 // recentOf returns the sparkline of a row.
 func recentOf(r *Row, m *Model) string {

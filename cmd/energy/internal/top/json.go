@@ -3,7 +3,6 @@
 package top
 
 import (
-	"cmp"
 	"encoding/json"
 	"io"
 	"math"
@@ -42,18 +41,15 @@ func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
 		}
 		zones = append(zones, o)
 	}
-	for v, rows := range f.Tables {
-		sorted := make([]*Row, len(rows))
-		for i := range rows {
-			sorted[i] = &rows[i]
-		}
-		slices.SortStableFunc(sorted, byPower)
+	m := Model{frame: f, choice: choice{order: ByPower, zeros: true}}
+	for m.view = range NumViews {
 		list := []object{}
-		for _, r := range sorted {
+		l := m.list()
+		for _, r := range slices.Concat(l.rows, l.pinned) {
 			list = append(list, r.object())
 		}
 		if len(list) > 0 {
-			views[strings.ToLower(viewNames[v])] = list
+			views[strings.ToLower(viewNames[m.view])] = list
 		}
 	}
 	e := json.NewEncoder(w)
@@ -64,19 +60,6 @@ func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
 		"active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,
 		"zones": zones, "views": views, "notes": append([]string{}, notes...),
 	})
-}
-
-// byPower compares rows by descending power. Pinned rows are the last ones, in their order.
-func byPower(a, b *Row) int {
-	switch {
-	case a.Pinned && b.Pinned:
-		return 0
-	case a.Pinned:
-		return 1
-	case b.Pinned:
-		return -1
-	}
-	return cmp.Or(orders[ByPower].compare(a, b), strings.Compare(a.Key, b.Key))
 }
 
 // object returns a row as a JSON object, without figures and texts that it lacks.

@@ -46,7 +46,7 @@ type choice struct {
 	paused  bool
 	watth   bool // energies are in watt-hours
 	mouse   bool // clicks are taken
-	cursor  int  // the index of the chosen row, -1 for none
+	cursor  int  // the index of the chosen row, or noRow
 	scroll  int  // rows above the first that is shown
 }
 
@@ -71,11 +71,11 @@ type spot struct {
 
 // New returns a model that shows the status until there are figures.
 func New(status string) Model {
-	return Model{history: &history{}, message: message{status: status}, choice: choice{order: ByPower, mouse: true, cursor: none}}
+	return Model{history: &history{}, message: message{status: status}, choice: choice{order: ByPower, mouse: true, cursor: noRow}}
 }
 
-// none is the cursor while no row is chosen.
-const none = -1
+// noRow is the cursor while no row is chosen.
+const noRow = -1
 
 // Action is a request of a key to the program, in addition to a changed model.
 type Action uint8
@@ -190,7 +190,7 @@ func (m Model) Click(e screen.Mouse) (Model, Action) {
 		return m, Nothing
 	case e.Wheel != 0:
 		m.scroll = max(m.scroll+3*e.Wheel, 0)
-		if m.cursor != none {
+		if m.cursor != noRow {
 			m.cursor = max(m.cursor+3*e.Wheel, 0)
 		}
 		return m, Nothing
@@ -222,7 +222,7 @@ func (m *Model) sortable() (orders []Order) {
 	return orders
 }
 
-// sorted sorts by power if the view has nothing to show in the column that it was sorted by.
+// sorted sorts by power if the column that the view was sorted by is empty.
 func (m Model) sorted() Model {
 	if m.order != ByPower && !slices.Contains(m.sortable(), m.order) {
 		m.order, m.reverse = ByPower, false
@@ -238,7 +238,7 @@ func neighbor[T comparable](list []T, of T, by int) T {
 // sort sorts by a figure or text, in reverse if it already does.
 func (m Model) sort(by Order) Model {
 	m.reverse = m.order == by && !m.reverse
-	m.order, m.cursor, m.scroll = by, none, 0
+	m.order, m.cursor, m.scroll = by, noRow, 0
 	return m
 }
 
@@ -276,7 +276,7 @@ func (m Model) edit(k screen.Key) Model {
 			m.filter += string(k)
 		}
 	}
-	m.cursor, m.scroll = none, 0
+	m.cursor, m.scroll = noRow, 0
 	return m
 }
 
@@ -291,17 +291,17 @@ func (m Model) pause() Model {
 
 // show shows a view from its first row on.
 func (m Model) show(v View) Model {
-	m.view, m.program, m.cursor, m.scroll = v, nil, none, 0
+	m.view, m.program, m.cursor, m.scroll = v, nil, noRow, 0
 	return m.sorted()
 }
 
 // enter shows the processes of the chosen program, or of the first one.
 func (m Model) enter() Model {
-	rows := m.list(max(m.cursor, 0) + 1).rows
+	rows := m.list().rows
 	if m.view != Programs || len(rows) == 0 {
 		return m
 	}
-	program := *rows[len(rows)-1]
+	program := *rows[max(0, min(m.cursor, len(rows)-1))]
 	m.filter = "" // it may not match the processes
 	m = m.show(Processes)
 	m.program = &program
@@ -313,7 +313,7 @@ func (m Model) leave() Model {
 	if m.filter == "" && m.program != nil {
 		return m.show(Programs)
 	}
-	m.filter, m.cursor = "", none
+	m.filter, m.cursor = "", noRow
 	return m
 }
 
@@ -333,14 +333,14 @@ func (m *Model) within() {
 	height := max(m.height, 1)
 	m.cursor = min(m.cursor, m.count-1)
 	m.scroll = max(0, min(m.scroll, m.count-height), m.cursor-height+1)
-	if m.cursor != none {
+	if m.cursor != noRow {
 		m.scroll = min(m.scroll, m.cursor)
 	}
 }
 
 // listing is the content of a table.
 type listing struct {
-	rows    []*Row // the first ones, sorted
+	rows    []*Row // sorted
 	pinned  []*Row // stand below
 	matched sum    // all workloads that the filter leaves
 	all     sum    // all rows of the table, pinned ones too
@@ -363,9 +363,9 @@ func (s *sum) add(r *Row) {
 	s.CPUTime += max(r.CPUTime, 0)
 }
 
-// list returns the content of the view's table, with the first k rows in their order. Rows that
-// compare equal are in the order of their keys, so that they do not change places.
-func (m *Model) list(k int) (l listing) {
+// list returns the content of the view's table. Rows that compare equal are in the order of their
+// keys, so that they do not change places.
+func (m *Model) list() (l listing) {
 	if m.frame == nil {
 		return l
 	}
@@ -382,7 +382,6 @@ func (m *Model) list(k int) (l listing) {
 		}
 	}
 	slices.SortFunc(l.rows, m.compare)
-	l.rows = l.rows[:min(k, len(l.rows))]
 	if m.filter != "" || m.program != nil {
 		l.pinned = []*Row{m.matching(&l.matched)}
 	}
@@ -392,8 +391,8 @@ func (m *Model) list(k int) (l listing) {
 // compare compares rows in the chosen order, and equal ones by their keys.
 func (m *Model) compare(a, b *Row) int {
 	c := orders[m.order].compare(a, b)
-	switch known := m.order.known(a); {
-	case known != m.order.known(b):
+	switch known := m.order.has(a); {
+	case known != m.order.has(b):
 		if known {
 			return -1
 		}

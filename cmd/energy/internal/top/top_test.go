@@ -124,7 +124,7 @@ func text(m Model, width, height int) (string, Model) {
 
 // names returns the names of all rows of the table, in their order.
 func names(m Model) (names []string) {
-	for _, r := range m.list(math.MaxInt).rows {
+	for _, r := range m.list().rows {
 		names = append(names, r.Text[Name])
 	}
 	return names
@@ -339,7 +339,7 @@ func TestScrollingEndsWithTheLastRow(t *testing.T) {
 	assert.Equal(t, 30-m.height, fewer.scroll)
 	wheel, _ := m.Click(screen.Mouse{Wheel: 1})
 	_, wheel = text(wheel, 80, 24)
-	assert.Equal(t, []int{3, none}, []int{wheel.scroll, wheel.cursor})
+	assert.Equal(t, []int{3, noRow}, []int{wheel.scroll, wheel.cursor})
 }
 
 func TestAProgramIsOpened(t *testing.T) {
@@ -414,11 +414,11 @@ func TestRowsOfZeroAreHidden(t *testing.T) {
 	got, _ := text(m, 80, 24)
 	assert.NotContains(t, got, "nothing")
 	assert.Contains(t, got, "unattributed", "its power is not known, its energy is not 0")
-	assert.Contains(t, got, "Rows add up to the active power: 8.54 W. Not shown: 1 process, 0 W.")
+	assert.Contains(t, got, "Rows add up to the active power: 8.54 W.\n")
 	f := aFrame()
 	f.Tables[Processes] = f.Tables[Processes][1:]
 	got, _ = text(processesOf(f), 80, 16)
-	assert.Regexp(t, `Rows add up to 4\.26 W of 8\.54 W active power\. Not shown: \d process`, got)
+	assert.Regexp(t, `Rows add up to 4\.26 W of 8\.54 W active power\.\n`, got)
 	for _, w := range []float64{-1e-15, 0, 1e-15} {
 		f.Tables[Processes][8] = pinnedRow("nothing", w, 0)
 		got, _ = text(processesOf(f), 80, 24)
@@ -468,6 +468,7 @@ func TestNotesHaveTheLinesThatAreFree(t *testing.T) {
 	assert.Contains(t, got, "third note")
 	got, _ = text(many(100).Show(many(100).frame, notes), 100, 30)
 	assert.Contains(t, got, "first note (2 more: ?)\nq quit")
+	assert.Regexp(t, `Not shown: 79 programs, [0-9.]+ kW\.\nfirst note`, got)
 }
 
 // Names are chosen by the users that start processes and containers.
@@ -585,10 +586,10 @@ func TestTheCourseHasItsTimeAndContainsThePowerShown(t *testing.T) {
 		got, _ := text(m, 120, 24)
 		return strings.Split(got, "\n")[1]
 	}
-	assert.NotContains(t, shown(1, 14.9), "idle  1 s", "one step is no course")
-	assert.Contains(t, shown(12, 14.9), "idle  12 s ▇▇ 14.9 W  ")
-	assert.Contains(t, shown(20, 10), "idle  20 s ▇▅ 10.0 W to 14.9 W  ")
-	assert.Contains(t, shown(140, 10), "idle  2 min ")
+	assert.NotContains(t, shown(1, 14.9), "idle  1s", "one step is no course")
+	assert.Contains(t, shown(12, 14.9), "idle  12s ▇▇ 14.9 W  ")
+	assert.Contains(t, shown(20, 10), "idle  20s ▇▅ 10.0 W to 14.9 W  ")
+	assert.Contains(t, shown(140, 10), "idle  2m20s ")
 }
 
 func TestBarsShowEighthsOfACell(t *testing.T) {

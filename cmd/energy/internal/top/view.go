@@ -77,17 +77,19 @@ func (m Model) Text(rows int) string {
 	p.title()
 	p.node()
 	for _, m.view = range m.views() {
-		l := m.list(rows)
+		l := m.list()
+		shown := l.rows[:min(rows, len(l.rows))]
 		columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, &m)
 		p.y++
 		p.head(columns)
-		for _, r := range append(l.rows, l.pinned...) {
+		for _, r := range slices.Concat(shown, l.pinned) {
 			p.row(columns, r, false)
 		}
-		p.line(screen.Plain, m.sums(&l, l.rows))
+		p.line(screen.Plain, m.sums(&l, shown))
 	}
-	for _, n := range m.notes() {
-		p.wrap(n.style, n.text)
+	notes, faults := m.notes()
+	for i, text := range notes {
+		p.wrap(noteStyle(i, faults), text)
 	}
 	return strings.TrimRight(p.String(), "\n") + "\n"
 }
@@ -168,8 +170,8 @@ func origin(zones []Zone) (string, screen.Style) {
 	return "", screen.Plain
 }
 
-// sumOf returns the sum of the zones that are added. The errors of their powers are independent of
-// each other: its own is the root of the sum of their squares, NaN if that of a modeled zone is unknown.
+// sumOf returns the sum of the zones that are added. The error of its power is the root of the sum of
+// the squares of their errors, since these are independent. It is NaN if a modeled zone has no error.
 func sumOf(zones []Zone) (sum Zone) {
 	errors := 0.0
 	for _, z := range zones {
@@ -229,7 +231,7 @@ func (p *painter) node() {
 // range of the power if there is room.
 func (p *painter) course(x, room int, now float64) {
 	h, at, edges := p.m.history, p.m.frame.At, ""
-	powers := h.powers(h.node[:], at, max(0, min(nodeCells, room-len("60 min "))))
+	powers := h.powers(h.node[:], at, max(0, min(nodeCells, room-len("10m00s "))))
 	least, largest := now, now
 	for _, w := range powers {
 		if !math.IsNaN(w) {
@@ -240,7 +242,7 @@ func (p *painter) course(x, room int, now float64) {
 	if edges = watts(least); edges != watts(largest) {
 		edges += " to " + watts(largest)
 	}
-	end := p.put(x, screen.Dim, short(span)) - 1
+	end := p.put(x, screen.Dim, span.Round(time.Second).String()) - 1
 	line := strings.TrimLeft(sparkline(powers), " ")
 	if end = p.put(end, screen.Bar, line) - 1; figure.Width(edges) <= x+room-end {
 		p.put(end, screen.Dim, edges)
@@ -263,14 +265,6 @@ func (p *painter) zoneLines(zones []Zone, end int) {
 		x = p.put(x, style, source) + 1
 	}
 	p.y++
-}
-
-// short returns a time in minutes, or in seconds below one.
-func short(d time.Duration) string {
-	if d < 2*time.Minute {
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	}
-	return fmt.Sprintf("%.0f min", d.Minutes())
 }
 
 // zoneStyle returns the style of a cell of a zone.
@@ -321,19 +315,18 @@ func (p *painter) tabs() {
 func (p *painter) table() {
 	m := p.m
 	m.first, m.height = p.y+1, max(p.height-p.y-2, 0) // the last line has the keys
-	l := m.list(max(m.scroll, m.cursor) + m.height + 1)
+	l := m.list()
 	columns := fitting(tables[m.view], m.frame.Tables[m.view], p.width, m)
 	p.head(columns)
 	rows, below := l.rows, l.pinned
 	m.count = l.matched.workloads
-	notes := p.room(m.notes(), m.height-m.count-len(below)-1)
+	notes, faults := m.notes()
+	notes = p.room(notes, m.height-m.count-len(below)-1)
 	if p.height >= tall {
 		m.height = max(m.height-len(below)-len(notes)-1, 0)
 	} else { // they are the last rows
 		m.count += len(below)
-		if len(rows) == l.matched.workloads {
-			rows = append(rows, below...)
-		}
+		rows = slices.Concat(rows, below)
 		below, notes = nil, nil
 	}
 	m.within()
@@ -348,8 +341,8 @@ func (p *painter) table() {
 		p.line(screen.Dim, m.sums(&l, rows))
 	}
 	p.y = p.height - 1 - len(notes)
-	for _, n := range notes {
-		p.line(n.style, n.text)
+	for i, text := range notes {
+		p.line(noteStyle(i, faults), text)
 	}
 }
 
@@ -417,12 +410,11 @@ func cells[T any](p *painter, columns []column[T], text func(*column[T]) (string
 	p.y++
 }
 
-// sums compares the rows of the table with the active power, and counts the workloads that are not shown.
+// sums compares the rows of the table with the active power, and counts the rows that are not shown.
 func (m *Model) sums(l *listing, shown []*Row) (text string) {
 	sum, active := watts(l.all.Power), watts(m.frame.Active)
-	narrowed := m.filter != "" || m.program != nil
 	switch {
-	case narrowed:
+	case m.filter != "" || m.program != nil:
 		text = fmt.Sprintf("%d of %s: %s of %s. ", l.matched.workloads, plural(l.all.workloads, oneOf[m.view]), watts(l.matched.Power), active)
 	case m.view == GPUs:
 	case sum == active:
@@ -430,52 +422,39 @@ func (m *Model) sums(l *listing, shown []*Row) (text string) {
 	default:
 		text = "Rows add up to " + sum + " of " + active + " active power. "
 	}
-	rest := l.all
-	if narrowed {
-		rest = l.matched
-	} else {
-		shown = slices.Concat(shown, l.pinned)
-	}
-	for _, r := range shown {
-		rest.Power -= zeroNaN(r.Power)
-		if !r.Pinned {
-			rest.workloads--
+	if rest := l.matched.workloads - len(shown); rest > 0 {
+		left := l.matched.Power
+		for _, r := range shown {
+			left -= zeroNaN(r.Power)
 		}
-	}
-	if rest.workloads > 0 {
-		text += "Not shown: " + plural(rest.workloads, oneOf[m.view]) + ", " + watts(max(rest.Power, 0)) + "."
+		text += "Not shown: " + plural(rest, oneOf[m.view]) + ", " + watts(max(left, 0)) + "."
 	}
 	return text
 }
 
-// note is a line below the table.
-type note struct {
-	text  string
-	style screen.Style
-}
-
-// notes returns the lines below the table.
-func (m *Model) notes() (notes []note) {
+// notes returns the texts below the table. The first ones are faults.
+func (m *Model) notes() (notes []string, faults int) {
 	status, _, _ := strings.Cut(m.status, "\n")
-	for _, fault := range []string{status, m.frame.Wrong} {
-		if fault != "" {
-			notes = append(notes, note{fault, screen.Bad})
-		}
-	}
-	for _, n := range m.message.notes {
-		notes = append(notes, note{n, screen.Dim})
-	}
-	return notes
+	notes = slices.DeleteFunc([]string{status, m.frame.Wrong}, func(text string) bool { return text == "" })
+	return append(notes, m.message.notes...), len(notes)
 }
 
-// room returns the notes below the table: those that fit in its free lines, and at least one.
-func (p *painter) room(notes []note, free int) []note {
-	most := max(1, free)
+// noteStyle returns the style of a note.
+func noteStyle(i, faults int) screen.Style {
+	if i < faults {
+		return screen.Bad
+	}
+	return screen.Dim
+}
+
+// room returns the notes that fit in so many lines below the table, and at least one.
+func (p *painter) room(notes []string, lines int) []string {
+	most := max(1, lines)
 	if len(notes) <= most {
 		return notes
 	}
-	last, tail := &notes[most-1], fmt.Sprintf(" (%d more: ?)", len(notes)-most)
-	last.text = figure.Fit(last.text, p.width-len(tail)) + tail
+	tail := fmt.Sprintf(" (%d more: ?)", len(notes)-most)
+	notes[most-1] = figure.Fit(notes[most-1], p.width-len(tail)) + tail
 	return notes[:most]
 }
 
