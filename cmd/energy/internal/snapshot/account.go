@@ -78,18 +78,26 @@ type meterAccount struct {
 
 // kindAccount is the account of all workloads of a kind.
 type kindAccount struct {
-	cells  map[Identity]*cell
+	cells  map[series]*cell
 	groups map[Identity]*group
 	pruned []Amount // energy of groups that were removed
 }
 
-// cell is the series of a workload.
+// series distinguishes the series of workloads. A collection may have two of one workload: one that has ended, and one
+// that has begun.
+type series struct {
+	Identity
+	start time.Time // zero if it is not reported
+}
+
+// cell is the account of a series.
 type cell struct {
 	*Row
 	group    *group
 	counters []counter // by the index of Account.zones
 	round    int       // number of the last collection with it
-	late     bool      // the value of the series at the time of the first snapshot is not available
+	// counts is set if energy from now on counts: the value at the time of the first snapshot is known.
+	counts bool
 }
 
 // group is a program or a workload other than a process. Its series may end and begin again.
@@ -152,7 +160,7 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 		of.set(m.Energy, base)
 	}
 	for i := range s.Rows {
-		a.addRow(&s.Rows[i], index, base, restarted)
+		a.addRow(&s.Rows[i], index, restarted)
 	}
 	for kind := range a.kinds {
 		a.kinds[kind].fold(a.round, len(a.zones))
@@ -241,50 +249,43 @@ func (z *zoneAccount) beganAgain(newest *Zone) bool {
 }
 
 // addRow adds a row whose energy is in zones of the account with an index.
-func (a *Account) addRow(r *Row, index []int, base, restarted bool) {
+func (a *Account) addRow(r *Row, index []int, restarted bool) {
 	k := &a.kinds[r.Kind]
 	if k.cells == nil {
-		k.cells, k.groups = map[Identity]*cell{}, map[Identity]*group{}
+		k.cells, k.groups = map[series]*cell{}, map[Identity]*group{}
 	}
-	c, known := k.cells[r.Identity]
-	if !known {
-		c = &cell{group: k.group(r), late: a.isLate(r, base)}
+	id := series{r.Identity, r.Start}
+	c := k.cells[id]
+	isFirst := c == nil
+	if isFirst {
+		c = &cell{group: k.group(r)}
 		c.group.live++
-		k.cells[r.Identity] = c
+		k.cells[id] = c
 	}
 	c.counters = append(c.counters, make([]counter, len(a.zones)-len(c.counters))...)
-	if known && (restarted && r.Start.IsZero() || c.beganAgain(r, index)) {
-		known, c.late = false, a.isLate(r, false)
+	if isFirst || restarted && r.Start.IsZero() || c.beganAgain(r, index) {
+		// It began after the first snapshot, or it would be in it.
+		began := (a.round > 1 || !isFirst) && (r.Start.IsZero() || !r.Start.Before(a.since))
+		c.counts = a.FromZero || began
 		for i := range c.counters {
 			c.counters[i].newest = 0
 		}
 	}
 	c.Row, c.round = r, a.round
-	late := c.late
 	for i, energy := range r.Energy {
-		counter := &c.counters[index[i]]
-		c.late = c.late && r.Ended && (!known || counter.newest == energy)
-		counter.set(energy, base || late)
+		c.counters[index[i]].set(energy, !c.counts)
 	}
+	c.counts = c.counts || !r.Ended // or else the value is that of an earlier collection
 }
 
-// beganAgain reports whether a row belongs to a new series of the same workload.
+// beganAgain reports whether a row belongs to a new series without a start of its own.
 func (c *cell) beganAgain(r *Row, index []int) bool {
 	for i, energy := range r.Energy {
 		if energy < c.counters[index[i]].newest {
 			return true
 		}
 	}
-	return !r.Start.Equal(c.Start)
-}
-
-// isLate reports whether the first snapshot has no value of a series although it had begun:
-// the snapshot was read while a collection arrived.
-func (a *Account) isLate(r *Row, base bool) bool {
-	if base {
-		return r.Ended
-	}
-	return !a.FromZero && !r.Start.IsZero() && r.Start.Before(a.since)
+	return false
 }
 
 // group returns the group of a row.

@@ -26,14 +26,15 @@ type node struct {
 	began    time.Time // start of the receiver
 	hasStart bool      // series have start timestamps
 	zones    [2]Zone
-	series   map[Identity]*series
-	order    []Identity // series in the order in which the exporter takes them in
+	series   map[Identity]*simulated
+	replaced map[Identity]*simulated // ended in the last collection, in which another series of the workload began
+	order    []Identity              // series in the order in which the exporter takes them in
 	pid      int
 	used     map[string]units.Energy // in the zone package
 	recent   map[string]units.Energy
 }
 
-type series struct {
+type simulated struct {
 	energy  [2]units.Energy
 	start   time.Time
 	updated time.Time
@@ -45,7 +46,7 @@ const collectEvery, expiresAfter = 10 * time.Second, 30 * time.Second
 func newNode(seed uint64, hasStart bool) *node {
 	n := &node{
 		rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_700_000_000, 0), hasStart: hasStart,
-		series: map[Identity]*series{}, used: map[string]units.Energy{}, recent: map[string]units.Energy{},
+		series: map[Identity]*simulated{}, replaced: map[Identity]*simulated{}, used: map[string]units.Energy{}, recent: map[string]units.Energy{},
 	}
 	n.restart()
 	return n
@@ -54,10 +55,11 @@ func newNode(seed uint64, hasStart bool) *node {
 // restart is that of a receiver without storage.
 func (n *node) restart() {
 	n.began, n.order = n.now, nil
+	clear(n.replaced)
 	n.zones = [2]Zone{{Class: power.Class{Zone: power.Package, Method: power.Measured}}, {Class: power.Class{Zone: power.DRAM, Method: power.Measured}}}
 	for id, s := range n.series {
 		if s.live {
-			n.series[id] = &series{start: n.now, updated: n.now, live: true}
+			n.series[id] = &simulated{start: n.now, updated: n.now, live: true}
 			n.order = append(n.order, id)
 		} else {
 			delete(n.series, id)
@@ -70,38 +72,35 @@ func (n *node) begin(id Identity) {
 	if n.series[id] == nil {
 		n.order = append(n.order, id)
 	}
-	n.series[id] = &series{start: n.now, updated: n.now, live: true}
+	n.series[id] = &simulated{start: n.now, updated: n.now, live: true}
 }
 
 // collect runs the node for an interval, in which processes begin and end.
 func (n *node) collect() {
 	clear(n.recent)
+	clear(n.replaced)
 	for range n.rng.IntN(4) {
 		n.pid++
 		id := Identity{PID: strconv.Itoa(n.pid), Executable: fmt.Sprint("p", n.rng.IntN(5)), Owner: "ann"}
 		n.begin(id)
 	}
 	program := Identity{Executable: "p0", Owner: "ann"} // of processes without series of their own: it ends and begins again
-	const most = 3_000_000                              // of the first collection: without a start timestamp a new series is noticed by its smaller value
-	if s := n.series[program]; s == nil || !s.live && min(s.energy[0], s.energy[1]) > most && n.rng.IntN(2) == 0 {
+	switch s := n.series[program]; {
+	case s == nil || !s.live && min(s.energy[0], s.energy[1]) > most && n.rng.IntN(2) == 0:
+		n.begin(program)
+	case s.live && n.hasStart && s.start.Before(n.now) && n.rng.IntN(2) == 0: // it ends, and another one begins in the same collection
+		n.replaced[program] = s
 		n.begin(program)
 	}
 	n.now = n.now.Add(collectEvery)
+	for id, s := range n.replaced {
+		n.use(id, s)
+	}
 	for id, s := range n.series {
-		if !s.live {
-			continue
+		if s.live {
+			n.use(id, s)
+			s.live = id[Overflow] != "" || n.rng.IntN(3) > 0 // what has ended has its last value in this collection
 		}
-		s.updated = n.now
-		for z := range n.zones {
-			energy := units.Energy(n.rng.IntN(most))
-			s.energy[z] += energy
-			n.zones[z].Active += energy
-			if z == 0 {
-				n.used[id[Executable]] += energy
-				n.recent[id[Executable]] += energy
-			}
-		}
-		s.live = id[Overflow] != "" || n.rng.IntN(3) > 0 // what has ended has its last value in this collection
 	}
 	for z := range n.zones {
 		n.zones[z].At = n.now
@@ -115,28 +114,48 @@ func (n *node) collect() {
 	}
 }
 
+// most is the maximum energy of a series in a collection: without a start timestamp a new series is noticed by its
+// smaller value.
+const most = 3_000_000
+
+// use adds energy to a series.
+func (n *node) use(id Identity, s *simulated) {
+	s.updated = n.now
+	for z := range n.zones {
+		energy := units.Energy(n.rng.IntN(most))
+		s.energy[z] += energy
+		n.zones[z].Active += energy
+		if z == 0 {
+			n.used[id[Executable]] += energy
+			n.recent[id[Executable]] += energy
+		}
+	}
+}
+
 // read returns the figures while the exporter takes in the last collection: it has the node's
 // figures and those of the first rows. before is the reading before the collection.
 func (n *node) read(rows int, before *Snapshot) *Snapshot {
 	s := &Snapshot{At: n.now, Zones: slices.Clone(n.zones[:])}
 	for i, id := range n.order {
-		from := n.series[id]
-		if from == nil || n.now.Sub(from.updated) > expiresAfter {
+		if i >= rows {
+			for _, row := range before.Rows {
+				if row.Identity == id && n.now.Sub(n.series[id].updated) <= expiresAfter {
+					row.Ended = true
+					s.Rows = append(s.Rows, row)
+				}
+			}
 			continue
 		}
-		row := Row{Identity: id, Energy: slices.Clone(from.energy[:]), Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1, Ended: from.updated.Before(n.now)}
-		if n.hasStart {
-			row.Start = from.start
-		}
-		if i >= rows {
-			at := slices.IndexFunc(before.Rows, func(r Row) bool { return r.Identity == id })
-			if at < 0 {
+		for _, from := range []*simulated{n.series[id], n.replaced[id]} {
+			if from == nil || n.now.Sub(from.updated) > expiresAfter {
 				continue
 			}
-			row = before.Rows[at]
-			row.Ended = true
+			row := Row{Identity: id, Energy: slices.Clone(from.energy[:]), Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1, Ended: from.updated.Before(n.now)}
+			if n.hasStart {
+				row.Start = from.start
+			}
+			s.Rows = append(s.Rows, row)
 		}
-		s.Rows = append(s.Rows, row)
 	}
 	return s
 }

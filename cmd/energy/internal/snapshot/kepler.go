@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 )
 
 // keplerMetrics are the metrics of Kepler 0.10 and later, and of deploy/kepler, by the name of the
@@ -60,7 +61,7 @@ func (f families) kepler(m *metric, each func(*point)) {
 					p.labels[attribute] = strings.ToValidUTF8(l.GetValue(), "?")
 				}
 			}
-			p.labels[attrState] = from.state
+			p.start, p.labels[attrState] = time.Time{}, from.state // metrics of a workload may have different starts
 			if from.zone != "" {
 				p.labels[attrZone] = from.zone
 			}

@@ -46,9 +46,11 @@ type reader struct {
 	meters map[string]int
 }
 
+// rowKey distinguishes rows. Several series of a workload differ by their start, which is zero for the newest of them.
 type rowKey struct {
 	kind Kind
 	Identity
+	start time.Time
 }
 
 // read builds a snapshot. points calls its second argument with each data point of a metric that
@@ -197,17 +199,36 @@ func sortZones(zones []Zone) {
 	}
 }
 
+// find returns the index of the row of a data point, -1 if there is none, and its key. A data point without a start
+// is of the newest series of its workload.
+func (r *reader) find(kind Kind, p *point) (i int, key rowKey) {
+	key = rowKey{kind: kind, Identity: Identity(p.labels[:numAttributes])}
+	i, ok := r.rows[key]
+	if ok && !p.start.IsZero() && !p.start.Equal(r.Rows[i].Start) {
+		key.start = p.start
+		i, ok = r.rows[key]
+	}
+	if !ok {
+		i = -1
+	}
+	return i, key
+}
+
 // row returns the row of a data point, which it adds if it is new.
 func (r *reader) row(kind Kind, p *point) *Row {
-	key := rowKey{kind, Identity(p.labels[:numAttributes])}
-	i, ok := r.rows[key]
-	if !ok {
+	i, key := r.find(kind, p)
+	if i < 0 {
 		i = len(r.Rows)
-		r.rows[key] = i
-		row := Row{Kind: kind, Identity: key.Identity, Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1}
+		row := Row{Kind: kind, Identity: key.Identity, Start: p.start, Watts: math.NaN(), GPUWatts: math.NaN(), CPUTime: -1}
 		row.Energy = make([]units.Energy, len(r.Zones))
 		r.Rows = append(r.Rows, row)
 		r.newest = append(r.newest, p.at)
+		r.rows[key] = i
+		newest := rowKey{kind: kind, Identity: key.Identity}
+		if of := r.rows[newest]; r.Rows[of].Start.Before(p.start) {
+			key.start = r.Rows[of].Start
+			r.rows[key], r.rows[newest] = of, i
+		}
 	}
 	r.newest[i] = latest(r.newest[i], p.at)
 	return &r.Rows[i]
@@ -217,7 +238,6 @@ func (r *reader) workloadEnergy(kind Kind, p *point) {
 	row, zone := r.row(kind, p), r.zoneIndex(p)
 	if zone >= 0 && !isIdle(p) {
 		row.Energy[zone] += p.energy()
-		row.Start = latest(row.Start, p.start)
 	}
 }
 
@@ -237,8 +257,7 @@ func (r *reader) workloadPower(kind Kind, p *point) {
 
 // workloadTime sets the CPU time of a workload whose energy or power was read.
 func (r *reader) workloadTime(kind Kind, p *point) {
-	i, ok := r.rows[rowKey{kind, Identity(p.labels[:numAttributes])}]
-	if ok && p.value >= 0 && p.value < math.MaxInt64/1e9 {
+	if i, _ := r.find(kind, p); i >= 0 && p.value >= 0 && p.value < math.MaxInt64/1e9 {
 		r.Rows[i].CPUTime = time.Duration(p.value * float64(time.Second))
 	}
 }

@@ -388,3 +388,40 @@ func TestFiguresOfTwoCollectionsArePartial(t *testing.T) {
 	assert.Equal(t, int64(2), s.At.Unix(), "also without a zone")
 	assert.True(t, parsed(t, "system_cpu_busy_ratio 0.5\n").Untimed)
 }
+
+// A series of a workload may end and another one begin in one collection, with the same attributes.
+func TestTwoSeriesOfAWorkloadAreTwoRows(t *testing.T) {
+	md := pmetric.NewMetrics()
+	add := func(name, attribute, value string, joules float64, start int64) {
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr(attribute, value)
+		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName(name)
+		points := m.SetEmptyGauge().DataPoints()
+		if start > 0 {
+			points = m.SetEmptySum().DataPoints()
+		}
+		p := points.AppendEmpty()
+		p.Attributes().PutStr("energy.zone", "package")
+		p.SetDoubleValue(joules)
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(time.Unix(start, 0)))
+		p.SetTimestamp(pcommon.NewTimestampFromTime(time.Unix(100, 0)))
+	}
+	add("system.energy", "host.name", "node", 9, 1)
+	for _, s := range []struct{ joules, start int64 }{{3, 10}, {1, 50}, {2, 30}} {
+		add("process.energy", "process.executable.name", "cc1", float64(s.joules), s.start)
+		add("process.cpu.time", "process.executable.name", "cc1", float64(s.joules), s.start)
+	}
+	add("process.power", "process.executable.name", "cc1", 4, 0)
+	s := FromMetrics(md)
+	var got []string
+	for _, r := range s.Rows {
+		got = append(got, fmt.Sprint(r.Start.Unix(), r.Energy, r.CPUTime, r.Watts))
+	}
+	assert.Equal(t, []string{"10 [3000000] 3s NaN", "50 [1000000] 1s 4", "30 [2000000] 2s NaN"}, got, "the newest has the power")
+	a := Account{FromZero: true}
+	a.Add(s)
+	rows := a.Workloads(Process).Rows
+	require.Len(t, rows, 1)
+	assert.Equal(t, units.Energy(6_000_000), rows[0].Amounts[0].Used)
+}

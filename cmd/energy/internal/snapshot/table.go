@@ -123,16 +123,27 @@ func (a *Account) Workloads(kind Kind) Table {
 		return a.groups(kind)
 	}
 	t := Table{Ended: a.ended(Process)}
-	for _, c := range a.kinds[Process].cells {
-		e := a.entry(c.Identity)
-		e.add(c)
-		a.power(&e)
-		if e.Ended && (a.period == 0 || a.Sum(e.Amounts).Recent == 0) {
-			addAll(t.Ended, e.Amounts)
-			continue
+	cells := a.kinds[Process].cells
+	index := make(map[Identity]int, len(cells))
+	for _, c := range cells {
+		i, known := index[c.Identity]
+		if !known {
+			i = len(t.Rows)
+			index[c.Identity] = i
+			t.Rows = append(t.Rows, a.entry(c.Identity))
 		}
-		t.Rows = append(t.Rows, e)
+		t.Rows[i].add(c)
 	}
+	shown := t.Rows[:0]
+	for i := range t.Rows {
+		e := &t.Rows[i]
+		if a.power(e); e.Ended && (a.period == 0 || a.Sum(e.Amounts).Recent == 0) {
+			addAll(t.Ended, e.Amounts)
+		} else {
+			shown = append(shown, *e)
+		}
+	}
+	t.Rows = shown
 	return a.close(Process, t)
 }
 
