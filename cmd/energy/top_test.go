@@ -46,8 +46,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "energy":
 		main()
-	case "times":
-		os.Exit(runTimed(os.Args[1:]))
 	case "panics":
 		err := onScreen(func(context.Context, options) (*source, error) { panic("out of order") })
 		fmt.Fprintln(os.Stderr, "it did not panic:", err)
