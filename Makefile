@@ -49,7 +49,8 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 		break; fi; done
 	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(COLLECTOR) --config $(CONFIG) >$(LOG) 2>&1 & pid=$$!; trap 'kill $$pid 2>/dev/null; wait $$pid' EXIT; trap 'exit 130' INT TERM; \
-		$(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --for $(RUN_SECONDS)s $(TOP_FLAGS) && kill -0 $$pid || { tail -n 20 $(LOG) >&2; exit 1; }
+		while kill -0 $$pid && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --once --wait 0s 2>&1 | grep -q "no process listens"; do sleep 0.1; done 2>/dev/null; \
+		kill -0 $$pid 2>/dev/null && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --for $(RUN_SECONDS)s $(TOP_FLAGS) && kill -0 $$pid || { tail -n 20 $(LOG) >&2; exit 1; }
 
 top: $(ENERGY) ## show the top consumers, of the running collector or else of this machine without one
 	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,--endpoint http://$(ENDPOINT)/metrics) --for $(RUN_SECONDS)s
