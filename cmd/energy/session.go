@@ -124,7 +124,6 @@ func (f *follower) update(ctx context.Context) error {
 			f.said = s.Notes
 			return nil
 		}
-		f.files.nameOwners(s)
 		news := f.account.Add(s)
 		f.said, f.frame = s.Notes, frameOf(&f.account, s, f.files)
 		f.frame.Host = cmp.Or(f.host, f.frame.Host)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -123,6 +124,15 @@ func hostOf(endpoint string) string {
 		return ""
 	}
 	return figure.Line(u.Hostname())
+}
+
+// isLoopback reports whether a host is this machine.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
 }
 
 // telemetryOf returns the endpoint of the metrics of the collector about itself in the shipped
