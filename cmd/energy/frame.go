@@ -81,7 +81,7 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 	left := b.active
 	for i := range t.Rows {
 		rows = append(rows, b.row(view, &t.Rows[i]))
-		left -= plus(0, rows[i].Power)
+		left -= snapshot.Plus(0, rows[i].Power)
 	}
 	others := "(outside): of processes in no " + kind.String()
 	switch {
@@ -165,7 +165,7 @@ func sums(of []top.Row, text top.Text, unknown string) (rows []top.Row) {
 			rows = append(rows, r)
 		}
 		r := &rows[at]
-		r.Power, r.GPU = plus(r.Power, from.Power), plus(r.GPU, from.GPU)
+		r.Power, r.GPU = snapshot.Plus(r.Power, from.Power), snapshot.Plus(r.GPU, from.GPU)
 		r.Energy += from.Energy
 		r.Total += from.Total
 		if r.CPUTime >= 0 {
@@ -179,17 +179,6 @@ func sums(of []top.Row, text top.Text, unknown string) (rows []top.Row) {
 		return nil
 	}
 	return append(rows, pinned...)
-}
-
-// plus adds figures. NaN is a figure that is not available.
-func plus(a, b float64) float64 {
-	switch {
-	case math.IsNaN(a):
-		return b
-	case math.IsNaN(b):
-		return a
-	}
-	return a + b
 }
 
 // names holds the names of containers, images and pods, by ID. The metrics of processes have only

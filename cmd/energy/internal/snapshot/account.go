@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	zonekind "github.com/energyreceiver/energyreceiver/internal/zone"
 )
 
 // Account follows the snapshots of one source. It holds the energy since the first snapshot, and
@@ -40,40 +41,32 @@ type Amount struct {
 	Recent int64
 }
 
+// follow sets Total to the newest value of the series. counts reports whether its energy counts.
+func (a *Amount) follow(value units.Energy, counts bool) {
+	if counts {
+		energy := units.Advance(a.Total, value)
+		a.Used += energy
+		a.Recent += int64(energy)
+	}
+	a.Total = value
+}
+
 func (a *Amount) add(b Amount) {
 	a.Used += b.Used
 	a.Total += b.Total
 	a.Recent += b.Recent
 }
 
-// counter follows the value of a series.
-type counter struct {
-	used, before units.Energy // since the first snapshot, and until the last period
-	newest       units.Energy
-}
-
-// set sets the newest value. base reports whether the energy until now does not count.
-func (c *counter) set(value units.Energy, base bool) {
-	if !base {
-		c.used += units.Advance(c.newest, value)
-	}
-	c.newest = value
-}
-
-func (c *counter) amount() Amount {
-	return Amount{Used: c.used, Total: c.newest, Recent: int64(c.used - c.before)}
-}
-
 // zoneAccount is the account of a zone.
 type zoneAccount struct {
 	Zone                       // as of the newest snapshot with it
-	active, idle, unattributed counter
+	active, idle, unattributed Amount
 }
 
 // meterAccount is the account of a meter.
 type meterAccount struct {
-	Meter // as of the newest snapshot with it
-	counter
+	Meter  // as of the newest snapshot with it
+	amount Amount
 }
 
 // kindAccount is the account of all workloads of a kind.
@@ -93,9 +86,9 @@ type series struct {
 // cell is the account of a series.
 type cell struct {
 	*Row
-	group    *group
-	counters []counter // by the index of Account.zones
-	round    int       // number of the last collection with it
+	group   *group
+	amounts []Amount // by the index of Account.zones
+	round   int      // number of the last collection with it
 	// counts is set if energy from now on counts: the value at the time of the first snapshot is known.
 	counts bool
 }
@@ -111,9 +104,9 @@ type group struct {
 // after they have ended: those with the highest energy.
 const maxEnded = 200
 
-// Follows reports whether s has figures of a later collection than an earlier snapshot of the same
+// follows reports whether s has figures of a later collection than an earlier snapshot of the same
 // source. Figures without timestamps do if a figure of the node has changed.
-func (s *Snapshot) Follows(earlier *Snapshot) bool {
+func (s *Snapshot) follows(earlier *Snapshot) bool {
 	if !s.Untimed || !earlier.Untimed {
 		return !s.At.Equal(earlier.At)
 	}
@@ -135,14 +128,14 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 	case a.round == 0:
 		news = true
 		a.begin(s)
-	case s.Follows(a.newest):
+	case s.follows(a.newest):
 		news = true
 		a.period, a.at = max(s.At.Sub(a.at), 0), s.At
 		a.next()
 	}
 	a.newest = s
-	base := a.round == 1 && !a.FromZero
-	index, restarted := a.addZones(s, base)
+	counts := a.round > 1 || a.FromZero
+	index, restarted := a.addZones(s, counts)
 	if restarted {
 		a.period = 0
 	}
@@ -153,11 +146,11 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 			of = &meterAccount{}
 			a.meters[m.ID] = of
 		}
-		if m.Energy < of.newest {
-			of.newest = 0
+		if m.Energy < of.amount.Total {
+			of.amount.Total = 0
 		}
 		of.Meter = *m
-		of.set(m.Energy, base)
+		of.amount.follow(m.Energy, counts)
 	}
 	for i := range s.Rows {
 		a.addRow(&s.Rows[i], index, restarted)
@@ -188,14 +181,12 @@ func (a *Account) next() {
 	a.round++
 	for i := range a.zones {
 		z := &a.zones[i]
-		z.active.before, z.idle.before, z.unattributed.before = z.active.used, z.idle.used, z.unattributed.used
+		z.active.Recent, z.idle.Recent, z.unattributed.Recent = 0, 0, 0
 	}
 	for i := range a.kinds {
 		k := &a.kinds[i]
 		for _, c := range k.cells {
-			for z := range c.counters {
-				c.counters[z].before = c.counters[z].used
-			}
+			settle(c.amounts)
 		}
 		for _, g := range k.groups {
 			settle(g.ended)
@@ -212,7 +203,7 @@ func settle(amounts []Amount) {
 
 // addZones adds the zones of a snapshot. It returns their indices in the account, and whether their
 // series, and so the series of all workloads, began again.
-func (a *Account) addZones(s *Snapshot, base bool) (index []int, restarted bool) {
+func (a *Account) addZones(s *Snapshot, counts bool) (index []int, restarted bool) {
 	for i := range s.Zones {
 		zone := &s.Zones[i]
 		at := slices.IndexFunc(a.zones, func(z zoneAccount) bool { return z.Class == zone.Class })
@@ -226,25 +217,26 @@ func (a *Account) addZones(s *Snapshot, base bool) (index []int, restarted bool)
 	for i := range s.Zones {
 		z, zone := &a.zones[index[i]], &s.Zones[i]
 		if restarted && (zone.Start.IsZero() || z.beganAgain(zone)) {
-			z.active.newest, z.idle.newest, z.unattributed.newest = 0, 0, 0
+			z.active.Total, z.idle.Total, z.unattributed.Total = 0, 0, 0
 		}
 		z.Zone = *zone
-		z.active.set(zone.Active, base)
-		z.idle.set(zone.Idle, base)
-		z.unattributed.set(zone.Unattributed, base)
+		z.active.follow(zone.Active, counts)
+		z.idle.follow(zone.Idle, counts)
+		z.unattributed.follow(zone.Unattributed, counts)
 	}
-	all := a.Zones()
-	sortZones(all)
-	for _, sorted := range all {
-		at := slices.IndexFunc(a.zones, func(z zoneAccount) bool { return z.Class == sorted.Class })
-		a.zones[at].Besides = sorted.Besides
+	names := make([]string, len(a.zones))
+	for i := range a.zones {
+		names[i] = string(a.zones[i].Class.Zone)
+	}
+	for i := range a.zones {
+		a.zones[i].Besides = zonekind.Besides(names[i], names)
 	}
 	return index, restarted
 }
 
 // beganAgain reports whether the newest figures of a zone belong to new series.
 func (z *zoneAccount) beganAgain(newest *Zone) bool {
-	return newest.Active < z.active.newest || newest.Idle < z.idle.newest || newest.Unattributed < z.unattributed.newest ||
+	return newest.Active < z.active.Total || newest.Idle < z.idle.Total || newest.Unattributed < z.unattributed.Total ||
 		!z.Start.IsZero() && !newest.Start.Equal(z.Start)
 }
 
@@ -262,18 +254,18 @@ func (a *Account) addRow(r *Row, index []int, restarted bool) {
 		c.group.live++
 		k.cells[id] = c
 	}
-	c.counters = append(c.counters, make([]counter, len(a.zones)-len(c.counters))...)
+	c.amounts = sized(c.amounts, len(a.zones))
 	if isFirst || restarted && r.Start.IsZero() || c.beganAgain(r, index) {
 		// It began after the first snapshot, or it would be in it.
 		began := (a.round > 1 || !isFirst) && (r.Start.IsZero() || !r.Start.Before(a.since))
 		c.counts = a.FromZero || began
-		for i := range c.counters {
-			c.counters[i].newest = 0
+		for i := range c.amounts {
+			c.amounts[i].Total = 0
 		}
 	}
 	c.Row, c.round = r, a.round
 	for i, energy := range r.Energy {
-		c.counters[index[i]].set(energy, !c.counts)
+		c.amounts[index[i]].follow(energy, c.counts)
 	}
 	c.counts = c.counts || !r.Ended // or else the value is that of an earlier collection
 }
@@ -281,7 +273,7 @@ func (a *Account) addRow(r *Row, index []int, restarted bool) {
 // beganAgain reports whether a row belongs to a new series without a start of its own.
 func (c *cell) beganAgain(r *Row, index []int) bool {
 	for i, energy := range r.Energy {
-		if energy < c.counters[index[i]].newest {
+		if energy < c.amounts[index[i]].Total {
 			return true
 		}
 	}
@@ -311,9 +303,7 @@ func (k *kindAccount) fold(round, zones int) {
 		}
 		g := c.group
 		g.ended = sized(g.ended, zones)
-		for z := range c.counters {
-			g.ended[z].add(c.counters[z].amount())
-		}
+		addAll(g.ended, c.amounts)
 		g.live--
 		delete(k.cells, id)
 	}

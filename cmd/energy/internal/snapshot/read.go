@@ -108,9 +108,9 @@ func (r *reader) nodeEnergy(p *point) {
 func (r *reader) nodePower(p *point) {
 	z := r.zone(p)
 	if isIdle(p) {
-		z.IdleWatts = plus(z.IdleWatts, p.value)
+		z.IdleWatts = Plus(z.IdleWatts, p.value)
 	} else {
-		z.ActiveWatts = plus(z.ActiveWatts, p.value)
+		z.ActiveWatts = Plus(z.ActiveWatts, p.value)
 	}
 }
 
@@ -167,12 +167,11 @@ func (r *reader) meter(p *point) *Meter {
 func (r *reader) meterEnergy(p *point) {
 	m := r.meter(p)
 	m.Energy += p.energy()
-	m.Start, m.At = latest(m.Start, p.start), latest(m.At, p.at)
 }
 
 func (r *reader) meterPower(p *point) {
 	m := r.meter(p)
-	m.Watts = plus(m.Watts, p.value)
+	m.Watts = Plus(m.Watts, p.value)
 }
 
 func (r *reader) meterUtilization(p *point) { r.meter(p).Utilization = p.value }
@@ -248,10 +247,10 @@ func (r *reader) workloadPower(kind Kind, p *point) {
 		return
 	}
 	if r.Zones[zone].Besides == "" {
-		row.Watts = plus(row.Watts, p.value)
+		row.Watts = Plus(row.Watts, p.value)
 	}
 	if r.Zones[zone].Zone == power.GPU {
-		row.GPUWatts = plus(row.GPUWatts, p.value)
+		row.GPUWatts = Plus(row.GPUWatts, p.value)
 	}
 }
 
@@ -264,12 +263,15 @@ func (r *reader) workloadTime(kind Kind, p *point) {
 
 func isIdle(p *point) bool { return p.labels[attrState] == "idle" }
 
-// plus adds to a sum that is NaN until something is added.
-func plus(sum, value float64) float64 {
-	if math.IsNaN(sum) {
-		return value
+// Plus adds figures. NaN is a figure that is not available.
+func Plus(a, b float64) float64 {
+	switch {
+	case math.IsNaN(a):
+		return b
+	case math.IsNaN(b):
+		return a
 	}
-	return sum + value
+	return a + b
 }
 
 func latest(a, b time.Time) time.Time {

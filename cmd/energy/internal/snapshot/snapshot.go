@@ -82,8 +82,6 @@ type Meter struct {
 	// Part is set if the sensor measures a part of another sensor of its type, such as CPU cores.
 	Part   bool
 	Energy units.Energy
-	// Start and At are timestamps of the series. Start is zero if it is not reported.
-	Start, At time.Time
 	// Watts and Utilization, from 0 to 1, are NaN if they are not reported.
 	Watts, Utilization float64
 }

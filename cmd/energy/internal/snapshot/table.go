@@ -55,7 +55,7 @@ func (a *Account) Zones() []Zone {
 // ZoneUsed returns the energy of the zone with an index. Active energy includes unattributed energy.
 func (a *Account) ZoneUsed(zone int) (active, idle, unattributed Amount) {
 	z := &a.zones[zone]
-	return z.active.amount(), z.idle.amount(), z.unattributed.amount()
+	return z.active, z.idle, z.unattributed
 }
 
 // Complete reports whether all active energy of the last period has an owner or is unattributed. If
@@ -73,7 +73,7 @@ func (a *Account) ZoneWatts(zone int) (active, idle float64) {
 	if a.period == 0 {
 		return z.ActiveWatts, z.IdleWatts
 	}
-	return a.watts(z.active.amount().Recent), a.watts(z.idle.amount().Recent)
+	return a.watts(z.active.Recent), a.watts(z.idle.Recent)
 }
 
 // Meters returns the meters of all snapshots until now, each with its newest figures: a meter has no
@@ -89,7 +89,7 @@ func (a *Account) Meters() []Meter {
 // MeterUsed returns the energy of the meter with an ID since the first snapshot.
 func (a *Account) MeterUsed(id string) units.Energy {
 	if c := a.meters[id]; c != nil {
-		return c.used
+		return c.amount.Used
 	}
 	return 0
 }
@@ -188,18 +188,11 @@ func (a *Account) entry(id Identity) Entry {
 
 // add adds a series to an entry.
 func (e *Entry) add(c *cell) {
-	for z := range c.counters {
-		e.Amounts[z].add(c.counters[z].amount())
-	}
+	addAll(e.Amounts, c.amounts)
 	if c.Ended {
 		return
 	}
-	if !math.IsNaN(c.Watts) {
-		e.Watts = plus(e.Watts, c.Watts)
-	}
-	if !math.IsNaN(c.GPUWatts) {
-		e.GPUWatts = plus(e.GPUWatts, c.GPUWatts)
-	}
+	e.Watts, e.GPUWatts = Plus(e.Watts, c.Watts), Plus(e.GPUWatts, c.GPUWatts)
 	switch {
 	case e.Ended:
 		e.CPUTime = c.CPUTime
@@ -228,7 +221,7 @@ func (a *Account) power(e *Entry) {
 func (a *Account) close(kind Kind, t Table) Table {
 	t.Others, t.Unattributed, t.Active = sized(nil, len(a.zones)), sized(nil, len(a.zones)), sized(nil, len(a.zones))
 	for z := range a.zones {
-		t.Active[z], t.Unattributed[z] = a.zones[z].active.amount(), a.zones[z].unattributed.amount()
+		t.Active[z], t.Unattributed[z] = a.zones[z].active, a.zones[z].unattributed
 		given := t.Unattributed[z]
 		given.add(t.Ended[z])
 		for i := range t.Rows {
