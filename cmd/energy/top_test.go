@@ -162,10 +162,12 @@ func TestAJSONDocumentAddsUp(t *testing.T) {
 	require.NoError(t, run(t.Context(), o, &out))
 	var document struct {
 		ActiveJoules float64 `json:"active_joules"`
+		Since        *time.Time
 		Views        map[string][]struct{ Joules float64 }
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &document))
 	assert.InDelta(t, 93.700001, document.ActiveJoules, 1e-9)
+	assert.Nil(t, document.Since, "the text format has no starts")
 	for _, view := range []string{"programs", "processes", "pods", "vms"} {
 		sum := 0.0
 		for _, row := range document.Views[view] {

@@ -164,16 +164,13 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 // begin begins with the first snapshot.
 func (a *Account) begin(s *Snapshot) {
 	a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*meterAccount{}
-	if !a.Fresh {
+	if a.FromZero = a.FromZero || a.Fresh; !a.FromZero {
 		return
 	}
-	a.FromZero = true
-	for i := range s.Zones {
-		if start := s.Zones[i].Start; !start.IsZero() && start.Before(a.since) {
-			a.since = start
-		}
+	earliest := slices.MinFunc(s.Zones, func(a, b Zone) int { return a.Start.Compare(b.Start) })
+	if a.since = earliest.Start; a.Fresh && !a.since.IsZero() {
+		a.period = max(a.at.Sub(a.since), 0)
 	}
-	a.period = a.at.Sub(a.since)
 }
 
 // next begins a period.

@@ -314,6 +314,14 @@ func TestTheFirstPeriodOfAReceiverBeginsWithIt(t *testing.T) {
 	a.Add(s)
 	assert.InDelta(t, 5, a.Programs().Rows[0].Watts, 1e-9)
 	assert.Equal(t, time.Unix(8, 0), a.Since())
+
+	of := &Account{FromZero: true} // of a collector that may have run for days
+	of.Add(s)
+	assert.InDelta(t, 99, of.Programs().Rows[0].Watts, 1e-9, "the power is the one that is reported")
+	assert.Equal(t, time.Unix(8, 0), of.Since())
+	unknown := &Account{FromZero: true}
+	unknown.Add(snapshotAt(10, 10_000_000, 0, nil))
+	assert.Zero(t, unknown.Since())
 }
 
 func TestWorkloadsWithMoreEnergyThanTheNodeAreAContradiction(t *testing.T) {

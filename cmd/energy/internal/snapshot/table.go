@@ -40,7 +40,8 @@ type Entry struct {
 // At returns the timestamp of the newest figures, and Since the start of energies.
 func (a *Account) At() time.Time { return a.at }
 
-// Since returns the time at the start of all energies.
+// Since returns the time at the start of all energies. It is zero if they count from the start of
+// series that do not report it.
 func (a *Account) Since() time.Time { return a.since }
 
 // Zones returns the zones of all snapshots until now.

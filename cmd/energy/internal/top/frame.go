@@ -13,7 +13,7 @@ import (
 // Frame is one reading of all figures.
 type Frame struct {
 	At    time.Time
-	Since time.Time // start of Energy: the first reading
+	Since time.Time // start of Energy: the first reading, or that of the series. It is zero if it is not known.
 	Host  string
 	Zones []Zone
 	// Node is all zones that are added, active and idle, since the first reading.

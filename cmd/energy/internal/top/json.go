@@ -52,11 +52,15 @@ func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
 			views[strings.ToLower(viewNames[m.view])] = list
 		}
 	}
+	var since any
+	if !f.Since.IsZero() {
+		since = f.Since
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
 	return e.Encode(object{
-		"schema": SchemaVersion, "at": f.At, "since": f.Since, "host": f.Host, "joules": f.Node.Joules(),
+		"schema": SchemaVersion, "at": f.At, "since": since, "host": f.Host, "joules": f.Node.Joules(),
 		"active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,
 		"zones": zones, "views": views, "notes": append([]string{}, notes...),
 	})

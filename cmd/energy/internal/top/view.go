@@ -197,7 +197,7 @@ func sumOf(zones []Zone) (sum Zone) {
 func (p *painter) node() {
 	f := p.m.frame
 	sum := sumOf(f.Zones)
-	both, since := sum.Active+sum.Idle, p.m.energy(f.Node)+" since "+f.Since.Format("15:04:05")
+	both, energy := sum.Active+sum.Idle, p.m.energy(f.Node)+since(f)
 	x := p.put(0, screen.Bold, watts(both))
 	x = p.put(x-1, screen.Plain, "= "+watts(sum.Active)+" active + "+watts(sum.Idle)+" idle")
 	if p.height < tall {
@@ -205,9 +205,9 @@ func (p *painter) node() {
 		return
 	}
 	if p.m.course && !p.m.plain {
-		p.course(x, p.width-x-figure.Width(since)-2, both)
+		p.course(x, p.width-x-figure.Width(energy)-2, both)
 	}
-	p.end(x, since)
+	p.end(x, energy)
 	zones, most := slices.Clone(f.Zones), max(1, p.height/5-1)
 	slices.SortStableFunc(zones, func(a, b Zone) int { return cmp.Compare(min(len(a.Besides), 1), min(len(b.Besides), 1)) })
 	if p.height < roomy && !p.m.plain {
@@ -225,6 +225,17 @@ func (p *painter) node() {
 			return c.text(&zones[i], p.m), zoneStyle(&zones[i], c)
 		})
 	}
+}
+
+// since returns the time at the start of energies, with its day if that is another one.
+func since(f *Frame) string {
+	switch day := f.At.Format(time.DateOnly); {
+	case f.Since.IsZero():
+		return " in total"
+	case f.Since.Format(time.DateOnly) != day:
+		return " since " + f.Since.Format(time.DateTime)
+	}
+	return " since " + f.Since.Format(time.TimeOnly)
 }
 
 // course writes the power of the last minutes in so many columns: their time, a sparkline, and the
