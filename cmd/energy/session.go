@@ -95,7 +95,7 @@ func (f *follower) step(ctx context.Context) (done bool, err error) {
 		}
 		return true, contradiction(f.frame)
 	case f.frame != nil:
-		return false, f.to.explain(ctx, "No answer: "+err.Error(), true, f.lines())
+		return false, f.to.explain(ctx, "No new figures: "+err.Error(), true, f.lines())
 	case late && (err != nil || f.once):
 		return true, f.noFigures(err)
 	case err != nil || late:
@@ -115,14 +115,17 @@ const rereads = 2
 func (f *follower) update(ctx context.Context) error {
 	for try := 0; ; try++ {
 		s, err := f.read(ctx)
+		if err == nil && !s.HasFigures() {
+			if f.said = s.Notes; f.frame == nil {
+				return nil
+			}
+			err = errors.New("the answer has none of energy")
+		}
 		switch {
 		case err != nil && try > 0:
 			return nil
 		case err != nil:
 			return err
-		case !s.HasFigures():
-			f.said = s.Notes
-			return nil
 		}
 		news := f.account.Add(s)
 		f.said, f.frame = s.Notes, frameOf(&f.account, s, f.files)
