@@ -14,10 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 )
 
-// kindOfView has the kind of workloads of each view that has one.
-var kindOfView = map[top.View]snapshot.Kind{
-	top.Processes: snapshot.Process, top.Containers: snapshot.Container, top.Pods: snapshot.Pod, top.VMs: snapshot.VM,
-	top.Units: snapshot.Unit, top.Jobs: snapshot.Job,
+// viewOfKind has the view of each kind of workloads.
+var viewOfKind = [snapshot.NumKinds]top.View{
+	snapshot.Process: top.Processes, snapshot.Container: top.Containers, snapshot.Pod: top.Pods, snapshot.VM: top.VMs,
+	snapshot.Unit: top.Units, snapshot.Job: top.Jobs,
 }
 
 // frameOf returns the figures of an account, and of its newest snapshot, as a frame. files may be nil.
@@ -40,8 +40,8 @@ func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *to
 	}
 	b := frameBuilder{Account: a, active: f.Active, kepler: s.Kepler, names: namesOf(s), files: files}
 	files.begin(time.Now())
-	for view, kind := range kindOfView {
-		f.Tables[view] = b.rows(view, kind, a.Workloads(kind))
+	for kind, view := range viewOfKind {
+		f.Tables[view] = b.rows(view, snapshot.Kind(kind), a.Workloads(snapshot.Kind(kind)))
 	}
 	f.Tables[top.Programs] = b.rows(top.Programs, snapshot.Process, a.Programs())
 	nameCommands(f.Tables[top.Programs], f.Tables[top.Processes])

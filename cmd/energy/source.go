@@ -120,19 +120,14 @@ func isRefused(endpoint string) bool {
 // hostOf returns the name of the machine of an endpoint, empty if it is this one.
 func hostOf(endpoint string) string {
 	u, err := url.Parse(endpoint)
-	if err != nil || isLoopback(u.Hostname()) {
+	if err != nil {
 		return ""
 	}
-	return figure.Line(u.Hostname())
-}
-
-// isLoopback reports whether a host is this machine.
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
+	host := u.Hostname()
+	if address, _ := netip.ParseAddr(host); host == "localhost" || address.IsLoopback() {
+		return ""
 	}
-	address, err := netip.ParseAddr(host)
-	return err == nil && address.IsLoopback()
+	return figure.Line(host)
 }
 
 // telemetryOf returns the endpoint of the metrics of the collector about itself in the shipped

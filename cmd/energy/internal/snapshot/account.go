@@ -98,6 +98,7 @@ type group struct {
 	Identity
 	ended []Amount // energy of series that have ended
 	live  int      // number of cells
+	row   int      // its index in the newest table
 }
 
 // maxEnded is the maximum number of programs, and of workloads of each other kind, that are listed

@@ -154,17 +154,16 @@ func (a *Account) Programs() Table { return a.groups(Process) }
 // groups returns the groups of a kind.
 func (a *Account) groups(kind Kind) Table {
 	k := &a.kinds[kind]
-	index := make(map[*group]int, len(k.groups))
 	t := Table{Rows: make([]Entry, 0, len(k.groups)), Ended: sized(nil, len(a.zones))}
 	addAll(t.Ended, k.pruned)
 	for _, g := range k.groups {
-		index[g] = len(t.Rows)
+		g.row = len(t.Rows)
 		e := a.entry(g.Identity)
 		addAll(e.Amounts, g.ended)
 		t.Rows = append(t.Rows, e)
 	}
 	for _, c := range k.cells {
-		t.Rows[index[c.group]].add(c)
+		t.Rows[c.group.row].add(c)
 	}
 	for i := range t.Rows {
 		a.power(&t.Rows[i])

@@ -5,7 +5,6 @@ package top
 import (
 	"encoding/csv"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -22,11 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // aRow is a process, or another workload if pid is 0.
 func aRow(pid int32, watts, joules float64, texts map[Text]string) Row {
@@ -130,16 +128,6 @@ func names(m Model) (names []string) {
 	return names
 }
 
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got, "make screenshots")
-}
-
 func TestScreens(t *testing.T) {
 	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics: this command measures by itself", "CPU time source selected: source procfs"}
 	m := New("Measuring").Show(aFrame(), notes)
@@ -150,13 +138,13 @@ func TestScreens(t *testing.T) {
 	} {
 		for _, size := range [][2]int{{80, 24}, {200, 50}, {40, 10}} {
 			got, _ := text(m, size[0], size[1])
-			golden(t, filepath.Join("testdata", fmt.Sprintf("%s_%dx%d.golden", name, size[0], size[1])), got)
+			golden.Equal(t, fmt.Sprintf("%s_%dx%d.golden", name, size[0], size[1]), got)
 		}
 	}
-	golden(t, filepath.Join("testdata", "plain.golden"), m.Text(3))
+	golden.Equal(t, "plain.golden", m.Text(3))
 	var json strings.Builder
 	require.NoError(t, JSON(&json, aFrame(), notes[:1], "  "))
-	golden(t, filepath.Join("testdata", "json.golden"), json.String())
+	golden.Equal(t, "json.golden", json.String())
 }
 
 // aBuild returns a model of a recorded build: testdata/build.csv has mean powers of 10 s for each program.
@@ -208,7 +196,7 @@ func aBuild(t *testing.T) Model {
 // TestThePictureIsCurrent writes docs/top.svg with -update.
 func TestThePictureIsCurrent(t *testing.T) {
 	g, _ := aBuild(t).Draw(110, 28)
-	golden(t, "../../../../docs/top.svg", picture(g, "energy top next to a build: the power of each zone, and the programs with the highest power, with their last two minutes"))
+	golden.Equal(t, "../../../../../docs/top.svg", picture(g, "energy top next to a build: the power of each zone, and the programs with the highest power, with their last two minutes"))
 }
 
 func TestEachFigureCanBeSortedBy(t *testing.T) {
