@@ -108,7 +108,8 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
 	sum := b.Sum(e.Amounts)
 	r := top.Row{Key: keyOf(&e.Identity), Power: e.Watts, GPU: e.GPUWatts, Busy: math.NaN(), CPUTime: e.CPUTime}
-	r.Energy, r.Total = sum.Used, sum.Total
+	// A series that began again without a start timestamp has less energy than was used in total.
+	r.Energy, r.Total = sum.Used, max(sum.Total, sum.Used)
 	group := cmp.Or(e.Identity[snapshot.ContainerName], e.Identity[snapshot.Image], e.Identity[snapshot.Namespace])
 	overflow := e.IsOverflow()
 	if r.Pinned = overflow && group == ""; r.Pinned {

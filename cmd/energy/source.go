@@ -83,7 +83,8 @@ func openEndpoint(o *options) *source {
 			if err != nil {
 				return "Is the collector running? `energy top --local` needs no collector."
 			}
-			return "It answers, but has no energy figures: no sensor can be read, and its receiver has no `model:`."
+			return "It answers, but has no energy figures. Either this is not the Prometheus exporter, which has port " + defaultPort +
+				" in the shipped configurations, or no sensor can be read and the receiver has no `model:`."
 		},
 		close: func() error { return nil },
 	}

@@ -167,10 +167,15 @@ func (p *printer) show(_ context.Context, f *top.Frame, notes []string) error {
 	return err
 }
 
-// explain implements display. It prints the same explanation only once, and not before JSON.
+// explain implements display. It prints the same explanation only once. Standard output has only the
+// document of JSON, and only the table of --once.
 func (p *printer) explain(_ context.Context, text string, _ bool, notes []string) (err error) {
-	if text != p.said && !p.json && !p.once {
-		_, err = fmt.Fprintln(p.to, strings.Join(append([]string{text}, notes...), "\n"))
+	if text != p.said {
+		to := p.to
+		if p.json || p.once {
+			to = figure.Writer(os.Stderr)
+		}
+		_, err = fmt.Fprintln(to, strings.Join(append([]string{text}, notes...), "\n"))
 	}
 	p.said = text
 	return err
