@@ -21,6 +21,9 @@ import (
 // A meter that is read seldom reports the energy of several samples at once. This energy is divided
 // among the samples: the command's in proportion to the CPU time that the command used in each, the
 // node's in proportion to time.
+//
+// The first and the last windows reach beyond the command. The node's energy in these windows is scaled
+// to the time of the command.
 type record struct {
 	interval time.Duration // the length of a sample
 	// counted returns the CPU time of the command until the end of the last window, and that end.
@@ -28,23 +31,25 @@ type record struct {
 
 	sampled chan units.Energy // the energy of the command after a sample; may be nil
 
-	mu      sync.Mutex
-	running bool // the command runs
-	began   time.Time
-	wall    time.Duration // of the command, once it has ended
-	used    units.CPUTime // until the last sample
-	phase   string
-	cut     bool         // the next collection ends a sample
-	next    string       // the phase after it
-	samples []Sample     // with energies by the index of kinds
-	kinds   []kindRecord // as in feed.Window.Kinds
+	mu       sync.Mutex
+	running  bool // the command runs
+	began    time.Time
+	readings map[power.Class]time.Time // see start
+	wall     time.Duration             // of the command, once it has ended
+	used     units.CPUTime             // until the last sample
+	phase    string
+	cut      bool         // the next collection ends a sample
+	next     string       // the phase after it
+	samples  []Sample     // with energies by the index of kinds
+	kinds    []kindRecord // as in feed.Window.Kinds
 }
 
 // kindRecord is a zone kind of a record.
 type kindRecord struct {
 	power.Class
-	total, open amounts // open is the energy since the last sample ended
-	settled     int     // the samples before this one have their energy
+	total, open amounts   // open is the energy since the last sample ended
+	settled     int       // the samples before this one have their energy
+	since       time.Time // until then energy is reported
 }
 
 // amounts is energy in a zone kind. used is the command's, active and idle are the node's.
@@ -57,13 +62,23 @@ func (a *amounts) add(b amounts) {
 }
 
 // start begins the first sample at a time until which the group of the command used some CPU time.
-func (r *record) start(at time.Time, used units.CPUTime) {
+// readings are the times of the readings until which the energy of kinds is reported.
+func (r *record) start(at time.Time, used units.CPUTime, readings map[power.Class]time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.began, r.used, r.phase, r.next = true, at, used, phase.None, phase.None
+	r.readings = readings
 	for i := range r.kinds {
-		r.kinds[i].open = amounts{}
+		k := &r.kinds[i]
+		k.open, k.since = amounts{}, later(k.since, readings[k.Class])
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // stop records the end of the command. The next collection ends the last sample.
@@ -104,7 +119,12 @@ func (r *record) take(w *feed.Window) {
 	defer r.mu.Unlock()
 	if r.kinds == nil {
 		for _, k := range w.Kinds {
-			r.kinds = append(r.kinds, kindRecord{Class: power.Class{Zone: power.Kind(k.Zone), Method: power.Method(k.Method)}})
+			kind := power.Class{Zone: power.Kind(k.Zone), Method: power.Method(k.Method)}
+			since, ok := r.readings[kind]
+			if !ok || since.IsZero() {
+				since = w.Start
+			}
+			r.kinds = append(r.kinds, kindRecord{Class: kind, since: since})
 		}
 		for i := range r.samples { // no window came in their time
 			r.samples[i].Used, r.samples[i].NodeUsed = make([]units.Energy, len(r.kinds)), make([]units.Energy, len(r.kinds))
@@ -112,13 +132,36 @@ func (r *record) take(w *feed.Window) {
 	}
 	for i := range r.kinds {
 		active := units.Energy(w.Active[i])
-		r.kinds[i].open.add(amounts{active - units.Energy(w.Unattributed[i]), active, units.Energy(w.Idle[i])})
+		r.add(&r.kinds[i], w.End, amounts{active - units.Energy(w.Unattributed[i]), active, units.Energy(w.Idle[i])})
 	}
 	used, at := r.counted()
 	until, half := at.Sub(r.began), w.End.Sub(w.Start)/2
 	if r.cut && w.EndsCollection || r.running && until-r.until()+half >= r.interval {
 		r.sample(until, used)
 	}
+}
+
+// add adds the energy that a kind reported at the end of a window. If the command did not run all that
+// time, the node's energy is scaled to the time of the command, and is at least the command's energy.
+func (r *record) add(k *kindRecord, end time.Time, of amounts) {
+	if of.active+of.idle == 0 {
+		return
+	}
+	if part, whole := r.ran(k.since, end), end.Sub(k.since); !r.began.IsZero() && part < whole {
+		of.active = max(of.used, units.Portion(of.active, units.Energy(part), units.Energy(whole)))
+		of.idle = units.Portion(of.idle, units.Energy(part), units.Energy(whole))
+	}
+	k.open.add(of)
+	k.since = end
+}
+
+// ran returns how long the command ran between two times.
+func (r *record) ran(from, to time.Time) time.Duration {
+	end := to.Sub(r.began)
+	if !r.running {
+		end = min(end, r.wall)
+	}
+	return max(end-max(from.Sub(r.began), 0), 0)
 }
 
 // until returns when the last sample ended, 0 before the first.

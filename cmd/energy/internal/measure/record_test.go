@@ -75,17 +75,54 @@ func (h *history) fill() *Result {
 func TestEnergyBeforeTheCommandIsNotTheCommands(t *testing.T) {
 	h := newHistory()
 	h.window(time.Second, time.Second, amounts{7, 100, 200})
-	h.start(h.at, h.used)
+	h.start(h.at, h.used, nil)
 	r := h.finish(time.Second, time.Second, amounts{3, 50, 30}).fill()
 	assert.Equal(t, []Zone{{Name: "package", Source: "measured", Used: 3, Active: 50, Idle: 30}}, r.Zones)
 	assert.Equal(t, time.Second, r.CPU)
 	assert.Equal(t, time.Second, r.Wall)
 }
 
+// The windows cover 4 s before the command and 6 s after it, at the same power of the node.
+func TestTheEnergyOfTheNodeIsThatOfTheTimeInWhichTheCommandRan(t *testing.T) {
+	h := newHistory()
+	h.interval = time.Minute
+	h.window(time.Second, 0, amounts{0, 8, 2})
+	h.start(h.at.Add(3*time.Second), 0, nil)
+	h.window(5*time.Second, time.Second, amounts{5, 45, 15}) // 2 s of these
+	h.mark("build")
+	h.collection(time.Second, 0, amounts{1, 9, 3})
+	h.marked()
+	h.running, h.cut, h.wall = false, true, 7*time.Second
+	h.collection(10*time.Second, time.Second, amounts{7, 87, 30}, amounts{13, 20, 34}) // 4 s of these, and 7 of the 17 s of the platform
+	h.collection(time.Second, 0, amounts{0, 8, 3})                                     // after the end
+	h.settleLate(func(power.Class) bool { return true })
+	r := h.fill()
+	assertSamplesAddUp(t, r)
+	assert.Equal(t, []Zone{
+		{Name: "package", Source: "measured", Used: 13, Active: 18 + 9 + 34, Idle: 6 + 3 + 12},
+		{Name: "platform", Source: "measured", Besides: "package", Used: 13, Active: 13, Idle: 14},
+	}, r.Zones)
+	_, node := usedIn(r, 0)
+	assert.Equal(t, []units.Energy{24 + 12, 34 + 12}, node)
+}
+
+func TestTheReadingsBeforeTheCommandAreTheBeginningOfTheFirstEnergy(t *testing.T) {
+	for _, seen := range []bool{false, true} { // whether a window came before the command
+		h := newHistory()
+		if seen {
+			h.window(time.Second, 0)
+		}
+		reading := map[power.Class]time.Time{packages: h.at.Add(2 * time.Second), platform: {}}
+		h.start(h.at.Add(3*time.Second), 0, reading)
+		r := h.finish(4*time.Second, 0, amounts{0, 20, 20}).fill() // 1 of 2 s after the reading
+		assert.Equal(t, []units.Energy{20}, r.Samples[0].NodeUsed)
+	}
+}
+
 func TestWindowsAreAddedUpToSamplesOfTheInterval(t *testing.T) {
 	h := newHistory()
 	h.sampled = make(chan units.Energy, 1)
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	for range 25 { // late by 1 ms each
 		h.window(101*time.Millisecond, 0, amounts{1, 1, 0})
 	}
@@ -112,7 +149,7 @@ func usedIn(r *Result, zone int) (used, node []units.Energy) {
 
 func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
 	h := newHistory()
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	h.window(time.Second, time.Second)
 	h.window(time.Second, 3*time.Second)
 	h.window(time.Second, 0, amounts{}, amounts{8, 20, 10})
@@ -123,7 +160,7 @@ func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
 
 func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
 	h := newHistory()
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	h.window(time.Second, 0)
 	h.window(3*time.Second, 0, amounts{4, 4, 0})
 	used, _ := usedIn(h.finish(time.Second, time.Second, amounts{1, 1, 0}).fill(), 0)
@@ -132,7 +169,7 @@ func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
 
 func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 	h := newHistory()
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	h.window(time.Second, time.Second, amounts{1, 1, 0}, amounts{5, 5, 0})
 	h.finish(time.Second, time.Second, amounts{1, 1, 0})
 	h.collection(time.Second, 0, amounts{9, 9, 0}, amounts{7, 7, 0})
@@ -147,7 +184,7 @@ func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 
 func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
 	h := newHistory()
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	h.mark("build")
 	h.window(time.Millisecond, 0, amounts{1, 1, 0}) // before the collection
 	h.collection(time.Millisecond, 0, amounts{2, 2, 0})
@@ -164,7 +201,7 @@ func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
 
 func TestWithoutACollectionAtTheEndTheLastSampleEndsAnyway(t *testing.T) {
 	h := newHistory()
-	h.start(h.at, 0)
+	h.start(h.at, 0, nil)
 	h.window(time.Second/4, time.Second, amounts{1, 1, 0})
 	h.running, h.cut, h.wall = false, true, time.Minute
 	h.window(time.Second, time.Second, amounts{1, 1, 0})
@@ -182,7 +219,7 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 	phases := []string{phase.None, "build", "test"}
 	for range 200 {
 		h := newHistory()
-		h.start(h.at, 0)
+		h.start(h.at, 0, nil)
 		var all [2]amounts
 		some := func() []amounts {
 			var of [2]amounts
@@ -206,7 +243,7 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 			h.window(d, cpu, some()...)
 		}
 		h.finish(time.Second, 0, some()...)
-		h.collection(time.Second, 0, some()...)
+		h.collection(0, 0, some()...)
 		h.settleLate(func(power.Class) bool { return true })
 		got := h.fill()
 		assertSamplesAddUp(t, got)

@@ -183,7 +183,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	}
 	used, _ := r.group.Counted()
 	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now()}
-	r.record.start(r.result.Started, used)
+	r.record.start(r.result.Started, used, r.meter.pending(r.result.Started))
 	if r.PID == 0 {
 		if err := r.start(socket); err != nil {
 			return nil, err
