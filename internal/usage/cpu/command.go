@@ -50,8 +50,8 @@ type Command struct {
 	claimed units.CPUTime // as of the last scan
 }
 
-// NewCommand returns the source of a group. It reads below root as NewProcfs does. The processes of
-// the group must start after the first scan: what older ones used until then is counted, too.
+// NewCommand returns the source of a group. It reads below root as NewProcfs does. The group's CPU time
+// counts from the first scan on.
 func NewCommand(root string, group Group) *Command {
 	c := &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
 	if self, err := os.Readlink(filepath.Join(root, "proc/self")); err == nil && self == strconv.Itoa(os.Getpid()) {
@@ -142,6 +142,9 @@ func (c *Command) ReadProcesses(t *scan.Table) error {
 		t.Abort()
 		return err
 	}
+	if t.Scans() == 0 {
+		c.begin()
+	}
 	t.Hidden = true
 	found := t.Match(scan.ByPID, nil)
 	c.claim(t, found)
@@ -149,6 +152,15 @@ func (c *Command) ReadProcesses(t *scan.Table) error {
 	t.AddUp()
 	t.EndScan()
 	return nil
+}
+
+// begin makes the group's CPU time count from now on. The first rows are read by then, so that the rows
+// of later scans, which are read after the group's CPU time, lack no CPU time of the group.
+func (c *Command) begin() {
+	if used, err := c.group.Used(); err == nil {
+		c.used = max(c.used, used)
+		c.claimed = c.used
+	}
 }
 
 // addRow adds the row of a process, unless the process is gone.

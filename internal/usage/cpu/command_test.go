@@ -113,6 +113,31 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	assert.Equal(t, 3*millisecond, short, "what was used before the end")
 }
 
+// laggingGroup is a group that uses CPU time between its reading and those of its processes.
+type laggingGroup struct{ fakeGroup }
+
+func (g *laggingGroup) Processes(yield func(int32)) error {
+	g.used += 2 * millisecond
+	return g.fakeGroup.Processes(yield)
+}
+
+func TestTheCPUTimeOfAProcessThatRunsBeforeTheFirstScanIsAllOfItsRow(t *testing.T) {
+	h := newCommandHost(t)
+	group := &laggingGroup{fakeGroup{used: 5 * millisecond, pids: []int32{70}}}
+	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "server", Start: 1, User: 30}
+	require.NoError(t, h.reader.Close())
+	h.reader = NewReader(NewCommand(h.Root(), group), Options{Root: h.Root()})
+	h.scan(t, 0)
+	rows, short := h.shown()
+	assert.Zero(t, rows+short)
+	h.Processes[70].User++
+	group.used += 8 * millisecond
+	h.scan(t, time.Second)
+	rows, short = h.shown()
+	assert.Equal(t, 8*millisecond, rows)
+	assert.Zero(t, short)
+}
+
 func TestTheNodeIsNeverLessBusyThanTheCommandAndMakesUpForLateTicks(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.used += 90 * millisecond

@@ -141,7 +141,7 @@ func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
 
 	assert.Equal(t, process.Args, r.Command)
 	assert.GreaterOrEqual(t, r.Wall, o.For)
-	assert.Equal(t, "sh", r.Programs[0].Name)
+	assert.Equal(t, []Program{{"sh", []units.Energy{r.Zones[0].Used}}}, r.Programs, "it has no descendants")
 	assert.Positive(t, r.CPU)
 	assert.Empty(t, r.Left)
 	require.NoError(t, process.Process.Signal(syscall.Signal(0)), "it still runs")
