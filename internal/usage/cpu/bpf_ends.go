@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
@@ -221,6 +223,19 @@ func (b *BPF) noteParent(e *tasks.Ended) {
 
 // nameExits requests the names of short-lived processes.
 func (b *BPF) nameExits() { b.names = true }
+
+// awaitExits waits for two RCU grace periods: after the first one the kernel frees the processes that
+// ended and reports their exits, which each CPU does by the end of the second one.
+func (*BPF) awaitExits() {
+	const (
+		global = 1                     // MEMBARRIER_CMD_GLOBAL (linux/membarrier.h)
+		extra  = 10 * time.Millisecond // a CPU may be late
+	)
+	for range 2 { // a kernel with CPUs in nohz_full mode refuses it
+		_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
+	}
+	time.Sleep(extra)
+}
 
 func nameOf(e *tasks.Ended) exitName { return exitName{comm: e.Comm, uid: e.UID, known: true} }
 

@@ -199,7 +199,7 @@ func (c *Command) claim(t *scan.Table, found units.CPUTime) {
 		p.Used = shown
 		t.ShortLived -= shown
 	}
-	if rest := t.ShortLived - c.names.name(t); rest > 0 {
+	if rest := t.ShortLived - c.names.name(t, c.used); rest > 0 {
 		t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: groupPath, Used: rest})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
@@ -21,6 +22,15 @@ type commandNames struct {
 	path    func() string
 	table   scan.Table
 	members map[int32]bool // the processes of the group in the last scan
+	await   atomic.Bool    // see Command.AwaitNames
+}
+
+// AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of the
+// group's CPU time. Call it before the last scan.
+func (c *Command) AwaitNames() {
+	if c.names != nil {
+		c.names.await.Store(true)
+	}
 }
 
 // NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, as far
@@ -41,9 +51,9 @@ func (n *commandNames) close() error {
 	return n.source.Close()
 }
 
-// name lists the CPU time of t.ShortLived by name, as far as names are known, and returns how much
-// that is.
-func (n *commandNames) name(t *scan.Table) (named units.CPUTime) {
+// name lists the part of t.ShortLived with a name, by name, and returns its CPU time. total is the CPU
+// time of the group.
+func (n *commandNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
@@ -53,6 +63,9 @@ func (n *commandNames) name(t *scan.Table) (named units.CPUTime) {
 	}
 	before := n.members
 	n.members = members
+	if source, ok := n.source.(naming); ok && n.await.Load() && t.ShortLived > total/50 {
+		source.awaitExits()
+	}
 	if n.source.ReadProcesses(&n.table) != nil || n.table.Scans() == 1 {
 		return 0
 	}

@@ -19,13 +19,13 @@ import (
 // fakeNames is a source of the whole machine.
 type fakeNames struct {
 	Source
-	told   bool
-	closed bool
-	err    error
-	fill   func(t *scan.Table)
+	told, awaited, closed bool
+	err                   error
+	fill                  func(t *scan.Table)
 }
 
 func (f *fakeNames) nameExits()   { f.told = true }
+func (f *fakeNames) awaitExits()  { f.awaited = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
 func (f *fakeNames) ReadProcesses(t *scan.Table) error {
@@ -112,4 +112,34 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	assert.Equal(t, 3*millisecond, rest)
 	require.NoError(t, c.Close())
 	assert.True(t, names.closed)
+}
+
+func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
+	h := newCommandHost(t)
+	names := &fakeNames{}
+	names.fill = func(t *scan.Table) {
+		if names.awaited {
+			t.ShortLivedBy = []scan.NamedTime{{Comm: commOf("python3"), Row: -1, Path: "/a/group", Used: units.Second}}
+		}
+	}
+	c := NewCommand(h.Root(), &h.group)
+	c.AwaitNames() // without names it has no effect
+	c.NameBy(names, func() string { return "/a/group" })
+	require.NoError(t, h.reader.Close())
+	h.reader = NewReader(c, Options{Root: h.Root()})
+	h.scan(t, 0)
+	h.group.used = units.Second
+	h.scan(t, time.Second)
+	assert.False(t, names.awaited, "another scan follows")
+
+	c.AwaitNames()
+	h.group.used += 20 * millisecond
+	h.scan(t, time.Second)
+	assert.False(t, names.awaited, "it is 2 % of the command")
+
+	h.group.used += 21 * millisecond
+	h.scan(t, time.Second)
+	by, rest := h.named()
+	assert.Equal(t, map[string]units.CPUTime{"python3": 21 * millisecond}, by)
+	assert.Zero(t, rest)
 }

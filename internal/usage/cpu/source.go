@@ -68,7 +68,11 @@ type countsCPUs interface {
 type sharesCounters interface{ shareCounters(counters cgroup.CPUTime) }
 
 // naming is a Source that can provide the names of short-lived processes on request.
-type naming interface{ nameExits() }
+type naming interface {
+	nameExits()
+	// awaitExits waits until the next scan has the exits until now.
+	awaitExits()
+}
 
 // pathed is a Source that can provide the paths of version 2 cgroups by their IDs.
 type pathed interface {

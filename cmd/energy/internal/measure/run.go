@@ -261,6 +261,9 @@ const lastAttempts = 3
 
 // finish measures until the end, and fills the result.
 func (r *run) finish(ctx context.Context) {
+	if source, ok := r.meter.source.(*cpu.Command); ok {
+		source.AwaitNames()
+	}
 	var err error
 	for range lastAttempts {
 		if err = r.collect(ctx); err == nil || errors.Is(err, errHangs) {

@@ -28,6 +28,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -129,6 +130,27 @@ func childTimes(t *testing.T) time.Duration {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// The kernel reports the exit of a process only after the command has ended.
+func TestTheLastProgramOfAShortCommandHasItsName(t *testing.T) {
+	root := machine(t)
+	program := filepath.Join(t.TempDir(), "workload")
+	text, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, text, 0o700))
+	o := options(t, root, modeled, program+" -c '"+strings.Repeat(busy, 5)+"'; true")
+	o.Names, o.Interval = true, time.Minute
+	names, err := cpu.OpenBPF(cpu.Options{Root: root, Names: true})
+	if err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, names.Close())
+	found := false
+	for range 10 { // a busy kernel may report an exit later
+		found = found || measured(t, o).Programs[0].Name == "workload"
+	}
+	assert.True(t, found)
 }
 
 func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
