@@ -174,10 +174,8 @@ func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
 	_, err := Run(ctx, o)
 	require.NoError(t, err)
 
-	reaped := make(chan struct{})
-	time.AfterFunc(100*time.Millisecond, func() { _ = process.Process.Kill(); _ = process.Wait(); close(reaped) })
+	o.Progress = func(time.Duration, units.Energy) { _ = process.Process.Kill(); _ = process.Wait() } // before the last measurement
 	r = measured(t, o)
-	<-reaped
 	assert.True(t, noted(r, "between the last measurement and its end"), r.Notes)
 }
 
