@@ -172,9 +172,9 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 	assert.NoFileExists(t, started)
 	assert.Equal(t, "earlier", read(t, file))
 
-	status, _, stderr := measured(t, "--force", "--model", tenToFifty, "--csv", "-o", file, "true")
+	status, _, stderr := measured(t, "--force", "--model", tenToFifty, "-o", file, "true")
 	assert.Zero(t, status, stderr)
-	assert.Regexp(t, "^command,", read(t, file))
+	assert.Regexp(t, "^{", read(t, file))
 
 	open, err := os.OpenFile(file, os.O_RDWR|os.O_TRUNC, 0)
 	require.NoError(t, err)

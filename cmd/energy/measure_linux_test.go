@@ -87,6 +87,7 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.000001 J of --max-joules"},
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
+		"figures not lost":      {[]string{"--quiet", "-o", "/dev/full", "--model", tenToFifty, "true"}, 125, " (modeled) · "},
 		"no plot written":       {[]string{"--quiet", "--plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
 		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
@@ -129,10 +130,12 @@ func TestAResultIsComparedWithAnEarlierOne(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}
-	status, stdout, stderr := measured(t, append([]string{"--model", tenToFifty, "-o", at("base.json"), "-o", at("base.md"), "-o", at("base.csv")}, busy...)...)
+	status, stdout, stderr := measured(t, append([]string{"--model", tenToFifty, "--markdown", "-o", at("base.json"), "-o", at("base.md"), "-o", at("base.csv"), "-o", at("base")}, busy...)...)
 	require.Zero(t, status, stderr)
 	assert.Empty(t, stdout+stderr)
-	assert.True(t, strings.HasPrefix(read(t, at("base.md")), "|  | energy | power |"))
+	for _, name := range []string{"base.md", "base"} {
+		assert.True(t, strings.HasPrefix(read(t, at(name)), "|  | energy | power |"), name)
+	}
 	assert.True(t, strings.HasPrefix(read(t, at("base.csv")), "command,run,"))
 	status, stdout, stderr = measured(t, append([]string{"--model", tenToFifty, "--base", at("base.json"), "--runs", "2", "--markdown", "-o", "-"}, busy...)...)
 	require.Zero(t, status, stderr)

@@ -42,7 +42,7 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
 	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv and .md select "+
 		"a format. - is standard output, and the command's goes to standard error. May be repeated")
-	f.BoolVar(&o.json, "json", false, "write JSON")
+	f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
 	f.BoolVar(&o.csv, "csv", false, "write CSV")
 	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
 	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
@@ -246,8 +246,12 @@ func (o *output) discard() {
 // write writes a report to the result files, and draws it.
 func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
+	written := o.quiet && len(f.results) == 0
 	for _, to := range f.results {
-		o.save("result", to, o.format(r, to))
+		written = o.save("result", to, o.format(r, to)) || written
+	}
+	if !written { // the figures would be lost
+		_ = r.WriteText(o.messages)
 	}
 	o.save("plot", f.drawing, func(to io.Writer) error { return plot.SVG(to, panels(r)...) })
 }
@@ -258,17 +262,14 @@ func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) er
 	if to.file != nil {
 		extension = filepath.Ext(to.file.Name())
 	}
+	isKnown := slices.Contains([]string{".csv", ".json", ".md"}, extension)
 	switch {
-	case o.csv:
+	case extension == ".csv" || o.csv && !isKnown:
 		return r.WriteCSV
-	case o.json:
+	case extension == ".json" || o.json && !isKnown:
 		return r.WriteJSON
-	case o.markdown || extension == ".md":
+	case extension == ".md" || o.markdown && !isKnown:
 		return r.WriteMarkdown
-	case extension == ".json":
-		return r.WriteJSON
-	case extension == ".csv":
-		return r.WriteCSV
 	}
 	return func(w io.Writer) error {
 		if to.optional && o.live == nil {
@@ -297,15 +298,17 @@ func panels(r *report.Report) (panels []plot.Panel) {
 	return panels
 }
 
-// save writes a file and closes it, if it is open.
-func (o *measureOptions) save(what string, to *output, write func(io.Writer) error) {
+// save writes a file and closes it, if it is open. It reports whether the file is written.
+func (o *measureOptions) save(what string, to *output, write func(io.Writer) error) bool {
 	if to == nil {
-		return
+		return false
 	}
-	if err := to.save(write); err != nil {
+	err := to.save(write)
+	if err != nil {
 		o.say("the %s is not written: %v", what, err)
 		if !to.optional {
 			o.lost = exitFailed
 		}
 	}
+	return err == nil
 }
