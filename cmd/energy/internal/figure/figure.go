@@ -38,6 +38,9 @@ func prefixed(v float64, unit string) string {
 	if v == 0 {
 		return "0 " + unit
 	}
+	if v > 0 && v < 0.005e-6 {
+		return "< 0.01 µ" + unit
+	}
 	prefixes := []string{"µ", "m", "", "k", "M"}
 	for v *= 1e6; math.Abs(v) >= 999.5 && len(prefixes) > 1; v /= 1000 {
 		prefixes = prefixes[1:]

@@ -11,7 +11,7 @@ import (
 
 func TestFiguresHaveThreeDigitsAndAPrefix(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0 W", 1e-6: "1.00 µW", 0.0123456: "12.3 mW", 0.5: "500 mW", 0.9994: "999 mW", 0.9996: "1.00 W", -0.5: "-500 mW", 9.994: "9.99 W",
+		0: "0 W", 4e-9: "< 0.01 µW", 1e-6: "1.00 µW", 0.0123456: "12.3 mW", 0.5: "500 mW", 0.9994: "999 mW", 0.9996: "1.00 W", -0.5: "-500 mW", 9.994: "9.99 W",
 		9.996: "10.0 W", 99.96: "100 W", 500: "500 W", 12_345: "12.3 kW", 1e6: "1.00 MW", 12_345e6: "12345 MW",
 	} {
 		assert.Equal(t, want, Watts(v))

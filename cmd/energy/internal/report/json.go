@@ -179,16 +179,16 @@ func (r *Report) run(command, index int) object {
 		d["workloads"] = workloads
 	}
 	if r.Rates.Grams != nil && len(run.Zones) > 0 {
-		d["co2e"] = rateObject(*r.Rates.Grams, "", run)
+		d["co2e"] = rateObject(r.Rates.Grams, "", run)
 	}
 	if r.Rates.Price != nil && len(run.Zones) > 0 {
-		d["price"] = rateObject(*r.Rates.Price, r.Rates.Currency, run)
+		d["price"] = rateObject(r.Rates.Price, r.Rates.Currency, run)
 	}
 	return d
 }
 
-func rateObject(perKilowattHour float64, currency string, run *measure.Result) object {
-	o := object{"per_kwh": perKilowattHour, "command": perKWh(run.Used(), perKilowattHour), "node": perKWh(run.Node(), perKilowattHour)}
+func rateObject(rate *float64, currency string, run *measure.Result) object {
+	o := object{"per_kwh": *rate, "command": perKWh(run.Used().Joules(), rate), "node": perKWh(run.Node().Joules(), rate)}
 	if currency != "" {
 		o["currency"] = currency
 	}

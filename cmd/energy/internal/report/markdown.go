@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -15,8 +16,9 @@ import (
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	line("", "energy", "power", "time", "CPU time")
-	line("---", "---:", "---:", "---:", "---:")
+	columns := append([]string{"", "energy", "power", "time", "CPU time"}, r.Rates.columns()...)
+	line(columns...)
+	line(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(columns)-1)...)...)
 	for i := range r.Commands {
 		for _, row := range append([]*Row{r.whole(i)}, r.rows(i, isPhase)...) {
 			cells := []string{r.label(i) + code(figure.Command(r.Commands[i].Runs[0].Command))}
@@ -28,6 +30,9 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			}
 			if modeled := r.modeled(i); modeled != "" && row.Phase == "" {
 				cells[1] += " (" + modeled + ")"
+			}
+			if row.isKnown(Joules) {
+				cells = append(cells, r.Rates.texts(row.energy(Joules))...)
 			}
 			line(cells...)
 		}
@@ -42,6 +47,9 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}
 	for _, text := range append(r.verdicts(), r.Warnings...) {
 		fmt.Fprintf(&b, "\n%s.\n", escaper.Replace(figure.Line(text)))
+	}
+	if rates := r.Rates.explain(); len(rates) > 0 {
+		fmt.Fprintf(&b, "\nRates: %s.\n", escaper.Replace(figure.Line(strings.Join(rates, ", "))))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -17,16 +18,32 @@ type Rates struct {
 	Currency string   // of Price, such as EUR
 }
 
-// perKWh returns the cost or the emissions of an energy at a rate per kWh.
-func perKWh(e units.Energy, rate float64) float64 { return e.Joules() / 3.6e6 * rate }
+// perKWh returns the cost or the emissions of an energy at a rate per kWh, NaN without a rate.
+func perKWh(joules float64, rate *float64) float64 {
+	if rate == nil {
+		return math.NaN()
+	}
+	return joules / 3.6e6 * *rate
+}
+
+// columns returns the names of the texts.
+func (r Rates) columns() (names []string) {
+	if r.Grams != nil {
+		names = append(names, "emissions")
+	}
+	if r.Price != nil {
+		names = append(names, "cost")
+	}
+	return names
+}
 
 // texts returns the emissions and the price of an energy.
 func (r Rates) texts(e units.Energy) (texts []string) {
 	if r.Grams != nil {
-		texts = append(texts, figure.Grams(perKWh(e, *r.Grams))+" CO2e")
+		texts = append(texts, figure.Grams(perKWh(e.Joules(), r.Grams))+" CO2e")
 	}
 	if r.Price != nil {
-		texts = append(texts, r.amount(money(perKWh(e, *r.Price))))
+		texts = append(texts, r.amount(money(perKWh(e.Joules(), r.Price))))
 	}
 	return texts
 }
@@ -56,8 +73,11 @@ func (r Rates) amount(number string) string {
 
 // money returns an amount with two decimals, or with two digits if it is below 1. It has no exponent.
 func money(v float64) string {
+	if v > 0 && v < 1e-6 {
+		return "< 0.000001"
+	}
 	decimals := 2
-	for limit := 0.1; v > 0 && v < limit && decimals < 15; limit /= 10 {
+	for limit := 0.1; v > 0 && v < limit; limit /= 10 {
 		decimals++
 	}
 	return strconv.FormatFloat(v, 'f', decimals, 64)

@@ -28,6 +28,8 @@ const (
 	UnattributedJoules
 	MissingSeconds
 	Uncertainty
+	Grams // of CO2 equivalent, and the cost of Joules: NaN without a rate
+	Cost
 	numQuantities
 )
 
@@ -35,7 +37,7 @@ const (
 var (
 	quantities = [numQuantities]string{
 		"seconds", "cpu_seconds", "joules", "mean_watts", "node_joules", "node_active_joules", "node_idle_joules",
-		"unattributed_joules", "missing_seconds", "uncertainty",
+		"unattributed_joules", "missing_seconds", "uncertainty", "co2e_grams", "cost",
 	}
 	names = [...]string{"phase", "name", "zone", "source", "static_power"}
 )
@@ -92,6 +94,7 @@ func (r *Report) addRows(command int) {
 	for i, run := range c.Runs {
 		add := func(k Key, zone int, f figures) {
 			k.Command = command
+			f[Grams], f[Cost] = perKWh(f[Joules], r.Rates.Grams), perKWh(f[Joules], r.Rates.Price)
 			row := r.row(k)
 			if row == nil {
 				r.index[k] = len(r.Rows)
@@ -250,13 +253,13 @@ func (row *Row) relative() float64 {
 }
 
 // margin returns the half-width of ±, or NaN. The half-width of the confidence interval of the mean
-// and, for an energy or a power, the expected error of the model are added in quadrature.
+// and, for an energy and what is computed from it, the expected error of the model are added in quadrature.
 func (row *Row) margin(q Quantity) float64 {
 	s, interval, model := row.summary(q), math.NaN(), math.NaN()
 	if s.Spread() {
 		interval = s.High - s.Mean
 	}
-	if q == Joules || q == Watts {
+	if q == Joules || q == Watts || q >= Grams {
 		model = row.relative() * s.Mean
 	}
 	switch {
