@@ -304,8 +304,16 @@ func TestARunAfterWarmUpRunsIsOneRun(t *testing.T) {
 	assert.Contains(t, written(t, r.WriteJSON), `"warmup_runs": 2`)
 }
 
+func TestTheOnlyProgramIsNamedUnlessItIsTheCommand(t *testing.T) {
+	for program, want := range map[string]string{"gzip": "gzip 100 %", "a-program-with-": "", "a-program-with- (descendants)": ""} {
+		r := *results["modeled"]
+		r.Command, r.Programs = []string{"/bin/a-program-with-a-long-name"}, []measure.Program{{Name: program, Used: []units.Energy{12_345}}}
+		assert.Equal(t, want, New(Options{}, one("A", &r)).largest())
+	}
+}
+
 func TestMoneyHasNoExponent(t *testing.T) {
-	for want, v := range map[string]float64{"0.00": 0, "0.0000035": 3.47e-6, "0.30": 0.3, "0.035": 0.0347, "1234.50": 1234.5, "0.10": 0.1} {
+	for want, v := range map[string]float64{"0.00": 0, "0.0000035": 3.47e-6, "< 0.000001": 9e-7, "0.30": 0.3, "0.035": 0.0347, "1234.50": 1234.5, "0.10": 0.1} {
 		assert.Equal(t, want, money(v), v)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -160,7 +161,7 @@ func (r *Report) writeNode(b *strings.Builder) {
 // maxLargest is the maximum number of programs on one line.
 const maxLargest = 4
 
-// largest returns a line with the programs that used the most, empty if there is one program.
+// largest returns a line with the programs that used the most, empty if that is the command itself.
 func (r *Report) largest() string {
 	var texts []string
 	whole := r.whole(0).energy(Joules)
@@ -169,7 +170,8 @@ func (r *Report) largest() string {
 			texts = append(texts, fmt.Sprintf("%s %.0f %%", figure.Fit(figure.Clean(p.name), 30), share))
 		}
 	}
-	if r.several() || r.By != "" || len(texts) < 2 {
+	command := filepath.Base(r.Commands[0].Runs[0].Command[0])
+	if r.several() || r.By != "" || len(texts) == 1 && strings.HasPrefix(texts[0], command[:min(len(command), 15)]+" ") {
 		return ""
 	}
 	return strings.Join(texts, ", ")
