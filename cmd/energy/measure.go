@@ -231,7 +231,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 		return o.failed(err)
 	}
 	defer profiler.Close()
-	o.live.next("")
+	o.live.next("", nil)
 	r, err := measure.Run(ctx, o.Options)
 	if err != nil {
 		return o.failed(err)

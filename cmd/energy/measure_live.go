@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -24,13 +25,14 @@ type live struct {
 	began   time.Time     // of all runs
 	done    int           // steps
 	name    string        // of the step
+	mean    string        // of the runs of the command that are complete
 	elapsed time.Duration // of this run until the last sample
 	used    units.Energy  // likewise
 	watts   float64       // of the last sample
 }
 
-// next begins a step.
-func (l *live) next(name string) {
+// next begins a step of a command, of which runs are complete.
+func (l *live) next(name string, complete []*measure.Result) {
 	if l == nil {
 		return
 	}
@@ -39,7 +41,15 @@ func (l *live) next(name string) {
 	} else {
 		l.done++
 	}
-	l.name, l.elapsed, l.used = name, 0, 0
+	l.name, l.mean, l.elapsed, l.used = name, "", 0, 0
+	if n := len(complete); n > 0 {
+		var used units.Energy
+		var wall time.Duration
+		for _, r := range complete {
+			used, wall = used+r.Used(), wall+r.Wall
+		}
+		l.mean = fmt.Sprintf("mean %s, %s", figure.Joules(used/units.Energy(n)), figure.Seconds(wall/time.Duration(n)))
+	}
 	l.draw()
 }
 
@@ -68,15 +78,21 @@ func (l *live) clear() {
 // barColumns is the width of the bar.
 const barColumns = 20
 
-// line returns the power and the time of this run and, of several, their progress.
+// line returns the power, the energy and the time of this run or, of several, the mean of the
+// complete runs and the progress.
 func (l *live) line() string {
-	parts := []string{figure.Watts(l.watts), figure.Seconds(l.elapsed)}
+	parts := []string{figure.Watts(l.watts), figure.Joules(l.used), figure.Seconds(l.elapsed)}
 	if l.steps == 1 {
 		return strings.Join(parts, " · ")
 	}
 	full := l.done * barColumns / l.steps
 	bar := strings.Repeat("█", full) + strings.Repeat("░", barColumns-full)
-	parts = append([]string{bar + " " + l.name}, parts...)
+	switch parts = append([]string{bar + " " + l.name}, parts...); {
+	case l.mean != "":
+		parts = []string{parts[0], l.mean}
+	case l.elapsed == 0:
+		parts = parts[:1]
+	}
 	if l.done > 0 {
 		since := l.now().Sub(l.began)
 		each := max(0, since-l.elapsed) / time.Duration(l.done)

@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 func TestTheLiveLineHasThePowerAndTheTimeLeft(t *testing.T) {
@@ -22,18 +25,24 @@ func TestTheLiveLineHasThePowerAndTheTimeLeft(t *testing.T) {
 		defer to.Reset()
 		return to.String()
 	}
-	l.next("run 1 of 2 of A")
-	assert.Equal(t, "\r░░░░░░░░░░░░░░░░░░░░ run 1 of 2 of A · 0 W · 0.000 s\x1b[K", shown())
+	l.next("run 1 of 2 of A", nil)
+	assert.Equal(t, "\r░░░░░░░░░░░░░░░░░░░░ run 1 of 2 of A\x1b[K", shown(), "nothing is measured yet")
 	at = at.Add(10 * time.Second)
 	l.sample(10*time.Second, 120e6)
-	assert.Contains(t, shown(), "run 1 of 2 of A · 12.0 W · 10.0 s\x1b[K", "the time of no run is known yet")
-	l.next("run 1 of 2 of B")
-	assert.Contains(t, shown(), "█████░░░░░░░░░░░░░░░ run 1 of 2 of B · 12.0 W · 0.000 s · 30s left")
+	assert.Contains(t, shown(), "run 1 of 2 of A · 12.0 W · 120 J · 10.0 s\x1b[K", "the time of no run is known yet")
+	l.next("run 1 of 2 of B", nil)
+	assert.Contains(t, shown(), "█████░░░░░░░░░░░░░░░ run 1 of 2 of B · 30s left")
 	at = at.Add(4 * time.Second)
 	l.sample(4*time.Second, 4e6)
-	assert.Contains(t, shown(), "· 1.00 W · 4.000 s · 26s left")
+	assert.Contains(t, shown(), "· 1.00 W · 4.00 J · 4.000 s · 26s left")
 	l.sample(8*time.Second, 12e6)
-	assert.Contains(t, shown(), "· 2.00 W · 8.000 s")
+	assert.Contains(t, shown(), "· 2.00 W · 12.0 J · 8.000 s")
+	run := func(joules units.Energy, wall time.Duration) *measure.Result {
+		return &measure.Result{Wall: wall, Zones: []measure.Zone{{Used: joules * units.Joule}}}
+	}
+	l.next("run 2 of 2 of A", []*measure.Result{run(10, time.Second), run(20, 2*time.Second)})
+	l.sample(time.Second, 1)
+	assert.Contains(t, shown(), " run 2 of 2 of A · mean 15.0 J, 1.500 s · ")
 	l.clear()
 	assert.Equal(t, "\r\x1b[K", shown())
 	l.clear()
@@ -57,7 +66,7 @@ func TestTheLiveLineIsOnATerminalOfWhichTheCommandHasNoPart(t *testing.T) {
 			p := onTerminal(t, 0, 0, append([]string{"measure", "--wait", "0s", "--model", tenToFifty}, c.args...)...)
 			require.NoError(t, <-p.ended)
 			got := p.drain()
-			assert.Equal(t, c.live, strings.Contains(got, " W · 0.000 s\x1b[K"), "%q", got)
+			assert.Equal(t, c.live, strings.Contains(got, " W · 0 J · 0.000 s\x1b[K") || strings.Contains(got, "░ run 1 of 2\x1b[K"), "%q", got)
 			assert.Equal(t, c.live, strings.Contains(got, "\x1b"), "%q", got)
 			assert.Equal(t, !c.live && name != "quiet", strings.Contains(got, "hello"), "%q", got)
 			if name == "quiet" {

@@ -91,7 +91,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 	var results [2][]*measure.Result
 	for i := range o.several.count() {
 		step := o.several.step(i)
-		r, err := o.runStep(ctx, step)
+		r, err := o.runStep(ctx, step, results[step.command])
 		switch {
 		case ctx.Err() != nil: // the command received the signal, too
 			o.reportCompleted(f, results)
@@ -148,8 +148,8 @@ func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings
 	return r
 }
 
-// runStep runs one of the commands once. A baseline is measured once, before the first.
-func (o *measureOptions) runStep(ctx context.Context, s step) (*measure.Result, error) {
+// runStep runs one of the commands once, after complete runs of it. A baseline is measured once, before the first.
+func (o *measureOptions) runStep(ctx context.Context, s step, complete []*measure.Result) (*measure.Result, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -157,7 +157,7 @@ func (o *measureOptions) runStep(ctx context.Context, s step) (*measure.Result, 
 	if s.command == 1 {
 		options.Command = o.several.other
 	}
-	o.live.next(s.name)
+	o.live.next(s.name, complete)
 	r, err := measure.Run(ctx, options)
 	if err != nil {
 		return nil, err
