@@ -65,7 +65,7 @@ func refuseExisting(force bool, paths ...string) error {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if !force && err == nil && info.Mode().IsRegular() && !isStream(path) {
-			return fmt.Errorf("%s exists: --force replaces it", path)
+			return fmt.Errorf("%s exists: use --force to replace it", path)
 		}
 	}
 	return nil

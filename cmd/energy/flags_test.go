@@ -86,6 +86,7 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
 		{"measure", exitFailed, "energy measure: a command or --pid is needed (see energy measure --help)"},
+		{"measure --for 2s true", exitFailed, "energy measure: --for is the time to measure a process: --pid is needed (see energy measure --help)"},
 		{"verify --nope", 2, "energy verify: unknown flag: --nope (see energy verify --help)"},
 		{"verify --for 5s", 2, "energy verify: --for must be at least 20s (see energy verify --help)"},
 		{"verify extra", 2, `energy verify: "extra" is no flag (see energy verify --help)`},
@@ -166,8 +167,8 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 		{"model", "-o", started, "--record", file},
 	} {
 		status, _, stderr := said(t, args...)
-		assert.NotZero(t, status)
-		assert.Contains(t, stderr, file+" exists: --force replaces it", args)
+		assert.Equal(t, map[bool]int{true: exitFailed, false: 2}[args[0] == "measure"], status)
+		assert.Contains(t, stderr, file+" exists: use --force to replace it", args)
 	}
 	assert.NoFileExists(t, started)
 	assert.Equal(t, "earlier", read(t, file))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -172,7 +173,9 @@ func (o *measureOptions) check() error {
 		{len(o.Command) == 0 && o.PID == 0, "a command or --pid is needed"},
 		{o.PID < 0 || o.PID > math.MaxInt32, "--pid must be the ID of a process"},
 		{len(o.Command) > 0 && o.PID != 0, "--pid and a command exclude each other"},
-		{o.For < 0 || o.For > 0 && o.PID == 0, "--for must not be below 0, and needs --pid"},
+		{o.For < 0, "--for must not be below 0"},
+		{o.For > 0 && o.PID == 0, "--for is the time to measure a process: --pid is needed"},
+		{o.quiet && o.verbose, "--quiet and -v exclude each other"},
 		{o.several.runs < 1, "--runs must be at least 1"},
 		{o.several.warmup < 0, "--warmup must not be below 0"},
 		{o.PID != 0 && used, "--pid is for one run"},
@@ -294,7 +297,11 @@ func (o *measureOptions) failed(err error) int {
 	if errors.Is(err, measure.ErrNoMeter) {
 		err = fmt.Errorf("--max-joules cannot be checked: %w", err)
 	}
-	o.say("%s", figure.Line(err.Error()))
+	text := figure.Line(err.Error())
+	if errors.Is(err, runner.ErrNotFound) && len(o.Command) == 1 && strings.Contains(o.Command[0], " ") {
+		text += ": the command and its arguments are separate words, without quotes around them"
+	}
+	o.say("%s", text)
 	switch {
 	case errors.Is(err, runner.ErrNotFound):
 		return exitNotFound

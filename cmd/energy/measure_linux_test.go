@@ -82,6 +82,7 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"the command's":         {[]string{"--quiet", "sh", "-c", "exit 7"}, 7, ""},
 		"a signal":              {[]string{"--quiet", "sh", "-c", "kill -TERM $$"}, 143, ""},
 		"not found":             {[]string{"--quiet", "no-such-program"}, 127, "no-such-program: command not found"},
+		"one word":              {[]string{"--quiet", "sleep 0.1"}, 127, "sleep 0.1: command not found: the command and its arguments are separate words"},
 		"not executable":        {[]string{"--quiet", "/etc"}, 126, "/etc: command cannot be executed"},
 		"below the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e6", "true"}, 0, ""},
 		"above the limit":       {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.000001 J of --max-joules"},
@@ -229,7 +230,7 @@ func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
 
 func TestMeasureFlagsThatAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"--interval", "1ms", "true"}, {"--baseline", "-1s", "true"}, {"--wait", "-1s", "true"}, {"--max-joules", "-1", "true"},
+		{}, {"--quiet", "-v", "true"}, {"--interval", "1ms", "true"}, {"--baseline", "-1s", "true"}, {"--wait", "-1s", "true"}, {"--max-joules", "-1", "true"},
 		{"--max-joules", "NaN", "true"}, {"--max-joules", "1e30", "true"}, {"--json", "--csv", "true"}, {"--receiver", "energy", "true"}, {"-nonsense"},
 		{"--node", "--runs", "2", "true"}, {"--node", "--vs", "true", "true"},
 		{"--by", "node", "true"}, {"--by", "container", "true"}, {"--by", "program", "--runs", "2", "true"}, {"--markdown", "--json", "true"},

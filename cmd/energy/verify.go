@@ -66,7 +66,10 @@ func (o *verifyOptions) check() error {
 	if o.length < minVerify {
 		return fmt.Errorf("--for must be at least %v", minVerify)
 	}
-	return nil
+	if o.out == "" {
+		return nil
+	}
+	return refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md"))
 }
 
 // errFaults is the end of a run with faults, which the report lists.
@@ -79,9 +82,6 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	}
 	if o.out != "" { // before the time is spent
 		if err := os.MkdirAll(o.out, 0o755); err != nil { //nolint:gosec // a report is no secret
-			return err
-		}
-		if err := refuseExisting(o.force, filepath.Join(o.out, "verify.json"), filepath.Join(o.out, "verify.md")); err != nil {
 			return err
 		}
 	}
