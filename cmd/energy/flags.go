@@ -34,7 +34,6 @@ func flagGroup(c *cobra.Command, title string, define func(f *pflag.FlagSet)) {
 	group.VisitAll(func(f *pflag.Flag) {
 		f.Annotations = map[string][]string{inGroup: {title}}
 		if f.Value.Type() == "duration" {
-			f.Value = duration{f.Value}
 			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // not shown
 		}
 	})
@@ -77,19 +76,28 @@ func isStream(path string) bool {
 		strings.HasPrefix(path, "/proc/self/fd/")
 }
 
-// duration is a duration flag whose errors say what is wrong with the value.
-type duration struct{ pflag.Value }
-
-// Set implements pflag.Value.
-func (d duration) Set(text string) error {
-	err := d.Value.Set(text)
-	if err == nil {
-		return nil
+// flagError says what values a flag takes, in place of the error of a parser.
+func flagError(_ *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
 	}
-	if _, number := strconv.ParseFloat(text, 64); number == nil {
-		return fmt.Errorf("the unit is missing: write %s", text+"s")
+	flag, value := invalid.GetFlag(), invalid.GetValue()
+	want := errors.Unwrap(err)
+	switch flag.Value.Type() {
+	case "int":
+		want = errors.New("want a whole number")
+	case "float64":
+		want = errors.New("want a number without a unit")
+	case "bool":
+		want = errors.New("want true or false")
+	case "duration":
+		want = errors.New("a duration has a unit, such as 500ms, 5s or 2m")
+		if _, err := strconv.ParseFloat(value, 64); err == nil {
+			want = fmt.Errorf("the unit is missing: write %ss", value)
+		}
 	}
-	return errors.New("a duration has a unit, such as 500ms, 5s or 2m")
+	return fmt.Errorf("invalid argument %q for \"--%s\" flag: %w", value, flag.Name, want)
 }
 
 // defaultPort is the port of the Prometheus exporter in the shipped configurations.

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,6 +73,8 @@ func TestAnEndpointIsAURLOrAHostWithAPort(t *testing.T) {
 		var e endpoint
 		assert.Error(t, e.Set(text), text)
 	}
+	f := &follower{source: &source{name: "http://node", hint: func(error) string { return "hint" }}}
+	assert.Equal(t, "no figures from http://node: no such host\nhint", f.missing(&url.Error{Op: "Get", URL: "http://node", Err: errors.New("no such host")}))
 	o, err := parsed[options]([]string{"--endpoint", "node:1"})
 	require.NoError(t, err)
 	assert.Equal(t, "http://node:1/metrics", o.endpoint)
@@ -83,6 +88,10 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 	}{
 		{"top --interval 5", 2, `energy top: invalid argument "5" for "--interval" flag: the unit is missing: write 5s (see energy top --help)`},
 		{"top --interval 5x", 2, `energy top: invalid argument "5x" for "--interval" flag: a duration has a unit, such as 500ms, 5s or 2m (see energy top --help)`},
+		{"top --rows x", 2, `energy top: invalid argument "x" for "--rows" flag: want a whole number (see energy top --help)`},
+		{"measure --max-joules 5J true", exitFailed,
+			`energy measure: invalid argument "5J" for "--max-joules" flag: want a number without a unit (see energy measure --help)`},
+		{"measure --json=maybe true", exitFailed, `energy measure: invalid argument "maybe" for "--json" flag: want true or false (see energy measure --help)`},
 		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
 		{"measure", exitFailed, "energy measure: a command or --pid is needed (see energy measure --help)"},
@@ -119,6 +128,21 @@ func TestHelpIsOnStandardOutputInGroups(t *testing.T) {
 		assert.Zero(t, status)
 		assert.Equal(t, want, stdout, args)
 		assert.Empty(t, stderr)
+	}
+}
+
+func TestTextThatIsNotWrittenIsAFailure(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = full.Close() }()
+	for _, args := range []string{"help", "measure --help", "completion bash", "completion zsh", "version"} {
+		c := exec.Command(os.Args[0], strings.Fields(args)...)
+		var stderr strings.Builder
+		c.Env, c.Stdout, c.Stderr = append(os.Environ(), standIn+"=energy"), full, &stderr
+		var exit *exec.ExitError
+		require.ErrorAs(t, c.Run(), &exit, args)
+		assert.Equal(t, 1, exit.ExitCode(), args)
+		assert.Regexp(t, "^energy[a-z ]*: write /dev/stdout: no space left on device\n$", stderr.String())
 	}
 }
 

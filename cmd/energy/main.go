@@ -16,6 +16,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,10 @@ func rootCommand() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version of this program")
+	root.SetOut(bufio.NewWriter(os.Stdout)) // of help and completions: exitCode flushes it
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
-	root.SetUsageFunc(func(c *cobra.Command) error { writeHelp(c.OutOrStderr(), c); return nil })
+	root.SetUsageFunc(func(c *cobra.Command) error { writeHelp(c.ErrOrStderr(), c); return nil })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		(&measureOptions{}).subcommand(), (&options{}).subcommand(), phaseCommand(),
 		(&modelOptions{}).subcommand(), (&verifyOptions{}).subcommand(), versionCommand(), manCommand(),
@@ -81,7 +84,11 @@ func exitCode(args []string) int {
 		return printError(root, failed(verify.RunLoad(args[1:])))
 	}
 	root.SetArgs(append([]string{}, args...)) // nil stands for the arguments of the process
-	return printError(root.ExecuteC())
+	c, err := root.ExecuteC()
+	if lost := root.OutOrStdout().(*bufio.Writer).Flush(); lost != nil {
+		err = failed(lost)
+	}
+	return printError(c, err)
 }
 
 // exitError is the end of a subcommand that ran without success. Any other error says that the arguments are wrong.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -148,6 +149,10 @@ func (f *follower) lines() (lines []string) {
 // missing says why there are no figures, and what to do.
 func (f *follower) missing(err error) string {
 	text := "no figures from " + f.name
+	var request *url.Error // repeats the name
+	if errors.As(err, &request) {
+		err = request.Err
+	}
 	if err != nil {
 		text += ": " + err.Error()
 	}
