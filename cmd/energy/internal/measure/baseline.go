@@ -34,7 +34,6 @@ type Baseline struct {
 //
 // The power of other programs is a part of it, because their dynamic power is not available.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
-	o.say("measuring the node for %v before the command", o.Baseline)
 	m, err := openMeter(ctx, o, meterOptions{cfg: cfg, source: cpu.NewCommand(cfg.RootPath, emptyGroup{})})
 	if err != nil {
 		return nil, err
@@ -46,6 +45,11 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 	if err := m.restart(ctx); err != nil {
 		return nil, err
 	}
+	if !m.waits && len(m.attributed) > 0 && !slices.ContainsFunc(m.attributed, m.lacksStatic) {
+		o.say("the baseline is skipped: the static power of each zone is available without it")
+		return &Baseline{watts: map[power.Class]float64{}}, nil
+	}
+	o.say("measuring the node for %v before the command", o.Baseline)
 	before, from := m.attributed, m.at
 	select {
 	case <-ctx.Done():
@@ -59,6 +63,9 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 	b.watts, b.unknown = watts(before, m.attributed)
 	return b, nil
 }
+
+// lacksStatic reports whether the static power of a zone is available only by a baseline.
+func (m *meter) lacksStatic(r power.Reading) bool { return m.staticOf(kindOf(r.Zone)) == StaticUnknown }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the
 // kinds without new readings.

@@ -93,7 +93,7 @@ func (r *run) explainBaseline() {
 	}
 	if len(before) == 0 {
 		if len(b.unknown) == 0 && len(r.result.Zones) > 0 {
-			r.warn("The baseline has no effect: the static power of each zone is available without it")
+			r.note("The baseline has no effect: the static power of each zone is available without it")
 		}
 		return
 	}

@@ -241,6 +241,11 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	o.Before, o.Baseline, o.Say = nil, time.Millisecond, func(text string) { said = append(said, text) }
 	assert.NotNil(t, measured(t, o).Before)
 	assert.Equal(t, []string{"measuring the node for 1ms before the command"}, said)
+
+	o = options(t, machine(t), modeled, "true")
+	said, o.Baseline, o.Say = nil, time.Millisecond, func(text string) { said = append(said, text) }
+	assert.Empty(t, measured(t, o).Before.watts)
+	assert.Equal(t, []string{"the baseline is skipped: the static power of each zone is available without it"}, said)
 }
 
 func TestTheBaselineIsTheMeanPowerOfMeasuredZones(t *testing.T) {
