@@ -253,7 +253,7 @@ func (row *Row) relative() float64 {
 }
 
 // margin returns the half-width of ±, or NaN. The half-width of the confidence interval of the mean
-// and, for an energy and what is computed from it, the expected error of the model are added in quadrature.
+// and, except for times, the expected error of the model are added in quadrature.
 func (row *Row) margin(q Quantity) float64 {
 	s, interval, model := row.summary(q), math.NaN(), math.NaN()
 	if s.Spread() {
