@@ -62,7 +62,7 @@ type EmbeddedOptions struct {
 	Container string
 }
 
-var errContainer = errors.New("a CPU time source needs a container, and a container a CPU time source")
+var errContainer = errors.New("CPU and Container must be set together")
 
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It
 // touches nothing of the machine.

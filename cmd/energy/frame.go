@@ -83,12 +83,12 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 		rows = append(rows, b.row(view, &t.Rows[i]))
 		left -= snapshot.Plus(0, rows[i].Power)
 	}
-	others := "(outside): of processes in no " + kind.String()
+	others := "(outside): of processes outside of any " + kind.String()
 	switch {
 	case kind == snapshot.Process && b.kepler:
-		others = "(missed): of no process of Kepler"
+		others = "(missed): of no process that Kepler reports"
 	case kind == snapshot.Process:
-		others = "(missed): of processes that ended before they were read"
+		others = "(missed): of processes that exited before they were read"
 	}
 	for _, rest := range []struct {
 		name    string

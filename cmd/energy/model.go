@@ -44,9 +44,9 @@ type modelOptions struct {
 func (o *modelOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "model [flags]", Short: "make a power model for machines without meters",
-		Long: `Records the CPU utilization and the energy of this machine and makes a power model. The meters of
-this machine train a model file for machines with the same CPU. With --wall, the power curve of a
-wall meter and corrections of the meters are printed.`,
+		Long: `Records the CPU utilization and the energy of this machine, and makes a power model. By default, it
+trains a model file with these meters, for machines with the same CPU. With --wall, it prints a
+power curve fitted to a wall meter, and corrections for the meters of this machine.`,
 		Example: `  energy model --for 3h -o node.json               trains a model
   energy model --for 55m --record node.csv         records
   energy model --from node.csv --wall wall.csv     fits the record to a wall meter
@@ -58,7 +58,7 @@ wall meter and corrections of the meters are printed.`,
 		f.DurationVar(&o.length, "for", time.Hour, "how long to record; Ctrl-C ends it early")
 		f.DurationVar(&o.interval, "interval", time.Second, "time between two readings")
 		f.StringVar(&o.record, "record", "", "`file` to write the record to")
-		f.StringVar(&o.from, "from", "", "`file` of an earlier --record to use")
+		f.StringVar(&o.from, "from", "", "`file` written by an earlier --record")
 		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the Prometheus exporter of a collector to read")
 		f.StringVar(&o.config, "config", "", "`file` with the configuration of the receiver or a collector, for its meters")
 		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
@@ -66,11 +66,11 @@ wall meter and corrections of the meters are printed.`,
 	flagGroup(c, "Model", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.out, "output", "o", "", "`file` to write the trained model to (default model.json)")
 		forceFlag(f, &o.force)
-		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter to fit to: time and watts")
+		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter (time and watts) to fit to")
 		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to in place of a wall meter, separated by commas")
-		f.StringVar(&o.Over, "over", "", "hw.id of the `sensors` over whose power to fit, in place of utilization")
-		f.DurationVar(&o.Plateau, "plateau", time.Minute, "minimum length of steady load without --settle")
-		f.DurationVar(&o.Settle, "settle", 30*time.Second, "time left out at both ends: averaging period of the slowest meter")
+		f.StringVar(&o.Over, "over", "", "hw.id of the `sensors` whose power replaces utilization in the fit")
+		f.DurationVar(&o.Plateau, "plateau", time.Minute, "minimum length of a plateau, without --settle")
+		f.DurationVar(&o.Settle, "settle", 30*time.Second, "time ignored at both ends of a plateau: averaging period of the slowest meter")
 		f.DurationVar(&o.MaxLag, "max-lag", 2*time.Minute, "maximum lag of a meter behind the load")
 	})
 	return c
@@ -81,17 +81,17 @@ func (o *modelOptions) check() error {
 	fits := o.Wall != "" || o.Zone != ""
 	switch {
 	case o.Wall != "" && o.Zone != "":
-		return errors.New("--wall and --zone exclude each other")
+		return errors.New("--wall and --zone are mutually exclusive")
 	case fits && o.out != "":
-		return errors.New("-o is the file of a trained model, and --wall and --zone print settings")
+		return errors.New("--output requires training: --wall and --zone only print settings")
 	case o.Over != "" && !fits:
-		return errors.New("--over needs --wall or --zone")
+		return errors.New("--over requires --wall or --zone")
 	case o.from != "" && (o.record != "" || o.endpoint != "" || o.config != ""):
 		return errors.New("--from excludes --record, --endpoint and --config")
 	case o.endpoint != "" && o.config != "":
-		return errors.New("--endpoint and --config exclude each other")
+		return errors.New("--endpoint and --config are mutually exclusive")
 	case same(o.Wall, o.record) || same(o.Wall, o.from) || same(o.out, o.record) || same(o.out, o.from):
-		return errors.New("two of the files are the same")
+		return errors.New("two flags name the same file")
 	case o.interval <= 0 || o.Plateau <= 0 || o.MaxLag <= 0:
 		return errors.New("--interval, --plateau and --max-lag must be above 0")
 	case o.length < 0 || o.Settle < 0:

@@ -26,7 +26,7 @@ func phaseCommand() *cobra.Command {
 		Use: "phase [flags] begin NAME | end", Short: "begin or end a phase of a measured command",
 		Long: `Divides the energy of a command that energy measure runs into phases. begin ends the previous phase.
 Phases with the same name are added up, and the time outside of all phases is called none.
-It returns once the boundary was measured. The exit status is 1 if that fails.`,
+The command returns after the boundary is measured, and exits with 1 if that fails.`,
 		Example: `  energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'`,
 		Args: func(_ *cobra.Command, args []string) (err error) {
 			name, err = phase.Parse(strings.Join(args, " "))
@@ -35,8 +35,8 @@ It returns once the boundary was measured. The exit status is 1 if that fails.`,
 	}
 	flagGroup(c, "Flags", func(f *pflag.FlagSet) {
 		f.StringVar(&socket, "socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
-		f.BoolVar(&optional, "optional", false, "succeed if no energy measure runs, for scripts that also run without it")
-		f.DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the measurement")
+		f.BoolVar(&optional, "optional", false, "succeed if energy measure does not run")
+		f.DurationVar(&timeout, "timeout", 10*time.Second, "maximum wait for the measurement")
 	})
 	c.RunE = untilDone(func(ctx context.Context) error {
 		err := fmt.Errorf("$%s is not set: %w", phase.Variable, phase.ErrNobody)

@@ -120,7 +120,7 @@ func (f *follower) update(ctx context.Context) error {
 			if f.said = s.Notes; f.frame == nil {
 				return nil
 			}
-			err = errors.New("the answer has none of energy")
+			err = errors.New("the response has no energy figures")
 		}
 		switch {
 		case err != nil && try > 0:

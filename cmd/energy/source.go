@@ -53,10 +53,10 @@ func openSource(ctx context.Context, o options) (*source, error) {
 		return nil, err
 	}
 	for i, setting := range without {
-		without[i] = setting + " is left out: extensions belong to a collector"
+		without[i] = setting + " is ignored: extensions require a collector"
 	}
 	if !o.local {
-		without = append(without, fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint))
+		without = append(without, fmt.Sprintf("No collector listens at %s, so energy top measures", o.endpoint))
 	}
 	ofReceiver := s.notes
 	s.notes = func() []string { return slices.Concat(without, ofReceiver()) }
@@ -83,7 +83,7 @@ func openEndpoint(o *options) *source {
 			if err != nil {
 				return "Is the collector running? `energy top --local` needs no collector."
 			}
-			return "It answers, but has no energy figures. Either this is not the Prometheus exporter, which has port " + defaultPort +
+			return "The endpoint responds, but has no energy figures. Either this is not the Prometheus exporter, which has port " + defaultPort +
 				" in the shipped configurations, or no sensor can be read and the receiver has no `model:`."
 		},
 		close: func() error { return nil },
@@ -179,7 +179,7 @@ func linesOf(notes []energyreceiver.Note) (lines []string) {
 		lines, denied = append(lines, figure.Line(n.Text)), denied || n.Permission
 	}
 	if denied && os.Geteuid() != 0 {
-		lines = slices.Insert(lines, 0, "A permission is missing: run this as root, or see docs/permissions.md")
+		lines = slices.Insert(lines, 0, "A permission is missing: run energy as root, or see docs/permissions.md")
 	}
 	return lines
 }
@@ -211,8 +211,8 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 }
 
 // modelUsage describes the flag --model.
-const modelUsage = "`model` for zones without a meter: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
-	"file of a trained model (default auto, or what --config says)"
+const modelUsage = "`model` for zones without a meter: auto, none, the power of the idle and busy CPUs such as 35-120, " +
+	"or the file of a trained model (default auto, with --config that of the file)"
 
 // selectModel sets the model of the flag --model. Without the flag the file of --config selects the
 // model, and without a file the model is auto.

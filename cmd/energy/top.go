@@ -43,10 +43,10 @@ type options struct {
 func (o *options) subcommand() *cobra.Command {
 	o.endpoint = defaultEndpoint
 	c := &cobra.Command{
-		Use: "top [flags]", Short: "show the top consumers of energy as a table",
-		Long: `Shows the programs that use the most energy: of a collector on this machine, or measured by energy
-itself if no collector runs.`,
-		Example: `  energy top                  a screen, until q; without a terminal a table every 2 s
+		Use: "top [flags]", Short: "show the largest energy consumers",
+		Long: `Shows the programs that use the most energy. The figures are read from a collector on this machine.
+If no collector runs, energy top measures.`,
+		Example: `  energy top                  a full screen; if the output is not a terminal, a table every 2 s
   energy top --rows 10        tables of 10 rows, also on a terminal
   energy top --once           one table
   energy top --once --json    one JSON document
@@ -67,22 +67,22 @@ itself if no collector runs.`,
 		}),
 	}
 	flagGroup(c, "What is shown", func(f *pflag.FlagSet) {
-		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter; without this flag, "+
-			"if no collector listens there, this command measures by itself")
-		f.BoolVar(&o.local, "local", false, "measure without looking for a collector")
+		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter; if no collector "+
+			"listens at the default, energy top measures")
+		f.BoolVar(&o.local, "local", false, "measure even if a collector runs")
 		f.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
 		f.StringVar(&o.config, "config", "", "without a collector: `file` with the configuration of a collector, or of its energy receiver")
 		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&o.once, "once", false, "print one table and end")
+		f.BoolVar(&o.once, "once", false, "print one table and exit")
 		f.BoolVar(&o.json, "json", false, "print JSON instead of tables: a document per line, with --once an indented one")
 		f.IntVar(&o.rows, "rows", 10, "`number` of rows of a table; tables are plain text, also on a terminal")
 		f.DurationVar(&o.interval, "interval", 2*time.Second, "time between two readings")
 	})
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
-		f.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
-		f.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
+		f.DurationVar(&o.limit, "for", 0, "exit after this time (0: run until Ctrl-C)")
+		f.DurationVar(&o.wait, "wait", 15*time.Second, "maximum wait for the first figures")
 	})
 	return c
 }

@@ -229,7 +229,7 @@ func TestATableFollowsOnlyNewFigures(t *testing.T) {
 	out := &tables{enough: cancel}
 	require.NoError(t, run(ctx, o, out))
 	assert.Equal(t, 2, strings.Count(out.String(), "PROCESS"))
-	assert.Contains(t, out.String(), "No new figures: the answer has none of energy", "they are not shown as if they were new")
+	assert.Contains(t, out.String(), "No new figures: the response has no energy figures", "they are not shown as if they were new")
 
 	o.endpoint, o.json = serveTexts(t, reading(1), reading(1), reading(1), reading(2), ""), true
 	ctx, cancel = context.WithCancel(t.Context())

@@ -37,11 +37,11 @@ func (o *verifyOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify [flags]", Short: "check the meters of this machine and the receiver's figures",
 		Long: `Checks the meters of this machine and the figures of the receiver, in five minutes. It loads the
-CPUs in steps: run it on a machine that rests otherwise. Without root or without meters it lists the
+CPUs in steps, so run it on an otherwise idle machine. Without root or without meters, it lists the
 checks that were not possible. The exit status is 1 if a check found a fault.`,
 		Example: `  energy verify                           reads all meters and prints a verdict for each check
-  energy verify -o DIRECTORY              writes verify.json and verify.md, too, for an issue:
-                                          without names and serial numbers
+  energy verify -o DIRECTORY              also writes verify.json and verify.md for an issue, without
+                                          names and serial numbers
   energy verify --config collector.yaml   also reads the meters that a collector's configuration
                                           describes
   energy verify --backend http://host:9090
@@ -50,7 +50,7 @@ checks that were not possible. The exit status is 1 if a check found a fault.`,
 		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout, os.Stderr) }),
 	}
 	flagGroup(c, "What is checked", func(f *pflag.FlagSet) {
-		f.DurationVar(&o.length, "for", 280*time.Second, fmt.Sprintf("time of all steps together, at least %v", minVerify))
+		f.DurationVar(&o.length, "for", 280*time.Second, fmt.Sprintf("total time of all steps, at least %v", minVerify))
 		f.StringVar(&o.config, "config", "", "`file` with the configuration of a collector, or of its energy receiver")
 		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 		f.StringVar(&o.backend, "backend", "", "`URL` of a metrics database whose version is checked")

@@ -49,7 +49,7 @@ func lagSetting(lag float64) string {
 // writeMeters writes the comparison of the meters, the settings that correct them, and the meters that
 // cannot be corrected. Meters that share a section have no settings, because these would apply to all.
 func (f *Fitted) writeMeters(out io.Writer) {
-	fmt.Fprint(out, "\nMETER                       ERROR   FACTOR    OFFSET   ERROR LEFT: MEDIAN         LAG\n")
+	fmt.Fprint(out, "\nMETER                       ERROR   FACTOR    OFFSET   RESIDUAL: MEDIAN           LAG\n")
 	meters := map[string]int{} // by section
 	for _, m := range f.meters {
 		if m.err != nil {

@@ -99,7 +99,7 @@ func (f *Fitted) fit(r *Record, load, reference series, plateaus []span) (err er
 	f.plateaus = len(windows)
 	f.left -= f.plateaus
 	if f.plateaus == 0 {
-		return fmt.Errorf("the load was never steady for long enough; plateaus left out for gaps, or a power that was not steady: %d", f.left)
+		return fmt.Errorf("the load was never steady for long enough; plateaus excluded for gaps or unsteady power: %d", f.left)
 	}
 	if err := check(binned(windowsOn(plateaus, load, x)), leastLevels); err != nil {
 		return err
@@ -209,9 +209,9 @@ func (f *Fitted) WriteText(out io.Writer) {
 	fmt.Fprintf(out, "\nAlignment      the reference is %.1f s behind the load, correlation %.3f\n", f.lag, f.correlation)
 	fmt.Fprintf(out, "Steady load    %d plateaus", f.plateaus)
 	if f.left > 0 {
-		fmt.Fprintf(out, ", and %d left out: gaps, or a power that was not steady", f.left)
+		fmt.Fprintf(out, ", %d more excluded for gaps or unsteady power", f.left)
 	}
-	fmt.Fprintf(out, "\nError left     median %s; each plateau is predicted from the others.\n\n", errorText(f.errs))
+	fmt.Fprintf(out, "\nResidual error median %s; each plateau is predicted from the others.\n\n", errorText(f.errs))
 	if f.o.Over == "" {
 		f.writeSettings(out)
 	} else {
@@ -239,10 +239,10 @@ func (f *Fitted) writeSettings(out io.Writer) {
 		fmt.Fprintf(out, "        - {utilization: %v, power: %.1f}\n", rounded(p.Utilization, 1e4), p.Watts)
 	}
 	if low := f.curve[0].Utilization; low > far {
-		fmt.Fprintf(out, "\nNo plateau was below %.0f %% utilization: the first point continues the line.\n", 100*low)
+		fmt.Fprintf(out, "\nNo plateau was below %.0f %% utilization: the first point is extrapolated.\n", 100*low)
 	}
 	if high := f.curve[len(f.curve)-1].Utilization; high < 1-far {
-		fmt.Fprintf(out, "\nNo plateau was above %.0f %% utilization: the last point continues the line.\n", 100*high)
+		fmt.Fprintf(out, "\nNo plateau was above %.0f %% utilization: the last point is extrapolated.\n", 100*high)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"another day":     {clock: 86_400, want: "no time in common: they are "},
 		"wrong clock":     {clock: 200, want: "wall.csv: "},
 		"another machine": {wall: another, want: "does not follow the load"},
-		"no reading":      {wall: func(string) string { return "" }, want: "wall.csv: no reading of a power"},
+		"no reading":      {wall: func(string) string { return "" }, want: "wall.csv: no line with a time and a power"},
 		"gaps everywhere": {wall: gaps, want: "not steady: 12"},
 		"no such zone":    {options: noZone, want: `no sensors ["psys"]; it has host, intel-rapl:0, `},
 		"no wall meter":   {options: FitOptions{Wall: filepath.Join("no", "file")}, want: "no such file"},

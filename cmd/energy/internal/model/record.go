@@ -137,7 +137,7 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 		case ctx.Err() != nil:
 			return nil
 		case time.Since(answered) >= silence:
-			return fmt.Errorf("no answer for %v: %w", silence, err)
+			return fmt.Errorf("no response for %v: %w", silence, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -233,7 +233,7 @@ func (r *Record) parse(fields []string) error {
 		most = 1
 	}
 	if !(seconds > 0 && seconds < lastUnix && value >= 0 && value <= most) {
-		return fmt.Errorf("%q is no time and value", fields)
+		return fmt.Errorf("%q is not a time and a value", fields)
 	}
 	r.add(c, point{seconds, value})
 	return nil

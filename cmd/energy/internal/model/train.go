@@ -85,7 +85,7 @@ func (r *Record) Train(maxLag time.Duration, now time.Time) (*Trained, error) {
 func (z *trainedZone) train(r *Record, load series, maxLag time.Duration) (err error) {
 	watts := powerOf(r.series[zones(z.kind, power.Measured)])
 	if len(watts) == 0 {
-		return errors.New("its meter did not count")
+		return errors.New("its meter reported no energy")
 	}
 	if z.kind == power.Platform { // its meter may be slow; the others are read with the CPU times
 		if watts, z.lag, _, err = align(load, watts, maxLag.Seconds()); err != nil {
@@ -182,17 +182,17 @@ func (z *trainedZone) notes() (lines string) {
 		add("the load was never below %.0f %%, where power rises steeply: the idle power may be far off", 100*z.Lowest)
 	}
 	if z.Highest < 1-far {
-		add("the load was never above %.0f %%: the curve continues its line from there", 100*z.Highest)
+		add("the load was never above %.0f %%: the curve is extrapolated", 100*z.Highest)
 	}
 	if z.bins < fewLoads {
-		add("only %d different loads: the curve is straight in between", z.bins)
+		add("only %d different loads: the curve is linear in between", z.bins)
 	}
 	if z.impossible > 0 {
-		add("%d powers that are impossible were left out", z.impossible)
+		add("%d impossible powers were excluded", z.impossible)
 	}
 	if z.lag >= 1 {
-		add("its meter is %.0f s behind the load, which was allowed for. The receiver corrects it with lag: %s in the section "+
-			"of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections, ", "))
+		add("its meter lags the load by %.0f s, which training corrects. The receiver corrects it with lag: %s in the "+
+			"section of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections, ", "))
 	}
 	return lines
 }

@@ -86,7 +86,7 @@ func TestExtrapolationIsReported(t *testing.T) {
 	s.load = steps(0.2, 0.05, 10)
 	_, text := train(t, s.record(3600))
 	assert.Contains(t, text, "package: the load was never below 20 %, where power rises steeply: the idle power may be far off\n"+
-		"package: the load was never above 65 %: the curve continues its line from there\n")
+		"package: the load was never above 65 %: the curve is extrapolated\n")
 	s = fleet(1)
 	s.load = steps(0, 0.25, 5)
 	_, text = train(t, s.record(3600))
@@ -100,7 +100,7 @@ func TestWhyAZoneIsNotTrained(t *testing.T) {
 	}{
 		"too little time: ": {240, func(*simulatedPower) {}},
 		"too few different loads: 2, at least 4 are needed": {3600, func(s *simulatedPower) { s.load = steps(0, 0.5, 2) }},
-		"its meter did not count":                           {3600, func(s *simulatedPower) { s.packages = curve(0, 0, 1, 0) }},
+		"its meter reported no energy":                      {3600, func(s *simulatedPower) { s.packages = curve(0, 0, 1, 0) }},
 	} {
 		s := fleet(1)
 		c.change(s)

@@ -32,7 +32,7 @@ func readWall(data []byte, local *time.Location) (points []point, missing int, e
 		fields, err := lines.Read()
 		switch {
 		case errors.Is(err, io.EOF) && len(points) == missing:
-			return nil, 0, errors.New("no reading of a power, with its time")
+			return nil, 0, errors.New("no line with a time and a power")
 		case errors.Is(err, io.EOF):
 			return points, missing, nil
 		case err != nil:
@@ -49,7 +49,7 @@ func readWall(data []byte, local *time.Location) (points []point, missing int, e
 			continue
 		}
 		if err == nil && len(points) > 0 && p.Time < points[len(points)-1].Time {
-			err = errors.New("the time goes back")
+			err = errors.New("the time is before the previous one")
 		}
 		if err != nil {
 			n, _ := lines.FieldPos(0)

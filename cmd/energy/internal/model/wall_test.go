@@ -48,8 +48,8 @@ func TestMissingReadingsAreCounted(t *testing.T) {
 func TestWhatIsNoReadingIsAnErrorThatNamesItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"1767225600,61\n1767225601,high\n": "line 2", "1767225600,61\nnoon,62\n": "line 2", "1767225600,61\n1767225601\n": "line 2",
-		"1767225601,61\n1767225600,61\n": "line 2: the time goes back", "1767225600,61\n1767225601,-5\n": "line 2",
-		"1767225600,61\n1767225601,Inf\n": "line 2", "1767225600,61\n12,62\n": "line 2", "": "no reading", "time,W\n": "no reading",
+		"1767225601,61\n1767225600,61\n": "line 2: the time is before the previous one", "1767225600,61\n1767225601,-5\n": "line 2",
+		"1767225600,61\n1767225601,Inf\n": "line 2", "1767225600,61\n12,62\n": "line 2", "": "no line with", "time,W\n": "no line with",
 	} {
 		_, _, err := readWall([]byte(text), time.UTC)
 		require.ErrorContains(t, err, want, text)

@@ -50,7 +50,7 @@ func checkName(name string) error {
 	case name == "":
 		return errors.New("the phase has no name")
 	case name == None:
-		return fmt.Errorf("no phase can be called %q: that is the time outside of all phases", None)
+		return fmt.Errorf("the name %q is reserved for the time outside of all phases", None)
 	case len(name) > MaxName:
 		return fmt.Errorf("the phase's name is longer than %d bytes", MaxName)
 	case !utf8.ValidString(name):
@@ -74,7 +74,7 @@ const (
 const maxAnswer = 1024
 
 // ErrNobody means that no process listens at the socket.
-var ErrNobody = errors.New("no energy measure listens")
+var ErrNobody = errors.New("energy measure does not run")
 
 // Send begins a phase at the server of a socket. It returns when the server has measured the boundary, or when ctx is
 // done.
@@ -104,13 +104,13 @@ func Send(ctx context.Context, socket, name string) (err error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("no answer: %w", err)
+		return fmt.Errorf("no response: %w", err)
 	}
 	answer = strings.TrimSpace(answer)
 	if why, refused := strings.CutPrefix(answer, failed); refused {
 		return errors.New(why)
 	} else if answer != ok {
-		return fmt.Errorf("unexpected answer %q", answer)
+		return fmt.Errorf("unexpected response %q", answer)
 	}
 	return nil
 }

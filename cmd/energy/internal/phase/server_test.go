@@ -126,7 +126,7 @@ func TestCloseEndsIdleConnectionsAndTheMarkBeingTaken(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestAClientDoesNotWaitForeverAndTrustsNoAnswer(t *testing.T) {
+func TestAClientDoesNotWaitForeverAndTrustsNoResponse(t *testing.T) {
 	path := shortPath(t)
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestAClientDoesNotWaitForeverAndTrustsNoAnswer(t *testing.T) {
 	require.ErrorIs(t, Send(ctx, path, None), context.DeadlineExceeded)
 	answers <- ""
 	for answer, why := range map[string]string{
-		"yes\n": `unexpected answer "yes"`, "": "no answer", "ok": "no answer", strings.Repeat("x", 5000): "no answer", "error: no\n": "no",
+		"yes\n": `unexpected response "yes"`, "": "no response", "ok": "no response", strings.Repeat("x", 5000): "no response", "error: no\n": "no",
 	} {
 		go func() { answers <- answer }()
 		assert.ErrorContains(t, Send(t.Context(), path, None), why)

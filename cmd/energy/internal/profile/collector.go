@@ -26,7 +26,7 @@ import (
 // CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
 const CollectorName = "otelcol-energy-profiles"
 
-var errNoCollector = errors.New("profiling needs the collector with the eBPF profiler: " +
+var errNoCollector = errors.New("--profile and --flame require the collector with the eBPF profiler: " +
 	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, " +
 	"or name it with --profiler (docs/code.md)")
 
@@ -128,7 +128,7 @@ func (c *collector) watch(messages io.Reader) {
 // why returns why the collector has ended.
 func (c *collector) why() string {
 	text := strings.TrimPrefix(strings.TrimPrefix(c.failure, "Error: "), "cannot start pipelines: ")
-	return cmp.Or(text, "it ended without an error message")
+	return cmp.Or(text, "it exited without an error message")
 }
 
 // close ends the collector.

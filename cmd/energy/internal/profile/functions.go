@@ -29,12 +29,12 @@ func ReadBase(r io.Reader) (Base, error) {
 	}
 	for _, t := range p.SampleType {
 		if len(p.SampleType) != 1 || t.Type != profiles.Energy || t.Unit != profiles.Microjoules {
-			return nil, fmt.Errorf("no energy profile: it has %s in %s", t.Type, t.Unit)
+			return nil, fmt.Errorf("not an energy profile: it has %s in %s", t.Type, t.Unit)
 		}
 	}
 	for _, s := range p.Sample {
 		if s.Value[0] < 0 {
-			return nil, errors.New("no energy profile: an energy is negative")
+			return nil, errors.New("not an energy profile: an energy is negative")
 		}
 		s.Value[0] = -s.Value[0]
 	}

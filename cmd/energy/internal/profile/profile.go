@@ -93,7 +93,7 @@ func Start(ctx context.Context, path string, base Base) (*Profiler, error) {
 // awaitSamples keeps this process busy now and then until the profiler has samples of it. At its start, the profiler
 // reads all running programs, which may take seconds. It drops the samples of a program that it has not read.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
-	late := fmt.Errorf("the profiler had no sample of a busy process within %v", sampledWithin)
+	late := fmt.Errorf("the profiler took no sample of a busy process within %v", sampledWithin)
 	ctx, cancel := context.WithTimeoutCause(ctx, sampledWithin, late)
 	defer cancel()
 	for {
@@ -198,11 +198,11 @@ func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []meas
 	p.members.finish(r.Started.Add(r.Wall))
 	p.awaitLast(ctx)
 	if !p.stop() {
-		notes = append(notes, "The profile lacks the functions of the end: the receiver hangs")
+		notes = append(notes, "The profile lacks the end of the run: the receiver does not respond")
 	}
 	select {
 	case <-p.ended:
-		notes = append(notes, "The profile lacks functions: the profiler ended: "+p.whyEnded())
+		notes = append(notes, "The profile is incomplete: the profiler exited: "+p.whyEnded())
 	default:
 	}
 	p.mu.Lock()

@@ -153,9 +153,9 @@ func TestABaseMustBeAnEnergyProfile(t *testing.T) {
 	cpu := newEnergy()
 	cpu.profile.SampleType = []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}
 	_, err = asBase(t, cpu)
-	require.EqualError(t, err, "no energy profile: it has cpu in nanoseconds")
+	require.EqualError(t, err, "not an energy profile: it has cpu in nanoseconds")
 	_, err = asBase(t, newFunctions(map[string]int64{"f": -5}))
-	assert.EqualError(t, err, "no energy profile: an energy is negative")
+	assert.EqualError(t, err, "not an energy profile: an energy is negative")
 }
 
 func TestFunctionsAreComparedByTheirDifference(t *testing.T) {
@@ -277,7 +277,7 @@ func TestAProfilerThatEndsCostsFunctionsOnly(t *testing.T) {
 	p, r := run(t, "ends")
 	assert.Equal(t, r.Used(), sum(p.energy.profile))
 	assert.Greater(t, byName(r)[notSampled], r.Used()/2)
-	assert.Contains(t, r.Notes, "The profile lacks functions: the profiler ended: out of memory")
+	assert.Contains(t, r.Notes, "The profile is incomplete: the profiler exited: out of memory")
 }
 
 func TestWhyAProfilerDoesNotStart(t *testing.T) {

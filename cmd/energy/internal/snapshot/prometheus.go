@@ -47,7 +47,7 @@ func Scrape(ctx context.Context, client *http.Client, endpoint string) (*Snapsho
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the answer is %s", res.Status)
+		return nil, fmt.Errorf("the response is %s", res.Status)
 	}
 	body := io.LimitReader(res.Body, maxBody)
 	if expfmt.ResponseFormat(res.Header).FormatType() == expfmt.TypeProtoDelim {

@@ -36,7 +36,7 @@ func AskBackend(ctx context.Context, url string) *Backend {
 	}
 	text, problem := ask(ctx, url+"/api/v1/status/buildinfo")
 	if problem != "" {
-		return &Backend{Err: "it does not answer like Prometheus: " + problem}
+		return &Backend{Err: "it has no Prometheus API: " + problem}
 	}
 	var info struct {
 		Data struct {
@@ -45,7 +45,7 @@ func AskBackend(ctx context.Context, url string) *Backend {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &info); err != nil || info.Data.Version == "" {
-		return &Backend{Err: "its build information is not understood"}
+		return &Backend{Err: "its build information has an unknown format"}
 	}
 	name := figure.Fit(cmp.Or(info.Data.Application, "Prometheus"), figure.Columns)
 	return &Backend{Name: name, Version: figure.Fit(info.Data.Version, figure.Columns)}
@@ -55,18 +55,18 @@ func AskBackend(ctx context.Context, url string) *Backend {
 func ask(ctx context.Context, url string) (text []byte, problem string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return nil, "it is no URL"
+		return nil, "it is not a valid URL"
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, "no answer"
+		return nil, "no response"
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Sprintf("HTTP status %d", response.StatusCode)
 	}
 	if text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
-		return nil, "no complete answer"
+		return nil, "the response is incomplete"
 	}
 	return text, ""
 }

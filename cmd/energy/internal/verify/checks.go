@@ -56,9 +56,9 @@ var checks = []check{
 		otherwise: "No power sensor was compared with a temperature sensor"},
 
 	{name: "wrap", meter: true, on: zones(func(z *Zone) bool { return len(z.Raw) > 1 }), judge: wrap, otherwise: "No meter has a counter",
-		ok: "Counters do not step back other than by a wrap, and the range fits the resolution"},
+		ok: "Counters step back only by wraparound, and the range fits the resolution"},
 
-	{name: "lag", meter: true, on: zones(followsCPUs), judge: lag, ok: "No meter is late",
+	{name: "lag", meter: true, on: zones(followsCPUs), judge: lag, ok: "No meter lags",
 		otherwise: "The load did not change long enough to measure a lag"},
 
 	{name: "load following", meter: true, on: zones(followsCPUs), ok: "Power follows the load",
@@ -81,7 +81,7 @@ var checks = []check{
 		}},
 
 	{name: "sockets", meter: true, on: func(a *analysis) []*judgment { return a.groups(power.Package) },
-		judge: sockets, ok: "Each socket is read, by its own meter",
+		judge: sockets, ok: "Each socket is read by its own meter",
 		otherwise: "No meter reads sockets one by one"},
 
 	{name: "agreement", meter: true, on: pairs, ok: "Meters of the same thing agree",
@@ -142,12 +142,12 @@ var checks = []check{
 	{name: "symmetry", on: classes, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
 		otherwise: "No step that can be evaluated has two equal programs with energy"},
 
-	{name: "static power", meter: true, on: classes, ok: "Trained static power is the power at rest",
-		otherwise: "The receiver separates no static power of a meter", judge: func(j *judgment) {
+	{name: "static power", meter: true, on: classes, ok: "Trained static power matches the power at rest",
+		otherwise: "The receiver has no static power model of a meter", judge: func(j *judgment) {
 			static, idle, _ := j.static()
 			off := 100 * (static/idle - 1)
 			if !j.Trained[j.class] && !math.IsNaN(off) {
-				j.say(Unchecked, "The static power model is not trained in so short a time. %s: the receiver assumes %s, "+
+				j.say(Unchecked, "The run was too short to train the static power model. %s: the receiver assumes %s, "+
 					"the machine draws %s at rest", j.name, figure.Watts(static), figure.Watts(idle))
 				return
 			}

@@ -31,9 +31,9 @@ func versionOfBackend(j *judgment) {
 	case least.otlp == "":
 		j.fail(Unchecked, "%s has no stated minimum version", b.Name)
 	case older(b.Version, least.scrape):
-		j.fail(Fault, "%s %s is too old: scraping needs %s, OTLP %s", b.Name, b.Version, least.scrape, least.otlp)
+		j.fail(Fault, "%s %s is too old: scraping requires %s, OTLP %s", b.Name, b.Version, least.scrape, least.otlp)
 	case older(b.Version, least.otlp):
-		j.fail(Note, "%s %s is too old for OTLP, which needs %s: let it scrape the collector", b.Name, b.Version, least.otlp)
+		j.fail(Note, "%s %s is too old for OTLP, which requires %s: let it scrape the collector", b.Name, b.Version, least.otlp)
 	}
 	j.known = true
 	j.list("%s %s", b.Name, b.Version)
@@ -66,7 +66,7 @@ func load(j *judgment) {
 			restless = append(restless, fmt.Sprintf("%.0f %% in step %q", all, s.Name))
 		case s.Load != Idle && busy < 90:
 			j.say(Fault, "The load of step %q got only %.0f %% of its CPUs, which were busy for %.0f %% of the time: "+
-				"a CPU limit or the hypervisor holds it back", s.Name, run, busy)
+				"a CPU limit or the hypervisor throttles it", s.Name, run, busy)
 		case s.Load != Idle && run < 90:
 			slow = append(slow, fmt.Sprintf("%.0f %% in step %q", run, s.Name))
 		default:
@@ -74,17 +74,17 @@ func load(j *judgment) {
 		}
 	}
 	if len(restless) > 0 {
-		j.say(Note, "The machine did not rest between the loads: other programs kept CPUs busy, %s", strings.Join(restless, ", "))
+		j.say(Note, "The machine was not idle between the loads: other programs kept CPUs busy, %s", strings.Join(restless, ", "))
 	}
 	if len(slow) > 0 {
 		j.say(Note, "The loads got only a part of their CPUs, because other programs ran: %s. "+
-			"Check the machine while it rests", strings.Join(slow, ", "))
+			"Repeat the check on an idle machine", strings.Join(slow, ", "))
 	}
 	if all, used := j.Machine.Threads, len(j.Machine.CPUs); used < all {
-		j.say(Note, "This process may use %d of %d CPUs only: the others are not loaded", used, all)
+		j.say(Note, "This process may use only %d of %d CPUs; the others are not loaded", used, all)
 	}
 	if len(j.steps(Idle)) == 0 {
-		j.say(Note, "No step shows the machine at rest: checks of idle power are left out")
+		j.say(Note, "No step shows the machine at rest, so idle power is not checked")
 	}
 	loads := len(j.steps(Spin, Memory))
 	if j.known = loads > 0; !j.known {

@@ -72,7 +72,7 @@ func symmetry(j *judgment) {
 				continue
 			}
 			off, cpu := unequal(programs, j.class)
-			j.between(off, -3, 3, "Equal programs get unequal energy of %s: that on CPU %d %+.1f %% in step %q",
+			j.between(off, -3, 3, "Equal programs get unequal energy of %s: the one on CPU %d gets %+.1f %% in step %q",
 				j.name, cpu, off, s.Name)
 			if !(math.Abs(off) <= most) {
 				most = math.Abs(off)
@@ -153,11 +153,11 @@ func usedGPU(j *judgment) {
 		}
 	}
 	if len(rest) < 5 || len(used) < 5 {
-		j.say(Unchecked, "No program used %s and left it again: run one during the check", j.name)
+		j.say(Unchecked, "%s was not both used and idle: run a program on it during a part of the check", j.name)
 		return
 	}
 	low, high := stats.Median(rest), stats.Median(used)
-	j.atLeast(high/low, 1.1, "%s draws %s while it is used and %s at rest: its time and its energy do not belong together",
+	j.atLeast(high/low, 1.1, "%s draws %s while it is used and %s at rest: its utilization and its energy do not match",
 		j.name, figure.Watts(high), figure.Watts(low))
 	j.list("%s at rest %s, used %s", j.name, figure.Watts(low), figure.Watts(high))
 }

@@ -131,7 +131,7 @@ func wrap(j *judgment) {
 	case register > 0:
 		j.fail(Fault, wrong+"it wrapped at about %.0f J, but states %.0f J", register, z.Range)
 	case last > now:
-		j.fail(Fault, "%s stepped back from %.0f J to %.0f J, which is no wrap: the counter was reset", j.name, last, now)
+		j.fail(Fault, "%s stepped back from %.0f J to %.0f J, which is not a wraparound: the counter was reset", j.name, last, now)
 	}
 	if full := unit * (1 << 32); z.Range > 0 {
 		j.between(100*(z.Range/full-1), -0.1, 0.1, wrong+"its unit of %.1f µJ gives a range of %.0f J, "+
@@ -149,9 +149,9 @@ func lag(j *judgment) {
 	}
 	switch j.known = !math.IsNaN(z.Lag); {
 	case z.Lag > most:
-		j.say(Fault, "%s is %.1f s late%s", j.name, z.Lag, lagSetting(z.Meter, z.Lag))
+		j.say(Fault, "%s lags by %.1f s%s", j.name, z.Lag, lagSetting(z.Meter, z.Lag))
 	case z.Average >= 5:
-		j.say(Note, "%s averages over about %.0f s: changes of load show late and smoothed%s", j.name, z.Average,
+		j.say(Note, "%s averages over about %.0f s: load changes appear late and smoothed%s", j.name, z.Average,
 			lagSetting(z.Meter, z.Average/2))
 	}
 }
@@ -188,7 +188,7 @@ func sockets(j *judgment) {
 	}
 	if len(rises) > 0 {
 		least, most := slices.Min(rises), slices.Max(rises)
-		j.atMost(most/max(least, 1e-9), 1.67, "%s: the sockets do not count alike: the same load raised one by %s "+
+		j.atMost(most/max(least, 1e-9), 1.67, "%s: the counters of the sockets disagree: the same load raised one by %s "+
 			"and another by %s", j.name, figure.Watts(least), figure.Watts(most))
 	}
 }
@@ -264,11 +264,11 @@ func dram(j *judgment) {
 	j.list("it follows memory accesses")
 	share, deviation := j.dramShare(j.zones)
 	if !j.failed && (math.IsNaN(share) || deviation > 0.25) {
-		j.say(Unchecked, "Whether the package includes DRAM was not checked: that needs a prompt meter of the whole machine")
+		j.say(Unchecked, "Whether the package includes DRAM was not checked: this requires a prompt meter of the whole machine")
 		return
 	}
 	const wrongUnit = ", by the meter of the whole machine: its energy unit is wrong"
-	j.atLeast(share, 0.12, "DRAM is counted inside the package: the whole machine rises by the package alone. "+
+	j.atLeast(share, 0.12, "DRAM is counted inside the package: the power of the whole machine rises by that of the package alone. "+
 		"Do not add %s to the package", j.name)
 	j.atLeast(share, 0.5, "%s counts about %.0f times too much"+wrongUnit, j.name, 1/share)
 	j.atMost(share, 2, "%s counts about %.0f times too little"+wrongUnit, j.name, share)

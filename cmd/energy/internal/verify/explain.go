@@ -54,7 +54,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		case s.Replaced && leader >= 0:
 			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
 		case s.Err != nil && !isLocal(s.Name) && !s.StandsIn:
-			m.Why = "it is configured and cannot be read"
+			m.Why = "it is configured but cannot be read"
 		case s.Err != nil:
 			m.Why, m.Absent = firstLine(s.Err), errors.Is(s.Err, fs.ErrNotExist)
 		case s.StandsIn:
@@ -62,7 +62,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 		case s.Replaced || len(s.Readings) > 0:
 			m.Why = "preferred meters read its zones"
 		default:
-			m.Why = "it has not answered"
+			m.Why = "it has not responded"
 		}
 		meters = append(meters, m)
 	}
@@ -106,15 +106,15 @@ func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 	switch {
 	case powercap.InUse && !denied(powercap) || perf.InUse && !denied(perf):
 	case denied(powercap):
-		need(false, "Only root may read the energy counters of powercap", "cap_dac_read_search")
+		need(false, "Only root can read the energy counters of powercap", "cap_dac_read_search")
 	case denied(perf):
-		need(false, "The energy counters of perf may not be read "+
-			"(kernel.perf_event_paranoid above 2 forbids them, too)", "cap_perfmon")
+		need(false, "The energy counters of perf are not permitted "+
+			"(kernel.perf_event_paranoid above 2 also denies them)", "cap_perfmon")
 	case absent && !m.Virtual && m.Arch == "amd64":
 		found = append(found, Lack{What: "The kernel's RAPL driver is not loaded", Grant: "sudo modprobe intel_rapl_msr"})
 	}
 	if errors.Is(bpf, fs.ErrPermission) {
-		need(true, "BPF may not be used, which counts the CPU time of processes exactly", "cap_bpf", "cap_perfmon")
+		need(true, "BPF, which counts the CPU time of processes exactly, is not permitted", "cap_bpf", "cap_perfmon")
 	}
 	slices.Sort(capabilities)
 	all := strings.Join(slices.Compact(capabilities), ",")
@@ -124,7 +124,7 @@ func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 		}
 	}
 	if denied(of("ipmi")) {
-		found = append(found, Lack{"The BMC's device may not be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, true})
+		found = append(found, Lack{"The device of the BMC cannot be opened", `sudo setfacl -m "u:$USER:r" /dev/ipmi0`, true})
 	}
 	return found
 }

@@ -66,7 +66,7 @@ func TestEachMeterHasAReason(t *testing.T) {
 	}
 	all[2].Replaced = true
 	want := []string{
-		"it is configured and cannot be read",
+		"it is configured but cannot be read",
 		"it is the first of powercap, perf, cray, hwmon, ipmi that reads package, dram",
 		"it reads the same registers as powercap, which is preferred",
 		"preferred meters read its zones",
@@ -90,9 +90,9 @@ func TestVersionsOfBackends(t *testing.T) {
 		"VictoriaMetrics":  {`vm_app_version{version="x",short_version="v1.140.0"} 1`, `{"data":{"version":"2.24.0"}}`, Backend{Name: "VictoriaMetrics", Version: "1.140.0"}, OK},
 		"Mimir":            {"", `{"data":{"application":"Grafana Mimir","version":"2.17.0"}}`, Backend{Name: "Grafana Mimir", Version: "2.17.0"}, Unchecked},
 		"long names":       {"", `{"data":{"application":"` + strings.Repeat("x", 500) + `","version":"1"}}`, Backend{Name: strings.Repeat("x", 79) + "…", Version: "1"}, Unchecked},
-		"something else":   {"", `<html>`, Backend{Err: "its build information is not understood"}, Fault},
-		"nothing there":    {"", "", Backend{Err: "it does not answer like Prometheus: HTTP status 404"}, Fault},
-		"not a web server": {"-", "", Backend{Err: "it does not answer like Prometheus: no answer"}, Fault},
+		"something else":   {"", `<html>`, Backend{Err: "its build information has an unknown format"}, Fault},
+		"nothing there":    {"", "", Backend{Err: "it has no Prometheus API: HTTP status 404"}, Fault},
+		"not a web server": {"-", "", Backend{Err: "it has no Prometheus API: no response"}, Fault},
 	} {
 		mux := http.NewServeMux()
 		for path, text := range map[string]string{"/metrics": tt.metrics, "/api/v1/status/buildinfo": tt.info} {

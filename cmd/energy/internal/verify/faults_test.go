@@ -202,7 +202,7 @@ var plantedFaults = []planted{
 		o.Zones[1].Points, o.Zones[1].Raw = o.Zones[0].Points, o.Zones[0].Raw
 		o.Zones = slices.DeleteFunc(o.Zones, func(z *Zone) bool { return z.Meter == "perf" })
 	})},
-	{"a socket counts double", "sockets", "do not count alike", "server, Intel, 4 sockets", changed("powercap", power.Package, func(z *Zone) {
+	{"a socket counts double", "sockets", "counters of the sockets disagree", "server, Intel, 4 sockets", changed("powercap", power.Package, func(z *Zone) {
 		if z.Socket == 2 {
 			scaled(2)(z)
 		}
@@ -223,8 +223,8 @@ var plantedFaults = []planted{
 			}
 		}
 	})},
-	{"a lag of 5 s", "lag", "s late", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.late = 5 })},
-	{"a lag of 2 s of RAPL", "lag", "s late", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.late = 2 })},
+	{"a lag of 5 s", "lag", "lags by", plugged, meter("http", power.Platform, func(m *simulatedMeter) { m.late = 5 })},
+	{"a lag of 2 s of RAPL", "lag", "lags by", "small server, Atom", meter("powercap", power.Package, func(m *simulatedMeter) { m.late = 2 })},
 	{"a lag of 12 s of a BMC", "lag", "meters::ipmi::lag: 1", dual, meter("ipmi", power.Platform, func(m *simulatedMeter) { m.late = 12 })},
 	{"a sensor in °C", "temperature", "°C", "board, ARM, INA", readings(func(o *Observation) {
 		becomes(func(at float64) float64 { return valueAt(o.Temperatures[0], at-0.5) })(o.Zones[0])
@@ -297,7 +297,7 @@ var plantedFaults = []planted{
 		}
 	})},
 	{"a missing permission", "permissions", "sudo setcap", dual, after(func(o *Observation) {
-		o.Lacks = []Lack{{What: "The counters of perf may not be read", Grant: "sudo setcap cap_perfmon+ep energy"}}
+		o.Lacks = []Lack{{What: "The counters of perf are not permitted", Grant: "sudo setcap cap_perfmon+ep energy"}}
 	})},
 	{"an old backend", "backend", "too old", dual, after(func(o *Observation) { o.Backend = &Backend{Name: "Prometheus", Version: "2.42.0"} })},
 }
