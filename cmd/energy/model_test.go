@@ -149,7 +149,7 @@ func TestARecordIsKeptIfNoModelCanBeMade(t *testing.T) {
 	require.NoError(t, os.WriteFile("wall.csv", []byte("time,W\n"), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		_, err := runModel(t, "--for", "5s", "--config", "config.yaml", "--wall", "wall.csv")
-		require.ErrorContains(t, err, "wall.csv: no reading of a power")
+		require.ErrorContains(t, err, "wall.csv: no line with a time and a power")
 		assert.Regexp(t, `the record is kept: --from .*/energy-record-\d+\.csv$`, err.Error())
 	})
 }

@@ -40,8 +40,8 @@ func (o *verifyOptions) subcommand() *cobra.Command {
 CPUs in steps, so run it on an otherwise idle machine. Without root or without meters, it lists the
 checks that were not possible. The exit status is 1 if a check found a fault.`,
 		Example: `  energy verify                           reads all meters and prints a verdict for each check
-  energy verify -o DIRECTORY              also writes verify.json and verify.md for an issue, without
-                                          names and serial numbers
+  energy verify -o DIRECTORY              also writes verify.json and verify.md, for an issue:
+                                          without names and serial numbers
   energy verify --config collector.yaml   also reads the meters that a collector's configuration
                                           describes
   energy verify --backend http://host:9090

@@ -103,7 +103,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"wrong clock":     {clock: 200, want: "wall.csv: "},
 		"another machine": {wall: another, want: "does not follow the load"},
 		"no reading":      {wall: func(string) string { return "" }, want: "wall.csv: no line with a time and a power"},
-		"gaps everywhere": {wall: gaps, want: "not steady: 12"},
+		"gaps everywhere": {wall: gaps, want: "unsteady power: 12"},
 		"no such zone":    {options: noZone, want: `no sensors ["psys"]; it has host, intel-rapl:0, `},
 		"no wall meter":   {options: FitOptions{Wall: filepath.Join("no", "file")}, want: "no such file"},
 	} {
@@ -159,7 +159,7 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, len(stairs)-1, f.plateaus)
 	assert.Contains(t, text, "50 readings missing")
-	assert.Contains(t, text, "1 left out")
+	assert.Contains(t, text, "1 more excluded")
 }
 
 func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {

@@ -265,7 +265,7 @@ var plantedFaults = []planted{
 		s.Active = s.Processes + s.Unattributed
 		s.Zones = s.Active + s.Idle
 	})},
-	{"unequal energy of equal programs", "symmetry", "CPU 2 +", "virtual machine", programs(func(p *Program) {
+	{"unequal energy of equal programs", "symmetry", "CPU 2 gets +", "virtual machine", programs(func(p *Program) {
 		if p.CPU == 2 {
 			p.Energy[modeled] += p.Energy[modeled] / 10
 		}
