@@ -27,10 +27,10 @@ import (
 var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 
 // Embedded is the receiver for programs that are not collectors. It measures when Collect is called.
-// On its own it measures only if the configuration sets window, or an energy counter could wrap between
-// two collections.
+// Between two calls, it measures only if the configuration sets window, or if an energy counter could
+// wrap.
 //
-// Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An
+// Start reads the baseline, Collect returns the energy since the baseline, and Shutdown stops it. An
 // Embedded is not safe for concurrent use.
 type Embedded struct {
 	scraper    *energyScraper
@@ -43,29 +43,29 @@ type Note = note.Note
 
 // EmbeddedOptions configures an Embedded, in place of a collector.
 type EmbeddedOptions struct {
-	// ID is EmbeddedID if it is not set. Those of one program need different ones for their feeds.
+	// ID is the ID of the feed, by default EmbeddedID. It must be unique in the program.
 	ID component.ID
 	// Logger receives all log messages. It may be nil.
 	Logger *zap.Logger
-	// CPU, if set, is the only CPU time source: the energy of all that it does not show is
-	// unattributed. It is closed by Shutdown. It divides nothing by CPU package, so all zones share
-	// the node's CPUs, whatever attribution::scope says.
+	// CPU, if set, is the only CPU time source: the energy of processes that it does not
+	// report is unattributed. Shutdown closes it. It does not separate CPU packages, so all zones
+	// share the node's CPUs, and attribution::scope has no effect.
 	CPU cpu.Source
 	// Extensions are those that the configuration may name. The caller starts and stops them.
 	Extensions map[component.ID]component.Component
-	// StaticPower, if it is not nil, is the known static power of zone kinds, in watts, for all
-	// sockets together. Modeled and reported zones need no entry, since their static power is
-	// known. StaticPower replaces the rule utilization.
+	// StaticPower, if it is not nil, is the static power of zone kinds, in watts, for all sockets
+	// together. Modeled and reported zones need no entry, because their static power is
+	// available. StaticPower replaces the rule utilization.
 	StaticPower map[power.Class]float64
-	// Container is the ID of the container to which all belongs that CPU shows. It has a series
-	// from the baseline on, however little it used. It must be set with CPU, and only then.
+	// Container is the ID of the container that owns all processes of CPU. It has a series from the
+	// baseline on, even without energy. It must be set if and only if CPU is set.
 	Container string
 }
 
 var errContainer = errors.New("CPU and Container must be set together")
 
-// Embed returns an Embedded with a configuration that is valid, which it does not change. It
-// touches nothing of the machine.
+// Embed returns an Embedded with a valid configuration, which it does not change. It does not access
+// the machine.
 //
 // Storage may be the path of a receiver's
 // [StateFile]: its trained static power models are restored, and nothing is stored.
@@ -105,7 +105,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	return &Embedded{scraper: s, extensions: o.Extensions, notes: notes}, nil
 }
 
-// Start opens the meters and takes the baseline.
+// Start opens the meters and reads the baseline.
 func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx, e.extensions) }
 
 var errNotMeasured = errors.New("the CPU times cannot be read")
@@ -115,7 +115,7 @@ var errNotMeasured = errors.New("the CPU times cannot be read")
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
 	if err == nil && !e.scraper.output.emitted {
-		err = errNotMeasured // the log has why
+		err = errNotMeasured // the log has the cause
 	}
 	e.scraper.delivered(delivery{all: err == nil, some: err == nil})
 	return md, err

@@ -54,8 +54,8 @@ func (e *Embedded) ExpectedErrors() map[power.Class]float64 {
 	return expected
 }
 
-// Waits reports whether a meter whose energy would be attributed has not answered yet: the
-// configuration requires it, or no other sensor has answered.
+// Waits reports whether a meter whose energy would be attributed has not responded yet: the
+// configuration requires it, or no other sensor has responded.
 func (e *Embedded) Waits() bool {
 	s := e.scraper
 	s.mu.Lock()

@@ -21,7 +21,7 @@ func modeledHost(c *Config) {
 	c.Meters.Use, c.Model = only(), configoptional.Some(config.ModelConfig{IdlePower: 10, MaxPower: 50})
 }
 
-func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
+func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 	measured := power.Class{Zone: power.Package, Method: power.Measured}
 	for name, c := range map[string]struct {
 		edit  func(*Config)
@@ -90,7 +90,7 @@ func (a *answering) Read(context.Context, power.Sample) ([]power.Reading, error)
 
 func (*answering) Close() error { return nil }
 
-func TestMetersAreWaitedForWhoseEnergyWouldBeAttributed(t *testing.T) {
+func TestOnlyMetersWithAttributedEnergyAreAwaited(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		sensor, rapl answering

@@ -43,8 +43,8 @@ func (f *processFile) read() {
 	}
 }
 
-// newProcessFiles returns what reads the processes of a machine whose root directory is given, or
-// nil if it has no /proc.
+// newProcessFiles returns a reader of the processes of the machine below a root directory, or nil if
+// there is no /proc.
 func newProcessFiles(root string) *processFiles {
 	fs, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
@@ -63,8 +63,8 @@ func newProcessFiles(root string) *processFiles {
 // machine, in whole seconds, is part of them, and changes when the clock is set.
 const sameStart = 1500 * time.Millisecond
 
-// describe adds arguments and CPU time to a row, if its process is on this machine. created is when
-// it was, in ISO 8601: another process may have the same number.
+// describe adds arguments and CPU time to a row, if its process is on this machine. created is
+// its creation time in ISO 8601: another process may have the same PID.
 func (p *processFiles) describe(r *top.Row, created string) {
 	if p == nil || r.PID <= 0 {
 		return

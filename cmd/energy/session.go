@@ -146,7 +146,7 @@ func (f *follower) lines() (lines []string) {
 	return lines
 }
 
-// missing says why there are no figures, and what to do.
+// missing returns the reason why there are no figures, and advice.
 func (f *follower) missing(err error) string {
 	text := "no figures from " + f.name
 	var request *url.Error // repeats the name

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestNotesAreThoseThatHold(t *testing.T) {
+func TestNotesThatNoLongerHoldAreRemoved(t *testing.T) {
 	c := NewCollector()
 	log := zap.New(c)
 	log.Debug("Something small", Note{About: "small", Text: "small"}.Field())

@@ -95,7 +95,7 @@ func Width(text string) (columns int) {
 	return columns
 }
 
-// Fit returns a text that is cut, with "…" at its end, if it needs more columns than there are.
+// Fit returns a text of at most so many columns. A longer text is cut and ends with "…".
 func Fit(text string, columns int) string {
 	if Width(text) <= columns {
 		return text

@@ -85,7 +85,7 @@ func TestAPowerThatFallsIsFittedByALevelLine(t *testing.T) {
 
 var readings = regexp.MustCompile(`;[^\n]*`)
 
-func TestWhyNothingCanBeFitted(t *testing.T) {
+func TestErrorsOfAFit(t *testing.T) {
 	plateaus := func(seconds int, levels ...float64) *simulatedPower { return kavanagh(kavanaghs, seconds, levels...) }
 	noZone := toWall
 	noZone.Wall, noZone.Zone = "", "psys"

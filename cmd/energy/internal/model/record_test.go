@@ -70,7 +70,7 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestFiguresThatCannotBeUsedAreLeftOut(t *testing.T) {
+func TestUnusableFiguresAreLeftOut(t *testing.T) {
 	r := &Record{}
 	partial := snapshotAt(0, 0.5, 1, 2, 3)
 	partial.Partial = true
@@ -148,7 +148,7 @@ func minutes(from float64, count int) (points []point) {
 	return points
 }
 
-func TestTheLagIsThatOfTheBestCorrelation(t *testing.T) {
+func TestTheLagHasTheBestCorrelation(t *testing.T) {
 	load := averages(minutes(newYear, 20))
 	for _, lag := range []float64{-40, -0.7, 0, 3.3, 90} {
 		_, got, correlation, err := align(load, averages(minutes(newYear+lag, 20)), 120)
@@ -178,7 +178,7 @@ func TestTheMeanOverAGapIsNaN(t *testing.T) {
 	assert.True(t, math.IsNaN(s.mean(50, 60)), "silence")
 }
 
-func TestWindowsAreAsLongAsThoseOfTheCoarserSeriesAndHaveNoGaps(t *testing.T) {
+func TestWindowsHaveTheLengthOfTheCoarserSeriesAndNoGaps(t *testing.T) {
 	load := averages([]point{{0, 0}, {10, 0.1}, {20, 0.2}, {30, 0.3}, {40, 0.4}, {400, 0.5}, {410, 0.6}})
 	watts := powerOf([]point{{0, 0}, {10, 100}, {20, 300}, {30, 50}, {390, 60}, {400, 70}, {410, 570}})
 	assert.Equal(t, []window{{10, 0.1, 10}, {10, 0.2, 20}, {10, 0.6, 50}}, windowsOn(coarsest(load, watts), load, watts))

@@ -45,7 +45,7 @@ func (s *simulatedPower) bounds(t *testing.T, result *Trained) {
 }
 
 // docs/power-models.md states these bounds.
-func TestAMachineIsFoundAgainFromThreeHoursOfItsLoad(t *testing.T) {
+func TestThreeHoursOfLoadRecoverThePowerCurves(t *testing.T) {
 	for seed := range uint64(5) {
 		s := fleet(seed)
 		result, _ := train(t, s.record(3*3600))
@@ -156,7 +156,7 @@ func TestACurveContinuesItsLinesAndIsNeverNegative(t *testing.T) {
 }
 
 // Noise without correlation is predicted as well as can be; a drift from hour to hour is not.
-func TestTheErrorIsThatOfOtherTimes(t *testing.T) {
+func TestTheErrorIsCrossValidated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	z := trainedZone{}
 	err := z.fit(loads(0, 1, func(u float64) float64 { return (100 + 200*u) * (1 + 0.1*random.NormFloat64()) }))

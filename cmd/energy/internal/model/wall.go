@@ -85,7 +85,7 @@ var (
 	missingValue = regexp.MustCompile(`(?i)^(|-|nan|null)$`)
 )
 
-// header takes the column that a header names.
+// header sets the columns that a header line names.
 func (c *columns) header(fields []string) {
 	if i := slices.IndexFunc(fields, powerHeader.MatchString); i >= 0 {
 		c.power, c.scale = i, 1

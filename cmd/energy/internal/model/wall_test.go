@@ -45,7 +45,7 @@ func TestMissingReadingsAreCounted(t *testing.T) {
 	assert.Equal(t, 3, missing)
 }
 
-func TestWhatIsNoReadingIsAnErrorThatNamesItsLine(t *testing.T) {
+func TestAnInvalidReadingIsAnErrorWithItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"1767225600,61\n1767225601,high\n": "line 2", "1767225600,61\nnoon,62\n": "line 2", "1767225600,61\n1767225601\n": "line 2",
 		"1767225601,61\n1767225600,61\n": "line 2: the time is before the previous one", "1767225600,61\n1767225601,-5\n": "line 2",

@@ -44,7 +44,7 @@ func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error))
 // Guard bounds calls that may never return, one after the other. While an earlier call is blocked,
 // others are not called. The zero Guard does not wait. A Guard is not safe for concurrent use.
 type Guard struct {
-	// Grace is how long a call is waited for.
+	// Grace is the maximum wait for a call.
 	Grace time.Duration
 
 	blocked chan struct{} // closed when the blocked call has returned; nil without one

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACallThatReturnsIsWaitedForWhateverItTakes(t *testing.T) {
+func TestACallMayTakeAnyTimeBeforeTheEnd(t *testing.T) {
 	failed := errors.New("failed")
 	synctest.Test(t, func(t *testing.T) {
 		value, err := Call(t.Context(), time.Second, func() (int, error) {

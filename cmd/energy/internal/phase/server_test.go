@@ -56,7 +56,7 @@ func dial(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-func TestAMarkIsAnsweredAfterItWasTaken(t *testing.T) {
+func TestAnEventIsAnsweredAfterItWasTaken(t *testing.T) {
 	path, _, taken := serve(t)
 	require.NoError(t, Send(t.Context(), path, "build"))
 	assert.Equal(t, "build", <-taken)
@@ -114,7 +114,7 @@ func TestTheSocketIsRemovedAtTheEnd(t *testing.T) {
 	assert.ErrorContains(t, err, "at most 107 bytes")
 }
 
-func TestCloseEndsIdleConnectionsAndTheMarkBeingTaken(t *testing.T) {
+func TestCloseEndsIdleConnectionsAndTheEventBeingTaken(t *testing.T) {
 	path, s, taken := serve(t)
 	_, answers := dial(t, path)
 	sent := make(chan error)

@@ -120,7 +120,7 @@ func TestAPlotOfTwoCommands(t *testing.T) {
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
 
-func TestWhatACommandIsCalledDoesNotBreakTheImage(t *testing.T) {
+func TestTheNameOfACommandDoesNotBreakTheImage(t *testing.T) {
 	hostile := "sh -c 'a <b> && \"c\" > d' \x00\x1b[31m\xff\u202e ]]>"
 	r := build(10)
 	r.Zones[1].Name = "pack<age>"

@@ -164,7 +164,7 @@ func inPIDNamespace() bool {
 	return err == nil && link != "pid:[4026531836]"
 }
 
-// missing returns a sentence about requirements of the profiler that are not met, empty if all are.
+// missing returns a sentence with the unmet requirements of the profiler, empty if all are met.
 func missing() string {
 	var names []string
 	var have [2]unix.CapUserData

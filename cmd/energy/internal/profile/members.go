@@ -65,7 +65,7 @@ func (m *members) take(w *feed.Window) {
 	}
 }
 
-// list notes the processes that run now. What cannot be listed is not sampled. Two lists may be made at the same time.
+// list notes the processes that run now. Processes that cannot be listed get no samples. Calls may overlap.
 func (m *members) list(now time.Time) {
 	var pids []int32
 	_ = m.processes(func(pid int32) { pids = append(pids, pid) })
@@ -78,7 +78,7 @@ func (m *members) list(now time.Time) {
 	}
 }
 
-// finish has samples after the command's end removed.
+// finish sets the end of the command. Later samples are removed.
 func (m *members) finish(end time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

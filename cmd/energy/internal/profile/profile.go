@@ -90,7 +90,7 @@ func Start(ctx context.Context, path string, base Base) (*Profiler, error) {
 	return p, nil
 }
 
-// awaitSamples keeps this process busy now and then until the profiler has samples of it. At its start, the profiler
+// awaitSamples keeps this process busy from time to time until the profiler has samples of it. At its start, the profiler
 // reads all running programs, which may take seconds. It drops the samples of a program that it has not read.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
 	late := fmt.Errorf("the profiler took no sample of a busy process within %v", sampledWithin)
@@ -246,7 +246,7 @@ func (p *Profiler) awaitLast(ctx context.Context) {
 	}
 }
 
-// stop divides the energy that is left. It returns false if that hangs.
+// stop divides the remaining energy. It returns false if the receiver hangs.
 func (p *Profiler) stop() bool {
 	p.mu.Lock()
 	divider := p.divider

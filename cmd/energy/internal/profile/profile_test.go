@@ -124,7 +124,7 @@ func TestNamesInAProfileAreText(t *testing.T) {
 	}
 }
 
-func TestTheMemoryOfAProfileIsThatWhichIsCounted(t *testing.T) {
+func TestTheCountedMemoryOfAProfileIsItsMemory(t *testing.T) {
 	heap := func() int {
 		var m runtime.MemStats
 		runtime.GC()

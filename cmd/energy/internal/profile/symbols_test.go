@@ -115,7 +115,7 @@ func TestTheNamesThatABatchGetsAreBounded(t *testing.T) {
 	assert.Less(t, all, maxNameBytes+2*maxName)
 }
 
-func TestFilesOfAProcessAreThoseThatItHasMapped(t *testing.T) {
+func TestFilesOfAProcessAreItsMappedFiles(t *testing.T) {
 	s := newSamples()
 	s.add(strconv.Itoa(os.Getpid()), "f")
 	own := newSymbols()

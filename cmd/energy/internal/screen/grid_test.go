@@ -22,7 +22,7 @@ func TestWideCharactersTakeTwoCells(t *testing.T) {
 	assert.Equal(t, " 1.0 W\n", g.String())
 }
 
-func TestWhatIsOutsideIsLeftOut(t *testing.T) {
+func TestTextOutsideOfTheGridIsLeftOut(t *testing.T) {
 	g := NewGrid(3, 2)
 	for _, at := range [][2]int{{-1, 0}, {0, -1}, {0, 2}, {3, 0}, {100, 100}} {
 		assert.Zero(t, g.Put(at[0], at[1], 5, Plain, "x"))

@@ -19,7 +19,7 @@ type Account struct {
 	// FromZero makes energy count from the start of each series instead of the first snapshot. Like
 	// Fresh, it must be set before the first Add.
 	FromZero bool
-	// Fresh reports whether the receiver began with this account: energy counts from the start of each
+	// Fresh is set if the receiver started with this account: energy counts from the start of each
 	// series, and the first period begins with the earliest of them.
 	Fresh bool
 
@@ -76,8 +76,8 @@ type kindAccount struct {
 	pruned []Amount // energy of groups that were removed
 }
 
-// series distinguishes the series of workloads. A collection may have two of one workload: one that has ended, and one
-// that has begun.
+// series distinguishes the series of workloads. A collection may have two of one workload: the ended
+// series and the next one.
 type series struct {
 	Identity
 	start time.Time // zero if it is not reported
@@ -106,7 +106,7 @@ type group struct {
 const maxEnded = 200
 
 // follows reports whether s has figures of a later collection than an earlier snapshot of the same
-// source. Figures without timestamps do if a figure of the node has changed.
+// source. Figures without timestamps are later if a figure of the node has changed.
 func (s *Snapshot) follows(earlier *Snapshot) bool {
 	if !s.Untimed || !earlier.Untimed {
 		return !s.At.Equal(earlier.At)
@@ -162,7 +162,7 @@ func (a *Account) Add(s *Snapshot) (news bool) {
 	return news
 }
 
-// begin begins with the first snapshot.
+// begin adds the first snapshot.
 func (a *Account) begin(s *Snapshot) {
 	a.since, a.at, a.round, a.meters = s.At, s.At, 1, map[string]*meterAccount{}
 	if a.FromZero = a.FromZero || a.Fresh; !a.FromZero {
@@ -254,7 +254,7 @@ func (a *Account) addRow(r *Row, index []int, restarted bool) {
 	}
 	c.amounts = sized(c.amounts, len(a.zones))
 	if isFirst || restarted && r.Start.IsZero() || c.beganAgain(r, index) {
-		// It began after the first snapshot, or it would be in it.
+		// The series began after the first snapshot, which does not contain it.
 		began := (a.round > 1 || !isFirst) && (r.Start.IsZero() || !r.Start.Before(a.since))
 		c.counts = a.FromZero || began
 		for i := range c.amounts {
@@ -265,7 +265,7 @@ func (a *Account) addRow(r *Row, index []int, restarted bool) {
 	for i, energy := range r.Energy {
 		c.amounts[index[i]].follow(energy, c.counts)
 	}
-	c.counts = c.counts || !r.Ended // or else the value is that of an earlier collection
+	c.counts = c.counts || !r.Ended // otherwise the value is from an earlier collection
 }
 
 // beganAgain reports whether a row belongs to a new series without a start of its own.
@@ -311,7 +311,7 @@ func (k *kindAccount) fold(round, zones int) {
 			ended++
 		}
 	}
-	if ended > maxEnded+maxEnded/2 { // seldom, because it sorts them
+	if ended > maxEnded+maxEnded/2 { // rarely, because prune sorts the groups
 		k.prune(zones)
 	}
 }

@@ -289,7 +289,7 @@ func snapshotAt(second int, active, unattributed units.Energy, rows map[string]u
 	return s
 }
 
-func TestPowerIsThatOfThePeriodOfTheData(t *testing.T) {
+func TestPowerCoversThePeriodOfTheData(t *testing.T) {
 	a := &Account{}
 	a.Add(snapshotAt(10, 10_000_000, 0, map[string]units.Energy{"1": 10_000_000}))
 	assert.True(t, math.IsNaN(a.Workloads(Process).Rows[0].Watts), "the receiver reports none")

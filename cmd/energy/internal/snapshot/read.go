@@ -29,7 +29,7 @@ func (p *point) class() power.Class {
 	return power.Class{Zone: power.Kind(p.labels[attrZone]), Method: power.Method(p.labels[attrMethod])}
 }
 
-// energy returns the value in joules as energy, 0 if it cannot be an energy.
+// energy returns the value in joules as energy, 0 if it is not a valid energy.
 func (p *point) energy() units.Energy {
 	const most = math.MaxInt64 / units.Joule // a sum of 1,000 such energies does not overflow
 	if !(p.value > 0) {
@@ -94,7 +94,7 @@ func (r *reader) zoneIndex(p *point) int {
 
 func (r *reader) nodeEnergy(p *point) {
 	if i := r.zoneIndex(p); i >= 0 && !r.Zones[i].At.Equal(p.at) {
-		r.Partial = true // active and idle energy are of two collections
+		r.Partial = true // active and idle energy are from two collections
 	}
 	z := r.zone(p)
 	z.Start = latest(z.Start, p.start)

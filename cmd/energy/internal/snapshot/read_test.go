@@ -233,7 +233,7 @@ func TestAProcessThatEndedHasNoPower(t *testing.T) {
 	}
 }
 
-func TestIdleEnergyIsNotThatOfWorkloads(t *testing.T) {
+func TestWorkloadsHaveNoIdleEnergy(t *testing.T) {
 	s := parsed(t, `# TYPE system_energy_joules_total counter
 system_energy_joules_total{energy_state="active",energy_zone="package"} 10
 system_energy_joules_total{energy_state="idle",energy_zone="package"} 30

@@ -83,7 +83,7 @@ const (
 	// proposal of Iglewicz and Hoaglin, would report an outlier in every fifth series of 5 runs. 10,
 	// the value of hyperfine, does so in every thirtieth.
 	outlierDeviations = 10
-	// madToStdDev makes a standard deviation of a median absolute deviation: 1/Φ⁻¹(3/4).
+	// madToStdDev converts a median absolute deviation to a standard deviation: 1/Φ⁻¹(3/4).
 	madToStdDev = 1.4826
 )
 

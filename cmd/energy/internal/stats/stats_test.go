@@ -17,7 +17,7 @@ var (
 	laevo  = []float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}
 )
 
-func TestASummaryIsThatOfStudentsExample(t *testing.T) {
+func TestASummaryMatchesStudentsExample(t *testing.T) {
 	gains := make([]float64, len(dextro))
 	for i := range gains {
 		gains[i] = laevo[i] - dextro[i]
@@ -39,7 +39,7 @@ func exponentials(values []float64) (of []float64) {
 	return of
 }
 
-func TestPairsAreThePairedTestOfStudentsExample(t *testing.T) {
+func TestPairsMatchThePairedTestOfStudentsExample(t *testing.T) {
 	r := Paired(exponentials(dextro), exponentials(laevo), 1e-9)
 	assert.Equal(t, 10, r.Pairs)
 	assert.InDelta(t, math.Exp(-1.58), r.Mean, 1e-9)
@@ -79,7 +79,7 @@ func TestOutliers(t *testing.T) {
 }
 
 // Welch's test of the same example, as R's t.test(extra ~ group, data = sleep) computes it.
-func TestUnpairedValuesAreWelchsTest(t *testing.T) {
+func TestUnpairedValuesMatchWelchsTest(t *testing.T) {
 	r := Unpaired(exponentials(dextro), exponentials(laevo), 1e-9)
 	assert.InDelta(t, math.Exp(-1.58), r.Mean, 1e-9)
 	assert.InDelta(t, math.Exp(-3.3654832), r.Low, 1e-7)

@@ -22,7 +22,7 @@ type column[T any] struct {
 	graph bool // a bar or a sparkline, which plain text does not have
 	text  func(t *T, m *Model) string
 	order Order // sorts by this column, 0 if the column cannot be sorted by
-	// has reports whether the text of a row is worth a column. If it is nil, any text is.
+	// has reports whether the text of a row justifies the column. If has is nil, any text does.
 	has func(text string, t *T, m *Model) bool
 }
 
@@ -172,14 +172,14 @@ func uncertainty(u float64) string {
 	return " ±" + strconv.FormatFloat(100*u, 'f', 0, 64) + " %"
 }
 
-// fills reports whether a column has something to show for one of the rows.
+// fills reports whether a column has content for at least one row.
 func (c *column[T]) fills(rows []T, m *Model) bool {
 	if c.order == ByPower || c.order == ByEnergy || c.order == ByName {
 		return true
 	}
 	for i := range rows {
 		if r, isRow := any(&rows[i]).(*Row); isRow && (r.Pinned || m.empty(r) && !m.zeros) {
-			continue // it stands below, or is hidden
+			continue // pinned below the rows, or hidden
 		}
 		if text := c.text(&rows[i], m); text != "" && text != "-" && (c.has == nil || c.has(text, &rows[i], m)) {
 			return true

@@ -222,7 +222,7 @@ func (m *Model) sortable() (orders []Order) {
 	return orders
 }
 
-// sorted sorts by power if the column that the view was sorted by is empty.
+// sorted sorts by power if the column of the previous order is empty.
 func (m Model) sorted() Model {
 	if m.order != ByPower && !slices.Contains(m.sortable(), m.order) {
 		m.order, m.reverse = ByPower, false
@@ -230,7 +230,7 @@ func (m Model) sorted() Model {
 	return m
 }
 
-// neighbor returns the value that is by places after another one in a list, which is a ring.
+// neighbor returns the value that follows another after so many places in a cyclic list.
 func neighbor[T comparable](list []T, of T, by int) T {
 	return list[(slices.Index(list, of)+by+len(list))%len(list)]
 }
@@ -342,11 +342,11 @@ func (m *Model) within() {
 type listing struct {
 	rows    []*Row // sorted
 	pinned  []*Row // stand below
-	matched sum    // all workloads that the filter leaves
+	matched sum    // all workloads that match the filter
 	all     sum    // all rows of the table, pinned ones too
 }
 
-// sum is what rows add up to.
+// sum holds the totals of rows.
 type sum struct {
 	workloads int
 	Row
@@ -405,8 +405,8 @@ func (m *Model) compare(a, b *Row) int {
 	return c
 }
 
-// leaves reports whether a row is in the table: the filter leaves it, and it is not a row of 0.
-// Rows that a filter names are shown in any case.
+// leaves reports whether a row is in the table: it matches the filter, and is not a row of 0.
+// With a filter, rows of 0 are shown, too.
 func (m *Model) leaves(r *Row) bool {
 	if m.program != nil && r.Program != m.program.Key {
 		return false
@@ -417,7 +417,7 @@ func (m *Model) leaves(r *Row) bool {
 	return m.matches(r)
 }
 
-// shown is the least power that is not shown as 0, in watts.
+// shown is the smallest power in watts that is not displayed as 0.
 const shown = 1e-8
 
 // empty reports whether a row has no power and no energy.
@@ -425,7 +425,7 @@ func (m *Model) empty(r *Row) bool {
 	return !(r.Power >= shown) && r.Energy == 0 && (m.order != ByTotal || r.Total == 0)
 }
 
-// matching returns the row for the sum of the rows that the filter leaves.
+// matching returns the row for the sum of the rows that match the filter.
 func (m *Model) matching(all *sum) *Row {
 	row := all.Row
 	row.Pinned = true

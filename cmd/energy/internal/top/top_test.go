@@ -274,7 +274,7 @@ func TestKeysOfTheProgram(t *testing.T) {
 	assert.False(t, press(m, "?", "q").help, "any key leaves the help")
 }
 
-func TestViewsAreThoseThatHaveRows(t *testing.T) {
+func TestViewsWithoutRowsAreOmitted(t *testing.T) {
 	m := New("").Show(aFrame(), nil)
 	var seen []View
 	for range 7 {
@@ -505,7 +505,7 @@ func TestNoKeySizeOrNameBreaksTheScreen(t *testing.T) {
 	assert.NotContains(t, m.Show(f, hostile).Text(20), "\x1b")
 }
 
-func TestPauseKeepsWhatIsShown(t *testing.T) {
+func TestPauseKeepsTheShownFrame(t *testing.T) {
 	m := press(New("").Show(many(3).frame, nil), " ").Show(many(5).frame, nil)
 	assert.Len(t, names(m), 3)
 	m = press(m, " ")
@@ -525,7 +525,7 @@ func TestErrorsAreShownNextToTheLastFigures(t *testing.T) {
 	assert.NotContains(t, got, "No answer")
 }
 
-func TestColumnsWithoutAnythingAreLeftOut(t *testing.T) {
+func TestEmptyColumnsAreLeftOut(t *testing.T) {
 	got, _ := text(many(2), 200, 24)
 	for _, title := range []string{"COMMAND", "POD", "UNIT", "GPU", "USER"} {
 		assert.NotContains(t, got, title)

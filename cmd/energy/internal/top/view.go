@@ -227,7 +227,7 @@ func (p *painter) node() {
 	}
 }
 
-// since returns the time at the start of energies, with its day if that is another one.
+// since returns the time at the start of energies, with the date if it is on another day.
 func since(f *Frame) string {
 	switch day := f.At.Format(time.DateOnly); {
 	case f.Since.IsZero():

@@ -36,8 +36,8 @@ type Verdict struct {
 type analysis struct {
 	*Observation
 	verdicts []Verdict
-	// blamed has zones and classes with a fault, which later checks leave out so that each fault has
-	// one name, and steps that cannot be evaluated.
+	// blamed holds zones and classes with a fault, which later checks skip so that each fault is
+	// reported once, and steps that cannot be evaluated.
 	blamed map[any]bool
 }
 
@@ -114,7 +114,7 @@ func (j *judgment) atMost(figure, most float64, words string, args ...any) {
 	j.between(figure, math.Inf(-1), most, words, args...)
 }
 
-// fail adds a verdict. Later checks leave out the subject.
+// fail adds a verdict. Later checks skip the subject.
 func (j *judgment) fail(status Status, words string, args ...any) {
 	if j.failed {
 		return
@@ -126,18 +126,18 @@ func (j *judgment) fail(status Status, words string, args ...any) {
 	j.say(status, words, args...)
 }
 
-// say adds a verdict that has no consequence.
+// say adds a verdict. Later checks still include the subject.
 func (j *judgment) say(status Status, words string, args ...any) {
 	j.verdicts = append(j.verdicts, Verdict{j.check, status, fmt.Sprintf(words, args...)})
 }
 
-// list sets how the list of subjects without a fault has this one.
+// list sets the text of the subject in the list of subjects without a fault.
 func (j *judgment) list(format string, args ...any) { j.listed = fmt.Sprintf(format, args...) }
 
 // noMeter is the text of checks that need a meter on a machine without one.
 const noMeter = "This machine has no meter that can be read, so only the receiver is checked"
 
-// mostListed is how many subjects a verdict lists.
+// mostListed is the maximum number of subjects in a verdict.
 const mostListed = 4
 
 // run adds the verdicts of a check.

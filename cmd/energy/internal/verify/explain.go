@@ -14,7 +14,7 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
-// isLocal reports whether a meter's errors and zones are without names of the configuration and without
+// isLocal reports whether a meter's errors and zones contain no names of the configuration and no
 // serial numbers.
 func isLocal(meter string) bool {
 	return slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter)
@@ -33,8 +33,8 @@ func chosenOf(status []power.Status) map[power.Kind]string {
 	return took
 }
 
-// explain says of each meter which zone kinds the receiver reads from it, and why. took has the meter
-// of each kind.
+// explain sets the zone kinds that the receiver reads from each meter, and the reason. took has the
+// meter of each kind.
 func explain(status []power.Status, took map[power.Kind]string, cfg *energyreceiver.Config) (meters []Meter) {
 	for i := range status {
 		s := &status[i]
@@ -84,7 +84,7 @@ func firstLine(err error) string {
 	return text
 }
 
-// lacks returns the missing permissions. bpf is why BPF is not used, nil if it is.
+// lacks returns the missing permissions. bpf is the reason why BPF is not used, or nil.
 func lacks(status []power.Status, bpf error, m *Machine) (found []Lack) {
 	of := func(name string) (found power.Status) {
 		if i := slices.IndexFunc(status, func(s power.Status) bool { return s.Name == name }); i >= 0 {

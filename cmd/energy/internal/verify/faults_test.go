@@ -73,7 +73,7 @@ func TestOtherProgramsAreOneNote(t *testing.T) {
 	assert.Len(t, notes, 2)
 }
 
-func TestEnergyThatWasReadAndIsNotAttributedYetIsNoFault(t *testing.T) {
+func TestDeferredEnergyIsNoFault(t *testing.T) {
 	m := on("virtual machine")
 	sums(func(s *Sums) { s.Idle, s.Deferred = s.Idle-2, 2 })(&m)
 	assert.Empty(t, with(Fault, m.observe(0)))

@@ -48,7 +48,7 @@ func RunLoad(args []string) error {
 	return nil
 }
 
-// spin computes in registers without end.
+// spin computes in registers forever.
 func spin() {
 	a, b, c, d := uint64(1), uint64(2), uint64(3), 1.5
 	for {
@@ -63,7 +63,7 @@ func spin() {
 // cacheLine is the number of words of a cache line.
 const cacheLine = 8
 
-// stream changes one word of each cache line without end.
+// stream changes one word of each cache line forever.
 func stream(words []uint64) {
 	for {
 		for i := 0; i < len(words); i += cacheLine {

@@ -32,7 +32,7 @@ type Observation struct {
 	Sums    map[power.Class][]Sums // the receiver's totals, collection by collection
 	GPUs    map[string][]GPU       // by ID
 	Trained map[power.Class]bool   // classes whose static power model is trained
-	NoBPF   string                 // why BPF is not used, empty if it is
+	NoBPF   string                 // why BPF is not used; empty if BPF is used
 }
 
 // Machine describes the machine without names that identify it.

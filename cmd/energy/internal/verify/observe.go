@@ -47,7 +47,7 @@ type Options struct {
 const (
 	readEvery    = 200 * time.Millisecond
 	collectEvery = time.Second
-	// answersWithin is how long the first answer of a meter is waited for.
+	// answersWithin is the maximum wait for the first response of a meter.
 	answersWithin = 8 * time.Second
 )
 
