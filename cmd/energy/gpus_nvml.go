@@ -18,7 +18,7 @@ func init() { //nolint:gochecknoinits // what a build tag adds
 	id := component.NewID(f.Type())
 	library, err := f.Create(context.Background(), extension.Settings{ID: id}, f.CreateDefaultConfig())
 	if err != nil {
-		panic(err) // it touches nothing of the machine
+		panic(err) // it does not access the machine
 	}
 	gpuLibraries = map[component.ID]component.Component{id: library}
 }

@@ -31,7 +31,7 @@ type live struct {
 	watts   float64       // of the last sample
 }
 
-// next begins a step of a command, of which runs are complete.
+// next begins a step of a command with complete runs.
 func (l *live) next(name string, complete []*measure.Result) {
 	if l == nil {
 		return

@@ -121,7 +121,7 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 	return errFaults
 }
 
-// configure returns the receiver's configuration, with a model of what no meter reads.
+// configure returns the receiver's configuration, with a model of the zones without a meter.
 func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, error) {
 	cfg := energyreceiver.DefaultConfig()
 	if o.config != "" {

@@ -89,7 +89,7 @@ type cell struct {
 	group   *group
 	amounts []Amount // by the index of Account.zones
 	round   int      // number of the last collection with it
-	// counts is set if energy from now on counts: the value at the time of the first snapshot is known.
+	// counts is set if energy from now on counts, because the value at the first snapshot is available.
 	counts bool
 }
 

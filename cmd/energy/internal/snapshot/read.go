@@ -198,8 +198,8 @@ func sortZones(zones []Zone) {
 	}
 }
 
-// find returns the index of the row of a data point, -1 if there is none, and its key. A data point without a start
-// is of the newest series of its workload.
+// find returns the index and the key of the row of a data point. The index is -1 if the row does not exist. A data
+// point without a start belongs to the newest series of its workload.
 func (r *reader) find(kind Kind, p *point) (i int, key rowKey) {
 	key = rowKey{kind: kind, Identity: Identity(p.labels[:numAttributes])}
 	i, ok := r.rows[key]

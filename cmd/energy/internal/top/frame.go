@@ -13,7 +13,7 @@ import (
 // Frame is one reading of all figures.
 type Frame struct {
 	At    time.Time
-	Since time.Time // start of Energy: the first reading, or that of the series. It is zero if it is not available.
+	Since time.Time // start of Energy: the first reading or the start of the series. It is zero if it is not available.
 	Host  string
 	Zones []Zone
 	// Node is all zones that are added, active and idle, since the first reading.
@@ -80,7 +80,7 @@ type Row struct {
 	// rows of a table add up to the active energy. A pinned row of 0 is not shown.
 	Pinned bool
 	PID    int32 // 0 if it is not a process
-	// Program is the key of the program to which a process belongs.
+	// Program is the key of the program of a process.
 	Program string
 	// Power and GPU are in watts, GPU is the power of GPUs alone. They may be NaN.
 	Power, GPU float64

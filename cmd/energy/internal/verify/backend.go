@@ -45,7 +45,7 @@ func AskBackend(ctx context.Context, url string) *Backend {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &info); err != nil || info.Data.Version == "" {
-		return &Backend{Err: "its build information has an unknown format"}
+		return &Backend{Err: "its build information has another format"}
 	}
 	name := figure.Fit(cmp.Or(info.Data.Application, "Prometheus"), figure.Columns)
 	return &Backend{Name: name, Version: figure.Fit(info.Data.Version, figure.Columns)}

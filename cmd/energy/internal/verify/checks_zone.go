@@ -268,7 +268,7 @@ func dram(j *judgment) {
 		return
 	}
 	const wrongUnit = ", by the meter of the whole machine: its energy unit is wrong"
-	j.atLeast(share, 0.12, "DRAM is counted inside the package: the power of the whole machine rises by that of the package alone. "+
+	j.atLeast(share, 0.12, "DRAM is counted inside the package: the power of the whole machine rises only by the power of the package. "+
 		"Do not add %s to the package", j.name)
 	j.atLeast(share, 0.5, "%s counts about %.0f times too much"+wrongUnit, j.name, 1/share)
 	j.atMost(share, 2, "%s counts about %.0f times too little"+wrongUnit, j.name, share)

@@ -90,7 +90,7 @@ func TestVersionsOfBackends(t *testing.T) {
 		"VictoriaMetrics":  {`vm_app_version{version="x",short_version="v1.140.0"} 1`, `{"data":{"version":"2.24.0"}}`, Backend{Name: "VictoriaMetrics", Version: "1.140.0"}, OK},
 		"Mimir":            {"", `{"data":{"application":"Grafana Mimir","version":"2.17.0"}}`, Backend{Name: "Grafana Mimir", Version: "2.17.0"}, Unchecked},
 		"long names":       {"", `{"data":{"application":"` + strings.Repeat("x", 500) + `","version":"1"}}`, Backend{Name: strings.Repeat("x", 79) + "…", Version: "1"}, Unchecked},
-		"something else":   {"", `<html>`, Backend{Err: "its build information has an unknown format"}, Fault},
+		"something else":   {"", `<html>`, Backend{Err: "its build information has another format"}, Fault},
 		"nothing there":    {"", "", Backend{Err: "it has no Prometheus API: HTTP status 404"}, Fault},
 		"not a web server": {"-", "", Backend{Err: "it has no Prometheus API: no response"}, Fault},
 	} {
