@@ -129,7 +129,7 @@ func names(m Model) (names []string) {
 }
 
 func TestScreens(t *testing.T) {
-	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics: this command measures by itself", "CPU time source selected: source procfs"}
+	notes := []string{"No collector listens at http://127.0.0.1:8889/metrics, so energy top measures", "CPU time source selected: source procfs"}
 	m := New("Measuring").Show(aFrame(), notes)
 	for name, m := range map[string]Model{
 		"programs": m, "build": aBuild(t), "opened": press(m, "down", "down", "down", "enter"), "processes": press(m, "2"), "containers": press(m, "3"),

@@ -522,7 +522,7 @@ var keys = [][2]string{
 	{"Up, Down", "choose a row, as PgUp, PgDn, Home and End do"},
 	{"Enter", "the processes of the chosen program; Esc goes back"},
 	{"Left, Right", "sort by another column: p power, e energy since the start,"},
-	{"", "t total, c CPU time, n name, i PID, o user. r: the other way"},
+	{"", "t total, c CPU time, n name, i PID, o user; r reverses"},
 	{"/, f, F4", "filter by name, arguments, user, container, pod, namespace"},
 	{"Esc", "clear the filter"},
 	{"z", "show or hide rows of 0"},
