@@ -129,7 +129,8 @@ func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
 // keyOf returns a text that distinguishes a workload from others of its kind.
 func keyOf(id *snapshot.Identity) string { return strings.Join(id[:], "\x00") }
 
-// nameCommands sets the command of each program: the command line of its process with the highest power.
+// nameCommands sets the command of each program: the command line of its process with the highest
+// power.
 func nameCommands(programs, processes []top.Row) {
 	largest := map[string]*top.Row{}
 	for i := range processes {
@@ -259,7 +260,8 @@ func programName(id *snapshot.Identity) string {
 	return name
 }
 
-// short returns a prefix of an ID that is long enough to find it. A qualified ID is shortened part by part.
+// short returns a prefix of an ID that is long enough to find it. A qualified ID is shortened part
+// by part.
 func short(id string) string {
 	if owner, name, found := strings.Cut(id, "/"); found {
 		if !strings.HasSuffix(owner, ".service") && !strings.HasSuffix(owner, ".scope") {

@@ -12,7 +12,8 @@
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads the
 // Prometheus exporter of a collector. The file of each subcommand defines its flags (flags.go).
 //
-// It is a module of its own, so that programs which import the receiver do not get its dependencies.
+// It is a module of its own, so that programs which import the receiver do not get its
+// dependencies.
 package main
 
 import (
@@ -91,7 +92,8 @@ func exitCode(args []string) int {
 	return printError(c, err)
 }
 
-// exitError is the end of a subcommand that ran without success. Any other error says that the arguments are wrong.
+// exitError is the end of a subcommand that ran without success. Any other error says that the
+// arguments are wrong.
 type exitError struct {
 	status int
 	err    error // nil if it is printed already

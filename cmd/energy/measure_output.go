@@ -191,7 +191,8 @@ func create(ctx context.Context, path string) (*output, error) {
 	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file, isNew: isNew}, nil
 }
 
-// distinct returns an error if two outputs have the same file, because the second would replace the first.
+// distinct returns an error if two outputs have the same file, because the second would replace the
+// first.
 func distinct(outputs ...*output) error {
 	var files []os.FileInfo
 	for _, o := range outputs {

@@ -113,7 +113,8 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 	return cmp.Or(o.checkUsed("the runs of the command used on average", report), o.lost)
 }
 
-// reportCompleted reports the runs that were complete when a signal came. Of two commands, it reports complete pairs.
+// reportCompleted reports the runs that were complete when a signal came. Of two commands, it
+// reports complete pairs.
 func (o *measureOptions) reportCompleted(f *files, results [2][]*measure.Result) {
 	complete, name := len(results[0]), "runs"
 	if o.several.other != nil {
@@ -148,7 +149,8 @@ func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings
 	return r
 }
 
-// runStep runs one of the commands once, after complete runs of it. A baseline is measured once, before the first.
+// runStep runs one of the commands once, after complete runs of it. A baseline is measured once,
+// before the first.
 func (o *measureOptions) runStep(ctx context.Context, s step, complete []*measure.Result) (*measure.Result, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// processFiles describes processes of this machine from /proc. A nil *processFiles does not describe any.
+// processFiles describes processes of this machine from /proc. A nil *processFiles does not
+// describe any.
 type processFiles struct {
 	files *stall.Guard[*processFile]
 	boot  time.Time
@@ -69,7 +70,7 @@ func (p *processFiles) describe(r *top.Row, created string) {
 	if p == nil || r.PID <= 0 {
 		return
 	}
-	told, err := time.Parse(time.RFC3339Nano, created)
+	reported, err := time.Parse(time.RFC3339Nano, created)
 	if err != nil {
 		return
 	}
@@ -78,7 +79,7 @@ func (p *processFiles) describe(r *top.Row, created string) {
 	if p.files.Run(r.PID, 0, (*processFile).read) != nil || f.err != nil {
 		return
 	}
-	if d := p.boot.Add(time.Duration(f.stat.Starttime) * time.Duration(units.Tick)).Sub(told); d.Abs() <= sameStart {
+	if d := p.boot.Add(time.Duration(f.stat.Starttime) * time.Duration(units.Tick)).Sub(reported); d.Abs() <= sameStart {
 		r.CPUTime = time.Duration(f.stat.UTime+f.stat.STime) * time.Duration(units.Tick)
 		r.Text[top.Arguments] = argumentsOf(f.args)
 	}

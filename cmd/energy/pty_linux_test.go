@@ -156,7 +156,8 @@ func (p *pty) times(text string, n int) {
 	}
 }
 
-// sequence is one control sequence of a terminal, or one character (ECMA-48, section 5.4; "ESC ( B" selects ASCII).
+// sequence is one control sequence of a terminal, or one character (ECMA-48, section 5.4; "ESC ( B"
+// selects ASCII).
 var sequence = regexp.MustCompile(`(?s)^\x1b\[([0-9;?>]*)([@-~])|^\x1b[(=>].?|^.`)
 
 // screenOf returns what a terminal of any size shows of an output: the cursor moves by CUP and

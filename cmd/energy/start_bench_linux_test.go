@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkStart reports how much later a command starts than energy measure does, the median in milliseconds.
+// BenchmarkStart reports how much later a command starts than energy measure does, the median in
+// milliseconds.
 //
 //	go test -run '^$' -bench Start -benchtime 50x .
 func BenchmarkStart(b *testing.B) {

@@ -112,7 +112,8 @@ func (o *options) limited(ctx context.Context) (context.Context, context.CancelF
 // endsWithin is how long reading may take to end after a key or a signal.
 const endsWithin = 4 * time.Second
 
-// await calls do, and returns its error. After ctx has ended, it waits for do no longer than endsWithin.
+// await calls do, and returns its error. After ctx has ended, it waits for do no longer than
+// endsWithin.
 func await(ctx context.Context, do func() error) error {
 	_, err := patience.Call(ctx, endsWithin, func() (struct{}, error) { return struct{}{}, do() })
 	if errors.Is(err, patience.ErrBlocked) {

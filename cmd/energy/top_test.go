@@ -92,7 +92,8 @@ func serveTexts(t *testing.T, texts ...string) string {
 	})
 }
 
-// freeAddress returns a loopback address that only this process uses, so that no other takes the port in between.
+// freeAddress returns a loopback address that only this process uses, so that no other takes the
+// port in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	own := net.IPv4(127, byte(1+os.Getpid()>>16), byte(os.Getpid()>>8), byte(os.Getpid()))

@@ -29,7 +29,8 @@ func shellWords(line string) (words []string, byShell bool, err error) {
 	return words, false, nil
 }
 
-// splitWords splits a line into words as a shell does. It reports false for a line that only a shell can read.
+// splitWords splits a line into words as a shell does. It reports false for a line that only a
+// shell can read.
 func splitWords(line string) (words []string, ok bool) {
 	var word strings.Builder
 	inWord, quote := false, rune(0)

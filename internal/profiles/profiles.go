@@ -15,7 +15,8 @@ const (
 	Microjoules = "microjoules"
 )
 
-// Dictionary reads the tables of profiles without copies. An index that is out of range refers to an empty entry.
+// Dictionary reads the tables of profiles without copies. An index that is out of range refers to
+// an empty entry.
 type Dictionary struct{ pprofile.ProfilesDictionary }
 
 // DictionaryOf returns the dictionary of profiles.

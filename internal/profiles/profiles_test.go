@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// dictionary returns a dictionary with one entry in each table, and a stack that refers to missing locations, too.
+// dictionary returns a dictionary with one entry in each table, and a stack that refers to missing
+// locations, too.
 func dictionary() Dictionary {
 	d := DictionaryOf(pprofile.NewProfiles())
 	d.StringTable().Append("name")

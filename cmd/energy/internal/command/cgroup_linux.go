@@ -30,8 +30,9 @@ var made atomic.Uint64 // number of groups
 
 // cgroup is a cgroup that was made for a group, a child of this process's own.
 //
-// The command runs in a leaf below it. In version 2 only a cgroup without processes can have children with controllers
-// (cgroup-v2.rst, No Internal Process Constraint), and container runtimes make such children.
+// The command runs in a leaf below it. In version 2 only a cgroup without processes can have
+// children with controllers (cgroup-v2.rst, No Internal Process Constraint), and container runtimes
+// make such children.
 type cgroup struct {
 	*hierarchy
 	parent, dir, leaf string
@@ -97,7 +98,8 @@ func (h *hierarchy) own(root string) (dir, path string, err error) {
 	return "", "", fmt.Errorf("%s: this process's cgroup is not mounted", h.name)
 }
 
-// pathBelow returns the path of a cgroup below the root of a mount. It is not ok if the cgroup is not there.
+// pathBelow returns the path of a cgroup below the root of a mount. It is not ok if the cgroup is
+// not there.
 func pathBelow(path, root string) (below string, ok bool) {
 	if strings.HasPrefix(path, "/..") {
 		return "", false // outside of the cgroup namespace
@@ -340,7 +342,8 @@ func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
 	return <-c.done
 }
 
-// Processes implements cpu.Group. This process, whose thread is in the leaf, does not belong to the group.
+// Processes implements cpu.Group. This process, whose thread is in the leaf, does not belong to the
+// group.
 func (c *cgroupV1) Processes(yield func(pid int32)) error {
 	self := int32(os.Getpid())
 	return c.cgroup.Processes(func(pid int32) {

@@ -17,8 +17,8 @@ import (
 
 // Group is the group of a command and its descendants.
 //
-// While a Group is open this process must start processes by Start only: all other children count as orphans that were
-// adopted, and are reaped. Those that it had before are left alone.
+// While a Group is open this process must start processes by Start only: all other children count
+// as orphans that were adopted, and are reaped. Those that it had before are left alone.
 //
 // The methods may be called concurrently.
 type Group struct {
@@ -54,8 +54,8 @@ type counter interface {
 // container runtimes use it, and the group's path is of use to them.
 var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
 
-// New creates a group on a host whose root directory is root. It does not fail if no cgroup is available: Method reports how the group is
-// counted.
+// New creates a group on a host whose root directory is root. It does not fail if no cgroup is
+// available: Method reports how the group is counted.
 func New(root string) (*Group, error) { return newGroup(root, preferred...) }
 
 // newGroup makes a group that counts by the first method that works.

@@ -18,11 +18,11 @@ var (
 	fromOthers   = []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 )
 
-// Relay passes the signals that this process gets on to the command, until stop is called.
-// Until then these signals do not end this process. Signals that this process ignores stay ignored.
+// Relay passes the signals that this process gets on to the command, until stop is called. Until
+// then these signals do not end this process. Signals that this process ignores stay ignored.
 //
-// What Ctrl-C and the like send, the command has got from the terminal already if this process is in the terminal's
-// foreground process group, and it is not sent again.
+// What Ctrl-C and the like send, the command has got from the terminal already if this process is
+// in the terminal's foreground process group, and it is not sent again.
 func (p *Process) Relay() (stop func()) {
 	caught := slices.DeleteFunc(slices.Concat(fromTerminal, fromOthers), signal.Ignored)
 	signals, done := make(chan os.Signal, 16), make(chan struct{})

@@ -168,7 +168,8 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Leftover returns the processes of the group that still run, by their PIDs. Call it when the command has ended.
+// Leftover returns the processes of the group that still run, by their PIDs. Call it when the
+// command has ended.
 func (g *Group) Leftover() ([]Left, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -70,7 +70,8 @@ func Clean(text string) string {
 // Line returns a text of several lines as one, with single spaces, and clean.
 func Line(text string) string { return Clean(strings.Join(strings.Fields(text), " ")) }
 
-// Writer returns a writer of texts for people: it cleans each line. Each call of Write must end between two characters.
+// Writer returns a writer of texts for people: it cleans each line. Each call of Write must end
+// between two characters.
 func Writer(to io.Writer) io.Writer { return writer{to} }
 
 type writer struct{ to io.Writer }

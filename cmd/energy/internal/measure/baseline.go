@@ -30,7 +30,8 @@ type Baseline struct {
 	utilization float64                 // NaN if it is not available
 }
 
-// measureBaseline measures the node's mean power before the command: the static power of its measured zones.
+// measureBaseline measures the node's mean power before the command: the static power of its
+// measured zones.
 //
 // The power of other programs is a part of it, because their dynamic power is not available.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {

@@ -16,7 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
-// script is the variable that has this program send marks in place of its tests: phases separated by spaces.
+// script is the variable that has this program send marks in place of its tests: phases separated
+// by spaces.
 const script = "MEASURE_TEST_PHASES"
 
 func TestThisProgramAsACommandThatMarksPhases(t *testing.T) {

@@ -35,7 +35,8 @@ import (
 // counter is the file of a package's energy in a machine that has this one's processes.
 const counter = "sys/class/powercap/intel-rapl:0/energy_uj"
 
-// machine returns the root of a machine with this one's processes and CPUs, and a package that used 5 J so far.
+// machine returns the root of a machine with this one's processes and CPUs, and a package that used
+// 5 J so far.
 func machine(t *testing.T) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -189,7 +190,7 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 
 	assert.GreaterOrEqual(t, len(r.Samples), 5)
 	assert.Equal(t, StaticModel, r.Zones[0].Static)
-	assert.InEpsilon(t, 20*r.Wall.Seconds(), r.Zones[0].Idle.Joules(), 0.01, "the model's idle power is nobody's")
+	assert.InEpsilon(t, 20*r.Wall.Seconds(), r.Zones[0].Idle.Joules(), 0.01, "idle power is not attributed to the command")
 	assert.Regexp(t, `package is modeled.*expected error \d`, r.Notes)
 	assert.Greater(t, r.Zones[0].Uncertainty, 0.01)
 	assert.Less(t, r.Zones[0].Uncertainty, 1.0)

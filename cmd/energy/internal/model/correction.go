@@ -21,8 +21,8 @@ var hostSections = []string{"ipmi", "redfish", "hwmon", "http/NAME"}
 var uncorrected = regexp.MustCompile(
 	`^([0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*):`)
 
-// sectionOf returns the section of the receiver's setting meters that corrects the meter with a hw.id. It
-// may be empty, and is host for an ID that does not name the section.
+// sectionOf returns the section of the receiver's setting meters that corrects the meter with a
+// hw.id. It may be empty, and is host for an ID that does not name the section.
 func sectionOf(id string) string {
 	scheme, name, named := strings.Cut(id, ":")
 	switch {

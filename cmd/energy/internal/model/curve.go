@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// binEnds are the bins of a load from 0 to 1, narrow at low loads because power rises steeply there. They
-// end between round percentages, which are usual levels of a steady load.
+// binEnds are the bins of a load from 0 to 1, narrow at low loads because power rises steeply
+// there. They end between round percentages, which are usual levels of a steady load.
 var binEnds = []float64{
 	0.01, 0.025, 0.075, 0.125, 0.175, 0.225, 0.275, 0.325, 0.375, 0.425, 0.475,
 	0.525, 0.575, 0.625, 0.675, 0.725, 0.775, 0.825, 0.875, 0.925, 0.975, 1,

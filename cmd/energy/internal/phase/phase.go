@@ -4,8 +4,8 @@
 // test. A phase lasts until the next phase begins, or until it ends. The time outside of all phases
 // has a name of its own.
 //
-// An event is the name of the phase that begins. Send sends events as lines of text over a Unix socket, and a Server
-// receives them.
+// An event is the name of the phase that begins. Send sends events as lines of text over a Unix
+// socket, and a Server receives them.
 package phase
 
 import (
@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// None names the time outside of all phases, which begins when a phase ends. Phases must have other names.
+	// None names the time outside of all phases, which begins when a phase ends. Phases must have
+	// other names.
 	None = "none"
 	// MaxName is the longest name of a phase, in bytes.
 	MaxName = 100
@@ -31,7 +32,8 @@ const (
 	Variable = "ENERGY_PHASE_SOCKET"
 )
 
-// Parse returns the phase that a line begins: "begin NAME" or "end". White space around the line and the name is ignored.
+// Parse returns the phase that a line begins: "begin NAME" or "end". White space around the line
+// and the name is ignored.
 func Parse(line string) (name string, err error) {
 	verb, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 	name = strings.TrimSpace(name)
@@ -44,7 +46,8 @@ func Parse(line string) (name string, err error) {
 	return "", errors.New(`want "begin NAME" or "end"`)
 }
 
-// checkName returns why a phase may not have a name, nil if it may. A name is text that can be printed on one line.
+// checkName returns why a phase may not have a name, nil if it may. A name is text that can be
+// printed on one line.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -76,8 +79,8 @@ const maxAnswer = 1024
 // ErrNobody means that no process listens at the socket.
 var ErrNobody = errors.New("energy measure does not run")
 
-// Send begins a phase at the server of a socket. It returns when the server has measured the boundary, or when ctx is
-// done.
+// Send begins a phase at the server of a socket. It returns when the server has measured the
+// boundary, or when ctx is done.
 func Send(ctx context.Context, socket, name string) (err error) {
 	defer func() {
 		if err != nil {

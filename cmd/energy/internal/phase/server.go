@@ -12,18 +12,20 @@ import (
 )
 
 const (
-	// maxConns is the maximum number of connections that are served at the same time. Further clients wait.
+	// maxConns is the maximum number of connections that are served at the same time. Further
+	// clients wait.
 	maxConns = 64
 	// maxLine is the maximum length of a line in bytes, including its end.
 	maxLine = 256
-	// maxPath is the maximum length of the path of a Unix socket in bytes: sun_path without the NUL (unix(7)).
+	// maxPath is the maximum length of the path of a Unix socket in bytes: sun_path without the NUL
+	// (unix(7)).
 	maxPath = 107
 	// acceptAgain is the pause after a failed accept, for example without a free file descriptor.
 	acceptAgain = 100 * time.Millisecond
 )
 
-// Server receives events from the processes of one command. It answers each line with "ok" after the boundary was
-// measured, or with "error: " and the cause.
+// Server receives events from the processes of one command. It answers each line with "ok" after
+// the boundary was measured, or with "error: " and the cause.
 type Server struct {
 	listener net.Listener
 	take     func(ctx context.Context, name string) error
@@ -32,10 +34,11 @@ type Server struct {
 	running  sync.WaitGroup
 }
 
-// Listen starts a Server at a path, which must not exist. The directory of the path limits who can connect.
+// Listen starts a Server at a path, which must not exist. The directory of the path limits who can
+// connect.
 //
-// The server calls take for each event, from several goroutines. take returns after the boundary was measured. Its
-// context is done when the server is closed.
+// The server calls take for each event, from several goroutines. take returns after the boundary
+// was measured. Its context is done when the server is closed.
 func Listen(path string, take func(ctx context.Context, name string) error) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes: %s has %d", maxPath, path, len(path))

@@ -30,15 +30,18 @@ const (
 	panelHeight = 330
 	margin      = 12
 	panelWidth  = width - 2*margin
-	// left, right and bottom are the edges of the area for the power in a panel. It begins below the legend.
+	// left, right and bottom are the edges of the area for the power in a panel. It begins below
+	// the legend.
 	left, right, bottom = 44, panelWidth - margin, panelHeight - 48
 )
 
-// SVG writes panels, at least one, below each other and with the same scales. The same panels are always the same bytes.
+// SVG writes panels, at least one, below each other and with the same scales. The same panels are
+// always the same bytes.
 //
 // The command's zones are stacked, so that their upper edge is the command's power. Zones that are
 // not added to others are dashed lines. The power of the node, idle power included, is a thin line.
-// If it is far above the command's, the scale is the command's, and the legend has the node's highest power.
+// If it is far above the command's, the scale is the command's, and the legend has the node's
+// highest power.
 func SVG(w io.Writer, panels ...Panel) error {
 	drawn := make([]*panel, len(panels))
 	for i, p := range panels {
@@ -133,7 +136,8 @@ func legendOf(z measure.Zone) string {
 	return text
 }
 
-// nodeWithin is the maximum ratio of the node's power to the command's for a scale that includes the node's power.
+// nodeWithin is the maximum ratio of the node's power to the command's for a scale that includes
+// the node's power.
 const nodeWithin = 4
 
 // commonScale returns the axes of time, in seconds, and of power, in watts.

@@ -24,7 +24,8 @@ type unit struct {
 	factor float64 // of seconds or watts
 }
 
-// newAxis returns an axis in the last unit that makes its largest value at least 3. Units of factor 1 need only 1.
+// newAxis returns an axis in the last unit that makes its largest value at least 3. Units of factor
+// 1 need only 1.
 func newAxis(most float64, units ...unit) axis {
 	if most == 0 {
 		most = 1
@@ -62,8 +63,8 @@ const (
 	shortestStep = 20 * time.Millisecond
 )
 
-// edgesOf returns the edges of at most mostSteps steps of time. The last step includes samples that are too short for
-// one.
+// edgesOf returns the edges of at most mostSteps steps of time. The last step includes samples that
+// are too short for one.
 func edgesOf(samples []measure.Sample) []time.Duration {
 	edges := []time.Duration{0}
 	if len(samples) == 0 {

@@ -12,13 +12,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
-// canvas writes an image as SVG. Coordinates grow to the right and downward. Attributes are written into the SVG
-// element.
+// canvas writes an image as SVG. Coordinates grow to the right and downward. Attributes are written
+// into the SVG element.
 type canvas struct{ bytes.Buffer }
 
 type point struct{ x, y float64 }
 
-// open begins a part of the image, which clips its content. Coordinates are relative to the part. close ends it.
+// open begins a part of the image, which clips its content. Coordinates are relative to the part.
+// close ends it.
 func (c *canvas) open(attributes string, x, y, width, height float64) {
 	c.box("svg"+attributes, x, y, width, height)
 	c.WriteString(">\n")

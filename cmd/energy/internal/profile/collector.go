@@ -52,7 +52,8 @@ const (
 	endsWithin = 5 * time.Second
 )
 
-// configuration returns the configuration of the collector, which writes batches to its file descriptor 3.
+// configuration returns the configuration of the collector, which writes batches to its file
+// descriptor 3.
 func configuration() string {
 	return fmt.Sprintf(`yaml:
 receivers: {profiling: {samples_per_second: %d, reporter_interval: %v, reporter_jitter: 0, clock_sync_interval: 10s,
@@ -158,7 +159,8 @@ func readBatch(r io.Reader) (none pprofile.Profiles, err error) {
 	return (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b)
 }
 
-// inPIDNamespace reports whether PIDs differ from the PIDs of the host (PROC_PID_INIT_INO in linux/proc_ns.h).
+// inPIDNamespace reports whether PIDs differ from the PIDs of the host (PROC_PID_INIT_INO in
+// linux/proc_ns.h).
 func inPIDNamespace() bool {
 	link, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && link != "pid:[4026531836]"

@@ -23,7 +23,8 @@ const (
 	manyStacks = "[too many stacks]"
 	// processLabel is the label with the name of a sample's process.
 	processLabel = "process"
-	// maxProfileBytes is the maximum memory of a profile. The command determines the number of stacks and names.
+	// maxProfileBytes is the maximum memory of a profile. The command determines the number of
+	// stacks and names.
 	maxProfileBytes = 512 << 20
 	// maxName is the maximum length of a name in bytes.
 	maxName = 1024
@@ -56,7 +57,8 @@ func newEnergy() *energy {
 	}
 }
 
-// Memory of a sample and of a location with its function, in their maps and lists, without the key, in bytes.
+// Memory of a sample and of a location with its function, in their maps and lists, without the key,
+// in bytes.
 const (
 	sampleBytes   = 700
 	locationBytes = 500
@@ -113,7 +115,8 @@ func (e *energy) add(pd pprofile.Profiles) {
 	}
 }
 
-// stack returns the locations of a sample, the innermost first. Inlined functions have locations of their own.
+// stack returns the locations of a sample, the innermost first. Inlined functions have locations of
+// their own.
 func (e *energy) stack(d profiles.Dictionary, s pprofile.Sample) (stack []*profile.Location) {
 	for loc := range d.Stack(s) {
 		for _, line := range loc.Lines().All() {
@@ -175,8 +178,9 @@ func (e *energy) addSample(process string, stack []*profile.Location, energy int
 	found.Value[0] += energy
 }
 
-// fit makes used, in µJ, the sum of all samples. Missing energy becomes a frame [not sampled]. The samples have more
-// energy only if zones were found to overlap while the command ran, or if a meter reported after the measurement.
+// fit makes used, in µJ, the sum of all samples. Missing energy becomes a frame [not sampled]. The
+// samples have more energy only if zones were found to overlap while the command ran, or if a meter
+// reported after the measurement.
 func (e *energy) fit(used uint64, process string) {
 	e.maxBytes = math.MaxInt // for one frame more
 	division := units.Division{Amount: used}

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// standIn is the environment variable that makes the test program a stand-in for the collector: its value says how the
-// collector behaves.
+// standIn is the environment variable that makes the test program a stand-in for the collector: its
+// value says how the collector behaves.
 const standIn = "ENERGY_TEST_COLLECTOR"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// collect sends samples of the process that started this one and of its other children, as the profiler does.
+// collect sends samples of the process that started this one and of its other children, as the
+// profiler does.
 func collect(behavior string) {
 	if behavior == "fails" {
 		fmt.Fprintln(os.Stderr, `{"level":"info","msg":"Starting shutdown..."}`)

@@ -50,11 +50,12 @@ const (
 		`<text x="3" y="12" font-size="11" fill="#222222">%s</text></svg>` + "\n"
 )
 
-// writeFlame writes a flame graph of the samples of a command as SVG. The width of a frame is its energy, and its
-// callees are below it. In a browser, a click on a frame enlarges it, and functions can be searched.
+// writeFlame writes a flame graph of the samples of a command as SVG. The width of a frame is its
+// energy, and its callees are below it. In a browser, a click on a frame enlarges it, and functions
+// can be searched.
 //
-// In a comparison, frames that use more than in the base are red, and frames that use less are blue. Frames of the base
-// alone are not drawn.
+// In a comparison, frames that use more than in the base are red, and frames that use less are
+// blue. Frames of the base alone are not drawn.
 func writeFlame(w io.Writer, title, command string, samples []*profile.Sample, compare bool) error {
 	f := newFlame(samples, compare)
 	f.draw(command, slices.Clone(samples), 0, 0)
@@ -95,9 +96,9 @@ func sumOf(samples []*profile.Sample) (used, base units.Energy) {
 	return used, base
 }
 
-// draw draws the frame of a function from its samples, in a row, and below it its callees by name. It changes the order
-// of the samples. Frames that are too narrow are left out, with their callees: each sample may have a hundred frames
-// that no other has. draw returns the width of the frame.
+// draw draws the frame of a function from its samples, in a row, and below it its callees by name.
+// It changes the order of the samples. Frames that are too narrow are left out, with their callees:
+// each sample may have a hundred frames that no other has. draw returns the width of the frame.
 func (f *flame) draw(name string, samples []*profile.Sample, row int, left float64) float64 {
 	used, base := sumOf(samples)
 	width := flameWidth * float64(used) / f.used
@@ -119,7 +120,8 @@ func (f *flame) draw(name string, samples []*profile.Sample, row int, left float
 	return width
 }
 
-// calleeOf returns the name of the frame below a row: the process, and then the functions, the outermost first.
+// calleeOf returns the name of the frame below a row: the process, and then the functions, the
+// outermost first.
 func calleeOf(s *profile.Sample, row int) string {
 	if row == 0 {
 		return strings.Join(s.Label[processLabel], "")
@@ -138,7 +140,8 @@ func (f *flame) drawFrame(name string, used, base units.Energy, row int, left, w
 	fmt.Fprintf(f, flameFrame, left, headHeight+row*frameHeight, width, escape(tip), color, escape(name+"  "+joules))
 }
 
-// color returns the color of a frame, which depends on its name, or in a comparison on its change in µJ.
+// color returns the color of a frame, which depends on its name, or in a comparison on its change
+// in µJ.
 func (f *flame) color(name string, change float64) string {
 	if f.compare {
 		return changeColor(change / f.larger)

@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 )
 
-// samplesOf returns a sample in a profile, if it used energy, and a sample in its base. The outermost function is first.
+// samplesOf returns a sample in a profile, if it used energy, and a sample in its base. The
+// outermost function is first.
 func samplesOf(used, base int64, process string, names ...string) (samples []*profile.Sample) {
 	for _, energy := range []int64{used, -base} {
 		s := &profile.Sample{Value: []int64{energy}, Label: map[string][]string{processLabel: {process}}}

@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Base has the samples of an earlier profile to compare with, nil without one. Energies are negative, as with
-// pprof -diff_base.
+// Base has the samples of an earlier profile to compare with, nil without one. Energies are
+// negative, as with pprof -diff_base.
 type Base []*profile.Sample
 
 // ReadBase reads an energy profile that a run wrote.
@@ -49,7 +49,8 @@ func energyOf(s *profile.Sample) (used, base units.Energy) {
 	return units.Energy(s.Value[0]), 0
 }
 
-// functionsOf returns the energy of functions without their callees, by descending difference to the base.
+// functionsOf returns the energy of functions without their callees, by descending difference to
+// the base.
 func functionsOf(samples []*profile.Sample) []measure.Function {
 	byName := map[string]measure.Function{}
 	for _, s := range samples {

@@ -19,8 +19,8 @@ const (
 	// listEvery is the time between two lists of the command's processes. The profiler has no
 	// samples of the first 100 ms of a process.
 	listEvery = 50 * time.Millisecond
-	// forgetAfter is how long samples of an exited process may arrive. Later samples belong to another process with
-	// the PID.
+	// forgetAfter is how long samples of an exited process may arrive. Later samples belong to
+	// another process with the PID.
 	forgetAfter = 10 * time.Second
 )
 
@@ -65,7 +65,8 @@ func (m *members) take(w *feed.Window) {
 	}
 }
 
-// list notes the processes that run now. Processes that cannot be listed get no samples. Calls may overlap.
+// list notes the processes that run now. Processes that cannot be listed get no samples. Calls may
+// overlap.
 func (m *members) list(now time.Time) {
 	var pids []int32
 	_ = m.processes(func(pid int32) { pids = append(pids, pid) })

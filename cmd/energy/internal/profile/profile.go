@@ -90,8 +90,9 @@ func Start(ctx context.Context, path string, base Base) (*Profiler, error) {
 	return p, nil
 }
 
-// awaitSamples keeps this process busy from time to time until the profiler has samples of it. At its start, the profiler
-// reads all running programs, which may take seconds. It drops the samples of a program that it has not read.
+// awaitSamples keeps this process busy from time to time until the profiler has samples of it. At
+// its start, the profiler reads all running programs, which may take seconds. It drops the samples
+// of a program that it has not read.
 func (p *Profiler) awaitSamples(ctx context.Context) error {
 	late := fmt.Errorf("the profiler took no sample of a busy process within %v", sampledWithin)
 	ctx, cancel := context.WithTimeoutCause(ctx, sampledWithin, late)
@@ -125,7 +126,8 @@ func (p *Profiler) receive(from io.Reader) {
 	}
 }
 
-// consume divides the energy until now among the samples of the command's processes, if the command runs.
+// consume divides the energy until now among the samples of the command's processes, if the command
+// runs.
 func (p *Profiler) consume(pd pprofile.Profiles) {
 	p.mu.Lock()
 	divider := p.divider

@@ -41,8 +41,8 @@ func newSymbols() *symbols {
 }
 
 const (
-	// maxSymbolBytes bounds the memory for symbols. Beyond half of it, no further paths are noted, and the next batch
-	// begins anew.
+	// maxSymbolBytes bounds the memory for symbols. Beyond half of it, no further paths are noted,
+	// and the next batch begins anew.
 	maxSymbolBytes = 256 << 20
 	// entryBytes is the memory of a file or a path, without its text.
 	entryBytes = 200
@@ -61,7 +61,8 @@ const (
 // file identifies a file by its name and by the profiler's hash of its content.
 type file struct{ name, hash string }
 
-// name adds functions to the locations of native code. It must be called while the processes run, or soon after.
+// name adds functions to the locations of native code. It must be called while the processes run,
+// or soon after.
 func (t *symbols) name(pd pprofile.Profiles) {
 	if t.bytes > maxSymbolBytes/2 {
 		t.files, t.paths, t.bytes = map[file]*symbolTable{}, map[string][]string{}, 0
@@ -102,7 +103,8 @@ func (t *symbols) notePaths(process pcommon.Resource) {
 	}
 }
 
-// unlessBlocked calls do, and returns its result. The result is empty if do, or an earlier call, blocks.
+// unlessBlocked calls do, and returns its result. The result is empty if do, or an earlier call,
+// blocks.
 func unlessBlocked[T any](g *patience.Guard, do func() T) (none T) {
 	var result T
 	if g.Blocked() || g.Call(context.Background(), func() { result = do() }) != nil {
@@ -122,7 +124,8 @@ func readMaps(pid int64) []byte {
 	return text
 }
 
-// notePath notes a file that a process has mapped. In a container, the path is below its root directory.
+// notePath notes a file that a process has mapped. In a container, the path is below its root
+// directory.
 func (t *symbols) notePath(pid int64, path string) {
 	name := filepath.Base(path)
 	for _, p := range []string{fmt.Sprintf("/proc/%d/root%s", pid, path), path} {

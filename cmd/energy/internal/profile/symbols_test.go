@@ -22,7 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/profiles"
 )
 
-// located returns samples of a process with a number of locations in the file "program", without functions.
+// located returns samples of a process with a number of locations in the file "program", without
+// functions.
 func located(hash string, locations int) samples {
 	s := newSamples()
 	d := s.Dictionary()

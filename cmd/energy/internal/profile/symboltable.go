@@ -124,7 +124,8 @@ func readAt(r io.ReaderAt, offset uint64, data any) error {
 	return binary.Read(io.NewSectionReader(r, int64(offset), int64(binary.Size(data))), binary.LittleEndian, data)
 }
 
-// add adds the functions of a symbol table section with its string table. It returns false if not all could be added.
+// add adds the functions of a symbol table section with its string table. It returns false if not
+// all could be added.
 func (t *symbolTable) add(r io.ReaderAt, most int64, symbols, names elf.Section64) bool {
 	if symbols.Size > maxSymbols*elf.Sym64Size || names.Size > uint64(max(most-t.bytes(), 0)) {
 		return false
@@ -178,8 +179,9 @@ func (t *symbolTable) name(f nativeFunction) string {
 	return string(text[:max(0, bytes.IndexByte(text, 0))])
 }
 
-// hashOf returns the hash that the profiler uses to identify an executable, process.executable.build_id.htlhash of the
-// semantic conventions. It is the SHA-256 of the first 4 KiB, the last 4 KiB and the size, cut to 128 bits.
+// hashOf returns the hash that the profiler uses to identify an executable,
+// process.executable.build_id.htlhash of the semantic conventions. It is the SHA-256 of the first 4
+// KiB, the last 4 KiB and the size, cut to 128 bits.
 func hashOf(f io.ReaderAt, size int64) (string, error) {
 	const part = 4096
 	h := sha256.New()

@@ -122,17 +122,17 @@ func (t *Terminal) listen() {
 	held := false // a button of the mouse is held down
 	for {
 		var e Event
-		switch told := t.screen.PollEvent().(type) {
+		switch event := t.screen.PollEvent().(type) {
 		case nil: // closed
 			return
 		case *tcell.EventKey:
-			e = keyOf(told)
+			e = keyOf(event)
 		case *tcell.EventMouse:
-			e, held = mouseOf(told, held)
+			e, held = mouseOf(event, held)
 		case *tcell.EventResize:
 			e = Resized{}
 		case *tcell.EventError:
-			e = Lost{told}
+			e = Lost{event}
 		}
 		if e == nil {
 			continue

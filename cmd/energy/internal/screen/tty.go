@@ -26,7 +26,8 @@ type tty struct {
 	lost  bool // something was not written
 }
 
-// Write implements io.Writer. It reports all of text as written, since a screen cannot write the rest later.
+// Write implements io.Writer. It reports all of text as written, since a screen cannot write the
+// rest later.
 func (t *tty) Write(text []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

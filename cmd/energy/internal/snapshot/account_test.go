@@ -114,8 +114,8 @@ func (n *node) collect() {
 	}
 }
 
-// most is the maximum energy of a series in a collection: without a start timestamp a new series is noticed by its
-// smaller value.
+// most is the maximum energy of a series in a collection: without a start timestamp a new series is
+// noticed by its smaller value.
 const most = 3_000_000
 
 // use adds energy to a series.

@@ -46,7 +46,8 @@ type reader struct {
 	meters map[string]int
 }
 
-// rowKey distinguishes rows. Several series of a workload differ by their start, which is zero for the newest of them.
+// rowKey distinguishes rows. Several series of a workload differ by their start, which is zero for
+// the newest of them.
 type rowKey struct {
 	kind Kind
 	Identity
@@ -198,8 +199,8 @@ func sortZones(zones []Zone) {
 	}
 }
 
-// find returns the index and the key of the row of a data point. The index is -1 if the row does not exist. A data
-// point without a start belongs to the newest series of its workload.
+// find returns the index and the key of the row of a data point. The index is -1 if the row does
+// not exist. A data point without a start belongs to the newest series of its workload.
 func (r *reader) find(kind Kind, p *point) (i int, key rowKey) {
 	key = rowKey{kind: kind, Identity: Identity(p.labels[:numAttributes])}
 	i, ok := r.rows[key]

@@ -30,9 +30,9 @@ func (s *Summary) Spread() bool { return s.Runs > 1 }
 
 // Summarize describes values. Without values it returns the zero Summary.
 //
-// The standard deviation is the estimate of a sample, with n-1. The interval of the mean is mean ± t·s/√n,
-// with t of Student's distribution with n-1 degrees of freedom (Student, The probable error of a
-// mean, Biometrika 6, 1908).
+// The standard deviation is the estimate of a sample, with n-1. The interval of the mean is mean ±
+// t·s/√n, with t of Student's distribution with n-1 degrees of freedom (Student, The probable error
+// of a mean, Biometrika 6, 1908).
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}

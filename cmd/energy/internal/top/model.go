@@ -308,7 +308,8 @@ func (m Model) enter() Model {
 	return m
 }
 
-// leave clears the choice and the filter, or else goes back from the processes of a program to the programs.
+// leave clears the choice and the filter, or else goes back from the processes of a program to the
+// programs.
 func (m Model) leave() Model {
 	if m.filter == "" && m.program != nil {
 		return m.show(Programs)

@@ -17,7 +17,8 @@ var inks = [...][2]string{
 	screen.Chosen: {"#16181d", "#dfe5ee"}, screen.Bar: {"#5fa8b5"}, screen.Good: {"#7fc77f"}, screen.Warning: {"#e0b152"}, screen.Bad: {"#ec6a6a"},
 }
 
-// picture returns a grid as SVG. The length of each text is explicit, so that a viewer's font does not shift it.
+// picture returns a grid as SVG. The length of each text is explicit, so that a viewer's font does
+// not shift it.
 func picture(g *screen.Grid, title string) string {
 	const cell, line, margin = 8.4, 18.0, 12.0
 	var b strings.Builder

@@ -147,7 +147,8 @@ func TestScreens(t *testing.T) {
 	golden.Equal(t, "json.golden", json.String())
 }
 
-// aBuild returns a model of a recorded build: testdata/build.csv has mean powers of 10 s for each program.
+// aBuild returns a model of a recorded build: testdata/build.csv has mean powers of 10 s for each
+// program.
 func aBuild(t *testing.T) Model {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", "build.csv"))

@@ -133,7 +133,8 @@ func (p *painter) key(x int, style screen.Style, text string, k screen.Key) int 
 	return end
 }
 
-// title writes the source of the figures and their error, and then the node and the time if there is room.
+// title writes the source of the figures and their error, and then the node and the time if there
+// is room.
 func (p *painter) title() {
 	f, x := p.m.frame, 0
 	if p.width >= 60 {
@@ -193,7 +194,8 @@ func sumOf(zones []Zone) (sum Zone) {
 	return sum
 }
 
-// node writes the node's power, its course and its energy, and its zones. A low screen has only the power.
+// node writes the node's power, its course and its energy, and its zones. A low screen has only the
+// power.
 func (p *painter) node() {
 	f := p.m.frame
 	sum := sumOf(f.Zones)

@@ -98,7 +98,8 @@ func (a *analysis) isBlamed(j *judgment) bool {
 	return slices.ContainsFunc(j.keys(), func(key any) bool { return a.blamed[key] })
 }
 
-// between adds a fault if a figure is out of bounds, unless it is NaN. The first fault of a subject counts.
+// between adds a fault if a figure is out of bounds, unless it is NaN. The first fault of a subject
+// counts.
 func (j *judgment) between(figure, least, most float64, words string, args ...any) {
 	j.known = j.known || !math.IsNaN(figure)
 	if figure < least || figure > most {
@@ -169,7 +170,8 @@ func (a *analysis) run(c *check) {
 	}
 }
 
-// groups returns the zones of each meter that reads a kind without a fault, the receiver's choice first.
+// groups returns the zones of each meter that reads a kind without a fault, the receiver's choice
+// first.
 func (a *analysis) groups(kind power.Kind) (groups []*judgment) {
 	for _, z := range a.Zones {
 		if !isMeasured(z) || z.Kind != kind {

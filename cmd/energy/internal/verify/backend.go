@@ -51,7 +51,8 @@ func AskBackend(ctx context.Context, url string) *Backend {
 	return &Backend{Name: name, Version: figure.Fit(info.Data.Version, figure.Columns)}
 }
 
-// ask returns the answer to a request, or the problem without the address, which a report does not contain.
+// ask returns the answer to a request, or the problem without the address, which a report does not
+// contain.
 func ask(ctx context.Context, url string) (text []byte, problem string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

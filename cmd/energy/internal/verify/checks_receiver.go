@@ -82,7 +82,8 @@ func symmetry(j *judgment) {
 	j.list("%s within %.1f %%", j.name, most)
 }
 
-// unequal returns the largest deviation of the power of a program from the median in percent, and its CPU.
+// unequal returns the largest deviation of the power of a program from the median in percent, and
+// its CPU.
 func unequal(programs []Program, class power.Class) (worst float64, cpu int) {
 	var watts []float64
 	for _, p := range programs {

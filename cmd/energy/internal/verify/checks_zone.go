@@ -201,7 +201,8 @@ func (j *judgment) of(socket int) *Zone {
 	return nil
 }
 
-// loadedSocket compares the rises of all sockets in a step that loads one. It returns the rise of its own.
+// loadedSocket compares the rises of all sockets in a step that loads one. It returns the rise of
+// its own.
 func (j *judgment) loadedSocket(s *Step, loaded *Zone) (own float64) {
 	own = j.watts(s, loaded) - j.rest(loaded)
 	for _, z := range j.zones {

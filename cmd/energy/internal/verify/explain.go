@@ -20,7 +20,8 @@ func isLocal(meter string) bool {
 	return slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter)
 }
 
-// chosenOf returns the meter that the receiver reads each zone kind from: the first in use that reads it.
+// chosenOf returns the meter that the receiver reads each zone kind from: the first in use that
+// reads it.
 func chosenOf(status []power.Status) map[power.Kind]string {
 	took := map[power.Kind]string{}
 	for i := range status {

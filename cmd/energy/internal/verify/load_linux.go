@@ -97,7 +97,8 @@ func (*processes) CPUs() (cpus []int) {
 
 // Start implements Loader.
 func (p *processes) Start(load Load, cpus []int) (pids []int, err error) {
-	// The memory is more than a program's share of the largest caches, and a quarter of the machine's at most.
+	// The memory is more than a program's share of the largest caches, and a quarter of the
+	// machine's at most.
 	size := min(max(1<<30/len(cpus), 16<<20), 128<<20)
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {

@@ -60,7 +60,8 @@ type Meter struct {
 	Absent bool         `json:"-"` // the machine does not have it, or not its driver
 }
 
-// Lack is a missing permission, and the command that grants it. An optional one only makes figures better.
+// Lack is a missing permission, and the command that grants it. An optional one only makes figures
+// better.
 type Lack struct {
 	What, Grant string
 	Optional    bool
@@ -84,7 +85,8 @@ type Zone struct {
 	Figures
 }
 
-// Figures are the properties of a zone that Check measures. A figure is NaN if it could not be measured.
+// Figures are the properties of a zone that Check measures. A figure is NaN if it could not be
+// measured.
 type Figures struct {
 	Idle, Full float64 // power at rest and with all CPUs busy
 	Update     float64 // seconds between two values

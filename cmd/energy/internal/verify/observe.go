@@ -51,8 +51,8 @@ const (
 	answersWithin = 8 * time.Second
 )
 
-// Run runs the loads and records the reports of the meters and of the receiver. If ctx ends, Run ends the
-// loads and returns the cause.
+// Run runs the loads and records the reports of the meters and of the receiver. If ctx ends, Run
+// ends the loads and returns the cause.
 func Run(ctx context.Context, o Options) (*Observation, error) {
 	root := o.Config.RootPath
 	m, err := readMachine(root, o.Loader.CPUs())
@@ -264,7 +264,8 @@ func (r *recorder) readCPUs() (sum units.CPUTime) {
 	return sum
 }
 
-// collect has the receiver measure, records its totals, and reads the meters that the recorder does not read.
+// collect has the receiver measure, records its totals, and reads the meters that the recorder does
+// not read.
 func (r *recorder) collect(ctx context.Context) {
 	r.collected = time.Now()
 	metrics, err := r.receiver.Collect(ctx)

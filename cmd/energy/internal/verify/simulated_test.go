@@ -177,7 +177,8 @@ func (s *sim) at(at float64) *Step {
 	return s.o.Steps[max(slices.IndexFunc(s.o.Steps, func(step *Step) bool { return at < step.To }), 0)]
 }
 
-// busyCores returns how many cores of a socket a step keeps busy, and the share of them with two busy threads.
+// busyCores returns how many cores of a socket a step keeps busy, and the share of them with two
+// busy threads.
 func (s *sim) busyCores(step *Step, socket int) (busy, second float64) {
 	all := s.sockets * s.cores
 	for _, cpu := range step.CPUs {
@@ -192,7 +193,8 @@ func (s *sim) busyCores(step *Step, socket int) (busy, second float64) {
 	return busy + s.background/float64(s.sockets)*(1-busy/float64(s.cores)), second / max(busy, 1)
 }
 
-// energy returns the true energy of a socket's kind, or of all sockets if socket is negative, until a time.
+// energy returns the true energy of a socket's kind, or of all sockets if socket is negative, until
+// a time.
 func (s *sim) energy(kind power.Kind, socket int, at float64) (sum float64) {
 	for i, series := range s.truth[kind] {
 		if socket < 0 || socket == i {
