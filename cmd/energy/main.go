@@ -58,7 +58,7 @@ func rootCommand() *cobra.Command {
 	root.SetUsageFunc(func(c *cobra.Command) error { writeHelp(c.ErrOrStderr(), c); return nil })
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		(&measureOptions{}).subcommand(), (&options{}).subcommand(), phaseCommand(),
+		(&measureOptions{}).subcommand(), (&options{}).subcommand(), (&webOptions{}).subcommand(), phaseCommand(),
 		(&modelOptions{}).subcommand(), (&verifyOptions{}).subcommand(), versionCommand(), manCommand(),
 	)
 	addHelpAndCompletion(root)
