@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // viewOfKind has the view of each kind of workloads.
@@ -22,7 +23,7 @@ var viewOfKind = [snapshot.NumKinds]top.View{
 
 // frameOf returns the figures of an account, and of its newest snapshot, as a frame. files may be nil.
 func frameOf(a *snapshot.Account, s *snapshot.Snapshot, files *processFiles) *top.Frame {
-	f := &top.Frame{At: a.At().Local(), Since: a.Since().Local(), Host: s.Host}
+	f := &top.Frame{At: a.At().Local(), Since: a.Since().Local(), Period: a.Period(), Host: s.Host}
 	for i, z := range a.Zones() {
 		active, idle, unattributed := a.ZoneUsed(i)
 		zone := top.Zone{
@@ -98,7 +99,8 @@ func (b *frameBuilder) rows(view top.View, kind snapshot.Kind, t snapshot.Table)
 		if math.IsNaN(r.Power) && rest.name == others { // powers are as reported
 			r.Power = max(0, math.Round(left*1e6)/1e6)
 		}
-		r.Energy, r.Total, r.Text[top.Name] = b.Sum(rest.amounts).Used, b.Sum(rest.amounts).Total, rest.name
+		sum := b.Sum(rest.amounts)
+		r.Energy, r.Total, r.Zones, r.Text[top.Name] = sum.Used, sum.Total, usedOf(rest.amounts), rest.name
 		rows = append(rows, r)
 	}
 	return rows
@@ -109,7 +111,7 @@ func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
 	sum := b.Sum(e.Amounts)
 	r := top.Row{Key: keyOf(&e.Identity), Power: e.Watts, GPU: e.GPUWatts, Busy: math.NaN(), CPUTime: e.CPUTime}
 	// A series that began again without a start timestamp has less energy than was used in total.
-	r.Energy, r.Total = sum.Used, max(sum.Total, sum.Used)
+	r.Energy, r.Total, r.Zones = sum.Used, max(sum.Total, sum.Used), usedOf(e.Amounts)
 	group := cmp.Or(e.Identity[snapshot.ContainerName], e.Identity[snapshot.Image], e.Identity[snapshot.Namespace])
 	overflow := e.IsOverflow()
 	if r.Pinned = overflow && group == ""; r.Pinned {
@@ -124,6 +126,15 @@ func (b *frameBuilder) row(view top.View, e *snapshot.Entry) top.Row {
 		b.files.describe(&r, e.Identity[snapshot.Created])
 	}
 	return r
+}
+
+// usedOf returns the energies of amounts since the first snapshot.
+func usedOf(amounts []snapshot.Amount) []units.Energy {
+	used := make([]units.Energy, len(amounts))
+	for i := range amounts {
+		used[i] = amounts[i].Used
+	}
+	return used
 }
 
 // keyOf returns a text that distinguishes a workload from others of its kind.
@@ -162,7 +173,7 @@ func sums(of []top.Row, text top.Text, unknown string) (rows []top.Row) {
 		if !ok {
 			at = len(rows)
 			index[name] = at
-			r := top.Row{Key: name, Busy: math.NaN(), Power: math.NaN(), GPU: math.NaN()}
+			r := top.Row{Key: name, Busy: math.NaN(), Power: math.NaN(), GPU: math.NaN(), Zones: make([]units.Energy, len(from.Zones))}
 			r.Text[top.Name] = name
 			rows = append(rows, r)
 		}
@@ -170,6 +181,9 @@ func sums(of []top.Row, text top.Text, unknown string) (rows []top.Row) {
 		r.Power, r.GPU = snapshot.Plus(r.Power, from.Power), snapshot.Plus(r.GPU, from.GPU)
 		r.Energy += from.Energy
 		r.Total += from.Total
+		for z := range from.Zones {
+			r.Zones[z] += from.Zones[z]
+		}
 		if r.CPUTime >= 0 {
 			r.CPUTime += from.CPUTime
 		}

@@ -44,6 +44,10 @@ func (a *Account) At() time.Time { return a.at }
 // series that do not report it.
 func (a *Account) Since() time.Time { return a.since }
 
+// Period returns the time between the two newest collections. It is 0 if the energy of that time is
+// not available, as after a restart.
+func (a *Account) Period() time.Duration { return a.period }
+
 // Zones returns the zones of all snapshots until now.
 func (a *Account) Zones() []Zone {
 	zones := make([]Zone, len(a.zones))

@@ -5,6 +5,7 @@
 package top
 
 import (
+	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -14,8 +15,11 @@ import (
 type Frame struct {
 	At    time.Time
 	Since time.Time // start of Energy: the first reading or the start of the series. It is zero if it is not available.
-	Host  string
-	Zones []Zone
+	// Period is the time between the two newest collections. It is 0 if the energy of that time is
+	// not available: in the first reading, and after a restart of the source.
+	Period time.Duration
+	Host   string
+	Zones  []Zone
 	// Node is all zones that are added, active and idle, since the first reading.
 	Node units.Energy
 	// Active is the active power that workloads share, in watts.
@@ -71,6 +75,9 @@ var (
 	}
 )
 
+// String returns the name of the view in JSON.
+func (v View) String() string { return strings.ToLower(viewNames[v]) }
+
 // Row is a workload, or energy without one.
 type Row struct {
 	// Key distinguishes the row from all others of its table.
@@ -88,6 +95,9 @@ type Row struct {
 	Busy float64
 	// Energy is since the first reading, Total since the series began.
 	Energy, Total units.Energy
+	// Zones is active energy since the first reading by the index of Frame.Zones, also in zones that
+	// overlap with others. It is nil if it is not available.
+	Zones []units.Energy
 	// CPUTime is negative if no source has it.
 	CPUTime time.Duration
 	Text    [numTexts]string

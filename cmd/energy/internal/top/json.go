@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 )
 
 // SchemaVersion is the version of the JSON document, which docs/command-line.md describes. It
@@ -49,19 +48,22 @@ func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
 			list = append(list, r.object())
 		}
 		if len(list) > 0 {
-			views[strings.ToLower(viewNames[m.view])] = list
+			views[m.view.String()] = list
 		}
 	}
-	var since any
+	var since, period any
 	if !f.Since.IsZero() {
 		since = f.Since
+	}
+	if f.Period > 0 {
+		period = f.Period.Seconds()
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
 	return e.Encode(object{
-		"schema": SchemaVersion, "at": f.At, "since": since, "host": f.Host, "joules": f.Node.Joules(),
-		"active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,
+		"schema": SchemaVersion, "at": f.At, "since": since, "period_seconds": period, "host": f.Host,
+		"joules": f.Node.Joules(), "active_joules": sum.ActiveEnergy.Joules(), "active_watts": number(f.Active), "contradiction": f.Wrong,
 		"zones": zones, "views": views, "notes": append([]string{}, notes...),
 	})
 }
@@ -79,6 +81,13 @@ func (r *Row) object() object {
 	}
 	if !math.IsNaN(r.Busy) {
 		o["utilization"] = number(r.Busy)
+	}
+	if len(r.Zones) > 0 {
+		joules := make([]float64, len(r.Zones))
+		for i, e := range r.Zones {
+			joules[i] = e.Joules()
+		}
+		o["zone_joules"] = joules
 	}
 	if r.CPUTime >= 0 {
 		o["cpu_seconds"] = float64(r.CPUTime.Microseconds()) / 1e6

@@ -1,177 +1,365 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves a page of live figures, and writes reports as files of one page.
 package web
 
 import (
 	"cmp"
+	"encoding/json"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 const (
-	// maxPoints bounds the history. Where it is full, neighbors are joined: no energy is lost, and
-	// the time between two points doubles.
+	// maxPoints is the maximum number of points. If there are more, neighbors are joined: no energy
+	// is lost, and the time between two points doubles.
 	maxPoints = 720
-	// maxShares is the maximum number of rows that a point has of each view.
+	// maxShares is the maximum number of shares of a point in each division.
 	maxShares = 16
+	// maxNames is the maximum number of names in the history. If there are more, points are joined.
+	maxNames = 16_384
+	// maxVanished is the minimum number of rows whose energy is kept after they have vanished.
+	maxVanished = 4_096
 )
 
-// charted are the views that the chart can show.
-var charted = []top.View{top.Programs, top.Users, top.Containers, top.Pods, top.VMs, top.Units, top.Jobs, top.GPUs}
+// division is a way to divide the energy of a point: by the rows of a view, or by zones.
+type division = top.View
 
-var viewNames = [top.NumViews]string{"Programs", "Processes", "Users", "Containers", "Pods", "Namespaces", "VMs", "Units", "Jobs", "GPUs"}
+// zones divides by the zones that are added.
+const (
+	zones        = top.NumViews
+	numDivisions = zones + 1
+)
 
-// point is the energy of an interval. Energies are differences, so that the area of the chart is energy and
-// points can be joined.
+// id identifies a row of a division. It is a keyed hash: no process can choose a name with the ID,
+// and so the color, of another one.
+type id uint64
+
+// MarshalText implements encoding.TextMarshaler. A number would lose digits in JavaScript.
+func (i id) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(i), 36), nil }
+
+// identifier makes IDs.
+type identifier struct{ seed maphash.Seed }
+
+func (i identifier) of(d division, key string) id {
+	var h maphash.Hash
+	h.SetSeed(i.seed)
+	_ = h.WriteByte(byte(d))
+	_, _ = h.WriteString(key)
+	return id(h.Sum64())
+}
+
+// point is the energy of an interval. The energies are differences, so that points can be joined and
+// areas in a chart are energies.
 type point struct {
-	Seq          int64              `json:"seq"`
-	End          int64              `json:"t"` // milliseconds since 1970
-	Seconds      float64            `json:"s"`
-	Node         units.Energy       `json:"node"` // microjoules
-	Active       units.Energy       `json:"active"`
-	Unattributed units.Energy       `json:"un"`
-	Shares       map[string][]share `json:"v"`
+	// Seq identifies the point. It increases.
+	Seq int64 `json:"seq"`
+	// End is the timestamp of the figures, in milliseconds since 1970.
+	End     int64   `json:"t"`
+	Seconds float64 `json:"s"`
+	sums
+	Shares divided `json:"v"`
+	// last is the number of the last reading in the point.
+	last int64
+}
+
+// sums are the energies of the node. Active includes Unattributed.
+type sums struct {
+	Node         units.Energy `json:"node"`
+	Active       units.Energy `json:"active"`
+	Unattributed units.Energy `json:"un"`
+}
+
+func sumsOf(f *top.Frame) (s sums) {
+	s.Node = f.Node
+	for i := range f.Zones {
+		if z := &f.Zones[i]; z.Besides == "" {
+			s.Active += z.ActiveEnergy
+			s.Unattributed += z.Unattributed
+		}
+	}
+	return s
+}
+
+// since returns the energies since an earlier reading. It reports false if one of them is lower.
+func (s sums) since(earlier sums) (sums, bool) {
+	s, later := sums{s.Node - earlier.Node, s.Active - earlier.Active, s.Unattributed - earlier.Unattributed},
+		s.Node >= earlier.Node && s.Active >= earlier.Active && s.Unattributed >= earlier.Unattributed
+	return s, later
+}
+
+// divided holds the largest shares of each division.
+type divided [numDivisions][]share
+
+// MarshalJSON implements json.Marshaler. Divisions without shares are omitted.
+func (d divided) MarshalJSON() ([]byte, error) {
+	named := map[string][]share{}
+	for i, shares := range d {
+		if len(shares) > 0 {
+			named[nameOfDivision(division(i))] = shares
+		}
+	}
+	return json.Marshal(named)
+}
+
+func nameOfDivision(d division) string {
+	if d == zones {
+		return "zones"
+	}
+	return d.String()
 }
 
 type share struct {
-	ID   string       `json:"i"`
+	ID   id           `json:"i"`
 	Used units.Energy `json:"e"`
 }
 
-// history makes points of frames.
+// history makes points of frames, and bounds their number and the bytes of their names.
 type history struct {
-	seed     maphash.Seed
-	points   []point
-	names    map[string]string // of the IDs in points
-	previous map[string]units.Energy
-	node     units.Energy
-	at       time.Time
-	seq      int64
-	join     int // a point is appended to the last one until it has so many parts
-	parts    int
+	identifier
+	points []point
+	names  map[id]string // of the IDs in points, as cut returns them
+	rows   map[id]*energyOfRow
+	at     time.Time // of the last frame, as the following fields
+	since  time.Time
+	sums   sums
+	number int64 // number of frames with news
+	joined int64 // number of the frame at which points were last joined
+	join   int   // number of readings of a point
+	parts  int   // number of readings of the last point
+}
+
+// energyOfRow is the energy of a row in the last two frames with it.
+type energyOfRow struct {
+	before, now units.Energy
+	number      int64 // of the last frame with the row, 0 before the first
 }
 
 func newHistory() *history {
-	return &history{seed: maphash.MakeSeed(), names: map[string]string{}, join: 1}
+	return &history{
+		identifier: identifier{maphash.MakeSeed()}, names: map[id]string{}, rows: map[id]*energyOfRow{},
+		join: 1, parts: 1,
+	}
 }
 
-// id is short, and no name of a process can be chosen to collide with another one's.
-func (h *history) id(view top.View, key string) string {
-	return strconv.FormatUint(maphash.String(h.seed, viewNames[view]+"\x00"+key), 36)
-}
-
-// add adds a frame. The first one, and one of a source that began anew, only begin.
-func (h *history) add(f *top.Frame) {
-	now := map[string]units.Energy{}
-	h.seq++
-	p := point{Seq: h.seq, End: f.At.UnixMilli(), Seconds: f.At.Sub(h.at).Seconds(), Shares: map[string][]share{}}
-	for _, view := range charted {
-		var shares []share
-		rows := map[string]*top.Row{}
-		for i := range f.Tables[view] {
-			r := &f.Tables[view][i]
-			id := h.id(view, r.Key)
-			now[id] = r.Energy
-			used := units.Advance(h.previous[id], r.Energy)
-			if view == top.Programs {
-				p.Active += used
-			}
-			if r.Pinned && view == top.Programs && isUnattributed(r) {
-				p.Unattributed += used
-			}
-			if r.Pinned || used == 0 {
-				continue
-			}
-			shares, rows[id] = append(shares, share{id, used}), r
-		}
-		if len(shares) > 0 {
-			p.Shares[viewNames[view]] = largest(shares)
-		}
-		for _, s := range p.Shares[viewNames[view]] {
-			if h.names[s.ID] == "" {
-				h.names[s.ID] = figure.Line(nameOf(view, rows[s.ID]))
-			}
-		}
+// add adds a frame, and reports whether it has news. A frame without a predecessor in the same
+// series, as the first one and the first one after a restart, makes no point: a gap is better than a
+// point with a part of the energy. A frame of the same collection as the last one completes its point.
+func (h *history) add(f *top.Frame) (news bool) {
+	sums := sumsOf(f)
+	used, later := sums.since(h.sums)
+	again := f.At.Equal(h.at) && f.Since.Equal(h.since) && later
+	if again && sums == h.sums {
+		return false
 	}
-	p.Node = units.Advance(h.node, f.Node)
-	began := h.previous == nil || f.Node < h.node
-	h.previous, h.node, h.at = now, f.Node, f.At
-	if began || p.Seconds <= 0 {
-		return
+	if !f.Since.Equal(h.since) || f.At.Before(h.at) || !later {
+		clear(h.rows)
+		// If energy counts from Since, which is the start of the first period, all of it is in the period.
+		h.at, used, later = f.Since, sums, f.Period > 0 && f.At.Sub(f.Since) == f.Period
 	}
-	if n := len(h.points); n > 0 && h.parts < h.join {
-		h.points[n-1] = joined(h.points[n-1], p)
+	h.number++
+	p := point{Seq: h.number, End: f.At.UnixMilli(), Seconds: f.At.Sub(h.at).Seconds(), sums: used, last: h.number}
+	h.at, h.since, h.sums = f.At, f.Since, sums
+	for d := range numDivisions {
+		p.Shares[d] = h.divide(f, d, used)
+	}
+	h.forgetRows()
+	switch last := len(h.points) - 1; {
+	case again && last >= 0 && h.points[last].End == p.End:
+		h.points[last] = h.points[last].plus(&p)
+	case again:
+	case !later || f.Period == 0: // a gap
+		h.parts = h.join
+	case h.parts < h.join:
+		h.points[last] = h.points[last].plus(&p)
 		h.parts++
-	} else {
+	default:
 		h.points, h.parts = append(h.points, p), 1
 	}
-	if len(h.points) > maxPoints {
-		h.halve()
-	}
+	h.bound()
+	return true
 }
 
-// nameOf returns a name that tells programs of one name apart.
-func nameOf(view top.View, r *top.Row) string {
-	name := r.Text[top.Name]
-	if where := cmp.Or(r.Text[top.Pod], r.Text[top.Container], r.Text[top.VM]); where != "" && view == top.Programs {
-		name += " · " + where
+// divide returns the largest shares of a division. With the energy of other rows, they add up to at
+// most the energy that is divided.
+func (h *history) divide(f *top.Frame, d division, used sums) (shares []share) {
+	whole, rows := used.Active-used.Unattributed, []top.Row(nil)
+	switch d {
+	case top.Processes: // are not in the history
+		return nil
+	case zones:
+		whole, rows = used.Node, rowsOfZones(f)
+	case top.GPUs:
+		whole, rows = used.Node, f.Tables[d]
+	default:
+		rows = f.Tables[d]
 	}
-	return name
-}
-
-func isUnattributed(r *top.Row) bool { return len(r.Key) > 12 && r.Key[:12] == "unattributed" }
-
-// halve joins neighbors, and forgets the names of what no point has.
-func (h *history) halve() {
-	half := h.points[:0]
-	for i := 0; i+1 < len(h.points); i += 2 {
-		half = append(half, joined(h.points[i], h.points[i+1]))
-	}
-	if len(h.points)%2 == 1 {
-		half = append(half, h.points[len(h.points)-1])
-	}
-	h.points, h.join, h.parts = slices.Clip(half), h.join*2, 1
-	names := map[string]string{}
-	for i := range h.points {
-		for _, shares := range h.points[i].Shares {
-			for _, s := range shares {
-				names[s.ID] = h.names[s.ID]
-			}
+	var largest selection
+	for _, c := range h.follow(rows, d) {
+		if e := c.used(h.number, whole); e > 0 {
+			largest.add(share{c.id, e})
 		}
+	}
+	for _, s := range largest {
+		s.Used = min(s.Used, whole) // it is lower only if the source contradicts itself
+		whole -= s.Used
+		shares = append(shares, s)
+	}
+	for i := range rows {
+		id := h.of(d, rows[i].Key)
+		if h.names[id] == "" && slices.ContainsFunc(shares, func(s share) bool { return s.ID == id }) {
+			h.names[id] = nameOf(d, &rows[i])
+		}
+	}
+	return shares
+}
+
+// change is the energy of a row before and after an interval.
+type change struct {
+	id
+	*energyOfRow
+	previous int64 // number of the frame with the energy before
+}
+
+// follow sets the energies of rows to those of a frame. Rows with the same key are one row.
+func (h *history) follow(rows []top.Row, d division) (changes []change) {
+	for i := range rows {
+		r := &rows[i]
+		if r.Pinned || r.Energy == 0 {
+			continue
+		}
+		id := h.of(d, r.Key)
+		e := h.rows[id]
+		if e == nil {
+			e = &energyOfRow{}
+			h.rows[id] = e
+		}
+		if e.number != h.number {
+			changes = append(changes, change{id, e, e.number})
+			e.before, e.now, e.number = e.now, 0, h.number
+		}
+		e.now += r.Energy
+	}
+	return changes
+}
+
+// used returns the energy of a row in an interval with an energy. It is not negative, and energy of a
+// row that vanished and appeared again is not counted twice.
+func (c change) used(number int64, whole units.Energy) units.Energy {
+	switch {
+	case c.previous == number-1 || c.previous > 0 && c.now >= c.before:
+		return units.Advance(c.before, c.now)
+	case c.now > whole: // it is older than the interval
+		return 0
+	}
+	return c.now
+}
+
+// rowsOfZones returns the zones that are added as rows.
+func rowsOfZones(f *top.Frame) (rows []top.Row) {
+	for i := range f.Zones {
+		if z := &f.Zones[i]; z.Besides == "" {
+			r := top.Row{Key: keyOfZone(z), Energy: z.Energy}
+			r.Text[top.Name] = titleOfZone(z.Name)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// forgetRows bounds the rows that have vanished.
+func (h *history) forgetRows() {
+	current := 0
+	for _, e := range h.rows {
+		if e.number == h.number {
+			current++
+		}
+	}
+	if len(h.rows) <= 2*current+maxVanished {
+		return
+	}
+	for id, e := range h.rows {
+		if e.number != h.number {
+			delete(h.rows, id)
+		}
+	}
+}
+
+// bound joins points if there are too many of them, or too many names.
+func (h *history) bound() {
+	tooMany := len(h.names) > maxNames
+	if tooMany {
+		h.forgetNames()
+	}
+	if len(h.points) <= maxPoints && (!tooMany || len(h.names) <= maxNames/2) {
+		return
+	}
+	half := h.points[:0]
+	for pair := range slices.Chunk(h.points, 2) {
+		p := pair[0]
+		if len(pair) == 2 {
+			p = p.plus(&pair[1])
+		}
+		half = append(half, p)
+	}
+	clear(h.points[len(half):])
+	h.points, h.join, h.parts, h.joined = half, h.join*2, h.join, h.number
+	h.forgetNames()
+}
+
+// forgetNames removes the names that no point needs.
+func (h *history) forgetNames() {
+	names := map[id]string{}
+	for i := range h.points {
+		h.points[i].name(names, h.names)
 	}
 	h.names = names
 }
 
-func joined(a, b point) point {
-	p := point{
-		Seq: b.Seq, End: b.End, Seconds: a.Seconds + b.Seconds, Node: a.Node + b.Node, Active: a.Active + b.Active,
-		Unattributed: a.Unattributed + b.Unattributed, Shares: map[string][]share{},
+// name copies the names of all shares of a point.
+func (p *point) name(to, from map[id]string) {
+	for _, shares := range p.Shares {
+		for _, s := range shares {
+			to[s.ID] = from[s.ID]
+		}
 	}
-	views := maps.Clone(a.Shares)
-	maps.Copy(views, b.Shares)
-	for view := range views {
-		sum := map[string]units.Energy{}
-		for _, s := range slices.Concat(a.Shares[view], b.Shares[view]) {
-			sum[s.ID] += s.Used
+}
+
+// plus returns the point joined with a later one. Seq stays.
+func (p point) plus(next *point) point {
+	p.End, p.last = next.End, next.last
+	p.Seconds += next.Seconds
+	p.Node += next.Node
+	p.Active += next.Active
+	p.Unattributed += next.Unattributed
+	for d := range p.Shares {
+		both := slices.Concat(p.Shares[d], next.Shares[d])
+		slices.SortFunc(both, func(a, b share) int { return cmp.Compare(a.ID, b.ID) })
+		var largest selection
+		for i := 0; i < len(both); {
+			s := both[i]
+			for i++; i < len(both) && both[i].ID == s.ID; i++ {
+				s.Used += both[i].Used
+			}
+			largest.add(s)
 		}
-		var shares []share
-		for id, used := range sum {
-			shares = append(shares, share{id, used})
-		}
-		p.Shares[view] = largest(shares)
+		p.Shares[d] = largest
 	}
 	return p
 }
 
-func largest(shares []share) []share {
-	slices.SortFunc(shares, func(a, b share) int { return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(a.ID, b.ID)) })
-	return shares[:min(len(shares), maxShares)]
+// selection holds the largest shares, in descending order.
+type selection []share
+
+func (l *selection) add(s share) {
+	if len(*l) == maxShares && (*l)[maxShares-1].Used >= s.Used {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(*l, s, func(a, b share) int { return cmp.Compare(b.Used, a.Used) })
+	*l = slices.Insert(*l, at, s)
+	*l = (*l)[:min(len(*l), maxShares)]
 }
