@@ -186,7 +186,7 @@ func TestFilesAreReplacedOnlyWithForce(t *testing.T) {
 	file, started := filepath.Join(dir, "verify.json"), filepath.Join(dir, "started")
 	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
 	for _, args := range [][]string{
-		{"measure", "-o", file, "touch", started}, {"measure", "--plot", file, "touch", started}, {"measure", "--flame", file, "touch", started},
+		{"measure", "-o", file, "touch", started}, {"measure", "--html", file, "touch", started},
 		{"measure", "--profile", file, "touch", started}, {"verify", "--for", "20s", "-o", dir}, {"model", "-o", file},
 		{"model", "-o", started, "--record", file},
 	} {

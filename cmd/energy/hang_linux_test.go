@@ -156,7 +156,7 @@ func aFIFO(t *testing.T) string {
 }
 
 func TestASignalEndsTheWaitForAFIFO(t *testing.T) {
-	for _, flags := range [][]string{{"-o"}, {"--json", "-o"}, {"--csv", "-o"}, {"--runs", "2", "-o"}, {"--plot"}, {"--config"}, {"--model"}} {
+	for _, flags := range [][]string{{"-o"}, {"--json", "-o"}, {"--csv", "-o"}, {"--runs", "2", "-o"}, {"--html"}, {"--config"}, {"--model"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			t.Parallel()
 			started := filepath.Join(t.TempDir(), "started")
@@ -180,9 +180,9 @@ func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 			fill(t, reader)
 			t.Cleanup(func() { _ = unix.Close(reader) })
 		},
-		"--plot FIFO": func(t *testing.T, o *measureOptions) {
-			o.plot = aFIFO(t)
-			reader, err := unix.Open(o.plot, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		"--html FIFO": func(t *testing.T, o *measureOptions) {
+			o.html = aFIFO(t)
+			reader, err := unix.Open(o.html, unix.O_RDWR|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
 			fill(t, reader)
 			t.Cleanup(func() { _ = unix.Close(reader) })

@@ -81,7 +81,8 @@ or could not write a result, and 124 if the command used more than --max-joules.
   energy measure --config collector.yaml -- make -j8        with the meters of a collector
   energy measure --runs 10 --warmup 1 -- make test          mean, deviation, confidence interval
   energy measure --vs 'gzip -1 f' -- gzip -9 f              compares two commands, run in turn
-  energy measure --plot power.svg -- make -j8               draws its power over time
+  energy measure --html report.html -- make -j8             a page for a browser: power over time,
+                                                            phases and programs
   energy measure --pid 4711 --for 1m                        a process that runs already
   energy measure --node -- ./scenario.sh                    the whole machine, by phase
   energy measure --node --by container -- ./scenario.sh     the containers of the machine, by phase
@@ -184,7 +185,7 @@ func (o *measureOptions) check() error {
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
 		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
-		{o.profiled() && used, "--profile and --flame are for one run: --base compares with an earlier profile"},
+		{o.pprof != "" && used, "--profile is for one run: --base compares with an earlier profile"},
 		{o.base != "" && o.several.other != nil, "--base and --vs exclude each other"},
 		{o.By != "" && used, "--by is for one run"},
 		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
@@ -240,14 +241,13 @@ func (o *measureOptions) run(ctx context.Context) int {
 		return o.failed(err)
 	}
 	o.save("profile", f.pprof, profiler.WritePprof)
-	o.save("flame graph", f.flame, func(to io.Writer) error { return profiler.WriteFlame(to, r) })
 	report := o.report(f, [2][]*measure.Result{{r}})
 	return cmp.Or(r.Exit, o.checkUsed("the command used", report), o.lost)
 }
 
-// startProfiler starts the profiler, if there are files for a profile. base may be nil.
+// startProfiler starts the profiler, if there is a file for the profile. base may be nil.
 func (o *measureOptions) startProfiler(ctx context.Context, base profile.Base) (*profile.Profiler, error) {
-	if !o.profiled() {
+	if o.pprof == "" {
 		return nil, nil
 	}
 	if o.Say != nil {

@@ -89,12 +89,12 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"figures not lost":      {[]string{"--quiet", "-o", "/dev/full", "--model", tenToFifty, "true"}, 125, " (modeled) · "},
-		"no plot written":       {[]string{"--quiet", "--plot", "/dev/full", "true"}, 125, "the plot is not written: write /dev/full: no space left"},
+		"no page written":       {[]string{"--quiet", "--html", "/dev/full", "true"}, 125, "the page is not written: write /dev/full: no space left"},
 		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
 		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
-		"no energy profile":     {[]string{"--flame", os.DevNull, "--base", "go.mod", "true"}, 125, "go.mod: "},
+		"no energy profile":     {[]string{"--profile", os.DevNull, "--base", "go.mod", "true"}, 125, "go.mod: "},
 		"no earlier result":     {[]string{"--base", "go.mod", "true"}, 125, "go.mod: not a result of energy measure"},
 		"no profiler":           {[]string{"--profile", os.DevNull, "--profiler", "/no/such/file", "true"}, 125, "the profiler did not start: "},
 		"a model beyond reason": {[]string{"--model", "50-10", "true"}, 125, "max_power"},
@@ -131,14 +131,15 @@ func TestAResultIsComparedWithAnEarlierOne(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}
-	status, stdout, stderr := measured(t, append([]string{"--model", tenToFifty, "--markdown", "-o", at("base.json"), "-o", at("base.md"), "-o", at("base.csv"), "-o", at("base")}, busy...)...)
+	status, stdout, stderr := measured(t, append([]string{"--model", tenToFifty, "--markdown", "--html", at("base.html"), "-o", at("second.html"), "-o", at("base.json"), "-o", at("base.md"), "-o", at("base.csv"), "-o", at("base")}, busy...)...)
 	require.Zero(t, status, stderr)
 	assert.Empty(t, stdout+stderr)
 	for _, name := range []string{"base.md", "base"} {
 		assert.True(t, strings.HasPrefix(read(t, at(name)), "|  | energy | power |"), name)
 	}
 	assert.True(t, strings.HasPrefix(read(t, at("base.csv")), "command,run,"))
-	status, stdout, stderr = measured(t, append([]string{"--model", tenToFifty, "--base", at("base.json"), "--runs", "2", "--markdown", "-o", "-"}, busy...)...)
+	assert.Equal(t, read(t, at("base.html")), read(t, at("second.html")))
+	status, stdout, stderr = measured(t, append([]string{"--model", tenToFifty, "--base", at("base.html"), "--runs", "2", "--markdown", "-o", "-"}, busy...)...)
 	require.Zero(t, status, stderr)
 	assert.Contains(t, stdout, "| **now/base** | **")
 	assert.Contains(t, stdout, "than the base.")
@@ -151,8 +152,8 @@ func TestStandardOutputHasTheResultAlone(t *testing.T) {
 	var document map[string]any
 	require.NoError(t, json.Unmarshal([]byte(stdout), &document))
 	assert.Equal(t, []any{"echo", "hello"}, document["command"])
-	_, stdout, _ = measured(t, "--plot", "-", "--model", tenToFifty, "echo", "hello")
-	assert.True(t, strings.HasPrefix(stdout, "<svg "), stdout)
+	_, stdout, _ = measured(t, "--html", "-", "--model", tenToFifty, "echo", "hello")
+	assert.True(t, strings.HasPrefix(stdout, "<!doctype html>"), stdout)
 }
 
 func TestAFileHasTheResult(t *testing.T) {
@@ -172,21 +173,21 @@ func TestTwoOutputsNeedTwoFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("earlier"), 0o600))
 	link := file + ".link"
 	require.NoError(t, os.Symlink(file, link))
-	status, _, stderr := measured(t, "--force", "-o", file, "--plot", link, "true")
+	status, _, stderr := measured(t, "--force", "-o", file, "--html", link, "true")
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, stderr, "two outputs have the same file "+link)
 	assert.Equal(t, "earlier", read(t, file))
-	status, _, _ = measured(t, "-o", os.DevNull, "--plot", os.DevNull, "true")
+	status, _, _ = measured(t, "-o", os.DevNull, "--html", os.DevNull, "true")
 	assert.Zero(t, status, "a device is no file")
 }
 
 func TestFailedCommandsLeaveNoEmptyFiles(t *testing.T) {
 	for name, args := range map[string][]string{
-		"a command that is not found":       {"--plot", "plot", "-o", "result", "no-such-program"},
-		"runs of a command that fails":      {"--plot", "plot", "-o", "result", "--runs", "2", "false"},
-		"a profiler that does not start":    {"--plot", "plot", "-o", "result", "--profile", "profile", "--flame", "flame", "--profiler", "/no/such/file", "true"},
-		"a file that cannot be opened":      {"--plot", "plot", "-o", "result", "--flame", "no/such/directory", "true"},
-		"a configuration that is not there": {"--plot", "plot", "-o", "result", "--config", "no/such/file", "true"},
+		"a command that is not found":       {"--html", "page", "-o", "result", "no-such-program"},
+		"runs of a command that fails":      {"--html", "page", "-o", "result", "--runs", "2", "false"},
+		"a profiler that does not start":    {"--html", "page", "-o", "result", "--profile", "profile", "--profiler", "/no/such/file", "true"},
+		"a file that cannot be opened":      {"--html", "page", "-o", "result", "--profile", "no/such/directory", "true"},
+		"a configuration that is not there": {"--html", "page", "-o", "result", "--config", "no/such/file", "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -235,7 +236,7 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		{"--node", "--runs", "2", "true"}, {"--node", "--vs", "true", "true"},
 		{"--by", "node", "true"}, {"--by", "container", "true"}, {"--by", "program", "--runs", "2", "true"}, {"--markdown", "--json", "true"},
 		{"--runs", "-1", "true"}, {"--runs", "0", "true"}, {"--vs", "true", "--runs", "0", "true"}, {"--warmup", "-1", "true"},
-		{"--vs", " ", "true"}, {"--vs", "true"}, {"--vs", "true", "--base", "r.json", "true"}, {"--flame", "f", "--vs", "true", "true"},
+		{"--vs", " ", "true"}, {"--vs", "true"}, {"--vs", "true", "--base", "r.json", "true"}, {"--profile", "f", "--vs", "true", "true"},
 		{"--grid", "Atlantis", "true"}, {"--grid", "-1", "true"}, {"--price", "free", "true"}, {"--price", "Inf", "true"}, {"--currency", "EUR", "true"},
 	} {
 		_, err := parsed[measureOptions](args)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
@@ -32,39 +31,35 @@ type outputOptions struct {
 	force               bool
 	showOutput, silent  bool     // of the command. silent discards it
 	outputs             []string // paths
-	plot, base          string   // paths
-	pprof, flame        string   // paths of the energy by function
+	html, base          string   // paths
+	pprof               string   // path of the energy by function
 	profiler            string   // path of the profiler
 	rates               report.Rates
 }
 
 func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
-	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv and .md select "+
-		"a format. - is standard output, and the command's goes to standard error. May be repeated")
+	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv, .md and .html "+
+		"select a format. - is standard output, and the command's goes to standard error. May be repeated")
 	f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
 	f.BoolVar(&o.csv, "csv", false, "write CSV")
 	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
+	f.StringVar(&o.html, "html", "", "`file` for the result as an HTML page: power over time, phases, programs, and stacks with --profile")
 	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
-	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON) to compare with, or with an earlier profile for --profile and --flame")
+	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON or HTML) to compare with, or with an earlier profile for --profile")
 	f.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
 	f.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
 		o.rates.Price, err = rate(text)
 		return err
 	})
 	f.StringVar(&o.rates.Currency, "currency", "", "`name` of the currency of --price, such as EUR")
-	f.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
 	forceFlag(f, &o.force)
 	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
-	f.StringVar(&o.flame, "flame", "", "`file` for a flame graph in joules, as SVG; with --base it shows what changed since an earlier profile")
 	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
 		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
 }
-
-// profiled reports whether there are outputs that need the profiler.
-func (o *outputOptions) profiled() bool { return o.pprof != "" || o.flame != "" }
 
 // setGrid sets the carbon intensity: a place, or a number of g/kWh.
 func (o *outputOptions) setGrid(text string) (err error) {
@@ -94,13 +89,13 @@ func rate(text string) (*float64, error) {
 
 // files are open from before the command is started.
 type files struct {
-	results               []*output
-	drawing, pprof, flame *output // nil if they are not written
-	base                  *report.Command
-	profileBase           profile.Base
+	results     []*output
+	page, pprof *output // nil if they are not written
+	base        *report.Command
+	profileBase profile.Base
 }
 
-func (f *files) all() []*output { return append(slices.Clone(f.results), f.drawing, f.pprof, f.flame) }
+func (f *files) all() []*output { return append(slices.Clone(f.results), f.page, f.pprof) }
 
 // discard closes all files, and removes new files that were not saved. f may be nil.
 func (f *files) discard() {
@@ -114,7 +109,7 @@ func (f *files) discard() {
 // open opens the files before the command is started. After an error it returns the open ones.
 func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 	f = &files{}
-	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.plot, o.pprof, o.flame)...); err != nil {
+	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.html, o.pprof)...); err != nil {
 		return f, err
 	}
 	if len(o.outputs) == 0 && !o.quiet {
@@ -135,13 +130,11 @@ func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 		}
 		f.results = append(f.results, out)
 	}
-	for _, c := range []struct {
-		to   **output
-		path string
-	}{{&f.drawing, o.plot}, {&f.pprof, o.pprof}, {&f.flame, o.flame}} {
-		if *c.to, err = open(c.path); err != nil {
-			return f, err
-		}
+	if f.page, err = open(o.html); err != nil {
+		return f, err
+	}
+	if f.pprof, err = open(o.pprof); err != nil {
+		return f, err
 	}
 	if err := o.readBase(f); err != nil {
 		return f, err
@@ -161,12 +154,12 @@ func (o *measureOptions) readBase(f *files) error {
 	defer func() { _ = file.Close() }()
 	in := bufio.NewReader(file)
 	switch start, _ := in.Peek(1); {
-	case string(start) == "{":
+	case string(start) == "{", string(start) == "<":
 		f.base, err = report.ReadBase(in)
-	case o.profiled():
+	case o.pprof != "":
 		f.profileBase, err = profile.ReadBase(in)
 	default:
-		err = errors.New("not a result of energy measure --json")
+		err = errors.New("not a result of energy measure --json or --html")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.base, err)
@@ -244,7 +237,7 @@ func (o *output) discard() {
 	}
 }
 
-// write writes a report to the result files, and draws it.
+// write writes a report to the result files, and as a page.
 func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
 	written := o.quiet && len(f.results) == 0
@@ -254,7 +247,7 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	if !written { // the figures would be lost
 		_ = r.WriteText(o.messages)
 	}
-	o.save("plot", f.drawing, func(to io.Writer) error { return plot.SVG(to, panels(r)...) })
+	o.save("page", f.page, r.WriteHTML)
 }
 
 // format returns the function that writes a report in the format of an output.
@@ -263,7 +256,7 @@ func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) er
 	if to.file != nil {
 		extension = filepath.Ext(to.file.Name())
 	}
-	isKnown := slices.Contains([]string{".csv", ".json", ".md"}, extension)
+	isKnown := slices.Contains([]string{".csv", ".json", ".md", ".html"}, extension)
 	switch {
 	case extension == ".csv" || o.csv && !isKnown:
 		return r.WriteCSV
@@ -271,6 +264,8 @@ func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) er
 		return r.WriteJSON
 	case extension == ".md" || o.markdown && !isKnown:
 		return r.WriteMarkdown
+	case extension == ".html":
+		return r.WriteHTML
 	}
 	return func(w io.Writer) error {
 		if to.optional && o.live == nil {
@@ -278,25 +273,6 @@ func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) er
 		}
 		return r.WriteText(figure.Writer(w))
 	}
-}
-
-// panels returns a drawing of each command: of several runs, of the one whose energy is the median.
-func panels(r *report.Report) (panels []plot.Panel) {
-	for _, c := range r.Commands {
-		if c.Label == report.Base {
-			continue
-		}
-		run := c.Typical()
-		p := plot.Panel{Title: figure.Command(c.Runs[run].Command), Result: c.Runs[run]}
-		if len(r.Commands) > 1 {
-			p.Title = c.Label + ": " + p.Title
-		}
-		if n := len(c.Runs); n > 1 {
-			p.Note = fmt.Sprintf("run %d of %d, whose energy is the median", run+1, n)
-		}
-		panels = append(panels, p)
-	}
-	return panels
 }
 
 // save writes a file and closes it, if it is open. It reports whether the file is written.

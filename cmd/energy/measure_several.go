@@ -129,7 +129,7 @@ func (o *measureOptions) reportCompleted(f *files, results [2][]*measure.Result)
 	o.report(f, results, fmt.Sprintf("Interrupted: %d of %d %s are complete", complete, o.several.runs, name))
 }
 
-// report writes and draws the results of runs.
+// report writes the results of runs.
 func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings ...string) *report.Report {
 	commands := []report.Command{{Label: labels[0], Runs: results[0]}}
 	switch {

@@ -165,21 +165,6 @@ func TestMaxJoulesOfSeveralRunsIsThatOfTheirMean(t *testing.T) {
 	assert.Equal(t, 0, status)
 }
 
-func TestAPlotHasAPanelOfEachCommand(t *testing.T) {
-	s := newSeveralRuns(t)
-	status, _ := s.measure("--plot", s.path("plot.svg"), "--", "sh", "-c", "exit 3", "<&>")
-	assert.Equal(t, 3, status)
-	assert.Contains(t, s.read("plot.svg"), "sh -c &#39;exit 3&#39; &#39;&lt;&amp;&gt;&#39;")
-	status, _ = s.measure("--force", "--plot", s.path("plot.svg"), "--", "no-such-command-anywhere")
-	assert.Equal(t, exitNotFound, status)
-	assert.Contains(t, s.read("plot.svg"), "exit 3", "the earlier plot stays")
-	status, _ = s.measure("--force", "--plot", s.path("plot.svg"), "--runs", "3", "--vs", "true", "--", "echo")
-	assert.Equal(t, 0, status)
-	for _, text := range []string{"A: echo", "B: true", "of 3, whose energy is the median"} {
-		assert.Contains(t, s.read("plot.svg"), text)
-	}
-}
-
 func TestTheNumbersAndNamesOfRuns(t *testing.T) {
 	for names, args := range map[string][]string{
 		"1: run 1 of 1":                          {"true"},

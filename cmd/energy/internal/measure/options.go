@@ -64,7 +64,7 @@ type Profiler interface {
 	// Begin is called right before the command starts. processes yields the command's processes.
 	// receiver is the ID of the receiver that publishes their energy (package feed).
 	Begin(receiver component.ID, processes func(yield func(pid int32)) error) error
-	// End is called once the energy of the command is complete. It returns the functions of the
-	// result, whose energies add up to Result.Used, and notes. ctx ends the wait for late samples.
-	End(ctx context.Context, r *Result) (functions []Function, notes []string)
+	// End is called once the energy of the command is complete. It returns the profile of the
+	// result, whose functions add up to Result.Used, and notes. ctx ends the wait for late samples.
+	End(ctx context.Context, r *Result) (p *Profile, notes []string)
 }

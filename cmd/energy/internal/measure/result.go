@@ -24,8 +24,8 @@ type Result struct {
 	Zones []Zone
 	// Programs divide the energy of the command, by descending energy.
 	Programs []Program
-	// Functions divide the energy of the command, in the order of the table. Empty unless it was profiled.
-	Functions []Function
+	// Profile divides the energy of the command among its functions. Nil unless it was profiled.
+	Profile *Profile
 	// Phases divide the run. Their times and energies add up to the run. Empty unless the run was marked.
 	Phases []Phase
 	// Samples are the intervals of the run, in order. Their energies and times add up to the run.
@@ -40,8 +40,6 @@ type Result struct {
 	// Exit is the exit status of the command as a shell reports it: 128 + the signal number if a
 	// signal ended the command.
 	Exit int
-	// Compared reports whether the functions have a base.
-	Compared bool
 	// Warnings are quantities that were not measured, or not exactly, the most important one first.
 	// Notes are all remarks on the figures, the warnings first.
 	Warnings, Notes []string
@@ -105,6 +103,20 @@ const (
 	StaticHypervisor    Static = "hypervisor"    // it reports this machine's part, which has none of its own
 	StaticUnknown       Static = "unknown"       // energy is split by utilization
 )
+
+// Profile is the energy of a command by function.
+type Profile struct {
+	Functions []Function // in the order of the table
+	Stacks    *Stack
+	Compared  bool // there is a base
+}
+
+// Stack is a frame of a tree of stacks: the command, a process or a function.
+type Stack struct {
+	Name       string
+	Used, Base units.Energy // with the energy of Children, and of callees without a frame
+	Children   []*Stack
+}
 
 // Function is the energy of a function without its callees.
 type Function struct {

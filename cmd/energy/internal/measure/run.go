@@ -346,13 +346,13 @@ func (r *run) fill(end time.Time) {
 	}
 }
 
-// profile fills the functions of the result.
+// profile fills the profile of the result.
 func (r *run) profile(ctx context.Context) {
 	if r.Profiler == nil {
 		return
 	}
-	functions, notes := r.Profiler.End(ctx, r.result)
-	r.result.Functions, r.notes = functions, append(r.notes, notes...)
+	profile, notes := r.Profiler.End(ctx, r.result)
+	r.result.Profile, r.notes = profile, append(r.notes, notes...)
 }
 
 // note adds a remark on the figures.

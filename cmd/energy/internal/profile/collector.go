@@ -26,7 +26,7 @@ import (
 // CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
 const CollectorName = "otelcol-energy-profiles"
 
-var errNoCollector = errors.New("--profile and --flame require the collector with the eBPF profiler: " +
+var errNoCollector = errors.New("--profile requires the collector with the eBPF profiler: " +
 	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, " +
 	"or name it with --profiler (docs/code.md)")
 

@@ -32,9 +32,10 @@ func ReadBase(r io.Reader) (Base, error) {
 			return nil, fmt.Errorf("not an energy profile: it has %s in %s", t.Type, t.Unit)
 		}
 	}
+	sum := int64(0)
 	for _, s := range p.Sample {
-		if s.Value[0] < 0 {
-			return nil, errors.New("not an energy profile: an energy is negative")
+		if sum += s.Value[0]; s.Value[0] < 0 || sum < 0 { // or the sum overflows
+			return nil, errors.New("not an energy profile: an energy is negative or too large")
 		}
 		s.Value[0] = -s.Value[0]
 	}

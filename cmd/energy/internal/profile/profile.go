@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -31,11 +30,8 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/energyprofile"
 )
 
@@ -196,7 +192,7 @@ func (p *Profiler) add(_ context.Context, pd pprofile.Profiles) error {
 }
 
 // End implements measure.Profiler.
-func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []measure.Function, notes []string) {
+func (p *Profiler) End(ctx context.Context, r *measure.Result) (result *measure.Profile, notes []string) {
 	p.members.finish(r.Started.Add(r.Wall))
 	p.awaitLast(ctx)
 	if !p.stop() {
@@ -213,10 +209,11 @@ func (p *Profiler) End(ctx context.Context, r *measure.Result) (functions []meas
 	if p.energy.rest != nil {
 		notes = append(notes, "The profile is full: the energy of further stacks is in "+manyStacks)
 	}
-	p.energy.fit(uint64(r.Used()), filepath.Base(r.Command[0]))
+	command := filepath.Base(r.Command[0])
+	p.energy.fit(uint64(r.Used()), command)
 	p.energy.profile.TimeNanos, p.energy.profile.DurationNanos = r.Started.UnixNano(), r.Wall.Nanoseconds()
-	r.Compared = p.base != nil
-	return functionsOf(p.samples()), notes
+	samples := slices.Concat(p.energy.profile.Sample, p.base)
+	return &measure.Profile{Functions: functionsOf(samples), Stacks: stacksOf(command, samples), Compared: p.base != nil}, notes
 }
 
 // whyEnded returns why there are no more batches.
@@ -263,32 +260,6 @@ func (p *Profiler) stop() bool {
 
 // WritePprof writes the profile, compressed, for pprof.
 func (p *Profiler) WritePprof(w io.Writer) error { return p.energy.profile.Write(w) }
-
-// samples returns the samples of the profile and of the base.
-func (p *Profiler) samples() []*profile.Sample { return slices.Concat(p.energy.profile.Sample, p.base) }
-
-// WriteFlame draws the profile as SVG, or the change since the base.
-func (p *Profiler) WriteFlame(w io.Writer, r *measure.Result) error {
-	title := figure.Joules(r.Used())
-	if slices.ContainsFunc(r.Zones, func(z measure.Zone) bool { return z.Besides == "" && z.Source == string(power.Modeled) }) {
-		title += " (modeled)"
-	}
-	if p.base != nil {
-		_, base := sumOf(p.base)
-		title += ", " + change(r.Used(), base)
-	}
-	title += ": " + figure.Command(r.Command)
-	return writeFlame(w, title, filepath.Base(r.Command[0]), p.samples(), p.base != nil)
-}
-
-// change describes the change of an energy since a base, as in "+1.20 J (+14 %)".
-func change(used, base units.Energy) string {
-	text := figure.Change(base, used)
-	if base > 0 {
-		text += fmt.Sprintf(" (%+.0f %%)", 100*(used.Joules()/base.Joules()-1))
-	}
-	return text
-}
 
 // Close ends the profiler. The command must have ended. p may be nil.
 func (p *Profiler) Close() {

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -37,22 +39,25 @@ type baseRun struct {
 	}
 }
 
-// ReadBase reads the runs of a JSON document that WriteJSON wrote. If it has two commands, ReadBase
-// returns the runs of the first one.
+// maxResult is the maximum size of a result in bytes. A day of samples every second has about 50 MB.
+const maxResult = 1 << 30
+
+// ReadBase reads the runs of a document that WriteJSON or WriteHTML wrote. If it has two commands,
+// ReadBase returns the runs of the first one.
 func ReadBase(from io.Reader) (*Command, error) {
 	var document struct {
 		baseRun
 		Commands []struct{ Runs []baseRun }
 	}
-	text, err := io.ReadAll(from)
+	text, err := readResult(from, maxResult)
 	if err == nil {
 		err = json.Unmarshal(text, &document)
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("not a result of energy measure --json: %w", err)
+		return nil, fmt.Errorf("not a result of energy measure --json or --html: %w", err)
 	case document.Schema != SchemaVersion:
-		return nil, fmt.Errorf("not a result of energy measure --json with schema %d", SchemaVersion)
+		return nil, fmt.Errorf("not a result of energy measure with schema %d", SchemaVersion)
 	}
 	runs := []baseRun{document.baseRun}
 	if len(document.Commands) > 0 {
@@ -70,6 +75,20 @@ func ReadBase(from io.Reader) (*Command, error) {
 		return nil, errors.New("the result has no run")
 	}
 	return c, nil
+}
+
+// readResult returns a document of at most most bytes. A page is longer than its document.
+func readResult(from io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("it has more than %d bytes", most)
+	case bytes.HasPrefix(text, []byte("<")):
+		return web.ReadReport(text)
+	}
+	return text, nil
 }
 
 func (d *baseRun) result() (*measure.Result, error) {

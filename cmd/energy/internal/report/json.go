@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -23,6 +24,23 @@ type object map[string]any
 
 // WriteJSON writes the report, with all runs, as one JSON document.
 func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r.document())
+}
+
+// WriteHTML writes the report as one HTML page, which contains the document of WriteJSON.
+func (r *Report) WriteHTML(w io.Writer) error {
+	kind := "run"
+	if r.several() {
+		kind = "comparison"
+	}
+	return web.WriteReport(w, kind, r.document())
+}
+
+// document returns the report, with all runs.
+func (r *Report) document() object {
 	d := object{"schema": SchemaVersion}
 	if r.several() {
 		commands := []object{}
@@ -39,20 +57,17 @@ func (r *Report) WriteJSON(w io.Writer) error {
 		d["ratios"] = r.object(0, ratioOf)
 	}
 	d["notes"], d["warmup_runs"] = append([]string{}, r.Notes...), r.Warmup
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(d)
+	return d
 }
 
 // command returns the summaries of a command, and its runs.
 func (r *Report) command(command int) object {
 	d := r.object(command, summaryOf)
-	runs := []object{}
-	for i := range r.Commands[command].Runs {
+	c, runs := &r.Commands[command], []object{}
+	for i := range c.Runs {
 		runs = append(runs, r.run(command, i))
 	}
-	d["command"], d["runs"] = r.Commands[command].Runs[0].Command, runs
+	d["command"], d["runs"], d["typical_run"] = c.Runs[0].Command, runs, c.typical()+1
 	d["uncertainty"] = orNull(r.whole(command).relative())
 	return d
 }
@@ -178,6 +193,9 @@ func (r *Report) run(command, index int) object {
 	if len(workloads) > 0 {
 		d["workloads"] = workloads
 	}
+	if run.Profile != nil {
+		d["profile"] = stackObject(run.Profile.Stacks, run.Profile.Compared)
+	}
 	if r.Rates.Grams != nil && len(run.Zones) > 0 {
 		d["co2e"] = rateObject(r.Rates.Grams, "", run)
 	}
@@ -185,6 +203,18 @@ func (r *Report) run(command, index int) object {
 		d["price"] = rateObject(r.Rates.Price, r.Rates.Currency, run)
 	}
 	return d
+}
+
+func stackObject(s *measure.Stack, compared bool) object {
+	children := []object{}
+	for _, child := range s.Children {
+		children = append(children, stackObject(child, compared))
+	}
+	o := object{"name": s.Name, "joules": s.Used.Joules(), "children": children}
+	if compared {
+		o["base_joules"] = s.Base.Joules()
+	}
+	return o
 }
 
 func rateObject(rate *float64, currency string, run *measure.Result) object {

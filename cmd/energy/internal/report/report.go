@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes the results of measured commands: as text for people, JSON, CSV and
-// Markdown. All of them are written from one list of rows.
+// Package report writes the results of measured commands: as text for people, as an HTML page, JSON,
+// CSV and Markdown. All of them are written from one list of rows.
 package report
 
 import (
@@ -240,9 +240,9 @@ func (r *Report) modeled(command int) string {
 	return strings.Join(zones, " and ") + " modeled"
 }
 
-// Typical returns the index of the run whose energy is the median, or the run with less
-// energy of two such runs.
-func (c *Command) Typical() int {
+// typical returns the index of the run whose energy is the median, or the run with less energy of two
+// such runs.
+func (c *Command) typical() int {
 	order := make([]int, len(c.Runs))
 	for i := range order {
 		order[i] = i

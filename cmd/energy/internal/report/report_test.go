@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -137,9 +138,11 @@ func reports() map[string]*Report {
 	a, b := pairs()
 	c, d := pairs()
 	functions := &measure.Result{Zones: []measure.Zone{{Name: "package", Source: "modeled", Uncertainty: 0.5, Used: 780_000_000, Active: 1_000_000_000}},
-		Command: []string{"f"}, Wall: time.Second, Compared: true}
+		Command: []string{"f"}, Wall: time.Second, Profile: &measure.Profile{Compared: true, Stacks: &measure.Stack{
+			Name: "f", Used: 780_000_000, Base: 1_320_000_000, Children: []*measure.Stack{{Name: "main", Used: 0, Base: 1}},
+		}}}
 	for i := range 12 {
-		functions.Functions = append(functions.Functions,
+		functions.Profile.Functions = append(functions.Profile.Functions,
 			measure.Function{Name: strings.Repeat("f", 5*i+1), Used: units.Energy(120-10*i) * 1e6, Base: units.Energy(20*i) * 1e6})
 	}
 	rates := Rates{Grams: new(56.0), Grid: "France, mean of 2023", Price: new(0.3), Currency: "EUR"}
@@ -171,14 +174,16 @@ func TestReportsOfTheGoldenFiles(t *testing.T) {
 			}
 			assert.NotContains(t, text.String()+markdown.String(), "\x1b")
 			require.NoError(t, r.WriteJSON(&document))
-			assert.True(t, json.Valid(document.Bytes()))
+			page, err := web.ReadReport([]byte(written(t, r.WriteHTML)))
+			require.NoError(t, err)
+			assert.JSONEq(t, document.String(), string(page))
 			require.NoError(t, r.WriteCSV(&records))
 			switch name {
 			case "server", "unknown", "pairs", "containers":
 				golden.Equal(t, name+".csv", records.String())
 			}
 			switch name {
-			case "server", "modeled", "unknown", "containers", "base":
+			case "server", "modeled", "unknown", "containers", "base", "functions":
 				golden.Equal(t, name+".json", document.String())
 			}
 		})
@@ -277,10 +282,26 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 	for _, wrong := range []string{"", "{}", "[]", `{"schema": 2}`, `{"schema": 1, "command": []}`,
 		`{"schema": 1, "command": ["x"], "phases": [{"joules": [1]}]}`, `{"schema": 1, "commands": [{"runs": []}]}`,
 		`{"schema": 1, "command": ["x"], "zones": [{"joules": -1}]}`, `{"schema": 1, "command": ["x"], "zones": [{"joules": 1e20}]}`,
-		`{"schema": 1, "command": ["x"], "seconds": 1e10}`, `{"schema": 1, "command": ["x"], "phases": [{}]}`} {
+		"<html>", `<script type="application/json" id="data">{"data"`, `{"schema": 1, "command": ["x"], "seconds": 1e10}`, `{"schema": 1, "command": ["x"], "phases": [{}]}`} {
 		_, err := ReadBase(strings.NewReader(wrong))
 		assert.Error(t, err, wrong)
 	}
+}
+
+func TestAPageIsABaseWhateverItsCommandIs(t *testing.T) {
+	r := run(10, 1, time.Second)
+	plain := written(t, New(Options{}, one("A", r)).WriteHTML)
+	r.Command = []string{`</script><script type="application/json" id="data">{"data":{}}`, "<!--", "\u202e\x00\xff"}
+	report := New(Options{}, one("A", r))
+	page := written(t, report.WriteHTML)
+	assert.Equal(t, strings.Count(plain, "<script"), strings.Count(page, "<script"))
+	want, err := ReadBase(strings.NewReader(written(t, report.WriteJSON)))
+	require.NoError(t, err)
+	got, err := ReadBase(strings.NewReader(page))
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	_, err = readResult(strings.NewReader(page), int64(len(page)-1))
+	require.ErrorContains(t, err, "it has more than")
 }
 
 func decimals(values []float64) (of []string) {
@@ -348,7 +369,7 @@ func TestNotesOfRuns(t *testing.T) {
 
 func TestTypicalIsTheRunOfMedianEnergy(t *testing.T) {
 	c := Command{"A", []*measure.Result{run(9, 0, 1), run(1, 0, 2), run(5, 0, 3), run(7, 0, 4)}}
-	assert.Equal(t, 2, c.Typical())
+	assert.Equal(t, 2, c.typical())
 }
 
 func TestCommandsWithoutEnergyAreNotCompared(t *testing.T) {

@@ -234,15 +234,7 @@ func (r *Report) writeRun(b *strings.Builder) {
 	case r.By == measure.ByProgram || r.By == "" && r.Verbose && len(named) > 1:
 		writeParts(b, whole, first(maxPrograms, partsOf(named, Joules)), "PROGRAM", "ENERGY", "POWER", "SHARE")
 	}
-	var functions []part
-	for _, f := range run.Functions {
-		functions = append(functions, part{name: f.Name, used: f.Used, base: f.Base})
-	}
-	columns := []string{"FUNCTION", "ENERGY", "SHARE", "BEFORE", "CHANGE"}
-	if !run.Compared {
-		columns = columns[:3]
-	}
-	writeParts(b, whole, first(maxFunctions, functions), columns...)
+	writeFunctions(b, whole, run.Profile)
 	switch {
 	case r.By != "" && r.By != measure.ByPhase:
 	case r.Node:
@@ -250,6 +242,22 @@ func (r *Report) writeRun(b *strings.Builder) {
 	default:
 		writeParts(b, whole, partsOf(phases, Joules), "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
 	}
+}
+
+// writeFunctions writes the functions of a profile, which may be nil.
+func writeFunctions(b *strings.Builder, whole units.Energy, p *measure.Profile) {
+	if p == nil {
+		return
+	}
+	var functions []part
+	for _, f := range p.Functions {
+		functions = append(functions, part{name: f.Name, used: f.Used, base: f.Base})
+	}
+	columns := []string{"FUNCTION", "ENERGY", "SHARE", "BEFORE", "CHANGE"}
+	if !p.Compared {
+		columns = columns[:3]
+	}
+	writeParts(b, whole, first(maxFunctions, functions), columns...)
 }
 
 // The maximum numbers of rows of a table of programs, of programs or containers of a phase, and of

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// energySample returns a sample, in the base if its energy is negative. The outermost function is first.
+func energySample(energy int64, process string, names ...string) *profile.Sample {
+	s := &profile.Sample{Value: []int64{energy}, Label: map[string][]string{processLabel: {process}}}
+	for i := range names {
+		function := &profile.Function{Name: names[len(names)-1-i]}
+		s.Location = append(s.Location, &profile.Location{Line: []profile.Line{{Function: function}}})
+	}
+	return s
+}
+
+func TestStacksHaveTheEnergyOfAProfileAndOfItsBase(t *testing.T) {
+	root := stacksOf("make", []*profile.Sample{
+		energySample(6e6, "cc1", "main", "parse"), energySample(-9e6, "cc1", "main", "parse"),
+		energySample(3e6, "cc1", "main", "a\x1b[2J"), energySample(1e6, "cc1", "main"), energySample(-2e6, "as", "gone"), energySample(100, "as", "small"),
+	})
+	assert.Equal(t, &measure.Stack{Name: "make", Used: 10_000_100, Base: 11e6, Children: []*measure.Stack{
+		{Name: "as", Used: 100, Base: 2e6, Children: []*measure.Stack{{Name: "gone", Base: 2e6}}},
+		{Name: "cc1", Used: 10e6, Base: 9e6, Children: []*measure.Stack{
+			{Name: "main", Used: 10e6, Base: 9e6, Children: []*measure.Stack{{Name: "a?[2J", Used: 3e6}, {Name: "parse", Used: 6e6, Base: 9e6}}},
+		}},
+	}}, root)
+	assert.Equal(t, &measure.Stack{Name: "true"}, stacksOf("true", nil))
+}
+
+// walk calls f for each frame of a tree, with the names of its callers and its own.
+func walk(s *measure.Stack, path string, f func(path string, s *measure.Stack)) {
+	f(path, s)
+	for _, child := range s.Children {
+		walk(child, path+"/"+child.Name, f)
+	}
+}
+
+func TestEachLargeFrameIsInTheTreeWithItsExactEnergy(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		var samples []*profile.Sample
+		used, base := map[string]units.Energy{}, map[string]units.Energy{}
+		for range r.IntN(60) {
+			names := make([]string, r.IntN(6))
+			for i := range names {
+				names[i] = fmt.Sprint(r.IntN(3))
+			}
+			s := energySample((r.Int64N(2e9)-1e9)>>r.IntN(25), "p", names...)
+			samples = append(samples, s)
+			u, b := energyOf(s)
+			path := "c/p"
+			for _, of := range append([]string{""}, names...) {
+				path = strings.TrimSuffix(path+"/"+of, "/")
+				used[path], base[path] = used[path]+u, base[path]+b
+			}
+		}
+		root := stacksOf("c", samples)
+		require.Equal(t, []units.Energy{used["c/p"], base["c/p"]}, []units.Energy{root.Used, root.Base})
+		frames := 0
+		walk(root, "c", func(path string, s *measure.Stack) {
+			if path != "c" {
+				frames++
+				require.Equal(t, []units.Energy{used[path], base[path]}, []units.Energy{s.Used, s.Base}, path)
+			}
+		})
+		for path := range used {
+			if float64(used[path]) > leastShare*float64(root.Used) || float64(base[path]) > leastShare*float64(root.Base) {
+				frames--
+			}
+		}
+		require.Zero(t, frames, "the frames with more than the least share, and no others")
+	}
+}
+
+func TestTheSizeOfATreeOfStacksIsBounded(t *testing.T) {
+	for name, c := range map[string]struct{ stacks, depth, name, least int }{
+		"frames": {900, 100, 1, maxFrames}, "names": {900, 5, maxName, 1500}, "depth": {1, 100_000, 1, maxDepth + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var samples []*profile.Sample
+			for i := range c.stacks {
+				names := make([]string, c.depth)
+				for j := range names {
+					names[j] = fmt.Sprint(strings.Repeat("n", c.name), j)
+				}
+				samples = append(samples, energySample(1, fmt.Sprint(i), names...))
+			}
+			frames, length, deepest := 0, 0, 0
+			walk(stacksOf("c", samples), "c", func(path string, s *measure.Stack) {
+				frames, length, deepest = frames+1, length+len(s.Name), max(deepest, strings.Count(path, "/"))
+			})
+			assert.GreaterOrEqual(t, frames, c.least)
+			assert.LessOrEqual(t, frames, maxFrames)
+			assert.LessOrEqual(t, length, maxNames)
+			assert.LessOrEqual(t, deepest, maxDepth)
+		})
+	}
+}
