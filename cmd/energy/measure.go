@@ -33,8 +33,8 @@ import (
 
 // Exit statuses of measure in addition to the command's own, as in timeout(1).
 const (
-	exitTooMuch       = 124 // the command succeeded, and used more than --max-joules
-	exitFailed        = 125 // the command was not started, or it succeeded and a file was not written
+	exitTooMuch       = 124 // the command succeeded, and used more than --max-joules or --max-ratio
+	exitFailed        = 125 // the command was not started, or it succeeded and a result is missing
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
@@ -50,7 +50,7 @@ func (i interrupted) exit() int { return 128 + int(i) }
 type measureOptions struct {
 	measure.Options
 	config, receiver, model string
-	maxJoules               float64
+	maxJoules, maxRatio     float64
 	outputOptions
 	several  severalOptions
 	messages io.Writer // standard error, for all but the result
@@ -68,7 +68,7 @@ ends or Ctrl-C is pressed.
 
 The exit status is the status of the command, or 128+n if signal n terminated it. It is 127 if the
 command is not found, and 126 if it cannot be executed. It is 125 if energy failed before the start
-or could not write a result, and 124 if the command used more than --max-joules.`,
+or could not write a result. It is 124 if the command used more than --max-joules or --max-ratio.`,
 		Example: `  energy measure -- make -j8                                energy, time and power on standard error
   energy measure -v -- make -j8                             and by zone and program
   energy measure --baseline 10s -- make -j8                 measures the power of the machine
@@ -83,6 +83,7 @@ or could not write a result, and 124 if the command used more than --max-joules.
   energy measure --vs 'gzip -1 f' -- gzip -9 f              compares two commands, run in turn
   energy measure --html report.html -- make -j8             a page for a browser: power over time,
                                                             phases and programs
+  energy measure --max-ratio 1.03 --vs ./old -- ./new       fails if new uses significantly more
   energy measure --pid 4711 --for 1m                        a process that runs already
   energy measure --node -- ./scenario.sh                    the whole machine, by phase
   energy measure --node --by container -- ./scenario.sh     the containers of the machine, by phase
@@ -108,6 +109,8 @@ or could not write a result, and 124 if the command used more than --max-joules.
 	flagGroup(c, "Output", o.outputFlags)
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
+		f.Float64Var(&o.maxRatio, "max-ratio", 0, "with --vs and --base: exit with 124 if the `ratio` of the energies is higher and the "+
+			"difference is significant (0: no limit)")
 		f.DurationVar(&o.Wait, "wait", 30*time.Second,
 			"longest wait for meters that are read seldom, before and after the command (0s: no wait)")
 	})
@@ -183,6 +186,9 @@ func (o *measureOptions) check() error {
 		{o.Interval < measure.MinInterval, fmt.Sprintf("--interval must be at least %v", measure.MinInterval)},
 		{o.Baseline < 0 || o.Wait < 0, "--baseline and --wait must not be below 0"},
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},
+		{!(o.maxRatio >= 0 && !math.IsInf(o.maxRatio, 1)), "--max-ratio must be a number of at least 0"},
+		{o.maxRatio > 0 && o.several.other == nil && o.base == "", "--max-ratio needs another command or an earlier result: --vs or --base"},
+		{o.maxRatio > 0 && o.several.runs < 2, "--max-ratio needs at least 2 runs: --runs"},
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
 		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
 		{o.pprof != "" && used, "--profile is for one run: --base compares with an earlier profile"},
@@ -295,7 +301,7 @@ func (o *measureOptions) failed(err error) int {
 		return signal.exit()
 	}
 	if errors.Is(err, measure.ErrNoMeter) {
-		err = fmt.Errorf("--max-joules cannot be checked: %w", err)
+		err = fmt.Errorf("the limit cannot be checked: %w", err)
 	}
 	text := figure.Line(err.Error())
 	if errors.Is(err, runner.ErrNotFound) && len(o.Command) == 1 && strings.Contains(o.Command[0], " ") {
@@ -330,7 +336,7 @@ func (o *measureOptions) configure(ctx context.Context) error {
 	if err := o.Config.Validate(); err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}
-	o.NeedsEnergy = o.maxJoules > 0
+	o.NeedsEnergy = o.maxJoules > 0 || o.maxRatio > 0
 	if !o.quiet {
 		o.Say = func(text string) { o.say("%s", text) }
 		for _, setting := range without {

@@ -237,6 +237,8 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		{"--by", "node", "true"}, {"--by", "container", "true"}, {"--by", "program", "--runs", "2", "true"}, {"--markdown", "--json", "true"},
 		{"--runs", "-1", "true"}, {"--runs", "0", "true"}, {"--vs", "true", "--runs", "0", "true"}, {"--warmup", "-1", "true"},
 		{"--vs", " ", "true"}, {"--vs", "true"}, {"--vs", "true", "--base", "r.json", "true"}, {"--profile", "f", "--vs", "true", "true"},
+		{"--max-ratio", "1.1", "true"}, {"--max-ratio", "-1", "--vs", "true", "true"}, {"--max-ratio", "Inf", "--vs", "true", "true"},
+		{"--max-ratio", "1.1", "--vs", "true", "--runs", "1", "true"},
 		{"--grid", "Atlantis", "true"}, {"--grid", "-1", "true"}, {"--price", "free", "true"}, {"--price", "Inf", "true"}, {"--currency", "EUR", "true"},
 	} {
 		_, err := parsed[measureOptions](args)

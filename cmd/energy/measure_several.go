@@ -110,7 +110,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 		}
 	}
 	report := o.report(f, results)
-	return cmp.Or(o.checkUsed("the runs of the command used on average", report), o.lost)
+	return cmp.Or(o.checkUsed("the runs of the command used on average", report), o.checkRatio(report), o.lost)
 }
 
 // reportCompleted reports the runs that were complete when a signal came. Of two commands, it
@@ -186,6 +186,28 @@ func (o *measureOptions) checkUsed(whose string, r *report.Report) int {
 		return exitTooMuch
 	case missing:
 		o.say("--max-joules is checked without energy that a meter has not reported")
+	}
+	return 0
+}
+
+// checkRatio returns the exit status of the ratio of the energies of two commands. A ratio above the
+// limit fails only if the difference is significant.
+func (o *measureOptions) checkRatio(r *report.Report) int {
+	if o.maxRatio == 0 {
+		return 0
+	}
+	ratio := r.Ratio()
+	text := fmt.Sprintf("the ratio of the energies is %.4g (95 %% confidence: %.4g to %.4g), above the %s of --max-ratio",
+		ratio.Mean, ratio.Low, ratio.High, strconv.FormatFloat(o.maxRatio, 'f', -1, 64))
+	switch {
+	case !ratio.Spread():
+		o.say("--max-ratio is not checked: the ratio of the energies has no confidence interval")
+		return exitFailed
+	case ratio.Above(o.maxRatio):
+		o.say("%s, and the difference is significant", text)
+		return exitTooMuch
+	case ratio.Mean > o.maxRatio:
+		o.say("%s, but the difference is not significant", text)
 	}
 	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // severalRuns are runs of measure whose commands write what they do to a file.
@@ -163,6 +168,44 @@ func TestMaxJoulesOfSeveralRunsIsThatOfTheirMean(t *testing.T) {
 	assert.Contains(t, stderr, "the runs of the command used on average")
 	status, _ = s.measure(append([]string{"--runs", "2", "--max-joules", "1e6", "--"}, busy...)...)
 	assert.Equal(t, 0, status)
+}
+
+func TestMaxRatioFailsOnlyIfTheDifferenceIsSignificant(t *testing.T) {
+	runs := func(millijoules ...units.Energy) (of []*measure.Result) {
+		for _, used := range millijoules {
+			of = append(of, &measure.Result{Wall: 1, Zones: []measure.Zone{{Name: "package", Used: 1000 * used, Uncertainty: math.NaN()}}})
+		}
+		return of
+	}
+	for name, c := range map[string]struct {
+		limit  float64
+		a, b   []*measure.Result
+		status int
+		text   string
+	}{
+		"above and significant": {1.02, runs(105, 106, 104), runs(100, 100, 100), exitTooMuch, "is 1.05 (95 % confidence: 1.025 to 1.075), " +
+			"above the 1.02 of --max-ratio, and the difference is significant"},
+		"above and not significant": {1.02, runs(100, 130, 90), runs(100, 100, 100), 0, "above the 1.02 of --max-ratio, but the difference is not significant"},
+		"significant and below":     {1.1, runs(105, 106, 104), runs(100, 100, 100), 0, ""},
+		"less than the base":        {1.02, runs(95, 94, 96), runs(100, 100, 100), 0, ""},
+		"an improvement is asked":   {0.9, runs(95, 94, 96), runs(100, 100, 100), exitTooMuch, "is 0.95 "},
+		"energies of 0":             {1.02, runs(0, 0, 0), runs(0, 0, 0), exitFailed, "is not checked"},
+		"no limit":                  {0, runs(0, 0), runs(0, 0), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var messages strings.Builder
+			o := measureOptions{maxRatio: c.limit, messages: &messages}
+			status := o.checkRatio(report.New(report.Options{}, []report.Command{{Label: "A", Runs: c.a}, {Label: "B", Runs: c.b}}))
+			assert.Equal(t, c.status, status, messages.String())
+			assert.Contains(t, messages.String(), c.text)
+			assert.Equal(t, c.text == "", messages.Len() == 0, messages.String())
+		})
+	}
+
+	s := newSeveralRuns(t)
+	busy := func(n int) string { return fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", n) }
+	status, stderr := s.measure("--runs", "4", "--max-ratio", "1.1", "--vs", busy(2000), "--", "sh", "-c", busy(200_000))
+	assert.Equal(t, exitTooMuch, status, stderr)
 }
 
 func TestTheNumbersAndNamesOfRuns(t *testing.T) {

@@ -85,6 +85,9 @@ var compared = []Quantity{Joules, Watts, Seconds, CPUSeconds}
 // millisecond at best, so that less than 1 mJ is at most one step.
 var least = [numQuantities]float64{Joules: 1e-3, Watts: 1e-6, Seconds: 1e-6, CPUSeconds: 1e-6}
 
+// Ratio returns the ratio of the energies of two commands, the zero Ratio if there is none.
+func (r *Report) Ratio() stats.Ratio { return r.whole(0).Ratios[Joules] }
+
 // compare fills the ratios of rows that both commands have.
 func (r *Report) compare() {
 	ratio := stats.Paired

@@ -126,6 +126,10 @@ func (r Ratio) Spread() bool { return r.Low > 0 }
 // Significant reports whether A and B differ with Confidence: whether the interval excludes 1.
 func (r Ratio) Significant() bool { return r.Spread() && (r.Low > 1 || r.High < 1) }
 
+// Above reports whether A exceeds B by more than a limit: whether the mean is above it and A and B
+// differ significantly. The interval need not exclude the limit.
+func (r Ratio) Above(limit float64) bool { return r.Significant() && r.Mean > limit }
+
 // Paired compares the values of A and B, pair by pair. Slow changes of temperature or load are the
 // same in both runs of a pair, and cancel. Pairs with a value below least, which must be above 0,
 // are left out.
