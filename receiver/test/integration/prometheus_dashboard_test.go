@@ -5,16 +5,9 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"image/color"
-	"image/png"
 	"math"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +73,6 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	})
 	t.Run("AlertsAreRaisedByWhatTheySay", p.testAlerts)
 	t.Run("EveryVariableHasValues", p.testVariables)
-	t.Run("ABrowserDrawsEveryPanel", p.testBrowser)
 	t.Run("PromtoolTestsTheRules", func(t *testing.T) {
 		tool := filepath.Join(p.dir, "promtool")
 		for _, name := range []string{"rules", "price-fixed", "price-time-of-use"} {
@@ -274,67 +266,4 @@ func (p *prometheusServer) testVariables(t *testing.T) {
 		count++
 	}
 	assert.Equal(t, 3, count)
-}
-
-// testBrowser draws the dashboard's JSON in a browser with the page in dashboard/, which is ours, not Grafana's. The
-// picture is left in build/integration/prometheus/dashboard.png.
-func (p *prometheusServer) testBrowser(t *testing.T) {
-	chromium := program(t, "chromium", "chromium")
-	api, err := url.Parse(p.url)
-	require.NoError(t, err)
-	mux := http.NewServeMux()
-	mux.Handle("/", http.FileServer(http.Dir("dashboard")))
-	mux.Handle("/api/", httputil.NewSingleHostReverseProxy(api))
-	mux.HandleFunc("/energy.json", func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, r, shipped(t, "dashboards", "energy.json"))
-	})
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	page := server.URL + "/?node=" + url.QueryEscape("(node-1|node-2)") + "&namespace=" + url.QueryEscape(".+")
-
-	browse := func(arguments ...string) string {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		arguments = append([]string{
-			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-			"--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-			"--user-data-dir=" + t.TempDir(), "--virtual-time-budget=60000",
-		}, arguments...)
-		cmd := exec.CommandContext(ctx, chromium, arguments...)
-		out, err := cmd.Output()
-		require.NoError(t, err)
-		return string(out)
-	}
-	picture := filepath.Join(p.dir, "dashboard.png")
-	_ = os.Remove(picture) // not written yet
-	document := browse("--window-size=1480,2900", "--dump-dom", page+"&open=1")
-	require.Contains(t, document, `data-done="yes"`, "the page has come to its end")
-	assert.NotContains(t, document, `class="error"`)
-	drawn := strings.Count(document, "data-drawn=")
-	panels := 0
-	for _, panel := range readDashboard(t).all() {
-		if panel.Type != "row" {
-			panels++
-		}
-	}
-	t.Logf("%d panels drawn", drawn)
-	assert.Equal(t, panels, drawn, "panels drawn")
-
-	height := 0
-	for _, panel := range readDashboard(t).Panels {
-		height = max(height, 38*(panel.GridPos.Y+panel.GridPos.H))
-	}
-	browse(fmt.Sprintf("--window-size=1480,%d", height+150), "--screenshot="+picture, page)
-	file, err := os.Open(picture)
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	drawing, err := png.Decode(file)
-	require.NoError(t, err)
-	colors := map[color.Color]bool{}
-	for y := 0; y < drawing.Bounds().Dy(); y += 7 {
-		for x := range drawing.Bounds().Dx() {
-			colors[drawing.At(x, y)] = true
-		}
-	}
-	assert.Greater(t, len(colors), 50, "colours of the picture")
 }
