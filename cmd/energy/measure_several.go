@@ -190,18 +190,22 @@ func (o *measureOptions) checkUsed(whose string, r *report.Report) int {
 	return 0
 }
 
-// checkRatio returns the exit status of the ratio of the energies of two commands. A ratio above the
-// limit fails only if the difference is significant.
+// checkRatio returns the exit status of the ratio of two commands. A ratio above the limit fails only
+// if the difference is significant.
 func (o *measureOptions) checkRatio(r *report.Report) int {
 	if o.maxRatio == 0 {
 		return 0
 	}
-	ratio := r.Ratio()
-	text := fmt.Sprintf("the ratio of the energies is %.4g (95 %% confidence: %.4g to %.4g), above the %s of --max-ratio",
-		ratio.Mean, ratio.Low, ratio.High, strconv.FormatFloat(o.maxRatio, 'f', -1, 64))
+	q, ratio := r.Decisive()
+	what := "energy"
+	if q == report.CPUSeconds {
+		what = "CPU time, from which energy is modeled,"
+	}
+	text := fmt.Sprintf("the ratio of %s is %.4g (95 %% confidence: %.4g to %.4g), above the %s of --max-ratio",
+		what, ratio.Mean, ratio.Low, ratio.High, strconv.FormatFloat(o.maxRatio, 'f', -1, 64))
 	switch {
 	case !ratio.Spread():
-		o.say("--max-ratio is not checked: the ratio of the energies has no confidence interval")
+		o.say("--max-ratio is not checked: the ratio of %s has no confidence interval", what)
 		return exitFailed
 	case ratio.Above(o.maxRatio):
 		o.say("%s, and the difference is significant", text)

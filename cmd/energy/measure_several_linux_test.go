@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -171,12 +172,14 @@ func TestMaxJoulesOfSeveralRunsIsThatOfTheirMean(t *testing.T) {
 }
 
 func TestMaxRatioFailsOnlyIfTheDifferenceIsSignificant(t *testing.T) {
-	runs := func(millijoules ...units.Energy) (of []*measure.Result) {
+	of := func(source string, cpu time.Duration, millijoules ...units.Energy) (runs []*measure.Result) {
 		for _, used := range millijoules {
-			of = append(of, &measure.Result{Wall: 1, Zones: []measure.Zone{{Name: "package", Used: 1000 * used, Uncertainty: math.NaN()}}})
+			zone := measure.Zone{Name: "package", Source: source, Used: 1000 * used, Uncertainty: math.NaN()}
+			runs = append(runs, &measure.Result{Wall: 1, CPU: cpu, Zones: []measure.Zone{zone}})
 		}
-		return of
+		return runs
 	}
+	runs := func(millijoules ...units.Energy) []*measure.Result { return of("measured", 1, millijoules...) }
 	for name, c := range map[string]struct {
 		limit  float64
 		a, b   []*measure.Result
@@ -190,7 +193,10 @@ func TestMaxRatioFailsOnlyIfTheDifferenceIsSignificant(t *testing.T) {
 		"less than the base":        {1.02, runs(95, 94, 96), runs(100, 100, 100), 0, ""},
 		"an improvement is asked":   {0.9, runs(95, 94, 96), runs(100, 100, 100), exitTooMuch, "is 0.95 "},
 		"energies of 0":             {1.02, runs(0, 0, 0), runs(0, 0, 0), exitFailed, "is not checked"},
-		"no limit":                  {0, runs(0, 0), runs(0, 0), 0, ""},
+		"modeled": {1.02, of("modeled", 105*time.Second, 100, 130, 90), of("modeled", 100*time.Second, 100, 100, 100), exitTooMuch,
+			"the ratio of CPU time, from which energy is modeled, is 1.05 (95 % confidence: 1.05 to 1.05)"},
+		"modeled from the same CPU time": {1.02, of("modeled", time.Second, 105, 106, 104), of("modeled", time.Second, 100, 100, 100), 0, ""},
+		"no limit":                       {0, runs(0, 0), runs(0, 0), 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var messages strings.Builder

@@ -54,7 +54,10 @@ func (r *Report) document() object {
 		d = r.run(0, 0)
 	}
 	if len(r.Commands) > 1 {
-		d["ratios"] = r.object(0, ratioOf)
+		ratios := r.object(0, ratioOf)
+		decisive, _ := r.Decisive()
+		ratios["decisive"] = quantities[decisive]
+		d["ratios"] = ratios
 	}
 	d["notes"], d["warmup_runs"] = append([]string{}, r.Notes...), r.Warmup
 	return d

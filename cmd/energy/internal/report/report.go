@@ -85,8 +85,21 @@ var compared = []Quantity{Joules, Watts, Seconds, CPUSeconds}
 // millisecond at best, so that less than 1 mJ is at most one step.
 var least = [numQuantities]float64{Joules: 1e-3, Watts: 1e-6, Seconds: 1e-6, CPUSeconds: 1e-6}
 
-// Ratio returns the ratio of the energies of two commands, the zero Ratio if there is none.
-func (r *Report) Ratio() stats.Ratio { return r.whole(0).Ratios[Joules] }
+// Decisive returns the quantity by which two commands are compared, and its ratio. If all energy is
+// modeled, it is the CPU time: the modeled energy of the same CPU time depends on the load of the
+// machine by other programs.
+func (r *Report) Decisive() (Quantity, stats.Ratio) {
+	q := Joules
+	if r.areModeled() {
+		q = CPUSeconds
+	}
+	return q, r.whole(0).Ratios[q]
+}
+
+// areModeled reports whether all energy of two commands is modeled.
+func (r *Report) areModeled() bool {
+	return len(r.Commands) > 1 && r.modeled(0) == "modeled" && r.modeled(1) == "modeled"
+}
 
 // compare fills the ratios of rows that both commands have.
 func (r *Report) compare() {

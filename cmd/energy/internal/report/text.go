@@ -475,7 +475,11 @@ func (r *Report) verdicts() []string {
 	if ratio := r.whole(0).Ratios[Joules]; ratio.Pairs+ratio.Left > 0 {
 		energy = r.verdict(ratio, "used", "energy")
 	}
-	lines := []string{energy, r.verdict(seconds, "took", "time")}
+	lines := []string{energy}
+	if r.areModeled() {
+		lines = append(lines, r.verdict(r.whole(0).Ratios[CPUSeconds], "used", "CPU time"))
+	}
+	lines = append(lines, r.verdict(seconds, "took", "time"))
 	if seconds.Pairs > 0 && !seconds.Spread() {
 		text := "One run does not show whether that is significant: --runs does"
 		if len(r.Commands[0].Runs) > 1 {
@@ -483,8 +487,8 @@ func (r *Report) verdicts() []string {
 		}
 		lines = append(lines, text)
 	}
-	if r.modeled(0) == "modeled" && r.modeled(1) == "modeled" {
-		lines = append(lines, "Energy is modeled from CPU time: its ratio is one of CPU time, and a meter may show another")
+	if r.areModeled() {
+		lines = append(lines, "Energy is modeled from CPU time and the load of the machine: compare CPU time. A meter may show another ratio")
 	}
 	return lines
 }
