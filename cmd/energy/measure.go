@@ -195,14 +195,13 @@ func (o *measureOptions) check() error {
 		{o.base != "" && o.several.other != nil, "--base and --vs exclude each other"},
 		{o.By != "" && used, "--by is for one run"},
 		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
-		{o.rates.Currency != "" && o.rates.Price == nil, "--currency names the currency of --price: --price is needed"},
 		{o.Node && used, "--node is for one run: JSON and CSV of several runs have node_joules"},
 	} {
 		if c.is {
 			return errors.New(c.err)
 		}
 	}
-	return nil
+	return checkRates(&o.rates)
 }
 
 // takesWithin is how long a write may block after a signal.

@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -21,7 +19,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/profile"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
-	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 )
 
 // outputOptions select the outputs and their formats.
@@ -47,44 +44,13 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "`file` for the result as an HTML page: power over time, phases, programs, and stacks with --profile")
 	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
 	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON or HTML) to compare with, or with an earlier profile for --profile")
-	f.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", o.setGrid)
-	f.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
-		o.rates.Price, err = rate(text)
-		return err
-	})
-	f.StringVar(&o.rates.Currency, "currency", "", "`name` of the currency of --price, such as EUR")
+	rateFlags(f, &o.rates)
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
 	forceFlag(f, &o.force)
 	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
 	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
 		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
-}
-
-// setGrid sets the carbon intensity: a place, or a number of g/kWh.
-func (o *outputOptions) setGrid(text string) (err error) {
-	if o.rates.Grams, err = rate(text); err == nil {
-		return nil
-	}
-	place, err := grid.Lookup(text)
-	if err != nil {
-		return err
-	}
-	grams := float64(place.Rate) / 1e6 // from µg
-	o.rates.Grams, o.rates.Grid = &grams, place.Name
-	if place.Year != 0 {
-		o.rates.Grid += fmt.Sprintf(", mean of %d", place.Year)
-	}
-	return nil
-}
-
-// rate returns a number that is not negative.
-func rate(text string) (*float64, error) {
-	value, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(value >= 0 && value <= math.MaxFloat32) {
-		return nil, errors.New("must be a number of at least 0")
-	}
-	return &value, nil
 }
 
 // files are open from before the command is started.

@@ -56,7 +56,7 @@ func openSource(ctx context.Context, o options) (*source, error) {
 		without[i] = setting + " is ignored: extensions require a collector"
 	}
 	if !o.local {
-		without = append(without, fmt.Sprintf("No collector listens at %s, so energy top measures", o.endpoint))
+		without = append(without, fmt.Sprintf("No collector listens at %s, so energy measures this machine", o.endpoint))
 	}
 	ofReceiver := s.notes
 	s.notes = func() []string { return slices.Concat(without, ofReceiver()) }

@@ -41,7 +41,6 @@ type options struct {
 
 // subcommand returns the command top.
 func (o *options) subcommand() *cobra.Command {
-	o.endpoint = defaultEndpoint
 	c := &cobra.Command{
 		Use: "top [flags]", Short: "show the largest energy consumers",
 		Long: `Shows the programs that use the most energy. The figures are read from a collector on this machine.
@@ -66,14 +65,7 @@ If no collector runs, energy top measures.`,
 			return await(ctx, func() error { return run(ctx, *o, os.Stdout) })
 		}),
 	}
-	flagGroup(c, "What is shown", func(f *pflag.FlagSet) {
-		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter; if no collector "+
-			"listens at the default, energy top measures")
-		f.BoolVar(&o.local, "local", false, "measure even if a collector runs")
-		f.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
-		f.StringVar(&o.config, "config", "", "without a collector: `file` with the configuration of a collector, or of its energy receiver")
-		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	})
+	flagGroup(c, "What is shown", o.sourceFlags)
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&o.once, "once", false, "print one table and exit")
 		f.BoolVar(&o.json, "json", false, "print JSON instead of tables: a document per line, with --once an indented one")
@@ -85,6 +77,17 @@ If no collector runs, energy top measures.`,
 		f.DurationVar(&o.wait, "wait", 15*time.Second, "maximum wait for the first figures")
 	})
 	return c
+}
+
+// sourceFlags adds the flags that select the source of the figures.
+func (o *options) sourceFlags(f *pflag.FlagSet) {
+	o.endpoint = defaultEndpoint
+	f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter; if no collector "+
+		"listens at the default, energy measures this machine")
+	f.BoolVar(&o.local, "local", false, "measure even if a collector runs")
+	f.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
+	f.StringVar(&o.config, "config", "", "without a collector: `file` with the configuration of a collector, or of its energy receiver")
+	f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 }
 
 func (o *options) check() error {
