@@ -26,7 +26,7 @@ func rateFlags(f *pflag.FlagSet, r *report.Rates) {
 	f.StringVar(&r.Currency, "currency", "", "`name` of the currency of --price, such as EUR")
 }
 
-// checkRates returns an error if a flag lacks the one that it adds to.
+// checkRates returns an error if --currency is set without --price.
 func checkRates(r *report.Rates) error {
 	if r.Currency != "" && r.Price == nil {
 		return errors.New("--currency names the currency of --price: --price is needed")

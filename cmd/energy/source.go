@@ -77,7 +77,7 @@ const (
 // openEndpoint returns the source of a collector's exporter.
 func openEndpoint(o *options) *source {
 	s := &source{
-		name: o.endpoint, host: hostOf(o.endpoint), reread: true,
+		name: redacted(o.endpoint), host: hostOf(o.endpoint), reread: true,
 		notes: func() []string { return nil },
 		hint: func(err error) string {
 			if err != nil {
@@ -103,6 +103,15 @@ func openEndpoint(o *options) *source {
 		return read, err
 	}
 	return s
+}
+
+// redacted returns an endpoint without its password.
+func redacted(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return endpoint
+	}
+	return u.Redacted()
 }
 
 // isRefused reports whether no process listens at an endpoint.

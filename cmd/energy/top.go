@@ -53,6 +53,9 @@ If no collector runs, energy top measures.`,
 		Args: func(c *cobra.Command, args []string) error {
 			o.given = c.Flags().Changed("endpoint")
 			o.plain = o.once || o.json || c.Flags().Changed("rows")
+			if o.rows < 1 {
+				return errors.New("--rows must be at least 1")
+			}
 			return noArguments(o.check)(c, args)
 		},
 		RunE: untilDone(func(ctx context.Context) error {
@@ -96,8 +99,6 @@ func (o *options) check() error {
 		return errors.New("--local measures without a collector: it does not take --endpoint")
 	case o.interval <= 0:
 		return errors.New("--interval must be above 0")
-	case o.rows < 1:
-		return errors.New("--rows must be at least 1")
 	case o.wait < 0 || o.limit < 0:
 		return errors.New("--wait and --for must not be below 0")
 	}

@@ -3,14 +3,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 )
@@ -18,54 +27,204 @@ import (
 // webOptions are the flags of the command web.
 type webOptions struct {
 	options
-	listen string
+	file      string // the recording to show
+	rates     report.Rates
+	listen    string
+	fixed     bool // listen is the only address
+	open      bool
+	hosts     []string
+	cert, key string // paths
 }
 
 // subcommand returns the command web.
 func (o *webOptions) subcommand() *cobra.Command {
-	o.endpoint = defaultEndpoint
 	c := &cobra.Command{
-		Use: "web [flags]", Short: "show the largest energy consumers as a page in the browser",
-		Args: noArguments(nil),
-		RunE: untilDone(func(ctx context.Context) error { return o.serve(ctx) }),
+		Use: "web [flags] [FILE]", Short: "show the energy of this machine as a page in the browser",
+		Long: `Serves a page with the power of this machine over time and the programs that use it. The figures are read
+from a collector on this machine. If no collector runs, energy web measures. FILE is a recording:
+the output of energy top --json.`,
+		Example: `  energy web                                 prints the address of the page
+  energy web --open                          opens the page
+  energy web --grid FRA --price 0.25         with emissions and cost
+  energy web power.jsonl                     the record of energy top --json > power.jsonl
+  ssh -t -L 8890:127.0.0.1:8890 NODE sudo energy web    the page of another machine`,
+		Args: func(c *cobra.Command, args []string) error {
+			o.given, o.fixed = c.Flags().Changed("endpoint"), c.Flags().Changed("listen")
+			if len(args) > 0 {
+				o.file, args = args[0], args[1:]
+			}
+			return noArguments(func() error { return o.check(c.Flags()) })(c, args)
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"jsonl", "json"}, cobra.ShellCompDirectiveFilterFileExt),
+		RunE:              untilDone(o.serve),
 	}
 	flagGroup(c, "What is shown", func(f *pflag.FlagSet) {
-		f.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter")
-		f.BoolVar(&o.local, "local", false, "measure even if a collector runs")
+		o.sourceFlags(f)
 		f.DurationVar(&o.interval, "interval", 2*time.Second, "time between two readings")
 		f.DurationVar(&o.wait, "wait", 15*time.Second, "maximum wait for the first figures")
+		rateFlags(f, &o.rates)
 	})
 	flagGroup(c, "Server", func(f *pflag.FlagSet) {
-		f.StringVar(&o.listen, "listen", "127.0.0.1:8890", "`address` to listen on")
+		f.StringVar(&o.listen, "listen", "127.0.0.1:8890", "`address` to listen on; without the flag, the next port that is free")
+		f.BoolVar(&o.open, "open", false, "open the page in the browser")
+		f.StringVar(&o.cert, "tls-cert", "", "`file` of the certificate (PEM), for addresses that other machines can reach")
+		f.StringVar(&o.key, "tls-key", "", "`file` of its key (PEM)")
+		f.StringSliceVar(&o.hosts, "host", nil, "`name` of this machine in the certificate; may be repeated")
 	})
 	return c
 }
 
+// check checks the flags.
+func (o *webOptions) check(flags *pflag.FlagSet) error {
+	for _, name := range []string{"endpoint", "local", "model", "config", "receiver", "interval"} {
+		if o.file != "" && flags.Changed(name) {
+			return fmt.Errorf("%s is a recording: it does not take --%s", o.file, name)
+		}
+	}
+	host, port, err := net.SplitHostPort(o.listen)
+	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
+		return errors.New("--listen must be host:port, such as 127.0.0.1:8890")
+	}
+	ip, _ := netip.ParseAddr(host)
+	switch isLocal := host == "localhost" || ip.IsLoopback(); {
+	case (o.cert == "") != (o.key == ""):
+		return errors.New("--tls-cert and --tls-key require each other")
+	case !isLocal && (o.cert == "" || len(o.hosts) == 0):
+		return fmt.Errorf("other machines can reach %s, which requires --tls-cert, --tls-key and --host. Without TLS, "+
+			"run ssh -L %s:127.0.0.1:%s on the other machine", o.listen, port, port)
+	}
+	return errors.Join(o.options.check(), checkRates(&o.rates))
+}
+
+// serve serves the page until ctx ends or the source fails.
 func (o *webOptions) serve(ctx context.Context) error {
-	listener, err := net.Listen("tcp", o.listen)
+	options := web.Options{Hosts: o.hosts, Rates: web.Rates(o.rates)}
+	scheme := "http"
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return err
+		}
+		options.Certificate, scheme = &pair, "https"
+	}
+	listener, err := o.bind()
 	if err != nil {
 		return err
 	}
-	s := web.NewServer(o.listen)
-	go func() { _ = s.Serve(ctx, listener) }()
-	fmt.Printf("http://%s/#%s\n", listener.Addr(), s.Token)
-	return await(ctx, func() error { return follow(ctx, o.options, openSource, pages{s, o.endpoint}) })
+	host, port, _ := net.SplitHostPort(listener.Addr().String())
+	if o.cert != "" && len(o.hosts) > 0 {
+		host = o.hosts[0]
+	}
+	s := web.NewServer(options)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- s.Serve(ctx, listener)
+	}()
+	address := fmt.Sprintf("%s://%s/#%s", scheme, net.JoinHostPort(host, port), s.Token)
+	if _, err = fmt.Println(address); err == nil && o.open {
+		remove, err := openBrowser(address)
+		defer remove()
+		if err != nil {
+			fmt.Fprintf(figure.Writer(os.Stderr), "energy web: --open: %v\n", err)
+		}
+	}
+	if err == nil {
+		err = await(ctx, func() error { return o.feed(ctx, s) })
+	}
+	stop()
+	return errors.Join(err, <-served)
 }
 
-// pages is the display of a server of pages.
+// bind listens. If no address was given, the next ports are tried, too.
+func (o *webOptions) bind() (net.Listener, error) {
+	const ports = 20
+	host, text, _ := net.SplitHostPort(o.listen)
+	first, _ := strconv.Atoi(text)
+	for port := first; ; port++ {
+		address := net.JoinHostPort(host, strconv.Itoa(port))
+		listener, err := net.Listen("tcp", address)
+		switch {
+		case err == nil || !errors.Is(err, syscall.EADDRINUSE):
+			return listener, err
+		case o.fixed:
+			return nil, fmt.Errorf("%s is in use: choose another port with --listen", address)
+		case port == first+ports-1:
+			return nil, fmt.Errorf("the ports %d to %d are in use: choose another one with --listen", first, port)
+		}
+	}
+}
+
+// feed shows the recording, or figures of the source, until ctx ends.
+func (o *webOptions) feed(ctx context.Context, s *web.Server) error {
+	if o.file != "" {
+		return o.replay(ctx, s)
+	}
+	p := &pages{Server: s, stale: max(30*time.Second, 3*o.interval)}
+	open := func(ctx context.Context, o options) (from *source, err error) {
+		if from, err = openSource(ctx, o); err == nil {
+			p.source = from.name
+		}
+		return from, err
+	}
+	return follow(ctx, o.options, open, p)
+}
+
+// replay shows a recording until ctx ends.
+func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
+	f, err := os.Open(o.file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	empty := true
+	err = top.ReadRecording(f, func(f *top.Frame, notes []string) error {
+		for i, note := range notes {
+			notes[i] = figure.Line(note)
+		}
+		s.Show(web.Reading{Frame: f, Source: o.file, Notes: notes, Recorded: true})
+		empty = false
+		return ctx.Err()
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", o.file, err)
+	case empty:
+		return fmt.Errorf("%s has no figures: it must be the output of energy top --json", o.file)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// pages is the display of the server.
 type pages struct {
 	*web.Server
 	source string
+	at     time.Time     // of the newest figures
+	since  time.Time     // time of the first reading of these figures
+	stale  time.Duration // time without newer figures after which the page says so
 }
 
 // show implements display.
-func (p pages) show(_ context.Context, f *top.Frame, notes []string) error {
-	p.Show(f, p.source, notes)
+func (p *pages) show(_ context.Context, f *top.Frame, notes []string) error {
+	now := time.Now()
+	switch {
+	case !f.At.Equal(p.at):
+		p.at, p.since = f.At, now
+	case now.Sub(p.since) > p.stale:
+		p.Explain(cmp.Or(p.source, "the source") + " has no new figures since " + p.since.Format(time.TimeOnly))
+		return nil
+	}
+	p.Show(web.Reading{Frame: f, Source: p.source, Notes: notes})
 	return nil
 }
 
 // explain implements display.
-func (p pages) explain(_ context.Context, text string, _ bool, _ []string) error {
+func (p *pages) explain(_ context.Context, text string, _ bool, _ []string) error {
 	p.Explain(text)
 	return nil
 }

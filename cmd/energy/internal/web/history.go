@@ -21,7 +21,7 @@ const (
 	// maxShares is the maximum number of shares of a point in each division.
 	maxShares = 16
 	// maxNames is the maximum number of names in the history. If there are more, points are joined.
-	maxNames = 16_384
+	maxNames = 20_000
 	// maxVanished is the minimum number of rows whose energy is kept after they have vanished.
 	maxVanished = 4_096
 )
@@ -63,8 +63,8 @@ type point struct {
 	Seconds float64 `json:"s"`
 	sums
 	Shares divided `json:"v"`
-	// last is the number of the last reading in the point.
-	last int64
+	// version is the version of the server that changed the point last.
+	version int64
 }
 
 // sums are the energies of the node. Active includes Unattributed.
@@ -128,7 +128,7 @@ type history struct {
 	since  time.Time
 	sums   sums
 	number int64 // number of frames with news
-	joined int64 // number of the frame at which points were last joined
+	joined int64 // the version that joined all points last
 	join   int   // number of readings of a point
 	parts  int   // number of readings of the last point
 }
@@ -146,23 +146,23 @@ func newHistory() *history {
 	}
 }
 
-// add adds a frame, and reports whether it has news. A frame without a predecessor in the same
-// series, as the first one and the first one after a restart, makes no point: a gap is better than a
-// point with a part of the energy. A frame of the same collection as the last one completes its point.
-func (h *history) add(f *top.Frame) (news bool) {
+// add adds a frame, and reports whether it has news. The first frame, and the first one after a
+// restart, make no point, since a part of the energy would be missing: there is a gap. A frame of the
+// same collection as the last one completes its point.
+func (h *history) add(f *top.Frame, version int64) (news bool) {
 	sums := sumsOf(f)
 	used, later := sums.since(h.sums)
 	again := f.At.Equal(h.at) && f.Since.Equal(h.since) && later
 	if again && sums == h.sums {
 		return false
 	}
-	if !f.Since.Equal(h.since) || f.At.Before(h.at) || !later {
+	if h.at.IsZero() || !f.Since.Equal(h.since) || f.At.Before(h.at) || !later {
 		clear(h.rows)
 		// If energy counts from Since, which is the start of the first period, all of it is in the period.
 		h.at, used, later = f.Since, sums, f.Period > 0 && f.At.Sub(f.Since) == f.Period
 	}
 	h.number++
-	p := point{Seq: h.number, End: f.At.UnixMilli(), Seconds: f.At.Sub(h.at).Seconds(), sums: used, last: h.number}
+	p := point{Seq: h.number, End: f.At.UnixMilli(), Seconds: f.At.Sub(h.at).Seconds(), sums: used, version: version}
 	h.at, h.since, h.sums = f.At, f.Since, sums
 	for d := range numDivisions {
 		p.Shares[d] = h.divide(f, d, used)
@@ -180,14 +180,14 @@ func (h *history) add(f *top.Frame) (news bool) {
 	default:
 		h.points, h.parts = append(h.points, p), 1
 	}
-	h.bound()
+	h.bound(version)
 	return true
 }
 
 // divide returns the largest shares of a division. With the energy of other rows, they add up to at
 // most the energy that is divided.
 func (h *history) divide(f *top.Frame, d division, used sums) (shares []share) {
-	whole, rows := used.Active-used.Unattributed, []top.Row(nil)
+	whole, rows := units.Advance(used.Unattributed, used.Active), []top.Row(nil)
 	switch d {
 	case top.Processes: // are not in the history
 		return nil
@@ -198,21 +198,25 @@ func (h *history) divide(f *top.Frame, d division, used sums) (shares []share) {
 	default:
 		rows = f.Tables[d]
 	}
+	changes := h.follow(rows, d)
 	var largest selection
-	for _, c := range h.follow(rows, d) {
-		if e := c.used(h.number, whole); e > 0 {
-			largest.add(share{c.id, e})
+	for i := range changes {
+		if e := changes[i].used(h.number, whole); e > 0 {
+			largest.add(share{changes[i].id, e})
 		}
 	}
-	for _, s := range largest {
-		s.Used = min(s.Used, whole) // it is lower only if the source contradicts itself
-		whole -= s.Used
-		shares = append(shares, s)
+	shares = slices.Clone(largest)
+	for i := range shares {
+		if whole == 0 { // rows have appeared with energy of earlier intervals, or the source is wrong
+			shares = shares[:i]
+			break
+		}
+		shares[i].Used = min(shares[i].Used, whole)
+		whole -= shares[i].Used
 	}
-	for i := range rows {
-		id := h.of(d, rows[i].Key)
-		if h.names[id] == "" && slices.ContainsFunc(shares, func(s share) bool { return s.ID == id }) {
-			h.names[id] = nameOf(d, &rows[i])
+	for _, c := range changes {
+		if slices.ContainsFunc(shares, func(s share) bool { return s.ID == c.id }) && h.names[c.id] == "" {
+			h.names[c.id] = nameOf(d, c.row)
 		}
 	}
 	return shares
@@ -222,10 +226,11 @@ func (h *history) divide(f *top.Frame, d division, used sums) (shares []share) {
 type change struct {
 	id
 	*energyOfRow
-	previous int64 // number of the frame with the energy before
+	row      *top.Row
+	previous int64 // number of the last frame with the row, 0 before the first
 }
 
-// follow sets the energies of rows to those of a frame. Rows with the same key are one row.
+// follow sets the energies of rows to the energies in a frame. Rows with the same key are one row.
 func (h *history) follow(rows []top.Row, d division) (changes []change) {
 	for i := range rows {
 		r := &rows[i]
@@ -239,7 +244,7 @@ func (h *history) follow(rows []top.Row, d division) (changes []change) {
 			h.rows[id] = e
 		}
 		if e.number != h.number {
-			changes = append(changes, change{id, e, e.number})
+			changes = append(changes, change{id, e, r, e.number})
 			e.before, e.now, e.number = e.now, 0, h.number
 		}
 		e.now += r.Energy
@@ -249,7 +254,7 @@ func (h *history) follow(rows []top.Row, d division) (changes []change) {
 
 // used returns the energy of a row in an interval with an energy. It is not negative, and energy of a
 // row that vanished and appeared again is not counted twice.
-func (c change) used(number int64, whole units.Energy) units.Energy {
+func (c *change) used(number int64, whole units.Energy) units.Energy {
 	switch {
 	case c.previous == number-1 || c.previous > 0 && c.now >= c.before:
 		return units.Advance(c.before, c.now)
@@ -290,12 +295,12 @@ func (h *history) forgetRows() {
 }
 
 // bound joins points if there are too many of them, or too many names.
-func (h *history) bound() {
+func (h *history) bound(version int64) {
 	tooMany := len(h.names) > maxNames
 	if tooMany {
 		h.forgetNames()
 	}
-	if len(h.points) <= maxPoints && (!tooMany || len(h.names) <= maxNames/2) {
+	if len(h.points) <= maxPoints && (!tooMany || len(h.names) <= maxNames*3/4) {
 		return
 	}
 	half := h.points[:0]
@@ -307,7 +312,7 @@ func (h *history) bound() {
 		half = append(half, p)
 	}
 	clear(h.points[len(half):])
-	h.points, h.join, h.parts, h.joined = half, h.join*2, h.join, h.number
+	h.points, h.join, h.parts, h.joined = half, h.join*2, h.join, version
 	h.forgetNames()
 }
 
@@ -331,7 +336,7 @@ func (p *point) name(to, from map[id]string) {
 
 // plus returns the point joined with a later one. Seq stays.
 func (p point) plus(next *point) point {
-	p.End, p.last = next.End, next.last
+	p.End, p.version = next.End, next.version
 	p.Seconds += next.Seconds
 	p.Node += next.Node
 	p.Active += next.Active
@@ -347,7 +352,7 @@ func (p point) plus(next *point) point {
 			}
 			largest.add(s)
 		}
-		p.Shares[d] = largest
+		p.Shares[d] = slices.Clone(largest)
 	}
 	return p
 }

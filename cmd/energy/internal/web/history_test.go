@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// machine is a simulated source of frames.
+type machine struct {
+	*rand.Rand
+	frame    top.Frame
+	energies map[string]units.Energy // of programs since frame.Since
+	all      map[string]units.Energy // of programs, in total
+	points   bool                    // the last frame must have a point
+	counted  sums                    // the energy that points must have
+}
+
+func newMachine(seed uint64) *machine {
+	return &machine{
+		Rand: rand.New(rand.NewPCG(seed, 0)), all: map[string]units.Energy{}, //nolint:gosec // no secret
+		frame: top.Frame{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+	}
+}
+
+// begin resets the energies, as if energy was started again.
+func (m *machine) begin() {
+	m.frame.Since, m.frame.Node, m.energies = m.frame.At, 0, map[string]units.Energy{}
+	m.frame.Zones = []top.Zone{{Name: "package"}, {Name: "core", Besides: "package"}, {Name: "dram"}}
+}
+
+// next returns a frame: a later one, another one of the same collection, or the first one after a
+// restart of the source or of energy. Programs vanish and appear again.
+func (m *machine) next() *top.Frame {
+	f := &m.frame
+	f.Period = time.Duration(1+m.IntN(3000)) * time.Millisecond
+	switch event := m.IntN(50); {
+	case event == 0 || m.energies == nil:
+		m.begin()
+		if m.points = m.IntN(2) == 0; !m.points { // energy does not count from the start of the period
+			f.Since = f.At.Add(-time.Second)
+		}
+		f.At = f.At.Add(f.Period)
+	case event == 1:
+		f.At, f.Period, m.points = f.At.Add(f.Period), 0, false
+	case event > 4:
+		f.At, m.points = f.At.Add(f.Period), true
+	}
+	z, un := &f.Zones[2*m.IntN(2)], units.Energy(m.IntN(1000))
+	used := sums{Active: un, Unattributed: un}
+	for range m.IntN(40) {
+		name, e := fmt.Sprint("program ", m.IntN(60)), units.Energy(m.IntN(5_000_000))
+		m.energies[name] += e
+		m.all[name] += e
+		used.Active += e
+	}
+	used.Node = used.Active + units.Energy(m.IntN(10_000_000))
+	f.Node, z.Energy, z.ActiveEnergy, z.Unattributed = f.Node+used.Node, z.Energy+used.Node, z.ActiveEnergy+used.Active, z.Unattributed+un
+	f.Zones[1].Energy += used.Node / 2
+	if m.points {
+		m.counted = m.counted.plus(used)
+	}
+	next := *f
+	next.Zones = slices.Clone(f.Zones)
+	for name, e := range m.energies {
+		if m.IntN(20) > 0 {
+			next.Tables[top.Programs] = append(next.Tables[top.Programs], aRow(name, e))
+		}
+	}
+	return &next
+}
+
+func aRow(name string, e units.Energy) top.Row {
+	r := top.Row{Key: name, Energy: e, CPUTime: -1, Zones: []units.Energy{e}}
+	r.Text[top.Name] = name
+	return r
+}
+
+func (s sums) plus(b sums) sums {
+	return sums{s.Node + b.Node, s.Active + b.Active, s.Unattributed + b.Unattributed}
+}
+
+// checked checks the bounds of a history and that shares are parts of their points. It returns the
+// energy of all points, and of each share.
+func checked(t *testing.T, h *history) (all sums, shares map[id]units.Energy) {
+	t.Helper()
+	require.LessOrEqual(t, len(h.points), maxPoints)
+	require.LessOrEqual(t, len(h.names), maxNames)
+	shares = map[id]units.Energy{}
+	for i := range h.points {
+		p := &h.points[i]
+		all = all.plus(p.sums)
+		require.True(t, p.Seconds > 0 && (i == 0 || h.points[i-1].End < p.End && h.points[i-1].Seq < p.Seq))
+		for d, list := range p.Shares {
+			left := p.Active - p.Unattributed
+			if division(d) == zones {
+				left = p.Node
+			}
+			require.LessOrEqual(t, len(list), maxShares)
+			for _, s := range list {
+				require.True(t, s.Used > 0 && s.Used <= left && h.names[s.ID] != "")
+				shares[s.ID] += s.Used
+				left -= s.Used
+			}
+			require.True(t, division(d) != zones || left == 0, "zones add up to the node")
+		}
+	}
+	return all, shares
+}
+
+func TestPointsHaveTheEnergyOfTheSourceOnce(t *testing.T) {
+	for seed := range uint64(8) {
+		m, h := newMachine(seed), newHistory()
+		for version := range int64(1500) {
+			h.add(m.next(), version)
+		}
+		all, shares := checked(t, h)
+		require.Equal(t, m.counted, all, "seed %d", seed)
+		sum := units.Energy(0)
+		for name, e := range m.all {
+			require.LessOrEqual(t, shares[h.of(top.Programs, name)], e)
+			sum += shares[h.of(top.Programs, name)]
+		}
+		assert.Greater(t, sum, (all.Active-all.Unattributed)/2, "most of it has a program")
+	}
+}
+
+func TestAPointEndsAtTheTimeOfTheFiguresAndARestartIsAGap(t *testing.T) {
+	h, at := newHistory(), time.UnixMilli(1_000_000)
+	frame := func(seconds int, period time.Duration, node units.Energy) *top.Frame {
+		return &top.Frame{At: at.Add(time.Duration(seconds) * time.Second), Since: at, Period: period, Node: node}
+	}
+	for i, f := range []*top.Frame{
+		frame(0, 0, 0), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 51), frame(7, 0, 53), frame(9, 2*time.Second, 60),
+	} {
+		assert.Equal(t, i != 2, h.add(f, int64(i)), "the third frame has no news")
+	}
+	require.Len(t, h.points, 2)
+	assert.Equal(t, []any{int64(1_005_000), 5.0, units.Energy(51)}, []any{h.points[0].End, h.points[0].Seconds, h.points[0].Node})
+	assert.Equal(t, []any{int64(1_009_000), 2.0, units.Energy(7)}, []any{h.points[1].End, h.points[1].Seconds, h.points[1].Node})
+}
+
+func TestSixHoursOfHostileNamesTakeLessThan10MB(t *testing.T) {
+	random, b := rand.New(rand.NewPCG(1, 2)), strings.Builder{} //nolint:gosec // no secret
+	for b.Len() < 1<<22 {
+		b.WriteString([]string{"<script>", "\u202e", "\U0001F4A3", "a\u0301\u0302\u0303", "\x1b[2J", "__proto__", "\""}[random.IntN(7)])
+	}
+	text := b.String() // names are slices of it
+	inUse := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, h, number := inUse(), newHistory(), 0
+	f := top.Frame{At: time.UnixMilli(0), Period: 2 * time.Second}
+	for version := range int64(6 * 3600 / 2) {
+		f.At, f.Node = f.At.Add(f.Period), f.Node+1e6
+		f.Zones = []top.Zone{{Name: "z", Energy: f.Node, ActiveEnergy: f.Node}}
+		for view := range top.NumViews {
+			f.Tables[view] = f.Tables[view][:0]
+			for i := range maxShares + 1 {
+				number = (number + 61) % (len(text) - 4096)
+				f.Tables[view] = append(f.Tables[view], aRow(text[number:number+4096], units.Energy(i+1)))
+			}
+		}
+		h.add(&f, version)
+	}
+	used := int64(inUse()) - int64(before)
+	all, _ := checked(t, h)
+	t.Logf("%d points, %d names, %d kB", len(h.points), len(h.names), used/1000)
+	assert.Less(t, used, int64(10_000_000))
+	assert.Equal(t, f.Node-1e6, all.Node)
+	runtime.KeepAlive(h)
+	runtime.KeepAlive(text)
+}

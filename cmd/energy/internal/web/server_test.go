@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// request returns the response to a request with headers.
+func request(s *Server, method, host, path string, headers map[string]string) *http.Response {
+	r := httptest.NewRequest(method, "http://x/", nil)
+	r.Host, r.URL.Path = host, path
+	for name, value := range headers {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+func TestOnlyThePageItselfIsAnswered(t *testing.T) {
+	s := NewServer(Options{Hosts: []string{"node.example"}})
+	headers := func(pairs ...string) map[string]string {
+		h := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			h[pairs[i]] = pairs[i+1]
+		}
+		return h
+	}
+	token := "Bearer " + s.Token
+	for _, tt := range []struct {
+		host, path string
+		headers    map[string]string
+		want       int
+	}{
+		{"127.0.0.1:8890", "/", nil, 200},
+		{"localhost:9999", "/", nil, 200}, // through ssh -L
+		{"[::1]:8890", "/style.css", nil, 200},
+		{"NODE.example", "/style.css", nil, 200},
+		{"evil.example:8890", "/", nil, 421},
+		{"127.0.0.1.evil.example", "/stream", headers("Authorization", token), 421},
+		{"", "/", nil, 421},
+		{"localhost", "/stream", nil, 401},
+		{"localhost", "/stream", headers("Authorization", "Bearer "), 401},
+		{"localhost", "/stream", headers("Authorization", token[:len(token)-1]), 401},
+		{"localhost", "/stream", headers("Authorization", token+"x"), 401},
+		{"localhost", "/style.css", headers("Sec-Fetch-Site", "cross-site"), 403},
+		{"localhost", "/stream", headers("Sec-Fetch-Site", "same-site", "Authorization", token), 403},
+		{"localhost", "/", headers("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"), 200},
+		{"localhost", "/stream", headers("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Authorization", token), 403},
+		{"localhost", "/stream", headers("Origin", "http://evil.example", "Authorization", token), 403},
+		{"localhost", "/stream", headers("Origin", "https://localhost", "Authorization", token), 403},
+		{"localhost", "/server.go", nil, 404},
+		{"localhost", "/page/style.css", nil, 404},
+	} {
+		response := request(s, http.MethodGet, tt.host, tt.path, tt.headers)
+		assert.Equal(t, tt.want, response.StatusCode, "%s%s %v", tt.host, tt.path, tt.headers)
+		for name, value := range headers("Content-Security-Policy", policy, "X-Content-Type-Options", "nosniff", "Referrer-Policy", "no-referrer",
+			"Cross-Origin-Resource-Policy", "same-origin", "Cross-Origin-Opener-Policy", "same-origin") {
+			assert.Equal(t, value, response.Header.Get(name), tt.path)
+		}
+	}
+	assert.Equal(t, "no-store", request(s, http.MethodGet, "localhost", "/", nil).Header.Get("Cache-Control"))
+	assert.Equal(t, http.StatusMethodNotAllowed, request(s, http.MethodPost, "localhost", "/stream", headers("Authorization", token)).StatusCode)
+	assert.NotEqual(t, s.Token, NewServer(Options{}).Token)
+	assert.GreaterOrEqual(t, len(s.Token), 26, "128 bits")
+}
+
+// served starts a server, and returns its address.
+func served(t *testing.T, s *Server) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	ctx := t.Context()
+	go func() { ended <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() { require.NoError(t, <-ended) }) // t.Context has ended
+	return listener.Addr().String()
+}
+
+// state is the state of a page: what all messages until now add up to.
+type state struct {
+	at     int64
+	points []map[string]any
+	names  map[string]string
+}
+
+// take adds a message, as the page does.
+func (s *state) take(t *testing.T, line []byte) {
+	t.Helper()
+	var m struct {
+		Complete bool
+		Now      *struct{ At int64 }
+		Points   []map[string]any
+		Names    map[string]string
+	}
+	require.NoError(t, json.Unmarshal(line, &m))
+	if m.Complete {
+		*s = state{at: s.at, names: map[string]string{}}
+	}
+	for _, p := range m.Points {
+		if n := len(s.points); n > 0 && s.points[n-1]["seq"] == p["seq"] {
+			s.points = s.points[:n-1]
+		}
+		s.points = append(s.points, p)
+	}
+	for id, name := range m.Names {
+		s.names[id] = name
+	}
+	if m.Now != nil {
+		s.at = m.Now.At
+	}
+}
+
+func TestAPageThatMissesMessagesHasTheSamePointsAsANewOne(t *testing.T) {
+	m, s := newMachine(7), NewServer(Options{})
+	page, version := state{}, int64(-1)
+	for i := range 2000 {
+		s.Show(Reading{Frame: m.next(), Source: "simulated"})
+		if m.IntN(5) > 0 && i < 1999 {
+			continue
+		}
+		u, _ := s.next(version)
+		version = u.to
+		page.take(t, u.line)
+	}
+	var fresh state
+	u, _ := s.next(-1)
+	fresh.take(t, u.line)
+	assert.Greater(t, len(fresh.points), maxPoints/2)
+	assert.Equal(t, fresh.points, page.points)
+	assert.Equal(t, fresh.at, page.at)
+	for id, name := range fresh.names {
+		assert.Equal(t, name, page.names[id])
+	}
+}
+
+func TestAMessageIsEncodedOnceAndOnlyForAClient(t *testing.T) {
+	m, s := newMachine(1), NewServer(Options{})
+	for range 3 {
+		s.Show(Reading{Frame: m.next()})
+	}
+	assert.Nil(t, s.now)
+	first, changed := s.next(-1)
+	second, _ := s.next(-1)
+	assert.Same(t, &first.line[0], &second.line[0])
+	s.Explain("The collector does not respond")
+	<-changed
+	explained, changed := s.next(first.to)
+	assert.Contains(t, string(explained.line), `"problem":"The collector does not respond"`)
+	assert.NotContains(t, string(explained.line), `"now"`)
+	s.Explain("The collector does not respond")
+	select {
+	case <-changed:
+		t.Error("there is no change")
+	default:
+	}
+}
+
+func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
+	f := &top.Frame{Node: 90e6, Zones: []top.Zone{{Name: "package", Energy: 50e6, ActiveEnergy: 30e6, Unattributed: 5e6}, {Name: "core", Besides: "package", Energy: 7}, {Name: "gpu", Energy: 40e6}}}
+	text := strings.Repeat("</script>\u202e\U0001F4A3", 400)
+	for view := range top.GPUs {
+		left := units.Energy(30e6)
+		for i := range 2000 {
+			r := aRow(fmt.Sprint(i, text), units.Energy(i))
+			for t := range r.Text {
+				r.Text[t] = fmt.Sprint(i, text)
+			}
+			r.Power, left = math.NaN(), left-r.Energy
+			f.Tables[view] = append(f.Tables[view], r)
+		}
+		f.Tables[view] = append(f.Tables[view], top.Row{Key: "others", Pinned: true, Energy: left, Zones: []units.Energy{left}})
+	}
+	s := NewServer(Options{})
+	s.Show(Reading{Frame: f})
+	u, _ := s.next(-1)
+	assert.Less(t, len(u.line), 10<<20)
+	c := currentOf(s.history.identifier, f)
+	assert.Equal(t, []units.Energy{90e6, 30e6, 5e6}, []units.Energy{c.Node, c.Active, c.Unattributed})
+	for view := range top.GPUs {
+		rows, sum, ofZone := c.Views[view.String()], units.Energy(0), units.Energy(0)
+		for _, r := range rows {
+			sum += r.Used
+			ofZone += r.Zones[0]
+			assert.NotContains(t, r.Name+r.Detail+strings.Join(r.Of[:], ""), "\u202e")
+		}
+		assert.Len(t, rows, maxRows+1)
+		assert.Equal(t, []units.Energy{30e6, 30e6}, []units.Energy{sum, ofZone})
+	}
+}
+
+func TestAClientThatDoesNotReadIsCut(t *testing.T) {
+	s := NewServer(Options{})
+	s.deadline = 50 * time.Millisecond
+	s.Explain(strings.Repeat("x", 8<<20)) // more than the buffers of the kernel
+	ended := make(chan struct{}, maxClients)
+	handler := s.Handler()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	server.Listener = buffered{server.Listener}
+	server.Start()
+	defer server.Close()
+	for range maxClients {
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4096))
+		_, err = fmt.Fprintf(c, "GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", s.Token)
+		require.NoError(t, err)
+	}
+	for range maxClients {
+		<-ended
+	}
+	assert.Zero(t, s.clients)
+}
+
+func TestTheSeventeenthPageIsRefused(t *testing.T) {
+	s := NewServer(Options{})
+	for range maxClients {
+		require.True(t, s.enter())
+	}
+	headers := map[string]string{"Authorization": "Bearer " + s.Token}
+	assert.Equal(t, http.StatusServiceUnavailable, request(s, http.MethodGet, "localhost", "/stream", headers).StatusCode)
+}
+
+func TestTheStreamOfAServerWithTLSEndsWithTheServer(t *testing.T) {
+	pair := httptest.NewTLSServer(nil)
+	pair.Close()
+	s := NewServer(Options{Certificate: &pair.TLS.Certificates[0], Hosts: []string{"example.com"}})
+	s.Show(Reading{Frame: newMachine(1).next()})
+	address := served(t, s)
+	client := pair.Client()
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequest(http.MethodGet, "https://"+address+"/stream", nil)
+	require.NoError(t, err)
+	r.Host = "example.com"
+	r.Header.Set("Authorization", "Bearer "+s.Token)
+	r.Header.Set("Origin", "https://example.com")
+	response, err := client.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	line, err := bufio.NewReader(response.Body).ReadBytes('\n')
+	require.NoError(t, err)
+	var page state
+	page.take(t, line)
+	assert.NotZero(t, page.at)
+}

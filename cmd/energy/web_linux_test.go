@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
+)
+
+// webMessage is the part of a message that tests need.
+type webMessage struct {
+	Now *struct {
+		Node     int64
+		Source   string
+		Recorded bool
+		Views    map[string][]struct{ E int64 }
+		Rates    struct{ Grams, Price float64 }
+	}
+	Points  []struct{ Node int64 }
+	Problem string
+}
+
+// openWeb runs energy web. It returns its address, the lines of its stream, and a function that stops
+// it and returns its error.
+func openWeb(t *testing.T, args ...string) (address string, next func() webMessage, stop func() error) {
+	t.Helper()
+	o, err := parsed[webOptions](args)
+	require.NoError(t, err)
+	was := os.Stdout
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	os.Stdout = to
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- o.serve(ctx) }()
+	address, err = bufio.NewReader(from).ReadString('\n')
+	os.Stdout = was
+	require.NoError(t, err)
+	address = strings.TrimSpace(address)
+	base, token, _ := strings.Cut(address, "#")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"stream", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	lines := json.NewDecoder(response.Body)
+	next = func() (m webMessage) {
+		require.NoError(t, lines.Decode(&m))
+		return m
+	}
+	return address, next, func() error {
+		cancel()
+		return errors.Join(<-ended, response.Body.Close(), from.Close(), to.Close())
+	}
+}
+
+func TestThePageShowsTheFiguresOfACollector(t *testing.T) {
+	first := exposition(10, 1, map[string]float64{"a": 4, "b": 5})
+	endpoint := serveTexts(t, first, exposition(16, 2, map[string]float64{"a": 8, "b": 6}))
+	address, next, stop := openWeb(t, "--endpoint", strings.Replace(endpoint, "//", "//user:secret@", 1), "--interval", "10ms", "--listen", "127.0.0.1:0",
+		"--grid", "56", "--price", "0.25", "--currency", "EUR")
+	assert.Regexp(t, `^http://127\.0\.0\.1:\d+/#[A-Z2-7]{26}$`, address)
+	m := next()
+	for m.Now == nil || len(m.Points) == 0 {
+		m = next()
+	}
+	assert.Equal(t, int64(6_000_000), m.Now.Node)
+	assert.Equal(t, int64(6_000_000), m.Points[0].Node)
+	sum := int64(0)
+	for _, r := range m.Now.Views["programs"] {
+		sum += r.E
+	}
+	assert.Equal(t, int64(6_000_000), sum)
+	assert.Equal(t, []float64{56, 0.25}, []float64{m.Now.Rates.Grams, m.Now.Rates.Price})
+	assert.NotContains(t, m.Now.Source, "secret")
+	require.NoError(t, stop())
+}
+
+func TestAPageOfARecordingHasItsFigures(t *testing.T) {
+	var documents bytes.Buffer
+	a := &snapshot.Account{}
+	for i, name := range []string{"measured", "mixed", "kepler", "modeled"} {
+		if i > 0 {
+			a = &snapshot.Account{FromZero: true}
+		}
+		s, err := snapshot.FromPrometheus(strings.NewReader(read(t, "testdata/"+name+".prom")))
+		require.NoError(t, err)
+		a.Add(s)
+		require.NoError(t, top.JSON(&documents, frameOf(a, s, nil), []string{"a note"}, ""))
+	}
+	var again bytes.Buffer
+	require.NoError(t, top.ReadRecording(bytes.NewReader(documents.Bytes()), func(f *top.Frame, notes []string) error {
+		return top.JSON(&again, f, notes, "")
+	}))
+	assert.Equal(t, documents.String(), again.String(), "to the microjoule")
+
+	file := filepath.Join(t.TempDir(), "power.jsonl")
+	require.NoError(t, os.WriteFile(file, documents.Bytes(), 0o600))
+	_, next, stop := openWeb(t, "--listen", "127.0.0.1:0", file)
+	m := next()
+	for m.Now == nil {
+		m = next()
+	}
+	assert.True(t, m.Now.Recorded)
+	assert.Equal(t, file, m.Now.Source)
+	require.NoError(t, stop())
+	o, err := parsed[webOptions]([]string{"/dev/null"})
+	require.NoError(t, err)
+	require.ErrorContains(t, o.feed(t.Context(), web.NewServer(web.Options{})), "/dev/null has no figures")
+}
+
+func TestAPortThatIsInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	o := webOptions{listen: l.Addr().String()}
+	other, err := o.bind()
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	assert.NotEqual(t, l.Addr().String(), other.Addr().String())
+	o.fixed = true
+	_, err = o.bind()
+	require.EqualError(t, err, o.listen+" is in use: choose another port with --listen")
+}
+
+func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--listen 0.0.0.0:8890", "run ssh -L 8890:127.0.0.1:8890 on the other machine"},
+		{"--listen :8890 --tls-cert c --tls-key k", "requires --tls-cert, --tls-key and --host"},
+		{"--listen node.example:8890 --host node.example", "other machines can reach node.example:8890"},
+		{"--tls-cert c", "--tls-cert and --tls-key require each other"},
+		{"--listen 8890", "--listen must be host:port"},
+		{"--local record.jsonl", "record.jsonl is a recording: it does not take --local"},
+		{"a b", `"b" is no flag`},
+		{"--currency EUR", "--price is needed"},
+		{"--interval 0s", "--interval must be above 0"},
+	} {
+		_, err := parsed[webOptions](strings.Fields(tt.args))
+		require.ErrorContains(t, err, tt.want, tt.args)
+	}
+	for _, args := range []string{"", "--listen localhost:0", "--listen [::1]:1", "--listen 0.0.0.0:1 --tls-cert c --tls-key k --host n"} {
+		_, err := parsed[webOptions](strings.Fields(args))
+		require.NoError(t, err, args)
+	}
+}
+
+// The arguments of a process are public.
+func TestTheBrowserIsOpenedWithAPrivateFileInPlaceOfTheToken(t *testing.T) {
+	dir, err := os.MkdirTemp("", "")
+	require.NoError(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // other users write to it
+	seen, done := filepath.Join(dir, "seen"), filepath.Join(dir, "done")
+	require.NoError(t, unix.Mkfifo(done, 0o666))
+	require.NoError(t, os.Chmod(done, 0o666)) //nolint:gosec // as above
+	script := fmt.Sprintf("#!/bin/sh\n{ echo \"$1\"; id -u; stat -c '%%a %%u' \"$1\"; cat \"$1\"; } >%s 2>&1\necho >%s\n", seen, done)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, browserOpener), []byte(script), 0o755)) //nolint:gosec // is run
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("TMPDIR", dir)
+	uid := strconv.Itoa(os.Geteuid())
+	if uid == "0" {
+		uid = "65534"
+		t.Setenv("SUDO_UID", uid)
+		t.Setenv("SUDO_GID", uid)
+	}
+	remove, err := openBrowser("http://127.0.0.1:8890/#TOKEN")
+	require.NoError(t, err)
+	_ = read(t, done)
+	file, rest, _ := strings.Cut(read(t, seen), "\n")
+	assert.NotContains(t, file, "TOKEN")
+	assert.Contains(t, rest, uid+"\n600 "+uid+"\n")
+	assert.Contains(t, rest, "url=http://127.0.0.1:8890/#TOKEN")
+	remove()
+	assert.NoDirExists(t, filepath.Dir(file))
+}
