@@ -2,22 +2,19 @@
 // Elements of the page. Names of the machine become text nodes and attributes only: there is no innerHTML.
 
 const $ = (id) => document.getElementById(id);
-
 function el(tag, props = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) name in e ? e[name] = value : e.setAttribute(name, value);
-  e.append(...children.filter((c) => c != null));
+  e.append(...children);
   return e;
 }
-
-function svg(tag, attributes = {}, text) {
+function svg(tag, attributes = {}, ...children) {
   const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
-  if (text != null) e.textContent = text;
+  e.append(...children);
   return e;
 }
-
-const sumOf = (list, of) => list.reduce((sum, v) => sum + (of(v) || 0), 0);
+const sumOf = (list, of = (v) => v) => list.reduce((sum, v) => sum + (of(v) || 0), 0);
 
 // redraw replaces the children of an element if the key, a text of all that they show, has changed. The focus stays on
 // the child with the same data-key.
@@ -34,50 +31,45 @@ function redraw(at, key, children) {
 
 // choice draws a group of buttons, and returns the option that is pressed.
 const chosen = new Map();
-function choice(id, options, first = options[0]) {
-  const pressed = options.includes(chosen.get(id)) ? chosen.get(id) : first;
-  redraw($(id), [...options, pressed].join("\n"), () => (options.length < 2 ? [] : options).map((o) => el("button", {
-    type: "button", ariaPressed: String(o === pressed), "data-key": o, onclick: () => { chosen.set(id, o); draw(); },
-  }, o)));
+function choice(id, options, first, title = (o) => o) {
+  const pressed = [chosen.get(id), first, options[0]].find((o) => options.includes(o));
+  const button = (o) => el("button", {type: "button", ariaPressed: String(o === pressed), "data-key": o,
+    onclick: () => { chosen.set(id, o); draw(); }}, title(o));
+  redraw($(id), [...options, pressed].join("\n"), () => options.length > 1 ? options.map(button) : []);
   return pressed;
+}
+
+// heading sets the title of the document and of the page, and the text at its top right.
+function heading(title, text, state, stateClass = "") {
+  if (document.title !== title) document.title = title;
+  redraw($("title"), text, () => [text]);
+  redraw($("state"), state, () => [state]);
+  $("state").className = stateClass;
+}
+function warn(text) {
+  redraw($("alert"), text ?? "", () => [text ?? ""]);
+  $("alert").hidden = !text;
 }
 
 // sentence shows parts of text. A part in an array is emphasized.
 function sentence(...parts) {
-  redraw($("verdict"), parts.join("\n"), () => parts.map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
+  redraw($("verdict"), parts.join("\n"), () => parts.filter(Boolean).map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
 }
 
 // tiles shows figures: a label, a value and an explanation each. Figures that are not available are left out.
 function tiles(...list) {
   const shown = list.filter((t) => t && t[1]);
-  redraw($("tiles"), shown.join("\n"), () => shown.map(([label, value, explanation]) => el("li", {},
-    el("div", {className: "k"}, label), el("div", {className: "v"}, value), el("div", {className: "s"}, explanation))));
+  redraw($("tiles"), shown.join("\n"), () => shown.map((texts) => el("li", {}, ...texts.map((t) => el("div", {}, t || "\u00a0")))));
 }
 
-// quality shows how the figures came to be. A zone has a name, a source, an error (0.2 for 20 %) and the zone that
-// contains it, if its energy is not added.
-const origins = new Map([["modeled", "estimated"], ["", "of unknown origin"]]);
+// quality shows how the figures came to be. A zone has a name, a source, an error (0.2 for 20 %), and the zone that
+// contains it if its energy is not added.
 function quality(zones, notes) {
-  redraw($("zones"), JSON.stringify(zones), () => zones.map(({name, source = "", error, besides}) => el("span", {
-    className: "chip " + source,
-  }, `${name}: ${origins.get(source) ?? source}${error ? " ±" + percent(error) : ""}` +
-    (besides ? `, not added: overlaps with ${besides}` : ""))));
+  const text = (z) => `${z.name}: ${{modeled: "estimated", "": "of unknown origin"}[z.source ?? ""] ?? z.source}` +
+    (z.error ? ` ±${percent(z.error)}` : "") + (z.besides ? `, not added: overlaps with ${z.besides}` : "");
+  const chips = zones.map(text);
+  redraw($("zones"), chips.join("\n"), () => chips.map((t, i) => el("li", {className: zones[i].source ?? ""}, t)));
   redraw($("notes"), notes.join("\n"), () => notes.map((n) => el("li", {}, n)));
-}
-
-// heading sets the title of the document and of the page, and the text at its top right.
-function heading(title, text, state, className) {
-  document.title = title;
-  $("title").textContent = text;
-  status(state, className);
-}
-function status(text, className = "") {
-  if ($("state").textContent !== text) $("state").textContent = text;
-  $("state").className = className;
-}
-function warn(text) {
-  if ($("alert").textContent !== text) $("alert").textContent = text;
-  $("alert").hidden = !text;
 }
 
 // draw draws the whole page. The last file of the page sets it.

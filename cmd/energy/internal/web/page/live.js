@@ -1,139 +1,128 @@
 // SPDX-License-Identifier: Apache-2.0
 // Live figures: a stream with a JSON message a line. Energies are in microjoules, powers in watts.
 
-const live = {now: null, points: [], names: new Map(), heard: 0};
-const spans = new Map([["1 min", 60], ["5 min", 300], ["30 min", 1800], ["All", Infinity]]);
-const views = new Map(Object.entries({programs: "Program", processes: "Process", users: "User", containers: "Container", pods: "Pod",
-  namespaces: "Namespace", vms: "VM", units: "Unit", jobs: "Job", zones: "Zone", gpus: "GPU"}));
-const several = (view) => views.get(view) + (view === "processes" ? "es" : "s");
-const viewOf = (title) => [...views.keys()].find((v) => several(v) === title);
+const live = {now: null, points: [], names: new Map(), problem: "Connecting", heard: 0};
+const spans = {"1 min": 60, "5 min": 300, "30 min": 1800, All: Infinity};
+const views = {programs: "Program", processes: "Process", users: "User", containers: "Container", pods: "Pod", namespaces: "Namespace",
+  vms: "VM", units: "Unit", jobs: "Job", zones: "Zone", gpus: "GPU"};
+const several = (view) => views[view] + (view === "processes" ? "es" : "s");
+const total = (points, view) => {
+  const sums = new Map();
+  for (const p of points) for (const s of p.v[view] ?? []) sums.set(s.i, (sums.get(s.i) ?? 0) + s.e);
+  return [...sums].sort((a, b) => b[1] - a[1]);
+};
 
 function drawLive() {
-  const {now} = live;
-  if (!now) return;
-  const tables = [...views.keys()].filter((v) => now.views[v]?.some((r) => !r.pin));
-  const charted = [...views.keys()].filter((v) => live.points.some((p) => p.v[v]?.length));
-  const zones = now.zones.filter((z) => !z.besides), error = errorOf(zones.map((z) => ({...z, weight: z.active + z.idle})));
-  const state = now.recorded ? `Recorded ${dateTime(now.at)}` : `${now.source} · ${clock(now.at)}`;
-  const recent = live.points.filter((p) => live.points.at(-1).t - p.t < 10000);
-  const seconds = sumOf(recent, (p) => p.s), mean = (of) => micro(sumOf(recent, of)) / seconds;
+  const {now, points} = live, first = now?.recorded ? "All" : "5 min";
+  if (!now) return heading("energy", "energy", live.problem, "bad");
+  const zones = now.zones.filter((z) => !z.besides), list = Object.keys(views);
+  const error = errorOf(zones.map((z) => ({...z, watts: z.active + z.idle})));
+  const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
+  const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // steadier than the last interval
   const power = seconds ? mean((p) => p.node) : sumOf(zones, (z) => z.active + z.idle);
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
-  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, state);
-  liveSentence(now, power, active, error, recent, seconds);
-  liveTiles(now, power, active, error);
-  liveChart(choice("group", charted.map(several)), choice("span", [...spans.keys()], now.recorded ? "All" : "5 min"));
-  liveTree(now, zones);
-  liveTable(now, viewOf(choice("tabs", tables.map(several))));
-  quality(now.zones.map((z) => ({...z, name: z.title ?? z.name})), now.notes);
+  const [id, most] = total(recent, "programs")[0] ?? [], time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
+  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, live.problem ? `Last figures: ${time}` : `${now.source} · ${time}`, live.problem && "bad");
+  warn(live.problem || now.wrong);
+  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error), [watts(power)], range(error), ". ",
+    [watts(power - active)], " of it is idle power, which it draws in any case; programs share ", [watts(active)],
+    ...most > 0 && active > 0 ? [", of which ", [live.names.get(id) ?? id], ` uses ${percent(micro(most) / seconds / active)}.`] : ["."]);
+  liveTiles(now, zones, power, active, error);
+  liveChart(choice("group", list.filter((v) => points.some((p) => p.v[v])), "programs", several), spans[choice("span", Object.keys(spans), first)]);
+  liveTree(now, zones, choice("trees", ["By owner", "By zone"]));
+  liveTable(now, choice("tabs", list.filter((v) => now.views[v]?.some((r) => !r.pin)), "programs", several));
+  quality(now.zones.map((z) => ({...z, name: z.title})), now.notes);
 }
 
-function liveSentence(now, power, active, error, recent, seconds) {
-  const used = new Map();
-  for (const p of recent) for (const s of p.v.programs ?? []) used.set(s.i, (used.get(s.i) ?? 0) + s.e);
-  const [id, most] = [...used].sort((a, b) => b[1] - a[1])[0] ?? [];
-  const top = most > 0 ? [", of which ", [live.names.get(id) ?? id], ` uses ${percent(micro(most) / seconds / active)}.`] : ["."];
-  sentence(now.recorded ? `At the end of this recording, ${now.host} drew ` : "This machine draws ", about(error), [watts(power)],
-    range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; programs share ", [watts(active)], ...top);
-}
-
-function liveTiles(now, power, active, error) {
-  const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [], busy = gpus.filter((g) => g.b != null);
-  const names = new Set(gpus.map((g) => g.n)), gpu = gpus.length > 1 ? `${gpus.length} × ` : "";
-  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), error == null ? "" : `estimated${range(error)}: no meter was found`],
+function liveTiles(now, zones, power, active, error) {
+  const rates = now.rates ?? {}, gpus = now.views.gpus ?? [], busy = gpus.filter((g) => g.b != null);
+  const oneName = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs", measured = zones.every((z) => z.source === "measured");
+  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), error != null ? `estimated${range(error)}` : measured && "measured"],
     [now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", joules(micro(now.node)), wattHours(micro(now.node))],
     ["Idle", percent(power ? 1 - active / power : 0), "of the power"],
-    gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), gpu + (names.size === 1 ? [...names][0] : "GPUs") +
+    gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), (gpus.length > 1 ? `${gpus.length} × ` : "") + oneName +
       (busy.length ? `, ${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "")],
-    perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h", `CO₂e, at ${perKWh} g/kWh${grid ? ` (${grid})` : ""}`],
-    price != null && ["Cost", money(power / 1000 * 730.5 * price, currency), `a month at this power, at ${money(price, currency)} per kWh`]);
+    rates.grams != null && ["Emissions", grams(power / 1000 * rates.grams) + "/h", "CO₂e, " + rateText(rates.grams, "g", rates.grid)],
+    rates.price != null && ["Cost a month", money(power / 1000 * 730.5 * rates.price, rates.currency), rateText(rates.price, rates.currency)]);
 }
 
-function liveChart(title, span) {
-  const view = viewOf(title), length = spans.get(span) * 1000, last = live.points.at(-1)?.t ?? 0;
-  const shown = live.points.filter((p) => last - p.t < length), totals = new Map();
-  for (const p of shown) for (const s of p.v[view] ?? []) totals.set(s.i, (totals.get(s.i) ?? 0) + s.e);
-  const named = [...totals].sort((a, b) => b[1] - a[1]).slice(0, 7).map(([id]) => id), color = colorsOf(named);
-  const whole = view === "zones" || view === "gpus"; // their energy includes idle energy
-  const rest = {zones: "Other zones", gpus: "Rest of the machine", programs: "All other programs"}[view] ?? `Other than these ${(title ?? "").toLowerCase()}`;
-  const others = [{name: rest, fill: "var(--rest)"}, {name: "Unattributed", fill: "url(#hatch)"}];
+// liveChart divides power. Zones and GPUs have idle energy, too; other rows have active energy only.
+function liveChart(view, span) {
+  const shown = live.points.filter((p) => live.points.at(-1).t - p.t < span * 1000), whole = view === "zones" || view === "gpus";
+  const ids = total(shown, view).slice(0, 7).map(([id]) => id), named = ids.map((id) => ({id, name: live.names.get(id) ?? id}));
+  setColors(ids);
+  for (const s of named) s.fill = fillOf(s.id);
+  const rest = {name: whole ? "The rest of the machine" : view === "programs" ? "All other programs" : "Other programs", fill: "var(--rest)"};
+  const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true}, unattributed = {name: "Unattributed", fill: "url(#hatch)"};
   drawChart({
-    timeText: (t, step = 0) => clock(t * 1000).slice(0, step < 60 ? 8 : 5), zone: new Date().getTimezoneOffset() * 60,
-    series: [...whole ? [] : [{name: "Idle: drawn in any case", fill: "var(--idle)", keep: true}],
-      ...named.map((id) => ({name: live.names.get(id) ?? id, fill: color(id)})), ...whole ? others.slice(0, 1) : others],
+    timeText: (t, step = 1) => clock(t * 1000).slice(0, step < 60 ? 8 : 5), offset: new Date().getTimezoneOffset() * 60,
+    series: whole ? [...named, rest] : [idle, ...named, rest, unattributed],
     points: shown.map((p) => {
-      const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e])), list = named.map((id) => used.get(id) ?? 0), sum = sumOf(list, (e) => e);
+      const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e])), list = ids.map((id) => used.get(id) ?? 0), sum = sumOf(list);
       const all = whole ? [...list, p.node - sum] : [p.node - p.active, ...list, p.active - p.un - sum, p.un];
       return {end: p.t / 1000, seconds: p.s, joules: all.map((e) => micro(Math.max(0, e)))};
     }),
   });
 }
 
-// liveTree shows energy since the start: by what a program belongs to, or by zone.
-function liveTree(now, zones) {
-  const by = choice("trees", ["By owner", "By zone"]), rows = now.views.programs ?? [], root = {name: now.recorded ? now.host : "This machine", children: []};
-  const leaf = (r, value) => ({id: r.i, name: r.pin ? r.n.replace(/:.*/, "") : r.n, value, detail: r.d, fill: r.pin ? "var(--none)" : colors.has(r.i) ? `var(--c${colors.get(r.i)})` : undefined});
-  if (by === "By zone") {
-    for (const z of zones) {
-      const i = now.zones.indexOf(z), used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, micro(r.z[i])));
-      const idle = {id: "idle", name: "idle", value: micro(z.energy - z.activeEnergy), fill: "var(--idle)", idle: true};
-      root.children.push({id: "zone " + z.name, name: z.title ?? z.name, value: micro(z.energy), children: [...used, idle]});
-    }
-  } else {
-    for (const r of rows.filter((r) => r.e > 0)) {
-      const [namespace, pod, container, vm, unit, user] = r.o, owner = container || vm || unit || (user && `user ${user}`) || "system";
-      let at = root;
-      for (const name of r.pin ? [] : pod ? [namespace, pod].filter(Boolean) : [owner]) {
-        let child = at.children.find((c) => c.id === "group " + name);
-        if (!child) at.children.push(child = {id: "group " + name, name, value: 0, children: []});
-        child.value += micro(r.e);
-        at = child;
-      }
-      at.children.push(leaf(r, micro(r.e)));
-    }
-    root.children.push({id: "idle", name: "idle", value: micro(now.node) - micro(sumOf(rows, (r) => r.e)), fill: "var(--idle)", idle: true});
+// liveTree divides energy since the start: by what a program belongs to, or by zone.
+function liveTree(now, zones, by) {
+  const rows = (now.views.programs ?? []).filter((r) => r.e > 0), root = {children: []}, fills = new Map();
+  for (const view of Object.keys(views)) for (const r of now.views[view] ?? []) if (fillOf(r.i)) fills.set(view === "users" ? `user ${r.n}` : r.n, fillOf(r.i));
+  const leaf = (r, energy) => node(r.n.replace(/:.*/, (rest) => r.pin ? "" : rest), micro(energy), {id: r.i, detail: r.d, fill: r.pin ? "var(--none)" : fillOf(r.i)});
+  for (const z of by === "By zone" ? zones : []) {
+    const i = now.zones.indexOf(z), used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
+    root.children.push(node(z.title, micro(z.energy), {fill: fillOf(z.i), children: [...used, idleNode(micro(z.energy - z.activeEnergy))]}));
   }
-  drawTree(withoutIdle(root));
+  for (const r of by === "By zone" ? [] : rows) {
+    const [namespace, pod, container, vm, unit, user] = r.o, owner = container || vm || unit || (user ? `user ${user}` : "system");
+    let at = root;
+    for (const name of r.pin ? [] : pod ? [namespace, pod].filter(Boolean) : [owner]) {
+      let group = at.children.find((c) => c.group && c.name === name);
+      if (!group) at.children.push(group = node(name, 0, {id: "group " + name, group: true, children: [], fill: fills.get(name)}));
+      group.value += micro(r.e);
+      at = group;
+    }
+    at.children.push(leaf(r, r.e));
+  }
+  if (by !== "By zone") root.children.push(idleNode(micro(now.node) - micro(sumOf(rows, (r) => r.e))));
+  drawTree(withoutIdle(now.recorded ? now.host : "This machine", root.children));
 }
 
 function liveTable(now, view) {
-  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0), largest = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e);
-  const column = (name, key, text, more) => ({name, value: (r) => r[key], text: (r) => r[key] == null ? "" : text(r[key]), ...more});
-  const has = (key) => rows.some((r) => r[key] != null);
+  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0), has = (key) => rows.some((r) => r[key] != null);
+  const largest = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e), owners = (r) => r.o.filter((o) => o && o !== r.n);
   drawTable([
-    {name: views.get(view) ?? "", text: (r) => r.n, cls: "name"},
-    ...has("p") && view === "processes" ? [column("PID", "p", String)] : [],
-    ...rows.some((r) => r.o?.some(Boolean)) ? [{name: "Belongs to", cls: "of", text: (r) => (r.o ?? []).filter((o) => o && o !== r.n).join(" · ")}] : [],
-    column("Power", "w", watts, {first: true}),
-    {name: "Bar", cls: "bars", bar: (r) => (r.w ?? 0) / largest},
-    ...has("b") ? [column("Busy", "b", percent)] : [], ...has("g") && view !== "gpus" ? [column("GPU", "g", watts, {cls: "wide"})] : [],
-    ...has("c") ? [column("CPU time", "c", duration, {cls: "wide"})] : [],
-    column("Energy", "e", (e) => joules(micro(e))), column("Share", "e", (e) => percent(sum ? e / sum : 0), {cls: "wide"}),
+    label(views[view] ?? "", (r) => r.n), view === "processes" && figure("PID", (r) => r.p, String),
+    rows.some((r) => owners(r).length) && label("Belongs to", (r) => owners(r).join(" · "), {cls: "of"}),
+    figure("Power", (r) => r.w, watts, {first: true}), bar((r) => (r.w ?? 0) / largest), has("b") && figure("Busy", (r) => r.b, percent),
+    has("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, {cls: "wide"}), has("c") && figure("CPU time", (r) => r.c, duration, {cls: "wide"}),
+    figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, {cls: "wide"}),
   ], rows.map((r) => ({...r, key: r.i, title: r.d ? `${r.n} ${r.d}` : r.n})));
 }
 
-// take adds a message. A point replaces the last ones that it contains.
+// take adds a message. A point replaces those that it contains.
 function take(m) {
-  if (m.version !== 1) return stop("This page and energy web are of different versions");
+  if (m.version !== 1) reloadOnce();
   if (m.complete) Object.assign(live, {points: [], names: new Map()});
   for (const [id, name] of Object.entries(m.names ?? {})) live.names.set(id, name);
   for (const p of m.points ?? []) {
-    while (live.points.length && live.points.at(-1).t > p.t - p.s * 1000 + 1) live.points.pop();
+    while (live.points.at(-1)?.t > p.t - p.s * 1000 + 1) live.points.pop();
     live.points.push(p);
   }
   if (m.now) Object.assign(live, {now: m.now, heard: performance.now()});
-  warn(m.problem || live.now?.wrong);
-  if (m.problem) status("No new figures", "bad");
+  report(m.problem ?? "");
+}
+function report(problem) {
+  live.problem = problem;
   if (!document.hidden) requestAnimationFrame(draw);
 }
 
-// stop reloads the page once, which helps if a server of another version answers.
-function stop(reason) {
-  if (!sessionStorage.reloaded) {
-    sessionStorage.reloaded = "yes";
-    location.reload();
-  }
-  throw new Error(reason);
+// reloadOnce gets the page of the server's version. If that is of another version, too, it gives up.
+function reloadOnce() {
+  if (!sessionStorage.reloaded) location.reload();
+  sessionStorage.reloaded = "yes";
+  throw new Error("This page and energy web have different versions");
 }
 
 async function read(response) {
@@ -144,7 +133,7 @@ async function read(response) {
     const lines = (text + value).split("\n");
     text = lines.pop();
     for (const line of lines) take(JSON.parse(line));
-    delete sessionStorage.reloaded;
+    if (lines.length) sessionStorage.removeItem("reloaded");
   }
 }
 
@@ -154,27 +143,24 @@ async function follow() {
     history.replaceState(null, "", location.pathname);
   }
   for (let delay = 500; ; delay = Math.min(delay * 2, 15000)) {
-    let reason = "";
+    let reason = "No answer from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
-      if (r.status === 401) return status("No access", "bad"), warn("Open the address that energy web printed: it ends with the token that this page lacks.");
+      if (r.status === 401) return report("This page lacks the token: open the address that energy web has printed");
       if (!r.ok) reason = await r.text();
       else {
         delay = 250;
         await read(r);
       }
-    } catch (e) { reason = e.message; }
-    if (reason) console.info(reason);
-    status("No answer", "bad");
-    warn(`No answer from energy web${reason ? ` (${reason.trim()})` : ""}. Trying again in ${duration(delay / 1000)}.`);
+    } catch (e) { if (!(e instanceof TypeError)) reason = e.message; }
+    report(`${reason.trim()}. Trying again in ${duration(delay / 1000)}`);
     await new Promise((done) => setTimeout(done, delay));
   }
 }
 
 draw = drawLive;
-status("Connecting");
 follow();
 setInterval(() => {
   const age = (performance.now() - live.heard) / 1000;
-  if (live.heard && age > 60 && !document.hidden && !live.now.recorded) warn(`No new figures for ${duration(age)}.`);
+  if (live.heard && age > 60 && !live.now.recorded && !live.problem) report(`No new figures for ${duration(age)}`);
 }, 10000);
