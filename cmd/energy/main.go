@@ -5,6 +5,7 @@
 //	energy measure [flags] [--] COMMAND...    what energy a command used
 //	energy top [flags]                        a table of a collector that runs already, or else of this machine
 //	energy web [flags] [FILE]                 a page with the same figures, or with those of a recording
+//	energy report [flags]                     the energy of nodes over a month, from Prometheus
 //	energy phase begin NAME | end             begins or ends a phase of a measured command
 //	energy model [flags]                      a power model, trained with meters or fitted to a wall meter
 //	energy verify [flags]                     checks of the meters of this machine and of the receiver's figures
@@ -59,7 +60,7 @@ func rootCommand() *cobra.Command {
 	root.SetUsageFunc(func(c *cobra.Command) error { writeHelp(c.ErrOrStderr(), c); return nil })
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		(&measureOptions{}).subcommand(), (&options{}).subcommand(), (&webOptions{}).subcommand(), phaseCommand(),
+		(&measureOptions{}).subcommand(), (&options{}).subcommand(), (&webOptions{}).subcommand(), (&reportOptions{}).subcommand(), phaseCommand(),
 		(&modelOptions{}).subcommand(), (&verifyOptions{}).subcommand(), versionCommand(), manCommand(),
 	)
 	addHelpAndCompletion(root)

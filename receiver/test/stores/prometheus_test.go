@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
@@ -43,7 +45,7 @@ func startPrometheus(t *testing.T, dir, config string, features ...string) (p pr
 	endpoint := freeEndpoint(t)
 	cmd := exec.Command(binary, "--config.file="+config, "--web.enable-otlp-receiver", "--web.enable-remote-write-receiver",
 		"--web.listen-address="+endpoint, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--query.max-samples=500000000",
-		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d")
+		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d", "--storage.tsdb.retention.time=100y")
 	if len(features) > 0 {
 		cmd.Args = append(cmd.Args, "--enable-feature="+strings.Join(features, ","))
 	}
@@ -54,6 +56,20 @@ func startPrometheus(t *testing.T, dir, config string, features ...string) (p pr
 func (p *prometheus) send(_ collection, md pmetric.Metrics) error { return post(p.otlp, md) }
 
 func (p *prometheus) settle() error { return nil }
+
+// address returns the address of the server.
+func (p *prometheus) address() string { return strings.TrimSuffix(p.api, "/api/v1") }
+
+// openUntranslated starts Prometheus with the names of OTLP.
+func openUntranslated(t *testing.T, dir string) (backend, error) {
+	config, err := os.ReadFile("../../../deploy/prometheus/prometheus.yaml")
+	require.NoError(t, err)
+	text := strings.Replace(string(config), "\notlp:\n", "\notlp:\n  translation_strategy: NoTranslation\n", 1)
+	path := filepath.Join(dir, "prometheus.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(text, "rule_files: [rules.yaml]", "", 1)), 0o600))
+	p, err := startPrometheus(t, dir, path)
+	return &p, err
+}
 
 // query calls the API: https://prometheus.io/docs/prometheus/latest/querying/api/
 func (p *prometheus) query(text string, at time.Time) (rows []row, err error) {

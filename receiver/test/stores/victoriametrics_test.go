@@ -27,10 +27,19 @@ func openVictoriaMetrics(t *testing.T, dir string) (backend, error) {
 	return startVictoriaMetrics(t, dir, binary, "-opentelemetry.usePrometheusNaming")
 }
 
+// openVictoriaMetricsWithDots starts VictoriaMetrics with the names of OTLP.
+func openVictoriaMetricsWithDots(t *testing.T, dir string) (backend, error) {
+	binary, err := program(t, "victoriametrics", "victoria-metrics")
+	if err != nil {
+		return nil, err
+	}
+	return startVictoriaMetrics(t, dir, binary)
+}
+
 func startVictoriaMetrics(t *testing.T, dir, binary string, flags ...string) (*victoriaMetrics, error) {
 	endpoint := freeEndpoint(t)
 	address := "http://" + endpoint
-	cmd := exec.Command(binary, append(flags, "-httpListenAddr="+endpoint, "-storageDataPath="+filepath.Join(dir, "data"))...)
+	cmd := exec.Command(binary, append(flags, "-httpListenAddr="+endpoint, "-storageDataPath="+filepath.Join(dir, "data"), "-retentionPeriod=100y")...)
 	v := &victoriaMetrics{
 		prometheus: prometheus{api: address + "/api/v1", otlp: address + "/opentelemetry/v1/metrics"},
 		flush:      address + "/internal/force_flush",

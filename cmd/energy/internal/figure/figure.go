@@ -20,7 +20,10 @@ func Watts(w float64) string { return prefixed(w, "W") }
 func Joules(e units.Energy) string { return prefixed(e.Joules(), "J") }
 
 // WattHours returns an energy in watt-hours.
-func WattHours(e units.Energy) string { return prefixed(e.Joules()/3600, "Wh") }
+func WattHours(e units.Energy) string { return Wh(e.Joules()) }
+
+// Wh returns an energy in watt-hours. Energies of many machines exceed units.Energy.
+func Wh(joules float64) string { return prefixed(joules/3600, "Wh") }
 
 // Grams returns a mass.
 func Grams(g float64) string { return prefixed(g, "g") }

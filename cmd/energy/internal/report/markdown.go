@@ -58,6 +58,12 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 // escaper makes a text plain in Markdown: it has no markup, HTML, links or mentions.
 var escaper = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "<", "&lt;", "|", `\|`, "@", "@<!-- -->", "#", `\#`)
 
+// Escape returns a text for Markdown, on one line and without markup.
+func Escape(text string) string { return escaper.Replace(figure.Line(text)) }
+
+// Code returns a text as code in a cell of a table.
+func Code(text string) string { return code(text) }
+
 // code returns a text as code in a cell of a table.
 func code(text string) string {
 	text = strings.ReplaceAll(figure.Line(text), "|", `\|`)

@@ -38,15 +38,24 @@ func (r Rates) columns() (names []string) {
 }
 
 // texts returns the emissions and the price of an energy.
-func (r Rates) texts(e units.Energy) (texts []string) {
+func (r Rates) texts(e units.Energy) (texts []string) { return r.Of(e.Joules()) }
+
+// Of returns the emissions and the price of an energy in joules.
+func (r Rates) Of(joules float64) (texts []string) {
 	if r.Grams != nil {
-		texts = append(texts, figure.Grams(perKWh(e.Joules(), r.Grams))+" CO2e")
+		texts = append(texts, figure.Grams(perKWh(joules, r.Grams))+" CO2e")
 	}
 	if r.Price != nil {
-		texts = append(texts, r.amount(money(perKWh(e.Joules(), r.Price))))
+		texts = append(texts, r.amount(money(perKWh(joules, r.Price))))
 	}
 	return texts
 }
+
+// Columns returns the titles of the texts.
+func (r Rates) Columns() []string { return r.columns() }
+
+// Explain returns the rates.
+func (r Rates) Explain() []string { return r.explain() }
 
 // explain returns the rates.
 func (r Rates) explain() (texts []string) {

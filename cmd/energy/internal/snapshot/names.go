@@ -24,8 +24,8 @@ func (m *metric) prometheus() string {
 // nodeMetrics are the metrics of the node, which are read before the metrics of workloads. The last two
 // are metrics of the collector about itself.
 var nodeMetrics = []metric{
-	{"system.energy", "J", true, (*reader).nodeEnergy},
-	{"system.unattributed.energy", "J", true, (*reader).unattributed},
+	{NodeEnergyMetric, "J", true, (*reader).nodeEnergy},
+	{UnattributedMetric, "J", true, (*reader).unattributed},
 	{"system.power", "W", false, (*reader).nodePower},
 	{"system.power.uncertainty", "W", false, (*reader).uncertainty},
 	{"system.cpu.busy", "1", false, (*reader).utilization},
@@ -41,11 +41,21 @@ var nodeMetrics = []metric{
 // kindMetrics are the prefixes of the metrics of each kind.
 var kindMetrics = [NumKinds]string{"process", "container", "k8s.pod", "vm", "systemd.unit", "slurm.step"}
 
+// NodeEnergyMetric is the name of the energy counter of nodes in OTLP, and UnattributedMetric of
+// their unattributed energy.
+const (
+	NodeEnergyMetric   = "system.energy"
+	UnattributedMetric = "system.unattributed.energy"
+)
+
+// EnergyMetric returns the name of the energy counter of a kind of workload in OTLP.
+func (k Kind) EnergyMetric() string { return kindMetrics[k] + ".energy" }
+
 // workloadMetrics are the metrics of workloads.
 var workloadMetrics = func() (all []metric) {
 	for kind, prefix := range kindMetrics {
 		all = append(all,
-			metric{prefix + ".energy", "J", true, func(r *reader, p *point) { r.workloadEnergy(Kind(kind), p) }},
+			metric{Kind(kind).EnergyMetric(), "J", true, func(r *reader, p *point) { r.workloadEnergy(Kind(kind), p) }},
 			metric{prefix + ".power", "W", false, func(r *reader, p *point) { r.workloadPower(Kind(kind), p) }},
 			metric{prefix + ".cpu.time", "s", true, func(r *reader, p *point) { r.workloadTime(Kind(kind), p) }},
 		)
