@@ -25,11 +25,11 @@ import (
 // reportOptions are the flags of the command report.
 type reportOptions struct {
 	period.Options
-	prometheus, month, html string
-	last                    time.Duration
-	headers                 []string
-	timeout                 time.Duration
-	outputOptions           // formats, outputs and rates
+	prometheus, month string
+	last              time.Duration
+	headers           []string
+	timeout           time.Duration
+	outputOptions     // formats, outputs and rates
 }
 
 // subcommand returns the command report.
@@ -122,8 +122,9 @@ func (o *reportOptions) checkAt(now time.Time) error {
 		return errors.New("--timeout must be above 0")
 	case o.json && o.csv || o.csv && o.markdown || o.markdown && o.json:
 		return errors.New("--json, --csv and --markdown exclude each other")
-	case o.rates.Currency != "" && o.rates.Price == nil:
-		return errors.New("--currency names the currency of --price: --price is needed")
+	}
+	if err := checkRates(&o.rates); err != nil {
+		return err
 	}
 	o.Rates = o.rates
 	return refuseExisting(o.force, append(slices.Clone(o.outputs), o.html)...)

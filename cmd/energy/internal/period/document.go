@@ -119,7 +119,7 @@ const (
 )
 
 // comparable is the maximum difference of the coverages of two periods that are compared.
-const comparable = 0.05
+const comparable = 0.02
 
 // document returns the report.
 func (r *reading) document() *Document {
