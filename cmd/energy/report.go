@@ -48,20 +48,24 @@ with the HTTP API of Prometheus.`,
 		RunE: untilDone(o.run),
 	}
 	flagGroup(c, "What is read", func(f *pflag.FlagSet) {
-		f.StringVar(&o.prometheus, "prometheus", "http://127.0.0.1:9090", "`URL` of the server, with the path before /api/v1; a user and a password may be part of it")
-		f.StringArrayVar(&o.headers, "header", nil, "`header` of requests, as 'Name: value', or @FILE with one per line. May be repeated")
+		f.StringVar(&o.prometheus, "prometheus", "http://127.0.0.1:9090",
+			"`URL` of the server, with the path before /api/v1; a user and a password may be part of it")
+		f.StringArrayVar(&o.headers, "header", nil,
+			"`header` of requests, as 'Name: value', or @FILE with one per line. May be repeated")
 		f.Func("last", "`length` of the period until the last full hour, such as 12h, 7d or 4w (default 30d)", o.setLast)
 		f.StringVar(&o.month, "month", "", "`month` of the calendar, such as 2026-10, in place of --last")
 		f.StringVar(&o.By, "by", "namespace", "`rows`: "+strings.Join(period.Groupings(), ", "))
-		f.StringArrayVar(&o.Match, "match", nil, `label `+"`matcher`"+` of PromQL for all series, such as 'k8s_cluster_name="a"'. May be repeated`)
-		f.BoolVar(&o.Rules, "rules", false, "read the recording rules in place of the counters: faster, and complete only if the rules ran throughout")
+		f.StringArrayVar(&o.Match, "match", nil,
+			"label `matcher` of PromQL for all series, such as 'k8s_cluster_name=\"a\"'. May be repeated")
+		f.BoolVar(&o.Rules, "rules", false,
+			"read the recording rules in place of the counters, which is faster. They must have run throughout")
 		f.DurationVar(&o.timeout, "timeout", 15*time.Minute, "maximum time for all queries")
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
 		f.IntVar(&o.Rows, "rows", 20, "`number` of rows. The rows with the largest changes are added")
 		f.StringVar(&o.html, "html", "", "`file` for the report as a page")
-		f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard output; the extensions .json, .csv, .md and .html "+
-			"select a format. May be repeated")
+		f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard output; the "+
+			"extensions .json, .csv, .md and .html select a format. May be repeated")
 		f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
 		f.BoolVar(&o.csv, "csv", false, "write CSV")
 		f.BoolVar(&o.markdown, "markdown", false, "write Markdown")
@@ -130,7 +134,7 @@ func (o *reportOptions) checkAt(now time.Time) error {
 	return refuseExisting(o.force, append(slices.Clone(o.outputs), o.html)...)
 }
 
-// header returns the headers of requests. Those in files are not in the list of processes.
+// header returns the headers of requests. Headers in files are not in the list of processes.
 func (o *reportOptions) header() (http.Header, error) {
 	header := http.Header{}
 	for _, text := range o.headers {
@@ -175,7 +179,8 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limited, stop := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the queries took longer than --timeout %v", o.timeout))
+	late := fmt.Errorf("the queries took longer than --timeout %v", o.timeout)
+	limited, stop := context.WithTimeoutCause(ctx, o.timeout, late)
 	defer stop()
 	if isTerminal(os.Stderr) {
 		o.Progress = func(done, all int) { fmt.Fprintf(os.Stderr, "\rReading: %d %%\x1b[K", 100*done/all) }
@@ -193,7 +198,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// target is an output, and whether it is that of --html.
+// target is an output. --html selects its format if isPage is set.
 type target struct {
 	*output
 	isPage bool

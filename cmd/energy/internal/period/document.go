@@ -127,8 +127,9 @@ func (r *reading) document() *Document {
 	covered, nodes := r.covered()
 	before, now := r.sums(0, covered[:n]), r.sums(n, covered[n:])
 	d := &Document{
-		Schema: SchemaVersion, By: r.By, Span: Span{r.From, r.To}, StepSeconds: r.Step.Seconds(), BeforeFrom: r.begin,
-		Source: r.server.String(), Sums: now, Before: &before, Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
+		Schema: SchemaVersion, By: r.By, Span: Span{r.From, r.To}, StepSeconds: r.Step.Seconds(),
+		BeforeFrom: r.begin, Source: r.server.String(), Sums: now, Before: &before,
+		Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
 	}
 	switch {
 	case before.Nodes == 0:
@@ -136,7 +137,8 @@ func (r *reading) document() *Document {
 		r.note("No change is shown: there is no data of the period before")
 	case math.Abs(before.Coverage-now.Coverage) > comparable:
 		d.Before = nil
-		r.note("No change is shown: the coverage of the period before is %s, that of this period %s", percent(before.Coverage), percent(now.Coverage))
+		r.note("No change is shown: the coverage of the period before is %s, and of this period %s",
+			percent(before.Coverage), percent(now.Coverage))
 	}
 	if rate := r.Rates.Grams; rate != nil {
 		d.CO2e = &Emissions{*rate, r.Rates.Grid, *perKWh(now.Joules, rate)}
@@ -162,7 +164,7 @@ func (r *reading) document() *Document {
 	return d
 }
 
-// node is the time in which a node reported.
+// node is a node with the time of its reports.
 type node struct {
 	name        string
 	first, last int // steps
@@ -224,7 +226,9 @@ func (r *reading) addZones(d *Document) {
 			modeled += joules
 		}
 	}
-	slices.SortFunc(d.Zones, func(a, b Zone) int { return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source)) })
+	slices.SortFunc(d.Zones, func(a, b Zone) int {
+		return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source))
+	})
 	if modeled > 0 {
 		r.note("%s of the energy is estimated by power models, not measured", percent(modeled/d.Joules))
 	}
@@ -250,7 +254,10 @@ func (r *reading) addRows(d *Document, covered []float32) {
 			continue
 		}
 		t := r.rows[name]
-		row := Row{Name: name, Joules: rounded(t.joules), Steps: known(t.steps, covered), Parts: t.largest(), Grams: perKWh(t.joules, r.Rates.Grams), Cost: perKWh(t.joules, r.Rates.Price)}
+		row := Row{
+			Name: name, Joules: rounded(t.joules), Steps: withData(t.steps, covered), Parts: t.largest(),
+			Grams: perKWh(t.joules, r.Rates.Grams), Cost: perKWh(t.joules, r.Rates.Price),
+		}
 		if d.Active > 0 {
 			row.Share = rounded(t.joules / d.Active)
 		}
@@ -258,14 +265,18 @@ func (r *reading) addRows(d *Document, covered []float32) {
 			row.Before = milli(t.before)
 		}
 		d.Rows = append(d.Rows, row)
-		d.Rest.Joules = rounded(d.Rest.Joules - t.joules)
+		d.Rest.Joules -= t.joules
 		for i := range rest {
 			rest[i] -= t.steps[i]
 		}
 	}
-	d.Rest.Steps = known(rest, covered)
+	if math.Abs(d.Rest.Joules) < 1e-9*d.Active { // an error of rounding
+		d.Rest.Joules = 0
+	}
+	d.Rest.Joules, d.Rest.Steps = rounded(d.Rest.Joules), withData(rest, covered)
 	if d.Rest.Joules < -0.01*d.Active {
-		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes", percent(-d.Rest.Joules/d.Active))
+		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
+			percent(-d.Rest.Joules/d.Active))
 	}
 }
 
@@ -274,7 +285,9 @@ func (t *total) largest() []Part {
 	for name, joules := range t.parts {
 		parts = append(parts, Part{name, rounded(joules)})
 	}
-	slices.SortFunc(parts, func(a, b Part) int { return cmp.Or(cmp.Compare(b.Joules, a.Joules), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(parts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.Joules, a.Joules), cmp.Compare(a.Name, b.Name))
+	})
 	return parts[:min(maxPartsShown, len(parts))]
 }
 
@@ -290,11 +303,11 @@ func (r *reading) noteNodes(nodes []node, covered []float32) {
 			ended = append(ended, fmt.Sprintf("%s until %s", n.name, at(n.last+1)))
 		}
 		for i := max(n.first, r.steps); i < n.last; i++ {
-			from, isOnly := i, false // this node is without data, and others have some
+			from, othersReport := i, false
 			for ; i < n.last && n.covered[i] == 0; i++ {
-				isOnly = isOnly || covered[i] > 0
+				othersReport = othersReport || covered[i] > 0
 			}
-			if isOnly {
+			if othersReport {
 				away = append(away, fmt.Sprintf("%s from %s to %s", n.name, at(from), at(i)))
 			}
 		}
@@ -325,8 +338,8 @@ func joined(spans []Span) []Span {
 	return all
 }
 
-// known returns the values of steps with data.
-func known(steps []float64, covered []float32) []*float64 {
+// withData returns the values of steps with data.
+func withData(steps []float64, covered []float32) []*float64 {
 	values := make([]*float64, len(steps))
 	for i, v := range steps {
 		if covered[i] > 0 {

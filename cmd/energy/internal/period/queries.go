@@ -21,7 +21,7 @@ type grouping struct {
 	energy string   // counter in OTLP
 	labels []string // whose values that are not empty are the name of a row, divided by slashes
 	part   string   // label of the parts of a row, empty without parts
-	rule   string   // prefix of the recording rule, empty if there is none
+	rule   string   // prefix of the recording rule, empty without one
 }
 
 // workload is the Deployment, StatefulSet, DaemonSet or Job of a pod.
@@ -32,19 +32,21 @@ var groupings = map[string]grouping{
 	"namespace": {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name"}, workload, "pod"},
 	"workload":  {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", workload}, "", "pod"},
 	"pod":       {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", "k8s.pod.name"}, "", "pod"},
-	"container": {snapshot.Container.EnergyMetric(), []string{"k8s.namespace.name", "k8s.container.name", "container.name"}, "", ""},
-	"node":      {snapshot.NodeEnergyMetric, []string{"host.name"}, "", "node"},
-	"vm":        {snapshot.VM.EnergyMetric(), []string{"vm.name"}, "", "vm"},
-	"job":       {snapshot.Job.EnergyMetric(), []string{"slurm.job.id"}, "", "job"},
-	"unit":      {snapshot.Unit.EnergyMetric(), []string{"systemd.unit.name"}, "", ""},
-	"user":      {snapshot.Process.EnergyMetric(), []string{"process.owner"}, "process.executable.name", ""},
-	"program":   {snapshot.Process.EnergyMetric(), []string{"process.executable.name"}, "", ""},
+	"container": {
+		snapshot.Container.EnergyMetric(), []string{"k8s.namespace.name", "k8s.container.name", "container.name"}, "", "",
+	},
+	"node":    {snapshot.NodeEnergyMetric, []string{"host.name"}, "", "node"},
+	"vm":      {snapshot.VM.EnergyMetric(), []string{"vm.name"}, "", "vm"},
+	"job":     {snapshot.Job.EnergyMetric(), []string{"slurm.job.id"}, "", "job"},
+	"unit":    {snapshot.Unit.EnergyMetric(), []string{"systemd.unit.name"}, "", ""},
+	"user":    {snapshot.Process.EnergyMetric(), []string{"process.owner"}, "process.executable.name", ""},
+	"program": {snapshot.Process.EnergyMetric(), []string{"process.executable.name"}, "", ""},
 }
 
 // Groupings returns the values of --by.
 func Groupings() []string { return slices.Sorted(maps.Keys(groupings)) }
 
-// names translates names of OTLP to those of a database.
+// names translates names of OTLP to the names in a database.
 type names struct{ suffixes, dots bool }
 
 // translations are the translations of Prometheus, the most common one first.
@@ -77,7 +79,7 @@ type queries struct {
 	step     time.Duration
 	rules    bool // read recording rules instead of counters
 	overlaps bool // some nodes have zones that contain other zones
-	guests   bool // the energy of guests is also in that of their hosts
+	guests   bool // the energy of guests is also in the energy of their hosts
 }
 
 // counter returns a selector of a counter, with further matchers.
@@ -100,21 +102,22 @@ func (q *queries) measured() string {
 // seconds returns a duration for a query.
 func seconds(d time.Duration) string { return fmt.Sprintf("%ds", int(d.Seconds())) }
 
-// sum returns the energy of counters, by labels. The expression is that of the recording rules
-// (deploy/prometheus/rules.yaml), which explains its parts. The sum with 0 removes the name of the
+// sum returns the energy of counters, by labels. The recording rules have the same expression
+// (deploy/prometheus/rules.yaml), which explain its parts. The sum with 0 removes the name of the
 // metric: in range queries, VictoriaMetrics would add series of two names, in place of joining them.
 func (q *queries) sum(by []string, counters string) string {
-	system, host, zone, step := q.counter(snapshot.NodeEnergyMetric, ""), q.quoted("host.name"), q.quoted("energy.zone"), seconds(q.step)
+	host, zone, step := q.quoted("host.name"), q.quoted("energy.zone"), seconds(q.step)
 	grown := fmt.Sprintf("(increase(%[1]s[%[2]s]) and resets(%[1]s[%[2]s]) > 0"+
 		" or last_over_time(%[1]s[%[2]s]) - last_over_time(%[1]s[1h] offset %[2]s) >= 0"+
 		" or last_over_time(%[1]s[%[2]s]) + 0 and on (%[3]s) last_over_time(%[4]s[1h] offset %[2]s)"+
-		" or last_over_time(%[1]s[%[2]s]) - min_over_time(%[1]s[%[2]s]))", counters, step, host, system)
+		" or last_over_time(%[1]s[%[2]s]) - min_over_time(%[1]s[%[2]s]))", counters, step, host, q.counter(snapshot.NodeEnergyMetric, ""))
 	if q.overlaps {
 		of := func(zones string) string {
-			return fmt.Sprintf("last_over_time(%s[%s])", q.counter(snapshot.NodeEnergyMetric, fmt.Sprintf(",%s=~%q", zone, zones)), step)
+			zones = fmt.Sprintf(",%s=~%q", zone, zones)
+			return fmt.Sprintf("last_over_time(%s[%s])", q.counter(snapshot.NodeEnergyMetric, zones), step)
 		}
-		grown += fmt.Sprintf(" unless on (%[1]s, %[2]s) (%[3]s and on (%[1]s) %[4]s or %[5]s and on (%[1]s) (%[6]s unless on (%[1]s) %[4]s))",
-			host, zone, of("platform|psys"), of("package"), of("gpu|psys"), of("platform"))
+		grown += fmt.Sprintf(" unless on (%[1]s, %[2]s) (%[3]s and on (%[1]s) %[4]s"+
+			" or %[5]s and on (%[1]s) (%[6]s unless on (%[1]s) %[4]s))", host, zone, of("platform|psys"), of("package"), of("gpu|psys"), of("platform"))
 	}
 	return q.sumBy(by, grown)
 }
@@ -128,7 +131,8 @@ func (q *queries) sumBy(by []string, series string) string {
 		labels = append(labels, q.quoted(name))
 	}
 	if slices.Contains(by, workload) {
-		series = fmt.Sprintf(`label_replace(%s, %q, "$1", %q, %q)`, series, workload, q.label("k8s.pod.name"), workloadOfPod)
+		pod := q.label("k8s.pod.name")
+		series = fmt.Sprintf(`label_replace(%s, %q, "$1", %q, %q)`, series, workload, pod, workloadOfPod)
 	}
 	return "sum by (" + strings.Join(labels, ", ") + ") (" + series + ")"
 }
@@ -176,14 +180,15 @@ func (q *queries) rows() string {
 	return q.sum(by, q.counter(q.grouping.energy, more))
 }
 
-// slot is the time in which each node is expected to report.
+// slot is the longest expected time between two reports of a node.
 const slot = 5 * time.Minute
 
-// slots returns the number of slots in which each node reported.
+// slots returns the number of slots with a report, by node.
 func (q *queries) slots() string {
 	host := q.quoted("host.name")
 	if q.rules {
-		return fmt.Sprintf("max by (%s) (count_over_time(%s[%s]))", host, q.recorded(nodeRule, q.active()), seconds(q.step-time.Second))
+		return fmt.Sprintf("max by (%s) (count_over_time(%s[%s]))",
+			host, q.recorded(nodeRule, q.active()), seconds(q.step-time.Second))
 	}
 	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[%s])))[%s:%s])", host,
 		q.counter(snapshot.NodeEnergyMetric, q.active()), seconds(slot), seconds(q.step), seconds(slot))

@@ -78,13 +78,16 @@ func Read(ctx context.Context, s *Server, o Options) (*Document, error) {
 		r.match += "," + m
 	}
 	if err := r.detect(ctx); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", s, err)
 	}
 	type part struct {
 		query string
-		take  func(labels map[string]string) func(step int, value float64)
+		take  taker
 	}
-	parts := []part{{r.queries.nodes(), r.takeNodes}, {r.queries.unattributed(), r.takeUnattributed}, {r.queries.rows(), r.takeRow}, {r.slots(), r.takeSlots}}
+	parts := []part{
+		{r.queries.nodes(), r.takeNodes}, {r.queries.unattributed(), r.takeUnattributed},
+		{r.queries.rows(), r.takeRow}, {r.slots(), r.takeSlots},
+	}
 	for first := 0; first < 2*n; {
 		size := min(r.atOnce, 2*n-first)
 		for i, p := range parts {
@@ -109,7 +112,7 @@ func (r *reading) detect(ctx context.Context) error {
 		if r.grouping.rule == "" {
 			return fmt.Errorf("there are no recording rules for --by %s", r.By)
 		}
-		wanted = fmt.Sprintf(`{__name__=~"%s|vm:energy_joules:increase5m|%s:energy_joules:increase5m"%s}`, nodeRule, r.grouping.rule, r.match)
+		wanted = fmt.Sprintf(`{__name__=~"(node|vm|%s):energy_joules:increase5m"%s}`, r.grouping.rule, r.match)
 	}
 	found, err := r.server.values(ctx, "__name__", wanted, r.begin, r.To)
 	if err != nil {
@@ -118,24 +121,26 @@ func (r *reading) detect(ctx context.Context) error {
 	if r.Rules {
 		r.names, r.guests = translations[0], slices.Contains(found, "vm:energy_joules:increase5m")
 		if !slices.Contains(found, nodeRule) {
-			return fmt.Errorf("%s has no series of the recording rule %s in this period", r.server, nodeRule)
+			return fmt.Errorf("no series of the recording rule %s in this period", nodeRule)
 		}
 		return nil
 	}
-	uses := slices.DeleteFunc(slices.Clone(translations), func(n names) bool { return !slices.Contains(found, n.metric(snapshot.NodeEnergyMetric)) })
+	system := func(n names) string { return n.metric(snapshot.NodeEnergyMetric) }
+	uses := slices.DeleteFunc(slices.Clone(translations), func(n names) bool { return !slices.Contains(found, system(n)) })
 	if len(uses) == 0 {
-		return fmt.Errorf("%s has no metric %s of such series in this period, in any translation of OTLP",
-			r.server, translations[0].metric(snapshot.NodeEnergyMetric))
+		return fmt.Errorf("no matching series of %s in this period, in any translation of OTLP", system(translations[0]))
 	}
 	r.names, r.guests = uses[0], slices.Contains(found, uses[0].metric(vm))
 	if len(uses) > 1 {
-		r.note("Only %s is read. The server also has %s", r.metric(snapshot.NodeEnergyMetric), uses[1].metric(snapshot.NodeEnergyMetric))
+		r.note("Only %s is read. The server also has %s", system(uses[0]), system(uses[1]))
 	}
 	if !slices.Contains(found, r.metric(r.grouping.energy)) {
 		r.note("There is no metric %s, so there are no rows by %s", r.metric(r.grouping.energy), r.By)
 	}
 	zones, err := r.server.values(ctx, r.label("energy.zone"), r.counter(snapshot.NodeEnergyMetric, ""), r.begin, r.To)
-	r.overlaps = slices.ContainsFunc(zones, func(z string) bool { return zonekind.Besides(z, []string{"package", z}) != "" })
+	r.overlaps = slices.ContainsFunc(zones, func(z string) bool {
+		return zonekind.Besides(z, []string{"package", z}) != ""
+	})
 	return err
 }
 
@@ -143,9 +148,12 @@ func (r *reading) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// read reads the values of a query in steps. It divides the query if the server refuses it for its
-// size.
-func (r *reading) read(ctx context.Context, query string, first, n int, take func(map[string]string) func(int, float64)) error {
+// taker returns the function that takes the energy of a series in a step.
+type taker func(labels map[string]string) func(step int, value float64)
+
+// read reads the values of a query in n steps. It divides the query if the server refuses it for
+// its size.
+func (r *reading) read(ctx context.Context, query string, first, n int, take taker) error {
 	end := func(step int) time.Time { return r.begin.Add(time.Duration(step+1) * r.Step) }
 	found, err := r.server.query(ctx, query, end(first), end(first+n-1), r.Step)
 	var refused *apiError
@@ -166,8 +174,8 @@ func (r *reading) read(ctx context.Context, query string, first, n int, take fun
 			text, _ := v[1].(string)
 			value, err := strconv.ParseFloat(text, 64)
 			step := int(math.Round((at-float64(r.begin.Unix()))/r.Step.Seconds())) - 1
-			if !isNumber || err != nil || math.IsNaN(value) || math.IsInf(value, 0) || step < first || step >= first+n {
-				return fmt.Errorf("%s: a value of the response is not possible: %v", r.server, v)
+			if err != nil || math.IsNaN(value) || math.IsInf(value, 0) || !isNumber || step < first || step >= first+n {
+				return fmt.Errorf("%s: the response has an invalid value: %v", r.server, v)
 			}
 			add(step, value)
 		}

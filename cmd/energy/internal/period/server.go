@@ -70,6 +70,12 @@ type apiError struct {
 // Error implements error.
 func (e *apiError) Error() string { return e.text }
 
+// refusals are the statuses of queries that exceed a limit of the server.
+var refusals = []int{
+	http.StatusUnprocessableEntity, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	http.StatusRequestEntityTooLarge,
+}
+
 // call sends a request to a path below /api/v1/, and decodes the data of the response.
 func (s *Server) call(ctx context.Context, path string, form url.Values, data any) error {
 	limited, cancel := context.WithTimeout(ctx, answersWithin)
@@ -100,8 +106,8 @@ func (s *Server) call(ctx context.Context, path string, form url.Values, data an
 		if text == "" {
 			text = string(body[:min(len(body), 300)])
 		}
-		full := []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusRequestEntityTooLarge}
-		return &apiError{figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), text)), slices.Contains(full, status)}
+		text = figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), text))
+		return &apiError{text, slices.Contains(refusals, status)}
 	case err != nil:
 		return errors.New("the response is not one of the Prometheus API")
 	case answer.IsPartial:
@@ -136,7 +142,8 @@ func (s *Server) send(ctx context.Context, path string, form url.Values) (status
 	}
 	defer func() { _ = res.Body.Close() }()
 	if to := res.Header.Get("Location"); to != "" && res.StatusCode/100 == 3 {
-		return 0, nil, errors.New("the server redirects to another address: is --prometheus the address of the API, and are credentials needed?")
+		return 0, nil, errors.New("the server redirects to another address: " +
+			"it may require credentials, or the path of the API is another one")
 	}
 	if body, err = io.ReadAll(io.LimitReader(res.Body, s.maxBytes+1)); err == nil && int64(len(body)) > s.maxBytes {
 		err = &apiError{fmt.Sprintf("the response is larger than %d MiB", s.maxBytes>>20), true}
@@ -146,7 +153,8 @@ func (s *Server) send(ctx context.Context, path string, form url.Values) (status
 
 // values returns the values of a label of series that match, in a time range.
 func (s *Server) values(ctx context.Context, label, match string, from, to time.Time) (values []string, err error) {
-	err = s.call(ctx, "label/"+label+"/values", url.Values{"match[]": {match}, "start": {unix(from)}, "end": {unix(to)}}, &values)
+	form := url.Values{"match[]": {match}, "start": {unix(from)}, "end": {unix(to)}}
+	err = s.call(ctx, "label/"+label+"/values", form, &values)
 	return values, err
 }
 

@@ -35,7 +35,7 @@ type line struct {
 	before     *float64
 }
 
-// lines returns the rows of tables: those of the document, and the sums.
+// lines returns the rows of tables: the rows of the document, and the sums.
 func (d *Document) lines() (lines []line) {
 	for i := range d.Rows {
 		lines = append(lines, line{"row", d.Rows[i].Name, d.Rows[i].Joules, d.Rows[i].Before})
@@ -89,12 +89,12 @@ func changed(from, to float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// when returns the period: a month, or its bounds.
+// when returns the period: a month, or from when to when.
 func (d *Document) when() string {
 	if d.From.Equal(firstOf(d.From)) && d.To.Equal(d.From.AddDate(0, 1, 0)) {
-		return d.From.Format("January 2006")
+		return "in " + d.From.Format("January 2006")
 	}
-	return d.From.Format(timeFormat) + " to " + d.To.Format(timeFormat)
+	return "from " + d.From.Format(timeFormat) + " to " + d.To.Format(timeFormat)
 }
 
 func firstOf(t time.Time) time.Time {
@@ -110,14 +110,15 @@ func (d *Document) sentences() (texts []string) {
 	if rates := d.rates().Of(d.Joules); len(rates) > 0 {
 		text += " (" + strings.Join(rates, ", ") + ")"
 	}
-	text += " in the period " + d.when()
+	text += " " + d.when()
 	if d.Before != nil && d.Before.Joules > 0 {
 		days := strconv.FormatFloat(math.Round(d.To.Sub(d.From).Hours()/2.4)/10, 'f', -1, 64)
 		text += fmt.Sprintf(", %s compared with the %s days before", changed(d.Before.Joules, d.Joules), days)
 	}
 	texts = append(texts, text)
 	if d.Joules > 0 {
-		texts = append(texts, fmt.Sprintf("%s of the energy is idle energy, %s is active and unattributed", percent(d.Idle/d.Joules), percent(d.Unattributed/d.Joules)))
+		texts = append(texts, fmt.Sprintf("%s of the energy is idle energy, %s is active and unattributed",
+			percent(d.Idle/d.Joules), percent(d.Unattributed/d.Joules)))
 	}
 	var movers []string
 	for _, r := range d.movers() {
@@ -162,7 +163,7 @@ func (d *Document) movers() []Row {
 	return rows[:min(maxMovers, len(rows))]
 }
 
-// WriteText writes the report for a terminal: a sentence, the table, and what the figures are worth.
+// WriteText writes the report for a terminal: a sentence, the table, changes, coverage and notes.
 func (d *Document) WriteText(w io.Writer) error {
 	rows := [][]string{d.titles()}
 	for i := range rows[0] {
@@ -223,7 +224,7 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 // csvHead are the columns of CSV.
 var csvHead = []string{"from", "to", "kind", "name", "joules", "kwh", "share", "before_joules", "co2e_grams", "cost"}
 
-// WriteCSV writes the rows and the sums. Unknown figures are empty.
+// WriteCSV writes the rows and the sums. A missing figure is empty.
 func (d *Document) WriteCSV(w io.Writer) error {
 	records := [][]string{csvHead}
 	number := func(v *float64) string {
@@ -240,8 +241,9 @@ func (d *Document) WriteCSV(w io.Writer) error {
 			share = &of
 		}
 		records = append(records, []string{
-			d.From.Format(time.RFC3339), d.To.Format(time.RFC3339), l.kind, figure.Line(l.name), number(&l.joules), number(&kWh), number(share),
-			number(l.before), number(perKWh(l.joules, rates.Grams)), number(perKWh(l.joules, rates.Price)),
+			d.From.Format(time.RFC3339), d.To.Format(time.RFC3339), l.kind, figure.Line(l.name), number(&l.joules),
+			number(&kWh), number(share), number(l.before),
+			number(perKWh(l.joules, rates.Grams)), number(perKWh(l.joules, rates.Price)),
 		})
 	}
 	return csv.NewWriter(w).WriteAll(records)
