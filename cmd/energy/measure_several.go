@@ -199,7 +199,7 @@ func (o *measureOptions) checkRatio(r *report.Report) int {
 	q, ratio := r.Decisive()
 	what := "energy"
 	if q == report.CPUSeconds {
-		what = "CPU time, from which energy is modeled,"
+		what = "CPU time (all energy is modeled)"
 	}
 	text := fmt.Sprintf("the ratio of %s is %.4g (95 %% confidence: %.4g to %.4g), above the %s of --max-ratio",
 		what, ratio.Mean, ratio.Low, ratio.High, strconv.FormatFloat(o.maxRatio, 'f', -1, 64))

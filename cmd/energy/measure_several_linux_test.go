@@ -194,7 +194,7 @@ func TestMaxRatioFailsOnlyIfTheDifferenceIsSignificant(t *testing.T) {
 		"an improvement is asked":   {0.9, runs(95, 94, 96), runs(100, 100, 100), exitTooMuch, "is 0.95 "},
 		"energies of 0":             {1.02, runs(0, 0, 0), runs(0, 0, 0), exitFailed, "is not checked"},
 		"modeled": {1.02, of("modeled", 105*time.Second, 100, 130, 90), of("modeled", 100*time.Second, 100, 100, 100), exitTooMuch,
-			"the ratio of CPU time, from which energy is modeled, is 1.05 (95 % confidence: 1.05 to 1.05)"},
+			"the ratio of CPU time (all energy is modeled) is 1.05 (95 % confidence: 1.05 to 1.05)"},
 		"modeled from the same CPU time": {1.02, of("modeled", time.Second, 105, 106, 104), of("modeled", time.Second, 100, 100, 100), 0, ""},
 		"no limit":                       {0, runs(0, 0), runs(0, 0), 0, ""},
 	} {
