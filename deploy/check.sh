@@ -57,6 +57,19 @@ awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"
 
+# actionlint reads the action of the repository in which a workflow is.
+mkdir -p "$scratch/action/.git" "$scratch/action/.github/workflows" "$scratch/action/deploy"
+cp -R deploy/action "$scratch/action/deploy"
+awk '/^```yaml$/ {inside = 1; next} /^```$/ && inside {exit} inside' deploy/action/README.md |
+	sed 's#energyreceiver/energyreceiver/deploy/action@.*#./deploy/action#' >"$scratch/action/.github/workflows/example.yml"
+checks "deploy/action with the example of its page, by actionlint" env GOWORK=off GOFLAGS=-buildvcs=false \
+	go tool -modfile=internal/tools/docs/go.mod actionlint "$scratch/action/.github/workflows/example.yml"
+if command -v shellcheck >/dev/null; then
+	checks "deploy/action/compare.sh, by shellcheck" shellcheck deploy/action/compare.sh
+else
+	lacks deploy/action/compare.sh shellcheck
+fi
+
 if command -v kubectl >/dev/null; then
 	checks "deploy/kubernetes, by kubectl kustomize" kubectl kustomize deploy/kubernetes
 	checks "deploy/kepler, by kubectl kustomize" kubectl kustomize deploy/kepler

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// recorded are the values of one quantity in 400 pairs of runs of the same command.
+type recorded struct{ a, b []float64 }
+
+// recording returns the energies and the CPU times of a file of testdata.
+func recording(t *testing.T, name string) (joules, cpu recorded) {
+	t.Helper()
+	file, err := os.Open("testdata/" + name + ".csv")
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	r := csv.NewReader(file)
+	r.Comment = '#'
+	rows, err := r.ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, "a_joules,b_joules,a_cpu_seconds,b_cpu_seconds", strings.Join(rows[0], ","))
+	for _, row := range rows[1:] {
+		for i, to := range []*[]float64{&joules.a, &joules.b, &cpu.a, &cpu.b} {
+			v, err := strconv.ParseFloat(row[i], 64)
+			require.NoError(t, err)
+			*to = append(*to, v)
+		}
+	}
+	require.Len(t, cpu.b, 400)
+	return joules, cpu
+}
+
+// found returns in how many percent of 1,000 trials A is above a limit if A used more by a planted
+// difference. A trial has n pairs: consecutive ones, so that periods of noise stay together, or n
+// independent draws. The lower share is returned, or without a difference the higher one.
+func (r recorded) found(n int, difference, limit float64) float64 {
+	random := rand.New(rand.NewPCG(45, uint64(n))) //nolint:gosec // the same in each run
+	var hits [2]int
+	a, b := make([]float64, n), make([]float64, n)
+	for trial := range 1000 {
+		start := random.IntN(len(r.a))
+		for i := range n {
+			pair := (start + i) % len(r.a)
+			if trial%2 == 1 {
+				pair = random.IntN(len(r.a))
+			}
+			a[i], b[i] = r.a[pair]*(1+difference), r.b[pair]
+		}
+		if Paired(a, b, 1e-6).Above(limit) {
+			hits[trial%2]++
+		}
+	}
+	if difference == 0 {
+		return float64(max(hits[0], hits[1])) / 5
+	}
+	return float64(min(hits[0], hits[1])) / 5
+}
+
+// needed returns the number of pairs that find a difference in 95 % of the trials, as text.
+func (r recorded) needed(difference, limit float64) string {
+	for _, n := range []int{3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 35, 40, 50, 60, 80, 100, 120, 160, 200, 300, 400} {
+		if r.found(n, difference, limit) >= 95 {
+			return fmt.Sprint(n)
+		}
+	}
+	return "more than 400"
+}
+
+// actionPairs and actionLimit are the defaults of deploy/action.
+const (
+	actionPairs = 40
+	actionLimit = 1.02
+)
+
+func TestTheActionFindsFivePercentOnABusyVirtualMachine(t *testing.T) {
+	gzipJoules, gzip := recording(t, "gzip")
+	gofmtJoules, gofmt := recording(t, "gofmt")
+	columns := []recorded{gzip, gofmt, gzipJoules, gofmtJoules}
+	for _, r := range columns {
+		assert.GreaterOrEqual(t, r.found(actionPairs, 0.05, actionLimit), 95.0)
+		assert.LessOrEqual(t, r.found(actionPairs, 0, actionLimit), 5.0)
+		assert.LessOrEqual(t, r.found(actionPairs, 0, 1), 7.0, "an interval of 95 % excludes 1 on either side in 5 % of the trials")
+	}
+
+	var b strings.Builder
+	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	for _, c := range []struct{ difference, limit float64 }{{0.05, 1.02}, {0.03, 1.01}, {0.02, 1.01}, {0.01, 1.005}} {
+		cells := []string{fmt.Sprintf("%.0f %%", 100*c.difference), fmt.Sprint(c.limit)}
+		for _, r := range columns {
+			cells = append(cells, r.needed(c.difference, c.limit))
+		}
+		row(cells...)
+	}
+	b.WriteString("\n")
+	for _, n := range []int{5, 10, 15, 20, 30, actionPairs} {
+		cells := []string{fmt.Sprint(n)}
+		for _, r := range columns {
+			cells = append(cells, fmt.Sprintf("%.0f / %.0f", r.found(n, 0.05, actionLimit), r.found(n, 0, actionLimit)))
+		}
+		row(cells...)
+	}
+	page, err := os.ReadFile("../../../../deploy/action/README.md")
+	require.NoError(t, err)
+	for _, table := range strings.Split(b.String(), "\n\n") {
+		assert.Contains(t, string(page), table)
+	}
+	action, err := os.ReadFile("../../../../deploy/action/action.yml")
+	require.NoError(t, err)
+	assert.Contains(t, string(action), fmt.Sprintf("default: %q", fmt.Sprint(actionPairs)))
+	assert.Contains(t, string(action), fmt.Sprintf("default: %q", fmt.Sprint(actionLimit)))
+}

@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compares the energy of a command in two commits of a Git repository, by pairs of runs. Needs bash, git and jq.
+#
+#   compare.sh measure    exits with 124 if the head uses significantly more energy than the base, and more than the limit
+#   compare.sh comment    writes the result to a pull request on GitHub, as one comment that is updated. Needs gh
+#
+#   ENERGY_COMMAND        command to measure, for bash
+#   ENERGY_BUILD          builds what the command needs, once in the tree of each commit
+#   ENERGY_DIRECTORY      directory of both, relative to the root of the repository
+#   ENERGY_BASE           commit, branch or tag to compare with. Default: the base of the pull request or merge request
+#   ENERGY_PAIRS          pairs of runs (40)
+#   ENERGY_WARMUP         pairs of runs before, which are not counted (1)
+#   ENERGY_MAX_RATIO      limit of the ratio head / base of energy, or of CPU time if all energy is modeled (1.02; 0: no limit)
+#   ENERGY_PATH           path of energy, or
+#   ENERGY_VERSION        release of energy to download. Default: energy in PATH
+#   ENERGY_NAME           title of comment and badge, if a pull request has several
+#   ENERGY_BADGE          SVG file to write
+#   ENERGY_RESULTS        directory of energy.json and energy.md (energy-results)
+set -euo pipefail
+shopt -s inherit_errexit
+
+fail() {
+	echo "compare.sh: $*" >&2
+	exit 1
+}
+
+# Prints the commit to compare with.
+base_commit() {
+	local base=${ENERGY_BASE:-} name depth=()
+	# A checkout of a pull request is its merge into the base. HEAD^1 is in a checkout with fetch-depth: 2.
+	if [[ -z $base && ${GITHUB_REF:-} == refs/pull/*/merge && $(git rev-parse HEAD) == "${GITHUB_SHA:-}" ]]; then
+		git rev-parse --verify --quiet 'HEAD^1^{commit}' && return
+	fi
+	for name in CI_MERGE_REQUEST_TARGET_BRANCH_SHA CI_MERGE_REQUEST_DIFF_BASE_SHA GITHUB_BASE_REF; do
+		base=${base:-${!name:-}}
+	done
+	[ -n "$base" ] || fail "no base to compare with: set ENERGY_BASE"
+	for name in "origin/$base" "$base"; do
+		git rev-parse --verify --quiet --end-of-options "$name^{commit}" && return
+	done
+	[ "$(git rev-parse --is-shallow-repository)" = false ] || depth=(--depth=1)
+	git fetch --quiet --no-tags "${depth[@]}" -- origin "$base" || fail "the base is not available: $base"
+	git rev-parse FETCH_HEAD
+}
+
+# Prints the path of energy. Releases are downloaded to $work.
+energy_path() {
+	local version=${ENERGY_VERSION:-} arch name url
+	version=${version#v}
+	if [ -n "${ENERGY_PATH:-}" ]; then
+		realpath -e -- "$ENERGY_PATH"
+		return
+	elif [ -z "$version" ]; then
+		command -v energy || fail "energy is not in PATH: set ENERGY_VERSION"
+		return
+	fi
+	[[ $version =~ ^[0-9][0-9A-Za-z.-]*$ ]] || fail "not a version: $version"
+	case $(uname -m) in
+	x86_64) arch=amd64 ;;
+	aarch64) arch=arm64 ;;
+	*) fail "energy has no release for $(uname -m)" ;;
+	esac
+	name=energy_${version}_linux_$arch
+	url=${ENERGY_RELEASES:-https://github.com/energyreceiver/energyreceiver/releases/download}/v$version
+	curl -fsSL --retry 3 -o "$work/$name.tar.gz" "$url/$name.tar.gz" -o "$work/SHA256SUMS" "$url/SHA256SUMS"
+	(cd "$work" && sha256sum --check --quiet --ignore-missing SHA256SUMS >&2) || fail "$name.tar.gz has another checksum than the release"
+	tar -xzf "$work/$name.tar.gz" -C "$work"
+	echo "$work/$name/energy"
+}
+
+# Checks out and builds both commits. The scripts $work/head and $work/base run the command in their trees.
+prepare() {
+	local side
+	printf '%s\n' "$ENERGY_COMMAND" >"$work/command"
+	printf '%s\n' "${ENERGY_BUILD:-}" >"$work/build"
+	cat >"$work/head" <<-'SIDE'
+		#!/usr/bin/env bash
+		cd "$WORK/trees/${0##*/}/$DIRECTORY" && exec bash -eo pipefail "$WORK/command" >"$WORK/${0##*/}.log" 2>&1
+	SIDE
+	chmod +x "$work/head"
+	cp "$work/head" "$work/base"
+	for side in head base; do
+		git worktree add --quiet --detach "$work/trees/$side" "${!side}"
+		echo "== build of the $side, ${!side}"
+		(cd "$work/trees/$side/$DIRECTORY" && bash -eo pipefail "$work/build") || fail "the build of the $side failed"
+	done
+}
+
+# Prints an SVG image. XML reserves none of the characters of its texts.
+badge() {
+	local text color='#5f6368' left right
+	text=$(awk -v j="$joules" -v ratio="$ratio" -v significant="$significant" 'BEGIN {
+		if (j == "") { printf "not available"; exit }
+		n = split("mJ J kJ MJ", unit); j *= 1000
+		for (i = 1; j >= 999.5 && i < n; i++) j /= 1000
+		printf "%.3g %s, ", j, unit[i]
+		if (significant == "true") printf "%+.1f %%", 100 * (ratio - 1); else printf "no difference shown" }')
+	if [ "$status" = 124 ]; then color='#b3261e'; elif [[ $significant == true && $ratio == 0* ]]; then color='#2e7d32'; fi
+	left=$((13 * ${#name} / 2 + 12)) right=$((13 * ${#text} / 2 + 12))
+	cat <<-SVG
+		<svg xmlns="http://www.w3.org/2000/svg" width="$((left + right))" height="20" role="img" aria-label="$name: $text">
+		<rect width="$left" height="20" fill="#444"/><rect x="$left" width="$right" height="20" fill="$color"/>
+		<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
+		<text x="6" y="14" textLength="$((left - 12))">$name</text>
+		<text x="$((left + 6))" y="14" textLength="$((right - 12))">$text</text></g>
+		</svg>
+	SVG
+}
+
+measure() {
+	local head base energy joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02}
+	[ -n "${ENERGY_COMMAND:-}" ] || fail "no command to measure: set ENERGY_COMMAND"
+	mkdir -p "$results"
+	rm -f "$results"/energy.{json,md}
+	work=$(mktemp -d)
+	trap 'rm -rf "$work" || true; git worktree prune' EXIT
+	head=$(git rev-parse HEAD)
+	base=$(base_commit)
+	energy=$(energy_path)
+	export WORK=$work DIRECTORY=${ENERGY_DIRECTORY:-.}
+	prepare
+	(cd "$work" && "$energy" measure --runs="${ENERGY_PAIRS:-40}" --warmup="${ENERGY_WARMUP:-1}" --max-ratio="$limit" \
+		-o energy.json -o energy.md --vs ./base -- ./head) || status=$?
+	if [ ! -s "$work/energy.json" ]; then
+		tail -n 50 "$work"/*.log >&2 || true
+		exit "$status"
+	fi
+	{ read -r joules && read -r quantity && read -r ratio && read -r significant; } < <(jq -r \
+		'.ratios[.ratios.decisive] as $r | .commands[0].joules.mean, .ratios.decisive, $r.a_to_b, $r.significant | if . == null then "" else . end' \
+		"$work/energy.json")
+	case $quantity in joules) quantity=energy ;; *) quantity="CPU time" ;; esac
+	case $status in
+	0) verdict="Passed: the limit of the ratio of $quantity is $limit" ;;
+	124) verdict="**Failed: the ratio of $quantity is above $limit, and the difference is significant**" ;;
+	*) verdict="The limit $limit of the ratio of $quantity is not checked" ;;
+	esac
+	cp "$work/energy.json" "$results"
+	{
+		printf '%s\n### Energy: %s\n\n' "$marker" "$name"
+		cat "$work/energy.md"
+		printf '\n%s. A is the head, %.12s. B is the base, %.12s.\n' "$verdict" "$head" "$base"
+	} >"$results/energy.md"
+	tee -a "${GITHUB_STEP_SUMMARY:-/dev/null}" <"$results/energy.md"
+	printf '%s\n' "joules=$joules" "ratio=$ratio" "significant=$significant" >>"${GITHUB_OUTPUT:-/dev/null}"
+	if [ -n "${ENERGY_BADGE:-}" ]; then
+		mkdir -p -- "$(dirname -- "$ENERGY_BADGE")"
+		badge >"$ENERGY_BADGE"
+	fi
+	exit "$status"
+}
+
+# The tokens of pull requests from forks cannot write: the result is in the summary of the job then.
+comment() {
+	local api=repos/$GITHUB_REPOSITORY/issues comments id
+	comments=$(gh api --paginate "$api/$ENERGY_PULL_REQUEST/comments") || return
+	id=$(jq -nr --arg marker "$marker" \
+		'[inputs[] | select(.user.login == "github-actions[bot]" and (.body | startswith($marker))) | .id][0] // ""' <<<"$comments")
+	if [ -n "$id" ]; then
+		gh api --silent --method PATCH "$api/comments/$id" --field "body=@$results/energy.md"
+	else
+		gh api --silent --method POST "$api/$ENERGY_PULL_REQUEST/comments" --field "body=@$results/energy.md"
+	fi
+}
+
+results=$(realpath -m -- "${ENERGY_RESULTS:-energy-results}")
+name=$(tr -cd 'A-Za-z0-9 ._-' <<<"${ENERGY_NAME:-}")
+name=${name:-energy}
+marker="<!-- energy: $name -->"
+case ${1:-} in
+measure) measure ;;
+comment) comment || echo "::notice::No comment is written. It needs pull-requests: write, which pull requests from forks do not have." ;;
+*) fail "usage: compare.sh measure|comment" ;;
+esac

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fakeEnergy runs both commands once, and returns the result and the exit status that the test has
+// written.
+const fakeEnergy = `#!/usr/bin/env bash
+printf '%s\n' "$@" >"$FAKE/arguments"
+./head && ./base || exit 7
+cp "$FAKE/result.json" energy.json
+echo '| a table |' >energy.md
+exit "$(cat "$FAKE/status")"
+`
+
+// fakeGH keeps one comment of the action, on the second page of comments.
+const fakeGH = `#!/usr/bin/env bash
+echo "$*" >>"$FAKE/calls"
+last=${@: -1}
+if [ -e "$FAKE/fork" ]; then echo "gh: Resource not accessible by integration (HTTP 403)" >&2; exit 1; fi
+case "$*" in
+*--field*) cp "${last#body=@}" "$FAKE/comment" ;;
+*) echo '[{"id": 1, "user": {"login": "somebody"}, "body": "<!-- energy: energy -->"}]'
+	test ! -e "$FAKE/comment" || jq -n --rawfile body "$FAKE/comment" '[{id: 42, user: {login: "github-actions[bot]"}, body: $body}]' ;;
+esac
+`
+
+// pullRequest is a shallow clone of a repository with the branches main and feature, on feature, and
+// the environment of a job.
+type pullRequest struct {
+	t               *testing.T
+	fake, clone     string
+	environment     []string
+	base, head      string // commits
+	summary, output string // paths
+}
+
+func newPullRequest(t *testing.T) *pullRequest {
+	for _, tool := range []string{"bash", "git", "jq", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	p := &pullRequest{t: t, fake: t.TempDir()}
+	p.clone, p.summary, p.output = filepath.Join(p.fake, "clone"), filepath.Join(p.fake, "summary"), filepath.Join(p.fake, "output")
+	p.environment = []string{
+		"PATH=" + p.fake + ":" + os.Getenv("PATH"), "HOME=" + p.fake, "TMPDIR=" + p.fake, "FAKE=" + p.fake,
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
+		"GITHUB_BASE_REF=main", "GITHUB_REPOSITORY=owner/name", "GITHUB_STEP_SUMMARY=" + p.summary, "GITHUB_OUTPUT=" + p.output,
+		"ENERGY_PULL_REQUEST=7", `ENERGY_COMMAND=printf '%s ' "$(cat built)" >>"$FAKE/ran"`, "ENERGY_BUILD=cp source built",
+	}
+	p.write("energy", fakeEnergy)
+	p.write("gh", fakeGH)
+	p.result("1.01", "false", 0)
+	origin := filepath.Join(p.fake, "origin")
+	_, err := p.run(p.fake, "bash", "-euc", `git init -q -b main origin && cd origin
+		echo base >source && git add . && git commit -qm base && git checkout -qb feature
+		echo head >source && git commit -qam head
+		git clone -q --depth=1 --branch feature "file://$PWD" ../clone`)
+	require.NoError(t, err)
+	p.base, _ = p.run(origin, "git", "rev-parse", "main")
+	p.head, _ = p.run(origin, "git", "rev-parse", "feature")
+	return p
+}
+
+func (p *pullRequest) write(name, content string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(filepath.Join(p.fake, name), []byte(content), 0o755)) //nolint:gosec // programs
+}
+
+// result sets the result of the fake energy.
+func (p *pullRequest) result(ratio, significant string, status int) {
+	p.write("result.json", fmt.Sprintf(`{"commands": [{"joules": {"mean": 1234.5}}], "ratios": {"decisive": "cpu_seconds",
+		"joules": {"a_to_b": 9, "significant": false}, "cpu_seconds": {"a_to_b": %s, "significant": %s}}}`, ratio, significant))
+	p.write("status", fmt.Sprint(status))
+}
+
+// run runs a program in a directory, and returns its output.
+func (p *pullRequest) run(directory string, args ...string) (string, error) {
+	c := exec.Command(args[0], args[1:]...)
+	c.Dir, c.Env = directory, p.environment
+	out, err := c.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// compare runs the script of the action with more settings, and returns its exit status and its output.
+func (p *pullRequest) compare(what string, settings ...string) (int, string) {
+	p.t.Helper()
+	script, err := filepath.Abs("action/compare.sh")
+	require.NoError(p.t, err)
+	out, err := p.run(p.clone, append(append([]string{"env"}, settings...), script, what)...)
+	exit := &exec.ExitError{}
+	if err != nil {
+		require.ErrorAs(p.t, err, &exit)
+		return exit.ExitCode(), out
+	}
+	return 0, out
+}
+
+func TestTheActionMeasuresHeadAndBaseInTheirOwnTrees(t *testing.T) {
+	p := newPullRequest(t)
+	status, out := p.compare("measure", "ENERGY_PAIRS=3", "ENERGY_BADGE=site/badge.svg")
+	require.Zero(t, status, out)
+	assert.Equal(t, "head base ", read(t, p.fake+"/ran"))
+	assert.Equal(t, strings.Fields("measure --runs=3 --warmup=1 --max-ratio=1.02 -o energy.json -o energy.md --vs ./base -- ./head"),
+		strings.Fields(read(t, p.fake+"/arguments")))
+	for _, text := range []string{"<!-- energy: energy -->\n", "| a table |", "Passed: the limit of the ratio of CPU time is 1.02",
+		fmt.Sprintf("A is the head, %s. B is the base, %s.", p.head[:12], p.base[:12])} {
+		assert.Contains(t, read(t, p.summary), text)
+	}
+	assert.Equal(t, "joules=1234.5\nratio=1.01\nsignificant=false\n", read(t, p.output))
+	assert.Contains(t, badge(t, p.clone+"/site/badge.svg"), "1.23 kJ, no difference shown")
+	trees, err := p.run(p.clone, "git", "worktree", "list")
+	require.NoError(t, err)
+	assert.Len(t, strings.Split(trees, "\n"), 1, "the trees are removed")
+}
+
+// badge returns the texts of an SVG image, which must be well-formed.
+func badge(t *testing.T, path string) (texts string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(read(t, path)))
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return texts
+		}
+		require.NoError(t, err)
+		if text, ok := token.(xml.CharData); ok {
+			texts += string(text)
+		}
+	}
+}
+
+func TestTheActionFailsAsEnergyDoes(t *testing.T) {
+	p := newPullRequest(t)
+	p.result("1.048", "true", 124)
+	status, _ := p.compare("measure", "ENERGY_BADGE=badge.svg")
+	assert.Equal(t, 124, status)
+	assert.Contains(t, read(t, p.summary), "**Failed: the ratio of CPU time is above 1.02, and the difference is significant**")
+	assert.Contains(t, read(t, p.output), "ratio=1.048\nsignificant=true\n")
+	assert.Contains(t, badge(t, p.clone+"/badge.svg"), "1.23 kJ, +4.8 %")
+
+	status, out := p.compare("measure", "ENERGY_COMMAND=echo broken; exit 3")
+	assert.Equal(t, 7, status, "of energy, which has no result")
+	assert.Contains(t, out, "broken")
+	status, out = p.compare("measure", "ENERGY_BUILD=test $(cat source) = head")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, out, "the build of the base failed")
+	assert.NoFileExists(t, p.clone+"/energy-results/energy.md", "an earlier result is removed")
+}
+
+func TestTheActionUpdatesItsComment(t *testing.T) {
+	p := newPullRequest(t)
+	p.compare("measure")
+	status, out := p.compare("comment")
+	require.Zero(t, status, out)
+	assert.Contains(t, read(t, p.fake+"/calls"), "--method POST repos/owner/name/issues/7/comments --field")
+	assert.Equal(t, read(t, p.summary), read(t, p.fake+"/comment"))
+
+	require.NoError(t, os.Remove(p.fake+"/calls"))
+	status, _ = p.compare("comment")
+	require.Zero(t, status)
+	assert.NotContains(t, read(t, p.fake+"/calls"), "POST")
+	assert.Contains(t, read(t, p.fake+"/calls"), "--method PATCH repos/owner/name/issues/comments/42 --field")
+}
+
+func TestTheActionKeepsTheSummaryIfATokenCannotComment(t *testing.T) {
+	p := newPullRequest(t)
+	p.compare("measure")
+	p.write("fork", "")
+	status, out := p.compare("comment")
+	assert.Zero(t, status)
+	assert.Contains(t, out, "::notice::No comment is written")
+	assert.NotEmpty(t, read(t, p.summary))
+}
+
+func TestInputsOfTheActionAreNotRun(t *testing.T) {
+	p := newPullRequest(t)
+	const hostile = "\"; touch x; #\n$(touch x)`touch x`'\n--><script>|"
+	for _, name := range []string{"NAME", "BASE", "DIRECTORY", "PAIRS", "WARMUP", "MAX_RATIO", "VERSION", "PATH", "BADGE", "RESULTS"} {
+		p.compare("measure", "ENERGY_"+name+"="+hostile)
+		p.compare("measure", "ENERGY_"+name+"=--upload-pack=touch x;")
+		found, err := p.run(p.fake, "find", ".", "-name", "x")
+		require.NoError(t, err)
+		assert.Empty(t, found, name)
+	}
+	status, out := p.compare("measure", "ENERGY_BADGE=badge.svg", "ENERGY_NAME="+hostile)
+	require.Zero(t, status, out)
+	assert.Contains(t, badge(t, p.clone+"/badge.svg"), " touch x")
+	assert.Contains(t, read(t, p.clone+"/energy-results/energy.md"), "<!-- energy:  touch x touch xtouch x--script -->\n")
+}
+
+func TestTheBaseOfAMergedPullRequestIsItsFirstParent(t *testing.T) {
+	p := newPullRequest(t)
+	_, err := p.run(p.clone, "bash", "-euc", `git fetch -q --unshallow origin main feature && git checkout -q origin/main 2>/dev/null || git checkout -q FETCH_HEAD
+		echo newer >other && git add other && git commit -qm newer && git merge -q --no-edit feature`)
+	require.NoError(t, err)
+	merge, _ := p.run(p.clone, "git", "rev-parse", "HEAD")
+	first, _ := p.run(p.clone, "git", "rev-parse", "HEAD^1")
+	status, out := p.compare("measure", "GITHUB_REF=refs/pull/7/merge", "GITHUB_SHA="+merge)
+	require.Zero(t, status, out)
+	assert.Contains(t, out, "B is the base, "+first[:12])
+	_, out = p.compare("measure", "ENERGY_BASE=no-such-branch")
+	assert.Contains(t, out, "the base is not available: no-such-branch")
+}
+
+func TestADownloadedEnergyHasTheChecksumOfItsRelease(t *testing.T) {
+	p := newPullRequest(t)
+	_, err := p.run(p.fake, "bash", "-euc", `mkdir v1.2.3 && cd v1.2.3
+		case $(uname -m) in x86_64) name=energy_1.2.3_linux_amd64 ;; *) name=energy_1.2.3_linux_arm64 ;; esac
+		mkdir "$name" && mv ../energy "$name" && tar -czf "$name.tar.gz" "$name" && sha256sum *.tar.gz >SHA256SUMS
+		echo 0000000000000000000000000000000000000000000000000000000000000000  energy_1.2.3_other.tar.gz >>SHA256SUMS`)
+	require.NoError(t, err)
+	release := []string{"ENERGY_VERSION=v1.2.3", "ENERGY_RELEASES=file://" + p.fake}
+	status, out := p.compare("measure", release...)
+	assert.Zero(t, status, out)
+	_, err = p.run(p.fake, "bash", "-c", "echo >>v1.2.3/energy_*.tar.gz")
+	require.NoError(t, err)
+	status, out = p.compare("measure", release...)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, out, "has another checksum than the release")
+}
+
+func TestTheActionHasNoExpressionInAScript(t *testing.T) {
+	action := documents(t, "action/action.yml")[0]
+	script := read(t, "action/compare.sh")
+	for _, step := range at(t, action, "runs", "steps").([]any) {
+		s := step.(map[string]any)
+		assert.NotContains(t, s, "uses", "the action needs no other")
+		assert.NotContains(t, s["run"], "${{")
+		assert.Equal(t, "bash", s["shell"])
+		for name := range s["env"].(map[string]any) {
+			assert.Contains(t, script+"GH_TOKEN", name)
+		}
+	}
+	for name := range at(t, action, "inputs").(map[string]any) {
+		assert.Contains(t, read(t, "action/action.yml"), "inputs."+name)
+	}
+}
