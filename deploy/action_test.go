@@ -79,7 +79,7 @@ func newPullRequest(t *testing.T) *pullRequest {
 
 func (p *pullRequest) write(name, content string) {
 	p.t.Helper()
-	require.NoError(p.t, os.WriteFile(filepath.Join(p.fake, name), []byte(content), 0o755)) //nolint:gosec // programs
+	require.NoError(p.t, os.WriteFile(filepath.Join(p.fake, name), []byte(content), 0o755))
 }
 
 // result sets the result of the fake energy.
@@ -249,5 +249,6 @@ func TestTheActionHasNoExpressionInAScript(t *testing.T) {
 	}
 	for name := range at(t, action, "inputs").(map[string]any) {
 		assert.Contains(t, read(t, "action/action.yml"), "inputs."+name)
+		assert.Contains(t, read(t, "action/README.md"), "`"+name+"`")
 	}
 }

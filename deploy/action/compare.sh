@@ -135,6 +135,7 @@ measure() {
 	124) verdict="**Failed: the ratio of $quantity is above $limit, and the difference is significant**" ;;
 	*) verdict="The limit $limit of the ratio of $quantity is not checked" ;;
 	esac
+	[[ $limit =~ [1-9] ]] || verdict="No limit is set"
 	cp "$work/energy.json" "$results"
 	{
 		printf '%s\n### Energy: %s\n\n' "$marker" "$name"
