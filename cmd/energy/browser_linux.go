@@ -39,7 +39,7 @@ func openBrowser(address string) (remove func(), err error) {
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		return remove, err
 	}
-	c := exec.Command(path, file) //nolint:gosec,noctx // the browser outlives this process
+	c := exec.Command(path, file) //nolint:noctx // the browser outlives this process
 	if err := asInvoker(c, file, dir); err != nil {
 		return remove, err
 	}

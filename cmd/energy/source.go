@@ -81,7 +81,7 @@ func openEndpoint(o *options) *source {
 		notes: func() []string { return nil },
 		hint: func(err error) string {
 			if err != nil {
-				return "Is the collector running? `energy top --local` needs no collector."
+				return "Is the collector running? `--local` measures without a collector."
 			}
 			return "The endpoint responds, but has no energy figures. Either this is not the Prometheus exporter, which has port " + defaultPort +
 				" in the shipped configurations, or no sensor can be read and the receiver has no `model:`."

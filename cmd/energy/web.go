@@ -40,14 +40,13 @@ type webOptions struct {
 func (o *webOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "web [flags] [FILE]", Short: "show the energy of this machine as a page in the browser",
-		Long: `Serves a page with the power of this machine over time and the programs that use it. The figures are read
-from a collector on this machine. If no collector runs, energy web measures. FILE is a recording:
-the output of energy top --json.`,
-		Example: `  energy web                                 prints the address of the page
-  energy web --open                          opens the page
-  energy web --grid FRA --price 0.25         with emissions and cost
-  energy web power.jsonl                     the record of energy top --json > power.jsonl
-  ssh -t -L 8890:127.0.0.1:8890 NODE sudo energy web    the page of another machine`,
+		Long: `Serves a page with the power of this machine over time and the programs that use it. The figures are
+read from a collector on this machine. If no collector runs, energy web measures. FILE is a
+recording: the output of energy top --json.`,
+		Example: `  energy web                          prints the address of the page
+  energy web --open                   opens the page
+  energy web --grid FRA --price 0.25  with emissions and cost
+  energy web power.jsonl              the recording of energy top --json > power.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
 			o.given, o.fixed = c.Flags().Changed("endpoint"), c.Flags().Changed("listen")
 			if len(args) > 0 {

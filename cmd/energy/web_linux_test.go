@@ -61,7 +61,7 @@ func openWeb(t *testing.T, args ...string) (address string, next func() webMessa
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(r)
+	response, err := client.Do(r) //nolint:bodyclose // stop closes it
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	lines := json.NewDecoder(response.Body)
@@ -170,12 +170,12 @@ func TestTheBrowserIsOpenedWithAPrivateFileInPlaceOfTheToken(t *testing.T) {
 	dir, err := os.MkdirTemp("", "")
 	require.NoError(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
-	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // other users write to it
+	require.NoError(t, os.Chmod(dir, 0o777))
 	seen, done := filepath.Join(dir, "seen"), filepath.Join(dir, "done")
 	require.NoError(t, unix.Mkfifo(done, 0o666))
-	require.NoError(t, os.Chmod(done, 0o666)) //nolint:gosec // as above
+	require.NoError(t, os.Chmod(done, 0o666))
 	script := fmt.Sprintf("#!/bin/sh\n{ echo \"$1\"; id -u; stat -c '%%a %%u' \"$1\"; cat \"$1\"; } >%s 2>&1\necho >%s\n", seen, done)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, browserOpener), []byte(script), 0o755)) //nolint:gosec // is run
+	require.NoError(t, os.WriteFile(filepath.Join(dir, browserOpener), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("TMPDIR", dir)
 	uid := strconv.Itoa(os.Geteuid())

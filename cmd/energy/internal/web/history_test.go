@@ -30,7 +30,7 @@ type machine struct {
 
 func newMachine(seed uint64) *machine {
 	return &machine{
-		Rand: rand.New(rand.NewPCG(seed, 0)), all: map[string]units.Energy{}, //nolint:gosec // no secret
+		Rand: rand.New(rand.NewPCG(seed, 0)), all: map[string]units.Energy{},
 		frame: top.Frame{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 	}
 }
@@ -153,7 +153,7 @@ func TestAPointEndsAtTheTimeOfTheFiguresAndARestartIsAGap(t *testing.T) {
 }
 
 func TestSixHoursOfHostileNamesTakeLessThan10MB(t *testing.T) {
-	random, b := rand.New(rand.NewPCG(1, 2)), strings.Builder{} //nolint:gosec // no secret
+	random, b := rand.New(rand.NewPCG(1, 2)), strings.Builder{}
 	for b.Len() < 1<<22 {
 		b.WriteString([]string{"<script>", "\u202e", "\U0001F4A3", "a\u0301\u0302\u0303", "\x1b[2J", "__proto__", "\""}[random.IntN(7)])
 	}

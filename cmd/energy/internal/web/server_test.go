@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request returns the response to a request with headers.
-func request(s *Server, method, host, path string, headers map[string]string) *http.Response {
+// request returns the status of the response to a request with headers, and its headers.
+func request(s *Server, method, host, path string, headers map[string]string) (status int, header http.Header) {
 	r := httptest.NewRequest(method, "http://x/", nil)
 	r.Host, r.URL.Path = host, path
 	for name, value := range headers {
@@ -33,7 +33,7 @@ func request(s *Server, method, host, path string, headers map[string]string) *h
 	}
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
-	return w.Result()
+	return w.Code, w.Header()
 }
 
 func TestOnlyThePageItselfIsAnswered(t *testing.T) {
@@ -71,15 +71,17 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 		{"localhost", "/server.go", nil, 404},
 		{"localhost", "/page/style.css", nil, 404},
 	} {
-		response := request(s, http.MethodGet, tt.host, tt.path, tt.headers)
-		assert.Equal(t, tt.want, response.StatusCode, "%s%s %v", tt.host, tt.path, tt.headers)
+		status, header := request(s, http.MethodGet, tt.host, tt.path, tt.headers)
+		assert.Equal(t, tt.want, status, "%s%s %v", tt.host, tt.path, tt.headers)
 		for name, value := range headers("Content-Security-Policy", policy, "X-Content-Type-Options", "nosniff", "Referrer-Policy", "no-referrer",
 			"Cross-Origin-Resource-Policy", "same-origin", "Cross-Origin-Opener-Policy", "same-origin") {
-			assert.Equal(t, value, response.Header.Get(name), tt.path)
+			assert.Equal(t, value, header.Get(name), tt.path)
 		}
 	}
-	assert.Equal(t, "no-store", request(s, http.MethodGet, "localhost", "/", nil).Header.Get("Cache-Control"))
-	assert.Equal(t, http.StatusMethodNotAllowed, request(s, http.MethodPost, "localhost", "/stream", headers("Authorization", token)).StatusCode)
+	_, header := request(s, http.MethodGet, "localhost", "/", nil)
+	assert.Equal(t, "no-store", header.Get("Cache-Control"))
+	status, _ := request(s, http.MethodPost, "localhost", "/stream", headers("Authorization", token))
+	assert.Equal(t, http.StatusMethodNotAllowed, status)
 	assert.NotEqual(t, s.Token, NewServer(Options{}).Token)
 	assert.GreaterOrEqual(t, len(s.Token), 26, "128 bits")
 }
@@ -180,7 +182,7 @@ func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 	text := strings.Repeat("</script>\u202e\U0001F4A3", 400)
 	for view := range top.GPUs {
 		left := units.Energy(30e6)
-		for i := range 2000 {
+		for i := range 2 * maxRows {
 			r := aRow(fmt.Sprint(i, text), units.Energy(i))
 			for t := range r.Text {
 				r.Text[t] = fmt.Sprint(i, text)
@@ -241,7 +243,8 @@ func TestTheSeventeenthPageIsRefused(t *testing.T) {
 		require.True(t, s.enter())
 	}
 	headers := map[string]string{"Authorization": "Bearer " + s.Token}
-	assert.Equal(t, http.StatusServiceUnavailable, request(s, http.MethodGet, "localhost", "/stream", headers).StatusCode)
+	status, _ := request(s, http.MethodGet, "localhost", "/stream", headers)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
 }
 
 func TestTheStreamOfAServerWithTLSEndsWithTheServer(t *testing.T) {
