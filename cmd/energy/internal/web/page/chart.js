@@ -6,19 +6,17 @@ const chart = {cursor: null, points: []};
 const beginOf = (p) => p.end - p.seconds;
 const isGap = (p, q) => beginOf(q) - p.end > Math.max(0.02, 0.02 * q.seconds);
 
-// fewer joins neighbors, so that each point is some pixels wide. Energy and gaps are kept. The bounds of points are
+// fewer joins neighbors, so that each point is some pixels wide. Energy and gaps are kept. The ends of points are
 // multiples of a length, so that they do not move with the time that is shown.
 function fewer(points, most) {
   const usual = points.map((p) => p.seconds).sort((a, b) => a - b)[points.length >> 1];
-  const length = usual * 2 ** Math.max(0, Math.ceil(Math.log2((points.at(-1).end - beginOf(points[0])) / usual / most)));
+  const tooMany = (points.at(-1).end - beginOf(points[0])) / usual / most;
+  const length = usual * 2 ** Math.max(0, Math.ceil(Math.log2(tooMany)));
   const list = [], part = (p) => Math.floor((p.end - usual / 2) / length);
   for (const p of points) {
     const q = list.at(-1);
-    if (q && !isGap(q, p) && part(q) === part(p)) {
-      q.end = p.end;
-      q.seconds += p.seconds;
-      p.joules.forEach((j, i) => { q.joules[i] += j; });
-    } else list.push({...p, joules: [...p.joules]});
+    if (!q || isGap(q, p) || part(q) !== part(p)) list.push({...p, joules: [...p.joules]});
+    else Object.assign(q, {end: p.end, seconds: q.seconds + p.seconds, joules: q.joules.map((j, i) => j + p.joules[i])});
   }
   return list;
 }
@@ -28,49 +26,48 @@ function niceStep(span, most) {
   const power = 10 ** Math.floor(Math.log10(span / most));
   return [1, 2, 2.5, 5, 10].find((s) => s * power * most >= span * 0.999) * power;
 }
-const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  ...[1, 2, 4, 7, 14, 30].map((days) => days * 86400)];
+const days = [1, 2, 4, 7, 14, 30].map((n) => n * 86400);
+const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, ...days];
 const timeStep = (span, most) => span < most ? niceStep(span, most) : timeSteps.find((s) => s * most >= span) ?? span;
 
-// wattTicks returns the text of a tick. All have the same prefix and the decimals that tell them apart.
-function wattTicks(most, step) {
+// wattText returns the text of ticks. All have the same prefix and the decimals that tell them apart.
+function wattText(most, step) {
   const [by, prefix] = prefixes.find(([p]) => most >= p) ?? prefixes.at(-1);
   const decimals = [0, 1, 2].find((d) => Math.abs(step / by * 10 ** d % 1) < 1e-6) ?? 3;
   return (w) => (w / by).toFixed(w ? decimals : 0) + space + prefix + "W";
 }
 
-// drawChart draws points of series: a name, a fill, and keep if it is listed without energy. timeText returns the text of
-// a time for an axis with a step, or without a step for the cursor. offset is that of local time. phases have a name,
-// from and to, gaps have from and to.
+// drawChart draws points of series: a name, a fill, and keep if it is listed without energy. timeText returns the text
+// of a time for an axis with a step, or without a step for the cursor. offset is the one of local time. phases have a
+// name, from and to, gaps have from and to.
 function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps = []}) {
-  if (!all.length) return redraw($("chart"), "", () => [el("p", {className: "hint"}, "The first interval has not ended.")]);
+  if (!all.length) return redraw($("chart"), "", () => ["The first interval has not ended."]);
   const wide = !matchMedia("(max-width: 760px)").matches, width = Math.max(240, $("chart").clientWidth - (wide ? 330 : 0));
   const height = wide ? 300 : 220, left = 58, right = width - 6, top = phases.length ? 22 : 10, floor = height - 24;
   const points = fewer(all, (right - left) / 2), from = beginOf(points[0]), to = points.at(-1).end;
   const x = (t) => left + (t - from) / (to - from || 1) * (right - left);
   const most = Math.max(...points.map((p) => sumOf(p.joules) / p.seconds), 1e-6), step = niceStep(most, wide ? 5 : 4);
   const ceiling = Math.ceil(most / step - 1e-6) * step, y = (w) => floor - w / ceiling * (floor - top);
-  const parts = [hatching()], text = wattTicks(ceiling, step), plot = plotOf();
+  const parts = [hatching()], plot = plotOf(), add = (tag, attributes, ...text) => parts.push(svg(tag, attributes, ...text));
+  const band = (b, y, className) => add("rect", {x: x(b.from), width: x(b.to) - x(b.from), y, height: floor - y, class: className});
   for (const [i, p] of phases.entries()) {
-    const length = x(p.to) - x(p.from), letters = Math.floor((length - 8) / 7.5);
-    parts.push(svg("rect", {x: x(p.from), y: 0, width: length, height: floor, class: i % 2 ? "phase odd" : "phase"}));
+    const letters = Math.floor((x(p.to) - x(p.from) - 8) / 7.5);
+    band(p, 0, i % 2 ? "phase odd" : "phase");
     const name = p.name.length > letters ? p.name.slice(0, letters - 1) + "…" : p.name;
-    if (letters > 1) parts.push(svg("text", {x: x(p.from) + 5, y: 15, class: "name"}, name));
+    if (letters > 1) add("text", {x: x(p.from) + 5, y: 15, class: "name"}, name);
   }
+  const text = wattText(ceiling, step);
   for (let w = 0; w <= ceiling * 1.001; w += step) {
-    parts.push(svg("line", {x1: left, x2: right, y1: y(w), y2: y(w), class: "grid"}));
-    parts.push(svg("text", {x: left - 8, y: y(w) + 4, "text-anchor": "end"}, text(w)));
+    add("line", {x1: left, x2: right, y1: y(w), y2: y(w), class: "grid"});
+    add("text", {x: left - 8, y: y(w) + 4, "text-anchor": "end"}, text(w));
   }
-  for (const g of gaps) {
-    parts.push(svg("rect", {x: x(g.from), y: top, width: Math.max(1, x(g.to) - x(g.from)), height: floor - top, class: "gap"}));
-  }
+  for (const g of gaps) band(g, top, "gap");
   const base = points.map(() => 0), apart = points.length * 6 < width ? "apart" : "";
-  for (const [i, s] of series.entries()) parts.push(svg("path", {d: areaOf(points, i, base, x, y), fill: s.fill, class: apart}));
+  for (const [i, s] of series.entries()) add("path", {d: areaOf(points, i, base, x, y), fill: s.fill, class: apart});
   const each = timeStep(to - from, Math.max(2, Math.floor((right - left) / 84)));
   for (let t = Math.ceil((from - offset) / each - 1e-6) * each + offset; t <= to + each * 1e-6; t += each) {
-    parts.push(svg("line", {x1: x(t), x2: x(t), y1: floor, y2: floor + 4, class: "cursor"}));
-    const at = Math.min(Math.max(x(t), left), right - 24);
-    parts.push(svg("text", {x: at, y: height - 6, "text-anchor": "middle"}, timeText(t, each)));
+    add("line", {x1: x(t), x2: x(t), y1: floor, y2: floor + 4, class: "cursor"});
+    add("text", {x: Math.min(x(t), right - 22), y: height - 6, "text-anchor": "middle"}, timeText(t, each));
   }
   const line = svg("line", {y1: 0, y2: floor, class: "cursor"});
   plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -83,15 +80,15 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
 // areaOf returns the outline of a series on top of those before it, with a part for each time without gaps.
 function areaOf(points, i, base, x, y) {
   let d = "", up = "", down = "";
-  points.forEach((p, k) => {
+  for (const [k, p] of points.entries()) {
     const begin = x(beginOf(p)).toFixed(1), end = x(p.end).toFixed(1), low = y(base[k]).toFixed(1);
     base[k] += p.joules[i] / p.seconds;
     up += `${up ? "L" : "M"}${begin},${y(base[k]).toFixed(1)}H${end}`;
     down = `L${end},${low}H${begin}` + down;
-    if (k + 1 < points.length && !isGap(p, points[k + 1])) return;
+    if (k + 1 < points.length && !isGap(p, points[k + 1])) continue;
     d += up + down + "Z";
     up = down = "";
-  });
+  }
   return d;
 }
 const hatching = () => svg("defs", {}, svg("pattern",
@@ -100,26 +97,24 @@ const hatching = () => svg("defs", {}, svg("pattern",
 
 // plotOf returns the picture, which keeps the focus while its content changes. It is a slider: keys move the cursor.
 function plotOf() {
-  if (!chart.plot) {
-    const plot = chart.plot = svg("svg", {class: "plot", tabindex: 0, role: "slider", "aria-valuemin": 0,
-      "aria-label": "Power over time; arrow keys move the cursor"});
-    chart.legend = el("ul", {className: "legend"});
-    const show = (t) => { chart.cursor = t; showCursor(); };
-    plot.onpointermove = (e) => {
-      const box = plot.getBoundingClientRect();
-      show(chart.toTime((e.clientX - box.left) / box.width));
-    };
-    plot.onpointerleave = plot.onblur = () => show(null);
-    plot.onkeydown = (e) => {
-      const by = {ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -1e9, End: 1e9, Escape: NaN}[e.key];
-      if (by == null) return;
-      e.preventDefault();
-      const last = chart.points.length - 1, i = pointAt(chart.cursor), p = chart.points[Math.min(last, Math.max(0, (i < 0 ? last + 1 : i) + by))];
-      show(p ? p.end - p.seconds / 2 : null);
-    };
-  }
-  redraw($("chart"), "plot", () => [chart.plot, chart.legend]);
-  return chart.plot;
+  const plot = chart.plot ??= svg("svg", {class: "plot", tabindex: 0, role: "slider", "aria-valuemin": 0,
+    "aria-label": "Power over time; arrow keys move the cursor"});
+  const show = (t) => { chart.cursor = t; showCursor(); };
+  plot.onpointermove = (e) => {
+    const box = plot.getBoundingClientRect();
+    show(chart.toTime((e.clientX - box.left) / box.width));
+  };
+  plot.onpointerleave = plot.onblur = () => show(null);
+  plot.onkeydown = (e) => {
+    const by = {ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -1e9, End: 1e9, Escape: NaN}[e.key];
+    if (by == null) return;
+    e.preventDefault();
+    const last = chart.points.length - 1, i = pointAt(chart.cursor);
+    const p = chart.points[Math.min(last, Math.max(0, (i < 0 ? last + 1 : i) + by))];
+    show(p ? p.end - p.seconds / 2 : null);
+  };
+  redraw($("chart"), "plot", () => [plot, chart.legend = el("ul", {className: "legend"})]);
+  return plot;
 }
 const pointAt = (t) => t == null ? -1 : chart.points.findIndex((p) => beginOf(p) <= t && t <= p.end);
 
@@ -129,17 +124,17 @@ function showCursor() {
   const seconds = sumOf(shown, (p) => p.seconds), power = series.map((_, k) => sumOf(shown, (p) => p.joules[k]) / seconds);
   line.setAttribute("visibility", i < 0 ? "hidden" : "visible");
   if (i >= 0) for (const at of ["x1", "x2"]) line.setAttribute(at, chart.x(points[i].end - points[i].seconds / 2));
-  const listed = series.filter((s, k) => power[k] > 0 || s.keep).toReversed();
-  const rows = [["", i < 0 ? `Mean of ${duration(seconds)}` : `At ${timeText(points[i].end)}`, ""],
-    ...listed.map((s) => [s.fill, s.name, watts(power[series.indexOf(s)])]), ["", "Sum", watts(sumOf(power))]];
+  const listed = series.map((s, k) => [s.fill, s.name, watts(power[k])]).filter((_, k) => power[k] > 0 || series[k].keep);
+  const head = i < 0 ? `Mean of ${duration(seconds)}` : `At ${timeText(points[i].end)}`;
+  const rows = [["", head, ""], ...listed.toReversed(), ["", "Sum", watts(sumOf(power))]];
   redraw(legend, rows.join("\n"), () => rows.map(([fill, name, value]) => {
     const swatch = el("span", {className: fill.startsWith("url") ? "swatch hatched" : "swatch"});
     swatch.style.setProperty("--fill", fill);
     return el("li", {}, swatch, el("span", {className: "cut", title: name}, name), el("span", {}, value));
   }));
-  plot.setAttribute("aria-valuemax", points.length - 1);
-  plot.setAttribute("aria-valuenow", i < 0 ? points.length - 1 : i);
-  plot.setAttribute("aria-valuetext", rows.map((r) => r.slice(1).join(" ")).join(", ").replaceAll(space, " "));
+  const text = rows.map((r) => r.slice(1).join(" ")).join(", ").replaceAll(space, " "), last = points.length - 1;
+  const state = {max: last, now: i < 0 ? last : i, text};
+  for (const [name, value] of Object.entries(state)) plot.setAttribute("aria-value" + name, value);
 }
 
 // A color stays with a series for as long as the series is shown.

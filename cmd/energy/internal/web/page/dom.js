@@ -28,26 +28,27 @@ function redraw(at, key, children) {
   const keyed = [...at.querySelectorAll("[data-key]")];
   (keyed.find((e) => e.dataset.key === focused) ?? keyed[0])?.focus({preventScroll: true});
 }
+const write = (id, text) => redraw($(id), text, () => [text]);
 
 // choice draws a group of buttons, and returns the option that is pressed.
 const chosen = new Map();
 function choice(id, options, first, title = (o) => o) {
   const pressed = [chosen.get(id), first, options[0]].find((o) => options.includes(o));
-  const button = (o) => el("button", {type: "button", ariaPressed: String(o === pressed), "data-key": o,
-    onclick: () => { chosen.set(id, o); draw(); }}, title(o));
-  redraw($(id), [...options, pressed].join("\n"), () => options.length > 1 ? options.map(button) : []);
+  const press = (o) => { chosen.set(id, o); draw(); };
+  redraw($(id), [...options, pressed].join("\n"), () => options.length < 2 ? [] : options.map((o) => el("button",
+    {type: "button", ariaPressed: String(o === pressed), "data-key": o, onclick: () => press(o)}, title(o))));
   return pressed;
 }
 
 // heading sets the title of the document and of the page, and the text at its top right.
 function heading(title, text, state, stateClass = "") {
-  if (document.title !== title) document.title = title;
-  redraw($("title"), text, () => [text]);
-  redraw($("state"), state, () => [state]);
+  document.title = title;
+  write("title", text);
+  write("state", state);
   $("state").className = stateClass;
 }
 function warn(text) {
-  redraw($("alert"), text ?? "", () => [text ?? ""]);
+  write("alert", text || "");
   $("alert").hidden = !text;
 }
 
@@ -58,18 +59,18 @@ function sentence(...parts) {
 
 // tiles shows figures: a label, a value and an explanation each. Figures that are not available are left out.
 function tiles(...list) {
-  const shown = list.filter((t) => t && t[1]);
-  redraw($("tiles"), shown.join("\n"), () => shown.map((texts) => el("li", {}, ...texts.map((t) => el("div", {}, t || "\u00a0")))));
+  const shown = list.filter((t) => t && t[1]), div = (text) => el("div", {}, text || "\u00a0");
+  redraw($("tiles"), shown.join("\n"), () => shown.map((texts) => el("li", {}, ...texts.map(div))));
 }
 
 // quality shows how the figures came to be. A zone has a name, a source, an error (0.2 for 20 %), and the zone that
 // contains it if its energy is not added.
 function quality(zones, notes) {
-  const text = (z) => `${z.name}: ${{modeled: "estimated", "": "of unknown origin"}[z.source ?? ""] ?? z.source}` +
-    (z.error ? ` ±${percent(z.error)}` : "") + (z.besides ? `, not added: overlaps with ${z.besides}` : "");
-  const chips = zones.map(text);
-  redraw($("zones"), chips.join("\n"), () => chips.map((t, i) => el("li", {className: zones[i].source ?? ""}, t)));
-  redraw($("notes"), notes.join("\n"), () => notes.map((n) => el("li", {}, n)));
+  const origin = (source) => source === "modeled" ? "estimated" : source || "of unknown origin";
+  const chips = zones.map((z) => `${z.name}: ${origin(z.source)}${z.error ? ` ±${percent(z.error)}` : ""}` +
+    (z.besides ? `, not added: overlaps with ${z.besides}` : ""));
+  redraw($("zones"), chips.join("\n"), () => chips.map((text, i) => el("li", {className: zones[i].source ?? ""}, text)));
+  redraw($("notes"), notes?.join("\n"), () => (notes ?? []).map((n) => el("li", {}, n)));
 }
 
 // draw draws the whole page. The last file of the page sets it.

@@ -5,29 +5,31 @@
 const icicle = {path: [], cells: []};
 const node = (name, value, more) => ({id: name, name, value, ...more});
 const idleNode = (value) => node("idle", value, {fill: "var(--idle)", idle: true});
-const sorted = (n) => (n.children ?? []).toSorted((p, q) => Boolean(p.idle) - Boolean(q.idle) || q.value - p.value);
+const order = (p, q) => Boolean(p.idle) - Boolean(q.idle) || q.value - p.value;
+const has = (n, find) => n.name.toLowerCase().includes(find);
+const foundIn = (n, find) => has(n, find) ? n.value : sumOf(n.children ?? [], (c) => foundIn(c, find));
 
 // smaller returns the children of a node from the nth on as one node, which can be enlarged like any other.
 function smaller(n, from) {
-  const rest = sorted(n).slice(from).filter((c) => !c.idle);
-  return node(`${rest.length} smaller`, sumOf(rest, (c) => c.value), {id: "\0" + from, children: rest, fill: "var(--rest)", closed: true});
+  const rest = n.children.toSorted(order).slice(from).filter((c) => !c.idle), more = {children: rest, fill: "var(--rest)"};
+  return node(`${rest.length} smaller`, sumOf(rest, (c) => c.value), {id: "\0" + from, closed: true, ...more});
 }
-const childOf = (n, id) => id[0] === "\0" ? smaller(n, +id.slice(1)) : n.children?.find((c) => c.id === id);
-const foundIn = (n, find) => n.name.toLowerCase().includes(find) ? n.value : sumOf(n.children ?? [], (c) => foundIn(c, find));
+const childOf = (n, id) => id[0] === "\0" ? smaller(n, +id.slice(1)) : n.children.find((c) => c.id === id);
 
 // withoutIdle offers to leave out idle energy, which hides what programs use if there is much of it.
 function withoutIdle(name, children) {
   const idleOf = (n) => n.idle ? n.value : sumOf(n.children ?? [], idleOf);
-  const root = node(name, sumOf(children, (c) => c.value), {children}), idle = idleOf(root), share = idle / root.value;
+  const root = node(name, sumOf(children, (c) => c.value), {children}), share = idleOf(root) / root.value;
   const strip = (n) => ({...n, value: n.value - idleOf(n), children: n.children?.filter((c) => !c.idle).map(strip)});
-  const options = idle > 0 && share < 1 ? ["With idle", "Without idle"] : [];
+  const options = share > 0 && share < 1 ? ["With idle", "Without idle"] : [];
   if (choice("idle", options, options[share > 0.7 ? 1 : 0]) !== "Without idle") return {root};
   return {root: strip(root), hint: `Idle energy is not drawn: ${percent(share)} of all. `};
 }
 
 // drawTree draws a tree: its root, whether it is a flame graph, the text of a value, and a hint.
 function drawTree({root, flame, text = joules, hint = ""}) {
-  const at = $("icicle"), trail = [root], find = $("search").value.toLowerCase(), bar = $(flame ? "trees" : "tabs").parentElement;
+  const at = $("icicle"), trail = [root], bar = $(flame ? "trees" : "tabs").parentElement;
+  const find = $("search").value.toLowerCase();
   if ($("search").parentElement !== bar) bar.append($("search"));
   for (const id of icicle.path) {
     const child = childOf(trail.at(-1), id);
@@ -37,50 +39,51 @@ function drawTree({root, flame, text = joules, hint = ""}) {
   icicle.path = trail.slice(1).map((n) => n.id);
   icicle.go = (path) => { icicle.path = path; drawTree({root, flame, text, hint}); };
   const whole = trail.at(-1), share = (value, of = whole) => percent(value / (of.value || 1));
-  redraw($("trail"), trail.map((n) => n.name + text(n.value)).join("\n"), () => trail.map((n, i) => el("button", {
+  const labels = trail.map((n, i) => ` ${text(n.value)}${i ? " " + share(n.value, root) : ""}`);
+  redraw($("trail"), trail.map((n, i) => n.name + labels[i]).join("\n"), () => trail.map((n, i) => el("button", {
     type: "button", "data-key": String(i), className: i && i < trail.length - 4 ? "cut short" : "cut", title: n.name,
-    ariaCurrent: i === trail.length - 1 ? "true" : null, onclick: () => icicle.go(icicle.path.slice(0, i)),
-  }, n.name, el("small", {}, ` ${text(n.value)}${i ? " " + share(n.value, root) : ""}`))));
+    ariaCurrent: n === whole ? "true" : null, onclick: () => icicle.go(icicle.path.slice(0, i)),
+  }, n.name, el("small", {}, labels[i]))));
 
   const cells = layout(whole, flame, at.clientWidth || 900);
+  const title = (n) => `${n.name}: ${text(n.value)}, ${share(n.value)} of ${whole.name}${n.detail ? ", " + n.detail : ""}`;
   Object.assign(icicle, {cells, flame});
   at.setAttribute("role", "tree");
-  at.className = (find ? "searching" : "") + (flame ? " flame" : "");
-  at.style.height = (flame ? 25 * Math.max(0, ...cells.map((c) => c.depth + 1)) : cells.length && cells[0].whole) + "px";
-  redraw(at, cells.map((c) => [...Object.values(c.box), c.n.name, text(c.n.value)]).join("\n") + find, () => cells.map((c, i) => {
-    const title = `${c.n.name}: ${text(c.n.value)}, ${share(c.n.value)} of ${whole.name}${c.n.detail ? ", " + c.n.detail : ""}`;
-    const found = find && (c.n.name.toLowerCase().includes(find) || c.n.closed && foundIn(c.n, find));
+  at.className = find ? "searching" : "";
+  at.style.height = flame ? `${25 * Math.max(0, ...cells.map((c) => c.depth + 1))}px` : `${cells[0]?.whole ?? 0}px`;
+  redraw(at, cells.map((c) => [...Object.values(c.box), title(c.n)]).join("\n") + find, () => cells.map((c, i) => {
+    const found = find && (has(c.n, find) || c.n.closed && foundIn(c.n, find));
     c.e = el("button", {
-      type: "button", role: "treeitem", ariaLevel: String(c.depth + 1), title, tabIndex: i ? -1 : 0,
-      "data-key": c.path.join("\n"), className: `cell${c.tiny ? " tiny" : ""}${found ? " found" : ""}`, onclick: () => icicle.go(c.path),
+      type: "button", role: "treeitem", ariaLevel: String(c.depth + 1), title: title(c.n), tabIndex: i ? -1 : 0,
+      "data-key": c.path.join("\n"), className: `cell${c.tiny ? " tiny" : ""}${found ? " found" : ""}`,
+      onclick: () => icicle.go(c.path),
     }, c.n.name, el("small", {}, ` ${text(c.n.value)}  ${share(c.n.value)}`));
     for (const [name, value] of Object.entries(c.box)) c.e.style.setProperty(name, value);
     return c.e;
   }));
-  const found = find ? `Found: ${share(foundIn(whole, find))}. ` : "";
   const how = flame ? "Width is energy. Click a function to enlarge it." : "Height is energy. Click a part to enlarge it.";
-  redraw($("where-hint"), found + hint + how, () => [found + hint + how]);
+  write("where-hint", (find ? `Found: ${share(foundIn(whole, find))}. ` : "") + hint + how);
 }
 
 // layout returns the cells of what a node contains, except for those that are too small to be seen.
 function layout(root, flame, width) {
-  const deep = (n) => n.children?.length ? 1 + Math.max(...n.children.map(deep)) : 0;
-  const levels = flame ? deep(root) : Math.min(deep(root), width < 560 ? 2 : 4), cells = [];
-  const whole = flame ? width : width < 560 ? 420 : 340, share = (v) => (v * 100).toFixed(3) + "%";
+  const deep = (n) => n.children?.length ? 1 + Math.max(...n.children.map(deep)) : 0, cells = [];
+  const levels = flame ? deep(root) : Math.min(deep(root), width < 560 ? 2 : 4);
+  const whole = flame ? width : width < 560 ? 420 : 340, size = (c) => c.value / (root.value || 1);
   const names = flame ? ["left", "width", "top", "height"] : ["top", "height", "left", "width"];
   const place = (n, parent, depth, start, path, inherited) => {
-    const size = (c) => c.value / (root.value || 1);
-    let list = sorted(n);
-    const small = list.slice(1).filter((c) => !c.idle && size(c) * whole < 20).length, kept = list.filter((c) => !c.idle).length - small;
-    if (!flame && small > 1) list = [...list.slice(0, kept), smaller(n, kept), ...list.slice(kept + small)];
+    let list = n.children?.toSorted(order) ?? [];
+    const active = list.filter((c) => !c.idle), small = active.slice(1).filter((c) => size(c) * whole < 20).length;
+    const kept = active.length - small;
+    if (!flame && small > 1) list = [...list.slice(0, kept), smaller(n, kept), ...list.slice(active.length)];
     for (const c of list) {
-      const pixels = size(c) * whole, open = c.children?.length && !c.closed && depth + 1 < levels, fill = c.fill ?? inherited;
+      const pixels = size(c) * whole, open = c.children?.length && !c.closed && depth + 1 < levels;
       if (!(pixels >= 2)) continue;
-      const values = [share(start), share(size(c)), share(depth / levels), share(flame || open ? 1 / levels : 1 - depth / levels)];
-      const box = Object.fromEntries([...names.map((name, i) => [name, values[i]]), ["--fill", fill]]);
+      const box = {"--fill": c.fill ?? inherited}, values = [start, size(c), depth / levels, flame || open ? 1 / levels : 1 - depth / levels];
+      names.forEach((name, i) => { box[name] = (values[i] * 100).toFixed(3) + "%"; });
       const cell = {n: c, parent, depth, whole, box, path: [...path, c.id], tiny: pixels < (flame ? 24 : 17)};
       cells.push(cell);
-      if (open) place(c, cell, depth + 1, start, cell.path, fill);
+      if (open) place(c, cell, depth + 1, start, cell.path, box["--fill"]);
       start += size(c);
     }
   };
@@ -92,7 +95,7 @@ function layout(root, flame, width) {
 $("icicle").onkeydown = (e) => {
   const {cells, flame, path} = icicle, cell = cells.find((c) => c.e === document.activeElement);
   const level = cells.filter((c) => c.depth === cell?.depth), i = level.indexOf(cell);
-  const keys = flame ? ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"] : ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"];
+  const across = ["ArrowLeft", "ArrowRight"], along = ["ArrowUp", "ArrowDown"], keys = flame ? [...along, ...across] : [...across, ...along];
   const to = [cell?.parent, cells.find((c) => c.parent === cell), level[i - 1], level[i + 1]][keys.indexOf(e.key)];
   if (e.key === "Escape") icicle.go(path.slice(0, -1));
   if (!to) return;

@@ -1,62 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 // Live figures: a stream with a JSON message a line. Energies are in microjoules, powers in watts.
 
-const live = {now: null, points: [], names: new Map(), problem: "Connecting", heard: 0};
+const live = {now: null, points: [], names: new Map(), problem: ""};
 const spans = {"1 min": 60, "5 min": 300, "30 min": 1800, All: Infinity};
-const views = {programs: "Program", processes: "Process", users: "User", containers: "Container", pods: "Pod", namespaces: "Namespace",
-  vms: "VM", units: "Unit", jobs: "Job", zones: "Zone", gpus: "GPU"};
-const several = (view) => views[view] + (view === "processes" ? "es" : "s");
-const total = (points, view) => {
+const views = {programs: "Program", processes: "Process", users: "User", containers: "Container", pods: "Pod",
+  namespaces: "Namespace", vms: "VM", units: "Unit", jobs: "Job", zones: "Zone", gpus: "GPU"};
+const plural = (view) => views[view] + (view === "processes" ? "es" : "s");
+function largest(points, view) {
   const sums = new Map();
   for (const p of points) for (const s of p.v[view] ?? []) sums.set(s.i, (sums.get(s.i) ?? 0) + s.e);
   return [...sums].sort((a, b) => b[1] - a[1]);
-};
+}
 
 function drawLive() {
-  const {now, points} = live, first = now?.recorded ? "All" : "5 min";
-  if (!now) return heading("energy", "energy", live.problem, "bad");
-  const zones = now.zones.filter((z) => !z.besides), list = Object.keys(views);
-  const error = errorOf(zones.map((z) => ({...z, watts: z.active + z.idle})));
+  const {now, points, problem} = live, list = Object.keys(views);
+  warn(problem || now?.wrong);
+  if (!now) return write("state", problem ? "No figures" : "Connecting");
+  const zones = now.zones.filter((z) => !z.besides), error = errorOf(zones.map((z) => ({...z, watts: z.active + z.idle})));
   const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
-  const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // steadier than the last interval
+  const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
   const power = seconds ? mean((p) => p.node) : sumOf(zones, (z) => z.active + z.idle);
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
-  const [id, most] = total(recent, "programs")[0] ?? [], time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
-  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, live.problem ? `Last figures: ${time}` : `${now.source} · ${time}`, live.problem && "bad");
-  warn(live.problem || now.wrong);
-  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error), [watts(power)], range(error), ". ",
-    [watts(power - active)], " of it is idle power, which it draws in any case; programs share ", [watts(active)],
-    ...most > 0 && active > 0 ? [", of which ", [live.names.get(id) ?? id], ` uses ${percent(micro(most) / seconds / active)}.`] : ["."]);
+  const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0;
+  const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
+  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, problem ? `Last figures: ${time}` : `${now.source} · ${time}`,
+    problem ? "bad" : "");
+  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error), [watts(power)],
+    range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; programs share ",
+    [watts(active)], top && ", of which ", top && [live.names.get(id) ?? id],
+    top && ` uses ${percent(micro(most) / seconds / active)}`, ".");
   liveTiles(now, zones, power, active, error);
-  liveChart(choice("group", list.filter((v) => points.some((p) => p.v[v])), "programs", several), spans[choice("span", Object.keys(spans), first)]);
+  const span = choice("span", Object.keys(spans), now.recorded ? "All" : "5 min");
+  liveChart(choice("group", list.filter((v) => points.some((p) => p.v[v])), "programs", plural), spans[span] * 1000);
   liveTree(now, zones, choice("trees", ["By owner", "By zone"]));
-  liveTable(now, choice("tabs", list.filter((v) => now.views[v]?.some((r) => !r.pin)), "programs", several));
+  liveTable(now, choice("tabs", list.filter((v) => now.views[v]?.some((r) => !r.pin)), "programs", plural));
   quality(now.zones.map((z) => ({...z, name: z.title})), now.notes);
 }
 
 function liveTiles(now, zones, power, active, error) {
-  const rates = now.rates ?? {}, gpus = now.views.gpus ?? [], busy = gpus.filter((g) => g.b != null);
-  const oneName = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs", measured = zones.every((z) => z.source === "measured");
-  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), error != null ? `estimated${range(error)}` : measured && "measured"],
-    [now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", joules(micro(now.node)), wattHours(micro(now.node))],
+  const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [], busy = gpus.filter((g) => g.b != null);
+  const gpu = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs", count = gpus.length > 1 ? `${gpus.length} × ` : "";
+  const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
+  const kept = now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", energy = micro(now.node);
+  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), origin], [kept, joules(energy), wattHours(energy)],
     ["Idle", percent(power ? 1 - active / power : 0), "of the power"],
-    gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), (gpus.length > 1 ? `${gpus.length} × ` : "") + oneName +
+    gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), count + gpu +
       (busy.length ? `, ${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "")],
-    rates.grams != null && ["Emissions", grams(power / 1000 * rates.grams) + "/h", "CO₂e, " + rateText(rates.grams, "g", rates.grid)],
-    rates.price != null && ["Cost a month", money(power / 1000 * 730.5 * rates.price, rates.currency), rateText(rates.price, rates.currency)]);
+    perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h", "CO₂e, " + rateText(perKWh, "g", grid)],
+    price != null && ["Cost a month", money(power / 1000 * 730.5 * price, currency), rateText(price, currency)]);
 }
 
-// liveChart divides power. Zones and GPUs have idle energy, too; other rows have active energy only.
+// liveChart divides power. Zones and GPUs include idle energy, other rows have active energy only.
 function liveChart(view, span) {
-  const shown = live.points.filter((p) => live.points.at(-1).t - p.t < span * 1000), whole = view === "zones" || view === "gpus";
-  const ids = total(shown, view).slice(0, 7).map(([id]) => id), named = ids.map((id) => ({id, name: live.names.get(id) ?? id}));
+  const shown = live.points.filter((p) => live.points.at(-1).t - p.t < span), whole = view === "zones" || view === "gpus";
+  const ids = largest(shown, view).slice(0, 7).map(([id]) => id);
   setColors(ids);
-  for (const s of named) s.fill = fillOf(s.id);
+  const named = ids.map((id) => ({name: live.names.get(id) ?? id, fill: fillOf(id)}));
   const rest = {name: whole ? "The rest of the machine" : view === "programs" ? "All other programs" : "Other programs", fill: "var(--rest)"};
-  const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true}, unattributed = {name: "Unattributed", fill: "url(#hatch)"};
+  const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true};
   drawChart({
     timeText: (t, step = 1) => clock(t * 1000).slice(0, step < 60 ? 8 : 5), offset: new Date().getTimezoneOffset() * 60,
-    series: whole ? [...named, rest] : [idle, ...named, rest, unattributed],
+    series: whole ? [...named, rest] : [idle, ...named, rest, {name: "Unattributed", fill: "url(#hatch)"}],
     points: shown.map((p) => {
       const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e])), list = ids.map((id) => used.get(id) ?? 0), sum = sumOf(list);
       const all = whole ? [...list, p.node - sum] : [p.node - p.active, ...list, p.active - p.un - sum, p.un];
@@ -67,38 +71,47 @@ function liveChart(view, span) {
 
 // liveTree divides energy since the start: by what a program belongs to, or by zone.
 function liveTree(now, zones, by) {
-  const rows = (now.views.programs ?? []).filter((r) => r.e > 0), root = {children: []}, fills = new Map();
-  for (const view of Object.keys(views)) for (const r of now.views[view] ?? []) if (fillOf(r.i)) fills.set(view === "users" ? `user ${r.n}` : r.n, fillOf(r.i));
-  const leaf = (r, energy) => node(r.n.replace(/:.*/, (rest) => r.pin ? "" : rest), micro(energy), {id: r.i, detail: r.d, fill: r.pin ? "var(--none)" : fillOf(r.i)});
-  for (const z of by === "By zone" ? zones : []) {
-    const i = now.zones.indexOf(z), used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
-    root.children.push(node(z.title, micro(z.energy), {fill: fillOf(z.i), children: [...used, idleNode(micro(z.energy - z.activeEnergy))]}));
+  const rows = (now.views.programs ?? []).filter((r) => r.e > 0), root = node("", 0, {children: []}), fills = new Map();
+  for (const [view, list] of Object.entries(now.views)) {
+    for (const r of list.filter((r) => colors.has(r.i))) fills.set(view === "users" ? `user ${r.n}` : r.n, fillOf(r.i));
   }
-  for (const r of by === "By zone" ? [] : rows) {
-    const [namespace, pod, container, vm, unit, user] = r.o, owner = container || vm || unit || (user ? `user ${user}` : "system");
-    let at = root;
-    for (const name of r.pin ? [] : pod ? [namespace, pod].filter(Boolean) : [owner]) {
-      let group = at.children.find((c) => c.group && c.name === name);
-      if (!group) at.children.push(group = node(name, 0, {id: "group " + name, group: true, children: [], fill: fills.get(name)}));
-      group.value += micro(r.e);
-      at = group;
+  const leaf = (r, energy) => node(r.pin ? r.n.split(":")[0] : r.n, micro(energy),
+    {id: r.i, detail: r.d, fill: r.pin ? "var(--none)" : fillOf(r.i)});
+  if (by === "By zone") {
+    for (const z of zones) {
+      const i = now.zones.indexOf(z), used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
+      const children = [...used, idleNode(micro(z.energy - z.activeEnergy))];
+      root.children.push(node(z.title, micro(z.energy), {id: z.i, fill: fillOf(z.i), children}));
     }
-    at.children.push(leaf(r, r.e));
+  } else {
+    for (const r of rows) {
+      const [namespace, pod, container, vm, unit, user] = r.o, owner = container || vm || unit || (user ? `user ${user}` : "system");
+      let at = root;
+      for (const name of r.pin ? [] : pod ? [namespace, pod].filter(Boolean) : [owner]) {
+        let group = at.children.find((c) => c.group && c.name === name);
+        group ??= node(name, 0, {id: "group " + name, group: true, children: [], fill: fills.get(name)});
+        if (!group.value) at.children.push(group);
+        group.value += micro(r.e);
+        at = group;
+      }
+      at.children.push(leaf(r, r.e));
+    }
+    root.children.push(idleNode(micro(now.node - sumOf(rows, (r) => r.e))));
   }
-  if (by !== "By zone") root.children.push(idleNode(micro(now.node) - micro(sumOf(rows, (r) => r.e))));
   drawTree(withoutIdle(now.recorded ? now.host : "This machine", root.children));
 }
 
 function liveTable(now, view) {
-  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0), has = (key) => rows.some((r) => r[key] != null);
-  const largest = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e), owners = (r) => r.o.filter((o) => o && o !== r.n);
+  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0), some = (key) => rows.some((r) => r[key] != null);
+  const most = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e);
+  const owners = (r) => r.o.filter((o) => o && o !== r.n).join(" · ");
   drawTable([
     label(views[view] ?? "", (r) => r.n), view === "processes" && figure("PID", (r) => r.p, String),
-    rows.some((r) => owners(r).length) && label("Belongs to", (r) => owners(r).join(" · "), {cls: "of"}),
-    figure("Power", (r) => r.w, watts, {first: true}), bar((r) => (r.w ?? 0) / largest), has("b") && figure("Busy", (r) => r.b, percent),
-    has("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, {cls: "wide"}), has("c") && figure("CPU time", (r) => r.c, duration, {cls: "wide"}),
-    figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, {cls: "wide"}),
-  ], rows.map((r) => ({...r, key: r.i, title: r.d ? `${r.n} ${r.d}` : r.n})));
+    rows.some(owners) && label("Belongs to", owners, {cls: "of"}), figure("Power", (r) => r.w, watts), bar((r) => (r.w ?? 0) / most),
+    some("b") && figure("Busy", (r) => r.b, percent), some("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, "wide"),
+    some("c") && figure("CPU time", (r) => r.c, duration, "wide"),
+    figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, "wide"),
+  ], rows.map((r) => ({...r, key: r.i, title: r.d ? `${r.n} ${r.d}` : r.n})), "Power");
 }
 
 // take adds a message. A point replaces those that it contains.
@@ -110,57 +123,46 @@ function take(m) {
     while (live.points.at(-1)?.t > p.t - p.s * 1000 + 1) live.points.pop();
     live.points.push(p);
   }
-  if (m.now) Object.assign(live, {now: m.now, heard: performance.now()});
-  report(m.problem ?? "");
+  live.now = m.now ?? live.now;
+  report(m.problem);
 }
-function report(problem) {
+function report(problem = "") {
   live.problem = problem;
   if (!document.hidden) requestAnimationFrame(draw);
 }
 
-// reloadOnce gets the page of the server's version. If that is of another version, too, it gives up.
+// reloadOnce gets the page of the server's version. If that has another version, too, reloadOnce gives up.
 function reloadOnce() {
   if (!sessionStorage.reloaded) location.reload();
   sessionStorage.reloaded = "yes";
   throw new Error("This page and energy web have different versions");
 }
 
-async function read(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let text = ""; ;) {
-    const {value, done} = await reader.read();
-    if (done) return;
-    const lines = (text + value).split("\n");
-    text = lines.pop();
-    for (const line of lines) take(JSON.parse(line));
-    if (lines.length) sessionStorage.removeItem("reloaded");
-  }
-}
-
 async function follow() {
-  if (location.hash.length > 1) {
-    sessionStorage.token = location.hash.slice(1);
-    history.replaceState(null, "", location.pathname);
-  }
+  if (location.hash.length > 1) sessionStorage.token = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname);
   for (let delay = 500; ; delay = Math.min(delay * 2, 15000)) {
     let reason = "No answer from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
       if (r.status === 401) return report("This page lacks the token: open the address that energy web has printed");
-      if (!r.ok) reason = await r.text();
-      else {
+      if (!r.ok) throw new Error(await r.text());
+      let text = "";
+      for await (const part of chunks(r.body.pipeThrough(new TextDecoderStream()).getReader())) {
+        const lines = (text + part).split("\n");
+        text = lines.pop();
+        for (const line of lines) take(JSON.parse(line));
+        sessionStorage.removeItem("reloaded");
         delay = 250;
-        await read(r);
       }
-    } catch (e) { if (!(e instanceof TypeError)) reason = e.message; }
-    report(`${reason.trim()}. Trying again in ${duration(delay / 1000)}`);
+    } catch (e) { if (!(e instanceof TypeError)) reason = e.message.trim(); }
+    report(`${reason}. Trying again in ${duration(delay / 1000)}`);
     await new Promise((done) => setTimeout(done, delay));
   }
+}
+async function* chunks(reader) {
+  for (let {value, done} = await reader.read(); !done; {value, done} = await reader.read()) yield value;
 }
 
 draw = drawLive;
 follow();
-setInterval(() => {
-  const age = (performance.now() - live.heard) / 1000;
-  if (live.heard && age > 60 && !live.now.recorded && !live.problem) report(`No new figures for ${duration(age)}`);
-}, 10000);

@@ -10,13 +10,10 @@ function prefixed(v, unit, least = 5e-7) {
   const digits = Math.min(2, Math.max(0, 2 - Math.floor(Math.log10(size / by * 1.0005))));
   return (v / by).toFixed(digits) + space + prefix + unit;
 }
-const watts = (v) => prefixed(v, "W", 5e-4);
-const joules = (v) => prefixed(v, "J");
-const wattHours = (j) => prefixed(j / 3600, "Wh");
-const grams = (v) => prefixed(v, "g");
-const micro = (v) => v / 1e6;
+const watts = (v) => prefixed(v, "W", 5e-4), joules = (v) => prefixed(v, "J"), grams = (v) => prefixed(v, "g");
+const wattHours = (j) => prefixed(j / 3600, "Wh"), micro = (v) => v / 1e6;
 
-const fixed = (v, decimals) => v.toLocaleString("en", {minimumFractionDigits: decimals, maximumFractionDigits: decimals});
+const fixed = (v, digits) => v.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 function percent(part) {
   if (part > 0 && part < 0.0005) return "<" + space + "0.1" + space + "%";
   return fixed(part * 100 || 0, part !== 0 && Math.abs(part) < 0.0995 ? 1 : 0) + space + "%";
@@ -31,21 +28,21 @@ function money(v, currency) {
 }
 const rateText = (rate, unit = "", place = "") => `at ${+rate.toPrecision(5)} ${unit}/kWh${place ? ` (${place})` : ""}`;
 
-// duration returns a time in words. elapsed returns a multiple of a step, for an axis.
+// duration returns a time in words, elapsed a multiple of a step for an axis.
 function duration(s) {
   if (s < 1) return prefixed(s, "s");
   const [by, unit] = s < 120 ? [1, "s"] : s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
   return +(s / by).toFixed(s / by < 9.95 ? 1 : 0) + space + unit;
 }
 function elapsed(s, step) {
-  const [by, unit] = step >= 3600 ? [3600, "h"] : step >= 60 ? [60, "min"] : step < 0.1 ? [1e-3, "ms"] : [1, "s"];
-  return step ? +(s / by).toFixed(6) + space + unit : duration(s);
+  if (!step) return duration(s);
+  const [by, unit] = step < 0.1 ? [1e-3, "ms"] : step < 60 ? [1, "s"] : step < 3600 ? [60, "min"] : [3600, "h"];
+  return +(s / by).toFixed(6) + space + unit;
 }
 
 // Times are written as 2026-11-28 13:51:00 in all languages. Periods of months are in UTC.
-const clock = (ms) => new Date(ms).toLocaleTimeString("sv");
-const dateTime = (ms) => new Date(ms).toLocaleString("sv");
-const utc = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 16);
+const clock = (ms) => new Date(ms).toLocaleTimeString("sv"), dateTime = (ms) => new Date(ms).toLocaleString("sv");
+const utc = (time) => new Date(time).toISOString().replace("T", " ").slice(0, 16);
 
 // words returns a command as a shell takes it.
 const quoted = (word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
