@@ -208,7 +208,7 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
 	written := o.quiet && len(f.results) == 0
 	for _, to := range f.results {
-		written = o.save("result", to, o.format(r, to)) || written
+		written = o.save("result", to, o.format(printed{r, to.optional && o.live == nil}, to)) || written
 	}
 	if !written { // the figures would be lost
 		_ = r.WriteText(o.messages)
@@ -216,8 +216,17 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	o.save("page", f.page, r.WriteHTML)
 }
 
-// format returns the function that writes a report in the format of an output.
-func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) error {
+// document is a result that can be written in each format.
+type document interface {
+	WriteText(w io.Writer) error
+	WriteJSON(w io.Writer) error
+	WriteCSV(w io.Writer) error
+	WriteMarkdown(w io.Writer) error
+	WriteHTML(w io.Writer) error
+}
+
+// format returns the function that writes a document in the format of an output.
+func (o *outputOptions) format(d document, to *output) func(io.Writer) error {
 	extension := ""
 	if to.file != nil {
 		extension = filepath.Ext(to.file.Name())
@@ -225,20 +234,29 @@ func (o *measureOptions) format(r *report.Report, to *output) func(io.Writer) er
 	isKnown := slices.Contains([]string{".csv", ".json", ".md", ".html"}, extension)
 	switch {
 	case extension == ".csv" || o.csv && !isKnown:
-		return r.WriteCSV
+		return d.WriteCSV
 	case extension == ".json" || o.json && !isKnown:
-		return r.WriteJSON
+		return d.WriteJSON
 	case extension == ".md" || o.markdown && !isKnown:
-		return r.WriteMarkdown
+		return d.WriteMarkdown
 	case extension == ".html":
-		return r.WriteHTML
+		return d.WriteHTML
 	}
-	return func(w io.Writer) error {
-		if to.optional && o.live == nil {
-			fmt.Fprintln(w) // apart from the output of the command
-		}
-		return r.WriteText(figure.Writer(w))
+	return d.WriteText
+}
+
+// printed is a report whose text may follow the output of a command.
+type printed struct {
+	*report.Report
+	follows bool
+}
+
+// WriteText writes the text, apart from the output of the command.
+func (p printed) WriteText(w io.Writer) error {
+	if p.follows {
+		fmt.Fprintln(w)
 	}
+	return p.Report.WriteText(figure.Writer(w))
 }
 
 // save writes a file and closes it, if it is open. It reports whether the file is written.

@@ -6,20 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/period"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 )
 
 // reportOptions are the flags of the command report.
@@ -44,7 +41,7 @@ with the HTTP API of Prometheus.`,
   energy report --prometheus https://mimir.example/prometheus --header 'X-Scope-OrgID: team'
   energy report --month 2026-10 --html october.html --grid FRA --price 0.3 --currency EUR
   energy report --by node --match 'k8s_cluster_name="a"' -o nodes.csv`,
-		Args: noArguments(o.check),
+		Args: noArguments(func() error { return o.check(time.Now()) }),
 		RunE: untilDone(o.run),
 	}
 	flagGroup(c, "What is read", func(f *pflag.FlagSet) {
@@ -75,16 +72,13 @@ with the HTTP API of Prometheus.`,
 	return c
 }
 
-// setLast sets the length of the period. Days and weeks are units, too.
-func (o *reportOptions) setLast(text string) (err error) {
-	units := map[byte]time.Duration{'d': 24 * time.Hour, 'w': 7 * 24 * time.Hour, 'h': time.Hour}
-	if text == "" || units[text[len(text)-1]] == 0 {
-		return errors.New("want a number of hours, days or weeks, such as 12h, 7d or 4w")
-	}
-	number, err := strconv.Atoi(text[:len(text)-1])
-	o.last = time.Duration(number) * units[text[len(text)-1]]
-	if err != nil || number < 1 || number > 10000 || o.last > 400*24*time.Hour {
-		return errors.New("want a whole number of hours, days or weeks, and at most 400 days")
+// setLast sets the length of the period.
+func (o *reportOptions) setLast(text string) error {
+	n, unit := 0, byte(0)
+	_, err := fmt.Sscanf(text+" ", "%d%c ", &n, &unit)
+	hours := n * map[byte]int{'h': 1, 'd': 24, 'w': 7 * 24}[unit]
+	if o.last = time.Duration(hours) * time.Hour; err != nil || hours < 1 || hours > 400*24 {
+		return errors.New("want a number of hours, days or weeks up to 400 days, such as 12h, 7d or 4w")
 	}
 	return nil
 }
@@ -92,46 +86,36 @@ func (o *reportOptions) setLast(text string) (err error) {
 // settled is the time after which the samples of a step are expected to be stored.
 const settled = 2 * time.Minute
 
-// check sets the period: whole steps that are over.
-func (o *reportOptions) check() error { return o.checkAt(time.Now()) }
-
-func (o *reportOptions) checkAt(now time.Time) error {
-	o.Step = time.Hour
-	if o.last > 93*24*time.Hour {
-		o.Step = 24 * time.Hour
-	}
-	o.To = now.Add(-settled).Truncate(time.Hour)
+// check sets the period, whole steps that are over, and checks the flags.
+func (o *reportOptions) check(now time.Time) error {
+	now = now.Add(-settled)
+	o.To = now.Truncate(period.StepLength)
 	o.From = o.To.Add(-o.last)
 	if o.month != "" {
-		first, err := time.ParseInLocation("2006-01", o.month, now.Location())
-		if err != nil {
+		var err error
+		if o.From, err = time.ParseInLocation("2006-01", o.month, now.Location()); err != nil {
 			return errors.New("--month must be a month such as 2026-10")
 		}
-		if end := first.AddDate(0, 1, 0); end.Before(now.Add(-settled)) {
-			o.To = end
-		} else {
-			o.To = first.Add(now.Add(-settled).Sub(first).Truncate(time.Hour))
-		}
-		if o.From = first; !o.From.Before(o.To) {
-			return errors.New("--month must have begun more than an hour ago")
+		if o.To = o.From.AddDate(0, 1, 0); o.To.After(now) {
+			o.To = o.From.Add(now.Sub(o.From).Truncate(period.StepLength))
 		}
 	}
-	o.From, o.To = o.From.In(now.Location()), o.To.In(now.Location())
-	switch {
-	case !slices.Contains(period.Groupings(), o.By):
-		return errors.New("--by must be one of " + strings.Join(period.Groupings(), ", "))
-	case o.Rows < 1 || o.Rows > 1000:
-		return errors.New("--rows must be from 1 to 1000")
-	case o.timeout <= 0:
-		return errors.New("--timeout must be above 0")
-	case o.json && o.csv || o.csv && o.markdown || o.markdown && o.json:
-		return errors.New("--json, --csv and --markdown exclude each other")
-	}
-	if err := checkRates(&o.rates); err != nil {
-		return err
+	for _, c := range []struct {
+		is  bool
+		err string
+	}{
+		{!o.From.Before(o.To), "--month must have begun more than an hour ago"},
+		{!slices.Contains(period.Groupings(), o.By), "--by must be one of " + strings.Join(period.Groupings(), ", ")},
+		{o.Rows < 1 || o.Rows > 1000, "--rows must be from 1 to 1000"},
+		{o.timeout <= 0, "--timeout must be above 0"},
+		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
+	} {
+		if c.is {
+			return errors.New(c.err)
+		}
 	}
 	o.Rates = o.rates
-	return refuseExisting(o.force, append(slices.Clone(o.outputs), o.html)...)
+	return errors.Join(checkRates(&o.rates), refuseExisting(o.force, append(slices.Clone(o.outputs), o.html)...))
 }
 
 // header returns the headers of requests. Headers in files are not in the list of processes.
@@ -170,12 +154,8 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--prometheus: %w", err)
 	}
-	outputs, err := o.open(ctx)
-	defer func() {
-		for _, to := range outputs {
-			to.discard()
-		}
-	}()
+	f, err := o.open(ctx)
+	defer f.discard()
 	if err != nil {
 		return err
 	}
@@ -184,63 +164,45 @@ func (o *reportOptions) run(ctx context.Context) error {
 	defer stop()
 	if isTerminal(os.Stderr) {
 		o.Progress = func(done, all int) { fmt.Fprintf(os.Stderr, "\rReading: %d %%\x1b[K", 100*done/all) }
-		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
 	d, err := period.Read(limited, server, o.Options)
+	if o.Progress != nil {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
 	if err != nil {
 		return err
 	}
-	for _, to := range outputs {
-		if err := to.save(o.format(d, to.output, to.isPage)); err != nil {
-			return err
-		}
+	for _, to := range f.results {
+		err = errors.Join(err, to.save(o.format(d, to)))
 	}
-	return nil
-}
-
-// target is an output. --html selects its format if isPage is set.
-type target struct {
-	*output
-	isPage bool
+	if f.page != nil {
+		err = errors.Join(err, f.page.save(d.WriteHTML))
+	}
+	return err
 }
 
 // open opens the outputs. After an error it returns the open ones.
-func (o *reportOptions) open(ctx context.Context) (targets []target, err error) {
-	var outputs []*output
+func (o *reportOptions) open(ctx context.Context) (f *files, err error) {
+	f = &files{}
+	open := func(path string) (*output, error) {
+		if path == "-" {
+			return &output{Writer: patience.NewWriter(ctx, takesWithin, os.Stdout)}, nil
+		}
+		return create(ctx, path)
+	}
 	paths := o.outputs
 	if len(paths) == 0 && o.html == "" {
 		paths = []string{"-"}
 	}
-	for i, path := range append(slices.Clone(paths), o.html) {
-		to := &output{Writer: os.Stdout}
-		if path != "-" {
-			if to, err = create(ctx, path); err != nil {
-				return targets, err
-			}
+	for _, path := range paths {
+		to, err := open(path)
+		if err != nil {
+			return f, err
 		}
-		if to != nil {
-			outputs, targets = append(outputs, to), append(targets, target{to, i == len(paths)})
-		}
+		f.results = append(f.results, to)
 	}
-	return targets, distinct(outputs...)
-}
-
-// format returns the function that writes a report in the format of an output.
-func (o *reportOptions) format(d *period.Document, to *output, isPage bool) func(io.Writer) error {
-	extension := ""
-	if to.file != nil {
-		extension = filepath.Ext(to.file.Name())
+	if f.page, err = open(o.html); err != nil {
+		return f, err
 	}
-	isKnown := slices.Contains([]string{".csv", ".json", ".md", ".html"}, extension)
-	switch {
-	case isPage || extension == ".html":
-		return func(w io.Writer) error { return web.WriteReport(w, "report", d) }
-	case extension == ".csv" || o.csv && !isKnown:
-		return d.WriteCSV
-	case extension == ".json" || o.json && !isKnown:
-		return d.WriteJSON
-	case extension == ".md" || o.markdown && !isKnown:
-		return d.WriteMarkdown
-	}
-	return d.WriteText
+	return f, distinct(f.all()...)
 }

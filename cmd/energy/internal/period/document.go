@@ -5,11 +5,13 @@ package period
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
 	zonekind "github.com/energyreceiver/energyreceiver/internal/zone"
 )
 
@@ -29,7 +31,7 @@ type Document struct {
 	Before *Sums `json:"before"` // nil if it is not comparable
 	Applied
 	Rows  []Row    `json:"rows"` // largest first
-	Rest  Rest     `json:"rest"`
+	Rest  Row      `json:"rest"` // active energy without a row
 	Steps []Step   `json:"steps"`
 	Gaps  []Span   `json:"gaps"` // without data of any node
 	Notes []string `json:"notes"`
@@ -48,58 +50,42 @@ type Zone struct {
 	Joules float64 `json:"joules"`
 }
 
-// Sums are the energies of all nodes. The active energy includes the unattributed energy.
+// Sums are energies of all nodes. The active energy includes the unattributed energy.
 type Sums struct {
 	Joules       float64 `json:"joules"`
 	Active       float64 `json:"active_joules"`
 	Idle         float64 `json:"idle_joules"`
 	Unattributed float64 `json:"unattributed_joules"`
 	Coverage     float64 `json:"coverage"` // mean of Step.Covered
-	Nodes        int     `json:"nodes"`    // that reported
+	Nodes        int     `json:"nodes"`    // with data
 }
 
 // Applied has the emissions and the cost of all energy, nil without a rate.
 type Applied struct {
-	CO2e  *Emissions `json:"co2e,omitempty"`
-	Price *Cost      `json:"price,omitempty"`
+	CO2e  object `json:"co2e,omitempty"`
+	Price object `json:"price,omitempty"`
+	rates report.Rates
 }
 
-// Emissions are grams of CO2 equivalent.
-type Emissions struct {
-	PerKWh float64 `json:"per_kwh"`
-	Grid   string  `json:"grid"`
-	Grams  float64 `json:"grams"`
-}
-
-// Cost is an amount of money.
-type Cost struct {
-	PerKWh   float64 `json:"per_kwh"`
-	Currency string  `json:"currency"`
-	Cost     float64 `json:"cost"`
-}
+type object map[string]any
 
 // Row is the active energy of a namespace, node, user and so on.
 type Row struct {
-	Name   string     `json:"name"`
+	Name   string     `json:"name,omitempty"`
 	Joules float64    `json:"joules"`
 	Share  float64    `json:"share"` // of the active energy
 	Before *float64   `json:"before_joules"`
 	Grams  *float64   `json:"grams,omitempty"`
 	Cost   *float64   `json:"cost,omitempty"`
-	Parts  []Part     `json:"parts"` // the largest
-	Steps  []*float64 `json:"steps"` // nil without data
+	Parts  []Part     `json:"parts,omitempty"` // the largest
+	Steps  []*float64 `json:"steps"`           // nil without data
+	kind   string     // in tables
 }
 
 // Part is a part of a row.
 type Part struct {
 	Name   string  `json:"name"`
 	Joules float64 `json:"joules"`
-}
-
-// Rest is the active energy that no row has.
-type Rest struct {
-	Joules float64    `json:"joules"`
-	Steps  []*float64 `json:"steps"`
 }
 
 // Step is the energy of all nodes in a step, nil without data.
@@ -115,79 +101,75 @@ type Step struct {
 const (
 	maxPartsShown = 20
 	maxMovers     = 5
-	maxNamed      = 5 // nodes in notes
+	maxNamed      = 5    // nodes or gaps in a sentence
+	comparable    = 0.02 // maximum difference of the coverages of periods that are compared
 )
-
-// comparable is the maximum difference of the coverages of two periods that are compared.
-const comparable = 0.02
 
 // document returns the report.
 func (r *reading) document() *Document {
-	n := r.steps
-	covered, nodes := r.covered()
-	before, now := r.sums(0, covered[:n]), r.sums(n, covered[n:])
+	n, covered := r.steps, r.covered()
+	before, now := r.sums(covered, 0), r.sums(covered, n)
 	d := &Document{
-		Schema: SchemaVersion, By: r.By, Span: Span{r.From, r.To}, StepSeconds: r.Step.Seconds(),
-		BeforeFrom: r.begin, Source: r.server.String(), Sums: now, Before: &before,
-		Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
+		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: StepLength.Seconds(), BeforeFrom: r.both.From,
+		Source: r.server.String(), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
 	}
-	switch {
-	case before.Nodes == 0:
-		d.Before = nil
-		r.note("No change is shown: there is no data of the period before")
-	case math.Abs(before.Coverage-now.Coverage) > comparable:
-		d.Before = nil
-		r.note("No change is shown: the coverage of the period before is %s, and of this period %s",
-			percent(before.Coverage), percent(now.Coverage))
+	if math.Abs(before.Coverage-now.Coverage) <= comparable && before.Nodes > 0 {
+		d.Before = &before
+	} else {
+		r.note("No change is shown: the coverage is %s, and %s in the period before",
+			percent(now.Coverage), percent(before.Coverage))
 	}
+	d.rates = r.Rates
 	if rate := r.Rates.Grams; rate != nil {
-		d.CO2e = &Emissions{*rate, r.Rates.Grid, *perKWh(now.Joules, rate)}
+		d.CO2e = object{"per_kwh": *rate, "grid": r.Rates.Grid, "grams": perKWh(now.Joules, rate)}
 	}
 	if rate := r.Rates.Price; rate != nil {
-		d.Price = &Cost{*rate, r.Rates.Currency, *perKWh(now.Joules, rate)}
+		d.Price = object{"per_kwh": *rate, "currency": r.Rates.Currency, "cost": perKWh(now.Joules, rate)}
 	}
-	r.addZones(d)
+	for z, joules := range r.zones {
+		if d.Zones = append(d.Zones, Zone{z.Zone, z.Source, rounded(joules)}); z.Source == "modeled" {
+			r.note("%s is estimated by a power model, not measured: %s of the energy", z.Zone, percent(joules/d.Joules))
+		}
+	}
+	slices.SortFunc(d.Zones, func(a, b Zone) int {
+		return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source))
+	})
 	r.addRows(d, covered[n:])
 	for i, c := range covered[n:] {
-		start := r.From.Add(time.Duration(i) * r.Step)
-		step := Step{Start: start, Covered: rounded(float64(c))}
+		step := Step{Start: r.From.Add(time.Duration(i) * StepLength), Covered: rounded(c)}
 		if c > 0 {
 			step.Joules, step.Active, step.Idle = milli(r.active[n+i]+r.idle[n+i]), milli(r.active[n+i]), milli(r.idle[n+i])
-		} else {
-			d.Gaps = append(d.Gaps, Span{start, start.Add(r.Step)})
 		}
 		d.Steps = append(d.Steps, step)
 	}
-	d.Gaps = joined(d.Gaps)
-	r.noteNodes(nodes, covered)
+	d.Gaps = append(d.Gaps, r.without(covered[n:], nil)...)
+	r.noteNodes(covered)
 	d.Notes = append(append([]string{}, r.notes...), r.server.warnings...)
 	return d
 }
 
-// node is a node with the time of its reports.
-type node struct {
-	name        string
-	first, last int // steps
-	covered     []float32
+// life returns the first and the last step with a report of a node, or false.
+func life(covered []float64) (first, last int, reported bool) {
+	for i, c := range covered {
+		if c > 0 && !reported {
+			first, reported = i, true
+		}
+		if c > 0 {
+			last = i
+		}
+	}
+	return first, last, reported
 }
 
-// covered returns the coverage of each step of both periods, and the nodes. A node is expected from
-// its first to its last step. It may have reported during a part of these two.
-func (r *reading) covered() (steps []float32, nodes []node) {
-	got, expected := make([]float32, 2*r.steps), make([]float32, 2*r.steps)
-	for name, covered := range r.nodes {
-		n := node{name, slices.IndexFunc(covered, func(c float32) bool { return c > 0 }), len(covered) - 1, covered}
-		for n.last > n.first && covered[n.last] == 0 {
-			n.last--
-		}
-		if n.first < 0 {
-			continue
-		}
-		nodes = append(nodes, n)
-		for i := n.first; i <= n.last; i++ {
+// covered returns the coverage of each step of both periods. A node is expected from its first to
+// its last step, and may have reported during a part of these two.
+func (r *reading) covered() []float64 {
+	got, expected := make([]float64, 2*r.steps), make([]float64, 2*r.steps)
+	for _, covered := range r.nodes {
+		first, last, reported := life(covered)
+		for i := first; reported && i <= last; i++ {
 			got[i] += covered[i]
-			expected[i]++
-			if i == n.first || i == n.last {
+			if expected[i]++; i == first || i == last {
 				expected[i] += covered[i] - 1
 			}
 		}
@@ -197,91 +179,73 @@ func (r *reading) covered() (steps []float32, nodes []node) {
 			got[i] /= expected[i]
 		}
 	}
-	slices.SortFunc(nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
-	return got, nodes
+	return got
 }
 
-// sums returns the sums of a period from a step on.
-func (r *reading) sums(from int, covered []float32) (s Sums) {
+// sums returns the sums of the period that begins at a step.
+func (r *reading) sums(covered []float64, from int) (s Sums) {
 	to := from + r.steps
 	s.Active, s.Idle, s.Unattributed = sum(r.active[from:to]), sum(r.idle[from:to]), sum(r.unattributed[from:to])
-	s.Joules = rounded(s.Active + s.Idle)
-	for _, c := range covered {
-		s.Coverage += float64(c) / float64(len(covered))
-	}
-	s.Coverage = rounded(s.Coverage)
+	s.Joules, s.Coverage = rounded(s.Active+s.Idle), rounded(sum(covered[from:to])/float64(r.steps))
 	for _, steps := range r.nodes {
-		if slices.ContainsFunc(steps[from:to], func(c float32) bool { return c > 0 }) {
+		if _, _, reported := life(steps[from:to]); reported {
 			s.Nodes++
 		}
 	}
 	return s
 }
 
-func (r *reading) addZones(d *Document) {
-	modeled := 0.0
-	for z, joules := range r.zones {
-		d.Zones = append(d.Zones, Zone{z.Zone, z.Source, rounded(joules)})
-		if z.Source == "modeled" {
-			modeled += joules
-		}
-	}
-	slices.SortFunc(d.Zones, func(a, b Zone) int {
-		return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source))
-	})
-	if modeled > 0 {
-		r.note("%s of the energy is estimated by power models, not measured", percent(modeled/d.Joules))
-	}
-}
-
-// addRows adds the largest rows and those with the largest changes.
-func (r *reading) addRows(d *Document, covered []float32) {
-	names := r.ordered(func(t *total) float64 { return t.joules })
-	rest := slices.Clone(r.active[r.steps:])
-	chosen := map[string]bool{}
-	for _, name := range names[:min(r.Rows, len(names))] {
-		chosen[name] = true
-	}
+// addRows adds the largest rows and the rows with the largest changes.
+func (r *reading) addRows(d *Document, covered []float64) {
+	rest, restSteps := d.Active, slices.Clone(r.active[r.steps:])
+	chosen := r.largest(r.Rows, func(t *total) float64 { return t.joules })
 	if d.Before != nil {
-		movers := r.ordered(func(t *total) float64 { return math.Abs(t.joules - t.before) })
-		for _, name := range movers[:min(maxMovers, len(movers))] {
-			chosen[name] = true
-		}
+		chosen = append(chosen, r.largest(maxMovers, func(t *total) float64 { return math.Abs(t.joules - t.before) })...)
 	}
-	d.Rest.Joules = d.Active
-	for _, name := range names {
-		if !chosen[name] {
+	for _, name := range r.largest(len(r.rows), func(t *total) float64 { return t.joules }) {
+		if !slices.Contains(chosen, name) {
 			continue
 		}
 		t := r.rows[name]
-		row := Row{
-			Name: name, Joules: rounded(t.joules), Steps: withData(t.steps, covered), Parts: t.largest(),
-			Grams: perKWh(t.joules, r.Rates.Grams), Cost: perKWh(t.joules, r.Rates.Price),
-		}
-		if d.Active > 0 {
-			row.Share = rounded(t.joules / d.Active)
-		}
+		row := Row{Name: name, Parts: t.largestParts(), kind: ofRow}
+		row.fill(d, t.joules, t.steps, covered)
 		if d.Before != nil {
 			row.Before = milli(t.before)
 		}
 		d.Rows = append(d.Rows, row)
-		d.Rest.Joules -= t.joules
-		for i := range rest {
-			rest[i] -= t.steps[i]
+		rest -= t.joules
+		for i := range restSteps {
+			restSteps[i] -= t.steps[i]
 		}
 	}
-	if math.Abs(d.Rest.Joules) < 1e-9*d.Active { // an error of rounding
-		d.Rest.Joules = 0
+	if math.Abs(rest) < 1e-9*d.Active { // an error of rounding
+		rest = 0
 	}
-	d.Rest.Joules, d.Rest.Steps = rounded(d.Rest.Joules), withData(rest, covered)
-	if d.Rest.Joules < -0.01*d.Active {
+	d.Rest.fill(d, rest, restSteps, covered)
+	if rest < -0.01*d.Active {
 		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
-			percent(-d.Rest.Joules/d.Active))
+			percent(-rest/d.Active))
+	}
+	if len(d.Rows) == 0 {
+		r.note("There are no rows by %s: no series of %s", r.By, r.metric(r.energy))
 	}
 }
 
-func (t *total) largest() []Part {
-	parts := []Part{}
+// fill sets the figures of a row.
+func (row *Row) fill(d *Document, joules float64, steps, covered []float64) {
+	row.Joules, row.Grams, row.Cost = rounded(joules), perKWh(joules, d.rates.Grams), perKWh(joules, d.rates.Price)
+	if d.Active > 0 {
+		row.Share = rounded(joules / d.Active)
+	}
+	row.Steps = make([]*float64, len(steps))
+	for i, v := range steps {
+		if covered[i] > 0 {
+			row.Steps[i] = milli(v)
+		}
+	}
+}
+
+func (t *total) largestParts() (parts []Part) {
 	for name, joules := range t.parts {
 		parts = append(parts, Part{name, rounded(joules)})
 	}
@@ -291,62 +255,45 @@ func (t *total) largest() []Part {
 	return parts[:min(maxPartsShown, len(parts))]
 }
 
-// noteNodes adds notes on nodes that reported during a part of the period.
-func (r *reading) noteNodes(nodes []node, covered []float32) {
-	var began, ended, away []string
-	at := func(step int) string { return r.begin.Add(time.Duration(step) * r.Step).Format(timeFormat) }
-	for _, n := range nodes {
-		if n.first > r.steps {
-			began = append(began, fmt.Sprintf("%s from %s", n.name, at(n.first)))
+// without returns the time ranges of the period without data. Ranges without any data of all are
+// left out, unless all is nil.
+func (r *reading) without(covered, all []float64) (spans []Span) {
+	for i := 0; i < len(covered); i++ {
+		from, isGap := i, all == nil
+		for ; i < len(covered) && covered[i] == 0; i++ {
+			isGap = isGap || all[i] > 0
 		}
-		if n.last >= r.steps-1 && n.last < 2*r.steps-1 {
-			ended = append(ended, fmt.Sprintf("%s until %s", n.name, at(n.last+1)))
-		}
-		for i := max(n.first, r.steps); i < n.last; i++ {
-			from, othersReport := i, false
-			for ; i < n.last && n.covered[i] == 0; i++ {
-				othersReport = othersReport || covered[i] > 0
-			}
-			if othersReport {
-				away = append(away, fmt.Sprintf("%s from %s to %s", n.name, at(from), at(i)))
-			}
+		if isGap && from < i {
+			spans = append(spans, Span{r.From.Add(time.Duration(from) * StepLength), r.From.Add(time.Duration(i) * StepLength)})
 		}
 	}
-	for _, c := range []struct {
-		text  string
-		names []string
-	}{{"No data from", away}, {"Nodes without earlier data", began}, {"Nodes without later data", ended}} {
-		if more := len(c.names) - maxNamed; more > 0 {
-			c.names = append(c.names[:maxNamed], fmt.Sprintf("%d more", more))
+	return spans
+}
+
+// noteNodes adds notes on nodes without data in a part of the period.
+func (r *reading) noteNodes(covered []float64) {
+	var away []string
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		for _, s := range r.without(r.nodes[name][r.steps:], covered[r.steps:]) {
+			away = append(away, name+" "+s.String())
 		}
-		if len(c.names) > 0 {
-			r.note("%s: %s", c.text, strings.Join(c.names, ", "))
-		}
+	}
+	if len(away) > 0 {
+		r.note("Nodes without data: %s", some(away))
 	}
 }
 
-// joined joins neighbors.
-func joined(spans []Span) []Span {
-	all := []Span{}
-	for _, s := range spans {
-		if n := len(all); n > 0 && all[n-1].To.Equal(s.From) {
-			all[n-1].To = s.To
-		} else {
-			all = append(all, s)
-		}
-	}
-	return all
+// String returns the time range for people.
+func (s Span) String() string {
+	return "from " + s.From.Format("2006-01-02 15:04") + " to " + s.To.Format("2006-01-02 15:04")
 }
 
-// withData returns the values of steps with data.
-func withData(steps []float64, covered []float32) []*float64 {
-	values := make([]*float64, len(steps))
-	for i, v := range steps {
-		if covered[i] > 0 {
-			values[i] = milli(v)
-		}
+// some returns the first of several texts.
+func some(texts []string) string {
+	if more := len(texts) - maxNamed; more > 0 {
+		texts = append(slices.Clone(texts[:maxNamed]), fmt.Sprintf("%d more", more))
 	}
-	return values
+	return strings.Join(texts, ", ")
 }
 
 func sum(values []float64) (sum float64) {

@@ -71,24 +71,27 @@ func (n names) quoted(name string) string {
 	return name
 }
 
-// queries are the queries of a report. Each query has the energy of a step that ends now.
+// queries are the queries of a report. Each returns the energy of a step that ends now.
 type queries struct {
 	names
 	grouping
 	match    string // further matchers of all series, empty or from a comma on
-	step     time.Duration
-	rules    bool // read recording rules instead of counters
-	overlaps bool // some nodes have zones that contain other zones
-	guests   bool // the energy of guests is also in the energy of their hosts
+	rules    bool   // read recording rules in place of counters
+	overlaps bool   // some nodes have zones that contain other zones
+	guests   bool   // the energy of guests is also in the energy of their hosts
 }
 
-// counter returns a selector of a counter, with further matchers.
-func (q *queries) counter(name, more string) string {
-	return fmt.Sprintf(`{__name__=%q,%s!~"core|uncore"%s%s}`, q.metric(name), q.quoted("energy.zone"), more, q.match)
+// energyOf returns a selector of a counter in OTLP, or of its recording rule.
+func (q *queries) energyOf(counter, rule string, more ...string) string {
+	name, zones := rule+":energy_joules:increase5m", ""
+	if !q.rules {
+		name, zones = q.metric(counter), ","+q.quoted("energy.zone")+`!~"core|uncore"`
+	}
+	return fmt.Sprintf("{__name__=%q%s%s%s}", name, zones, strings.Join(more, ""), q.match)
 }
 
-// active returns a matcher of active energy. Workloads have only active energy unless idle
-// energy is attributed, too.
+// active returns a matcher of active energy. Workloads have only active energy unless idle energy
+// is attributed, too.
 func (q *queries) active() string { return "," + q.quoted("energy.state") + `!="idle"` }
 
 // measured returns a matcher without the energy of guests that is part of their hosts' energy.
@@ -99,108 +102,95 @@ func (q *queries) measured() string {
 	return "," + q.quoted("energy.method") + `!="reported"`
 }
 
-// seconds returns a duration for a query.
-func seconds(d time.Duration) string { return fmt.Sprintf("%ds", int(d.Seconds())) }
+// StepLength is the length of a step of a report, and slot the longest expected time between two reports
+// of a node. The queries have these lengths, too.
+const (
+	StepLength = time.Hour
+	slot       = 5 * time.Minute
+)
 
-// sum returns the energy of counters, by labels. The recording rules have the same expression
-// (deploy/prometheus/rules.yaml), which explain its parts. The sum with 0 removes the name of the
-// metric: in range queries, VictoriaMetrics would add series of two names, in place of joining them.
-func (q *queries) sum(by []string, counters string) string {
-	host, zone, step := q.quoted("host.name"), q.quoted("energy.zone"), seconds(q.step)
-	grown := fmt.Sprintf("(increase(%[1]s[%[2]s]) and resets(%[1]s[%[2]s]) > 0"+
-		" or last_over_time(%[1]s[%[2]s]) - last_over_time(%[1]s[1h] offset %[2]s) >= 0"+
-		" or last_over_time(%[1]s[%[2]s]) + 0 and on (%[3]s) last_over_time(%[4]s[1h] offset %[2]s)"+
-		" or last_over_time(%[1]s[%[2]s]) - min_over_time(%[1]s[%[2]s]))", counters, step, host, q.counter(snapshot.NodeEnergyMetric, ""))
-	if q.overlaps {
-		of := func(zones string) string {
-			zones = fmt.Sprintf(",%s=~%q", zone, zones)
-			return fmt.Sprintf("last_over_time(%s[%s])", q.counter(snapshot.NodeEnergyMetric, zones), step)
-		}
-		grown += fmt.Sprintf(" unless on (%[1]s, %[2]s) (%[3]s and on (%[1]s) %[4]s"+
-			" or %[5]s and on (%[1]s) (%[6]s unless on (%[1]s) %[4]s))", host, zone, of("platform|psys"), of("package"), of("gpu|psys"), of("platform"))
+// sum returns the energy of a step, by labels. The recording rules (deploy/prometheus/rules.yaml)
+// have the same expression and explain its parts. The sum with 0 removes the name of the metric: in
+// range queries, VictoriaMetrics would add series of two names, in place of joining them.
+func (q *queries) sum(by []string, energy string) string {
+	// Versions before Prometheus 3 include both ends of a range.
+	grown := fmt.Sprintf("sum_over_time(%s[3599s])", energy)
+	if !q.rules {
+		grown = fmt.Sprintf("(increase(%[1]s[1h]) and resets(%[1]s[1h]) > 0"+
+			" or last_over_time(%[1]s[1h]) - last_over_time(%[1]s[1h] offset 1h) >= 0"+
+			" or last_over_time(%[1]s[1h]) + 0 and on (%[2]s) last_over_time(%[3]s[1h] offset 1h)"+
+			" or last_over_time(%[1]s[1h]) - min_over_time(%[1]s[1h]))",
+			energy, q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric, "node"))
 	}
-	return q.sumBy(by, grown)
+	if q.overlaps {
+		grown += " unless on (" + q.quoted("host.name") + ", " + q.quoted("energy.zone") + ") (" + q.overlapping() + ")"
+	}
+	var labels []string
+	for _, name := range by {
+		if labels = append(labels, q.quoted(name)); name == workload {
+			grown = fmt.Sprintf(`label_replace(%s, %q, "$1", %q, %q)`, grown, workload, q.label("k8s.pod.name"), workloadOfPod)
+		}
+	}
+	return "sum by (" + strings.Join(labels, ", ") + ") (" + grown + ")"
+}
+
+// overlapping returns the zones of nodes that are not added, as the rule node:energy_zone:overlapping.
+func (q *queries) overlapping() string {
+	of := func(zones string) string {
+		zones = fmt.Sprintf(",%s=~%q", q.quoted("energy.zone"), zones)
+		return fmt.Sprintf("last_over_time(%s[1h])", q.energyOf(snapshot.NodeEnergyMetric, "", zones))
+	}
+	return fmt.Sprintf("%[2]s and on (%[1]s) %[3]s or %[4]s and on (%[1]s) (%[5]s unless on (%[1]s) %[3]s)",
+		q.quoted("host.name"), of("platform|psys"), of("package"), of("gpu|psys"), of("platform"))
 }
 
 // workloadOfPod matches the name of a pod, as the rule pod:workload:info does.
-const workloadOfPod = "(.+?)((-[bcdfghjklmnpqrstvwxz2456789]{5,10}|-[0-9]{8})?-[bcdfghjklmnpqrstvwxz2456789]{5}|-[0-9]+)?"
+const workloadOfPod = "(.+?)((-[bcdfghjklmnpqrstvwxz2456789]{5,10}|-[0-9]{8})?" +
+	"-[bcdfghjklmnpqrstvwxz2456789]{5}|-[0-9]+)?"
 
-func (q *queries) sumBy(by []string, series string) string {
-	var labels []string
-	for _, name := range by {
-		labels = append(labels, q.quoted(name))
-	}
-	if slices.Contains(by, workload) {
-		pod := q.label("k8s.pod.name")
-		series = fmt.Sprintf(`label_replace(%s, %q, "$1", %q, %q)`, series, workload, pod, workloadOfPod)
-	}
-	return "sum by (" + strings.Join(labels, ", ") + ") (" + series + ")"
-}
-
-// rule returns the sum of a recording rule over the step, by labels. Versions before Prometheus 3
-// include both ends of a range, so the range is shorter than the step.
-func (q *queries) rule(by []string, name, more string) string {
-	return q.sumBy(by, fmt.Sprintf("sum_over_time(%s[%s])", q.recorded(name, more), seconds(q.step-time.Second)))
-}
-
-func (q *queries) recorded(name, more string) string {
-	return fmt.Sprintf(`{__name__=%q%s%s}`, name, more, q.match)
-}
-
-const nodeRule = "node:energy_joules:increase5m"
-
-// nodes returns the energy of all nodes.
+// nodes returns the query of the energy of all nodes.
 func (q *queries) nodes() string {
-	if q.rules {
-		return q.rule([]string{"energy.method", "energy.state"}, nodeRule, q.measured())
-	}
-	return q.sum([]string{"energy.zone", "energy.method", "energy.state"}, q.counter(snapshot.NodeEnergyMetric, q.measured()))
+	by := []string{"energy.zone", "energy.method", "energy.state"}
+	return q.sum(by, q.energyOf(snapshot.NodeEnergyMetric, "node", q.measured()))
 }
 
-// unattributed returns the active energy that belongs to no workload.
+// unattributed returns the query of the active energy that belongs to no workload.
 func (q *queries) unattributed() string {
-	if q.rules {
-		return q.rule(nil, "node:energy_unattributed_joules:increase5m", q.active())
+	energy := q.energyOf(snapshot.UnattributedMetric, "node", q.active(), q.measured())
+	if q.rules { // which has no label of the method
+		energy = fmt.Sprintf(`{__name__="node:energy_unattributed_joules:increase5m"%s%s}`, q.active(), q.match)
 	}
-	return q.sum(nil, q.counter(snapshot.UnattributedMetric, q.active()+q.measured()))
+	return q.sum(nil, energy)
 }
 
-// rows returns the active energy of rows and of their parts.
-func (q *queries) rows() string {
+// perRow returns the query of the active energy of rows and of their parts.
+func (q *queries) perRow() string {
 	by, more := q.labels, q.active()
 	if q.part != "" {
 		by = append(slices.Clone(by), q.part)
 	}
-	if q.grouping.energy == snapshot.NodeEnergyMetric {
+	if q.rule == "node" {
 		more += q.measured()
 	}
-	if q.rules {
-		return q.rule(by, q.grouping.rule+":energy_joules:increase5m", more)
-	}
-	return q.sum(by, q.counter(q.grouping.energy, more))
+	return q.sum(by, q.energyOf(q.energy, q.rule, more))
 }
 
-// slot is the longest expected time between two reports of a node.
-const slot = 5 * time.Minute
-
-// slots returns the number of slots with a report, by node.
+// slots returns the query of the number of slots with a report, by node.
 func (q *queries) slots() string {
-	host := q.quoted("host.name")
+	host, energy := q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric, "node", q.active())
 	if q.rules {
-		return fmt.Sprintf("max by (%s) (count_over_time(%s[%s]))",
-			host, q.recorded(nodeRule, q.active()), seconds(q.step-time.Second))
+		return fmt.Sprintf("max by (%s) (count_over_time(%s[3599s]))", host, energy)
 	}
-	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[%s])))[%s:%s])", host,
-		q.counter(snapshot.NodeEnergyMetric, q.active()), seconds(slot), seconds(q.step), seconds(slot))
+	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[5m])))[1h:5m])", host, energy)
 }
 
-// anyOf returns a selector of metrics in any translation.
-func anyOf(match string, metrics ...string) string {
+// anyOf returns a selector of counters in any translation.
+func (q *queries) anyOf(counters ...string) string {
 	var all []string
-	for _, name := range metrics {
+	for _, counter := range counters {
 		for _, n := range translations {
-			all = append(all, regexp.QuoteMeta(n.metric(name)))
+			all = append(all, regexp.QuoteMeta(n.metric(counter)))
 		}
 	}
-	return fmt.Sprintf("{__name__=~%q%s}", strings.Join(all, "|"), match)
+	return fmt.Sprintf("{__name__=~%q%s}", strings.Join(all, "|"), q.match)
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,53 +25,35 @@ import (
 type Server struct {
 	base     *url.URL // without user and password
 	header   http.Header
-	client   *http.Client
+	client   http.Client
 	warnings []string // of responses
 	maxBytes int64    // of a response
 }
 
-// answersWithin is the maximum duration of a request: the default limit of Prometheus.
-const answersWithin = 2 * time.Minute
-
 // NewServer returns a server. Its address may have a path, a user and a password.
 func NewServer(address string, header http.Header) (*Server, error) {
 	u, err := url.Parse(address)
-	switch {
-	case err != nil:
-		return nil, errors.New("the URL of the server is not valid") // the error has the password
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, errors.New("want a URL of a server such as http://127.0.0.1:9090")
-	case u.RawQuery != "" || u.Fragment != "":
-		return nil, errors.New("the URL of a server has no query")
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
+		return nil, errors.New("want the URL of a server, without a query") // err has the password
 	}
-	s := &Server{base: u, header: header.Clone(), maxBytes: 64 << 20}
-	if s.header == nil {
-		s.header = http.Header{}
-	}
-	if user := u.User; user != nil && s.header.Get("Authorization") == "" {
+	if user := u.User; user != nil && header.Get("Authorization") == "" {
 		password, _ := user.Password()
-		r := http.Request{Header: s.header}
-		r.SetBasicAuth(user.Username(), password)
+		(&http.Request{Header: header}).SetBasicAuth(user.Username(), password)
 	}
 	u.User = nil
+	s := &Server{base: u, header: header, maxBytes: 64 << 20, client: http.Client{Timeout: 2 * time.Minute}}
 	// A redirect would turn the request into one without a query, and headers are for this server.
-	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s, nil
 }
 
 // String returns the address without user and password.
 func (s *Server) String() string { return s.base.String() }
 
-// apiError is an error that a server reported, or the reason that its response is not used.
-type apiError struct {
-	text    string
-	tooMuch bool // a query of fewer steps may succeed
-}
+// errTooMuch is wrapped by errors of queries that may succeed with fewer steps.
+var errTooMuch = errors.New("the query exceeds a limit")
 
-// Error implements error.
-func (e *apiError) Error() string { return e.text }
-
-// refusals are the statuses of queries that exceed a limit of the server.
+// refusals are the statuses of such errors.
 var refusals = []int{
 	http.StatusUnprocessableEntity, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 	http.StatusRequestEntityTooLarge,
@@ -78,19 +61,17 @@ var refusals = []int{
 
 // call sends a request to a path below /api/v1/, and decodes the data of the response.
 func (s *Server) call(ctx context.Context, path string, form url.Values, data any) error {
-	limited, cancel := context.WithTimeout(ctx, answersWithin)
-	defer cancel()
-	status, body, err := s.send(limited, path, form)
-	var request *url.Error // has the address
+	status, body, err := s.send(ctx, path, form)
+	var late net.Error
+	var request *url.Error // repeats the address
 	switch {
-	case err == nil:
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case limited.Err() != nil:
-		return &apiError{fmt.Sprintf("no response within %v", answersWithin), true}
+	case errors.As(err, &late) && late.Timeout():
+		return fmt.Errorf("%w: there is no response within %v", errTooMuch, s.client.Timeout)
 	case errors.As(err, &request):
 		return request.Err
-	default:
+	case err != nil:
 		return err
 	}
 	answer := struct {
@@ -99,19 +80,20 @@ func (s *Server) call(ctx context.Context, path string, form url.Values, data an
 		Warnings  []string
 		IsPartial bool // of VictoriaMetrics
 	}{Data: data}
-	err = json.Unmarshal(body, &answer)
-	switch {
-	case answer.Error != "" || status != http.StatusOK:
-		text := answer.Error
-		if text == "" {
-			text = string(body[:min(len(body), 300)])
+	switch err := json.Unmarshal(body, &answer); {
+	case status != http.StatusOK || answer.Error != "":
+		if answer.Error == "" {
+			answer.Error = string(body[:min(len(body), 300)])
 		}
-		text = figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), text))
-		return &apiError{text, slices.Contains(refusals, status)}
+		err = errors.New(figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), answer.Error)))
+		if slices.Contains(refusals, status) {
+			err = fmt.Errorf("%w: %w", errTooMuch, err)
+		}
+		return err
 	case err != nil:
-		return errors.New("the response is not one of the Prometheus API")
+		return errors.New("this is not the API of Prometheus")
 	case answer.IsPartial:
-		answer.Warnings = append(answer.Warnings, "responses are partial: a part of the database is unavailable")
+		answer.Warnings = append(answer.Warnings, "Responses are partial: a part of the database is unavailable")
 	}
 	for _, text := range answer.Warnings {
 		if text = figure.Line(text); len(s.warnings) < 5 && !slices.Contains(s.warnings, text) {
@@ -123,55 +105,49 @@ func (s *Server) call(ctx context.Context, path string, form url.Values, data an
 
 // send returns the status and the body of a response.
 func (s *Server) send(ctx context.Context, path string, form url.Values) (status int, body []byte, err error) {
-	method, address, query := http.MethodPost, s.base.JoinPath("api/v1", path), strings.NewReader(form.Encode())
-	if strings.HasPrefix(path, "label/") { // which takes no POST
-		method, address.RawQuery, query = http.MethodGet, form.Encode(), strings.NewReader("")
+	method, address, content := http.MethodPost, s.base.JoinPath("api/v1", path), form.Encode()
+	if strings.HasPrefix(path, "label/") { // which accepts only GET
+		method, address.RawQuery, content = http.MethodGet, content, ""
 	}
-	r, err := http.NewRequestWithContext(ctx, method, address.String(), query)
+	r, err := http.NewRequestWithContext(ctx, method, address.String(), strings.NewReader(content))
 	if err != nil {
 		return 0, nil, err
 	}
 	r.Header = s.header.Clone()
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if host := r.Header.Get("Host"); host != "" {
-		r.Host = host
-	}
 	res, err := s.client.Do(r)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	if to := res.Header.Get("Location"); to != "" && res.StatusCode/100 == 3 {
-		return 0, nil, errors.New("the server redirects to another address: " +
-			"it may require credentials, or the path of the API is another one")
-	}
-	if body, err = io.ReadAll(io.LimitReader(res.Body, s.maxBytes+1)); err == nil && int64(len(body)) > s.maxBytes {
-		err = &apiError{fmt.Sprintf("the response is larger than %d MiB", s.maxBytes>>20), true}
+	body, err = io.ReadAll(io.LimitReader(res.Body, s.maxBytes+1))
+	switch {
+	case err == nil && int64(len(body)) > s.maxBytes:
+		err = fmt.Errorf("%w: the response has more than %d MiB", errTooMuch, s.maxBytes>>20)
+	case res.StatusCode/100 == 3:
+		err = errors.New("the server redirects to another address: credentials may be missing, or the path of the API")
 	}
 	return res.StatusCode, body, err
 }
 
 // values returns the values of a label of series that match, in a time range.
-func (s *Server) values(ctx context.Context, label, match string, from, to time.Time) (values []string, err error) {
-	form := url.Values{"match[]": {match}, "start": {unix(from)}, "end": {unix(to)}}
+func (s *Server) values(ctx context.Context, label, match string, span Span) (values []string, err error) {
+	form := url.Values{"match[]": {match}, "start": {unix(span.From)}, "end": {unix(span.To)}}
 	err = s.call(ctx, "label/"+label+"/values", form, &values)
 	return values, err
 }
 
-// series is a series of a response.
+// series is a series of a response. A value is a time in seconds and a number as text.
 type series struct {
 	Metric map[string]string
-	Values []sample
+	Values [][2]any
 }
 
-// sample is a time in seconds and a value as text.
-type sample [2]any
-
-// query returns the values of a query at times that are a step apart.
-func (s *Server) query(ctx context.Context, text string, first, last time.Time, step time.Duration) ([]series, error) {
+// query returns the values of a query at the ends of the steps of a time range.
+func (s *Server) query(ctx context.Context, text string, span Span, step time.Duration) ([]series, error) {
 	var data struct{ Result []series }
 	err := s.call(ctx, "query_range", url.Values{
-		"query": {text}, "start": {unix(first)}, "end": {unix(last)}, "step": {fmt.Sprint(step.Seconds())},
+		"query": {text}, "start": {unix(span.From.Add(step))}, "end": {unix(span.To)}, "step": {fmt.Sprint(step.Seconds())},
 	}, &data)
 	return data.Result, err
 }

@@ -16,9 +16,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/report"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 )
-
-const timeFormat = "2006-01-02 15:04"
 
 // WriteJSON writes the document.
 func (d *Document) WriteJSON(w io.Writer) error {
@@ -28,153 +27,121 @@ func (d *Document) WriteJSON(w io.Writer) error {
 	return e.Encode(d)
 }
 
-// line is a row of a table: its name, energy, share of the active energy, change and rates.
-type line struct {
-	kind, name string
-	joules     float64
-	before     *float64
+// WriteHTML writes the document as a page.
+func (d *Document) WriteHTML(w io.Writer) error { return web.WriteReport(w, "report", d) }
+
+// kinds are the kinds of the lines of a table.
+const (
+	ofRow    = "row"
+	ofRest   = "rest" // active energy without a row
+	ofActive = "active"
+	ofIdle   = "idle"
+	ofAll    = "all"
+)
+
+// lines returns the rows of the document, and the sums.
+func (d *Document) lines() []Row {
+	lines, before := slices.Clone(d.Rows), cmp.Or(d.Before, &Sums{})
+	add := func(kind string, joules, before float64) {
+		row := Row{Name: "(" + kind + ")", kind: kind}
+		if row.fill(d, joules, nil, nil); d.Before != nil && kind != ofRest {
+			row.Before = &before
+		}
+		lines = append(lines, row)
+	}
+	add(ofRest, d.Rest.Joules, 0)
+	add(ofActive, d.Active, before.Active)
+	add(ofIdle, d.Idle, before.Idle)
+	add(ofAll, d.Joules, before.Joules)
+	return lines
 }
 
-// lines returns the rows of tables: the rows of the document, and the sums.
-func (d *Document) lines() (lines []line) {
-	for i := range d.Rows {
-		lines = append(lines, line{"row", d.Rows[i].Name, d.Rows[i].Joules, d.Rows[i].Before})
+// table returns the cells of a table, with its titles in the first line.
+func (d *Document) table() [][]string {
+	cells := [][]string{append([]string{d.By, "energy", "share", "change"}, d.rates.Columns()...)}
+	for _, row := range d.lines() {
+		share := percent(row.Share)
+		if row.kind == ofIdle || row.kind == ofAll {
+			share = ""
+		}
+		line := []string{row.Name, figure.Wh(row.Joules), share, row.change()}
+		cells = append(cells, append(line, d.rates.Of(row.Joules)...))
 	}
-	var active, idle, all *float64
-	if d.Before != nil {
-		active, idle, all = &d.Before.Active, &d.Before.Idle, &d.Before.Joules
-	}
-	return append(lines, line{"rest", "(rest)", d.Rest.Joules, nil}, line{"active", "(active)", d.Active, active},
-		line{"idle", "(idle)", d.Idle, idle}, line{"all", "(all)", d.Joules, all})
+	return cells
 }
 
-// rates returns the rates of the document.
-func (d *Document) rates() (r report.Rates) {
-	if d.CO2e != nil {
-		r.Grams, r.Grid = &d.CO2e.PerKWh, d.CO2e.Grid
-	}
-	if d.Price != nil {
-		r.Price, r.Currency = &d.Price.PerKWh, d.Price.Currency
-	}
-	return r
-}
-
-func (d *Document) titles() []string {
-	return append([]string{d.By, "energy", "share", "change"}, d.rates().Columns()...)
-}
-
-func (d *Document) cells(l line) []string {
-	share, change := "", ""
-	if d.Active > 0 && l.kind != "idle" && l.kind != "all" {
-		share = percent(l.joules / d.Active)
-	}
-	if l.before != nil {
-		change = changed(*l.before, l.joules)
-	}
-	return append([]string{l.name, figure.Wh(l.joules), share, change}, d.rates().Of(l.joules)...)
-}
-
-// changed returns the change of an energy in percent.
-func changed(from, to float64) string {
+// change returns the change of a row in percent.
+func (row *Row) change() string {
 	switch {
-	case from <= 0 && to <= 0:
+	case row.Before == nil || *row.Before <= 0 && row.Joules <= 0:
 		return ""
-	case from <= 0:
+	case *row.Before <= 0:
 		return "new"
-	case to/from > 10:
-		return fmt.Sprintf("× %.0f", to/from)
+	case row.Joules > 10**row.Before:
+		return fmt.Sprintf("× %.0f", row.Joules / *row.Before)
 	}
-	return fmt.Sprintf("%+.1f %%", 100*(to/from-1))
+	return fmt.Sprintf("%+.1f %%", 100*(row.Joules / *row.Before - 1))
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// when returns the period: a month, or from when to when.
-func (d *Document) when() string {
-	if d.From.Equal(firstOf(d.From)) && d.To.Equal(d.From.AddDate(0, 1, 0)) {
-		return "in " + d.From.Format("January 2006")
-	}
-	return "from " + d.From.Format(timeFormat) + " to " + d.To.Format(timeFormat)
-}
-
-func firstOf(t time.Time) time.Time {
-	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, t.Location())
-}
-
-// sentences returns the results in words: energy, change, largest changes and coverage.
+// sentences returns the results in words: energy, change, largest changes, coverage and notes.
 func (d *Document) sentences() (texts []string) {
-	text := fmt.Sprintf("%d nodes used %s", d.Nodes, figure.Wh(d.Joules))
-	if d.Nodes == 1 {
-		text = "The node used " + figure.Wh(d.Joules)
+	when := d.Span.String()
+	if next := d.From.AddDate(0, 1, 0); d.From.Day() == 1 && d.From.Hour() == 0 && next.Equal(d.To) {
+		when = "in " + d.From.Format("January 2006")
 	}
-	if rates := d.rates().Of(d.Joules); len(rates) > 0 {
-		text += " (" + strings.Join(rates, ", ") + ")"
-	}
-	text += " " + d.when()
-	if d.Before != nil && d.Before.Joules > 0 {
-		days := strconv.FormatFloat(math.Round(d.To.Sub(d.From).Hours()/2.4)/10, 'f', -1, 64)
-		text += fmt.Sprintf(", %s compared with the %s days before", changed(d.Before.Joules, d.Joules), days)
+	figures := append([]string{figure.Wh(d.Joules)}, d.rates.Of(d.Joules)...)
+	text := fmt.Sprintf("Energy %s: %s, nodes: %d", when, strings.Join(figures, ", "), d.Nodes)
+	if d.Before != nil {
+		all := Row{Joules: d.Joules, Before: &d.Before.Joules}
+		text += fmt.Sprintf(", %s compared with the %.3g days before", all.change(), d.To.Sub(d.From).Hours()/24)
 	}
 	texts = append(texts, text)
 	if d.Joules > 0 {
 		texts = append(texts, fmt.Sprintf("%s of the energy is idle energy, %s is active and unattributed",
 			percent(d.Idle/d.Joules), percent(d.Unattributed/d.Joules)))
 	}
-	var movers []string
-	for _, r := range d.movers() {
-		text := figure.Wh(math.Abs(r.Joules - *r.Before))
-		if r.Joules < *r.Before {
-			text = "-" + text
-		} else {
-			text = "+" + text
-		}
-		movers = append(movers, fmt.Sprintf("%s %s (%s)", r.Name, text, changed(*r.Before, r.Joules)))
-	}
-	if len(movers) > 0 {
+	if movers := d.movers(); len(movers) > 0 {
 		texts = append(texts, "Largest changes: "+strings.Join(movers, ", "))
 	}
 	text = "Coverage: " + percent(d.Coverage)
 	var gaps []string
 	for _, g := range d.Gaps {
-		gaps = append(gaps, g.From.Format(timeFormat)+" to "+g.To.Format(timeFormat))
-	}
-	if more := len(gaps) - maxGaps; more > 0 {
-		gaps = append(gaps[:maxGaps], fmt.Sprintf("%d more", more))
+		gaps = append(gaps, g.String())
 	}
 	if len(gaps) > 0 {
-		text += ". No data from any node: " + strings.Join(gaps, ", ")
+		text += ". No data from any node " + some(gaps)
 	}
 	texts = append(append(texts, text), d.Notes...)
-	if rates := d.rates().Explain(); len(rates) > 0 {
+	if rates := d.rates.Explain(); len(rates) > 0 {
 		texts = append(texts, "Rates: "+strings.Join(rates, ", "))
 	}
 	return texts
 }
 
-// maxGaps is the maximum number of gaps in a text. JSON has all.
-const maxGaps = 10
-
 // movers returns the rows with the largest changes.
-func (d *Document) movers() []Row {
+func (d *Document) movers() (texts []string) {
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r Row) bool { return r.Before == nil || *r.Before == r.Joules })
-	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(math.Abs(b.Joules-*b.Before), math.Abs(a.Joules-*a.Before)), cmp.Compare(a.Name, b.Name))
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Compare(math.Abs(b.Joules-*b.Before), math.Abs(a.Joules-*a.Before))
 	})
-	return rows[:min(maxMovers, len(rows))]
+	for _, r := range rows[:min(maxMovers, len(rows))] {
+		sign := "+"
+		if r.Joules < *r.Before {
+			sign = "-"
+		}
+		texts = append(texts, fmt.Sprintf("%s %s%s (%s)", r.Name, sign, figure.Wh(math.Abs(r.Joules-*r.Before)), r.change()))
+	}
+	return texts
 }
 
-// WriteText writes the report for a terminal: a sentence, the table, changes, coverage and notes.
+// WriteText writes a sentence, the table, and the other sentences.
 func (d *Document) WriteText(w io.Writer) error {
-	rows := [][]string{d.titles()}
-	for i := range rows[0] {
-		rows[0][i] = strings.ToUpper(rows[0][i])
-	}
-	for _, l := range d.lines() {
-		rows = append(rows, d.cells(l))
-	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
+	cells := d.table()
+	widths := make([]int, len(cells[0]))
+	for _, line := range cells {
+		for i, cell := range line {
 			widths[i] = min(max(widths[i], figure.Width(cell)), 40)
 		}
 	}
@@ -182,12 +149,15 @@ func (d *Document) WriteText(w io.Writer) error {
 	texts := d.sentences()
 	figure.Wrap(&b, texts[0]+".")
 	b.WriteString("\n")
-	for _, row := range rows {
-		cells := []string{figure.Pad(row[0], widths[0])}
-		for i, cell := range row[1:] {
-			cells = append(cells, strings.Repeat(" ", max(0, widths[i+1]-figure.Width(cell)))+cell)
+	for n, line := range cells {
+		text := figure.Pad(line[0], widths[0])
+		for i, cell := range line[1:] {
+			text += "  " + strings.Repeat(" ", max(0, widths[i+1]-figure.Width(cell))) + cell
 		}
-		b.WriteString(strings.TrimRight(strings.Join(cells, "  "), " ") + "\n")
+		if n == 0 {
+			text = strings.ToUpper(text)
+		}
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	b.WriteString("\n")
 	for _, text := range texts[1:] {
@@ -197,27 +167,28 @@ func (d *Document) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes the report as sentences and a table (GitHub Flavored Markdown).
+// WriteMarkdown writes the sentences and the table (GitHub Flavored Markdown).
 func (d *Document) WriteMarkdown(w io.Writer) error {
-	var b strings.Builder
+	cells := d.table()
+	var table strings.Builder
+	for n, line := range cells {
+		for i := range line {
+			line[i] = report.Escape(line[i])
+		}
+		if n > 0 && n <= len(d.Rows) {
+			line[0] = report.Code(d.Rows[n-1].Name)
+		}
+		table.WriteString("| " + strings.Join(line, " | ") + " |\n")
+		if n == 0 {
+			table.WriteString("| ---" + strings.Repeat(" | ---:", len(line)-1) + " |\n")
+		}
+	}
 	texts := d.sentences()
-	fmt.Fprintf(&b, "%s.\n\n", report.Escape(texts[0]))
-	titles := d.titles()
-	fmt.Fprintf(&b, "| %s |\n| ---%s |\n", strings.Join(titles, " | "), strings.Repeat(" | ---:", len(titles)-1))
-	for _, l := range d.lines() {
-		cells := d.cells(l)
-		for i := range cells {
-			cells[i] = report.Escape(cells[i])
-		}
-		if l.kind == "row" {
-			cells[0] = report.Code(l.name)
-		}
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+	for i := range texts {
+		texts[i] = report.Escape(texts[i]) + ".\n"
 	}
-	for _, text := range texts[1:] {
-		fmt.Fprintf(&b, "\n%s.\n", report.Escape(text))
-	}
-	_, err := io.WriteString(w, b.String())
+	texts = slices.Insert(texts, 1, table.String())
+	_, err := io.WriteString(w, strings.Join(texts, "\n"))
 	return err
 }
 
@@ -227,24 +198,20 @@ var csvHead = []string{"from", "to", "kind", "name", "joules", "kwh", "share", "
 // WriteCSV writes the rows and the sums. A missing figure is empty.
 func (d *Document) WriteCSV(w io.Writer) error {
 	records := [][]string{csvHead}
-	number := func(v *float64) string {
-		if v == nil {
-			return ""
+	for _, row := range d.lines() {
+		kWh, share := rounded(row.Joules/3.6e6), &row.Share
+		if row.kind == ofIdle || row.kind == ofAll {
+			share = nil
 		}
-		return strconv.FormatFloat(*v, 'f', -1, 64)
-	}
-	rates := d.rates()
-	for _, l := range d.lines() {
-		kWh, share := rounded(l.joules/3.6e6), (*float64)(nil)
-		if d.Active > 0 && l.kind != "idle" && l.kind != "all" {
-			of := rounded(l.joules / d.Active)
-			share = &of
+		record := []string{d.From.Format(time.RFC3339), d.To.Format(time.RFC3339), row.kind, row.Name}
+		for _, v := range []*float64{&row.Joules, &kWh, share, row.Before, row.Grams, row.Cost} {
+			text := ""
+			if v != nil {
+				text = strconv.FormatFloat(*v, 'f', -1, 64)
+			}
+			record = append(record, text)
 		}
-		records = append(records, []string{
-			d.From.Format(time.RFC3339), d.To.Format(time.RFC3339), l.kind, figure.Line(l.name), number(&l.joules),
-			number(&kWh), number(share), number(l.before),
-			number(perKWh(l.joules, rates.Grams)), number(perKWh(l.joules, rates.Price)),
-		})
+		records = append(records, record)
 	}
 	return csv.NewWriter(w).WriteAll(records)
 }
