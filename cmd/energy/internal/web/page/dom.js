@@ -20,7 +20,7 @@ const sumOf = (list, of = (v) => v) => list.reduce((sum, v) => sum + (of(v) || 0
 // the child with the same data-key.
 const drawn = new Map();
 function redraw(at, key, children) {
-  if (drawn.get(at) === key) return;
+  if (drawn.get(at) === key || at.contains(held)) return;
   drawn.set(at, key);
   const focused = at.contains(document.activeElement) ? document.activeElement.dataset.key ?? "" : null;
   at.replaceChildren(...children());
@@ -29,6 +29,11 @@ function redraw(at, key, children) {
   (keyed.find((e) => e.dataset.key === focused) ?? keyed[0])?.focus({preventScroll: true});
 }
 const write = (id, text) => redraw($(id), text, () => [text]);
+
+// The element under a pressed pointer is not replaced, because it would get no click.
+let held = null;
+addEventListener("pointerdown", (e) => { held = e.target; });
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { held = null; setTimeout(() => draw()); });
 
 // choice draws a group of buttons, and returns the option that is pressed.
 const chosen = new Map();
