@@ -164,5 +164,6 @@ async function* chunks(reader) {
   for (let {value, done} = await reader.read(); !done; {value, done} = await reader.read()) yield value;
 }
 
+addEventListener("hashchange", () => location.reload()); // the address of the next start was entered
 draw = drawLive;
 follow();
