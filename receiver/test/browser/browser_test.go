@@ -6,12 +6,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,55 +33,59 @@ import (
 )
 
 var (
-	energyPath  = flag.String("browser.energy", "", "path of the program energy; without it all tests are skipped")
-	axePath     = flag.String("browser.axe", "", "path of axe.min.js; without it the tests of accessibility are skipped")
+	energyPath  = flag.String("browser.energy", "", "path of the program energy; without it no test runs")
+	axePath     = flag.String("browser.axe", "", "path of axe.min.js; without it accessibility is not tested")
 	picturesDir = flag.String("browser.pictures", "", "directory for pictures of the pages")
 )
 
 // patience is the maximum wait for a condition.
 const patience = 30 * time.Second
 
-// chromium is the browser of all tests, which the first one starts.
-var chromium struct {
-	once sync.Once
-	ctx  context.Context
-	stop []context.CancelFunc
-	err  error
-}
+// browser is the context of the Chromium of all tests.
+var browser context.Context
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	status := m.Run()
-	for _, stop := range chromium.stop {
-		stop()
-	}
-	if err := goleak.Find(); err != nil && status == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
-	}
-	os.Exit(status)
+	goleak.VerifyTestMain(inChromium{m})
 }
 
-func startChromium() {
+// inChromium runs tests with a browser.
+type inChromium struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (m inChromium) Run() int {
 	path, err := exec.LookPath("chromium")
-	if err != nil {
-		chromium.err = err
-		return
+	switch {
+	case *energyPath == "":
+		fmt.Println("Skipped: make browser runs these tests")
+		return 0
+	case err != nil:
+		fmt.Println("Skipped:", err)
+		return 0
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Env("TZ=UTC"), chromedp.Flag("lang", "en"), chromedp.Flag("disable-dev-shm-usage", true),
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Env("TZ=UTC"), chromedp.Flag("lang", "en"),
 		chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
-	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
-	quiet := func(string, ...any) {} // events of a newer Chromium
-	ctx, stop := chromedp.NewContext(ctx, chromedp.WithErrorf(quiet))
-	chromium.ctx, chromium.stop, chromium.err = ctx, []context.CancelFunc{stop, end}, chromedp.Do(ctx)
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	defer end()
+	ctx, stop := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
+	defer stop()
+	if err := chromedp.Do(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "chromium:", err)
+		return 1
+	}
+	browser = ctx
+	defer func() { _ = chromedp.Cancel(ctx) }() // waits for its end
+	return m.M.Run()
 }
 
-// view is how a page is looked at.
+// view is how a page is looked at. Scripts of others run in trusted pages only.
 type view struct {
 	width, height int
-	dark, trusted bool // trusted pages may run scripts that are not theirs
+	dark, trusted bool
 }
+
+var themes = map[bool]string{false: "light", true: "dark"} // by view.dark
 
 var desk = view{width: 1440, height: 1000}
 
@@ -89,54 +93,40 @@ var desk = view{width: 1440, height: 1000}
 type tab struct {
 	*testing.T
 	ctx    context.Context
-	expect *regexp.Regexp // faults that the test brings about
+	expect string // pattern of the faults that the test brings about
 
-	mu       sync.Mutex
-	faults   []string
-	requests []string
+	mu               sync.Mutex
+	faults, requests []string
 }
 
-// open opens an address. The test fails if the page has a fault, such as a violation of its policy, or sends a request
-// elsewhere.
+// open opens an address. The test fails if the page has a fault, such as a violation of its policy,
+// or sends a request elsewhere.
 func open(t *testing.T, address string, v view) *tab {
 	t.Helper()
-	if chromium.once.Do(startChromium); chromium.err != nil {
-		t.Skip("lacks chromium:", chromium.err)
-	}
-	p := &tab{T: t, expect: regexp.MustCompile("^$")}
-	ctx, end := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.event))
+	p := &tab{T: t, expect: "^$"}
+	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.event))
 	p.ctx = ctx
+	origin := regexp.MustCompile(`^[a-z]+:(//[^/]*/)?`).FindString(address)
 	t.Cleanup(func() {
 		end()
-		origin := regexp.MustCompile(`^[a-z]+://[^/]*/`).FindString(address)
-		for _, request := range p.seen(&p.requests) {
-			assert.True(t, strings.HasPrefix(request, origin) || strings.HasPrefix(request, "data:"), "a request to %s", request)
+		for _, request := range p.requests {
+			assert.True(t, strings.HasPrefix(request, origin) || strings.HasPrefix(request, "data:"), "a request: %s", request)
 		}
-		for _, fault := range p.seen(&p.faults) {
+		for _, fault := range p.faults {
 			assert.Regexp(t, p.expect, fault, "a fault of the page")
 		}
 	})
-	scheme := "light"
-	if v.dark {
-		scheme = "dark"
-	}
+	theme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: themes[v.dark]}
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, cdp.Empty{})
 	call(p, page.Enable, page.EnableParams{})
 	call(p, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: v.trusted})
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-	})
-	p.run(chromedp.EmulateViewport(int64(v.width), int64(v.height)), chromedp.Navigate(address))
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{theme}})
+	p.do(chromedp.EmulateViewport(int64(v.width), int64(v.height)), chromedp.Navigate(address))
 	return p
 }
 
-func (p *tab) seen(list *[]string) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]string(nil), *list...)
-}
-
+// event records an event of the page.
 func (p *tab) event(e any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,14 +134,10 @@ func (p *tab) event(e any) {
 	case *network.EventRequestWillBeSent:
 		p.requests = append(p.requests, e.Request.URL)
 	case *runtime.EventExceptionThrown:
-		p.faults = append(p.faults, e.ExceptionDetails.Text+" "+fmt.Sprint(e.ExceptionDetails.Exception))
+		p.faults = append(p.faults, fmt.Sprint(e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
 	case *log.EventEntryAdded:
 		if e.Entry.Level == log.EntryLevelError {
 			p.faults = append(p.faults, e.Entry.Text)
-		}
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError {
-			p.faults = append(p.faults, fmt.Sprint("console: ", e.Args))
 		}
 	case *page.EventJavascriptDialogOpening:
 		p.faults = append(p.faults, "a dialog: "+e.Message)
@@ -159,7 +145,16 @@ func (p *tab) event(e any) {
 	}
 }
 
-func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
+// forget returns the faults and requests until now, which the test has brought about.
+func (p *tab) forget() (faults, requests []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	faults, requests = p.faults, p.requests
+	p.faults, p.requests = nil, nil
+	return faults, requests
+}
+
+func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
@@ -174,11 +169,22 @@ func call[P, R any](p *tab, method cdp.Command[P, R], parameters P) R {
 	return result
 }
 
+// helpers are functions for the expressions of tests.
+const helpers = `
+	const q = (query) => document.querySelector(query), all = (query) => [...document.querySelectorAll(query)];
+	const plain = (e) => (e?.textContent ?? "").replaceAll("\u202f", " "), text = (query) => plain(q(query));
+	const button = (below, name) => all(below + " button").find((b) => plain(b).startsWith(name));
+	const pressed = (id, name) => text("#" + id + " [aria-pressed=true]") === name;
+	const wrong = () => all("#state.bad, #alert").some((e) => e.checkVisibility());
+	const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))));
+`
+
 // get returns the value of an expression in the page, or of its promise.
 func get[T any](p *tab, expression string) T {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
+	expression = "(() => {" + helpers + "return (" + expression + "); })()"
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	require.NoError(p, err, expression)
 	return v
@@ -187,9 +193,27 @@ func get[T any](p *tab, expression string) T {
 // until waits for a condition, which is an expression in the page.
 func (p *tab) until(condition string) {
 	p.Helper()
-	for end := time.Now().Add(patience); !get[bool](p, "!!("+condition+")"); time.Sleep(20 * time.Millisecond) {
-		require.False(p, time.Now().After(end), "%s does not hold: %s\n%s", condition, p.seen(&p.faults), get[string](p, "document.body.innerText.slice(0, 800)"))
+	for end := time.Now().Add(patience); !get[bool](p, "Boolean("+condition+")"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			require.Fail(p, condition+" does not hold", "%s", get[string](p, "document.body.innerText.slice(0, 800)"))
+		}
 	}
+}
+
+// untilDrawnAgain waits for newer figures.
+func (p *tab) untilDrawnAgain() {
+	p.Helper()
+	p.until("text('#state') !== " + quoted(get[string](p, "text('#state')")))
+	get[bool](p, "drawn()")
+}
+
+// untilRead waits for the figures of the last reading of a node: the page has their time.
+func (p *tab) untilRead(n *node) {
+	p.Helper()
+	n.untilRead(p.T)
+	_, _, at := n.used()
+	p.until("text('#state').includes('" + at.UTC().Format(time.TimeOnly) + "')")
+	get[bool](p, "drawn()")
 }
 
 // quoted returns a text as an expression.
@@ -198,34 +222,28 @@ func quoted(text string) string {
 	return string(b)
 }
 
-// button is an expression for a button with a text below an element.
-func button(below, text string) string {
-	return fmt.Sprintf("[...document.querySelectorAll(%s)].find((b) => b.textContent.startsWith(%s))", quoted(below+" button"), quoted(text))
-}
-
-// point returns the middle of an element, which it scrolls into the window.
-func (p *tab) point(element string) (x, y float64) {
+// click clicks an element, and holds the button until the page is drawn again if hold is set.
+func (p *tab) click(element string, hold bool) {
 	p.Helper()
 	p.until(element)
-	at := get[[]float64](p, "(() => { const e = "+element+"; e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); "+
-		"return [r.left + r.width / 2, r.top + r.height / 2]; })()")
-	return at[0], at[1]
+	at := get[[]float64](p, "((e) => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); "+
+		"return [r.left + r.width / 2, r.top + r.height / 2]; })("+element+")")
+	for _, event := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
+		call(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: event, X: at[0], Y: at[1], Button: "left", ClickCount: 1})
+		if hold && event == input.DispatchMouseEventTypeMousePressed {
+			p.untilDrawnAgain()
+		}
+	}
 }
 
-func (p *tab) click(element string) {
+// press presses keys one after the other, as a keyboard does: a key that the page handles types nothing.
+func (p *tab) press(keys string) {
 	p.Helper()
-	x, y := p.point(element)
-	p.run(chromedp.MouseClickXY(x, y))
-}
-
-// press presses keys one after the other.
-func (p *tab) press(keys ...string) {
-	p.Helper()
-	for _, r := range strings.Join(keys, "") {
+	for _, r := range keys {
 		events := kb.Encode(r)
-		if len(events) == 3 { // as a keyboard does: a page that handles the key gets no character
+		if len(events) == 3 {
 			events[0].Type, events[0].Text = input.DispatchKeyEventTypeKeyDown, events[1].Text
-			events = []*input.DispatchKeyEventParams{events[0], events[2]}
+			events = slices.Delete(events, 1, 2)
 		}
 		for _, event := range events {
 			call(p, input.DispatchKeyEvent, *event)
@@ -233,84 +251,33 @@ func (p *tab) press(keys ...string) {
 	}
 }
 
-// web is energy web in a process of its own.
-type web struct {
-	address string // with the token
-	cmd     *exec.Cmd
-	stop    func()
-}
-
-// startWeb starts energy web, and returns when it has printed its address.
-func startWeb(t *testing.T, arguments ...string) *web {
+// startWeb starts energy web, and returns the address with the token that it prints.
+func startWeb(t *testing.T, arguments ...string) (address string, stop func()) {
 	t.Helper()
-	if *energyPath == "" {
-		t.Skip("no program energy is given: make browser runs these tests")
-	}
 	cmd := exec.Command(*energyPath, append([]string{"web", "--listen", "127.0.0.1:0"}, arguments...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	w := &web{cmd: cmd}
-	w.stop = sync.OnceFunc(func() {
-		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	stop = sync.OnceFunc(func() {
 		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
+		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		assert.NoError(t, cmd.Wait(), "energy web ends on a signal")
 	})
-	t.Cleanup(w.stop)
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if w.address = regexp.MustCompile(`https?://\S+#\S+`).FindString(lines.Text()); w.address != "" {
-			return w
-		}
+	t.Cleanup(stop)
+	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
+		address = regexp.MustCompile(`https?://\S+#\S+`).FindString(lines.Text())
 	}
-	require.NoError(t, errors.New("energy web has printed no address"))
-	return nil
+	require.NotEmpty(t, address, "energy web prints an address")
+	return address, stop
 }
 
-// live returns a page of a node with its first figures.
-func live(t *testing.T, n *node, v view, arguments ...string) (*tab, *web) {
+// live returns the page of a node with its first figures, and its address.
+func live(t *testing.T, n *node) (p *tab, address string) {
 	t.Helper()
-	w := startWeb(t, append([]string{"--endpoint", n.address, "--interval", "50ms"}, arguments...)...)
-	p := open(t, w.address, v)
-	p.until(`document.querySelector("svg.plot")`)
-	return p, w
-}
-
-// untilDrawnAgain waits for newer figures.
-func (p *tab) untilDrawnAgain() {
-	p.Helper()
-	p.until("document.querySelector('#state').textContent !== " + quoted(get[string](p, "document.querySelector('#state').textContent")))
-	p.drawn()
-}
-
-// untilRead waits until the page has drawn the newest figures of a node, whose time is in its status.
-func (p *tab) untilRead(n *node) {
-	p.Helper()
-	end := time.Now().Add(patience)
-	for at, last := n.now(); !last; at, last = n.now() {
-		require.False(p, time.Now().After(end), "the node is not read any more at %s", at)
-		time.Sleep(20 * time.Millisecond)
-	}
-	at, _ := n.now()
-	p.until("document.querySelector('#state').textContent.includes(" + quoted(at.UTC().Format("15:04:05")) + ")")
-	p.drawn()
-}
-
-// drawn waits until what has arrived is drawn.
-func (p *tab) drawn() {
-	p.Helper()
-	get[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-}
-
-func (p *tab) focus(query string) {
-	p.Helper()
-	get[bool](p, "document.querySelector("+quoted(query)+").focus() ?? true")
-}
-
-// forget forgets the requests and faults until now.
-func (p *tab) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requests, p.faults = nil, nil
+	address, _ = startWeb(t, "--endpoint", n.address, "--interval", "50ms")
+	p = open(t, address, desk)
+	p.until("q('svg.plot')")
+	return p, address
 }

@@ -3,10 +3,11 @@
 package browser
 
 import (
-	"cmp"
-	"math"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,318 +18,178 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contents are the figures of a page as texts.
-type contents struct {
-	Verdict, Root       string
-	Tiles, Legend, Rows [][]string
-}
+// steps are what a person does, by a click or by keys, and what holds from then on.
+type steps []struct{ element, keys, then string }
 
-const readContents = `(() => {
-	const texts = (list) => [...list].map((e) => e.textContent), all = (query) => document.querySelectorAll(query);
-	return {
-		verdict: document.querySelector("#verdict").textContent, root: document.querySelector("#icicle [data-path='']").title,
-		tiles: [...all("#tiles li")].map((li) => texts(li.children)),
-		legend: [...all(".legend li")].map((li) => texts(li.querySelectorAll(".cut, .v"))),
-		rows: [...all("#table tbody tr")].map((tr) => texts(tr.cells)),
-	};
-})()`
+const (
+	ml     = `q("#icicle [data-key='group ml']")`
+	embed  = `q("#icicle [data-key$='group embed-0']")`
+	sorted = `q("#table th").ariaSort`
+	rows   = `all("#table tbody tr:not(.pin)").map((tr) => plain(tr.cells[0]))`
+)
 
-// find returns the texts of the first line whose first text begins with a prefix.
-func find(t *testing.T, lines [][]string, prefix string) []string {
-	t.Helper()
-	for _, line := range lines {
-		if strings.HasPrefix(strings.TrimLeft(line[0], "�? "), prefix) {
-			return line
-		}
-	}
-	require.Fail(t, "no line "+prefix, "%q", lines)
-	return nil
-}
-
-var quantity = regexp.MustCompile(`([\d.]+)[\s\x{202f}]?([GMkmµ]?)(Wh|W|J|%)`)
-
-// values returns the quantities of a text in their order, and half the last digit of each.
-func values(t *testing.T, text string) (values, precise []float64) {
-	t.Helper()
-	for _, part := range quantity.FindAllStringSubmatch(text, -1) {
-		v, err := strconv.ParseFloat(part[1], 64)
-		require.NoError(t, err)
-		_, decimals, _ := strings.Cut(part[1], ".")
-		by := map[string]float64{"G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3, "µ": 1e-6, "": 1}[part[2]]
-		values, precise = append(values, v*by), append(precise, .5*math.Pow10(-len(decimals))*by)
-	}
-	return values, precise
-}
-
-// shows fails unless a text has these quantities, to all digits and to a hundredth or better.
-func shows(t *testing.T, text string, want ...float64) {
-	t.Helper()
-	found, precise := values(t, text)
-	require.Len(t, found, len(want), "quantities of %q", text)
-	for i := range want {
-		assert.InDelta(t, want[i], found[i], precise[i]*1.0001, "%q", text)
-		if !strings.Contains(text, "%") {
-			assert.LessOrEqual(t, precise[i], want[i]/100, "digits of %q", text)
-		}
-	}
-}
-
-func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
-	n := newNode(t, kubernetes(), 10)
-	p, _ := live(t, n, desk)
-	p.untilRead(n)
-	used, seconds, _ := n.used()
-	joules := func(name string) float64 { return float64(used[name].energy) / 1e6 }
-	watts := func(name string) float64 { return used[name].watts }
-	c := get[contents](p, readContents)
-	active := watts("node") - watts("idle")
-	largest := "python3 trainer-x2k9"
-	shows(t, c.Verdict, watts("node"), watts("idle"), active, 100*watts(largest)/active)
-	shows(t, find(t, c.Tiles, "Power")[1], watts("node"))
-	energy := find(t, c.Tiles, "Energy")
-	assert.Contains(t, energy[0], strconv.FormatFloat(seconds, 'f', 1, 64))
-	shows(t, energy[1], joules("node"))
-	shows(t, energy[2], joules("node")/3600)
-	shows(t, find(t, c.Tiles, "Idle")[1], 100*watts("idle")/watts("node"))
-	gpus := find(t, c.Tiles, "GPUs")
-	shows(t, gpus[1], watts("gpu"))
-	shows(t, gpus[2], 73, 27)
-	shows(t, c.Root, joules("node"), 100)
-
-	shows(t, find(t, c.Legend, "Sum")[1], watts("node"))
-	shows(t, find(t, c.Legend, "Unattributed")[1], watts("unattributed"))
-	shows(t, find(t, c.Legend, "Idle")[1], watts("idle"))
-	shows(t, find(t, c.Legend, "python3")[1], watts(largest))
-	sum := 0.
-	for _, line := range c.Legend[1 : len(c.Legend)-1] {
-		v, _ := values(t, line[1])
-		sum += v[0]
-	}
-	assert.InDelta(t, watts("node"), sum, 1, "the sum of the legend")
-
-	for tab, want := range map[string]map[string]string{
-		"Programs":   {"python3": largest, "postgres": "postgres postgres-0", "otelcol-energy": "otelcol-energy ", "unattributed": "unattributed"},
-		"Pods":       {"checkout-6d5f": "shop/checkout-6d5f", "trainer-x2k9": "ml/trainer-x2k9"},
-		"Containers": {"app": "shop/checkout-6d5f", "serve": "ml/embed-0"},
-		"GPUs":       {"NVIDIA L40S 0": "gpu 0", "NVIDIA L40S 1": "gpu 1"},
-	} {
-		p.click(button("#tabs", tab))
-		p.until("document.querySelector('#tabs [aria-pressed=true]').textContent === " + quoted(tab))
-		c := get[contents](p, readContents)
-		for row, name := range want {
-			text := strings.Join(find(t, c.Rows, row)[2:5], " ")
-			shows(t, text, watts(name), joules(name))
-		}
-		sum := 0.
-		for _, row := range c.Rows {
-			v, _ := values(t, row[4])
-			sum += v[0]
-		}
-		of := joules("node") - joules("idle")
-		if tab == "GPUs" {
-			of = joules("gpu")
-		}
-		assert.InEpsilon(t, of, sum, .005, "the sum of the rows of %s", tab)
-	}
-}
-
-// The exporter has new figures every second, and is read in another beat: some readings have none, some skip one.
-func TestPointsEndAtTheTimestampsOfTheData(t *testing.T) {
-	n := newNode(t, kubernetes(), 25)
-	beats := []time.Duration{0, 1, 0, 2, 1, 0, 0, 3, 1, 1, 0, 2}
-	n.passes = func(reading int) time.Duration { return beats[reading%len(beats)] * time.Second }
-	p, _ := live(t, n, desk)
-	p.untilRead(n)
-	used, seconds, at := n.used()
-	p.focus("svg.plot")
-	p.press(kb.End)
-	head := get[contents](p, readContents).Legend[0][0]
-	assert.Equal(t, "At "+at.UTC().Format("15:04:05"), head, "the end of the last point")
-	p.press(kb.Home)
-	for i := 0; ; i++ {
-		c := get[contents](p, readContents)
-		shows(t, find(t, c.Legend, "Sum")[1], used["node"].watts)
-		if c.Legend[0][0] == head {
-			assert.Greater(t, i, 10, "points")
-			break
-		}
-		require.Less(t, i, int(seconds))
-		p.press(kb.ArrowRight)
-	}
-}
-
-// endless is the number of readings of nodes whose figures always change.
-const endless = math.MaxInt
-
-// text is an expression for the text of an element, with plain spaces.
-func text(query string) string {
-	return "document.querySelector(" + quoted(query) + ").textContent.replaceAll('\\u202f', ' ')"
-}
-
-func focused(query string) string { return "document.activeElement.matches(" + quoted(query) + ")" }
-
-func TestTheCursorAndTheFocusStayWhenThePageIsDrawnAgain(t *testing.T) {
-	p, _ := live(t, newNode(t, kubernetes(), endless), desk)
-	p.untilDrawnAgain()
-	p.focus("svg.plot")
-	p.press(kb.Home)
-	head := get[string](p, text(".legend .head"))
-	assert.Regexp(t, `^At \d\d:\d\d:\d\d`, head)
-	p.untilDrawnAgain()
-	assert.Equal(t, head, get[string](p, text(".legend .head")))
-	assert.True(t, get[bool](p, focused("svg.plot")), "the chart has the focus")
-	assert.Regexp(t, `Sum.* W$`, get[string](p, `document.querySelector("svg.plot").getAttribute("aria-valuetext")`))
-	for _, query := range []string{"#group button:nth-child(2)", "#icicle button[data-path=gml]", "#table th:nth-child(1) button", "#search"} {
-		p.focus(query)
+// The button is held for as long as it takes to draw newer figures: people press for about 100 ms.
+func TestAClickHoldsWhenThePageIsDrawnAgain(t *testing.T) {
+	n := newNode(t, kubernetes(), endless, time.Second)
+	n.wave = .3
+	p, _ := live(t, n)
+	for _, s := range (steps{
+		{element: ml, then: `all("#trail button").length === 2 && !q("#icicle [data-key=idle]")`},
+		{element: `q("#trail button")`, then: `all("#trail button").length === 1 && q("#icicle [data-key=idle]")`},
+		{element: `button("#trees", "By zone")`, then: `text("#icicle").includes("GPU")`},
+		{element: `button("#table th", "Program")`, then: sorted + ` === "ascending" && ` + rows + `[0] === "containerd"`},
+		{element: `button("#table th", "Program")`, then: sorted + ` === "descending" && ` + rows + `[0] === "vllm"`},
+		{element: `q("#search")`, keys: "java", then: rows + `.join() === "java,java"`},
+		{element: `button("#tabs", "Pods")`, then: `pressed("tabs", "Pods")`},
+		{element: `button("#group", "Pods")`, then: `pressed("group", "Pods") && text(".legend").includes("trainer-x2k9")`},
+		{element: `button("#span", "All")`, then: `pressed("span", "All")`},
+		{element: `button("#span", "1 min")`, then: `pressed("span", "1 min") && /^Mean of (6|5.)/.test(text(".legend li"))`},
+	}) {
+		p.click(s.element, true)
+		p.press(s.keys)
+		p.until(s.then)
 		p.untilDrawnAgain()
-		assert.True(t, get[bool](p, focused(query)), "%s has the focus", query)
+		assert.True(t, get[bool](p, "Boolean("+s.then+")"), s.then)
 	}
 }
 
-func TestAPartIsEnlargedByAClickAndLeftByAnother(t *testing.T) {
-	p, _ := live(t, newNode(t, kubernetes(), endless), desk)
-	cells := func(path string) int {
-		return get[int](p, `document.querySelectorAll("#icicle [data-path^='`+path+`']").length`)
-	}
-	p.until(`document.querySelector("#icicle [data-path=gml]")`)
-	assert.Positive(t, cells("idle"))
-	p.click(`document.querySelector("#icicle [data-path=gml]")`)
-	p.until(`document.querySelector("#where-hint").textContent.includes("back")`)
-	assert.Zero(t, cells("idle"))
-	assert.Positive(t, cells("gml"))
-	p.untilDrawnAgain()
-	assert.Zero(t, cells("idle"), "stays enlarged")
-	p.click(`document.querySelector("#icicle [data-path='']")`)
-	p.until(`!document.querySelector("#where-hint").textContent.includes("back")`)
-	assert.Positive(t, cells("idle"))
-}
-
-// A person holds the button for about 100 ms. New figures may arrive meanwhile.
-func TestAClickIsNotLostWhenThePageIsDrawnAgain(t *testing.T) {
-	p, _ := live(t, newNode(t, kubernetes(), endless), desk)
-	for _, c := range []struct{ element, then string }{
-		{`document.querySelector("#icicle [data-path=gml]")`, `document.querySelector("#where-hint").textContent.includes("back")`},
-		{`document.querySelector("#table th:nth-child(1) button")`, `document.querySelector("#table th:nth-child(1)").ariaSort === "ascending"`},
-		{button("#tabs", "Pods"), `document.querySelector("#tabs [aria-pressed=true]").textContent === "Pods"`},
-	} {
-		x, y := p.point(c.element)
-		p.run(chromedp.MouseEvent(chromedp.MousePressed, x, y, chromedp.Button("left"), chromedp.ClickCount(1)))
-		p.untilDrawnAgain()
-		p.run(chromedp.MouseEvent(chromedp.MouseReleased, x, y, chromedp.Button("left"), chromedp.ClickCount(1)))
-		p.until(c.then)
-	}
-}
-
-func TestTheTableIsSortedAndSearched(t *testing.T) {
-	n := newNode(t, kubernetes(), 5)
-	p, _ := live(t, n, desk)
-	p.untilRead(n)
-	column := func(i int) (texts []string) {
-		for _, row := range get[contents](p, readContents).Rows {
-			if !strings.Contains(row[0], ": ") { // not of a workload
-				texts = append(texts, row[i])
-			}
-		}
-		return texts
-	}
-	assert.Equal(t, []string{"python3", "vllm", "java"}, column(0)[:3], "by power at first")
-	p.click(button("#table th", "Program"))
-	p.until(`document.querySelector("#table th").ariaSort === "ascending"`)
-	assert.IsNonDecreasing(t, column(0))
-	p.click(button("#table th", "Program"))
-	p.until(`document.querySelector("#table th").ariaSort === "descending"`)
-	assert.IsNonIncreasing(t, column(0))
-	p.press("/", "java")
-	p.until(focused("#search"))
-	assert.Equal(t, []string{"java", "java"}, column(0))
-	assert.Equal(t, "java", get[string](p, `document.querySelector("#search").value`))
-	p.untilRead(n)
-	assert.Len(t, column(0), 2, "stays searched")
-}
-
-func TestTheChartShowsAnotherDivisionAndSpan(t *testing.T) {
-	n := newNode(t, kubernetes(), 10)
-	n.passes = func(int) time.Duration { return time.Minute }
-	p, _ := live(t, n, desk)
-	p.untilRead(n)
-	for span, mean := range map[string]string{"1 min": "Mean of 60", "5 min": "Mean of 5 min", "All": "Mean of 9 min"} {
-		p.click(button("#span", span))
-		p.until(text(".legend .head") + ".startsWith(" + quoted(mean) + ")")
-	}
-	p.click(button("#group", "Pods"))
-	p.until(`document.querySelector(".legend").textContent.includes("trainer-x2k9")`)
-	c := get[contents](p, readContents)
-	shows(t, find(t, c.Legend, "trainer-x2k9")[1], 18+260+7)
-	shows(t, find(t, c.Legend, "Sum")[1], 568.19)
-}
-
+// The element gets the focus by the tab key alone, and keeps it.
 func TestThePageIsUsedByKeyboardAlone(t *testing.T) {
-	p, _ := live(t, newNode(t, kubernetes(), endless), desk)
-	reached := map[string]bool{}
-	reach := func(query string) {
-		for range 100 {
-			if get[bool](p, focused(query)) {
-				reached[query] = true
-				return
-			}
+	p, _ := live(t, newNode(t, kubernetes(), endless, time.Second))
+	p.untilDrawnAgain()
+	for _, s := range (steps{
+		{`button("#group", "Pods")`, " ", `pressed("group", "Pods")`},
+		{`q("svg.plot")`, kb.Home + kb.ArrowRight, `text(".legend li").startsWith("At ") && / W$/.test(q("svg.plot").ariaValueText)`},
+		{`q("svg.plot")`, kb.Escape, `text(".legend li").startsWith("Mean of ")`},
+		{ml, kb.ArrowRight + kb.ArrowDown, `document.activeElement === ` + embed},
+		{embed, kb.Enter, `all("#trail button").length === 3 && document.activeElement.closest("#icicle")`},
+		{`q("#icicle :focus")`, kb.Escape, `all("#trail button").length === 2`},
+		{`button("#tabs", "Pods")`, kb.Enter, `pressed("tabs", "Pods")`},
+		{`button("#table th", "Pod")`, kb.Enter, sorted + ` === "ascending"`},
+		{`button("#table th", "Pod")`, "/shop", rows + `.length === 0 || ` + rows + `.length === 3`},
+	}) {
+		for i := 0; !get[bool](p, "document.activeElement === "+s.element); i++ {
+			require.Less(t, i, 100, "not reached: %s", s.element)
 			p.press(kb.Tab)
 		}
-		require.Fail(t, "not reached: "+query)
+		p.press(s.keys)
+		p.until(s.then)
+		p.untilDrawnAgain()
+		assert.True(t, get[bool](p, "Boolean("+s.then+") && document.activeElement !== document.body"), s.then)
 	}
-	reach("#group button:nth-child(4)")
-	p.press(" ")
-	p.until(focused("#group [aria-pressed=true]"))
-	reach("svg.plot")
-	p.press(kb.ArrowLeft)
-	p.until(`document.querySelector(".legend .head").textContent.startsWith("At ")`)
-	p.press(kb.Escape)
-	p.until(`document.querySelector(".legend .head").textContent.startsWith("Mean")`)
-	reach("#icicle [data-path=gml]")
-	p.press(kb.Enter)
-	p.until(`document.querySelector("#where-hint").textContent.includes("back") && document.activeElement.dataset.path === "gml"`)
-	reach("#tabs button:nth-child(5)")
-	p.press(kb.Enter)
-	reach("#table th:first-child button")
-	p.press(kb.Enter)
-	p.until(`document.querySelector("#table th").ariaSort === "ascending"`)
-	assert.Len(t, reached, 5)
+}
+
+// harmless fails if hostile names have had an effect, or are not shown.
+func (p *tab) harmless(names ...string) {
+	p.Helper()
+	assert.Zero(p, get[int](p, `all("main :is(img, script, iframe, a), [onmouseover], [onerror]").length`))
+	assert.True(p, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).name === undefined`), "the prototype is clean")
+	assert.False(p, get[bool](p, `/[\u202a-\u202e\u2066-\u2069\x07]/.test(document.body.innerText)`), "no invisible characters")
+	assert.True(p, get[bool](p, "document.documentElement.scrollWidth <= innerWidth"), "no scrolling sideways")
+	for _, name := range names {
+		assert.True(p, get[bool](p, "text('main').includes("+quoted(name)+")"), name)
+	}
 }
 
 func TestHostileNamesAreTexts(t *testing.T) {
-	n := newNode(t, hostile(), 8)
-	p, _ := live(t, n, desk)
+	n := newNode(t, hostile(), 8, time.Second)
+	p, _ := live(t, n)
 	p.untilRead(n)
-	harmless := func() {
-		assert.Zero(t, get[int](p, `document.querySelectorAll("main :is(img, script, iframe, a), [onmouseover], [onerror]").length`))
-		assert.True(t, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).e === undefined`), "the prototype is clean")
-		assert.NotRegexp(t, `[\x{202a}-\x{202e}\x{2066}-\x{2069}\x07]`, get[string](p, "document.body.innerText"))
-	}
-	harmless()
-	c := get[contents](p, readContents)
+	p.harmless("</script><script>alert(2)</script>", "<img src=http://evil.example/x onerror=alert(1)>")
 	for _, program := range n.programs {
-		_, name, _ := strings.Cut("?"+program.name, "\u202e")
-		row := find(t, c.Rows, cmp.Or(name, program.name)[:6])
-		shows(t, row[2], program.watts+program.gpu)
+		name := strings.TrimPrefix(program.name, "\u202e")[:6]
+		shows(t, row(t, p.contents().Rows, "Program", name)["Power"], program.watts+program.gpu)
 	}
-	assert.Contains(t, get[string](p, "document.body.textContent"), "</script><script>alert(2)</script>")
-	assert.Contains(t, get[string](p, "document.body.textContent"), "<img src=http://evil.example/x onerror=alert(1)>")
 	for _, kind := range []string{"Users", "Containers", "Pods", "GPUs"} {
-		p.click(button("#group", kind))
-		p.click(button("#tabs", kind))
-		p.drawn()
-		harmless()
+		p.click("button('#group', '"+kind+"')", false)
+		p.click("button('#tabs', '"+kind+"')", false)
+		p.until("pressed('group', '" + kind + "') && pressed('tabs', '" + kind + "')")
+		p.harmless()
 	}
-	shows(t, get[contents](p, readContents).Root, n.joules("node"), 100)
-	assert.LessOrEqual(t, get[int](p, "document.documentElement.scrollWidth"), desk.width)
 }
 
-// The page would report what the tests of the policy look for.
+// The violations are reported as faults, which fail the other tests.
 func TestThePolicyForbidsScriptsAndRequests(t *testing.T) {
-	p, _ := live(t, newNode(t, kubernetes(), 3), desk)
-	p.expect = regexp.MustCompile("Content Security Policy|TrustedHTML|violates")
-	assert.Equal(t, "refused", get[string](p, `(() => { try { document.body.innerHTML = "<b>"; } catch { return "refused"; } })()`))
-	assert.Equal(t, "refused", get[string](p, `fetch("http://evil.example/").then(() => "sent", () => "refused")`))
-	assert.Equal(t, "refused", get[string](p, `new Promise((done) => { const i = new Image(); i.onerror = () => done("refused"); i.onload = () => done("loaded"); i.src = location.href + "x.png"; })`))
-	assert.GreaterOrEqual(t, len(p.seen(&p.faults)), 3)
-	p.forget()
+	p, _ := live(t, newNode(t, kubernetes(), 3, time.Second))
+	for _, attempt := range []string{
+		`(() => { try { document.body.innerHTML = "<b>"; return "done"; } catch { return "refused"; } })()`,
+		`fetch("http://evil.example/").then(() => "done", () => "refused")`,
+		`new Promise((end) => Object.assign(new Image(), {onload: () => end("done"), onerror: () => end("refused"), src: "x.png"}))`,
+	} {
+		p.forget()
+		assert.Equal(t, "refused", get[string](p, attempt))
+		faults, _ := p.forget()
+		assert.Regexp(t, "Content Security Policy|requires 'TrustedHTML'", strings.Join(faults, " "))
+	}
+}
+
+func TestOtherSitesAndReboundNamesGetNothing(t *testing.T) {
+	_, address := live(t, newNode(t, kubernetes(), 3, time.Second))
+	origin, token, _ := strings.Cut(address, "#")
+	rebound := open(t, strings.Replace(address, "127.0.0.1", "evil.example", 1), desk)
+	rebound.expect = "421|Cross-Origin-Opener-Policy"
+	assert.Equal(t, 421, get[int](rebound, `performance.getEntriesByType("navigation")[0].responseStatus`))
+	assert.False(t, get[bool](rebound, `Boolean(q("main"))`))
+
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html>") }))
+	defer site.Close()
+	other := open(t, site.URL+"/", desk)
+	for _, options := range []string{"{}", `{mode: "no-cors"}`, `{headers: {Authorization: "Bearer ` + token + `"}}`} {
+		assert.Equal(t, "refused", get[string](other, `fetch("`+origin+`stream", `+options+`).then(() => "read", () => "refused")`), options)
+	}
+	other.forget()
+
+	without := open(t, origin, desk)
+	without.expect = "401"
+	without.until(`wrong() && document.body.innerText.includes("token")`)
+}
+
+func TestAPageOutlivesItsCollector(t *testing.T) {
+	n := newNode(t, kubernetes(), endless, time.Second)
+	p, _ := live(t, n)
+	assert.False(t, get[bool](p, "wrong()"))
+	n.stop()
+	p.until(`wrong() && document.body.innerText.includes("no process listens")`)
+	used, _, _ := n.used()
+	shows(t, line(t, p.contents().Tiles, "Power")[1], used["node"].watts)
+	n.start(t)
+	p.until("!wrong()")
+	p.untilDrawnAgain()
+}
+
+func TestAPageOutlivesItsServer(t *testing.T) {
+	n := newNode(t, kubernetes(), endless, time.Second)
+	address, stop := startWeb(t, "--endpoint", n.address, "--interval", "50ms")
+	p := open(t, address, desk)
+	p.until("q('svg.plot')")
+	origin, _, _ := strings.Cut(address, "#")
+	assert.Equal(t, origin, get[string](p, "location.href"), "the token is not in sight")
+	p.do(chromedp.Reload())
+	p.until("q('svg.plot')")
+	p.expect = "ERR_|401|network error"
+	stop()
+	p.until(`wrong() && document.body.innerText.includes("rying again")`)
+	port := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(address)
+	again, _ := startWeb(t, "--endpoint", n.address, "--interval", "50ms", "--listen", port)
+	assert.NotEqual(t, address, again)
+	p.until(`wrong() && document.body.innerText.includes("token")`)
+	get[string](p, "location.href = "+quoted(again)) // as a person enters it
+	p.until("!wrong() && q('.legend li:last-child')")
+}
+
+// stream returns the points of the first message of energy web.
+func stream(t *testing.T, address string) []struct{ Node, Active int64 } {
+	t.Helper()
+	origin, token, _ := strings.Cut(address, "#")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, origin+"stream", http.NoBody)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	var message struct {
+		Points []struct{ Node, Active int64 }
+	}
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&message))
+	return message.Points
 }

@@ -3,7 +3,6 @@
 package browser
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -18,52 +17,53 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a process of a node.
+// program is a process of a node, in a pod with one container or in a unit.
 type program struct {
-	namespace, pod, container, unit, name, arguments string
-	watts, gpu                                       float64
+	namespace, pod, unit, name, arguments string
+	watts, gpu                            float64
 }
 
 func kubernetes() []program {
 	return []program{
-		{"shop", "checkout-6d5f", "app", "", "java", "-Xmx2g -jar checkout.jar", 14, 0},
-		{"shop", "checkout-6d5f", "app", "", "envoy", "--config /etc/envoy.yaml", 2.2, 0},
-		{"shop", "frontend-78b9", "web", "", "node", "server.js", 8, 0},
-		{"shop", "postgres-0", "db", "", "postgres", "checkpointer", 5.5, 0},
-		{"search", "opensearch-1", "opensearch", "", "java", "-Xms8g org.opensearch.Bootstrap", 21, 0},
-		{"ml", "trainer-x2k9", "train", "", "python3", "train.py --epochs 40", 18, 260},
-		{"ml", "trainer-x2k9", "train", "", "pt_data_worker", "", 7, 0},
-		{"ml", "embed-0", "serve", "", "vllm", "serve bge-m3", 6, 95},
-		{"monitoring", "prometheus-0", "prometheus", "", "prometheus", "--config.file=/etc/p.yml", 3.5, 0},
-		{"kube-system", "cilium-q7", "agent", "", "cilium-agent", "", 1.6, 0},
-		{"", "", "", "kubelet.service", "kubelet", "", 2.1, 0},
-		{"", "", "", "containerd.service", "containerd", "", 1.4, 0},
-		{"", "", "", "otelcol-energy.service", "otelcol-energy", "", .09, 0},
+		{"shop", "checkout-6d5f", "", "java", "-Xmx2g -jar checkout.jar", 14, 0},
+		{"shop", "checkout-6d5f", "", "envoy", "--config /etc/envoy.yaml", 2.2, 0},
+		{"shop", "frontend-78b9", "", "node", "server.js", 8, 0},
+		{"shop", "postgres-0", "", "postgres", "checkpointer", 5.5, 0},
+		{"search", "opensearch-1", "", "java", "-Xms8g org.opensearch.Bootstrap", 21, 0},
+		{"ml", "trainer-x2k9", "", "python3", "train.py --epochs 40", 18, 260},
+		{"ml", "trainer-x2k9", "", "pt_data_worker", "", 7, 0},
+		{"ml", "embed-0", "", "vllm", "serve bge-m3", 6, 95},
+		{"monitoring", "prometheus-0", "", "prometheus", "--config.file=/etc/p.yml", 3.5, 0},
+		{"", "", "kubelet.service", "kubelet", "", 2.1, 0},
+		{"", "", "containerd.service", "containerd", "", 1.4, 0},
+		{"", "", "otelcol-energy.service", "otelcol-energy", "", .09, 0},
 	}
 }
 
-// hostile has names that attack a page: markup, control and bidi characters, names of JavaScript's objects, long ones.
+// hostile has names with markup, control characters, names of JavaScript's objects, and 4 kB.
 func hostile() []program {
-	image, long := "<img src=http://evil.example/x onerror=alert(1)>", strings.Repeat("A", 4096)
+	image := "<img src=http://evil.example/x onerror=alert(1)>"
 	return []program{
-		{image, image, image, "", "</script><script>alert(2)</script>", image, 14, 30},
-		{"constructor", "__proto__", "toString", "", "__proto__", `" onmouseover="alert(3)`, 9, 0},
-		{"", "", "", "javascript:alert(4)", "\u202egnp.exe\u0007" + long, "", 8, 0},
-		{"", "", "", "hasOwnProperty", "constructor", "", 5, 0},
+		{image, image, "", "</script><script>alert(2)</script>", image, 14, 30},
+		{"constructor", "__proto__", "", "__proto__", `" onmouseover="alert(3)`, 9, 0},
+		{"", "", "javascript:alert(4)", "\u202egnp.exe\u0007" + strings.Repeat("A", 4096), "", 8, 0},
+		{"", "", "hasOwnProperty", "constructor", "", 5, 0},
 	}
 }
 
-// figure is the energy of a series in microjoules and its power.
+// figure is the energy of a consumer in microjoules, and its power.
 type figure struct {
 	energy int64
 	watts  float64
 }
 
-// node is a machine as the collector's Prometheus exporter reports it. Its figures are a function of its time, which
-// passes only when it is read, and stops at the last reading.
+func (f figure) plus(g figure) figure { return figure{f.energy + g.energy, f.watts + g.watts} }
+
+// node is a machine as the collector's Prometheus exporter reports it. Its figures are a function of
+// its time, which passes only when it is read, and stops at the last reading.
 type node struct {
 	programs []program
-	base     time.Time // at which its counters are 0
+	base     time.Time // its counters are 0 then
 	wave     float64   // share of the power that changes over time
 	last     int       // number of readings in which time passes
 	passes   func(reading int) time.Duration
@@ -75,19 +75,26 @@ type node struct {
 	address     string
 }
 
-// newNode starts an exporter. A second passes at each reading.
-func newNode(t *testing.T, programs []program, last int) *node {
-	n := &node{programs: programs, base: time.Now().Add(-time.Hour).Truncate(time.Second), time: time.Hour - time.Minute, last: last}
-	n.passes = func(int) time.Duration { return time.Second }
+// endless is the number of readings of a node whose figures always change.
+const endless = math.MaxInt
+
+// newNode starts an exporter. A step of time passes at each reading.
+func newNode(t *testing.T, programs []program, last int, step time.Duration) *node {
+	t.Helper()
+	n := &node{programs: programs, last: last, time: time.Hour, address: "127.0.0.1:0"}
+	n.base = time.Now().Add(-n.time - step*time.Duration(min(last, 1000))).Truncate(time.Second)
+	n.passes = func(int) time.Duration { return step }
 	n.start(t)
 	t.Cleanup(n.stop)
 	return n
 }
 
 func (n *node) start(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", cmp.Or(n.address, "127.0.0.1:0"))
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", n.address)
 	require.NoError(t, err)
-	n.address, n.server = listener.Addr().String(), &http.Server{Handler: n, ReadHeaderTimeout: time.Minute}
+	n.address = listener.Addr().String()
+	n.server = &http.Server{Handler: n, ReadHeaderTimeout: time.Minute}
 	go func(s *http.Server) { _ = s.Serve(listener) }(n.server)
 }
 
@@ -107,8 +114,8 @@ func (n *node) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, text)
 }
 
-// used returns what was used since the first reading, by name: "node", "idle", "unattributed", zones, "gpu 0",
-// names of programs, "namespace/pod" and namespaces. Time is the timestamp of the newest figures.
+// used returns what was used from the first reading to a time, which it returns too. The names are
+// node, idle, unattributed, zones, GPUs, names of programs, and namespace/pod.
 func (n *node) used() (used map[string]figure, seconds float64, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,111 +127,88 @@ func (n *node) used() (used map[string]figure, seconds float64, at time.Time) {
 	return used, (n.time - n.first).Seconds(), n.base.Add(n.time)
 }
 
-func (n *node) joules(name string) float64 {
-	used, _, _ := n.used()
-	return float64(used[name].energy) / 1e6
+// untilRead waits until a node was read to its end.
+func (n *node) untilRead(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.readings >= n.last
+	}, patience, 10*time.Millisecond, "the node is not read")
 }
 
-// now returns the time of the node, and whether it was read to its end.
-func (n *node) now() (at time.Time, last bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.base.Add(n.time), n.readings >= n.last
-}
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// curve returns the energy and the power of a consumer whose power changes in periods of about two minutes.
-func (n *node) curve(watts float64, t time.Duration, phase int) figure {
-	s, w := t.Seconds(), 1/(17+float64(phase%5))
-	swing := n.wave * watts * math.Sin(w*s+float64(phase)) / w
-	return figure{int64(math.Round(1e6 * (watts*s + swing))), watts * (1 + n.wave*math.Cos(w*s+float64(phase)))}
-}
-
-// at returns the text of the exporter, and the figures in it.
+// at returns the text of the exporter at a time, and the figures in it.
 func (n *node) at(t time.Duration) (text string, all map[string]figure) {
-	lines, all := map[string][]string{}, map[string]figure{}
-	put := func(name, unit string, value float64, labels ...string) {
-		var l []string
+	var b strings.Builder
+	all = map[string]figure{}
+	put := func(name string, value float64, labels []string) {
+		fmt.Fprintf(&b, "%s{", name)
 		for i := 0; i < len(labels); i += 2 {
-			l = append(l, labels[i]+`="`+strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(labels[i+1])+`"`)
+			fmt.Fprintf(&b, `%s="%s",`, labels[i], escape.Replace(labels[i+1]))
 		}
-		name += unit
-		lines[name] = append(lines[name], fmt.Sprintf("%s{%s} %.6f %d\n", name, strings.Join(l, ","), value, n.base.Add(t).UnixMilli()))
+		fmt.Fprintf(&b, "} %.6f %d\n", value, n.base.Add(t).UnixMilli())
 	}
-	both := func(prefix string, f figure, labels ...string) {
-		put(prefix, "_energy_joules_total", float64(f.energy)/1e6, labels...)
-		put(prefix, "_power_watts", f.watts, labels...)
+	both := func(prefix string, f figure, labels []string) {
+		put(prefix+"_energy_joules_total", float64(f.energy)/1e6, labels)
+		put(prefix+"_power_watts", f.watts, labels)
+	}
+	curve := func(watts, wave, phase float64) figure {
+		s, w := t.Seconds(), .05+phase/1000
+		swing := wave * watts * math.Sin(w*s+phase) / w
+		return figure{int64(math.Round(1e6 * (watts*s + swing))), watts * (1 + wave*math.Cos(w*s+phase))}
 	}
 	add := func(f figure, names ...string) {
 		for _, name := range names {
-			all[name] = figure{all[name].energy + f.energy, all[name].watts + f.watts}
+			all[name] = all[name].plus(f)
 		}
 	}
-	for z, zone := range []struct {
-		name                      string
-		idle, unattributed, share float64
+	for _, zone := range []struct {
+		name                string
+		idle, nobody, share float64
 	}{{"package", 38, 3.2, .8}, {"dram", 9, .6, .2}, {"gpu", 72, 0, 0}} {
-		is := []string{"energy_zone", zone.name, "energy_method", "measured"}
-		active, pods := figure{}, map[string]figure{}
+		is := []string{"energy_zone", zone.name, "energy_method", "measured", "host_name", "node-7"}
+		idle, nobody, pods := curve(zone.idle, 0, 0), curve(zone.nobody, n.wave, 9), map[string]figure{}
+		active := nobody
+		add(idle, "node", zone.name, "idle")
+		add(nobody, "node", zone.name, "unattributed")
 		for i, p := range n.programs {
-			f := n.curve(p.watts*zone.share, t, i)
+			f := curve(p.watts*zone.share, n.wave, float64(i))
 			if zone.name == "gpu" {
-				f = n.curve(p.gpu, t, i)
+				f = curve(p.gpu, n.wave, float64(i))
 			}
 			if f.energy == 0 {
 				continue
 			}
-			add(f, "node", zone.name, p.name+" "+p.pod, p.namespace, p.namespace+"/"+p.pod)
-			active = figure{active.energy + f.energy, active.watts + f.watts}
-			of := pods[p.pod]
-			pods[p.pod] = figure{of.energy + f.energy, of.watts + f.watts}
-			both("process", f, append([]string{"process_pid", fmt.Sprint(2000 + i), "process_executable_name", p.name,
-				"process_command_line", p.name + " " + p.arguments, "process_owner", "app", "container_id", id(p.pod),
-				"k8s_pod_uid", id(p.pod), "systemd_unit_name", p.unit}, is...)...)
+			add(f, "node", zone.name, p.name+" "+p.pod, p.namespace+"/"+p.pod)
+			active = active.plus(f)
+			key := p.namespace + "\x00" + p.pod
+			pods[key] = pods[key].plus(f)
+			both("process", f, append([]string{"process_pid", fmt.Sprint(2000 + i), "process_owner", "app",
+				"process_executable_name", p.name, "process_command_line", p.name + " " + p.arguments,
+				"systemd_unit_name", p.unit, "k8s_pod_uid", id(p.pod), "container_id", id(p.pod)}, is...))
 		}
-		for _, p := range n.programs {
-			f, ok := pods[p.pod]
-			if delete(pods, p.pod); !ok || p.pod == "" {
-				continue
-			}
-			pod := append([]string{"k8s_pod_uid", id(p.pod), "k8s_pod_name", p.pod, "k8s_namespace_name", p.namespace}, is...)
-			both("k8s_pod", f, pod...)
-			both("container", f, append(pod, "container_id", id(p.pod), "k8s_container_name", p.container)...)
+		delete(pods, "\x00")
+		for _, key := range slices.Sorted(maps.Keys(pods)) {
+			namespace, pod, _ := strings.Cut(key, "\x00")
+			labels := append([]string{"k8s_pod_uid", id(pod), "k8s_pod_name", pod, "k8s_namespace_name", namespace}, is...)
+			both("k8s_pod", pods[key], labels)
+			both("container", pods[key], append(labels, "container_id", id(pod), "k8s_container_name", pod))
 		}
-		idle, none := n.curve(zone.idle, t, 0), n.curve(zone.unattributed, t, 50+z)
-		idle.energy, idle.watts = int64(math.Round(zone.idle*t.Seconds()*1e6)), zone.idle
-		add(idle, "node", zone.name, "idle")
-		add(none, "node", zone.name, "unattributed")
-		is = append(is, "host_name", "node-7")
-		put("system_unattributed", "_energy_joules_total", float64(none.energy)/1e6, is...)
-		both("system", figure{active.energy + none.energy, active.watts + none.watts}, append(is, "energy_state", "active")...)
-		both("system", idle, append(is, "energy_state", "idle")...)
+		put("system_unattributed_energy_joules_total", float64(nobody.energy)/1e6, is)
+		both("system", active, append([]string{"energy_state", "active"}, is...))
+		both("system", idle, append([]string{"energy_state", "idle"}, is...))
 	}
 	for i, share := range []float64{.73, .27} {
+		labels := []string{"hw_id", fmt.Sprint("GPU-", i), "hw_name", "NVIDIA L40S", "hw_type", "gpu"}
 		gpu := figure{int64(float64(all["gpu"].energy) * share), all["gpu"].watts * share}
-		add(gpu, fmt.Sprint("gpu ", i))
-		is := []string{"hw_id", fmt.Sprint("GPU-", i), "hw_name", fmt.Sprint("NVIDIA L40S ", i), "hw_type", "gpu"}
-		both("hw", gpu, is...)
-		put("hw_gpu", "_utilization_ratio", share, is...)
-	}
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(lines)) {
-		kind := "gauge"
-		if strings.HasSuffix(name, "_total") {
-			kind = "counter"
-		}
-		fmt.Fprintf(&b, "# TYPE %s %s\n%s", name, kind, strings.Join(lines[name], ""))
+		add(gpu, fmt.Sprint("GPU-", i))
+		both("hw", gpu, labels)
+		put("hw_gpu_utilization_ratio", share, labels)
 	}
 	return b.String(), all
 }
 
-// id returns an ID that is no name.
-func id(name string) string {
-	if name == "" {
-		return ""
-	}
-	sum := uint64(14695981039346656037)
-	for _, b := range []byte(name) {
-		sum = (sum ^ uint64(b)) * 1099511628211
-	}
-	return strings.Repeat(fmt.Sprintf("%016x", sum), 4)
-}
+// id returns the ID of a pod and its container.
+func id(pod string) string { return fmt.Sprintf("%x", pod) }
