@@ -213,7 +213,7 @@ func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 func TestAClientThatDoesNotReadIsCut(t *testing.T) {
 	s := NewServer(Options{})
 	s.deadline = 50 * time.Millisecond
-	s.Explain(strings.Repeat("x", 8<<20)) // more than the buffers of the kernel
+	s.Explain(strings.Repeat("x", 6*sendBuffer)) // the kernel doubles the buffer
 	ended := make(chan struct{}, maxClients)
 	handler := s.Handler()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
