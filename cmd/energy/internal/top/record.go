@@ -47,30 +47,19 @@ func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error
 	return nil
 }
 
-// document is the JSON of a frame.
+// document is the JSON of a frame, except for figures of the node.
 type document struct {
-	Schema      int
-	At          time.Time
-	Since       *time.Time
-	Period      *float64 `json:"period_seconds"`
-	Host        string
-	Joules      float64
-	ActiveWatts *float64 `json:"active_watts"`
-	Wrong       string   `json:"contradiction"`
-	Zones       []recordedZone
-	Views       map[string][]object
-	Notes       []string
-}
-
-type recordedZone struct {
-	Zone, Source       string
-	Besides            string   `json:"overlaps_with"`
-	Active             *float64 `json:"active_watts"`
-	Idle               *float64 `json:"idle_watts"`
-	ActiveJoules       float64  `json:"active_joules"`
-	IdleJoules         float64  `json:"idle_joules"`
-	UnattributedJoules float64  `json:"unattributed_joules"`
-	Uncertainty        *float64
+	Schema        int
+	At            time.Time
+	Since         *time.Time
+	Host          string
+	Contradiction string
+	Zones         []object
+	Views         map[string][]object
+	Notes         []string
+	Joules        any
+	Watts         any `json:"active_watts"`
+	Period        any `json:"period_seconds"`
 }
 
 // parse returns the frame of a document, and notes on it.
@@ -83,18 +72,21 @@ func parse(line []byte) (*Frame, []string, error) {
 		return nil, nil, fmt.Errorf("the schema is %d, not %d, or the time is missing", d.Schema, SchemaVersion)
 	}
 	var p parser
-	f := &Frame{At: d.At, Host: d.Host, Node: p.energy(d.Joules), Active: orNaN(d.ActiveWatts), Wrong: d.Wrong}
+	f := &Frame{
+		At: d.At, Host: d.Host, Wrong: d.Contradiction, Node: p.energy(d.Joules), Active: figureOrNaN(d.Watts),
+		Period: p.duration(d.Period, time.Nanosecond),
+	}
 	if d.Since != nil {
 		f.Since = *d.Since
 	}
-	f.Period = p.duration(orNaN(d.Period), time.Nanosecond)
-	for _, z := range d.Zones {
-		active := p.energy(z.ActiveJoules)
-		f.Zones = append(f.Zones, Zone{
-			Name: z.Zone, Source: z.Source, Besides: z.Besides, Active: orNaN(z.Active), Idle: orNaN(z.Idle),
-			Energy: active + p.energy(z.IdleJoules), ActiveEnergy: active, Unattributed: p.energy(z.UnattributedJoules),
-			Uncertainty: orNaN(z.Uncertainty),
-		})
+	for _, o := range d.Zones {
+		z := Zone{
+			Name: o.text("zone"), Source: o.text("source"), Besides: o.text("overlaps_with"), Active: figureOrNaN(o["active_watts"]),
+			Idle: figureOrNaN(o["idle_watts"]), Uncertainty: figureOrNaN(o["uncertainty"]),
+			ActiveEnergy: p.energy(o["active_joules"]), Unattributed: p.energy(o["unattributed_joules"]),
+		}
+		z.Energy = z.ActiveEnergy + p.energy(o["idle_joules"])
+		f.Zones = append(f.Zones, z)
 	}
 	for view := range NumViews {
 		for _, o := range d.Views[view.String()] {
@@ -110,23 +102,22 @@ type parser struct{ err error }
 // row returns a row of a document. Its key consists of the texts that stay the same in a recording.
 func (p *parser) row(o object) Row {
 	r := Row{
-		Power: o.number("watts"), GPU: o.number("gpu_watts"), Busy: o.number("utilization"), CPUTime: -1,
-		Energy: p.energy(o.number("joules")), Total: p.energy(o.number("total_joules")),
+		Power: figureOrNaN(o["watts"]), GPU: figureOrNaN(o["gpu_watts"]), Busy: figureOrNaN(o["utilization"]), CPUTime: -1,
+		Energy: p.energy(o["joules"]), Total: p.energy(o["total_joules"]),
 	}
 	r.Pinned, _ = o["remainder"].(bool)
-	if pid := o.number("pid"); pid > 0 && pid <= math.MaxInt32 {
+	if pid := figureOrNaN(o["pid"]); pid > 0 && pid <= math.MaxInt32 {
 		r.PID = int32(pid)
 	}
-	if cpu := o.number("cpu_seconds"); cpu >= 0 {
+	if cpu := o["cpu_seconds"]; cpu != nil {
 		r.CPUTime = p.duration(cpu, time.Microsecond)
 	}
 	joules, _ := o["zone_joules"].([]any)
 	for _, j := range joules {
-		j, _ := j.(float64)
 		r.Zones = append(r.Zones, p.energy(j))
 	}
 	for t, name := range attributes {
-		r.Text[t], _ = o[name].(string)
+		r.Text[t] = o.text(name)
 	}
 	key := []string{strconv.Itoa(int(r.PID))}
 	for _, t := range []Text{Name, Container, Unit, User, Pod, VM, Namespace, ID} {
@@ -136,40 +127,38 @@ func (p *parser) row(o object) Row {
 	return r
 }
 
-// number returns a figure of an object, NaN if it is missing.
-func (o object) number(key string) float64 {
-	if v, ok := o[key].(float64); ok {
-		return v
+func (o object) text(key string) string {
+	text, _ := o[key].(string)
+	return text
+}
+
+// figureOrNaN returns a figure of a document, NaN if it is missing.
+func figureOrNaN(v any) float64 {
+	if f, ok := v.(float64); ok {
+		return f
 	}
 	return math.NaN()
 }
 
 // energy returns an energy that JSON has written in joules.
-func (p *parser) energy(joules float64) units.Energy {
+func (p *parser) energy(joules any) units.Energy {
 	const most = 1e12
-	if !(joules >= 0 && joules <= most) {
-		p.err = errors.New("an energy is missing, negative or too large")
-		return 0
+	if j := figureOrNaN(joules); j >= 0 && j <= most {
+		return units.Energy(math.Round(j * 1e6))
 	}
-	return units.Energy(math.Round(joules * 1e6))
+	p.err = errors.New("an energy is missing, negative or too large")
+	return 0
 }
 
-// duration returns a time that JSON has written in seconds, 0 for NaN.
-func (p *parser) duration(seconds float64, resolution time.Duration) time.Duration {
+// duration returns a time that JSON has written in seconds, 0 if it is missing.
+func (p *parser) duration(seconds any, resolution time.Duration) time.Duration {
 	const most = 1e9
-	switch {
-	case math.IsNaN(seconds):
-		return 0
-	case !(seconds >= 0 && seconds <= most):
+	s := figureOrNaN(seconds)
+	if s >= 0 && s <= most {
+		return time.Duration(math.Round(s/resolution.Seconds())) * resolution
+	}
+	if !math.IsNaN(s) {
 		p.err = errors.New("a time is negative or too large")
-		return 0
 	}
-	return time.Duration(math.Round(seconds/resolution.Seconds())) * resolution
-}
-
-func orNaN(v *float64) float64 {
-	if v == nil {
-		return math.NaN()
-	}
-	return *v
+	return 0
 }

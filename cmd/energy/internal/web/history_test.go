@@ -153,6 +153,15 @@ func TestAPointEndsAtTheTimeOfTheFiguresAndARestartIsAGap(t *testing.T) {
 	assert.Equal(t, []any{int64(1_009_000), 2.0, units.Energy(7)}, []any{h.points[1].End, h.points[1].Seconds, h.points[1].Node})
 }
 
+func TestARowThatAppearsWithEnergyOfEarlierTimesHasNoShare(t *testing.T) {
+	h, f := newHistory(), &top.Frame{At: time.UnixMilli(0), Zones: []top.Zone{{Name: "package"}}}
+	h.add(f, 0)
+	f.At, f.Period, f.Node, f.Zones[0].ActiveEnergy = time.UnixMilli(1000), time.Second, 10, 10
+	f.Tables[top.Programs] = []top.Row{aRow("old", 100), aRow("new", 6)}
+	h.add(f, 1)
+	assert.Equal(t, []share{{h.of(top.Programs, "new"), 6}}, h.points[0].Shares[top.Programs])
+}
+
 func TestSixHoursOfHostileNamesTakeLessThan10MB(t *testing.T) {
 	random, b := rand.New(rand.NewPCG(1, 2)), strings.Builder{}
 	for b.Len() < 1<<22 {

@@ -4,6 +4,7 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,12 +25,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request returns the status of the response to a request with headers, and its headers.
-func request(s *Server, method, host, path string, headers map[string]string) (status int, header http.Header) {
+// request returns the status of the response to a request, and its headers. The headers of the request
+// are name=value, and TOKEN is the authorization.
+func request(s *Server, method, host, path, headers string) (status int, header http.Header) {
 	r := httptest.NewRequest(method, "http://x/", nil)
 	r.Host, r.URL.Path = host, path
-	for name, value := range headers {
+	for _, pair := range strings.Fields(headers) {
+		name, value, _ := strings.Cut(pair, "=")
 		r.Header.Set(name, value)
+	}
+	if r.Header.Get("TOKEN") != "" {
+		r.Header.Set("Authorization", "Bearer "+s.Token)
 	}
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
@@ -38,64 +44,49 @@ func request(s *Server, method, host, path string, headers map[string]string) (s
 
 func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 	s := NewServer(Options{Hosts: []string{"node.example"}})
-	headers := func(pairs ...string) map[string]string {
-		h := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			h[pairs[i]] = pairs[i+1]
-		}
-		return h
-	}
-	token := "Bearer " + s.Token
 	for _, tt := range []struct {
-		host, path string
-		headers    map[string]string
-		want       int
+		host, path, headers string
+		want                int
 	}{
-		{"127.0.0.1:8890", "/", nil, 200},
-		{"localhost:9999", "/", nil, 200}, // through ssh -L
-		{"[::1]:8890", "/style.css", nil, 200},
-		{"NODE.example", "/style.css", nil, 200},
-		{"evil.example:8890", "/", nil, 421},
-		{"127.0.0.1.evil.example", "/stream", headers("Authorization", token), 421},
-		{"", "/", nil, 421},
-		{"localhost", "/stream", nil, 401},
-		{"localhost", "/stream", headers("Authorization", "Bearer "), 401},
-		{"localhost", "/stream", headers("Authorization", token[:len(token)-1]), 401},
-		{"localhost", "/stream", headers("Authorization", token+"x"), 401},
-		{"localhost", "/style.css", headers("Sec-Fetch-Site", "cross-site"), 403},
-		{"localhost", "/stream", headers("Sec-Fetch-Site", "same-site", "Authorization", token), 403},
-		{"localhost", "/", headers("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"), 200},
-		{"localhost", "/stream", headers("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Authorization", token), 403},
-		{"localhost", "/stream", headers("Origin", "http://evil.example", "Authorization", token), 403},
-		{"localhost", "/stream", headers("Origin", "https://localhost", "Authorization", token), 403},
-		{"localhost", "/server.go", nil, 404},
-		{"localhost", "/page/style.css", nil, 404},
+		{"127.0.0.1:8890", "/", "", 200},
+		{"localhost:9999", "/", "", 200}, // through ssh -L
+		{"[::1]:8890", "/style.css", "", 200},
+		{"NODE.example", "/style.css", "", 200},
+		{"evil.example:8890", "/", "", 421},
+		{"127.0.0.1.evil.example", "/stream", "TOKEN=1", 421},
+		{"", "/", "", 421},
+		{"localhost", "/stream", "", 401},
+		{"localhost", "/stream", "Authorization=Bearer", 401},
+		{"localhost", "/stream", "Authorization=" + s.Token, 401},
+		{"localhost", "/style.css", "Sec-Fetch-Site=cross-site", 403},
+		{"localhost", "/stream", "Sec-Fetch-Site=same-site TOKEN=1", 403},
+		{"localhost", "/", "Sec-Fetch-Site=cross-site Sec-Fetch-Mode=navigate", 200},
+		{"localhost", "/stream", "Sec-Fetch-Site=cross-site Sec-Fetch-Mode=navigate TOKEN=1", 403},
+		{"localhost", "/stream", "Origin=http://evil.example TOKEN=1", 403},
+		{"localhost", "/stream", "Origin=https://localhost TOKEN=1", 403},
+		{"localhost", "/server.go", "", 404},
+		{"localhost", "/page/style.css", "", 404},
 	} {
 		status, header := request(s, http.MethodGet, tt.host, tt.path, tt.headers)
 		assert.Equal(t, tt.want, status, "%s%s %v", tt.host, tt.path, tt.headers)
-		for name, value := range headers("Content-Security-Policy", policy, "X-Content-Type-Options", "nosniff", "Referrer-Policy", "no-referrer",
-			"Cross-Origin-Resource-Policy", "same-origin", "Cross-Origin-Opener-Policy", "same-origin") {
+		for name, value := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
 			assert.Equal(t, value, header.Get(name), tt.path)
 		}
 	}
-	_, header := request(s, http.MethodGet, "localhost", "/", nil)
+	_, header := request(s, http.MethodGet, "localhost", "/", "")
 	assert.Equal(t, "no-store", header.Get("Cache-Control"))
-	status, _ := request(s, http.MethodPost, "localhost", "/stream", headers("Authorization", token))
+	status, _ := request(s, http.MethodPost, "localhost", "/stream", "TOKEN=1")
 	assert.Equal(t, http.StatusMethodNotAllowed, status)
+	for range maxClients {
+		require.True(t, s.enter())
+	}
+	status, _ = request(s, http.MethodGet, "localhost", "/stream", "TOKEN=1")
+	assert.Equal(t, http.StatusServiceUnavailable, status, "the 17th page")
 	assert.NotEqual(t, s.Token, NewServer(Options{}).Token)
 	assert.GreaterOrEqual(t, len(s.Token), 26, "128 bits")
-}
-
-// served starts a server, and returns its address.
-func served(t *testing.T, s *Server) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	ctx := t.Context()
-	go func() { ended <- s.Serve(ctx, listener) }()
-	t.Cleanup(func() { require.NoError(t, <-ended) }) // t.Context has ended
-	return listener.Addr().String()
 }
 
 // state is the state of a page: what all messages until now add up to.
@@ -237,25 +228,19 @@ func TestAClientThatDoesNotReadIsCut(t *testing.T) {
 	assert.Zero(t, s.clients)
 }
 
-func TestTheSeventeenthPageIsRefused(t *testing.T) {
-	s := NewServer(Options{})
-	for range maxClients {
-		require.True(t, s.enter())
-	}
-	headers := map[string]string{"Authorization": "Bearer " + s.Token}
-	status, _ := request(s, http.MethodGet, "localhost", "/stream", headers)
-	assert.Equal(t, http.StatusServiceUnavailable, status)
-}
-
 func TestTheStreamOfAServerWithTLSEndsWithTheServer(t *testing.T) {
 	pair := httptest.NewTLSServer(nil)
 	pair.Close()
 	s := NewServer(Options{Certificate: &pair.TLS.Certificates[0], Hosts: []string{"example.com"}})
 	s.Show(Reading{Frame: newMachine(1).next()})
-	address := served(t, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, listener) }()
 	client := pair.Client()
 	defer client.CloseIdleConnections()
-	r, err := http.NewRequest(http.MethodGet, "https://"+address+"/stream", nil)
+	r, err := http.NewRequest(http.MethodGet, "https://"+listener.Addr().String()+"/stream", nil)
 	require.NoError(t, err)
 	r.Host = "example.com"
 	r.Header.Set("Authorization", "Bearer "+s.Token)
@@ -268,4 +253,6 @@ func TestTheStreamOfAServerWithTLSEndsWithTheServer(t *testing.T) {
 	var page state
 	page.take(t, line)
 	assert.NotZero(t, page.at)
+	stop()
+	require.NoError(t, <-ended)
 }
