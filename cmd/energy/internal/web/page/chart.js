@@ -16,7 +16,10 @@ function fewer(points, most) {
   for (const p of points) {
     const q = list.at(-1);
     if (!q || isGap(q, p) || part(q) !== part(p)) list.push({...p, joules: [...p.joules]});
-    else Object.assign(q, {end: p.end, seconds: q.seconds + p.seconds, joules: q.joules.map((j, i) => j + p.joules[i])});
+    else {
+      const joules = q.joules.map((j, i) => j + p.joules[i]);
+      Object.assign(q, {end: p.end, seconds: q.seconds + p.seconds, joules});
+    }
   }
   return list;
 }
@@ -42,14 +45,16 @@ function wattText(most, step) {
 // name, from and to, gaps have from and to.
 function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps = []}) {
   if (!all.length) return redraw($("chart"), "", () => ["The first interval has not ended."]);
-  const wide = !matchMedia("(max-width: 760px)").matches, width = Math.max(240, $("chart").clientWidth - (wide ? 330 : 0));
+  const wide = !matchMedia("(max-width: 760px)").matches;
+  const width = Math.max(240, $("chart").clientWidth - (wide ? 330 : 0));
   const height = wide ? 300 : 220, left = 58, right = width - 6, top = phases.length ? 22 : 10, floor = height - 24;
   const points = fewer(all, (right - left) / 2), from = beginOf(points[0]), to = points.at(-1).end;
   const x = (t) => left + (t - from) / (to - from || 1) * (right - left);
   const most = Math.max(...points.map((p) => sumOf(p.joules) / p.seconds), 1e-6), step = niceStep(most, wide ? 5 : 4);
   const ceiling = Math.ceil(most / step - 1e-6) * step, y = (w) => floor - w / ceiling * (floor - top);
-  const parts = [hatching()], plot = plotOf(), add = (tag, attributes, ...text) => parts.push(svg(tag, attributes, ...text));
-  const band = (b, y, className) => add("rect", {x: x(b.from), width: x(b.to) - x(b.from), y, height: floor - y, class: className});
+  const parts = [hatching()], plot = plotOf(), add = (...shape) => parts.push(svg(...shape));
+  const band = ({from, to}, y, className) =>
+    add("rect", {x: x(from), width: x(to) - x(from), y, height: floor - y, class: className});
   for (const [i, p] of phases.entries()) {
     const letters = Math.floor((x(p.to) - x(p.from) - 8) / 7.5);
     band(p, 0, i % 2 ? "phase odd" : "phase");
@@ -64,7 +69,7 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
   for (const g of gaps) band(g, top, "gap");
   const base = points.map(() => 0), apart = points.length * 6 < width ? "apart" : "";
   for (const [i, s] of series.entries()) add("path", {d: areaOf(points, i, base, x, y), fill: s.fill, class: apart});
-  const each = timeStep(to - from, Math.max(2, Math.floor((right - left) / 84)));
+  const each = timeStep(to - from, Math.max(3, Math.floor((right - left) / 80)));
   for (let t = Math.ceil((from - offset) / each - 1e-6) * each + offset; t <= to + each * 1e-6; t += each) {
     add("line", {x1: x(t), x2: x(t), y1: floor, y2: floor + 4, class: "cursor"});
     add("text", {x: Math.min(x(t), right - 22), y: height - 6, "text-anchor": "middle"}, timeText(t, each));
@@ -120,11 +125,13 @@ const pointAt = (t) => t == null ? -1 : chart.points.findIndex((p) => beginOf(p)
 
 // showCursor lists the power of each series at the cursor, or else its mean.
 function showCursor() {
-  const {points, series, legend, line, plot, timeText} = chart, i = pointAt(chart.cursor), shown = i < 0 ? points : [points[i]];
-  const seconds = sumOf(shown, (p) => p.seconds), power = series.map((_, k) => sumOf(shown, (p) => p.joules[k]) / seconds);
+  const {points, series, legend, line, plot, timeText, cursor} = chart, i = pointAt(cursor);
+  const shown = i < 0 ? points : [points[i]], seconds = sumOf(shown, (p) => p.seconds);
+  const power = series.map((_, k) => sumOf(shown, (p) => p.joules[k]) / seconds);
   line.setAttribute("visibility", i < 0 ? "hidden" : "visible");
   if (i >= 0) for (const at of ["x1", "x2"]) line.setAttribute(at, chart.x(points[i].end - points[i].seconds / 2));
-  const listed = series.map((s, k) => [s.fill, s.name, watts(power[k])]).filter((_, k) => power[k] > 0 || series[k].keep);
+  const isListed = (_, k) => power[k] > 0 || series[k].keep;
+  const listed = series.map((s, k) => [s.fill, s.name, watts(power[k])]).filter(isListed);
   const head = i < 0 ? `Mean of ${duration(seconds)}` : `At ${timeText(points[i].end)}`;
   const rows = [["", head, ""], ...listed.toReversed(), ["", "Sum", watts(sumOf(power))]];
   redraw(legend, rows.join("\n"), () => rows.map(([fill, name, value]) => {

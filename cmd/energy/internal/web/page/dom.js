@@ -59,7 +59,8 @@ function warn(text) {
 
 // sentence shows parts of text. A part in an array is emphasized.
 function sentence(...parts) {
-  redraw($("verdict"), parts.join("\n"), () => parts.filter(Boolean).map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
+  const shown = parts.filter(Boolean);
+  redraw($("verdict"), shown.join("\n"), () => shown.map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
 }
 
 // tiles shows figures: a label, a value and an explanation each. Figures that are not available are left out.
@@ -74,7 +75,7 @@ function quality(zones, notes) {
   const origin = (source) => source === "modeled" ? "estimated" : source || "of unknown origin";
   const chips = zones.map((z) => `${z.name}: ${origin(z.source)}${z.error ? ` ±${percent(z.error)}` : ""}` +
     (z.besides ? `, not added: overlaps with ${z.besides}` : ""));
-  redraw($("zones"), chips.join("\n"), () => chips.map((text, i) => el("li", {className: zones[i].source ?? ""}, text)));
+  redraw($("zones"), chips.join("\n"), () => chips.map((c, i) => el("li", {className: zones[i].source ?? ""}, c)));
   redraw($("notes"), notes?.join("\n"), () => (notes ?? []).map((n) => el("li", {}, n)));
 }
 

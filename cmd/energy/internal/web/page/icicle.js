@@ -11,8 +11,9 @@ const foundIn = (n, find) => has(n, find) ? n.value : sumOf(n.children ?? [], (c
 
 // smaller returns the children of a node from the nth on as one node, which can be enlarged like any other.
 function smaller(n, from) {
-  const rest = n.children.toSorted(order).slice(from).filter((c) => !c.idle), more = {children: rest, fill: "var(--rest)"};
-  return node(`${rest.length} smaller`, sumOf(rest, (c) => c.value), {id: "\0" + from, closed: true, ...more});
+  const children = n.children.toSorted(order).slice(from).filter((c) => !c.idle);
+  return node(`${children.length} smaller`, sumOf(children, (c) => c.value),
+    {id: "\0" + from, children, fill: "var(--rest)", closed: true});
 }
 const childOf = (n, id) => id[0] === "\0" ? smaller(n, +id.slice(1)) : n.children.find((c) => c.id === id);
 
@@ -46,7 +47,8 @@ function drawTree({root, flame, text = joules, hint = ""}) {
   }, n.name, el("small", {}, labels[i]))));
 
   const cells = layout(whole, flame, at.clientWidth || 900);
-  const title = (n) => `${n.name}: ${text(n.value)}, ${share(n.value)} of ${whole.name}${n.detail ? ", " + n.detail : ""}`;
+  const details = (n) => n.detail ? ", " + n.detail : "";
+  const title = (n) => `${n.name}: ${text(n.value)}, ${share(n.value)} of ${whole.name}${details(n)}`;
   Object.assign(icicle, {cells, flame});
   at.setAttribute("role", "tree");
   at.className = find ? "searching" : "";
@@ -57,11 +59,11 @@ function drawTree({root, flame, text = joules, hint = ""}) {
       type: "button", role: "treeitem", ariaLevel: String(c.depth + 1), title: title(c.n), tabIndex: i ? -1 : 0,
       "data-key": c.path.join("\n"), className: `cell${c.tiny ? " tiny" : ""}${found ? " found" : ""}`,
       onclick: () => icicle.go(c.path),
-    }, c.n.name, el("small", {}, ` ${text(c.n.value)}  ${share(c.n.value)}`));
+    }, c.n.name, el("small", {}, ` ${text(c.n.value)}, ${share(c.n.value)}`));
     for (const [name, value] of Object.entries(c.box)) c.e.style.setProperty(name, value);
     return c.e;
   }));
-  const how = flame ? "Width is energy. Click a function to enlarge it." : "Height is energy. Click a part to enlarge it.";
+  const how = `${flame ? "Width" : "Height"} is energy. Click a part to enlarge it.`;
   write("where-hint", (find ? `Found: ${share(foundIn(whole, find))}. ` : "") + hint + how);
 }
 
@@ -79,7 +81,8 @@ function layout(root, flame, width) {
     for (const c of list) {
       const pixels = size(c) * whole, open = c.children?.length && !c.closed && depth + 1 < levels;
       if (!(pixels >= 2)) continue;
-      const box = {"--fill": c.fill ?? inherited}, values = [start, size(c), depth / levels, flame || open ? 1 / levels : 1 - depth / levels];
+      const box = {"--fill": c.fill ?? inherited}, last = flame || open ? depth + 1 : levels;
+      const values = [start, size(c), depth / levels, (last - depth) / levels];
       names.forEach((name, i) => { box[name] = (values[i] * 100).toFixed(3) + "%"; });
       const cell = {n: c, parent, depth, whole, box, path: [...path, c.id], tiny: pixels < (flame ? 24 : 17)};
       cells.push(cell);
@@ -95,7 +98,8 @@ function layout(root, flame, width) {
 $("icicle").onkeydown = (e) => {
   const {cells, flame, path} = icicle, cell = cells.find((c) => c.e === document.activeElement);
   const level = cells.filter((c) => c.depth === cell?.depth), i = level.indexOf(cell);
-  const across = ["ArrowLeft", "ArrowRight"], along = ["ArrowUp", "ArrowDown"], keys = flame ? [...along, ...across] : [...across, ...along];
+  const keys = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"];
+  if (flame) keys.push(...keys.splice(0, 2));
   const to = [cell?.parent, cells.find((c) => c.parent === cell), level[i - 1], level[i + 1]][keys.indexOf(e.key)];
   if (e.key === "Escape") icicle.go(path.slice(0, -1));
   if (!to) return;

@@ -16,18 +16,18 @@ function drawLive() {
   const {now, points, problem} = live, list = Object.keys(views);
   warn(problem || now?.wrong);
   if (!now) return write("state", problem ? "No figures" : "Connecting");
-  const zones = now.zones.filter((z) => !z.besides), error = errorOf(zones.map((z) => ({...z, watts: z.active + z.idle})));
+  const zones = now.zones.filter((z) => !z.besides).map((z) => ({...z, watts: z.active + z.idle}));
   const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
   const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
-  const power = seconds ? mean((p) => p.node) : sumOf(zones, (z) => z.active + z.idle);
+  const error = errorOf(zones), power = seconds ? mean((p) => p.node) : sumOf(zones, (z) => z.watts);
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
   const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0;
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
-  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, problem ? `Last figures: ${time}` : `${now.source} · ${time}`,
-    problem ? "bad" : "");
-  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error), [watts(power)],
-    range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; programs share ",
-    [watts(active)], top && ", of which ", top && [live.names.get(id) ?? id],
+  const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
+  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, state, problem ? "bad" : "");
+  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
+    [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; ",
+    "programs share ", [watts(active)], top && ", of which ", top && [live.names.get(id) ?? id],
     top && ` uses ${percent(micro(most) / seconds / active)}`, ".");
   liveTiles(now, zones, power, active, error);
   const span = choice("span", Object.keys(spans), now.recorded ? "All" : "5 min");
@@ -38,11 +38,13 @@ function drawLive() {
 }
 
 function liveTiles(now, zones, power, active, error) {
-  const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [], busy = gpus.filter((g) => g.b != null);
-  const gpu = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs", count = gpus.length > 1 ? `${gpus.length} × ` : "";
+  const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [];
+  const busy = gpus.filter((g) => g.b != null), count = gpus.length > 1 ? `${gpus.length} × ` : "";
+  const gpu = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs";
   const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
   const kept = now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", energy = micro(now.node);
-  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), origin], [kept, joules(energy), wattHours(energy)],
+  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), origin],
+    [kept, joules(energy), wattHours(energy)],
     ["Idle", percent(power ? 1 - active / power : 0), "of the power"],
     gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), count + gpu +
       (busy.length ? `, ${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "")],
@@ -52,17 +54,19 @@ function liveTiles(now, zones, power, active, error) {
 
 // liveChart divides power. Zones and GPUs include idle energy, other rows have active energy only.
 function liveChart(view, span) {
-  const shown = live.points.filter((p) => live.points.at(-1).t - p.t < span), whole = view === "zones" || view === "gpus";
+  const shown = live.points.filter((p) => live.points.at(-1).t - p.t < span);
+  const whole = view === "zones" || view === "gpus";
   const ids = largest(shown, view).slice(0, 7).map(([id]) => id);
   setColors(ids);
   const named = ids.map((id) => ({name: live.names.get(id) ?? id, fill: fillOf(id)}));
-  const rest = {name: whole ? "The rest of the machine" : view === "programs" ? "All other programs" : "Other programs", fill: "var(--rest)"};
+  const rest = {name: whole ? "The rest of the machine" : "Other programs", fill: "var(--rest)"};
   const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true};
   drawChart({
     timeText: (t, step = 1) => clock(t * 1000).slice(0, step < 60 ? 8 : 5), offset: new Date().getTimezoneOffset() * 60,
     series: whole ? [...named, rest] : [idle, ...named, rest, {name: "Unattributed", fill: "url(#hatch)"}],
     points: shown.map((p) => {
-      const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e])), list = ids.map((id) => used.get(id) ?? 0), sum = sumOf(list);
+      const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e]));
+      const list = ids.map((id) => used.get(id) ?? 0), sum = sumOf(list);
       const all = whole ? [...list, p.node - sum] : [p.node - p.active, ...list, p.active - p.un - sum, p.un];
       return {end: p.t / 1000, seconds: p.s, joules: all.map((e) => micro(Math.max(0, e)))};
     }),
@@ -79,13 +83,15 @@ function liveTree(now, zones, by) {
     {id: r.i, detail: r.d, fill: r.pin ? "var(--none)" : fillOf(r.i)});
   if (by === "By zone") {
     for (const z of zones) {
-      const i = now.zones.indexOf(z), used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
+      const i = now.zones.findIndex((o) => o.i === z.i);
+      const used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
       const children = [...used, idleNode(micro(z.energy - z.activeEnergy))];
       root.children.push(node(z.title, micro(z.energy), {id: z.i, fill: fillOf(z.i), children}));
     }
   } else {
     for (const r of rows) {
-      const [namespace, pod, container, vm, unit, user] = r.o, owner = container || vm || unit || (user ? `user ${user}` : "system");
+      const [namespace, pod, container, vm, unit, user] = r.o;
+      const owner = container || vm || unit || (user ? `user ${user}` : "system");
       let at = root;
       for (const name of r.pin ? [] : pod ? [namespace, pod].filter(Boolean) : [owner]) {
         let group = at.children.find((c) => c.group && c.name === name);
@@ -102,13 +108,15 @@ function liveTree(now, zones, by) {
 }
 
 function liveTable(now, view) {
-  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0), some = (key) => rows.some((r) => r[key] != null);
+  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0);
+  const some = (key) => rows.some((r) => r[key] != null);
   const most = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e);
   const owners = (r) => r.o.filter((o) => o && o !== r.n).join(" · ");
   drawTable([
     label(views[view] ?? "", (r) => r.n), view === "processes" && figure("PID", (r) => r.p, String),
-    rows.some(owners) && label("Belongs to", owners, {cls: "of"}), figure("Power", (r) => r.w, watts), bar((r) => (r.w ?? 0) / most),
-    some("b") && figure("Busy", (r) => r.b, percent), some("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, "wide"),
+    rows.some(owners) && label("Belongs to", owners, "of"),
+    figure("Power", (r) => r.w, watts), bar((r) => (r.w ?? 0) / most), some("b") && figure("Busy", (r) => r.b, percent),
+    some("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, "wide"),
     some("c") && figure("CPU time", (r) => r.c, duration, "wide"),
     figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, "wide"),
   ], rows.map((r) => ({...r, key: r.i, title: r.d ? `${r.n} ${r.d}` : r.n})), "Power");

@@ -4,8 +4,9 @@
 const secondsOf = (time) => Date.parse(time) / 1000;
 
 function drawMonths(d) {
-  const {co2e, price, before, rows} = d, length = secondsOf(d.to) - secondsOf(d.from), [most] = rows, none = `no ${d.by}`;
-  const idle = percent(d.idle_joules / d.joules), against = before && change(d.joules, before.joules), nameOf = (r) => r.name || none;
+  const {co2e, price, before, rows} = d, length = secondsOf(d.to) - secondsOf(d.from), [most] = rows;
+  const idle = percent(d.idle_joules / d.joules), against = before && change(d.joules, before.joules);
+  const none = `no ${d.by}`, nameOf = (r) => r.name || none;
   const moved = (r) => !before || r.before_joules == null ? null : r.joules - r.before_joules;
   const moves = rows.filter(moved).sort((p, q) => moved(q) - moved(p)), gaps = d.gaps ?? [];
   const move = (title, r, sign) => r && moved(r) * sign > 0 &&
@@ -20,21 +21,24 @@ function drawMonths(d) {
     co2e && ["Emissions", grams(co2e.grams), "CO₂e, " + rateText(co2e.per_kwh, "g", co2e.grid)],
     price && ["Cost", money(price.cost, price.currency), rateText(price.per_kwh, price.currency)],
     move("Grew most", moves[0], 1), move("Fell most", moves.at(-1), -1),
-    ["Coverage", percent(d.coverage), gaps.length ? `${gaps.length} ${gaps.length > 1 ? "gaps" : "gap"} without data` : "no gaps"]);
+    ["Coverage", percent(d.coverage), gaps.length ? `time without data: ${gaps.length} ×` : "no gaps"]);
   monthChart(d, gaps, nameOf);
   const rest = d.rest?.joules ?? 0, parts = (r) => r.parts?.map((p) => node(p.name || "(none)", p.joules));
-  const ofRows = rows.map((r, i) => node(nameOf(r), r.joules, {children: parts(r), fill: i < 7 ? `var(--c${i})` : undefined}));
+  const fill = (i) => i < 7 ? `var(--c${i})` : undefined;
+  const ofRows = rows.map((r, i) => node(nameOf(r), r.joules, {children: parts(r), fill: fill(i)}));
   const ofRest = node(none, rest, {id: "\x01", fill: "var(--none)"});
   drawTree({...withoutIdle("All nodes", [idleNode(d.idle_joules), ofRest, ...ofRows]), text: wattHours});
   const largest = Math.max(...rows.map((r) => r.joules), 1e-9), kWh = (r) => r.joules / 3.6e6;
-  const growth = figure("Change", (r) => r.before_joules == null ? null : r.joules / (r.before_joules || 1e-9), (v) => v < 1e6 ? change(v, 1) : "new");
+  const growth = (r) => r.before_joules == null ? null : r.joules / (r.before_joules || 1e-9);
   drawTable([
-    label(d.by[0].toUpperCase() + d.by.slice(1), nameOf), figure("Energy", (r) => r.joules, wattHours), bar((r) => r.joules / largest),
-    figure("Share", (r) => r.share, percent, "wide"), before && growth,
+    label(d.by[0].toUpperCase() + d.by.slice(1), nameOf), figure("Energy", (r) => r.joules, wattHours),
+    bar((r) => r.joules / largest), figure("Share", (r) => r.share, percent, "wide"),
+    before && figure("Change", growth, (v) => v < 1e6 ? change(v, 1) : "new"),
     before && figure("Difference", moved, (v) => signed(v, wattHours), "wide"),
     price && figure("Cost", (r) => kWh(r) * price.per_kwh, (v) => money(v, price.currency), "wide"),
     co2e && figure("CO₂e", (r) => kWh(r) * co2e.per_kwh, grams, "wide"),
-  ], [...rows.map((r) => ({...r, key: r.name})), ...rest ? [{key: "\0", pin: 1, joules: rest, share: rest / d.active_joules}] : []]);
+  ], [...rows.map((r) => ({...r, key: r.name})),
+    ...rest ? [{key: "\0", pin: 1, joules: rest, share: rest / d.active_joules}] : []]);
   const notes = gaps.map((g) => `No data from ${utc(g.from)} to ${utc(g.to)} UTC.`);
   quality(d.zones.map((z) => ({name: z.zone, source: z.source})), [...notes, ...d.notes, `Read from ${d.source}`]);
 }
@@ -47,7 +51,8 @@ function monthChart(d, gaps, nameOf) {
     series: [{name: "Idle", fill: "var(--idle)"}, ...series, {name: `Others, and no ${d.by}`, fill: "var(--rest)"}],
     points: d.steps.map((s, k) => {
       const used = named.map((r) => r.steps[k] ?? 0), rest = Math.max(0, s.active_joules - sumOf(used));
-      return {end: secondsOf(s.start) + d.step_seconds, seconds: d.step_seconds, joules: [s.idle_joules ?? 0, ...used, rest]};
+      const end = secondsOf(s.start) + d.step_seconds;
+      return {end, seconds: d.step_seconds, joules: [s.idle_joules ?? 0, ...used, rest]};
     }).filter((p, k) => d.steps[k].covered > 0),
   });
 }

@@ -3,21 +3,22 @@
 // for a share. A row has a key, perhaps a title, and pin if it stands below the others.
 
 const table = {sort: "", up: false, all: false, trs: new Map()};
-const label = (name, text, more) => ({name, text, cls: "name", ...more});
+const label = (name, text, cls = "name") => ({name, text, cls});
 const figure = (name, value, text, cls) => ({name, value, cls, text: (r) => value(r) == null ? "" : text(value(r))});
 const bar = (share) => ({name: "Bar", cls: "bars", bar: share, text: () => ""});
 
 // drawTable sorts by the column that was chosen, or by the one of a name. Columns may be false.
 function drawTable(list, rows, first = "Energy") {
-  const columns = list.filter(Boolean), find = $("search").value.toLowerCase(), named = (name) => columns.find((c) => c.name === name);
-  const sort = named(table.sort) ?? named(first), value = sort.value ?? sort.text, up = sort.name === table.sort && table.up;
+  const columns = list.filter(Boolean), named = (name) => columns.find((c) => c.name === name);
+  const sort = named(table.sort) ?? named(first), value = sort.value ?? sort.text;
+  const find = $("search").value.toLowerCase(), up = sort.name === table.sort ? table.up : !sort.value;
   const press = (c) => { Object.assign(table, {sort: c.name, up: c === sort ? !up : !c.value}); draw(); };
   const keys = columns.map((c) => c.name).join("\n");
   redraw($("table").tHead, `${keys}\n${sort.name}${up}`, () => [el("tr", {}, ...columns.map((c) => el("th",
     {scope: "col", className: c.cls ?? "", ariaSort: c !== sort ? null : up ? "ascending" : "descending"},
     c.bar ? el("span", {className: "unseen"}, c.name)
       : el("button", {type: "button", "data-key": c.name, onclick: () => press(c)}, c.name))))]);
-  const compare = (p, q) => typeof p === "string" ? p.localeCompare(q) : (p ?? -1) - (q ?? -1);
+  const compare = (p, q) => typeof p === "string" ? p.localeCompare(q, "en", {numeric: true}) : (p ?? -1) - (q ?? -1);
   const texts = (r) => [r.title ?? "", ...columns.map((c) => c.text(r))];
   const found = rows.filter((r) => r.pin || !find || texts(r).some((t) => t.toLowerCase().includes(find)));
   found.sort((a, b) => (a.pin ?? 0) - (b.pin ?? 0) || (up ? 1 : -1) * compare(value(a), value(b)));
@@ -26,7 +27,8 @@ function drawTable(list, rows, first = "Energy") {
   write("more", table.all ? "Show fewer" : `Show all ${found.length}`);
   table.trs = new Map(few.map((r) => [keys + r.key, rowOf(table.trs.get(keys + r.key), columns, r)]));
   const none = find && found.every((r) => r.pin), body = $("table").tBodies[0];
-  const trs = [...none ? [el("tr", {}, el("td", {className: "name"}, "No row has this text."))] : [], ...table.trs.values()];
+  const trs = [...table.trs.values()];
+  if (none) trs.unshift(el("tr", {}, el("td", {className: "name"}, "No row has this text.")));
   if (trs.length !== body.rows.length || trs.some((tr, i) => tr !== body.rows[i])) body.replaceChildren(...trs);
 }
 
