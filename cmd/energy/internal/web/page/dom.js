@@ -48,6 +48,7 @@ function choice(id, options, first, title = (o) => o) {
 // heading sets the title of the document and of the page, and the text at its top right.
 function heading(title, text, state, stateClass = "") {
   document.title = title;
+  $("main").className = "";
   write("title", text);
   write("state", state);
   $("state").className = stateClass;

@@ -15,7 +15,7 @@ function largest(points, view) {
 function drawLive() {
   const {now, points, problem} = live, list = Object.keys(views);
   warn(problem || now?.wrong);
-  if (!now) return write("state", problem ? "No figures" : "Connecting");
+  if (!now) return problem && sentence("There are no figures yet.");
   const zones = now.zones.filter((z) => !z.besides).map((z) => ({...z, watts: z.active + z.idle}));
   const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
   const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
@@ -125,6 +125,7 @@ function liveTable(now, view) {
 // take adds a message. A point replaces those that it contains.
 function take(m) {
   if (m.version !== 1) reloadOnce();
+  sessionStorage.removeItem("reloaded");
   if (m.complete) Object.assign(live, {points: [], names: new Map()});
   for (const [id, name] of Object.entries(m.names ?? {})) live.names.set(id, name);
   for (const p of m.points ?? []) {
@@ -160,7 +161,6 @@ async function follow() {
         const lines = (text + part).split("\n");
         text = lines.pop();
         for (const line of lines) take(JSON.parse(line));
-        sessionStorage.removeItem("reloaded");
         delay = 250;
       }
     } catch (e) { if (!(e instanceof TypeError)) reason = e.message.trim(); }

@@ -52,7 +52,7 @@ const words = (command) => command.map(quoted).join(" ");
 // are independent.
 function errorOf(zones) {
   if (!zones.length || zones.some((z) => z.source !== "modeled")) return null;
-  return Math.hypot(...zones.map((z) => z.watts * z.error)) / sumOf(zones, (z) => z.watts);
+  return Math.hypot(...zones.map((z) => z.watts * (z.error ?? NaN))) / sumOf(zones, (z) => z.watts);
 }
 const about = (error) => error == null ? "" : "about ";
 const range = (error) => error > 0 ? ` (±${percent(error)})` : "";
