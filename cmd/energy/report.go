@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,6 @@ type reportOptions struct {
 
 // subcommand returns the command report.
 func (o *reportOptions) subcommand() *cobra.Command {
-	o.last = 30 * 24 * time.Hour
 	c := &cobra.Command{
 		Use: "report [flags]", Short: "report the energy of nodes over a month, from Prometheus",
 		Long: `Reports the energy of nodes and of their namespaces, users, jobs and so on over a period, with the
@@ -76,7 +76,7 @@ with the HTTP API of Prometheus.`,
 func (o *reportOptions) setLast(text string) error {
 	n, unit := 0, byte(0)
 	_, err := fmt.Sscanf(text+" ", "%d%c ", &n, &unit)
-	hours := n * map[byte]int{'h': 1, 'd': 24, 'w': 7 * 24}[unit]
+	hours := min(n, 400*24+1) * map[byte]int{'h': 1, 'd': 24, 'w': 7 * 24}[unit]
 	if o.last = time.Duration(hours) * time.Hour; err != nil || hours < 1 || hours > 400*24 {
 		return errors.New("want a number of hours, days or weeks up to 400 days, such as 12h, 7d or 4w")
 	}
@@ -90,7 +90,7 @@ const settled = 2 * time.Minute
 func (o *reportOptions) check(now time.Time) error {
 	now = now.Add(-settled)
 	o.To = now.Truncate(period.StepLength)
-	o.From = o.To.Add(-o.last)
+	o.From = o.To.Add(-cmp.Or(o.last, 30*24*time.Hour))
 	if o.month != "" {
 		var err error
 		if o.From, err = time.ParseInLocation("2006-01", o.month, now.Location()); err != nil {
@@ -104,6 +104,7 @@ func (o *reportOptions) check(now time.Time) error {
 		is  bool
 		err string
 	}{
+		{o.month != "" && o.last != 0, "--month and --last exclude each other"},
 		{!o.From.Before(o.To), "--month must have begun more than an hour ago"},
 		{!slices.Contains(period.Groupings(), o.By), "--by must be one of " + strings.Join(period.Groupings(), ", ")},
 		{o.Rows < 1 || o.Rows > 1000, "--rows must be from 1 to 1000"},
@@ -131,13 +132,13 @@ func (o *reportOptions) header() (http.Header, error) {
 			lines = strings.Split(string(content), "\n")
 		}
 		for _, line := range lines {
-			name, value, found := strings.Cut(line, ":")
+			name, value, found := strings.Cut(strings.TrimSpace(line), ":")
 			switch {
-			case strings.TrimSpace(line) == "":
-			case !found || strings.ContainsAny(strings.TrimSpace(name), " \t"):
+			case name == "" && !found: // an empty line
+			case name == "" || !found || strings.ContainsAny(name, " \t"):
 				return nil, errors.New("a --header is not of the form 'Name: value'") // it may be a secret
 			default:
-				header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+				header.Add(name, strings.TrimSpace(value))
 			}
 		}
 	}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// reportFlags returns the options of energy report after its flags were parsed.
+func reportFlags(t *testing.T, args ...string) (*reportOptions, error) {
+	t.Helper()
+	o := &reportOptions{}
+	return o, o.subcommand().ParseFlags(args)
+}
+
+func TestThePeriodOfAReportHasFullHours(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		berlin = time.FixedZone("", 3600)
+	}
+	now := time.Date(2026, 11, 28, 10, 1, 0, 0, berlin)
+	for _, c := range []struct {
+		args     []string
+		from, to time.Time
+	}{
+		{nil, time.Date(2026, 10, 29, 9, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
+		{[]string{"--last", "2w"}, time.Date(2026, 11, 14, 9, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
+		{[]string{"--month", "2026-10"}, time.Date(2026, 10, 1, 0, 0, 0, 0, berlin), time.Date(2026, 11, 1, 0, 0, 0, 0, berlin)},
+		{[]string{"--month", "2026-11"}, time.Date(2026, 11, 1, 0, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
+	} {
+		o, err := reportFlags(t, c.args...)
+		require.NoError(t, err)
+		require.NoError(t, o.check(now))
+		assert.Equal(t, []string{c.from.String(), c.to.String()}, []string{o.From.String(), o.To.String()}, c.args)
+	}
+}
+
+func TestFlagsOfAReportThatAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--timeout", "0s"}, {"--json", "--csv"},
+		{"--currency", "EUR"}, {"-o", "report_test.go"}, {"--html", "report_test.go"}, {"--month", "2026-10", "--last", "1d"},
+	} {
+		o, err := reportFlags(t, args...)
+		require.NoError(t, err)
+		assert.Error(t, o.check(time.Date(2026, 11, 28, 10, 1, 0, 0, time.UTC)), args)
+	}
+	for _, last := range []string{"", "d", "-1d", "30", "1.5d", "3x", "1000w", "1d2", "99999999999999999999d", "9000000000000000000w"} {
+		_, err := reportFlags(t, "--last="+last)
+		assert.Error(t, err, last)
+	}
+}
+
+func TestHeadersOfAReportMayBeInAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "headers")
+	require.NoError(t, os.WriteFile(path, []byte("Authorization: Bearer a:b\r\n\nX-Scope-OrgID: team\n"), 0o600))
+	o := &reportOptions{headers: []string{"X-A: 1", "@" + path}}
+	header, err := o.header()
+	require.NoError(t, err)
+	assert.Equal(t, http.Header{"X-A": {"1"}, "Authorization": {"Bearer a:b"}, "X-Scope-Orgid": {"team"}}, header)
+	for _, wrong := range []string{"secret", "a secret: x", ": secret", "@" + path + "-secret-is-absent"} {
+		_, err := (&reportOptions{headers: []string{wrong}}).header()
+		require.Error(t, err)
+		assert.Equal(t, wrong[0] == '@', assert.ObjectsAreEqual(true, os.IsNotExist(err)), "%s: %v", wrong, err)
+	}
+}
+
+func TestAReportIsInTheFormatOfEachOutput(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/api/v1/label/__name__/values":
+			fmt.Fprint(w, `{"data": ["system_energy_joules_total"]}`)
+		case r.URL.Path == "/api/v1/query_range":
+			fmt.Fprintf(w, `{"data": {"result": [{"metric": {"host_name": "a"}, "values": [[%s, "12"]]}]}}`, r.FormValue("end"))
+		default:
+			fmt.Fprint(w, `{"data": ["package"]}`)
+		}
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	o, err := reportFlags(t, "--prometheus", server.URL, "--last", "1d", "--html", filepath.Join(dir, "a"), "--json", "-o", filepath.Join(dir, "b"),
+		"-o", filepath.Join(dir, "c.csv"), "-o", filepath.Join(dir, "d.md"), "-o", filepath.Join(dir, "e.html"))
+	require.NoError(t, err)
+	require.NoError(t, o.check(time.Now()))
+	require.NoError(t, o.run(t.Context()))
+	for name, start := range map[string]string{"a": "<!doctype html>", "b": "{\n \"schema\": 1,", "c.csv": "from,to,kind,", "d.md": "Energy from ", "e.html": "<!doctype html>"} {
+		assert.Equal(t, start, read(t, filepath.Join(dir, name))[:len(start)])
+	}
+	o.prometheus = server.URL + "/nothing"
+	o.outputs, o.html = []string{filepath.Join(dir, "new.md")}, ""
+	require.Error(t, o.run(t.Context()))
+	assert.NoFileExists(t, filepath.Join(dir, "new.md"))
+}
