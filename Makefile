@@ -180,7 +180,7 @@ PROGRAMS ?=
 
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
 	@receiver/test/stores/build.sh $(PROGRAMS)
-	go test ./receiver/test/stores -run '^TestStores' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
+	go test ./receiver/test/stores -run '^Test(Stores|Months)' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 

@@ -75,10 +75,10 @@ func TestHeadersOfAReportMayBeInAFile(t *testing.T) {
 
 func TestAReportIsInTheFormatOfEachOutput(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/api/v1/label/__name__/values":
+		switch r.URL.Path {
+		case "/api/v1/label/__name__/values":
 			fmt.Fprint(w, `{"data": ["system_energy_joules_total"]}`)
-		case r.URL.Path == "/api/v1/query_range":
+		case "/api/v1/query_range":
 			fmt.Fprintf(w, `{"data": {"result": [{"metric": {"host_name": "a"}, "values": [[%s, "12"]]}]}}`, r.FormValue("end"))
 		default:
 			fmt.Fprint(w, `{"data": ["package"]}`)

@@ -102,7 +102,7 @@ const (
 	maxPartsShown = 20
 	maxMovers     = 5
 	maxNamed      = 5    // nodes or gaps in a sentence
-	comparable    = 0.02 // maximum difference of the coverages of periods that are compared
+	maxDifference = 0.02 // of the coverages of periods that are compared
 )
 
 // document returns the report.
@@ -113,7 +113,7 @@ func (r *reading) document() *Document {
 		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: StepLength.Seconds(), BeforeFrom: r.both.From,
 		Source: r.server.String(), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
 	}
-	if math.Abs(before.Coverage-now.Coverage) <= comparable && before.Nodes > 0 {
+	if math.Abs(before.Coverage-now.Coverage) <= maxDifference && before.Nodes > 0 {
 		d.Before = &before
 	} else {
 		r.note("No change is shown: the coverage is %s, and %s in the period before",

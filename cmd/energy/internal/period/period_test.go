@@ -56,7 +56,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/prometheus")
-	require.NoError(f.t, r.ParseForm())
+	assert.NoError(f.t, r.ParseForm())
 	var data any
 	switch path {
 	case "/api/v1/label/__name__/values":
@@ -75,7 +75,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		data = f.zones
 	}
 	text, err := json.Marshal(data)
-	require.NoError(f.t, err)
+	assert.NoError(f.t, err)
 	fmt.Fprintf(w, `{"status": "success"%s, "data": %s}`, f.more, text)
 }
 
@@ -191,7 +191,7 @@ func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 	for want, refuse := range map[string]func(w http.ResponseWriter){
 		"401 Unauthorized: no org id": func(w http.ResponseWriter) { http.Error(w, "no org id", http.StatusUnauthorized) },
 		"400 Bad Request: unexpected ?[2J character": func(w http.ResponseWriter) {
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprint(w, `{"error": "unexpected \u001b[2J character"}`)
 		},
 		"this is not the API of Prometheus": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },

@@ -87,7 +87,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // sentences returns the results in words: energy, change, largest changes, coverage and notes.
 func (d *Document) sentences() (texts []string) {
-	when := d.Span.String()
+	when := d.String()
 	if next := d.From.AddDate(0, 1, 0); d.From.Day() == 1 && d.From.Hour() == 0 && next.Equal(d.To) {
 		when = "in " + d.From.Format("January 2006")
 	}
