@@ -34,10 +34,10 @@ BUILD_TOOLS = GOWORK=off go -C $(1) build -o $(TOOLS)/ tool
 
 GO_FILES := $(shell find energyreceiver.go receiver processor connector converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*' -not -path 'receiver/test/*')
 GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
-ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
+ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy \( -name "*.go" -o -path "*/web/page/*" \) -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,6 +161,13 @@ test: ## run all tests that need Go only, with the race detector if there is a C
 	echo "go test -short (engine)"; go test -short -timeout 60m .$$engine/...; \
 	for m in $(MODULES); do echo "go test -short $$race ($$m)"; \
 		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v $$engine); done
+
+PICTURES ?=
+
+browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURES=DIR writes pictures; dev/integration.md)
+	@$(if $(RUN),,receiver/test/browser/axe.sh)
+	go test ./receiver/test/browser -count 1 -v -timeout 20m -run '$(RUN)' -browser.energy '$(CURDIR)/$(ENERGY)' \
+		-browser.axe '$(CURDIR)/build/browser/axe.min.js' -browser.pictures '$(if $(PICTURES),$(abspath $(PICTURES)))'
 
 integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
 	@receiver/test/integration/run.sh

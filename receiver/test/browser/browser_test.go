@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,6 +96,7 @@ type tab struct {
 	*testing.T
 	ctx    context.Context
 	expect string // pattern of the faults that the test brings about
+	stop   func() // ends the server
 
 	mu               sync.Mutex
 	faults, requests []string
@@ -274,10 +277,86 @@ func startWeb(t *testing.T, arguments ...string) (address string, stop func()) {
 }
 
 // live returns the page of a node with its first figures, and its address.
-func live(t *testing.T, n *node) (p *tab, address string) {
+func live(t *testing.T, n *node, arguments ...string) (p *tab, address string) {
 	t.Helper()
-	address, _ = startWeb(t, "--endpoint", n.address, "--interval", "50ms")
+	address, stop := startWeb(t, append([]string{"--endpoint", n.address, "--interval", "50ms"}, arguments...)...)
 	p = open(t, address, desk)
-	p.until("q('svg.plot')")
+	p.stop = stop
+	p.until(`q("svg.plot")`)
 	return p, address
+}
+
+// contents are the figures of a page as texts. Rows are by column.
+type contents struct {
+	Verdict, Root string
+	Tiles         map[string][]string
+	Legend        map[string]string
+	Rows          []map[string]string
+}
+
+func (p *tab) contents() contents {
+	p.Helper()
+	return get[contents](p, `{
+		verdict: text("#verdict"), root: text("#trail button"),
+		tiles: Object.fromEntries(all("#tiles li").map((li) => [...li.children].map(plain)).map(([name, ...rest]) => [name, rest])),
+		legend: Object.fromEntries(all(".legend li").map((li) => [...li.children].slice(-2).map(plain))),
+		rows: all("#table tbody tr").map((tr) => Object.fromEntries([["name", plain(tr.cells[0])], ...all("#table th").map((th, i) => [plain(th), plain(tr.cells[i])])])),
+	}`)
+}
+
+// row returns the first row with a name that begins with a text.
+func row(t *testing.T, rows []map[string]string, name string) map[string]string {
+	t.Helper()
+	i := slices.IndexFunc(rows, func(r map[string]string) bool { return strings.HasPrefix(strings.TrimLeft(r["name"], "?"), name) })
+	require.GreaterOrEqual(t, i, 0, "no row %s: %q", name, rows)
+	return rows[i]
+}
+
+var quantity = regexp.MustCompile(`([\d.]+) ?([GMkmµ]?)(Wh|W|J|%)`)
+
+// values returns the quantities in a text, and half the last digit of each.
+func values(t *testing.T, text string) (values, precise []float64) {
+	t.Helper()
+	for _, part := range quantity.FindAllStringSubmatch(text, -1) {
+		v, err := strconv.ParseFloat(part[1], 64)
+		require.NoError(t, err)
+		_, decimals, _ := strings.Cut(part[1], ".")
+		by := map[string]float64{"G": 1e9, "M": 1e6, "k": 1e3, "": 1, "m": 1e-3, "µ": 1e-6}[part[2]]
+		values, precise = append(values, v*by), append(precise, .5*math.Pow10(-len(decimals))*by)
+	}
+	return values, precise
+}
+
+// sum returns the sum of texts with a quantity or none each.
+func sum(t *testing.T, texts map[string]string) (sum float64) {
+	t.Helper()
+	for _, text := range texts {
+		if v, _ := values(t, text); len(v) > 0 {
+			sum += v[0]
+		}
+	}
+	return sum
+}
+
+// shows fails unless a text has these quantities, in at least two digits that are all right.
+func shows(t *testing.T, text string, want ...float64) {
+	t.Helper()
+	found, precise := values(t, text)
+	require.Len(t, found, len(want), "quantities of %q", text)
+	for i := range want {
+		assert.InDelta(t, want[i], found[i], precise[i]*1.0001, "%q", text)
+		assert.LessOrEqual(t, precise[i], want[i]/20, "digits of %q", text)
+	}
+}
+
+// harmless fails if hostile names have had an effect, or are not shown.
+func (p *tab) harmless(names ...string) {
+	p.Helper()
+	assert.Zero(p, get[int](p, `all("main :is(img, script, iframe, a), [onmouseover], [onerror]").length`))
+	assert.True(p, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).name === undefined`), "the prototype is clean")
+	assert.False(p, get[bool](p, `/[\u202a-\u202e\u2066-\u2069\x07]/.test(document.body.innerText)`), "invisible characters")
+	assert.True(p, get[bool](p, "document.documentElement.scrollWidth <= innerWidth"), "no scrolling sideways")
+	for _, name := range names {
+		assert.True(p, get[bool](p, `text("main").includes(`+quoted(name)+")"), name)
+	}
 }

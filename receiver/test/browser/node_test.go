@@ -4,11 +4,9 @@ package browser
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,38 +15,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a process of a node, in a pod with one container or in a unit.
+// program is a process of a node, in the container of a pod or in a unit.
 type program struct {
 	namespace, pod, unit, name, arguments string
 	watts, gpu                            float64
 }
 
-func kubernetes() []program {
-	return []program{
-		{"shop", "checkout-6d5f", "", "java", "-Xmx2g -jar checkout.jar", 14, 0},
-		{"shop", "checkout-6d5f", "", "envoy", "--config /etc/envoy.yaml", 2.2, 0},
-		{"shop", "frontend-78b9", "", "node", "server.js", 8, 0},
-		{"shop", "postgres-0", "", "postgres", "checkpointer", 5.5, 0},
-		{"search", "opensearch-1", "", "java", "-Xms8g org.opensearch.Bootstrap", 21, 0},
-		{"ml", "trainer-x2k9", "", "python3", "train.py --epochs 40", 18, 260},
-		{"ml", "trainer-x2k9", "", "pt_data_worker", "", 7, 0},
-		{"ml", "embed-0", "", "vllm", "serve bge-m3", 6, 95},
-		{"monitoring", "prometheus-0", "", "prometheus", "--config.file=/etc/p.yml", 3.5, 0},
-		{"", "", "kubelet.service", "kubelet", "", 2.1, 0},
-		{"", "", "containerd.service", "containerd", "", 1.4, 0},
-		{"", "", "otelcol-energy.service", "otelcol-energy", "", .09, 0},
-	}
+var kubernetes = []program{
+	{"shop", "checkout-6d5f", "", "java", "-Xmx2g -jar checkout.jar", 14, 0},
+	{"shop", "checkout-6d5f", "", "envoy", "--config /etc/envoy.yaml", 2.2, 0},
+	{"shop", "frontend-78b9", "", "node", "server.js", 8, 0},
+	{"shop", "postgres-0", "", "postgres", "checkpointer", 5.5, 0},
+	{"search", "opensearch-1", "", "java", "-Xms8g org.opensearch.Bootstrap", 21, 0},
+	{"ml", "trainer-x2k9", "", "python3", "train.py --epochs 40", 18, 260},
+	{"ml", "trainer-x2k9", "", "pt_data_worker", "", 7, 0},
+	{"ml", "embed-0", "", "vllm", "serve bge-m3", 6, 95},
+	{"", "", "kubelet.service", "kubelet", "", 2.1, 0},
+	{"", "", "otelcol-energy.service", "otelcol-energy", "", .09, 0},
 }
 
+const image = "<img src=http://evil.example/x onerror=alert(1)>"
+
 // hostile has names with markup, control characters, names of JavaScript's objects, and 4 kB.
-func hostile() []program {
-	image := "<img src=http://evil.example/x onerror=alert(1)>"
-	return []program{
-		{image, image, "", "</script><script>alert(2)</script>", image, 14, 30},
-		{"constructor", "__proto__", "", "__proto__", `" onmouseover="alert(3)`, 9, 0},
-		{"", "", "javascript:alert(4)", "\u202egnp.exe\u0007" + strings.Repeat("A", 4096), "", 8, 0},
-		{"", "", "hasOwnProperty", "constructor", "", 5, 0},
-	}
+var hostile = []program{
+	{image, image, "", "</script><script>alert(2)</script>", image, 14, 30},
+	{"constructor", "__proto__", "", "__proto__", `" onmouseover="alert(3)`, 9, 0},
+	{"", "", "javascript:alert(4)", "\u202egnp.exe\u0007" + strings.Repeat("A", 4096), "", 8, 0},
+	{"", "", "hasOwnProperty", "constructor", "", 5, 0},
 }
 
 // figure is the energy of a consumer in microjoules, and its power.
@@ -58,6 +51,7 @@ type figure struct {
 }
 
 func (f figure) plus(g figure) figure { return figure{f.energy + g.energy, f.watts + g.watts} }
+func (f figure) joules() float64      { return float64(f.energy) / 1e6 }
 
 // node is a machine as the collector's Prometheus exporter reports it. Its figures are a function of
 // its time, which passes only when it is read, and stops at the last reading.
@@ -65,14 +59,14 @@ type node struct {
 	programs []program
 	base     time.Time // its counters are 0 then
 	wave     float64   // share of the power that changes over time
-	last     int       // number of readings in which time passes
+	last     int       // number of readings
 	passes   func(reading int) time.Duration
 
 	mu          sync.Mutex
 	first, time time.Duration // since base
 	readings    int
-	server      *http.Server
 	address     string
+	stop        func() error
 }
 
 // endless is the number of readings of a node whose figures always change.
@@ -85,20 +79,18 @@ func newNode(t *testing.T, programs []program, last int, step time.Duration) *no
 	n.base = time.Now().Add(-n.time - step*time.Duration(min(last, 1000))).Truncate(time.Second)
 	n.passes = func(int) time.Duration { return step }
 	n.start(t)
-	t.Cleanup(n.stop)
+	t.Cleanup(func() { _ = n.stop() })
 	return n
 }
 
 func (n *node) start(t *testing.T) {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", n.address)
+	listener, err := net.Listen("tcp", n.address)
 	require.NoError(t, err)
-	n.address = listener.Addr().String()
-	n.server = &http.Server{Handler: n, ReadHeaderTimeout: time.Minute}
-	go func(s *http.Server) { _ = s.Serve(listener) }(n.server)
+	server := &http.Server{Handler: n, ReadHeaderTimeout: time.Minute}
+	n.address, n.stop = listener.Addr().String(), server.Close
+	go func() { _ = server.Serve(listener) }()
 }
-
-func (n *node) stop() { _ = n.server.Close() }
 
 // ServeHTTP implements http.Handler.
 func (n *node) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -110,17 +102,17 @@ func (n *node) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		n.time += n.passes(n.readings)
 	}
 	n.readings++
-	text, _ := n.at(n.time)
-	fmt.Fprint(w, text)
+	_, _ = w.Write([]byte(n.text(n.time, map[string]figure{})))
 }
 
-// used returns what was used from the first reading to a time, which it returns too. The names are
-// node, idle, unattributed, zones, GPUs, names of programs, and namespace/pod.
+// used returns the energy since the first reading, its duration and its end. The names are node, idle,
+// unattributed, zones, GPUs, namespace/pod, and names of programs with their pod.
 func (n *node) used() (used map[string]figure, seconds float64, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, before := n.at(n.first)
-	_, used = n.at(n.time)
+	used, before := map[string]figure{}, map[string]figure{}
+	n.text(n.time, used)
+	n.text(n.first, before)
 	for name, f := range used {
 		used[name] = figure{f.energy - before[name].energy, f.watts}
 	}
@@ -139,20 +131,19 @@ func (n *node) untilRead(t *testing.T) {
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// at returns the text of the exporter at a time, and the figures in it.
-func (n *node) at(t time.Duration) (text string, all map[string]figure) {
+// text returns the text of the exporter at a time, and adds the figures in it to sums.
+func (n *node) text(t time.Duration, sums map[string]figure) string {
 	var b strings.Builder
-	all = map[string]figure{}
-	put := func(name string, value float64, labels []string) {
-		fmt.Fprintf(&b, "%s{", name)
+	put := func(name string, value float64, labels ...string) {
+		b.WriteString(name + "{")
 		for i := 0; i < len(labels); i += 2 {
 			fmt.Fprintf(&b, `%s="%s",`, labels[i], escape.Replace(labels[i+1]))
 		}
 		fmt.Fprintf(&b, "} %.6f %d\n", value, n.base.Add(t).UnixMilli())
 	}
-	both := func(prefix string, f figure, labels []string) {
-		put(prefix+"_energy_joules_total", float64(f.energy)/1e6, labels)
-		put(prefix+"_power_watts", f.watts, labels)
+	both := func(prefix string, f figure, labels ...string) {
+		put(prefix+"_energy_joules_total", f.joules(), labels...)
+		put(prefix+"_power_watts", f.watts, labels...)
 	}
 	curve := func(watts, wave, phase float64) figure {
 		s, w := t.Seconds(), .05+phase/1000
@@ -161,15 +152,15 @@ func (n *node) at(t time.Duration) (text string, all map[string]figure) {
 	}
 	add := func(f figure, names ...string) {
 		for _, name := range names {
-			all[name] = all[name].plus(f)
+			sums[name] = sums[name].plus(f)
 		}
 	}
 	for _, zone := range []struct {
 		name                string
 		idle, nobody, share float64
 	}{{"package", 38, 3.2, .8}, {"dram", 9, .6, .2}, {"gpu", 72, 0, 0}} {
-		is := []string{"energy_zone", zone.name, "energy_method", "measured", "host_name", "node-7"}
-		idle, nobody, pods := curve(zone.idle, 0, 0), curve(zone.nobody, n.wave, 9), map[string]figure{}
+		is := []string{"energy_zone", zone.name, "energy_method", "measured"}
+		idle, nobody, pods := curve(zone.idle, 0, 0), curve(zone.nobody, n.wave, 9), map[[2]string]figure{}
 		active := nobody
 		add(idle, "node", zone.name, "idle")
 		add(nobody, "node", zone.name, "unattributed")
@@ -178,37 +169,29 @@ func (n *node) at(t time.Duration) (text string, all map[string]figure) {
 			if zone.name == "gpu" {
 				f = curve(p.gpu, n.wave, float64(i))
 			}
-			if f.energy == 0 {
-				continue
-			}
 			add(f, "node", zone.name, p.name+" "+p.pod, p.namespace+"/"+p.pod)
-			active = active.plus(f)
-			key := p.namespace + "\x00" + p.pod
-			pods[key] = pods[key].plus(f)
-			both("process", f, append([]string{"process_pid", fmt.Sprint(2000 + i), "process_owner", "app",
-				"process_executable_name", p.name, "process_command_line", p.name + " " + p.arguments,
-				"systemd_unit_name", p.unit, "k8s_pod_uid", id(p.pod), "container_id", id(p.pod)}, is...))
+			active, pods[[2]string{p.namespace, p.pod}] = active.plus(f), pods[[2]string{p.namespace, p.pod}].plus(f)
+			both("process", f, append(is, "process_pid", fmt.Sprint(2000+i), "process_owner", "app",
+				"process_executable_name", p.name, "process_command_line", p.name+" "+p.arguments, "systemd_unit_name", p.unit,
+				"k8s_pod_uid", fmt.Sprintf("%x", p.pod), "container_id", fmt.Sprintf("%x", p.pod))...)
 		}
-		delete(pods, "\x00")
-		for _, key := range slices.Sorted(maps.Keys(pods)) {
-			namespace, pod, _ := strings.Cut(key, "\x00")
-			labels := append([]string{"k8s_pod_uid", id(pod), "k8s_pod_name", pod, "k8s_namespace_name", namespace}, is...)
-			both("k8s_pod", pods[key], labels)
-			both("container", pods[key], append(labels, "container_id", id(pod), "k8s_container_name", pod))
+		delete(pods, [2]string{})
+		for p, f := range pods {
+			pod := append(is, "k8s_pod_uid", fmt.Sprintf("%x", p[1]), "k8s_pod_name", p[1], "k8s_namespace_name", p[0])
+			both("k8s_pod", f, pod...)
+			container, _, _ := strings.Cut(p[1], "-")
+			both("container", f, append(pod, "container_id", fmt.Sprintf("%x", p[1]), "k8s_container_name", container)...)
 		}
-		put("system_unattributed_energy_joules_total", float64(nobody.energy)/1e6, is)
-		both("system", active, append([]string{"energy_state", "active"}, is...))
-		both("system", idle, append([]string{"energy_state", "idle"}, is...))
+		put("system_unattributed_energy_joules_total", nobody.joules(), is...)
+		both("system", active, append(is, "energy_state", "active")...)
+		both("system", idle, append(is, "energy_state", "idle")...)
 	}
 	for i, share := range []float64{.73, .27} {
-		labels := []string{"hw_id", fmt.Sprint("GPU-", i), "hw_name", "NVIDIA L40S", "hw_type", "gpu"}
-		gpu := figure{int64(float64(all["gpu"].energy) * share), all["gpu"].watts * share}
-		add(gpu, fmt.Sprint("GPU-", i))
-		both("hw", gpu, labels)
-		put("hw_gpu_utilization_ratio", share, labels)
+		id, whole := fmt.Sprint("GPU-", i), sums["gpu"]
+		gpu := figure{int64(float64(whole.energy) * share), whole.watts * share}
+		add(gpu, id)
+		both("hw", gpu, "hw_id", id, "hw_name", "NVIDIA L40S", "hw_type", "gpu")
+		put("hw_gpu_utilization_ratio", share, "hw_id", id, "hw_type", "gpu")
 	}
-	return b.String(), all
+	return b.String()
 }
-
-// id returns the ID of a pod and its container.
-func id(pod string) string { return fmt.Sprintf("%x", pod) }

@@ -4,199 +4,193 @@ package browser
 
 import (
 	"encoding/json"
-	"maps"
-	"math"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// object is a JSON object of a document.
-type object = map[string]any
+// report is a page of energy, and the data to show in it.
+type report struct{ page, kind, data string }
 
-// report is the data in a report of energy.
-type report struct {
-	Version int    `json:"version"`
-	Kind    string `json:"kind"`
-	Data    object `json:"data"`
-}
+var dataElement = regexp.MustCompile(`(?s)(<script type="application/json" id="data">).*?"data":(.*),"kind":"(\w+)".*?(</script>)`)
 
-var dataElement = regexp.MustCompile(`(?s)<script type="application/json" id="data">(.*?)</script>`)
-
-// measured runs energy measure, and returns its page and the data in it.
-func measured(t *testing.T, arguments ...string) (page string, r report) {
+// measured returns the report of energy measure.
+func measured(t *testing.T, arguments ...string) report {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
 	arguments = append([]string{"measure", "--model", "35-120", "--grid", "FRA", "--quiet", "--html", file}, arguments...)
 	said, err := exec.CommandContext(t.Context(), *energyPath, arguments...).CombinedOutput()
 	require.NoError(t, err, "%s", said)
-	b, err := os.ReadFile(file)
+	page, err := os.ReadFile(file)
 	require.NoError(t, err)
-	found := dataElement.FindSubmatch(b)
+	found := dataElement.FindStringSubmatch(string(page))
 	require.NotNil(t, found, "the page has data")
-	require.NoError(t, json.Unmarshal(found[1], &r))
-	return string(b), r
+	return report{string(page), found[3], found[2]}
+}
+
+// write writes the page to a file, and returns its address.
+func (r report) write(t *testing.T) string {
+	t.Helper()
+	at := dataElement.FindStringSubmatchIndex(r.page)
+	text := r.page[:at[3]] + `{"kind":"` + r.kind + `","data":` + r.data + "}" + r.page[at[8]:]
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return "file://" + file
 }
 
 // loop is a command that takes some 100 ms of CPU time.
 const loop = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; `
 
-// reports returns the data of each kind of report, and a page that can contain it.
-func reports(t *testing.T) (page string, all map[string]report) {
+// reports returns a report of each kind.
+func reports(t *testing.T) map[string]report {
 	t.Helper()
 	begin := *energyPath + " phase begin "
-	page, run := measured(t, "--", "sh", "-c", begin+"fetch; "+loop+begin+"build; "+loop+loop)
-	_, comparison := measured(t, "--runs", "3", "--vs", "sh -c '"+loop+"'", "--", "sh", "-c", loop+loop)
-	profile := report{run.Version, run.Kind, maps.Clone(run.Data)}
-	profile.Data["profile"] = stacks(80, "sh", "main", "evaltree", "evalcommand", "expandarg", "memcpy")
-	return page, map[string]report{"run": run, "profile": profile, "comparison": comparison, "month": {run.Version, "report", month(t)}}
-}
-
-// stacks returns a tree of functions that call two others each.
-func stacks(joules float64, names ...string) object {
-	tree := object{"name": names[0], "joules": joules, "children": []object{}}
-	if len(names) > 1 {
-		tree["children"] = []object{stacks(joules*.6, names[1:]...), stacks(joules*.3, names[len(names)-1])}
-	}
-	return tree
-}
-
-// month returns a document of energy report: 30 days of four namespaces, and half a day without data.
-func month(t *testing.T) (d object) {
-	from, day := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), 86400.
-	at := func(days float64) time.Time { return from.Add(time.Duration(days * day * 1e9)) }
-	sums := func(active float64, covered float64) object {
-		return object{"joules": active + 250*day*covered, "active_joules": active, "idle_joules": 250 * day * covered,
-			"unattributed_joules": 0, "coverage": covered / 30, "covered": covered}
-	}
-	const perKWh, price = 56, .3
-	active, steps, rows := make([]float64, 30), []object{}, []object{}
-	for i, name := range []string{"shop", "search", "ml", "kube-system"} {
-		of, all := make([]float64, 30), 0.
-		for k := range of {
-			of[k] = day * (400 - 90*float64(i)) * (1 + .4*math.Sin(float64(k)/float64(2+i)))
-			if k == 11 {
-				of[k] /= 2
-			}
-			active[k], all = active[k]+of[k], all+of[k]
-		}
-		rows = append(rows, object{"name": name, "joules": all, "before_joules": all * (.8 + .15*float64(i)), "steps": of, "share": .25,
-			"grams": all / 3.6e6 * perKWh, "cost": all / 3.6e6 * price, "parts": []object{{"name": name + "-0", "joules": all * .7}}})
-	}
-	total := 0.
-	for k, a := range active {
-		step := sums(a, map[bool]float64{true: .5, false: 1}[k == 11])
-		step["start"], total = at(float64(k)), total+a
-		steps = append(steps, step)
-	}
-	d = sums(total, 29.5)
-	kWh := d["joules"].(float64) / 3.6e6
-	maps.Copy(d, object{"schema": 1, "by": "namespace", "from": at(0), "to": at(30), "step_seconds": day, "before_from": at(-30),
-		"before": sums(total*1.1, 29.6), "zones": []object{{"zone": "package", "source": "measured"}}, "source": "http://prometheus.example:9090",
-		"co2e": object{"per_kwh": perKWh, "grid": "FRA", "grams": kWh * perKWh}, "price": object{"per_kwh": price, "currency": "EUR", "cost": kWh * price},
-		"rows": rows, "rest": object{"joules": 0, "steps": []float64{}}, "steps": steps,
-		"gaps": []object{{"from": at(11.5), "to": at(12)}}, "notes": []string{"2 nodes report estimates."}})
-	b, err := json.Marshal(d)
+	run := measured(t, "--", "sh", "-c", begin+"fetch; "+loop+begin+"build; "+loop+loop)
+	stacks := `"profile":{"name":"sh","joules":8,"children":[{"name":"main","joules":5,"children":[{"name":"eval","joules":3}]},{"name":"read","joules":1}]}`
+	month, err := os.ReadFile("testdata/month.json")
 	require.NoError(t, err)
-	d = nil
-	require.NoError(t, json.Unmarshal(b, &d))
-	return d
-}
-
-// written writes a page with other data, and returns its address.
-func written(t *testing.T, page string, r report) string {
-	t.Helper()
-	b, err := json.Marshal(r) // which escapes <, > and &
-	require.NoError(t, err)
-	at := dataElement.FindStringSubmatchIndex(page)
-	file := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, os.WriteFile(file, []byte(page[:at[2]]+string(b)+page[at[3]:]), 0o600))
-	return "file://" + file
+	return map[string]report{
+		"run": run, "profile": {run.page, "run", "{" + stacks + "," + run.data[1:]}, "month": {run.page, "report", string(month)},
+		"comparison": measured(t, "--runs", "3", "--vs", "sh -c '"+loop+"'", "--", "sh", "-c", loop+loop),
+	}
 }
 
 // openReport opens a report, which requests nothing but itself.
-func openReport(t *testing.T, address string) *tab {
+func openReport(t *testing.T, r report) *tab {
 	t.Helper()
+	address := r.write(t)
 	p := open(t, address, desk)
-	p.until("q('#verdict b') && q('#table tbody tr')")
-	_, requests := p.forget()
-	assert.Equal(t, []string{address}, slices.DeleteFunc(requests, func(r string) bool { return strings.HasPrefix(r, "data:") }))
+	p.until(`q("#verdict b") && q("#table tbody tr")`)
+	for _, request := range p.requests {
+		assert.True(t, request == address || strings.HasPrefix(request, "data:"), request)
+	}
 	return p
 }
 
 func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
-	page, all := reports(t)
-	run := all["run"].Data
-	c := openReport(t, written(t, page, all["run"])).contents()
-	joules, node := run["joules"].(float64), run["node_joules"].(float64)
-	shows(t, line(t, c.Tiles, "Energy")[1], joules)
-	shows(t, line(t, c.Tiles, "Mean power")[1], run["mean_watts"].(float64))
-	shows(t, line(t, c.Legend, "Sum")[1], node/run["seconds"].(float64))
-	shows(t, c.Root, node)
-	for _, p := range run["programs"].([]any) {
-		shows(t, row(t, c.Rows, "Program", p.(object)["program"].(string))["Energy"], p.(object)["joules"].([]any)[0].(float64))
-	}
-	c = openReport(t, written(t, page, all["comparison"])).contents()
-	assert.Len(t, c.Rows, 3)
-	for i, command := range all["comparison"].Data["commands"].([]any) {
-		shows(t, line(t, c.Tiles, "AB"[i:i+1]+", mean of 3")[1], command.(object)["joules"].(object)["mean"].(float64))
-	}
-	month := all["month"].Data
-	c = openReport(t, written(t, page, all["month"])).contents()
-	joules = month["joules"].(float64)
-	shows(t, line(t, c.Tiles, "Energy")[1], joules/3600)
-	shows(t, line(t, c.Tiles, "Idle")[1], 100*month["idle_joules"].(float64)/joules)
-	shows(t, line(t, c.Legend, "Sum")[1], joules/(29.5*86400))
-	shows(t, c.Root, joules/3600)
-	for _, r := range month["rows"].([]any) {
-		shows(t, row(t, c.Rows, "Namespace", r.(object)["name"].(string))["Energy"], r.(object)["joules"].(float64)/3600)
-	}
-}
-
-// attacked returns a value of a document with hostile names in place of its own.
-func attacked(v any, name string) any {
-	switch v := v.(type) {
-	case object:
-		changed := object{}
-		for key, value := range v {
-			changed[key] = attacked(value, key)
+	for kind, r := range reports(t) {
+		var d struct {
+			Joules, Seconds float64
+			Node            float64 `json:"node_joules"`
+			Idle            float64 `json:"idle_joules"`
+			Mean            float64 `json:"mean_watts"`
+			Commands        []struct{ Joules struct{ Mean float64 } }
+			Programs        []struct {
+				Program string
+				Joules  []float64
+			}
+			Rows []struct {
+				Name   string
+				Joules float64
+			}
 		}
-		return changed
-	case []any:
-		changed := []any{}
-		for _, value := range v {
-			changed = append(changed, attacked(value, name))
+		require.NoError(t, json.Unmarshal([]byte(r.data), &d))
+		c := openReport(t, r).contents()
+		switch kind {
+		case "run":
+			shows(t, c.Tiles["Energy"][0], d.Joules)
+			shows(t, c.Tiles["Mean power"][0], d.Mean)
+			shows(t, c.Legend["Sum"], d.Node/d.Seconds)
+			shows(t, c.Root, d.Node)
+		case "comparison":
+			shows(t, c.Tiles["A, mean of 3 runs"][0], d.Commands[0].Joules.Mean)
+			shows(t, c.Tiles["B, mean of 3 runs"][0], d.Commands[1].Joules.Mean)
+			assert.Len(t, c.Rows, 3)
+		case "month":
+			shows(t, c.Tiles["Energy"][0], d.Joules/3600)
+			shows(t, c.Tiles["Idle"][0], 100*d.Idle/d.Joules)
+			shows(t, c.Legend["Sum"], d.Joules/(29*86400))
+			shows(t, c.Root, d.Joules/3600)
 		}
-		return changed
-	case string:
-		if slices.Contains([]string{"command", "program", "phase", "name", "notes", "by", "grid", "currency", "zone", "source"}, name) {
-			return hostile()[len(v)%4].name + "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>"
+		for _, p := range d.Programs {
+			shows(t, row(t, c.Rows, p.Program)["Energy"], p.Joules[0])
+		}
+		for _, r := range d.Rows {
+			shows(t, row(t, c.Rows, r.Name)["Energy"], r.Joules/3600)
 		}
 	}
-	return v
 }
 
 func TestReportsWithHostileNamesRunAndLoadNothing(t *testing.T) {
-	page, all := reports(t)
-	for kind, r := range all {
+	name, i := regexp.MustCompile(`("(?:program|phase|name|by|grid|currency|zone)"): ?"[^"]*"`), 0
+	for kind, r := range reports(t) {
 		t.Run(kind, func(t *testing.T) {
-			r.Data = attacked(r.Data, "").(object)
-			openReport(t, written(t, page, r)).harmless("</script><script>alert(1)</script>")
+			r.data = name.ReplaceAllStringFunc(r.data, func(field string) string {
+				i++
+				evil, err := json.Marshal(hostile[i%len(hostile)].name + image) // which escapes <, > and &
+				require.NoError(t, err)
+				return field[:strings.Index(field, ":")+1] + string(evil)
+			})
+			openReport(t, r).harmless(image)
 		})
 	}
 	shell, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "<img src=x>")
 	require.NoError(t, os.WriteFile(program, shell, 0o700))
-	page, r := measured(t, "--", program, "-c", *energyPath+" phase begin __proto__; "+loop, "</script><script>alert(3)</script>")
-	assert.Equal(t, 2, strings.Count(page, "</script>"), "elements of the page")
-	openReport(t, written(t, page, r)).harmless("</script><script>alert(3)</script>", "<img src=x>", "__proto__")
+	r := measured(t, "--", program, "-c", *energyPath+" phase begin __proto__; "+loop, "</script><script>alert(3)</script>\u202e")
+	assert.Equal(t, 2, strings.Count(r.page, "</script>"), "elements of the page")
+	openReport(t, r).harmless("</script><script>alert(3)</script>", "<img src=x>", "__proto__")
+}
+
+// everyPage calls look with the name and the address of each kind of page.
+func everyPage(t *testing.T, look func(t *testing.T, name, address string)) {
+	t.Helper()
+	for kind, r := range reports(t) {
+		t.Run(kind, func(t *testing.T) { look(t, kind, r.write(t)) })
+	}
+	for name, programs := range map[string][]program{"live": kubernetes, "hostile": hostile} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, programs, 150, 2*time.Second)
+			n.wave = .35
+			address, _ := startWeb(t, "--endpoint", n.address, "--interval", "5ms")
+			n.untilRead(t)
+			look(t, name, address)
+		})
+	}
+}
+
+// An image without a text shows that axe-core finds violations.
+func TestEveryPageFitsItsWindowFollowsTheThemeAndIsAccessible(t *testing.T) {
+	axe, err := os.ReadFile(*axePath)
+	if err != nil {
+		t.Run("accessibility", func(t *testing.T) { t.Skip("lacks axe-core:", err) })
+	}
+	everyPage(t, func(t *testing.T, name, address string) {
+		grounds := map[string]bool{}
+		for _, v := range []view{{390, 844, false, true}, {390, 844, true, true}, {1440, 1000, false, true}, {1440, 1000, true, true}, {2560, 1440, true, true}} {
+			p := open(t, address, v)
+			p.until(`q("#table tbody tr")`)
+			get[bool](p, "drawn()")
+			assert.LessOrEqual(t, get[int](p, "document.documentElement.scrollWidth"), v.width, "%+v", v)
+			assert.Greater(t, get[int](p, `q("main").clientWidth`), min(v.width, 1000)*8/10, "%+v", v)
+			grounds[get[string](p, "getComputedStyle(document.body).backgroundColor")] = true
+			if *picturesDir != "" {
+				picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+				require.NoError(t, err)
+				require.NoError(t, os.MkdirAll(*picturesDir, 0o755))
+				file := fmt.Sprintf("%s-%d-%s.png", name, v.width, themes[v.dark])
+				require.NoError(t, os.WriteFile(filepath.Join(*picturesDir, file), picture, 0o600))
+			}
+			if len(axe) == 0 || v.width > 1440 {
+				continue
+			}
+			p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
+			get[bool](p, `q("main").append(new Image()) ?? true`)
+			found := get[[]string](p, `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]}).then((r) =>
+				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
+			require.Len(t, found, 1, "%+v: %q", v, found)
+			assert.Contains(t, found[0], "<img>", "%+v", v)
+		}
+		assert.Len(t, grounds, 2, "backgrounds of the themes")
+	})
 }
