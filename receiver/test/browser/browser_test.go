@@ -178,6 +178,11 @@ const helpers = `
 	const plain = (e) => (e?.textContent ?? "").replaceAll("\u202f", " "), text = (query) => plain(q(query));
 	const button = (below, name) => all(below + " button").find((b) => plain(b).startsWith(name));
 	const pressed = (id, name) => text("#" + id + " [aria-pressed=true]") === name;
+	const middle = (e) => {
+		e.scrollIntoView({block: "center"});
+		const box = e.getBoundingClientRect();
+		return [box.left + box.width / 2, box.top + box.height / 2];
+	};
 	const wrong = () => all("#state.bad, #alert").some((e) => e.checkVisibility());
 	const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))));
 `
@@ -229,14 +234,12 @@ func quoted(text string) string {
 func (p *tab) click(element string, hold bool) {
 	p.Helper()
 	p.until(element)
-	at := get[[]float64](p, "((e) => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); "+
-		"return [r.left + r.width / 2, r.top + r.height / 2]; })("+element+")")
-	for _, event := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
-		call(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: event, X: at[0], Y: at[1], Button: "left", ClickCount: 1})
-		if hold && event == input.DispatchMouseEventTypeMousePressed {
-			p.untilDrawnAgain()
-		}
+	at := get[[]float64](p, "middle("+element+")")
+	p.do(chromedp.MouseEvent(chromedp.MousePressed, at[0], at[1], chromedp.Button("left"), chromedp.ClickCount(1)))
+	if hold {
+		p.untilDrawnAgain()
 	}
+	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at[0], at[1], chromedp.Button("left"), chromedp.ClickCount(1)))
 }
 
 // press presses keys one after the other, as a keyboard does: a key that the page handles types nothing.
@@ -296,18 +299,23 @@ type contents struct {
 
 func (p *tab) contents() contents {
 	p.Helper()
-	return get[contents](p, `{
-		verdict: text("#verdict"), root: text("#trail button"),
-		tiles: Object.fromEntries(all("#tiles li").map((li) => [...li.children].map(plain)).map(([name, ...rest]) => [name, rest])),
-		legend: Object.fromEntries(all(".legend li").map((li) => [...li.children].slice(-2).map(plain))),
-		rows: all("#table tbody tr").map((tr) => Object.fromEntries([["name", plain(tr.cells[0])], ...all("#table th").map((th, i) => [plain(th), plain(tr.cells[i])])])),
-	}`)
+	return get[contents](p, `(() => {
+		const columns = all("#table th").map(plain), texts = (e) => [...e.children].map(plain), {fromEntries} = Object;
+		const rowOf = (tr) => fromEntries(texts(tr).flatMap((text, i) => i ? [[columns[i], text]] : [["name", text]]));
+		return {
+			verdict: text("#verdict"), root: text("#trail button"), rows: all("#table tbody tr").map(rowOf),
+			tiles: fromEntries(all("#tiles li").map((li) => [texts(li)[0], texts(li).slice(1)])),
+			legend: fromEntries(all(".legend li").map((li) => texts(li).slice(-2))),
+		};
+	})()`)
 }
 
 // row returns the first row with a name that begins with a text.
 func row(t *testing.T, rows []map[string]string, name string) map[string]string {
 	t.Helper()
-	i := slices.IndexFunc(rows, func(r map[string]string) bool { return strings.HasPrefix(strings.TrimLeft(r["name"], "?"), name) })
+	i := slices.IndexFunc(rows, func(r map[string]string) bool {
+		return strings.HasPrefix(strings.TrimLeft(r["name"], "?"), name)
+	})
 	require.GreaterOrEqual(t, i, 0, "no row %s: %q", name, rows)
 	return rows[i]
 }
@@ -353,8 +361,8 @@ func shows(t *testing.T, text string, want ...float64) {
 func (p *tab) harmless(names ...string) {
 	p.Helper()
 	assert.Zero(p, get[int](p, `all("main :is(img, script, iframe, a), [onmouseover], [onerror]").length`))
-	assert.True(p, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).name === undefined`), "the prototype is clean")
-	assert.False(p, get[bool](p, `/[\u202a-\u202e\u2066-\u2069\x07]/.test(document.body.innerText)`), "invisible characters")
+	assert.True(p, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).name === undefined`), "polluted")
+	assert.False(p, get[bool](p, `/[\u202a-\u202e\u2066-\u2069\x07]/.test(document.body.innerText)`), "invisible")
 	assert.True(p, get[bool](p, "document.documentElement.scrollWidth <= innerWidth"), "no scrolling sideways")
 	for _, name := range names {
 		assert.True(p, get[bool](p, `text("main").includes(`+quoted(name)+")"), name)

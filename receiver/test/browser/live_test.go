@@ -45,7 +45,7 @@ func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 		total figure
 		rows  map[string]string
 	}{
-		{"Program", active, map[string]string{"python3": largest, "otelcol-energy": "otelcol-energy ", "unattributed": "unattributed"}},
+		{"Program", active, map[string]string{"python3": largest, "kubelet": "kubelet ", "unattributed": "unattributed"}},
 		{"Pod", active, map[string]string{"checkout-6d5f": "shop/checkout-6d5f", "trainer-x2k9": "ml/trainer-x2k9"}},
 		{"Container", active, map[string]string{"embed": "ml/embed-0"}},
 		{"GPU", used["gpu"], map[string]string{"NVIDIA L40S": "GPU-0"}},
@@ -97,13 +97,15 @@ func TestHoursOfHistoryAreBoundedWithoutALossOfEnergy(t *testing.T) {
 	used, seconds, _ := n.used()
 	shows(t, p.contents().Legend["Sum"], used["node"].joules()/seconds)
 	assert.Less(t, get[int](p, `q("svg.plot").outerHTML.length`), 300_000)
-	assert.InDelta(t, 7, get[int](p, `all("svg.plot text").filter((e) => plain(e).includes(":")).length`), 4, "times of the axis")
-	history := get[[]int64](p, `fetch("stream", {headers: {Authorization: "Bearer " + sessionStorage.token}}).then(async (r) => {
+	times := get[int](p, `all("svg.plot text").filter((e) => plain(e).includes(":")).length`)
+	assert.InDelta(t, 7, times, 4, "times of the axis")
+	history := get[[]int64](p, `(async () => {
+		const r = await fetch("stream", {headers: {Authorization: "Bearer " + sessionStorage.token}});
 		let line = "";
 		for await (const part of r.body.pipeThrough(new TextDecoderStream())) if ((line += part).includes("\n")) break;
 		const {points} = JSON.parse(line.split("\n")[0]), sum = (name) => points.reduce((s, p) => s + p[name], 0);
 		return [points.length, sum("node"), sum("active")];
-	})`)
+	})()`)
 	assert.Less(t, history[0], int64(800), "points are joined")
 	assert.Equal(t, []int64{used["node"].energy, used["node"].energy - used["idle"].energy}, history[1:], "microjoules")
 }
@@ -146,7 +148,7 @@ func TestThePageIsUsedByKeyboardAlone(t *testing.T) {
 	p.untilDrawnAgain()
 	for _, s := range []step{
 		{`button("#group", "Pods")`, " ", `pressed("group", "Pods")`},
-		{`q("svg.plot")`, kb.Home + kb.ArrowRight, `text(".legend li").startsWith("At ") && / W$/.test(q("svg.plot").ariaValueText)`},
+		{`q("svg.plot")`, kb.Home + kb.ArrowRight, `/^At .* W$/.test(q("svg.plot").ariaValueText)`},
 		{`q("svg.plot")`, kb.Escape, `text(".legend li").startsWith("Mean of ")`},
 		{ml, kb.ArrowRight + kb.ArrowDown, `document.activeElement === ` + embed},
 		{embed, kb.Enter, `all("#trail button").length === 3 && document.activeElement.closest("#icicle")`},
@@ -179,7 +181,8 @@ func TestHostileNamesAreTexts(t *testing.T) {
 	p.untilRead(n)
 	p.harmless("</script><script>alert(2)</script>", image)
 	for _, program := range hostile {
-		shows(t, row(t, p.contents().Rows, strings.TrimPrefix(program.name, "\u202e")[:6])["Power"], program.watts+program.gpu)
+		name := strings.TrimPrefix(program.name, "\u202e")[:6]
+		shows(t, row(t, p.contents().Rows, name)["Power"], program.watts+program.gpu)
 	}
 	for _, kind := range []string{"Users", "Containers", "Pods", "GPUs"} {
 		p.click(`button("#group", "`+kind+`")`, false)
@@ -195,7 +198,7 @@ func TestThePolicyForbidsScriptsAndRequests(t *testing.T) {
 	for _, attempt := range []string{
 		`(() => { try { document.body.innerHTML = "<b>"; return "done"; } catch { return "refused"; } })()`,
 		`fetch("http://evil.example/").then(() => "done", () => "refused")`,
-		`new Promise((end) => Object.assign(new Image(), {onload: () => end("done"), onerror: () => end("refused"), src: "x.png"}))`,
+		`new Promise((end) => Object.assign(new Image(), {onerror: () => end("refused"), src: "x.png"}))`,
 	} {
 		p.forget()
 		assert.Equal(t, "refused", get[string](p, attempt))
@@ -212,11 +215,12 @@ func TestOtherSitesAndReboundNamesGetNothing(t *testing.T) {
 	assert.Equal(t, 421, get[int](rebound, `performance.getEntriesByType("navigation")[0].responseStatus`))
 	assert.False(t, get[bool](rebound, `Boolean(q("main"))`))
 
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<!doctype html>") }))
+	site := httptest.NewServer(http.FileServer(http.Dir("testdata")))
 	defer site.Close()
 	other := open(t, site.URL+"/", desk)
 	for _, options := range []string{`{}`, `{mode: "no-cors"}`, `{headers: {Authorization: "Bearer ` + token + `"}}`} {
-		assert.Equal(t, "refused", get[string](other, `fetch("`+origin+`stream", `+options+`).then(() => "read", () => "refused")`), options)
+		attempt := `fetch("` + origin + `stream", ` + options + `).then(() => "read", () => "refused")`
+		assert.Equal(t, "refused", get[string](other, attempt), options)
 	}
 	other.forget()
 	without := open(t, origin, desk)
@@ -242,7 +246,7 @@ func TestAPageOutlivesItsCollectorAndItsServer(t *testing.T) {
 	p.expect = "ERR_|401|network error"
 	p.stop()
 	p.until(`wrong() && document.body.innerText.includes("rying again")`)
-	again, _ := startWeb(t, "--endpoint", n.address, "--interval", "50ms", "--listen", strings.Trim(origin, "http:/"))
+	again, _ := startWeb(t, "--endpoint", n.address, "--interval", "50ms", "--listen", strings.Split(origin, "/")[2])
 	p.until(`wrong() && document.body.innerText.includes("token")`)
 	get[string](p, "location.href = "+quoted(again)) // as a person enters it
 	p.until(`!wrong() && q("svg.plot")`)
@@ -258,12 +262,13 @@ func TestThePageComesSoonAndCostsLittle(t *testing.T) {
 
 	programs := kubernetes
 	for i := range 500 {
-		programs = append(programs, program{"batch", fmt.Sprint("job-", i/5), "", fmt.Sprint("worker-", i), "", .01 * float64(1+i%7), 0})
+		name := fmt.Sprint("worker-", i)
+		programs = append(programs, program{"batch", fmt.Sprint("job-", i/5), "", name, "", .01 * float64(1+i%7), 0})
 	}
 	n := newNode(t, programs, endless, 2*time.Second)
 	n.wave = .3
 	p, _ := live(t, n, "--interval", "2s")
-	call(p, performance.Enable, performance.EnableParams{})
+	call(p, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}) // CPU time
 	busy := func() (seconds float64) {
 		for _, m := range call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
 			if m.Name == "TaskDuration" {
@@ -278,6 +283,6 @@ func TestThePageComesSoonAndCostsLittle(t *testing.T) {
 		p.untilDrawnAgain()
 	}
 	share := (busy() - before) / time.Since(began).Seconds()
-	t.Logf("the main thread is busy for %.1f %% of the time", 100*share)
-	assert.Less(t, share, .3)
+	t.Logf("the main thread uses %.1f %% of a core", 100*share)
+	assert.Less(t, share, .15)
 }

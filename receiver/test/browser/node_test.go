@@ -170,17 +170,18 @@ func (n *node) text(t time.Duration, sums map[string]figure) string {
 				f = curve(p.gpu, n.wave, float64(i))
 			}
 			add(f, "node", zone.name, p.name+" "+p.pod, p.namespace+"/"+p.pod)
-			active, pods[[2]string{p.namespace, p.pod}] = active.plus(f), pods[[2]string{p.namespace, p.pod}].plus(f)
+			id, pod := fmt.Sprintf("%x", p.pod), [2]string{p.namespace, p.pod}
+			active, pods[pod] = active.plus(f), pods[pod].plus(f)
 			both("process", f, append(is, "process_pid", fmt.Sprint(2000+i), "process_owner", "app",
-				"process_executable_name", p.name, "process_command_line", p.name+" "+p.arguments, "systemd_unit_name", p.unit,
-				"k8s_pod_uid", fmt.Sprintf("%x", p.pod), "container_id", fmt.Sprintf("%x", p.pod))...)
+				"process_executable_name", p.name, "process_command_line", p.name+" "+p.arguments,
+				"systemd_unit_name", p.unit, "k8s_pod_uid", id, "container_id", id)...)
 		}
 		delete(pods, [2]string{})
 		for p, f := range pods {
-			pod := append(is, "k8s_pod_uid", fmt.Sprintf("%x", p[1]), "k8s_pod_name", p[1], "k8s_namespace_name", p[0])
-			both("k8s_pod", f, pod...)
+			id, pod := fmt.Sprintf("%x", p[1]), append(is, "k8s_namespace_name", p[0], "k8s_pod_name", p[1])
+			both("k8s_pod", f, append(pod, "k8s_pod_uid", id)...)
 			container, _, _ := strings.Cut(p[1], "-")
-			both("container", f, append(pod, "container_id", fmt.Sprintf("%x", p[1]), "k8s_container_name", container)...)
+			both("container", f, append(pod, "k8s_pod_uid", id, "container_id", id, "k8s_container_name", container)...)
 		}
 		put("system_unattributed_energy_joules_total", nobody.joules(), is...)
 		both("system", active, append(is, "energy_state", "active")...)
