@@ -33,11 +33,11 @@ const days = [1, 2, 4, 7, 14, 30].map((n) => n * 86400);
 const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, ...days];
 const timeStep = (span, most) => span < most ? niceStep(span, most) : timeSteps.find((s) => s * most >= span) ?? span;
 
-// wattText returns the text of ticks. All have the same prefix and the decimals that tell them apart.
-function wattText(most, step) {
+// tickText returns the text of ticks. All have the same prefix and the decimals that tell them apart.
+function tickText(most, step, unit) {
   const [by, prefix] = prefixes.find(([p]) => most >= p) ?? prefixes.at(-1);
   const decimals = [0, 1, 2].find((d) => Math.abs(step / by * 10 ** d % 1) < 1e-6) ?? 3;
-  return (w) => (w / by).toFixed(w ? decimals : 0) + space + prefix + "W";
+  return (v) => (v / by).toFixed(v ? decimals : 0) + space + prefix + unit;
 }
 
 // drawChart draws points of series: a name, a fill, and keep if it is listed without energy. timeText returns the text
@@ -61,7 +61,7 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
     const name = p.name.length > letters ? p.name.slice(0, letters - 1) + "…" : p.name;
     if (letters > 1) add("text", {x: x(p.from) + 5, y: 15, class: "name"}, name);
   }
-  const text = wattText(ceiling, step);
+  const text = tickText(ceiling, step, "W");
   for (let w = 0; w <= ceiling * 1.001; w += step) {
     add("line", {x1: left, x2: right, y1: y(w), y2: y(w), class: "grid"});
     add("text", {x: left - 8, y: y(w) + 4, "text-anchor": "end"}, text(w));

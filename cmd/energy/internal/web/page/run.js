@@ -11,7 +11,7 @@ function drawRun(d) {
   const error = counted.length && counted.every((z) => z.source === "modeled") ? d.uncertainty ?? 0 : null;
   heading(name, "Energy of a command", `${dateTime(d.started)} · energy measure`, "still");
   const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${duration(d.seconds)}, `,
-    `${watts(d.mean_watts)} on average.`, againstBase(d.ratios?.joules)];
+    `${watts(d.mean_watts)} on average.`, ...againstBase(d.ratios)];
   sentence([name], ...measured ? used : [` took ${duration(d.seconds)}. Its energy is not available.`],
     d.exit_status && ` It failed with exit status ${d.exit_status}.`,
     d.node_joules > 0 && ` Other programs used ${joules(others)}, and ${joules(idle)} was idle energy.`);
@@ -98,66 +98,72 @@ function runTable(d) {
   ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`})));
 }
 
-// againstBase returns what the ratio to an earlier result shows.
-function againstBase(r) {
-  if (r?.a_to_b == null) return "";
-  const ends = r.ci95_low != null && `95 % confidence interval ${change(r.ci95_low, 1)} to ${change(r.ci95_high, 1)}`;
-  const by = change(r.a_to_b, 1) + (ends ? ` (${ends})` : "");
-  if (r.significant) return ` That is ${by} against the base.`;
-  return ` No difference to the base is shown: ${by} may be chance.`;
+// outcomeOf returns by how much the first of two commands uses more or less of what decides, and how sure that is.
+const ratio = (v) => v.toFixed(2);
+function outcomeOf(ratios) {
+  const {a_to_b: v, ci95_low: low, ci95_high: high, ...r} = ratios?.[ratios.decisive ?? "joules"] ?? {};
+  if (v == null) return null;
+  const kind = ratios.decisive === "cpu_seconds" ? "CPU time" : "energy";
+  const interval = low != null && ` The 95 % confidence interval of the ratio is ${ratio(low)} to ${ratio(high)}.`;
+  return {...r, interval, by: `${percent(Math.abs(v - 1))} ${v >= 1 ? "more" : "less"} ${kind}`};
+}
+function againstBase(ratios) {
+  const o = outcomeOf(ratios), used = o?.significant ? [" It used ", [o.by], " than the base."] : null;
+  return o ? [...used ?? [" No difference to the base is shown."], o.interval] : [];
 }
 
 function drawComparison(d) {
-  const [a, b] = d.commands, r = b && d.ratios?.joules, runs = `${a.runs.length} runs`;
-  const full = d.commands.map((c) => words(c.command));
+  const {commands, profile} = d, [a, b] = commands, o = b && outcomeOf(d.ratios), runs = `${a.runs.length} runs`;
+  const full = commands.map((c) => words(c.command));
   const names = full[0] === full[1] || full.some((n) => n.length > 40) ? ["A", "B"] : full;
   heading(full.join(" against "), b ? "Energy of two commands, compared" : "Energy of a command, several runs",
     `${dateTime(a.runs[0].started)} · energy measure`, "still");
-  if (r?.a_to_b != null) {
-    const by = `${percent(Math.abs(r.a_to_b - 1))} ${r.a_to_b >= 1 ? "more" : "less"}`;
-    const ends = r.ci95_low != null && ` The 95 % confidence interval of the ratio is ${ratio(r.ci95_low)} to ` +
-      `${ratio(r.ci95_high)}, from ${r.pairs} pairs.`;
-    if (r.significant) sentence([names[0]], " uses ", [by], " energy than ", [names[1]], ".", ends);
-    else sentence(["No difference is shown"], `: the ${by} energy of `, [names[0]], " may be chance.", ends);
-  } else if (a.joules) {
-    sentence([names[0]], " used ", [joules(a.joules.mean)], ` on average of ${runs}.`, againstBase(d.ratios?.joules));
-  } else sentence([names[0]], ` took ${duration(a.seconds.mean)} on average of ${runs}. Its energy is not available.`);
-  const label = (title, i) => b ? `${"AB"[i]}: ${title.toLowerCase()}` : title;
-  const tile = (title, key, text) => d.commands.map(({[key]: s}, i) => s && [label(title, i), text(s.mean),
+  if (o?.significant) sentence([names[0]], " uses ", [o.by], " than ", [names[1]], ".", o.interval);
+  else if (o) {
+    sentence(["No difference is shown"], ": ", [names[0]], ` used ${o.by} than `, [names[1]], ", which may be chance.",
+      o.interval);
+  } else {
+    const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${duration(a.seconds.mean)}`];
+    sentence([names[0]], ...used, ` on average of ${runs}.`, ...againstBase(d.ratios),
+      !a.joules && " Its energy is not available.");
+  }
+  const title = (text, i) => b ? `${"AB"[i]}: ${text}` : text;
+  const tile = (key, name, text) => commands.map(({[key]: s}, i) => s && [title(name, i), text(s.mean),
     s.ci95_low != null && `${text(s.ci95_low)} to ${text(s.ci95_high)}`]);
-  tiles(...tile(`Mean of ${runs}`, "joules", joules), ...tile("Time", "seconds", duration),
-    ...tile("Mean power", "mean_watts", watts));
-  write("power-h", "Each dot is a run; the bar is the mean with its 95 % confidence interval");
-  $("power").hidden = !a.joules;
-  if (a.joules) drawDots(d.commands, full);
-  $("where").hidden = !d.profile;
-  if (d.profile) drawFlame(d.profile);
-  comparisonTable(d, a, b);
+  tiles(...tile("joules", `Mean of ${runs}`, joules), ...tile("seconds", "Time", duration),
+    ...tile("cpu_seconds", "CPU time", duration), ...tile("mean_watts", "Mean power", watts));
+  const [key, kind, text] = d.ratios?.decisive === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", duration]
+    : ["joules", "Energy", joules];
+  write("power-h", `${kind}: each dot is a run; the bar is the mean with its 95 % confidence interval`);
+  $("power").hidden = !a[key];
+  if (a[key]) drawDots(commands, full, key, text);
+  $("where").hidden = !profile;
+  if (profile) drawFlame(profile);
+  comparisonTable(d, a, b, key, text);
   qualityOf(d, a.runs[0].zones);
 }
-const ratio = (v) => v.toFixed(2);
 
-function drawDots(commands, names) {
-  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, picture = svg("svg", {role: "img",
-    viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
-  const ends = commands.flatMap(({joules: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
-  const pad = (Math.max(...ends) - Math.min(...ends) || Math.max(...ends) || 1) * 0.06;
-  const low = Math.min(...ends) - pad, high = Math.max(...ends) + pad;
-  const step = niceStep(high - low, Math.floor(width / 110));
-  const x = (v) => 14 + (v - low) / (high - low) * (width - 28), add = (...shape) => picture.append(svg(...shape));
+function drawDots(commands, names, key, text) {
+  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, picture = svg("svg",
+    {role: "img", viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
+  const ends = commands.flatMap(({[key]: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
+  const least = Math.min(...ends), most = Math.max(...ends), pad = (most - least || most || 1) * 0.06;
+  const low = least - pad, span = most - least + 2 * pad, step = niceStep(span, Math.max(2, Math.floor(width / 110)));
+  const x = (v) => 14 + (v - low) / span * (width - 28), add = (...shape) => picture.append(svg(...shape));
   const line = (at, y1, y2, className) => add("line", {x1: x(at), x2: x(at), y1, y2, class: className});
-  for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
+  const tick = tickText(most, step, key === "joules" ? "J" : "s");
+  for (let v = Math.ceil(low / step) * step; v <= low + span; v += step) {
     line(v, 0, height - 20, "grid");
-    add("text", {x: x(v), y: height - 4, "text-anchor": "middle"}, joules(+v.toPrecision(6)));
+    add("text", {x: x(v), y: height - 4, "text-anchor": "middle"}, tick(v));
   }
-  for (const [i, {runs, joules: {mean, ci95_low: from, ci95_high: to}}] of commands.entries()) {
-    const y = i * 84 + 54, fill = `var(--c${i})`;
-    add("text", {x: 14, y: y - 34, class: "title"}, (commands[1] ? "AB"[i] + "  " : "") + names[i].slice(0, width / 8));
+  for (const [i, {runs, [key]: {mean, ci95_low: from, ci95_high: to}}] of commands.entries()) {
+    const y = i * 84 + 54, fill = `var(--c${i})`, name = (commands[1] ? "AB"[i] + "  " : "") + names[i];
+    add("text", {x: 14, y: y - 34, class: "title"}, name.slice(0, width / 8));
     const bar = {x: x(from), width: x(to) - x(from), y: y - 20, height: 8, rx: 4, fill, opacity: 0.5};
     if (from != null) add("rect", bar);
     line(mean, y - 25, y + 9, "mean");
-    for (const [k, run] of runs.entries()) {
-      add("circle", {cx: x(run.joules), cy: y, r: 5.5, fill}, svg("title", {}, `Run ${k + 1}: ${joules(run.joules)}`));
+    for (const [k, {[key]: v}] of runs.entries()) {
+      add("circle", {cx: x(v), cy: y, r: 5.5, fill}, svg("title", {}, `Run ${k + 1}: ${text(v)}`));
     }
   }
   picture.style.height = height + "px";
@@ -165,22 +171,26 @@ function drawDots(commands, names) {
   redraw($("chart"), `dots ${width}`, () => [picture]);
 }
 
-function comparisonTable(d, a, b) {
+function comparisonTable(d, a, b, quantity, text) {
   const tabs = ["Run", a.phases?.length && "Phase", a.zones?.length > 1 && "Zone"].filter(Boolean);
-  const tab = choice("tabs", tabs, "", (t) => t + "s"), key = tab.toLowerCase(), list = key + "s";
-  const of = (c, p) => c?.[list]?.find((q) => q[key] === p.key)?.joules ?? {};
+  const tab = choice("tabs", tabs, "", (t) => t + "s"), key = tab.toLowerCase(), list = key + "s", both = {a, b};
+  const sides = b ? ["a", "b"] : ["a"], named = (side, name) => b ? `${side.toUpperCase()}: ${name}` : name;
   if (tab === "Run") {
-    const both = [["a", b ? "A" : "Energy", b ? "A, time" : "Time"], b && ["b", "B", "B, time"]].filter(Boolean);
-    drawTable([label(b ? "Pair" : "Run", (r) => r.key), ...both.flatMap(([c, energy, time]) => [
-      figure(energy, (r) => r[c]?.joules, joules), figure(time, (r) => r[c]?.seconds, duration)]),
-    b && figure("A / B", (r) => r.b?.joules ? r.a.joules / r.b.joules : null, ratio),
-    ], a.runs.map((run, i) => ({key: String(i + 1), a: run, b: b?.runs[i]})), b ? "Pair" : "Run");
-  } else {
-    const r = (p) => of(d.ratios, p), interval = (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`;
-    const text = (name, t) => d.ratios && label(name, (p) => r(p).ci95_low == null ? "" : t(r(p)), "");
-    drawTable([label(tab, (p) => p.key), figure(b ? "A" : "Energy", (p) => of(a, p).mean, joules),
-      b && figure("B", (p) => of(b, p).mean, joules), d.ratios && figure("Ratio", (p) => r(p).a_to_b, ratio),
-      text("95 % interval", interval), text("Difference", (q) => q.significant ? "shown" : "not shown"),
-    ], a[list].map((p) => ({key: p[key]})), b ? "A" : "Energy");
+    const columns = (side) => [figure(named(side, "Energy"), (r) => r[side]?.joules, joules),
+      quantity !== "joules" && figure(named(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
+      figure(named(side, "Time"), (r) => r[side]?.seconds, duration)];
+    const number = b ? "Pair" : "Run", pair = (r) => r.b?.[quantity] ? r.a[quantity] / r.b[quantity] : null;
+    const rows = a.runs.map((run, i) => ({key: String(i + 1), a: run, b: b?.runs[i]}));
+    const list = [label(number, (r) => r.key), ...sides.flatMap(columns), b && figure("A / B", pair, ratio)];
+    return drawTable(list, rows, number);
   }
+  const of = (c, r) => c?.[list]?.find((q) => q[key] === r.key) ?? {};
+  const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
+  const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
+  const energy = (side) => figure(named(side, "Energy"), (r) => of(both[side], r).joules?.mean, joules);
+  drawTable([label(tab, (r) => r.key), ...sides.map(energy),
+    d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
+    shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
+    shown("Difference", (q) => q.significant ? "shown" : "not shown"),
+  ], a[list].map((p) => ({key: p[key]})), named("a", "Energy"));
 }

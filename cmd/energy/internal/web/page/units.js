@@ -30,8 +30,8 @@ const rateText = (rate, unit = "", place = "") => `at ${+rate.toPrecision(5)} ${
 
 // duration returns a time in words, elapsed a multiple of a step for an axis.
 function duration(s) {
-  if (s < 1) return prefixed(s, "s");
-  const [by, unit] = s < 120 ? [1, "s"] : s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
+  if (s < 120) return prefixed(s, "s");
+  const [by, unit] = s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
   return +(s / by).toFixed(s / by < 9.95 ? 1 : 0) + space + unit;
 }
 function elapsed(s, step) {
