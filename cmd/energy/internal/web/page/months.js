@@ -21,7 +21,7 @@ function drawMonths(d) {
     co2e && ["Emissions", grams(co2e.grams), "CO₂e, " + rateText(co2e.per_kwh, "g", co2e.grid)],
     price && ["Cost", money(price.cost, price.currency), rateText(price.per_kwh, price.currency)],
     move("Grew most", moves[0], 1), move("Fell most", moves.at(-1), -1),
-    ["Coverage", percent(d.coverage), gaps.length ? `time without data: ${gaps.length} ×` : "no gaps"]);
+    ["Coverage", percent(d.coverage), gaps.length ? `gaps in the data: ${gaps.length}` : "no gaps"]);
   monthChart(d, gaps, nameOf);
   const rest = d.rest?.joules ?? 0, parts = (r) => r.parts?.map((p) => node(p.name || "(none)", p.joules));
   const fill = (i) => i < 7 ? `var(--c${i})` : undefined;
@@ -43,16 +43,19 @@ function drawMonths(d) {
   quality(d.zones.map((z) => ({name: z.zone, source: z.source})), [...notes, ...d.notes, `Read from ${d.source}`]);
 }
 
+// monthChart draws the energy of a step in the part of it that has data of at least one node.
 function monthChart(d, gaps, nameOf) {
+  const spans = gaps.map((g) => ({from: secondsOf(g.from), to: secondsOf(g.to)}));
   const named = d.rows.slice(0, 7), series = named.map((r, i) => ({name: nameOf(r), fill: `var(--c${i})`}));
   drawChart({
-    gaps: gaps.map((g) => ({from: secondsOf(g.from), to: secondsOf(g.to)})),
-    timeText: (t, step = 1) => utc(t * 1000).slice(5, step < 86400 ? 16 : 10),
+    gaps: spans, timeText: (t, step = 1) => utc(t * 1000).slice(5, step < 86400 ? 16 : 10),
     series: [{name: "Idle", fill: "var(--idle)"}, ...series, {name: `Others, and no ${d.by}`, fill: "var(--rest)"}],
     points: d.steps.map((s, k) => {
       const used = named.map((r) => r.steps[k] ?? 0), rest = Math.max(0, s.active_joules - sumOf(used));
-      const end = secondsOf(s.start) + d.step_seconds;
-      return {end, seconds: d.step_seconds, joules: [s.idle_joules ?? 0, ...used, rest]};
-    }).filter((p, k) => d.steps[k].covered > 0),
+      const from = secondsOf(s.start), to = from + d.step_seconds;
+      const missing = sumOf(spans, (g) => Math.max(0, Math.min(g.to, to) - Math.max(g.from, from)));
+      const end = spans.some((g) => g.from <= from && from < g.to) ? to : to - missing;
+      return {end, seconds: d.step_seconds - missing, joules: [s.idle_joules ?? 0, ...used, rest]};
+    }).filter((p, k) => p.seconds > 0 && d.steps[k].covered > 0),
   });
 }

@@ -10,15 +10,15 @@ function drawRun(d) {
   const others = Math.max(0, d.node_joules - d.joules - idle), name = words(d.command), measured = d.joules != null;
   const error = counted.length && counted.every((z) => z.source === "modeled") ? d.uncertainty ?? 0 : null;
   heading(name, "Energy of a command", `${dateTime(d.started)} · energy measure`, "still");
-  const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${duration(d.seconds)}, `,
+  const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${seconds(d.seconds)}, `,
     `${watts(d.mean_watts)} on average.`, ...againstBase(d.ratios)];
-  sentence([name], ...measured ? used : [` took ${duration(d.seconds)}. Its energy is not available.`],
+  sentence([name], ...measured ? used : [` took ${seconds(d.seconds)}. Its energy is not available.`],
     d.exit_status && ` It failed with exit status ${d.exit_status}.`,
     d.node_joules > 0 && ` Other programs used ${joules(others)}, and ${joules(idle)} was idle energy.`);
   const ofMachine = d.node_joules > 0 && `of ${watts(d.node_joules / d.seconds)} of the machine`;
   tiles(measured && ["Energy", joules(d.joules), wattHours(d.joules)],
     measured && ["Mean power", watts(d.mean_watts), ofMachine],
-    ["Time", duration(d.seconds), `${duration(d.cpu_seconds)} of CPU time`],
+    ["Time", seconds(d.seconds), `${seconds(d.cpu_seconds)} of CPU time`],
     co2e && ["Emissions", grams(co2e.command), "CO₂e, " + rateText(co2e.per_kwh, "g", co2e.grid)],
     price && ["Cost of 1,000 runs", money(price.command * 1000, price.currency),
       rateText(price.per_kwh, price.currency)]);
@@ -91,7 +91,7 @@ function runTable(d) {
   if (!tab) return;
   drawTable([
     label(tab, (r) => r[key]), tab === "Workload" && label("In phase", (r) => r.phase, "of"),
-    tab === "Phase" && figure("Time", (r) => r.seconds, duration),
+    tab === "Phase" && figure("Time", (r) => r.seconds, seconds),
     tab === "Phase" && figure("Mean power", (r) => all(r) / r.seconds, watts),
     ...d.zones.length > 1 ? d.zones.map((z, i) => figure(z.zone, (r) => r.joules[i], joules, "wide")) : [],
     figure("Energy", all, joules), bar((r) => all(r) / most), figure("Share", (r) => sum ? all(r) / sum : 0, percent),
@@ -112,6 +112,8 @@ function againstBase(ratios) {
   return o ? [...used ?? [" No difference to the base is shown."], o.interval] : [];
 }
 
+const titleOf = (side, name) => side ? `${side}, ${name}` : name[0].toUpperCase() + name.slice(1);
+
 function drawComparison(d) {
   const {commands, profile} = d, [a, b] = commands, o = b && outcomeOf(d.ratios), runs = `${a.runs.length} runs`;
   const full = commands.map((c) => words(c.command));
@@ -123,16 +125,15 @@ function drawComparison(d) {
     sentence(["No difference is shown"], ": ", [names[0]], ` used ${o.by} than `, [names[1]], ", which may be chance.",
       o.interval);
   } else {
-    const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${duration(a.seconds.mean)}`];
+    const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${seconds(a.seconds.mean)}`];
     sentence([names[0]], ...used, ` on average of ${runs}.`, ...againstBase(d.ratios),
       !a.joules && " Its energy is not available.");
   }
-  const title = (text, i) => b ? `${"AB"[i]}: ${text}` : text;
-  const tile = (key, name, text) => commands.map(({[key]: s}, i) => s && [title(name, i), text(s.mean),
+  const tile = (key, name, text) => commands.map(({[key]: s}, i) => s && [titleOf(b && "AB"[i], name), text(s.mean),
     s.ci95_low != null && `${text(s.ci95_low)} to ${text(s.ci95_high)}`]);
-  tiles(...tile("joules", `Mean of ${runs}`, joules), ...tile("seconds", "Time", duration),
-    ...tile("cpu_seconds", "CPU time", duration), ...tile("mean_watts", "Mean power", watts));
-  const [key, kind, text] = d.ratios?.decisive === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", duration]
+  tiles(...tile("joules", `mean of ${runs}`, joules), ...tile("seconds", "time", seconds),
+    ...tile("cpu_seconds", "CPU time", seconds), ...tile("mean_watts", "mean power", watts));
+  const [key, kind, text] = d.ratios?.decisive === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", seconds]
     : ["joules", "Energy", joules];
   write("power-h", `${kind}: each dot is a run; the bar is the mean with its 95 % confidence interval`);
   $("power").hidden = !a[key];
@@ -174,11 +175,11 @@ function drawDots(commands, names, key, text) {
 function comparisonTable(d, a, b, quantity, text) {
   const tabs = ["Run", a.phases?.length && "Phase", a.zones?.length > 1 && "Zone"].filter(Boolean);
   const tab = choice("tabs", tabs, "", (t) => t + "s"), key = tab.toLowerCase(), list = key + "s", both = {a, b};
-  const sides = b ? ["a", "b"] : ["a"], named = (side, name) => b ? `${side.toUpperCase()}: ${name}` : name;
+  const sides = b ? ["a", "b"] : ["a"], named = (side, name) => titleOf(b && side.toUpperCase(), name);
   if (tab === "Run") {
-    const columns = (side) => [figure(named(side, "Energy"), (r) => r[side]?.joules, joules),
+    const columns = (side) => [figure(named(side, "energy"), (r) => r[side]?.joules, joules),
       quantity !== "joules" && figure(named(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
-      figure(named(side, "Time"), (r) => r[side]?.seconds, duration)];
+      figure(named(side, "time"), (r) => r[side]?.seconds, seconds)];
     const number = b ? "Pair" : "Run", pair = (r) => r.b?.[quantity] ? r.a[quantity] / r.b[quantity] : null;
     const rows = a.runs.map((run, i) => ({key: String(i + 1), a: run, b: b?.runs[i]}));
     const list = [label(number, (r) => r.key), ...sides.flatMap(columns), b && figure("A / B", pair, ratio)];
@@ -187,10 +188,10 @@ function comparisonTable(d, a, b, quantity, text) {
   const of = (c, r) => c?.[list]?.find((q) => q[key] === r.key) ?? {};
   const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
   const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
-  const energy = (side) => figure(named(side, "Energy"), (r) => of(both[side], r).joules?.mean, joules);
+  const energy = (side) => figure(named(side, "energy"), (r) => of(both[side], r).joules?.mean, joules);
   drawTable([label(tab, (r) => r.key), ...sides.map(energy),
     d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
     shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
     shown("Difference", (q) => q.significant ? "shown" : "not shown"),
-  ], a[list].map((p) => ({key: p[key]})), named("a", "Energy"));
+  ], a[list].map((p) => ({key: p[key]})), named("a", "energy"));
 }

@@ -8,7 +8,7 @@ function prefixed(v, unit, least = 5e-7) {
   if (!(size >= least)) return "0" + space + unit;
   const [by, prefix] = prefixes.find(([p]) => size >= p * 0.9995) ?? prefixes.at(-1);
   const digits = Math.min(2, Math.max(0, 2 - Math.floor(Math.log10(size / by * 1.0005))));
-  return (v / by).toFixed(digits) + space + prefix + unit;
+  return (v / by).toFixed(digits).replace("-", "−") + space + prefix + unit;
 }
 const watts = (v) => prefixed(v, "W", 5e-4), joules = (v) => prefixed(v, "J"), grams = (v) => prefixed(v, "g");
 const wattHours = (j) => prefixed(j / 3600, "Wh"), micro = (v) => v / 1e6;
@@ -28,12 +28,13 @@ function money(v, currency) {
 }
 const rateText = (rate, unit = "", place = "") => `at ${+rate.toPrecision(5)} ${unit}/kWh${place ? ` (${place})` : ""}`;
 
-// duration returns a time in words, elapsed a multiple of a step for an axis.
+// duration returns a time in words, seconds one with three digits, elapsed a multiple of a step for an axis.
 function duration(s) {
-  if (s < 120) return prefixed(s, "s");
-  const [by, unit] = s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
+  if (s < 1) return prefixed(s, "s");
+  const [by, unit] = s < 120 ? [1, "s"] : s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
   return +(s / by).toFixed(s / by < 9.95 ? 1 : 0) + space + unit;
 }
+const seconds = (s) => s < 120 ? prefixed(s, "s") : duration(s);
 function elapsed(s, step) {
   if (!step) return duration(s);
   const [by, unit] = step < 0.1 ? [1e-3, "ms"] : step < 60 ? [1, "s"] : step < 3600 ? [60, "min"] : [3600, "h"];
