@@ -61,8 +61,12 @@ function liveChart(view, span) {
   const named = ids.map((id) => ({name: live.names.get(id) ?? id, fill: fillOf(id)}));
   const rest = {name: whole ? "The rest of the machine" : "Other programs", fill: "var(--rest)"};
   const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true};
+  const timeText = (t, step = 1) => {
+    const [date, time] = dateTime(t * 1000).split(" ");
+    return step >= 3600 && time === "00:00:00" ? date.slice(5) : time.slice(0, step < 60 ? 8 : 5);
+  };
   drawChart({
-    timeText: (t, step = 1) => clock(t * 1000).slice(0, step < 60 ? 8 : 5), offset: new Date().getTimezoneOffset() * 60,
+    timeText, offset: new Date().getTimezoneOffset() * 60,
     series: whole ? [...named, rest] : [idle, ...named, rest, {name: "Unattributed", fill: "url(#hatch)"}],
     points: shown.map((p) => {
       const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e]));
