@@ -71,7 +71,9 @@ function drawTree({root, flame, text = joules, hint = ""}) {
 function layout(root, flame, width) {
   const deep = (n) => n.children?.length ? 1 + Math.max(...n.children.map(deep)) : 0, cells = [];
   const levels = flame ? deep(root) : Math.min(deep(root), width < 560 ? 2 : 4);
-  const whole = flame ? width : width < 560 ? 420 : 340, size = (c) => c.value / (root.value || 1);
+  const leaves = (n) => n.children?.length ? sumOf(n.children, leaves) : 1;
+  const whole = flame ? width : Math.min(width < 560 ? 420 : 340, 120 + 30 * leaves(root));
+  const size = (c) => c.value / (root.value || 1);
   const names = flame ? ["left", "width", "top", "height"] : ["top", "height", "left", "width"];
   const place = (n, parent, depth, start, path, inherited) => {
     let list = n.children?.toSorted(order) ?? [];

@@ -14,7 +14,7 @@ function drawRun(d) {
     `${watts(d.mean_watts)} on average.`, ...againstBase(d.ratios)];
   sentence([name], ...measured ? used : [` took ${seconds(d.seconds)}. Its energy is not available.`],
     d.exit_status && ` It failed with exit status ${d.exit_status}.`,
-    d.node_joules > 0 && ` Other programs used ${joules(others)}, and ${joules(idle)} was idle energy.`);
+    others > 0 && ` Other programs used ${joules(others)}.`, idle > 0 && ` ${joules(idle)} was idle energy.`);
   const ofMachine = d.node_joules > 0 && `of ${watts(d.node_joules / d.seconds)} of the machine`;
   tiles(measured && ["Energy", joules(d.joules), wattHours(d.joules)],
     measured && ["Mean power", watts(d.mean_watts), ofMachine],
