@@ -176,8 +176,9 @@ function comparisonTable(d, a, b, quantity, text) {
   const tabs = ["Run", a.phases?.length && "Phase", a.zones?.length > 1 && "Zone"].filter(Boolean);
   const tab = choice("tabs", tabs, "", (t) => t + "s"), key = tab.toLowerCase(), list = key + "s", both = {a, b};
   const sides = b ? ["a", "b"] : ["a"], named = (side, name) => titleOf(b && side.toUpperCase(), name);
+  const energyOf = (side) => b ? side.toUpperCase() : "Energy";
   if (tab === "Run") {
-    const columns = (side) => [figure(named(side, "energy"), (r) => r[side]?.joules, joules),
+    const columns = (side) => [figure(energyOf(side), (r) => r[side]?.joules, joules),
       quantity !== "joules" && figure(named(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
       figure(named(side, "time"), (r) => r[side]?.seconds, seconds)];
     const number = b ? "Pair" : "Run", pair = (r) => r.b?.[quantity] ? r.a[quantity] / r.b[quantity] : null;
@@ -188,10 +189,10 @@ function comparisonTable(d, a, b, quantity, text) {
   const of = (c, r) => c?.[list]?.find((q) => q[key] === r.key) ?? {};
   const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
   const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
-  const energy = (side) => figure(named(side, "energy"), (r) => of(both[side], r).joules?.mean, joules);
+  const energy = (side) => figure(energyOf(side), (r) => of(both[side], r).joules?.mean, joules);
   drawTable([label(tab, (r) => r.key), ...sides.map(energy),
     d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
     shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
     shown("Difference", (q) => q.significant ? "shown" : "not shown"),
-  ], a[list].map((p) => ({key: p[key]})), named("a", "energy"));
+  ], a[list].map((p) => ({key: p[key]})), energyOf("a"));
 }
