@@ -17,15 +17,18 @@ function drawLive() {
   warn(problem || now?.wrong);
   if (!now) return problem && sentence("There are no figures yet.");
   const zones = now.zones.filter((z) => !z.besides).map((z) => ({...z, watts: z.active + z.idle}));
+  const some = zones.some((z) => z.active != null || z.idle != null); // is false before the second reading of counters
   const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
   const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
-  const error = errorOf(zones), power = seconds ? mean((p) => p.node) : sumOf(zones, (z) => z.watts);
+  const error = errorOf(zones), power = seconds ? mean((p) => p.node) : some ? sumOf(zones, (z) => z.watts) : null;
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
   const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0;
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
-  heading(`${watts(power)} · ${now.host}`, `Energy of ${now.host}`, state, problem ? "bad" : "");
-  sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
+  const title = power == null ? now.host : `${watts(power)} · ${now.host}`;
+  heading(title, `Energy of ${now.host}`, state, problem ? "bad" : "");
+  if (power == null) sentence("Measuring: power follows with the next figures.");
+  else sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
     [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; ",
     "programs share ", [watts(active)], top && ", of which ", top && [live.names.get(id) ?? id],
     top && ` uses ${percent(micro(most) / seconds / active)}`, ".");
@@ -43,13 +46,16 @@ function liveTiles(now, zones, power, active, error) {
   const gpu = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs";
   const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
   const kept = now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", energy = micro(now.node);
-  tiles([now.recorded ? "Power at the end" : "Power now", watts(power), origin],
+  const busyText = busy.length ? `${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "";
+  const gpuPower = gpus.some((g) => g.w != null) && watts(sumOf(gpus, (g) => g.w));
+  tiles(power != null && [now.recorded ? "Power at the end" : "Power now", watts(power), origin],
     [kept, joules(energy), wattHours(energy)],
-    ["Idle", percent(power ? 1 - active / power : 0), "of the power"],
-    gpus.length && ["GPUs", watts(sumOf(gpus, (g) => g.w)), count + gpu +
-      (busy.length ? `, ${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "")],
-    perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h", "CO₂e, " + rateText(perKWh, "g", grid)],
-    price != null && ["Cost a month", money(power / 1000 * 730.5 * price, currency), rateText(price, currency)]);
+    power > 0 && ["Idle", percent(1 - active / power), "of the power"],
+    ["GPUs", gpuPower || busyText, count + gpu + (gpuPower && busyText ? `, ${busyText}` : "")],
+    power > 0 && perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h",
+      "CO₂e, " + rateText(perKWh, "g", grid)],
+    power > 0 && price != null && ["Cost a month", money(power / 1000 * 730.5 * price, currency),
+      rateText(price, currency)]);
 }
 
 // liveChart divides power. Zones and GPUs include idle energy, other rows have active energy only.
@@ -119,7 +125,8 @@ function liveTable(now, view) {
   drawTable([
     label(views[view] ?? "", (r) => r.n), view === "processes" && figure("PID", (r) => r.p, String),
     rows.some(owners) && label("Belongs to", owners, "of"),
-    figure("Power", (r) => r.w, watts), bar((r) => (r.w ?? 0) / most), some("b") && figure("Busy", (r) => r.b, percent),
+    some("w") && figure("Power", (r) => r.w, watts), some("w") && bar((r) => (r.w ?? 0) / most),
+    some("b") && figure("Busy", (r) => r.b, percent),
     some("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, "wide"),
     some("c") && figure("CPU time", (r) => r.c, duration, "wide"),
     figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, "wide"),

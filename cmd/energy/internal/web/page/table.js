@@ -10,7 +10,7 @@ const bar = (share) => ({name: "Bar", cls: "bars", bar: share, text: () => ""});
 // drawTable sorts by the column that was chosen, or by the one of a name. Columns may be false.
 function drawTable(list, rows, first = "Energy") {
   const columns = list.filter(Boolean), named = (name) => columns.find((c) => c.name === name);
-  const sort = named(table.sort) ?? named(first), value = sort.value ?? sort.text;
+  const sort = named(table.sort) ?? named(first) ?? named("Energy"), value = sort.value ?? sort.text;
   const find = $("search").value.toLowerCase(), up = sort.name === table.sort ? table.up : !sort.value;
   const press = (c) => { Object.assign(table, {sort: c.name, up: c === sort ? !up : !c.value}); draw(); };
   const keys = columns.map((c) => c.name).join("\n");
