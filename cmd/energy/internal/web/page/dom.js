@@ -33,7 +33,8 @@ const write = (id, text) => redraw($(id), text, () => [text]);
 // The element under a pressed pointer is not replaced, because it would get no click.
 let held = null;
 addEventListener("pointerdown", (e) => { held = e.target; });
-for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { held = null; setTimeout(() => draw()); });
+const release = () => { held = null; setTimeout(() => draw()); };
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release);
 
 // choice draws a group of buttons, and returns the option that is pressed.
 const chosen = new Map();
