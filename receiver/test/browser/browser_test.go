@@ -112,10 +112,11 @@ func open(t *testing.T, address string, v view) *tab {
 	origin := regexp.MustCompile(`^[a-z]+:(//[^/]*/)?`).FindString(address)
 	t.Cleanup(func() {
 		end()
-		for _, request := range p.requests {
+		faults, requests := p.forget()
+		for _, request := range requests {
 			assert.True(t, strings.HasPrefix(request, origin) || strings.HasPrefix(request, "data:"), "a request: %s", request)
 		}
-		for _, fault := range p.faults {
+		for _, fault := range faults {
 			assert.Regexp(t, p.expect, fault, "a fault of the page")
 		}
 	})

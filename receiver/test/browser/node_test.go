@@ -178,10 +178,10 @@ func (n *node) text(t time.Duration, sums map[string]figure) string {
 		}
 		delete(pods, [2]string{})
 		for p, f := range pods {
-			id, pod := fmt.Sprintf("%x", p[1]), append(is, "k8s_namespace_name", p[0], "k8s_pod_name", p[1])
-			both("k8s_pod", f, append(pod, "k8s_pod_uid", id)...)
+			id := fmt.Sprintf("%x", p[1])
+			both("k8s_pod", f, append(is, "k8s_pod_uid", id, "k8s_pod_name", p[1], "k8s_namespace_name", p[0])...)
 			container, _, _ := strings.Cut(p[1], "-")
-			both("container", f, append(pod, "k8s_pod_uid", id, "container_id", id, "k8s_container_name", container)...)
+			both("container", f, append(is, "k8s_pod_uid", id, "container_id", id, "k8s_container_name", container)...)
 		}
 		put("system_unattributed_energy_joules_total", nobody.joules(), is...)
 		both("system", active, append(is, "energy_state", "active")...)
