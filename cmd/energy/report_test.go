@@ -27,15 +27,18 @@ func TestThePeriodOfAReportHasFullHours(t *testing.T) {
 	if err != nil {
 		berlin = time.FixedZone("", 3600)
 	}
-	now := time.Date(2026, 11, 28, 10, 1, 0, 0, berlin)
+	at := func(month time.Month, day, hour int) time.Time {
+		return time.Date(2026, month, day, hour, 0, 0, 0, berlin)
+	}
+	now := at(11, 28, 10).Add(time.Minute)
 	for _, c := range []struct {
 		args     []string
 		from, to time.Time
 	}{
-		{nil, time.Date(2026, 10, 29, 9, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
-		{[]string{"--last", "2w"}, time.Date(2026, 11, 14, 9, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
-		{[]string{"--month", "2026-10"}, time.Date(2026, 10, 1, 0, 0, 0, 0, berlin), time.Date(2026, 11, 1, 0, 0, 0, 0, berlin)},
-		{[]string{"--month", "2026-11"}, time.Date(2026, 11, 1, 0, 0, 0, 0, berlin), time.Date(2026, 11, 28, 9, 0, 0, 0, berlin)},
+		{nil, at(10, 29, 9), at(11, 28, 9)},
+		{[]string{"--last", "2w"}, at(11, 14, 9), at(11, 28, 9)},
+		{[]string{"--month", "2026-10"}, at(10, 1, 0), at(11, 1, 0)},
+		{[]string{"--month", "2026-11"}, at(11, 1, 0), at(11, 28, 9)},
 	} {
 		o, err := reportFlags(t, c.args...)
 		require.NoError(t, err)
@@ -46,14 +49,17 @@ func TestThePeriodOfAReportHasFullHours(t *testing.T) {
 
 func TestFlagsOfAReportThatAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--timeout", "0s"}, {"--json", "--csv"},
+		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--timeout", "0s"},
+		{"--json", "--csv"},
 		{"--currency", "EUR"}, {"-o", "report_test.go"}, {"--html", "report_test.go"}, {"--month", "2026-10", "--last", "1d"},
 	} {
 		o, err := reportFlags(t, args...)
 		require.NoError(t, err)
 		assert.Error(t, o.check(time.Date(2026, 11, 28, 10, 1, 0, 0, time.UTC)), args)
 	}
-	for _, last := range []string{"", "d", "-1d", "30", "1.5d", "3x", "1000w", "1d2", "99999999999999999999d", "9000000000000000000w"} {
+	for _, last := range []string{
+		"", "d", "-1d", "30", "1.5d", "3x", "1000w", "1d2", "99999999999999999999d", "9000000000000000000w",
+	} {
 		_, err := reportFlags(t, "--last="+last)
 		assert.Error(t, err, last)
 	}
@@ -86,12 +92,16 @@ func TestAReportIsInTheFormatOfEachOutput(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	o, err := reportFlags(t, "--prometheus", server.URL, "--last", "1d", "--html", filepath.Join(dir, "a"), "--json", "-o", filepath.Join(dir, "b"),
-		"-o", filepath.Join(dir, "c.csv"), "-o", filepath.Join(dir, "d.md"), "-o", filepath.Join(dir, "e.html"))
+	o, err := reportFlags(t, "--prometheus", server.URL, "--last", "1d", "--html", filepath.Join(dir, "a"),
+		"--json", "-o", filepath.Join(dir, "b"), "-o", filepath.Join(dir, "c.csv"), "-o", filepath.Join(dir, "d.md"),
+		"-o", filepath.Join(dir, "e.html"))
 	require.NoError(t, err)
 	require.NoError(t, o.check(time.Now()))
 	require.NoError(t, o.run(t.Context()))
-	for name, start := range map[string]string{"a": "<!doctype html>", "b": "{\n \"schema\": 1,", "c.csv": "from,to,kind,", "d.md": "Energy from ", "e.html": "<!doctype html>"} {
+	for name, start := range map[string]string{
+		"a": "<!doctype html>", "b": "{\n \"schema\": 1,", "c.csv": "from,to,kind,", "d.md": "Energy from ",
+		"e.html": "<!doctype html>",
+	} {
 		assert.Equal(t, start, read(t, filepath.Join(dir, name))[:len(start)])
 	}
 	o.prometheus = server.URL + "/nothing"

@@ -31,6 +31,7 @@ type month struct {
 	random          *rand.Rand
 	nodes           []*monthNode
 	now, before     map[string]float64 // truth in joules: active, idle, unattributed and namespaces
+	births, samples int                // of pods and counters in both months
 }
 
 // monthNode is a node, and what happens to its collector.
@@ -71,9 +72,12 @@ func newMonth() *month {
 	}
 	m.begin = m.from.Add(m.from.Sub(m.to))
 	for i, zones := range []map[string]bool{
-		{"package": true, "dram": true, "core": false}, {"package": true, "gpu": true}, {"package": true, "psys": false}, {"platform": true, "gpu": false},
+		{"package": true, "dram": true, "core": false}, {"package": true, "gpu": true},
+		{"package": true, "psys": false}, {"platform": true, "gpu": false},
 	} {
-		n := &monthNode{name: fmt.Sprintf("node-%d", i+1), zones: zones, counters: map[string]*monthCounter{}, forgets: i%2 == 0}
+		n := &monthNode{
+			name: fmt.Sprintf("node-%d", i+1), zones: zones, counters: map[string]*monthCounter{}, forgets: i%2 == 0,
+		}
 		outage := m.from.Add(11*24*time.Hour + 2*time.Hour + 20*time.Minute)
 		n.away = append(n.away, Span{outage, outage.Add(4 * time.Hour)})
 		for at := m.begin; at.Before(m.to); at = at.Add(time.Duration(40+m.random.IntN(120)) * time.Hour) {
@@ -108,7 +112,9 @@ func (m *month) born(n *monthNode, namespace, workload string, watts float64, en
 	for i := range suffix {
 		suffix[i] = podAlphabet[m.random.IntN(len(podAlphabet))]
 	}
-	n.pods = append(n.pods, &monthPod{namespace, workload + "-7d4b9c6f5-" + string(suffix), watts * (0.5 + m.random.Float64()), end})
+	watts *= 0.5 + m.random.Float64()
+	n.pods = append(n.pods, &monthPod{namespace, workload + "-7d4b9c6f5-" + string(suffix), watts, end})
+	m.births++
 }
 
 // step simulates a minute of a node that ends at a time.
@@ -184,14 +190,18 @@ func (m *month) count(n *monthNode, at time.Time, busy float64) {
 	}
 }
 
-func (n *monthNode) add(live map[string]bool, resets bool, at time.Time, metric, zone, state string, p *monthPod, watts float64) {
+// add adds the energy of a minute to a counter, unless it resets.
+func (n *monthNode) add(
+	live map[string]bool, resets bool, at time.Time, metric, zone, state string, p *monthPod, watts float64,
+) {
 	key := metric + zone + state
 	if p != nil {
 		key += p.namespace + p.name
 	}
 	c := n.counters[key]
 	if c == nil {
-		c = &monthCounter{metric: metric, zone: zone, state: state, pod: p, sent: -1, start: at, points: pmetric.NewNumberDataPointSlice()}
+		c = &monthCounter{metric: metric, zone: zone, state: state, pod: p, sent: -1, start: at}
+		c.points = pmetric.NewNumberDataPointSlice()
 		n.counters[key] = c
 	}
 	if live[key] = true; !resets {
@@ -201,6 +211,7 @@ func (n *monthNode) add(live map[string]bool, resets bool, at time.Time, metric,
 
 // report adds a point, and its increase to the truth if the node reported within the hour before.
 func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
+	m.samples++
 	p := c.points.AppendEmpty()
 	p.SetStartTimestamp(pcommon.NewTimestampFromTime(c.start.Add(-time.Minute)))
 	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
@@ -254,7 +265,7 @@ func (n *monthNode) metrics() pmetric.Metrics {
 	return md
 }
 
-// TestMonths holds the report of a month to the truth: `make stores` runs it.
+// TestMonths compares `energy report` of a month with the truth. `make stores` runs it.
 func TestMonths(t *testing.T) {
 	if *storeNames == "" {
 		t.Skip("make stores runs it")
@@ -282,7 +293,7 @@ func TestMonths(t *testing.T) {
 			m, began := newMonth(), time.Now()
 			require.NoError(t, m.run(func(md pmetric.Metrics) error { return b.send(collection{}, md) }))
 			require.NoError(t, b.settle())
-			t.Logf("sent in %v", time.Since(began).Round(time.Second))
+			t.Logf("%d samples, of %d pods, sent in %v", m.samples, m.births, time.Since(began).Round(time.Second))
 			m.check(t, binary, b.(interface{ address() string }).address())
 		})
 	}

@@ -197,7 +197,7 @@ func (r *reading) sums(covered []float64, from int) (s Sums) {
 
 // addRows adds the largest rows and the rows with the largest changes.
 func (r *reading) addRows(d *Document, covered []float64) {
-	rest, restSteps := d.Active, slices.Clone(r.active[r.steps:])
+	rest, before, restSteps := d.Active, 0.0, slices.Clone(r.active[r.steps:])
 	chosen := r.largest(r.Rows, func(t *total) float64 { return t.joules })
 	if d.Before != nil {
 		chosen = append(chosen, r.largest(maxMovers, func(t *total) float64 { return math.Abs(t.joules - t.before) })...)
@@ -213,7 +213,7 @@ func (r *reading) addRows(d *Document, covered []float64) {
 			row.Before = milli(t.before)
 		}
 		d.Rows = append(d.Rows, row)
-		rest -= t.joules
+		rest, before = rest-t.joules, before+t.before
 		for i := range restSteps {
 			restSteps[i] -= t.steps[i]
 		}
@@ -221,7 +221,9 @@ func (r *reading) addRows(d *Document, covered []float64) {
 	if math.Abs(rest) < 1e-9*d.Active { // an error of rounding
 		rest = 0
 	}
-	d.Rest.fill(d, rest, restSteps, covered)
+	if d.Rest.fill(d, rest, restSteps, covered); d.Before != nil {
+		d.Rest.Before = milli(d.Before.Active - before)
+	}
 	if rest < -0.01*d.Active {
 		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
 			percent(-rest/d.Active))

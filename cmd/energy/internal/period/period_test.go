@@ -45,7 +45,9 @@ func newFake(t *testing.T) *fake {
 	return &fake{
 		t: t, names: []string{"system_energy_joules_total"}, zones: []string{"package"},
 		nodes: map[string]func(int) float64{"a": constant(12), "b": constant(13)},
-		rows:  map[string]func(int) float64{"shop": constant(3e6), "ci": func(step int) float64 { return 1e4 * float64(step) }},
+		rows: map[string]func(int) float64{
+			"shop": constant(3e6), "ci": func(step int) float64 { return 1e4 * float64(step) },
+		},
 		label: func(name string) string { return strings.ReplaceAll(name, ".", "_") },
 	}
 }
@@ -119,7 +121,8 @@ func (f *fake) result(query string, start, end int64) (all []series) {
 func (f *fake) read(change func(o *Options)) (*Document, error) {
 	server := httptest.NewServer(f)
 	f.t.Cleanup(server.Close)
-	s, err := NewServer(strings.Replace(server.URL, "http://", "http://user:secret@", 1)+"/prometheus", http.Header{"X-Scope-Orgid": {"team"}})
+	address := strings.Replace(server.URL, "http://", "http://user:secret@", 1) + "/prometheus"
+	s, err := NewServer(address, http.Header{"X-Scope-Orgid": {"team"}})
 	require.NoError(f.t, err)
 	grams, price := 400.0, 0.3
 	o := Options{
@@ -144,6 +147,7 @@ func TestRowsAndRestAddUpToTheActiveEnergy(t *testing.T) {
 	d := f.document(nil)
 	assert.Equal(t, Sums{Joules: 336e6, Active: 240e6, Idle: 96e6, Unattributed: 24e6, Coverage: 1, Nodes: 2}, d.Sums)
 	assert.Equal(t, d.Sums, *d.Before)
+	assert.Equal(t, []Zone{{"package", "measured", 336e6}}, d.Zones)
 	sum := d.Rest.Joules
 	for _, r := range d.Rows {
 		sum += r.Joules
@@ -191,12 +195,14 @@ func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 	for want, refuse := range map[string]func(w http.ResponseWriter){
 		"401 Unauthorized: no org id": func(w http.ResponseWriter) { http.Error(w, "no org id", http.StatusUnauthorized) },
 		"400 Bad Request: unexpected ?[2J character": func(w http.ResponseWriter) {
-			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprint(w, `{"error": "unexpected \u001b[2J character"}`)
+			http.Error(w, `{"error": "unexpected \u001b[2J character"}`, http.StatusBadRequest)
 		},
 		"this is not the API of Prometheus": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
-		"redirects":                         func(w http.ResponseWriter) { w.Header().Set("Location", "/login"); w.WriteHeader(http.StatusFound) },
-		"EOF":                               func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"redirects": func(w http.ResponseWriter) {
+			w.Header().Set("Location", "/login")
+			w.WriteHeader(http.StatusFound)
+		},
+		"EOF": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	} {
 		f := newFake(t)
 		f.refuse = func(w http.ResponseWriter) bool { refuse(w); return true }
@@ -226,7 +232,8 @@ func TestAResponseHasALimit(t *testing.T) {
 	s, err := NewServer(server.URL, http.Header{})
 	require.NoError(t, err)
 	s.maxBytes = 1000
-	_, err = s.query(t.Context(), "sum by (energy_zone, energy_method, energy_state) (a rate of some counter)", Span{from, from.Add(24 * time.Hour)}, StepLength)
+	query := "sum by (energy_zone, energy_method, energy_state) (a rate of some counter)"
+	_, err = s.query(t.Context(), query, Span{from, from.Add(24 * time.Hour)}, StepLength)
 	assert.ErrorIs(t, err, errTooMuch)
 }
 
@@ -241,13 +248,15 @@ func TestStepsWithoutDataAreGapsAndAreNotFilled(t *testing.T) {
 		}
 	}
 	f.nodes = map[string]func(int) float64{
-		"a": away(steps+10, steps+12), "b": away(steps+11, steps+14), "born": away(0, steps+20),
+		"a": away(steps+10, steps+12), "b": away(steps+11, steps+14),
+		"born": func(step int) float64 { return float64(min(12, max(0, 6*(step-steps-20)))) }, // at first for half an hour
 	}
 	d := f.document(nil)
 	assert.Equal(t, []Span{{from.Add(11 * time.Hour), from.Add(13 * time.Hour)}}, d.Gaps)
 	assert.Nil(t, d.Steps[11].Active)
 	assert.Nil(t, d.Rows[0].Steps[12])
 	assert.InDelta(t, 0.5, d.Steps[10].Covered, 1e-6)
+	assert.InDelta(t, 1, d.Steps[21].Covered, 1e-6)
 	assert.InDelta(t, (48-2-0.5-2*0.5)/48, d.Coverage, 1e-6, "a node is not expected before its first report")
 	assert.Nil(t, d.Before)
 	notes := strings.Join(d.Notes, "\n")
@@ -272,7 +281,9 @@ func TestOverlappingZonesAndGuestsAreNotAddedTwice(t *testing.T) {
 }
 
 func TestEachTranslationOfNamesIsRead(t *testing.T) {
-	for i, name := range []string{"system_energy_joules_total", "system.energy_joules_total", "system_energy", "system.energy"} {
+	for i, n := range translations {
+		name := []string{"system_energy_joules_total", "system.energy_joules_total", "system_energy", "system.energy"}[i]
+		assert.Equal(t, name, n.metric("system.energy"))
 		f := newFake(t)
 		f.names = []string{name}
 		if i%2 == 1 {
@@ -285,9 +296,16 @@ func TestEachTranslationOfNamesIsRead(t *testing.T) {
 	f := newFake(t)
 	d := f.document(func(o *Options) { o.Rules = true })
 	assert.Len(t, d.Rows, 2)
-	assert.Contains(t, f.queries[2], `sum_over_time({__name__="pod:energy_joules:increase5m",energy_state!="idle"}[3599s])`)
+	assert.Contains(t, f.queries[2],
+		`sum_over_time({__name__="pod:energy_joules:increase5m",energy_state!="idle"}[3599s])`)
 	_, err := f.read(func(o *Options) { o.By, o.Rules = "unit", true })
 	assert.ErrorContains(t, err, "there are no recording rules for --by unit")
+}
+
+func TestWorkloadsHaveTheNamesOfTheRecordingRules(t *testing.T) {
+	rules, err := os.ReadFile("../../../../deploy/prometheus/rules.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(rules), `"`+workloadOfPod+`"`)
 }
 
 func TestManyRowsAreInTheRest(t *testing.T) {
@@ -330,10 +348,11 @@ func TestTheTextNamesEnergyChangeAndCoverage(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, newFake(t).document(nil).WriteText(&b))
 	for _, want := range []string{
-		"Energy from 2026-10-01 00:00 to 2026-10-03 00:00: 93.3 kWh, 37.3 kg CO2e, 28.00\n  EUR, nodes: 2, +0.0 % compared with the 2 days before.\n",
+		"Energy from 2026-10-01 00:00 to 2026-10-03 00:00: 93.3 kWh, 37.3 kg CO2e, 28.00\n" +
+			"  EUR, nodes: 2, +0.0 % compared with the 2 days before.\n",
 		"\nNAMESPACE    ENERGY    SHARE    CHANGE     EMISSIONS       COST\n",
 		"\nci         9.53 kWh   14.3 %  +204.3 %  3.81 kg CO2e   2.86 EUR\n",
-		"\n(rest)     17.1 kWh   25.7 %            6.85 kg CO2e   5.14 EUR\n",
+		"\n(rest)     17.1 kWh   25.7 %   -27.2 %  6.85 kg CO2e   5.14 EUR\n",
 		"Largest changes: ci +6.40 kWh (+204.3 %).\nCoverage: 100.0 %.\nRates: 400 g/kWh (FRA), 0.3 EUR per kWh.\n",
 	} {
 		assert.Contains(t, b.String(), want)

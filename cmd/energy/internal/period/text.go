@@ -44,12 +44,14 @@ func (d *Document) lines() []Row {
 	lines, before := slices.Clone(d.Rows), cmp.Or(d.Before, &Sums{})
 	add := func(kind string, joules, before float64) {
 		row := Row{Name: "(" + kind + ")", kind: kind}
-		if row.fill(d, joules, nil, nil); d.Before != nil && kind != ofRest {
+		if row.fill(d, joules, nil, nil); d.Before != nil {
 			row.Before = &before
 		}
 		lines = append(lines, row)
 	}
-	add(ofRest, d.Rest.Joules, 0)
+	rest := d.Rest
+	rest.Name, rest.kind = "("+ofRest+")", ofRest
+	lines = append(lines, rest)
 	add(ofActive, d.Active, before.Active)
 	add(ofIdle, d.Idle, before.Idle)
 	add(ofAll, d.Joules, before.Joules)
