@@ -81,7 +81,6 @@ func Read(ctx context.Context, s *Server, o Options) (*Document, error) {
 				o.Progress(4*first+atOnce*(i+1), 8*n)
 			}
 		}
-		r.prune()
 	}
 	if err == nil && len(r.nodes) == 0 {
 		err = errNoData
@@ -206,6 +205,7 @@ func (r *reading) ofRows() (string, taker) {
 		name, part := figure.Line(strings.Join(texts, "/")), figure.Line(labels[r.label(r.part)])
 		row := r.rows[name]
 		if row == nil {
+			r.prune()
 			row = &total{steps: make([]float64, r.steps), parts: map[string]float64{}}
 			r.rows[name] = row
 		}
@@ -225,10 +225,10 @@ func (r *reading) ofRows() (string, taker) {
 
 // prune removes the smaller half of the rows if there are too many.
 func (r *reading) prune() {
-	if len(r.rows) <= maxRows {
+	if len(r.rows) < maxRows {
 		return
 	}
-	r.note("Of more than %d rows, the smallest are in the rest", maxRows)
+	r.note("Of at least %d rows, the smallest are in the rest", maxRows)
 	for _, name := range r.largest(len(r.rows), func(t *total) float64 { return t.joules + t.before })[maxRows/2:] {
 		delete(r.rows, name)
 	}
