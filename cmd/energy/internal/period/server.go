@@ -34,7 +34,7 @@ type Server struct {
 func NewServer(address string, header http.Header) (*Server, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
-		return nil, errors.New("want the URL of a server, without a query") // err has the password
+		return nil, errors.New("want a URL such as http://127.0.0.1:9090, without a query") // err has the password
 	}
 	if user := u.User; user != nil && header.Get("Authorization") == "" {
 		password, _ := user.Password()
