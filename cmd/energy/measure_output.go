@@ -36,21 +36,26 @@ type outputOptions struct {
 
 func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
-	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard error; the extensions .json, .csv, .md and .html "+
-		"select a format. - is standard output, and the command's goes to standard error. May be repeated")
-	f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
-	f.BoolVar(&o.csv, "csv", false, "write CSV")
-	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
-	f.StringVar(&o.html, "html", "", "`file` for the result as an HTML page: power over time, phases, programs, and stacks with --profile")
+	o.formatFlags(f, "standard error. - is standard output, and the command's goes to standard error")
 	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
 	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON or HTML) to compare with, or with an earlier profile for --profile")
 	rateFlags(f, &o.rates)
 	f.BoolVar(&o.showOutput, "show-output", false, "show on a terminal what the commands of --runs and --vs write; "+
 		"=false also discards the output of one run")
-	forceFlag(f, &o.force)
 	f.StringVar(&o.pprof, "profile", "", "`file` for the energy by function and stack, for pprof, in microjoules")
 	f.StringVar(&o.profiler, "profiler", "", "`path` of the collector with the eBPF profiler; without it, that is "+
 		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
+}
+
+// formatFlags adds the flags of outputs and formats. standard is the output without a file.
+func (o *outputOptions) formatFlags(f *pflag.FlagSet, standard string) {
+	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of "+standard+
+		". The extensions .json, .csv, .md and .html select a format. May be repeated")
+	f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
+	f.BoolVar(&o.csv, "csv", false, "write CSV")
+	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
+	f.StringVar(&o.html, "html", "", "`file` for the result as an HTML page")
+	forceFlag(f, &o.force)
 }
 
 // files are open from before the command is started.
@@ -75,37 +80,43 @@ func (f *files) discard() {
 // open opens the files before the command is started. After an error it returns the open ones.
 func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 	f = &files{}
-	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.html, o.pprof)...); err != nil {
-		return f, err
-	}
 	if len(o.outputs) == 0 && !o.quiet {
 		f.results = []*output{{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr), optional: true}}
 	}
-	stdout := o.Stdout
+	if err := o.openFiles(ctx, f, o.Stdout); err != nil {
+		return f, err
+	}
+	if slices.Contains([]string{o.html, o.pprof}, "-") || slices.Contains(o.outputs, "-") {
+		o.Stdout = o.Stderr // the command's own output does not mix with the result
+	}
+	return f, o.readBase(f)
+}
+
+// openFiles opens the outputs. After an error, f has the open ones.
+func (o *outputOptions) openFiles(ctx context.Context, f *files, stdout io.Writer) (err error) {
+	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.html, o.pprof)...); err != nil {
+		return err
+	}
 	open := func(path string) (*output, error) {
 		if path != "-" {
 			return create(ctx, path)
 		}
-		o.Stdout = o.Stderr // the command's own output does not mix with the result
 		return &output{Writer: patience.NewWriter(ctx, takesWithin, stdout)}, nil
 	}
 	for _, path := range o.outputs {
 		out, err := open(path)
 		if err != nil {
-			return f, err
+			return err
 		}
 		f.results = append(f.results, out)
 	}
 	if f.page, err = open(o.html); err != nil {
-		return f, err
+		return err
 	}
 	if f.pprof, err = open(o.pprof); err != nil {
-		return f, err
+		return err
 	}
-	if err := o.readBase(f); err != nil {
-		return f, err
-	}
-	return f, distinct(f.all()...)
+	return distinct(f.all()...)
 }
 
 // readBase reads an earlier result or profile.

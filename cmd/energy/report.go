@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/period"
 )
 
@@ -60,14 +59,8 @@ with the HTTP API of Prometheus.`,
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
 		f.IntVar(&o.Rows, "rows", 20, "`number` of rows. The rows with the largest changes are added")
-		f.StringVar(&o.html, "html", "", "`file` for the report as a page")
-		f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of standard output; the "+
-			"extensions .json, .csv, .md and .html select a format. May be repeated")
-		f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
-		f.BoolVar(&o.csv, "csv", false, "write CSV")
-		f.BoolVar(&o.markdown, "markdown", false, "write Markdown")
+		o.formatFlags(f, "standard output")
 		rateFlags(f, &o.rates)
-		forceFlag(f, &o.force)
 	})
 	return c
 }
@@ -155,9 +148,12 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--prometheus: %w", err)
 	}
-	f, err := o.open(ctx)
+	f := &files{}
 	defer f.discard()
-	if err != nil {
+	if len(o.outputs) == 0 && o.html == "" {
+		o.outputs = []string{"-"}
+	}
+	if err := o.openFiles(ctx, f, os.Stdout); err != nil {
 		return err
 	}
 	late := fmt.Errorf("the queries took longer than --timeout %v", o.timeout)
@@ -180,30 +176,4 @@ func (o *reportOptions) run(ctx context.Context) error {
 		err = errors.Join(err, f.page.save(d.WriteHTML))
 	}
 	return err
-}
-
-// open opens the outputs. After an error it returns the open ones.
-func (o *reportOptions) open(ctx context.Context) (f *files, err error) {
-	f = &files{}
-	open := func(path string) (*output, error) {
-		if path == "-" {
-			return &output{Writer: patience.NewWriter(ctx, takesWithin, os.Stdout)}, nil
-		}
-		return create(ctx, path)
-	}
-	paths := o.outputs
-	if len(paths) == 0 && o.html == "" {
-		paths = []string{"-"}
-	}
-	for _, path := range paths {
-		to, err := open(path)
-		if err != nil {
-			return f, err
-		}
-		f.results = append(f.results, to)
-	}
-	if f.page, err = open(o.html); err != nil {
-		return f, err
-	}
-	return f, distinct(f.all()...)
 }
