@@ -186,7 +186,7 @@ func (o *measureOptions) check() error {
 		{o.Interval < measure.MinInterval, fmt.Sprintf("--interval must be at least %v", measure.MinInterval)},
 		{o.Baseline < 0 || o.Wait < 0, "--baseline and --wait must not be below 0"},
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},
-		{!(o.maxRatio >= 0 && !math.IsInf(o.maxRatio, 1)), "--max-ratio must be a number of at least 0"},
+		{o.maxRatio != 0 && !(o.maxRatio >= 1 && !math.IsInf(o.maxRatio, 1)), "--max-ratio must be a number of at least 1"},
 		{o.maxRatio > 0 && o.several.other == nil && o.base == "", "--max-ratio needs another command or an earlier result: --vs or --base"},
 		{o.maxRatio > 0 && o.several.runs < 2, "--max-ratio needs at least 2 runs: --runs"},
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},

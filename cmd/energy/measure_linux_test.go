@@ -89,7 +89,7 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"figures not lost":      {[]string{"--quiet", "-o", "/dev/full", "--model", tenToFifty, "true"}, 125, " (modeled) · "},
-		"no page written":       {[]string{"--quiet", "--html", "/dev/full", "true"}, 125, "the page is not written: write /dev/full: no space left"},
+		"no page written":       {[]string{"--quiet", "--html", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
@@ -237,7 +237,7 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		{"--by", "node", "true"}, {"--by", "container", "true"}, {"--by", "program", "--runs", "2", "true"}, {"--markdown", "--json", "true"},
 		{"--runs", "-1", "true"}, {"--runs", "0", "true"}, {"--vs", "true", "--runs", "0", "true"}, {"--warmup", "-1", "true"},
 		{"--vs", " ", "true"}, {"--vs", "true"}, {"--vs", "true", "--base", "r.json", "true"}, {"--profile", "f", "--vs", "true", "true"},
-		{"--max-ratio", "1.1", "true"}, {"--max-ratio", "-1", "--vs", "true", "true"}, {"--max-ratio", "Inf", "--vs", "true", "true"},
+		{"--max-ratio", "1.1", "true"}, {"--max-ratio", "0.9", "--vs", "true", "true"}, {"--max-ratio", "Inf", "--vs", "true", "true"},
 		{"--max-ratio", "1.1", "--vs", "true", "--runs", "1", "true"},
 		{"--grid", "Atlantis", "true"}, {"--grid", "-1", "true"}, {"--price", "free", "true"}, {"--price", "Inf", "true"}, {"--currency", "EUR", "true"},
 	} {

@@ -61,12 +61,12 @@ func (o *outputOptions) formatFlags(f *pflag.FlagSet, standard string) {
 // files are open from before the command is started.
 type files struct {
 	results     []*output
-	page, pprof *output // nil if they are not written
+	pprof       *output // nil if it is not written
 	base        *report.Command
 	profileBase profile.Base
 }
 
-func (f *files) all() []*output { return append(slices.Clone(f.results), f.page, f.pprof) }
+func (f *files) all() []*output { return append(slices.Clone(f.results), f.pprof) }
 
 // discard closes all files, and removes new files that were not saved. f may be nil.
 func (f *files) discard() {
@@ -93,7 +93,7 @@ func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 }
 
 // openFiles opens the outputs. After an error, f has the open ones.
-func (o *outputOptions) openFiles(ctx context.Context, f *files, stdout io.Writer) (err error) {
+func (o *outputOptions) openFiles(ctx context.Context, f *files, stdout io.Writer) error {
 	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.html, o.pprof)...); err != nil {
 		return err
 	}
@@ -103,16 +103,17 @@ func (o *outputOptions) openFiles(ctx context.Context, f *files, stdout io.Write
 		}
 		return &output{Writer: patience.NewWriter(ctx, takesWithin, stdout)}, nil
 	}
-	for _, path := range o.outputs {
-		out, err := open(path)
-		if err != nil {
+	for i, path := range append(slices.Clone(o.outputs), o.html) {
+		to, err := open(path)
+		switch {
+		case err != nil:
 			return err
+		case to != nil:
+			to.isPage = i == len(o.outputs)
+			f.results = append(f.results, to)
 		}
-		f.results = append(f.results, out)
 	}
-	if f.page, err = open(o.html); err != nil {
-		return err
-	}
+	var err error
 	if f.pprof, err = open(o.pprof); err != nil {
 		return err
 	}
@@ -187,6 +188,7 @@ type output struct {
 	io.Writer
 	file     *os.File // nil if the output must not be closed
 	isNew    bool     // create created the file
+	isPage   bool     // --html selects the format, not the extension
 	optional bool     // a failed write is not an error
 }
 
@@ -214,7 +216,7 @@ func (o *output) discard() {
 	}
 }
 
-// write writes a report to the result files, and as a page.
+// write writes a report to the result files.
 func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
 	written := o.quiet && len(f.results) == 0
@@ -224,7 +226,6 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	if !written { // the figures would be lost
 		_ = r.WriteText(o.messages)
 	}
-	o.save("page", f.page, r.WriteHTML)
 }
 
 // document is a result that can be written in each format.
@@ -239,7 +240,10 @@ type document interface {
 // format returns the function that writes a document in the format of an output.
 func (o *outputOptions) format(d document, to *output) func(io.Writer) error {
 	extension := ""
-	if to.file != nil {
+	switch {
+	case to.isPage:
+		extension = ".html"
+	case to.file != nil:
 		extension = filepath.Ext(to.file.Name())
 	}
 	isKnown := slices.Contains([]string{".csv", ".json", ".md", ".html"}, extension)

@@ -172,8 +172,5 @@ func (o *reportOptions) run(ctx context.Context) error {
 	for _, to := range f.results {
 		err = errors.Join(err, to.save(o.format(d, to)))
 	}
-	if f.page != nil {
-		err = errors.Join(err, f.page.save(d.WriteHTML))
-	}
 	return err
 }
