@@ -3,15 +3,13 @@
 package profile
 
 import (
-	"cmp"
-	"iter"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/google/pprof/profile"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Limits of a tree of stacks. A page shows it, and the command determines how many stacks there are.
@@ -39,18 +37,19 @@ func stacksOf(command string, samples []*profile.Sample) *measure.Stack {
 		return float64(s.Used) > leastShare*float64(root.Used) || float64(s.Base) > leastShare*float64(root.Base)
 	}
 	frames, names := 1, len(root.Name)
-	level := []frameSamples{{root, slices.Clone(samples)}}
+	level := []frameSamples{{root, samples}}
 	for depth := 0; depth < maxDepth && len(level) > 0; depth++ {
 		var next []frameSamples
 		for _, caller := range level {
-			for name, of := range calleesOf(caller.samples, depth) {
-				callee := newStack(name, of)
+			callees := calleesOf(caller.samples, depth)
+			for _, name := range slices.Sorted(maps.Keys(callees)) {
+				callee := newStack(name, callees[name])
 				if !isLarge(callee) || frames == maxFrames || names+len(callee.Name) > maxNames {
 					continue
 				}
 				frames, names = frames+1, names+len(callee.Name)
 				caller.Children = append(caller.Children, callee)
-				next = append(next, frameSamples{callee, of})
+				next = append(next, frameSamples{callee, callees[name]})
 			}
 		}
 		level = next
@@ -61,46 +60,26 @@ func stacksOf(command string, samples []*profile.Sample) *measure.Stack {
 // newStack returns the frame of samples, without children.
 func newStack(name string, samples []*profile.Sample) *measure.Stack {
 	s := &measure.Stack{Name: clean(name)}
-	s.Used, s.Base = sumOf(samples)
+	for _, of := range samples {
+		used, base := energyOf(of)
+		s.Used, s.Base = s.Used+used, s.Base+base
+	}
 	return s
 }
 
-// calleesOf yields the samples of a frame at a depth by the name of the callee, in order. It reorders
-// the samples.
-func calleesOf(samples []*profile.Sample, depth int) iter.Seq2[string, []*profile.Sample] {
-	return func(yield func(string, []*profile.Sample) bool) {
-		samples = slices.DeleteFunc(samples, func(s *profile.Sample) bool { return depth > len(s.Location) })
-		slices.SortFunc(samples, func(a, b *profile.Sample) int {
-			return cmp.Compare(calleeOf(a, depth), calleeOf(b, depth))
-		})
-		for len(samples) > 0 {
-			name := calleeOf(samples[0], depth)
-			end := slices.IndexFunc(samples, func(s *profile.Sample) bool { return calleeOf(s, depth) != name })
-			if end < 0 {
-				end = len(samples)
-			}
-			if !yield(name, samples[:end]) {
-				return
-			}
-			samples = samples[end:]
-		}
-	}
-}
-
-// calleeOf returns the name of the callee of the frame at a depth: the process, and then the functions,
-// the outermost first.
-func calleeOf(s *profile.Sample, depth int) string {
-	if depth == 0 {
-		return strings.Join(s.Label[processLabel], "")
-	}
-	return nameOf(s.Location[len(s.Location)-depth])
-}
-
-// sumOf returns the energy of samples in the profile and in the base.
-func sumOf(samples []*profile.Sample) (used, base units.Energy) {
+// calleesOf returns the samples of a frame at a depth by the name of the callee: the process at depth
+// 0, and then functions, the outermost first.
+func calleesOf(samples []*profile.Sample, depth int) map[string][]*profile.Sample {
+	callees := map[string][]*profile.Sample{}
 	for _, s := range samples {
-		u, b := energyOf(s)
-		used, base = used+u, base+b
+		if depth > len(s.Location) {
+			continue // the frame is the innermost
+		}
+		name := strings.Join(s.Label[processLabel], "")
+		if depth > 0 {
+			name = nameOf(s.Location[len(s.Location)-depth])
+		}
+		callees[name] = append(callees[name], s)
 	}
-	return used, base
+	return callees
 }
