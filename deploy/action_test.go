@@ -84,7 +84,7 @@ func (p *pullRequest) write(name, content string) {
 
 // result sets the result of the fake energy.
 func (p *pullRequest) result(ratio, significant string, status int) {
-	p.write("result.json", fmt.Sprintf(`{"commands": [{"joules": {"mean": 1234.5}}], "ratios": {"decisive": "cpu_seconds",
+	p.write("result.json", fmt.Sprintf(`{"commands": [{"joules": {"mean": 1234.5}}], "ratios": {"compared_by": "cpu_seconds",
 		"joules": {"a_to_b": 9, "significant": false}, "cpu_seconds": {"a_to_b": %s, "significant": %s}}}`, ratio, significant))
 	p.write("status", fmt.Sprint(status))
 }

@@ -196,7 +196,7 @@ func (o *measureOptions) checkRatio(r *report.Report) int {
 	if o.maxRatio == 0 {
 		return 0
 	}
-	q, ratio := r.Decisive()
+	q, ratio := r.ComparedBy()
 	what := "energy"
 	if q == report.CPUSeconds {
 		what = "CPU time (all energy is modeled)"

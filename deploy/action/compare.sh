@@ -127,7 +127,7 @@ measure() {
 		exit "$status"
 	fi
 	{ read -r joules && read -r quantity && read -r ratio && read -r significant; } < <(jq -r \
-		'.ratios[.ratios.decisive] as $r | .commands[0].joules.mean, .ratios.decisive, $r.a_to_b, $r.significant | if . == null then "" else . end' \
+		'.ratios[.ratios.compared_by] as $r | .commands[0].joules.mean, .ratios.compared_by, $r.a_to_b, $r.significant | if . == null then "" else . end' \
 		"$work/energy.json")
 	case $quantity in joules) quantity=energy ;; *) quantity="CPU time" ;; esac
 	case $status in

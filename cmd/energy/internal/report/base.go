@@ -93,8 +93,11 @@ func readResult(from io.Reader, most int64) ([]byte, error) {
 
 func (d *baseRun) result() (*measure.Result, error) {
 	run := &measure.Result{Command: d.Command, Wall: inTime(d.Seconds), CPU: inTime(d.CPUSeconds)}
-	if len(run.Command) == 0 || !possible(maxSeconds, d.Seconds, d.CPUSeconds) {
-		return nil, errors.New("the result has no command, or an impossible time")
+	switch {
+	case len(run.Command) == 0:
+		return nil, errors.New("not a result of energy measure: it has no command")
+	case !possible(maxSeconds, d.Seconds, d.CPUSeconds):
+		return nil, errors.New("a time of the result is impossible")
 	}
 	for _, z := range d.Zones {
 		if !possible(maxJoules, z.Joules, z.Active, z.Idle) {

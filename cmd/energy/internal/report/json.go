@@ -55,8 +55,8 @@ func (r *Report) document() object {
 	}
 	if len(r.Commands) > 1 {
 		ratios := r.object(0, ratioOf)
-		decisive, _ := r.Decisive()
-		ratios["decisive"] = quantities[decisive]
+		quantity, _ := r.ComparedBy()
+		ratios["compared_by"] = quantities[quantity]
 		d["ratios"] = ratios
 	}
 	d["notes"], d["warmup_runs"] = append([]string{}, r.Notes...), r.Warmup

@@ -16,14 +16,14 @@ import (
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	columns := append([]string{"", "energy", "power", "time", "CPU time"}, r.Rates.columns()...)
+	columns := append([]string{"", "energy", "power", "time", "CPU time"}, r.Rates.Columns()...)
 	line(columns...)
 	line(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(columns)-1)...)...)
 	for i := range r.Commands {
 		for _, row := range append([]*Row{r.whole(i)}, r.rows(i, isPhase)...) {
-			cells := []string{r.label(i) + code(figure.Command(r.Commands[i].Runs[0].Command))}
+			cells := []string{r.label(i) + Code(figure.Command(r.Commands[i].Runs[0].Command))}
 			if row.Phase != "" {
-				cells[0] = r.label(i) + "phase " + code(phaseName(row.Phase))
+				cells[0] = r.label(i) + "phase " + Code(phaseName(row.Phase))
 			}
 			for _, q := range compared {
 				cells = append(cells, row.withMargin(q))
@@ -32,7 +32,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 				cells[1] += " (" + modeled + ")"
 			}
 			if row.isKnown(Joules) {
-				cells = append(cells, r.Rates.texts(row.energy(Joules))...)
+				cells = append(cells, r.Rates.Of(row.energy(Joules).Joules())...)
 			}
 			line(cells...)
 		}
@@ -46,10 +46,10 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		line(cells...)
 	}
 	for _, text := range append(r.verdicts(), r.Warnings...) {
-		fmt.Fprintf(&b, "\n%s.\n", escaper.Replace(figure.Line(text)))
+		fmt.Fprintf(&b, "\n%s.\n", Escape(text))
 	}
-	if rates := r.Rates.explain(); len(rates) > 0 {
-		fmt.Fprintf(&b, "\nRates: %s.\n", escaper.Replace(figure.Line(strings.Join(rates, ", "))))
+	if rates := r.Rates.Explain(); len(rates) > 0 {
+		fmt.Fprintf(&b, "\nRates: %s.\n", Escape(strings.Join(rates, ", ")))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -62,10 +62,7 @@ var escaper = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "
 func Escape(text string) string { return escaper.Replace(figure.Line(text)) }
 
 // Code returns a text as code in a cell of a table.
-func Code(text string) string { return code(text) }
-
-// code returns a text as code in a cell of a table.
-func code(text string) string {
+func Code(text string) string {
 	text = strings.ReplaceAll(figure.Line(text), "|", `\|`)
 	fence := "`"
 	for strings.Contains(text, fence) {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Rates convert energy to emissions and money. A nil rate is not applied.
@@ -26,8 +25,8 @@ func perKWh(joules float64, rate *float64) float64 {
 	return joules / 3.6e6 * *rate
 }
 
-// columns returns the names of the texts.
-func (r Rates) columns() (names []string) {
+// Columns returns the titles of the columns of Of.
+func (r Rates) Columns() (names []string) {
 	if r.Grams != nil {
 		names = append(names, "emissions")
 	}
@@ -37,10 +36,7 @@ func (r Rates) columns() (names []string) {
 	return names
 }
 
-// texts returns the emissions and the price of an energy.
-func (r Rates) texts(e units.Energy) (texts []string) { return r.Of(e.Joules()) }
-
-// Of returns the emissions and the price of an energy in joules.
+// Of returns the emissions and the cost of an energy in joules, as texts.
 func (r Rates) Of(joules float64) (texts []string) {
 	if r.Grams != nil {
 		texts = append(texts, figure.Grams(perKWh(joules, r.Grams))+" CO2e")
@@ -51,14 +47,8 @@ func (r Rates) Of(joules float64) (texts []string) {
 	return texts
 }
 
-// Columns returns the titles of the texts.
-func (r Rates) Columns() []string { return r.columns() }
-
-// Explain returns the rates.
-func (r Rates) Explain() []string { return r.explain() }
-
-// explain returns the rates.
-func (r Rates) explain() (texts []string) {
+// Explain describes the rates.
+func (r Rates) Explain() (texts []string) {
 	if r.Grams != nil {
 		text := strconv.FormatFloat(*r.Grams, 'g', -1, 64) + " g/kWh"
 		if r.Grid != "" {

@@ -286,6 +286,10 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 		_, err := ReadBase(strings.NewReader(wrong))
 		assert.Error(t, err, wrong)
 	}
+	var month strings.Builder
+	require.NoError(t, web.WriteReport(&month, "report", map[string]any{"schema": 1, "by": "namespace"}))
+	_, err = ReadBase(strings.NewReader(month.String()))
+	assert.EqualError(t, err, "not a result of energy measure: it has no command")
 }
 
 func TestAPageIsABaseWhateverItsCommandIs(t *testing.T) {
@@ -340,8 +344,8 @@ func TestMoneyHasNoExponent(t *testing.T) {
 }
 
 func TestACommandIsNoMarkup(t *testing.T) {
-	assert.Equal(t, "`a \\| b`", code("a | b"))
-	assert.Equal(t, "`` a ` b ``", code("a ` b"))
+	assert.Equal(t, "`a \\| b`", Code("a | b"))
+	assert.Equal(t, "`` a ` b ``", Code("a ` b"))
 	r := *results["modeled"]
 	r.Warnings = []string{"@team <img src=x> [a](b) | *c*"}
 	assert.Contains(t, written(t, New(Options{}, one("A", &r)).WriteMarkdown), "\n@<!-- -->team &lt;img src=x> \\[a](b) \\| \\*c\\*.\n")

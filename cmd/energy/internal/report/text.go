@@ -72,7 +72,7 @@ func (r *Report) headline(command int) string {
 	parts := []string{energy, row.withMargin(Seconds)}
 	if row.isKnown(Joules) {
 		parts = append(parts, row.withMargin(Watts))
-		parts = append(parts, r.Rates.texts(row.energy(Joules))...)
+		parts = append(parts, r.Rates.Of(row.energy(Joules).Joules())...)
 	}
 	if n := len(c.Runs); n > 1 {
 		parts = append(parts, fmt.Sprintf("%d runs", n))
@@ -144,7 +144,7 @@ func (r *Report) writeCommands(b *strings.Builder) {
 			line("Energy", figure.Joules(run.Used())+" = "+figure.WattHours(run.Used()))
 		}
 	}
-	for _, text := range r.Rates.explain() {
+	for _, text := range r.Rates.Explain() {
 		line("Rate", text)
 	}
 }
@@ -153,7 +153,7 @@ func (r *Report) writeCommands(b *strings.Builder) {
 func (r *Report) writeNode(b *strings.Builder) {
 	if row := r.whole(0); r.Node && row.isKnown(NodeJoules) {
 		e := row.energy(NodeJoules)
-		parts := append([]string{figure.Joules(e), figure.Watts(units.Watts(e, r.Commands[0].Runs[0].Wall))}, r.Rates.texts(e)...)
+		parts := append([]string{figure.Joules(e), figure.Watts(units.Watts(e, r.Commands[0].Runs[0].Wall))}, r.Rates.Of(e.Joules())...)
 		fmt.Fprintf(b, "Node: %s\n", strings.Join(parts, " · "))
 	}
 }
