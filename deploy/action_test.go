@@ -4,9 +4,7 @@ package deploy
 
 import (
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +18,7 @@ import (
 // fakeEnergy runs both commands once, and returns the result and the exit status that the test has
 // written.
 const fakeEnergy = `#!/usr/bin/env bash
-printf '%s\n' "$@" >"$FAKE/arguments"
+echo "$*" >"$FAKE/arguments"
 ./head && ./base || exit 7
 cp "$FAKE/result.json" energy.json
 echo '| a table |' >energy.md
@@ -34,7 +32,7 @@ last=${@: -1}
 if [ -e "$FAKE/fork" ]; then echo "gh: Resource not accessible by integration (HTTP 403)" >&2; exit 1; fi
 case "$*" in
 *--field*) cp "${last#body=@}" "$FAKE/comment" ;;
-*) echo '[{"id": 1, "user": {"login": "somebody"}, "body": "<!-- energy: energy -->"}]'
+*) echo '[{"id": 1, "user": {"login": "somebody"}, "body": "<!-- energy: Energy -->"}]'
 	test ! -e "$FAKE/comment" || jq -n --rawfile body "$FAKE/comment" '[{id: 42, user: {login: "github-actions[bot]"}, body: $body}]' ;;
 esac
 `
@@ -66,14 +64,11 @@ func newPullRequest(t *testing.T) *pullRequest {
 	p.write("energy", fakeEnergy)
 	p.write("gh", fakeGH)
 	p.result("1.01", "false", 0)
-	origin := filepath.Join(p.fake, "origin")
-	_, err := p.run(p.fake, "bash", "-euc", `git init -q -b main origin && cd origin
+	p.shell(`git init -q -b main origin && cd origin
 		echo base >source && git add . && git commit -qm base && git checkout -qb feature
 		echo head >source && git commit -qam head
 		git clone -q --depth=1 --branch feature "file://$PWD" ../clone`)
-	require.NoError(t, err)
-	p.base, _ = p.run(origin, "git", "rev-parse", "main")
-	p.head, _ = p.run(origin, "git", "rev-parse", "feature")
+	p.base, p.head = p.shell("git -C origin rev-parse main"), p.shell("git -C origin rev-parse feature")
 	return p
 }
 
@@ -89,12 +84,12 @@ func (p *pullRequest) result(ratio, significant string, status int) {
 	p.write("status", fmt.Sprint(status))
 }
 
-// run runs a program in a directory, and returns its output.
-func (p *pullRequest) run(directory string, args ...string) (string, error) {
-	c := exec.Command(args[0], args[1:]...)
-	c.Dir, c.Env = directory, p.environment
-	out, err := c.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+// shell runs a script in the directory fake, and returns its output.
+func (p *pullRequest) shell(script string) string {
+	p.t.Helper()
+	status, out := p.run(p.fake, "bash", "-euc", script)
+	require.Zero(p.t, status, out)
+	return out
 }
 
 // compare runs the script of the action with more settings, and returns its exit status and its output.
@@ -102,13 +97,14 @@ func (p *pullRequest) compare(what string, settings ...string) (int, string) {
 	p.t.Helper()
 	script, err := filepath.Abs("action/compare.sh")
 	require.NoError(p.t, err)
-	out, err := p.run(p.clone, append(append([]string{"env"}, settings...), script, what)...)
-	exit := &exec.ExitError{}
-	if err != nil {
-		require.ErrorAs(p.t, err, &exit)
-		return exit.ExitCode(), out
-	}
-	return 0, out
+	return p.run(p.clone, append(append([]string{"env"}, settings...), script, what)...)
+}
+
+func (p *pullRequest) run(directory string, args ...string) (int, string) {
+	c := exec.Command(args[0], args[1:]...)
+	c.Dir, c.Env = directory, p.environment
+	out, _ := c.CombinedOutput()
+	return c.ProcessState.ExitCode(), strings.TrimSpace(string(out))
 }
 
 func TestTheActionMeasuresHeadAndBaseInTheirOwnTrees(t *testing.T) {
@@ -116,33 +112,24 @@ func TestTheActionMeasuresHeadAndBaseInTheirOwnTrees(t *testing.T) {
 	status, out := p.compare("measure", "ENERGY_PAIRS=3", "ENERGY_BADGE=site/badge.svg")
 	require.Zero(t, status, out)
 	assert.Equal(t, "head base ", read(t, p.fake+"/ran"))
-	assert.Equal(t, strings.Fields("measure --runs=3 --warmup=1 --max-ratio=1.02 -o energy.json -o energy.md --vs ./base -- ./head"),
-		strings.Fields(read(t, p.fake+"/arguments")))
-	for _, text := range []string{"<!-- energy: energy -->\n", "| a table |", "Passed: the limit of the ratio of CPU time is 1.02",
+	assert.Equal(t, "measure --runs=3 --warmup=1 --max-ratio=1.02 -o energy.json -o energy.md --vs ./base -- ./head\n", read(t, p.fake+"/arguments"))
+	for _, text := range []string{"<!-- energy: Energy -->\n", "| a table |", "Passed: the limit of the ratio of CPU time is 1.02",
 		fmt.Sprintf("A is the head, %s. B is the base, %s.", p.head[:12], p.base[:12])} {
 		assert.Contains(t, read(t, p.summary), text)
 	}
 	assert.Equal(t, "joules=1234.5\nratio=1.01\nsignificant=false\n", read(t, p.output))
-	assert.Contains(t, badge(t, p.clone+"/site/badge.svg"), "1.23 kJ, no difference shown")
-	trees, err := p.run(p.clone, "git", "worktree", "list")
-	require.NoError(t, err)
-	assert.Len(t, strings.Split(trees, "\n"), 1, "the trees are removed")
+	assert.Equal(t, []string{"Energy", "1.23 kJ, no difference shown"}, badge(t, p.clone+"/site/badge.svg"))
+	assert.NotContains(t, p.shell("git -C clone worktree list"), "\n", "the trees are removed")
 }
 
 // badge returns the texts of an SVG image, which must be well-formed.
-func badge(t *testing.T, path string) (texts string) {
+func badge(t *testing.T, path string) []string {
 	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(read(t, path)))
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return texts
-		}
-		require.NoError(t, err)
-		if text, ok := token.(xml.CharData); ok {
-			texts += string(text)
-		}
+	var image struct {
+		Texts []string `xml:"g>text"`
 	}
+	require.NoError(t, xml.Unmarshal([]byte(read(t, path)), &image))
+	return image.Texts
 }
 
 func TestTheActionFailsAsEnergyDoes(t *testing.T) {
@@ -152,7 +139,7 @@ func TestTheActionFailsAsEnergyDoes(t *testing.T) {
 	assert.Equal(t, 124, status)
 	assert.Contains(t, read(t, p.summary), "**Failed: the ratio of CPU time is above 1.02, and the difference is significant**")
 	assert.Contains(t, read(t, p.output), "ratio=1.048\nsignificant=true\n")
-	assert.Contains(t, badge(t, p.clone+"/badge.svg"), "1.23 kJ, +4.8 %")
+	assert.Equal(t, []string{"Energy", "1.23 kJ, +4.8 % CPU time"}, badge(t, p.clone+"/badge.svg"))
 
 	status, out := p.compare("measure", "ENERGY_COMMAND=echo broken; exit 3")
 	assert.Equal(t, 7, status, "of energy, which has no result")
@@ -161,56 +148,55 @@ func TestTheActionFailsAsEnergyDoes(t *testing.T) {
 	assert.Equal(t, 1, status)
 	assert.Contains(t, out, "the build of the base failed")
 	assert.NoFileExists(t, p.clone+"/energy-results/energy.md", "an earlier result is removed")
+	p.write("result.json", "{}")
+	require.NoError(t, os.Remove(p.output))
+	status, _ = p.compare("measure")
+	assert.NotZero(t, status, "of a result of another version")
+	assert.NoFileExists(t, p.output)
 }
 
 func TestTheActionUpdatesItsComment(t *testing.T) {
 	p := newPullRequest(t)
 	p.compare("measure")
-	status, out := p.compare("comment")
-	require.Zero(t, status, out)
-	assert.Contains(t, read(t, p.fake+"/calls"), "--method POST repos/owner/name/issues/7/comments --field")
-	assert.Equal(t, read(t, p.summary), read(t, p.fake+"/comment"))
-
-	require.NoError(t, os.Remove(p.fake+"/calls"))
-	status, _ = p.compare("comment")
-	require.Zero(t, status)
-	assert.NotContains(t, read(t, p.fake+"/calls"), "POST")
-	assert.Contains(t, read(t, p.fake+"/calls"), "--method PATCH repos/owner/name/issues/comments/42 --field")
-}
-
-func TestTheActionKeepsTheSummaryIfATokenCannotComment(t *testing.T) {
-	p := newPullRequest(t)
-	p.compare("measure")
+	for _, call := range []string{"POST repos/owner/name/issues/7/comments", "PATCH repos/owner/name/issues/comments/42"} {
+		status, out := p.compare("comment")
+		require.Zero(t, status, out)
+		calls := strings.Split(strings.TrimSpace(read(t, p.fake+"/calls")), "\n")
+		assert.Contains(t, calls[len(calls)-1], "--method "+call+" --field")
+		assert.Equal(t, read(t, p.summary), read(t, p.fake+"/comment"))
+	}
 	p.write("fork", "")
 	status, out := p.compare("comment")
 	assert.Zero(t, status)
 	assert.Contains(t, out, "::notice::No comment is written")
-	assert.NotEmpty(t, read(t, p.summary))
 }
 
 func TestInputsOfTheActionAreNotRun(t *testing.T) {
 	p := newPullRequest(t)
 	const hostile = "\"; touch x; #\n$(touch x)`touch x`'\n--><script>|"
-	for _, name := range []string{"NAME", "BASE", "DIRECTORY", "PAIRS", "WARMUP", "MAX_RATIO", "VERSION", "PATH", "BADGE", "RESULTS"} {
+	for _, name := range []string{"NAME", "BASE", "PAIRS", "MAX_RATIO", "VERSION", "BADGE", "RESULTS"} {
 		p.compare("measure", "ENERGY_"+name+"="+hostile)
 		p.compare("measure", "ENERGY_"+name+"=--upload-pack=touch x;")
-		found, err := p.run(p.fake, "find", ".", "-name", "x")
-		require.NoError(t, err)
-		assert.Empty(t, found, name)
+		assert.Empty(t, p.shell("find . -name x"), name)
 	}
 	status, out := p.compare("measure", "ENERGY_BADGE=badge.svg", "ENERGY_NAME="+hostile)
 	require.Zero(t, status, out)
-	assert.Contains(t, badge(t, p.clone+"/badge.svg"), " touch x")
+	assert.Equal(t, " touch x touch xtouch x--script", badge(t, p.clone+"/badge.svg")[0])
 	assert.Contains(t, read(t, p.clone+"/energy-results/energy.md"), "<!-- energy:  touch x touch xtouch x--script -->\n")
+}
+
+func TestTheMeasuredCommandHasNoFilesOfGitHub(t *testing.T) {
+	p := newPullRequest(t)
+	status, out := p.compare("measure", "ENERGY_COMMAND=! env | grep -E '^GITHUB_(OUTPUT|ENV|PATH|STATE|STEP_SUMMARY)='",
+		"GITHUB_ENV=x", "GITHUB_PATH=x", "GITHUB_STATE=x")
+	require.Zero(t, status, out)
 }
 
 func TestTheBaseOfAMergedPullRequestIsItsFirstParent(t *testing.T) {
 	p := newPullRequest(t)
-	_, err := p.run(p.clone, "bash", "-euc", `git fetch -q --unshallow origin main feature && git checkout -q origin/main 2>/dev/null || git checkout -q FETCH_HEAD
+	p.shell(`cd clone && git fetch -q --unshallow origin main feature && git checkout -q origin/main 2>/dev/null || git checkout -q FETCH_HEAD
 		echo newer >other && git add other && git commit -qm newer && git merge -q --no-edit feature`)
-	require.NoError(t, err)
-	merge, _ := p.run(p.clone, "git", "rev-parse", "HEAD")
-	first, _ := p.run(p.clone, "git", "rev-parse", "HEAD^1")
+	merge, first := p.shell("git -C clone rev-parse HEAD"), p.shell("git -C clone rev-parse HEAD^1")
 	status, out := p.compare("measure", "GITHUB_REF=refs/pull/7/merge", "GITHUB_SHA="+merge)
 	require.Zero(t, status, out)
 	assert.Contains(t, out, "B is the base, "+first[:12])
@@ -220,16 +206,14 @@ func TestTheBaseOfAMergedPullRequestIsItsFirstParent(t *testing.T) {
 
 func TestADownloadedEnergyHasTheChecksumOfItsRelease(t *testing.T) {
 	p := newPullRequest(t)
-	_, err := p.run(p.fake, "bash", "-euc", `mkdir v1.2.3 && cd v1.2.3
+	p.shell(`mkdir v1.2.3 && cd v1.2.3
 		case $(uname -m) in x86_64) name=energy_1.2.3_linux_amd64 ;; *) name=energy_1.2.3_linux_arm64 ;; esac
 		mkdir "$name" && mv ../energy "$name" && tar -czf "$name.tar.gz" "$name" && sha256sum *.tar.gz >SHA256SUMS
 		echo 0000000000000000000000000000000000000000000000000000000000000000  energy_1.2.3_other.tar.gz >>SHA256SUMS`)
-	require.NoError(t, err)
 	release := []string{"ENERGY_VERSION=v1.2.3", "ENERGY_RELEASES=file://" + p.fake}
 	status, out := p.compare("measure", release...)
 	assert.Zero(t, status, out)
-	_, err = p.run(p.fake, "bash", "-c", "echo >>v1.2.3/energy_*.tar.gz")
-	require.NoError(t, err)
+	p.shell("echo >>v1.2.3/energy_*.tar.gz")
 	status, out = p.compare("measure", release...)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, out, "has another checksum than the release")
@@ -237,14 +221,11 @@ func TestADownloadedEnergyHasTheChecksumOfItsRelease(t *testing.T) {
 
 func TestTheActionHasNoExpressionInAScript(t *testing.T) {
 	action := documents(t, "action/action.yml")[0]
-	script := read(t, "action/compare.sh")
 	for _, step := range at(t, action, "runs", "steps").([]any) {
 		s := step.(map[string]any)
-		assert.NotContains(t, s, "uses", "the action needs no other")
 		assert.NotContains(t, s["run"], "${{")
-		assert.Equal(t, "bash", s["shell"])
 		for name := range s["env"].(map[string]any) {
-			assert.Contains(t, script+"GH_TOKEN", name)
+			assert.Contains(t, read(t, "action/compare.sh")+"GH_TOKEN", name)
 		}
 	}
 	for name := range at(t, action, "inputs").(map[string]any) {

@@ -7,12 +7,9 @@
 #
 #   ENERGY_COMMAND        command to measure, for bash
 #   ENERGY_BUILD          builds what the command needs, once in the tree of each commit
-#   ENERGY_DIRECTORY      directory of both, relative to the root of the repository
 #   ENERGY_BASE           commit, branch or tag to compare with. Default: the base of the pull request or merge request
 #   ENERGY_PAIRS          pairs of runs (40)
-#   ENERGY_WARMUP         pairs of runs before, which are not counted (1)
 #   ENERGY_MAX_RATIO      limit of the ratio head / base of energy, or of CPU time if all energy is modeled (1.02; 0: no limit)
-#   ENERGY_PATH           path of energy, or
 #   ENERGY_VERSION        release of energy to download. Default: energy in PATH
 #   ENERGY_NAME           title of comment and badge, if a pull request has several
 #   ENERGY_BADGE          SVG file to write
@@ -27,31 +24,25 @@ fail() {
 
 # Prints the commit to compare with.
 base_commit() {
-	local base=${ENERGY_BASE:-} name depth=()
+	local base=${ENERGY_BASE:-${CI_MERGE_REQUEST_TARGET_BRANCH_SHA:-${CI_MERGE_REQUEST_DIFF_BASE_SHA:-${GITHUB_BASE_REF:-}}}} name depth=()
 	# A checkout of a pull request is its merge into the base. HEAD^1 is in a checkout with fetch-depth: 2.
-	if [[ -z $base && ${GITHUB_REF:-} == refs/pull/*/merge && $(git rev-parse HEAD) == "${GITHUB_SHA:-}" ]]; then
+	if [[ -z ${ENERGY_BASE:-} && ${GITHUB_REF:-} == refs/pull/*/merge && $(git rev-parse HEAD) == "${GITHUB_SHA:-}" ]]; then
 		git rev-parse --verify --quiet 'HEAD^1^{commit}' && return
 	fi
-	for name in CI_MERGE_REQUEST_TARGET_BRANCH_SHA CI_MERGE_REQUEST_DIFF_BASE_SHA GITHUB_BASE_REF; do
-		base=${base:-${!name:-}}
-	done
 	[ -n "$base" ] || fail "no base to compare with: set ENERGY_BASE"
 	for name in "origin/$base" "$base"; do
 		git rev-parse --verify --quiet --end-of-options "$name^{commit}" && return
 	done
 	[ "$(git rev-parse --is-shallow-repository)" = false ] || depth=(--depth=1)
 	git fetch --quiet --no-tags "${depth[@]}" -- origin "$base" || fail "the base is not available: $base"
-	git rev-parse FETCH_HEAD
+	git rev-parse 'FETCH_HEAD^{commit}'
 }
 
-# Prints the path of energy. Releases are downloaded to $work.
+# Prints the path of energy. A release is downloaded to $work.
 energy_path() {
 	local version=${ENERGY_VERSION:-} arch name url
 	version=${version#v}
-	if [ -n "${ENERGY_PATH:-}" ]; then
-		realpath -e -- "$ENERGY_PATH"
-		return
-	elif [ -z "$version" ]; then
+	if [ -z "$version" ]; then
 		command -v energy || fail "energy is not in PATH: set ENERGY_VERSION"
 		return
 	fi
@@ -76,26 +67,26 @@ prepare() {
 	printf '%s\n' "${ENERGY_BUILD:-}" >"$work/build"
 	cat >"$work/head" <<-'SIDE'
 		#!/usr/bin/env bash
-		cd "$WORK/trees/${0##*/}/$DIRECTORY" && exec bash -eo pipefail "$WORK/command" >"$WORK/${0##*/}.log" 2>&1
+		cd "$WORK/trees/${0##*/}" && exec bash -eo pipefail "$WORK/command" >"$WORK/${0##*/}.log" 2>&1
 	SIDE
 	chmod +x "$work/head"
 	cp "$work/head" "$work/base"
 	for side in head base; do
 		git worktree add --quiet --detach "$work/trees/$side" "${!side}"
 		echo "== build of the $side, ${!side}"
-		(cd "$work/trees/$side/$DIRECTORY" && bash -eo pipefail "$work/build") || fail "the build of the $side failed"
+		(cd "$work/trees/$side" && bash -eo pipefail "$work/build") || fail "the build of the $side failed"
 	done
 }
 
 # Prints an SVG image. XML reserves none of the characters of its texts.
 badge() {
 	local text color='#5f6368' left right
-	text=$(awk -v j="$joules" -v ratio="$ratio" -v significant="$significant" 'BEGIN {
+	text=$(LC_ALL=C awk -v j="$joules" -v ratio="$ratio" -v significant="$significant" -v of="${quantity#energy}" 'BEGIN {
 		if (j == "") { printf "not available"; exit }
 		n = split("mJ J kJ MJ", unit); j *= 1000
 		for (i = 1; j >= 999.5 && i < n; i++) j /= 1000
 		printf "%.3g %s, ", j, unit[i]
-		if (significant == "true") printf "%+.1f %%", 100 * (ratio - 1); else printf "no difference shown" }')
+		if (significant == "true") printf "%+.1f %%%s", 100 * (ratio - 1), of == "" ? "" : " " of; else printf "no difference shown" }')
 	if [ "$status" = 124 ]; then color='#b3261e'; elif [[ $significant == true && $ratio == 0* ]]; then color='#2e7d32'; fi
 	left=$((13 * ${#name} / 2 + 12)) right=$((13 * ${#text} / 2 + 12))
 	cat <<-SVG
@@ -109,7 +100,10 @@ badge() {
 }
 
 measure() {
-	local head base energy joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02}
+	local head base energy figures joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02}
+	local summary=${GITHUB_STEP_SUMMARY:-/dev/null} output=${GITHUB_OUTPUT:-/dev/null}
+	# Programs that write summaries, outputs or variables for GitHub would write those of all runs.
+	unset GITHUB_ENV GITHUB_OUTPUT GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
 	[ -n "${ENERGY_COMMAND:-}" ] || fail "no command to measure: set ENERGY_COMMAND"
 	mkdir -p "$results"
 	rm -f "$results"/energy.{json,md}
@@ -118,18 +112,17 @@ measure() {
 	head=$(git rev-parse HEAD)
 	base=$(base_commit)
 	energy=$(energy_path)
-	export WORK=$work DIRECTORY=${ENERGY_DIRECTORY:-.}
+	export WORK=$work
 	prepare
-	(cd "$work" && "$energy" measure --runs="${ENERGY_PAIRS:-40}" --warmup="${ENERGY_WARMUP:-1}" --max-ratio="$limit" \
+	(cd "$work" && "$energy" measure --runs="${ENERGY_PAIRS:-40}" --warmup=1 --max-ratio="$limit" \
 		-o energy.json -o energy.md --vs ./base -- ./head) || status=$?
 	if [ ! -s "$work/energy.json" ]; then
 		tail -n 50 "$work"/*.log >&2 || true
 		exit "$status"
 	fi
-	{ read -r joules && read -r quantity && read -r ratio && read -r significant; } < <(jq -r \
-		'.ratios[.ratios.compared_by] as $r | .commands[0].joules.mean, .ratios.compared_by, $r.a_to_b, $r.significant | if . == null then "" else . end' \
-		"$work/energy.json")
-	case $quantity in joules) quantity=energy ;; *) quantity="CPU time" ;; esac
+	figures=$(jq -r '.ratios.compared_by as $by | .ratios[$by] as $ratio | {joules: "energy", cpu_seconds: "CPU time"}[$by],
+		.commands[0].joules.mean // "", $ratio.a_to_b // "", $ratio.significant // false' "$work/energy.json")
+	{ read -r quantity; read -r joules; read -r ratio; read -r significant; } <<<"$figures"
 	case $status in
 	0) verdict="Passed: the limit of the ratio of $quantity is $limit" ;;
 	124) verdict="**Failed: the ratio of $quantity is above $limit, and the difference is significant**" ;;
@@ -138,12 +131,12 @@ measure() {
 	[[ $limit =~ [1-9] ]] || verdict="No limit is set"
 	cp "$work/energy.json" "$results"
 	{
-		printf '%s\n### Energy: %s\n\n' "$marker" "$name"
+		printf '%s\n### %s\n\n' "$marker" "$name"
 		cat "$work/energy.md"
 		printf '\n%s. A is the head, %.12s. B is the base, %.12s.\n' "$verdict" "$head" "$base"
 	} >"$results/energy.md"
-	tee -a "${GITHUB_STEP_SUMMARY:-/dev/null}" <"$results/energy.md"
-	printf '%s\n' "joules=$joules" "ratio=$ratio" "significant=$significant" >>"${GITHUB_OUTPUT:-/dev/null}"
+	tee -a "$summary" <"$results/energy.md"
+	printf '%s\n' "joules=$joules" "ratio=$ratio" "significant=$significant" >>"$output"
 	if [ -n "${ENERGY_BADGE:-}" ]; then
 		mkdir -p -- "$(dirname -- "$ENERGY_BADGE")"
 		badge >"$ENERGY_BADGE"
@@ -166,7 +159,7 @@ comment() {
 
 results=$(realpath -m -- "${ENERGY_RESULTS:-energy-results}")
 name=$(tr -cd 'A-Za-z0-9 ._-' <<<"${ENERGY_NAME:-}")
-name=${name:-energy}
+name=${name:-Energy}
 marker="<!-- energy: $name -->"
 case ${1:-} in
 measure) measure ;;
