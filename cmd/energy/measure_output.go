@@ -221,24 +221,30 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	o.live.clear()
 	written := o.quiet && len(f.results) == 0
 	for _, to := range f.results {
-		written = o.save("result", to, o.format(printed{r, to.optional && o.live == nil}, to)) || written
+		text := func(w io.Writer) error {
+			if to.optional && o.live == nil {
+				fmt.Fprintln(w) // apart from the output of the command
+			}
+			return r.WriteText(figure.Writer(w))
+		}
+		written = o.save("result", to, o.format(r, text, to)) || written
 	}
 	if !written { // the figures would be lost
 		_ = r.WriteText(o.messages)
 	}
 }
 
-// document is a result that can be written in each format.
+// document is a result that can be written in each format for programs, and as a page.
 type document interface {
-	WriteText(w io.Writer) error
 	WriteJSON(w io.Writer) error
 	WriteCSV(w io.Writer) error
 	WriteMarkdown(w io.Writer) error
 	WriteHTML(w io.Writer) error
 }
 
-// format returns the function that writes a document in the format of an output.
-func (o *outputOptions) format(d document, to *output) func(io.Writer) error {
+// format returns the function that writes a document in the format of an output. It is text without
+// another format.
+func (o *outputOptions) format(d document, text func(io.Writer) error, to *output) func(io.Writer) error {
 	extension := ""
 	switch {
 	case to.isPage:
@@ -257,21 +263,7 @@ func (o *outputOptions) format(d document, to *output) func(io.Writer) error {
 	case extension == ".html":
 		return d.WriteHTML
 	}
-	return d.WriteText
-}
-
-// printed is a report whose text may follow the output of a command.
-type printed struct {
-	*report.Report
-	follows bool
-}
-
-// WriteText writes the text, apart from the output of the command.
-func (p printed) WriteText(w io.Writer) error {
-	if p.follows {
-		fmt.Fprintln(w)
-	}
-	return p.Report.WriteText(figure.Writer(w))
+	return text
 }
 
 // save writes a file and closes it, if it is open. It reports whether the file is written.

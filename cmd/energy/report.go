@@ -170,7 +170,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 		return err
 	}
 	for _, to := range f.results {
-		err = errors.Join(err, to.save(o.format(d, to)))
+		err = errors.Join(err, to.save(o.format(d, d.WriteText, to)))
 	}
 	return err
 }
