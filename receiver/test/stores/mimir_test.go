@@ -16,7 +16,15 @@ import (
 
 // openMimir starts one Mimir with all of its parts. Resource attributes become labels as the
 // shipped configuration of Prometheus has it.
-func openMimir(t *testing.T, dir string) (backend, error) {
+func openMimir(t *testing.T, dir string) (backend, error) { return startMimir(t, dir) }
+
+// openMimirWithMonths starts Mimir with ingesters that accept and return old samples.
+func openMimirWithMonths(t *testing.T, dir string) (backend, error) {
+	return startMimir(t, dir, "-querier.query-ingesters-within=0", "-blocks-storage.tsdb.block-ranges-period=2400h",
+		"-blocks-storage.tsdb.retention-period=9999h")
+}
+
+func startMimir(t *testing.T, dir string, flags ...string) (backend, error) {
 	binary, err := program(t, "mimir", "mimir")
 	if err != nil {
 		return nil, err
@@ -30,7 +38,7 @@ func openMimir(t *testing.T, dir string) (backend, error) {
 		return nil, err
 	}
 	endpoint, grpc, gossip := freeEndpoint(t), freeEndpoint(t), freeEndpoint(t)
-	cmd := exec.Command(binary, "-config.file="+config, "-config.expand-env=true")
+	cmd := exec.Command(binary, append(flags, "-config.file="+config, "-config.expand-env=true")...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PORT="+portOf(endpoint), "GRPC_PORT="+portOf(grpc), "GOSSIP_PORT="+portOf(gossip), "PROMOTED="+promoted)
 	address := "http://" + endpoint

@@ -280,6 +280,7 @@ func TestMonths(t *testing.T) {
 		{"Prometheus 3.15, OTLP without translation", PromQL, openUntranslated},
 		{"VictoriaMetrics 1.137, OTLP", MetricsQL, openVictoriaMetrics},
 		{"VictoriaMetrics 1.137, OTLP without translation", MetricsQL, openVictoriaMetricsWithDots},
+		{"Mimir 3.0, OTLP", PromQL, openMimirWithMonths},
 	} {
 		if !chosen(*storeNames, s.name) {
 			continue
