@@ -188,23 +188,32 @@ const helpers = `
 	const drawn = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))));
 `
 
-// get returns the value of an expression in the page, or of its promise.
-func get[T any](p *tab, expression string) T {
-	p.Helper()
+// evaluate returns the value of an expression in the page, or of its promise.
+func evaluate[T any](p *tab, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	expression = "(() => {" + helpers + "return (" + expression + "); })()"
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// get is evaluate without errors.
+func get[T any](p *tab, expression string) T {
+	p.Helper()
+	v, err := evaluate[T](p, expression)
 	require.NoError(p, err, expression)
 	return v
 }
 
-// until waits for a condition, which is an expression in the page.
+// until waits for a condition, which is an expression in the page. The page may be loaded again meanwhile.
 func (p *tab) until(condition string) {
 	p.Helper()
-	for end := time.Now().Add(patience); !get[bool](p, "Boolean("+condition+")"); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		holds, err := evaluate[bool](p, "Boolean("+condition+")")
+		if err == nil && holds {
+			return
+		}
 		if time.Now().After(end) {
-			require.Fail(p, condition+" does not hold", "%s", get[string](p, "document.body.innerText.slice(0, 800)"))
+			require.Fail(p, condition+" does not hold", "%v: %s", err, get[string](p, "document.body.innerText.slice(0, 800)"))
 		}
 	}
 }
