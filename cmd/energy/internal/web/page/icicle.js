@@ -49,11 +49,12 @@ function drawTree({root, flame, text = joules, hint = ""}) {
   const cells = layout(whole, flame, at.clientWidth || 900);
   const details = (n) => n.detail ? ", " + n.detail : "";
   const title = (n) => `${n.name}: ${text(n.value)}, ${share(n.value)} of ${whole.name}${details(n)}`;
-  Object.assign(icicle, {cells, flame});
+  icicle.flame = flame;
   at.setAttribute("role", "tree");
   at.className = find ? "searching" : "";
   at.style.height = flame ? `${25 * Math.max(0, ...cells.map((c) => c.depth + 1))}px` : `${cells[0]?.whole ?? 0}px`;
-  redraw(at, cells.map((c) => [...Object.values(c.box), title(c.n)]).join("\n") + find, () => cells.map((c, i) => {
+  const key = cells.map((c) => [...Object.values(c.box), title(c.n)]).join("\n") + find;
+  redraw(at, key, () => (icicle.cells = cells).map((c, i) => {
     const found = find && (has(c.n, find) || c.n.closed && foundIn(c.n, find));
     c.e = el("button", {
       type: "button", role: "treeitem", ariaLevel: String(c.depth + 1), title: title(c.n), tabIndex: i ? -1 : 0,
