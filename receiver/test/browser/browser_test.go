@@ -179,6 +179,7 @@ const helpers = `
 	const plain = (e) => (e?.textContent ?? "").replaceAll("\u202f", " "), text = (query) => plain(q(query));
 	const button = (below, name) => all(below + " button").find((b) => plain(b).startsWith(name));
 	const pressed = (id, name) => text("#" + id + " [aria-pressed=true]") === name;
+	const names = () => all("#table tbody tr:not(.pin)").map((tr) => plain(tr.cells[0]));
 	const middle = (e) => {
 		e.scrollIntoView({block: "center"});
 		const box = e.getBoundingClientRect();
