@@ -156,6 +156,16 @@ func everyPage(t *testing.T, look func(t *testing.T, name, address string)) {
 			look(t, name, address)
 		})
 	}
+	t.Run("recorded", func(t *testing.T) {
+		n := newNode(t, kubernetes, endless, 2*time.Second)
+		arguments := []string{"top", "--json", "--for", "1s", "--interval", "100ms", "--endpoint", n.address}
+		record, err := exec.CommandContext(t.Context(), *energyPath, arguments...).Output()
+		require.NoError(t, err)
+		file := filepath.Join(t.TempDir(), "power.jsonl")
+		require.NoError(t, os.WriteFile(file, record, 0o600))
+		address, _ := startWeb(t, file)
+		look(t, "recorded", address)
+	})
 }
 
 // An image without a text shows that axe-core finds violations.
