@@ -22,13 +22,10 @@ func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 	n := newNode(t, kubernetes, 10, time.Second)
 	p, _ := live(t, n)
 	p.untilRead(n)
-	c, used, active, largest := p.contents(), map[string]figure(nil), figure{}, "python3 trainer-x2k9"
-	used, _, _ = n.used()
-	for _, name := range []string{"package", "dram", "gpu"} {
-		active = active.plus(used[name])
-	}
-	active = figure{active.energy - used["idle"].energy, active.watts - used["idle"].watts}
+	c, largest := p.contents(), "python3 trainer-x2k9"
+	used, _, _ := n.used()
 	all, idle := used["node"], used["idle"]
+	active := figure{all.energy - idle.energy, all.watts - idle.watts}
 	shows(t, c.Verdict, all.watts, idle.watts, active.watts, 100*used[largest].watts/active.watts)
 	shows(t, c.Tiles["Power now"][0], all.watts)
 	shows(t, strings.Join(c.Tiles["Energy in 9 s"], " "), all.joules(), all.joules()/3600)
