@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -22,53 +21,36 @@ const browserOpener = "xdg-open"
 // which contains the token, is in a private file that redirects to it. remove removes the file, which
 // also happens after a minute.
 func openBrowser(address string) (remove func(), err error) {
-	remove = func() {}
-	path, err := exec.LookPath(browserOpener)
+	file, err := os.CreateTemp("", "energy-web-*.html") // only its owner can read it
 	if err != nil {
-		return remove, err
+		return func() {}, err
 	}
-	dir, err := os.MkdirTemp("", "energy-web-")
-	if err != nil {
-		return remove, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) }
+	remove = func() { _ = os.Remove(file.Name()) }
 	time.AfterFunc(time.Minute, remove)
-	file := filepath.Join(dir, "open.html")
-	page := fmt.Sprintf("<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">"+
+	_, err = fmt.Fprintf(file, "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">"+
 		"<meta http-equiv=\"refresh\" content=\"0;url=%s\"><title>energy web</title>\n", html.EscapeString(address))
-	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
-		return remove, err
+	c := exec.Command(browserOpener, file.Name()) //nolint:noctx // the browser outlives this process
+	if err = errors.Join(err, asInvoker(c, file), file.Close()); err == nil {
+		err = c.Start()
 	}
-	c := exec.Command(path, file) //nolint:noctx // the browser outlives this process
-	if err := asInvoker(c, file, dir); err != nil {
-		return remove, err
+	if err == nil {
+		go func() { _ = c.Wait() }()
 	}
-	if err := c.Start(); err != nil {
-		return remove, err
-	}
-	go func() { _ = c.Wait() }()
-	return remove, nil
+	return remove, err
 }
 
-// asInvoker makes a command of root run as the user who ran sudo, and gives files to that user.
-func asInvoker(c *exec.Cmd, files ...string) error {
+// asInvoker makes a command of root run as the user who ran sudo, and gives its file to that user.
+func asInvoker(c *exec.Cmd, file *os.File) error {
 	if os.Geteuid() != 0 || os.Getenv("SUDO_UID") == "" {
 		return nil
 	}
-	uid, err1 := strconv.ParseUint(os.Getenv("SUDO_UID"), 10, 31)
-	gid, err2 := strconv.ParseUint(os.Getenv("SUDO_GID"), 10, 31)
-	if err := errors.Join(err1, err2); err != nil {
+	u, err := user.LookupId(os.Getenv("SUDO_UID"))
+	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		if err := os.Lchown(file, int(uid), int(gid)); err != nil {
-			return err
-		}
-	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 31)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 31)
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	c.Env = append(os.Environ(), fmt.Sprintf("XDG_RUNTIME_DIR=/run/user/%d", uid))
-	if u, err := user.LookupId(os.Getenv("SUDO_UID")); err == nil {
-		c.Env = append(c.Env, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
-	}
-	return nil
+	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/"+u.Uid, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
+	return errors.Join(err1, err2, file.Chown(int(uid), int(gid)))
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,7 +63,7 @@ recording: the output of energy top --json.`,
 		rateFlags(f, &o.rates)
 	})
 	flagGroup(c, "Server", func(f *pflag.FlagSet) {
-		f.StringVar(&o.listen, "listen", "127.0.0.1:8890", "`address` to listen on; without the flag, the next port that is free")
+		f.StringVar(&o.listen, "listen", "127.0.0.1:8890", "`address` to listen on; without the flag, another port if this one is in use")
 		f.BoolVar(&o.open, "open", false, "open the page in the browser")
 		f.StringVar(&o.cert, "tls-cert", "", "`file` of the certificate (PEM), for addresses that other machines can reach")
 		f.StringVar(&o.key, "tls-key", "", "`file` of its key (PEM)")
@@ -97,7 +96,7 @@ func (o *webOptions) check(flags *pflag.FlagSet) error {
 
 // serve serves the page until ctx ends or the source fails.
 func (o *webOptions) serve(ctx context.Context) error {
-	options := web.Options{Hosts: o.hosts, Rates: web.Rates(o.rates)}
+	options := web.Options{Hosts: o.hosts, Rates: o.rates, Recorded: o.file != ""}
 	scheme := "http"
 	if o.cert != "" {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
@@ -137,23 +136,17 @@ func (o *webOptions) serve(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// bind listens. If no address was given, the next ports are tried, too.
+// bind listens. If no address was given and the port is in use, it listens on another port.
 func (o *webOptions) bind() (net.Listener, error) {
-	const ports = 20
-	host, text, _ := net.SplitHostPort(o.listen)
-	first, _ := strconv.Atoi(text)
-	for port := first; ; port++ {
-		address := net.JoinHostPort(host, strconv.Itoa(port))
-		listener, err := net.Listen("tcp", address)
-		switch {
-		case err == nil || !errors.Is(err, syscall.EADDRINUSE):
-			return listener, err
-		case o.fixed:
-			return nil, fmt.Errorf("%s is in use: choose another port with --listen", address)
-		case port == first+ports-1:
-			return nil, fmt.Errorf("the ports %d to %d are in use: choose another one with --listen", first, port)
-		}
+	listener, err := net.Listen("tcp", o.listen)
+	switch inUse := errors.Is(err, syscall.EADDRINUSE); {
+	case inUse && !o.fixed:
+		host, _, _ := net.SplitHostPort(o.listen)
+		return net.Listen("tcp", net.JoinHostPort(host, "0"))
+	case inUse:
+		return nil, fmt.Errorf("%s is in use: choose another port with --listen", o.listen)
 	}
+	return listener, err
 }
 
 // feed shows the recording, or figures of the source, until ctx ends.
@@ -161,14 +154,7 @@ func (o *webOptions) feed(ctx context.Context, s *web.Server) error {
 	if o.file != "" {
 		return o.replay(ctx, s)
 	}
-	p := &pages{Server: s, stale: max(30*time.Second, 3*o.interval)}
-	open := func(ctx context.Context, o options) (from *source, err error) {
-		if from, err = openSource(ctx, o); err == nil {
-			p.source = from.name
-		}
-		return from, err
-	}
-	return follow(ctx, o.options, open, p)
+	return follow(ctx, o.options, openSource, &pages{Server: s, stale: max(30*time.Second, 3*o.interval)})
 }
 
 // replay shows a recording until ctx ends.
@@ -180,10 +166,8 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 	defer func() { _ = f.Close() }()
 	empty := true
 	err = top.ReadRecording(f, func(f *top.Frame, notes []string) error {
-		for i, note := range notes {
-			notes[i] = figure.Line(note)
-		}
-		s.Show(web.Reading{Frame: f, Source: o.file, Notes: notes, Recorded: true})
+		f.Source = o.file
+		s.Show(f, notes)
 		empty = false
 		return ctx.Err()
 	})
@@ -202,10 +186,9 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 // pages is the display of the server.
 type pages struct {
 	*web.Server
-	source string
-	at     time.Time     // of the newest figures
-	since  time.Time     // time of the first reading of these figures
-	stale  time.Duration // time without newer figures after which the page says so
+	at    time.Time     // of the newest figures
+	since time.Time     // time of the first reading of these figures
+	stale time.Duration // time without newer figures after which the page says so
 }
 
 // show implements display.
@@ -215,10 +198,10 @@ func (p *pages) show(_ context.Context, f *top.Frame, notes []string) error {
 	case !f.At.Equal(p.at):
 		p.at, p.since = f.At, now
 	case now.Sub(p.since) > p.stale:
-		p.Explain(cmp.Or(p.source, "the source") + " has no new figures since " + p.since.Format(time.TimeOnly))
+		p.Explain(f.Source + " has no new figures since " + p.since.Format(time.TimeOnly))
 		return nil
 	}
-	p.Show(web.Reading{Frame: f, Source: p.source, Notes: notes})
+	p.Show(f, notes)
 	return nil
 }
 

@@ -11,10 +11,10 @@ import (
 
 // Rates convert energy to emissions and money. A nil rate is not applied.
 type Rates struct {
-	Grams    *float64 // of CO2 equivalent per kWh
-	Grid     string   // place of Grams, for people
-	Price    *float64 // per kWh
-	Currency string   // of Price, such as EUR
+	Grams    *float64 `json:"grams,omitempty"`    // of CO2 equivalent per kWh
+	Grid     string   `json:"grid,omitempty"`     // place of Grams, for people
+	Price    *float64 `json:"price,omitempty"`    // per kWh
+	Currency string   `json:"currency,omitempty"` // of Price, such as EUR
 }
 
 // perKWh returns the cost or the emissions of an energy at a rate per kWh, NaN without a rate.

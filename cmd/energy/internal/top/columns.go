@@ -147,12 +147,16 @@ var plainNames = map[string]string{
 	"platform": "Machine", "gpu": "GPU", "other": "Other parts",
 }
 
+// ZoneWords returns words for the name of a zone kind, or else the name.
+func ZoneWords(zone string) string { return cmp.Or(plainNames[zone], zone) }
+
 // plainName returns the name of a zone kind with words for it in front.
 func plainName(zone string) string {
-	if words := plainNames[zone]; words != "" && !strings.EqualFold(words, zone) {
-		return words + " (" + zone + ")"
+	words := ZoneWords(zone)
+	if strings.EqualFold(words, zone) {
+		return words
 	}
-	return cmp.Or(plainNames[zone], zone)
+	return words + " (" + zone + ")"
 }
 
 // sourceOf returns how the figures of a zone came to be, and their error.

@@ -19,6 +19,7 @@ type Frame struct {
 	// not available: in the first reading, and after a restart of the source.
 	Period time.Duration
 	Host   string
+	Source string // name of the source of the figures
 	Zones  []Zone
 	// Node is all zones that are added, active and idle, since the first reading.
 	Node units.Energy

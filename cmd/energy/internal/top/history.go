@@ -35,7 +35,7 @@ func (h *history) add(f *Frame) {
 	if h.at.IsZero() || f.At.Before(h.at) {
 		*h = history{at: f.At.Add(-time.Second)}
 	}
-	sum, last := sumOf(f.Zones), stepOf(f.At)
+	sum, last := Sum(f.Zones), stepOf(f.At)
 	for s := max(stepOf(h.at), last-nodeCells+1); s <= last; s++ {
 		begin, end := max(h.at.UnixNano(), s*int64(step)), min(f.At.UnixNano(), (s+1)*int64(step))
 		if end <= begin {

@@ -24,7 +24,7 @@ var attributes = [numTexts]string{
 
 // JSON writes a frame, and notes on it, as one JSON document: in one line, or indented.
 func JSON(w io.Writer, f *Frame, notes []string, indent string) error {
-	sum := sumOf(f.Zones)
+	sum := Sum(f.Zones)
 	zones, views := []object{}, object{}
 	for _, z := range f.Zones {
 		o := object{

@@ -3,7 +3,6 @@
 package top
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,35 +15,35 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// maxLine is the maximum length of a document in a recording.
-const maxLine = 64 << 20
+// maxDocument is the maximum length of a document in a recording.
+const maxDocument = 64 << 20
 
-// ReadRecording calls show with each document of a recording: lines that JSON has written without an
-// indent. A last line that was cut is ignored. Rows of a recording have keys of their own.
+// ReadRecording calls show with each document of a recording, which JSON has written. A last document
+// that was cut is ignored. Rows of a recording have keys of their own.
 func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	number, cut := 0, error(nil)
-	for lines.Scan() {
-		if number++; cut != nil {
-			return cut
+	limited := &io.LimitedReader{R: r}
+	documents := json.NewDecoder(limited)
+	for number := 1; ; number++ {
+		var d document
+		limited.N = maxDocument
+		err := documents.Decode(&d)
+		switch {
+		case err != nil && limited.N <= 0:
+			err = fmt.Errorf("it has more than %d bytes", maxDocument)
+		case err == io.EOF || err == io.ErrUnexpectedEOF && number > 1: //nolint:errorlint // as documented
+			return nil
 		}
-		f, notes, err := parse(lines.Bytes())
+		var f *Frame
+		if err == nil {
+			f, err = d.frame()
+		}
 		if err != nil {
-			cut = fmt.Errorf("line %d is not a document of energy top --json: %w", number, err)
-			continue
+			return fmt.Errorf("document %d is not of energy top --json: %w", number, err)
 		}
-		if err := show(f, notes); err != nil {
+		if err := show(f, d.Notes); err != nil {
 			return err
 		}
 	}
-	switch err := lines.Err(); {
-	case err != nil:
-		return fmt.Errorf("line %d: %w", number+1, err)
-	case number == 1:
-		return cut
-	}
-	return nil
 }
 
 // document is the JSON of a frame, except for figures of the node.
@@ -62,14 +61,10 @@ type document struct {
 	Period        any `json:"period_seconds"`
 }
 
-// parse returns the frame of a document, and notes on it.
-func parse(line []byte) (*Frame, []string, error) {
-	var d document
-	if err := json.Unmarshal(line, &d); err != nil {
-		return nil, nil, err
-	}
+// frame returns the frame of a document.
+func (d *document) frame() (*Frame, error) {
 	if d.Schema != SchemaVersion || d.At.IsZero() {
-		return nil, nil, fmt.Errorf("the schema is %d, not %d, or the time is missing", d.Schema, SchemaVersion)
+		return nil, fmt.Errorf("the schema is %d, not %d, or the time is missing", d.Schema, SchemaVersion)
 	}
 	var p parser
 	f := &Frame{
@@ -93,13 +88,13 @@ func parse(line []byte) (*Frame, []string, error) {
 			f.Tables[view] = append(f.Tables[view], p.row(o))
 		}
 	}
-	return f, d.Notes, p.err
+	return f, p.err
 }
 
 // parser converts figures of a document. err is set if one of them is impossible.
 type parser struct{ err error }
 
-// row returns a row of a document. Its key consists of the texts that stay the same in a recording.
+// row returns a row of a document. Its key consists of the PID and texts.
 func (p *parser) row(o object) Row {
 	r := Row{
 		Power: figureOrNaN(o["watts"]), GPU: figureOrNaN(o["gpu_watts"]), Busy: figureOrNaN(o["utilization"]), CPUTime: -1,
@@ -119,11 +114,9 @@ func (p *parser) row(o object) Row {
 	for t, name := range attributes {
 		r.Text[t] = o.text(name)
 	}
-	key := []string{strconv.Itoa(int(r.PID))}
-	for _, t := range []Text{Name, Container, Unit, User, Pod, VM, Namespace, ID} {
-		key = append(key, r.Text[t])
-	}
-	r.Key = strings.Join(key, "\x00")
+	key := r.Text
+	key[Arguments], key[Command] = "", "" // they may change
+	r.Key = strconv.Itoa(int(r.PID)) + strings.Join(key[:], "\x00")
 	return r
 }
 

@@ -423,9 +423,9 @@ func TestTheErrorOfTheSumIsTheRootOfTheSquares(t *testing.T) {
 		{Source: "modeled", Active: 20, Idle: 10, Uncertainty: 0.1}, {Source: "modeled", Active: 40, Uncertainty: 0.1},
 		{Source: "measured", Active: 30, Uncertainty: math.NaN()}, {Source: "modeled", Besides: "package", Active: 500, Uncertainty: 0.9},
 	}
-	assert.InDelta(t, 0.05, sumOf(zones).Uncertainty, 1e-9, "5 W of 100 W")
+	assert.InDelta(t, 0.05, Sum(zones).Uncertainty, 1e-9, "5 W of 100 W")
 	zones[1].Uncertainty = math.NaN()
-	assert.True(t, math.IsNaN(sumOf(zones).Uncertainty), "one is not known")
+	assert.True(t, math.IsNaN(Sum(zones).Uncertainty), "one is not known")
 }
 
 func TestNoRowIsChosenBeforeAKeyIsPressed(t *testing.T) {

@@ -157,7 +157,7 @@ func origin(zones []Zone) (string, screen.Style) {
 	has := func(source string) bool {
 		return slices.ContainsFunc(zones, func(z Zone) bool { return z.Source == source })
 	}
-	within := uncertainty(sumOf(zones).Uncertainty)
+	within := uncertainty(Sum(zones).Uncertainty)
 	switch modeled, reported, measured := has("modeled"), has("reported"), has("measured"); {
 	case modeled && (measured || reported):
 		return "PARTLY ESTIMATED" + within, screen.Warning
@@ -171,9 +171,9 @@ func origin(zones []Zone) (string, screen.Style) {
 	return "", screen.Plain
 }
 
-// sumOf returns the sum of the zones that are added. The error of its power is the root of the sum of
+// Sum returns the sum of the zones that are added. The error of its power is the root of the sum of
 // the squares of their errors, since these are independent. It is NaN if a modeled zone has no error.
-func sumOf(zones []Zone) (sum Zone) {
+func Sum(zones []Zone) (sum Zone) {
 	errors := 0.0
 	for _, z := range zones {
 		if z.Besides != "" {
@@ -183,6 +183,7 @@ func sumOf(zones []Zone) (sum Zone) {
 		sum.Idle += zeroNaN(z.Idle)
 		sum.Energy += z.Energy
 		sum.ActiveEnergy += z.ActiveEnergy
+		sum.Unattributed += z.Unattributed
 		switch {
 		case z.Uncertainty > 0:
 			errors = math.Hypot(errors, z.Uncertainty*zeroNaN(z.Active+z.Idle))
@@ -198,7 +199,7 @@ func sumOf(zones []Zone) (sum Zone) {
 // power.
 func (p *painter) node() {
 	f := p.m.frame
-	sum := sumOf(f.Zones)
+	sum := Sum(f.Zones)
 	both, energy := sum.Active+sum.Idle, p.m.energy(f.Node)+since(f)
 	x := p.put(0, screen.Bold, watts(both))
 	x = p.put(x-1, screen.Plain, "= "+watts(sum.Active)+" active + "+watts(sum.Idle)+" idle")

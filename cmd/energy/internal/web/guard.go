@@ -12,14 +12,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 const (
-	// maxConnections is the maximum number of connections, with and without the token.
-	maxConnections = 64
+	// maxConnections is the maximum number of connections without the token.
+	maxConnections = 256
 	// sendBuffer bounds the bytes that the kernel keeps for a client that does not read.
 	sendBuffer = 128 << 10
 )
@@ -31,10 +30,11 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // Serve serves until ctx ends or the listener fails. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: s.Handler(), ReadTimeout: s.deadline, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	listener = netutil.LimitListener(buffered{listener}, maxConnections)
+	s.connections.Listener = listener
+	listener = &s.connections
 	if c := s.options.Certificate; c != nil {
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*c}, MinVersion: tls.VersionTLS12})
 	}
@@ -46,16 +46,37 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// buffered bounds the send buffers of connections.
-type buffered struct{ net.Listener }
+// connections bounds the number of connections and their send buffers. Other users of this machine can
+// connect: if there are too many connections, the oldest one without the token is closed.
+type connections struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
 
 // Accept implements net.Listener.
-func (b buffered) Accept() (net.Conn, error) {
-	c, err := b.Listener.Accept()
-	if t, ok := c.(*net.TCPConn); ok {
+func (c *connections) Accept() (net.Conn, error) {
+	accepted, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := accepted.(*net.TCPConn); ok {
 		_ = t.SetWriteBuffer(sendBuffer)
 	}
-	return c, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open = append(c.open, accepted); len(c.open) > maxConnections {
+		_ = c.open[0].Close() // it may be closed already
+		c.open = slices.Delete(c.open, 0, 1)
+	}
+	return accepted, nil
+}
+
+// keep keeps a connection with the token open.
+func (c *connections) keep(address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = slices.DeleteFunc(c.open, func(of net.Conn) bool { return of.RemoteAddr().String() == address })
 }
 
 // Handler returns the handler of all paths.

@@ -88,33 +88,28 @@ func aRow(name string, e units.Energy) top.Row {
 	return r
 }
 
-func (s sums) plus(b sums) sums {
-	return sums{s.Node + b.Node, s.Active + b.Active, s.Unattributed + b.Unattributed}
-}
-
 // checked checks the bounds of a history and that shares are parts of their points. It returns the
 // energy of all points, and of each share.
 func checked(t *testing.T, h *history) (all sums, shares map[id]units.Energy) {
 	t.Helper()
 	require.LessOrEqual(t, len(h.points), maxPoints)
-	require.LessOrEqual(t, len(h.names), maxNames)
 	shares = map[id]units.Energy{}
 	for i := range h.points {
 		p := &h.points[i]
 		all = all.plus(p.sums)
-		require.True(t, p.Seconds > 0 && (i == 0 || h.points[i-1].End < p.End && h.points[i-1].Seq < p.Seq))
-		for d, list := range p.Shares {
+		require.True(t, p.Seconds > 0 && (i == 0 || h.points[i-1].End < p.End && h.points[i-1].version < p.version+1))
+		for view, list := range p.Shares {
 			left := p.Active - p.Unattributed
-			if division(d) == zones {
+			if view == zones {
 				left = p.Node
 			}
 			require.LessOrEqual(t, len(list), maxShares)
 			for _, s := range list {
-				require.True(t, s.Used > 0 && s.Used <= left && h.names[s.ID] != "")
+				require.True(t, s.Used > 0 && s.Used <= left && s.name != "")
 				shares[s.ID] += s.Used
 				left -= s.Used
 			}
-			require.True(t, division(d) != zones || left == 0, "zones add up to the node")
+			require.True(t, view != zones || left == 0, "zones add up to the node")
 		}
 	}
 	return all, shares
@@ -130,8 +125,9 @@ func TestPointsHaveTheEnergyOfTheSourceOnce(t *testing.T) {
 		require.Equal(t, m.counted, all, "seed %d", seed)
 		sum := units.Energy(0)
 		for name, e := range m.all {
-			require.LessOrEqual(t, shares[h.of(top.Programs, name)], e)
-			sum += shares[h.of(top.Programs, name)]
+			used := shares[idOf(h.seed, top.Programs.String(), name)]
+			require.LessOrEqual(t, used, e)
+			sum += used
 		}
 		assert.Greater(t, sum, (all.Active-all.Unattributed)/2, "most of it has a program")
 	}
@@ -139,18 +135,21 @@ func TestPointsHaveTheEnergyOfTheSourceOnce(t *testing.T) {
 
 func TestAPointEndsAtTheTimeOfTheFiguresAndARestartIsAGap(t *testing.T) {
 	h, at := newHistory(), time.UnixMilli(1_000_000)
-	h.join, h.parts = 2, 2 // two readings are one point, but not across a gap
+	h.shortest = 100 // readings are joined, but not across a gap
 	frame := func(seconds int, period time.Duration, node units.Energy) *top.Frame {
 		return &top.Frame{At: at.Add(time.Duration(seconds) * time.Second), Since: at, Period: period, Node: node}
 	}
 	for i, f := range []*top.Frame{
-		frame(0, 0, 0), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 51), frame(7, 0, 53), frame(9, 2*time.Second, 60),
+		frame(0, 0, 0), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 50), frame(5, 5*time.Second, 51), frame(7, 0, 53),
+		frame(9, 2*time.Second, 60), frame(2, 2*time.Second, 64), frame(4, 2*time.Second, 69), // the clock was set back
 	} {
 		assert.Equal(t, i != 2, h.add(f, int64(i)), "the third frame has no news")
 	}
-	require.Len(t, h.points, 2)
-	assert.Equal(t, []any{int64(1_005_000), 5.0, units.Energy(51)}, []any{h.points[0].End, h.points[0].Seconds, h.points[0].Node})
-	assert.Equal(t, []any{int64(1_009_000), 2.0, units.Energy(7)}, []any{h.points[1].End, h.points[1].Seconds, h.points[1].Node})
+	require.Len(t, h.points, 3)
+	for i, want := range [][]any{{1_005_000, 5.0, 51}, {1_009_000, 2.0, 7}, {1_004_000, 2.0, 5}} {
+		p := h.points[i]
+		assert.Equal(t, want, []any{int(p.End), p.Seconds, int(p.Node)})
+	}
 }
 
 func TestARowThatAppearsWithEnergyOfEarlierTimesHasNoShare(t *testing.T) {
@@ -159,42 +158,39 @@ func TestARowThatAppearsWithEnergyOfEarlierTimesHasNoShare(t *testing.T) {
 	f.At, f.Period, f.Node, f.Zones[0].ActiveEnergy = time.UnixMilli(1000), time.Second, 10, 10
 	f.Tables[top.Programs] = []top.Row{aRow("old", 100), aRow("new", 6)}
 	h.add(f, 1)
-	assert.Equal(t, []share{{h.of(top.Programs, "new"), 6}}, h.points[0].Shares[top.Programs])
+	want := []share{{idOf(h.seed, "programs", "new"), 6, "new"}}
+	assert.Equal(t, want, h.points[0].Shares["programs"])
 }
 
+// The collector has other rows in each reading.
 func TestSixHoursOfHostileNamesTakeLessThan10MB(t *testing.T) {
-	random, b := rand.New(rand.NewPCG(1, 2)), strings.Builder{}
-	for b.Len() < 1<<22 {
-		b.WriteString([]string{"<script>", "\u202e", "\U0001F4A3", "a\u0301\u0302\u0303", "\x1b[2J", "__proto__", "\""}[random.IntN(7)])
-	}
-	text := b.String()
+	text := strings.Repeat("<script>\u202e\U0001F4A3a\u0301\u0302\u0303\x1b[2J__proto__\"", 500)
 	inUse := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	before, h, number := inUse(), newHistory(), 0
+	before, h := inUse(), newHistory()
 	f := top.Frame{At: time.UnixMilli(0), Period: 2 * time.Second}
 	for version := range int64(6 * 3600 / 2) {
 		f.At, f.Node = f.At.Add(f.Period), f.Node+1e6
 		f.Zones = []top.Zone{{Name: "z", Energy: f.Node, ActiveEnergy: f.Node}}
-		number = (number + 10_007) % (len(text) - 1<<14)
-		names := strings.Clone(text[number : number+1<<14])
+		read := strings.Clone(text) // names are parts of it
 		for view := range top.NumViews {
 			f.Tables[view] = f.Tables[view][:0]
 			for i := range maxShares + 1 {
-				begin := 61 * (17*int(view) + i)
-				f.Tables[view] = append(f.Tables[view], aRow(names[begin:begin+4096], units.Energy(i+1)))
+				r := aRow(read[61*i:], units.Energy(i+1))
+				r.Key = fmt.Sprint(version, i)
+				f.Tables[view] = append(f.Tables[view], r)
 			}
 		}
 		h.add(&f, version)
 	}
 	used := int64(inUse()) - int64(before)
 	all, _ := checked(t, h)
-	t.Logf("%d points, %d names, %d kB", len(h.points), len(h.names), used/1000)
+	t.Logf("%d points, %d kB", len(h.points), used/1000)
 	assert.Less(t, used, int64(10_000_000))
 	assert.Equal(t, f.Node-1e6, all.Node)
 	runtime.KeepAlive(h)
-	runtime.KeepAlive(text)
 }

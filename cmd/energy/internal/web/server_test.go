@@ -4,9 +4,12 @@ package web
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -80,9 +83,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 	assert.Equal(t, "no-store", header.Get("Cache-Control"))
 	status, _ := request(s, http.MethodPost, "localhost", "/stream", "TOKEN=1")
 	assert.Equal(t, http.StatusMethodNotAllowed, status)
-	for range maxClients {
-		require.True(t, s.enter())
-	}
+	s.clients.Store(maxClients)
 	status, _ = request(s, http.MethodGet, "localhost", "/stream", "TOKEN=1")
 	assert.Equal(t, http.StatusServiceUnavailable, status, "the 17th page")
 	assert.NotEqual(t, s.Token, NewServer(Options{}).Token)
@@ -91,43 +92,39 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 
 // state is the state of a page: what all messages until now add up to.
 type state struct {
-	at     int64
-	points []map[string]any
-	names  map[string]string
+	Complete bool
+	Now      *struct{ At int64 }
+	Points   []struct {
+		T, S float64
+		Node units.Energy
+		V    map[string][]struct{ I string }
+	}
+	Names map[string]string
 }
 
 // take adds a message, as the page does.
 func (s *state) take(t *testing.T, line []byte) {
 	t.Helper()
-	var m struct {
-		Complete bool
-		Now      *struct{ At int64 }
-		Points   []map[string]any
-		Names    map[string]string
-	}
+	var m state
 	require.NoError(t, json.Unmarshal(line, &m))
 	if m.Complete {
-		*s = state{at: s.at, names: map[string]string{}}
+		s.Points, s.Names = nil, map[string]string{}
 	}
 	for _, p := range m.Points {
-		if n := len(s.points); n > 0 && s.points[n-1]["seq"] == p["seq"] {
-			s.points = s.points[:n-1]
+		for n := len(s.Points); n > 0 && s.Points[n-1].T > p.T-1000*p.S+1; n-- {
+			s.Points = s.Points[:n-1]
 		}
-		s.points = append(s.points, p)
+		s.Points = append(s.Points, p)
 	}
-	for id, name := range m.Names {
-		s.names[id] = name
-	}
-	if m.Now != nil {
-		s.at = m.Now.At
-	}
+	maps.Copy(s.Names, m.Names)
+	s.Now = cmp.Or(m.Now, s.Now)
 }
 
 func TestAPageThatMissesMessagesHasTheSamePointsAsANewOne(t *testing.T) {
 	m, s := newMachine(7), NewServer(Options{})
 	page, version := state{}, int64(-1)
 	for i := range 2000 {
-		s.Show(Reading{Frame: m.next(), Source: "simulated"})
+		s.Show(m.next(), nil)
 		if m.IntN(5) > 0 && i < 1999 {
 			continue
 		}
@@ -138,29 +135,26 @@ func TestAPageThatMissesMessagesHasTheSamePointsAsANewOne(t *testing.T) {
 	var fresh state
 	u, _ := s.next(-1)
 	fresh.take(t, u.line)
-	assert.Greater(t, len(fresh.points), maxPoints/2)
-	assert.Equal(t, fresh.points, page.points)
-	assert.Equal(t, fresh.at, page.at)
-	for id, name := range fresh.names {
-		assert.Equal(t, name, page.names[id])
+	assert.Greater(t, len(fresh.Points), maxPoints/2)
+	assert.Equal(t, fresh.Points, page.Points)
+	assert.Equal(t, fresh.Now, page.Now)
+	for id, name := range fresh.Names {
+		assert.Equal(t, name, page.Names[id])
 	}
 }
 
-func TestAMessageIsEncodedOnceAndOnlyForAClient(t *testing.T) {
-	m, s := newMachine(1), NewServer(Options{})
-	for range 3 {
-		s.Show(Reading{Frame: m.next()})
-	}
-	assert.Nil(t, s.now)
+func TestPagesShareAMessageAndAProblemIsSentOnce(t *testing.T) {
+	s := NewServer(Options{})
+	s.Show(newMachine(1).next(), nil)
 	first, changed := s.next(-1)
 	second, _ := s.next(-1)
 	assert.Same(t, &first.line[0], &second.line[0])
-	s.Explain("The collector does not respond")
+	s.Explain("The collector does\nnot respond\u202e")
 	<-changed
 	explained, changed := s.next(first.to)
-	assert.Contains(t, string(explained.line), `"problem":"The collector does not respond"`)
+	assert.Contains(t, string(explained.line), `"problem":"The collector does not respond?"`)
 	assert.NotContains(t, string(explained.line), `"now"`)
-	s.Explain("The collector does not respond")
+	s.Explain("The collector does\nnot respond\u202e")
 	select {
 	case <-changed:
 		t.Error("there is no change")
@@ -184,10 +178,10 @@ func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 		f.Tables[view] = append(f.Tables[view], top.Row{Key: "others", Pinned: true, Energy: left, Zones: []units.Energy{left}})
 	}
 	s := NewServer(Options{})
-	s.Show(Reading{Frame: f})
+	s.Show(f, nil)
 	u, _ := s.next(-1)
 	assert.Less(t, len(u.line), 10<<20)
-	c := currentOf(s.history.identifier, f)
+	c := s.current()
 	assert.Equal(t, []units.Energy{90e6, 30e6, 5e6}, []units.Energy{c.Node, c.Active, c.Unattributed})
 	for view := range top.GPUs {
 		rows, sum, ofZone := c.Views[view.String()], units.Energy(0), units.Energy(0)
@@ -201,58 +195,93 @@ func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotReadIsCut(t *testing.T) {
-	s := NewServer(Options{})
-	s.deadline = 50 * time.Millisecond
-	s.Explain(strings.Repeat("x", 6*sendBuffer)) // the kernel doubles the buffer
-	ended := make(chan struct{}, maxClients)
-	handler := s.Handler()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeHTTP(w, r)
-		ended <- struct{}{}
-	}))
-	server.Listener = buffered{server.Listener}
-	server.Start()
-	defer server.Close()
-	for range maxClients {
-		c, err := net.Dial("tcp", server.Listener.Addr().String())
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
-		require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4096))
-		_, err = fmt.Fprintf(c, "GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", s.Token)
-		require.NoError(t, err)
-	}
-	for range maxClients {
-		<-ended
-	}
-	assert.Zero(t, s.clients)
-}
-
-func TestTheStreamOfAServerWithTLSEndsWithTheServer(t *testing.T) {
-	pair := httptest.NewTLSServer(nil)
-	pair.Close()
-	s := NewServer(Options{Certificate: &pair.TLS.Certificates[0], Hosts: []string{"example.com"}})
-	s.Show(Reading{Frame: newMachine(1).next()})
+// serve runs a server on a free port, and returns its address.
+func serve(t *testing.T, s *Server) (address string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return listener.Addr().String()
+}
+
+// connect connects to an address and sends a text, in which TOKEN is the token of the server.
+func connect(t *testing.T, s *Server, address, text string) *bufio.Reader {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = io.WriteString(c, strings.ReplaceAll(text, "TOKEN", s.Token))
+	require.NoError(t, err)
+	return bufio.NewReader(c)
+}
+
+const streamRequest = "GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer TOKEN\r\n\r\n"
+
+// readUntil reads lines until one of them contains a text.
+func readUntil(t *testing.T, r *bufio.Reader, text string) {
+	t.Helper()
+	for line, err := "", error(nil); !strings.Contains(line, text); {
+		line, err = r.ReadString('\n')
+		require.NoError(t, err)
+	}
+}
+
+func TestASlowClientIsCutAndAPageIsNot(t *testing.T) {
+	s := NewServer(Options{})
+	s.deadline = 50 * time.Millisecond
+	address := serve(t, s)
+	s.Explain("begin")
+	page := connect(t, s, address, streamRequest)
+	readUntil(t, page, "begin")
+	for _, text := range []string{"", "GET /", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"} {
+		_, _ = io.Copy(io.Discard, connect(t, s, address, text)) // until the server closes the connection
+	}
+	s.Explain("end")
+	readUntil(t, page, "end")
+	for range maxClients - 1 {
+		connect(t, s, address, streamRequest)
+	}
+	s.Explain(strings.Repeat("x", 6*sendBuffer)) // the kernel doubles the buffer
+	require.Eventually(t, func() bool { return s.clients.Load() == 0 }, time.Minute, time.Millisecond)
+}
+
+// Other users of the machine can connect.
+func TestConnectionsWithoutTheTokenDoNotKeepThePageFromItsFigures(t *testing.T) {
+	s := NewServer(Options{})
+	s.deadline = time.Hour
+	address := serve(t, s)
+	s.Explain("begin")
+	page := connect(t, s, address, streamRequest)
+	readUntil(t, page, "begin")
+	oldest := connect(t, s, address, "GET /")
+	for range maxConnections {
+		connect(t, s, address, "GET /")
+	}
+	_, _ = io.Copy(io.Discard, oldest) // until the server closes the connection
+	readUntil(t, connect(t, s, address, streamRequest), "begin")
+	s.Explain("end")
+	readUntil(t, page, "end")
+}
+
+func TestAServerWithTLSAnswersToItsName(t *testing.T) {
+	pair := httptest.NewTLSServer(nil)
+	pair.Close()
+	s := NewServer(Options{Certificate: &pair.TLS.Certificates[0], Hosts: []string{"example.com"}})
+	s.Explain("begin")
 	client := pair.Client()
 	defer client.CloseIdleConnections()
-	r, err := http.NewRequest(http.MethodGet, "https://"+listener.Addr().String()+"/stream", nil)
+	r, err := http.NewRequest(http.MethodGet, "https://"+serve(t, s)+"/stream", nil)
 	require.NoError(t, err)
-	r.Host = "example.com"
-	r.Header.Set("Authorization", "Bearer "+s.Token)
-	r.Header.Set("Origin", "https://example.com")
+	r.Host, r.Header = "example.com", http.Header{"Authorization": {"Bearer " + s.Token}, "Origin": {"https://example.com"}}
 	response, err := client.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
-	line, err := bufio.NewReader(response.Body).ReadBytes('\n')
-	require.NoError(t, err)
-	var page state
-	page.take(t, line)
-	assert.NotZero(t, page.at)
-	stop()
-	require.NoError(t, <-ended)
+	readUntil(t, bufio.NewReader(response.Body), "begin")
 }
