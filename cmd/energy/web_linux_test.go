@@ -109,12 +109,6 @@ func TestAPageOfARecordingHasItsFigures(t *testing.T) {
 		a.Add(s)
 		require.NoError(t, top.JSON(&documents, frameOf(a, s, nil), []string{"a note"}, ""))
 	}
-	var again bytes.Buffer
-	require.NoError(t, top.ReadRecording(bytes.NewReader(documents.Bytes()), func(f *top.Frame, notes []string) error {
-		return top.JSON(&again, f, notes, "")
-	}))
-	assert.Equal(t, documents.String(), again.String(), "to the microjoule")
-
 	file := filepath.Join(t.TempDir(), "power.jsonl")
 	require.NoError(t, os.WriteFile(file, documents.Bytes(), 0o600))
 	_, next, stop := openWeb(t, "--listen", "127.0.0.1:0", file)

@@ -26,7 +26,7 @@ const (
 	maxVanished = 4_096
 )
 
-// zones is the name of the zones in points. The other names are those of views.
+// zones is the name of the zones in points. All other names belong to views.
 const zones = "zones"
 
 // id identifies a row of a view. It is a keyed hash: no process can choose a name with the ID, and so

@@ -115,21 +115,30 @@ func checked(t *testing.T, h *history) (all sums, shares map[id]units.Energy) {
 	return all, shares
 }
 
-func TestPointsHaveTheEnergyOfTheSourceOnce(t *testing.T) {
-	for seed := range uint64(8) {
-		m, h := newMachine(seed), newHistory()
-		for version := range int64(1500) {
-			h.add(m.next(), version)
+func TestPagesHaveTheEnergyOfTheSourceOnce(t *testing.T) {
+	for seed := range uint64(4) {
+		m, s, page, fresh := newMachine(seed), NewServer(Options{}), state{version: -1}, state{version: -1}
+		for range 1500 {
+			s.Show(m.next(), nil)
+			if m.IntN(5) == 0 { // the page misses messages
+				page.follow(t, s)
+			}
 		}
-		all, shares := checked(t, h)
+		page.follow(t, s)
+		fresh.follow(t, s)
+		all, shares := checked(t, s.history)
 		require.Equal(t, m.counted, all, "seed %d", seed)
 		sum := units.Energy(0)
 		for name, e := range m.all {
-			used := shares[idOf(h.seed, top.Programs.String(), name)]
+			used := shares[idOf(s.history.seed, top.Programs.String(), name)]
 			require.LessOrEqual(t, used, e)
 			sum += used
 		}
 		assert.Greater(t, sum, (all.Active-all.Unattributed)/2, "most of it has a program")
+		require.Len(t, fresh.Points, len(s.history.points))
+		require.Equal(t, fresh.Points, page.Points)
+		require.Equal(t, fresh.Now, page.Now)
+		require.Subset(t, page.Names, fresh.Names)
 	}
 }
 

@@ -99,14 +99,17 @@ type state struct {
 		Node units.Energy
 		V    map[string][]struct{ I string }
 	}
-	Names map[string]string
+	Names   map[string]string
+	version int64
 }
 
-// take adds a message, as the page does.
-func (s *state) take(t *testing.T, line []byte) {
+// follow adds the next message, as the page does.
+func (s *state) follow(t *testing.T, from *Server) {
 	t.Helper()
+	u, _ := from.next(s.version)
+	s.version = u.to
 	var m state
-	require.NoError(t, json.Unmarshal(line, &m))
+	require.NoError(t, json.Unmarshal(u.line, &m))
 	if m.Complete {
 		s.Points, s.Names = nil, map[string]string{}
 	}
@@ -118,29 +121,6 @@ func (s *state) take(t *testing.T, line []byte) {
 	}
 	maps.Copy(s.Names, m.Names)
 	s.Now = cmp.Or(m.Now, s.Now)
-}
-
-func TestAPageThatMissesMessagesHasTheSamePointsAsANewOne(t *testing.T) {
-	m, s := newMachine(7), NewServer(Options{})
-	page, version := state{}, int64(-1)
-	for i := range 2000 {
-		s.Show(m.next(), nil)
-		if m.IntN(5) > 0 && i < 1999 {
-			continue
-		}
-		u, _ := s.next(version)
-		version = u.to
-		page.take(t, u.line)
-	}
-	var fresh state
-	u, _ := s.next(-1)
-	fresh.take(t, u.line)
-	assert.Greater(t, len(fresh.Points), maxPoints/2)
-	assert.Equal(t, fresh.Points, page.Points)
-	assert.Equal(t, fresh.Now, page.Now)
-	for id, name := range fresh.Names {
-		assert.Equal(t, name, page.Names[id])
-	}
 }
 
 func TestPagesShareAMessageAndAProblemIsSentOnce(t *testing.T) {
