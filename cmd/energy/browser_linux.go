@@ -51,6 +51,7 @@ func asInvoker(c *exec.Cmd, file *os.File) error {
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 31)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 31)
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/"+u.Uid, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
+	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/"+u.Uid, "HOME="+u.HomeDir,
+		"USER="+u.Username, "LOGNAME="+u.Username)
 	return errors.Join(err1, err2, file.Chown(int(uid), int(gid)))
 }

@@ -63,7 +63,8 @@ recording: the output of energy top --json.`,
 		rateFlags(f, &o.rates)
 	})
 	flagGroup(c, "Server", func(f *pflag.FlagSet) {
-		f.StringVar(&o.listen, "listen", "127.0.0.1:8890", "`address` to listen on; without the flag, another port if this one is in use")
+		f.StringVar(&o.listen, "listen", "127.0.0.1:8890",
+			"`address` to listen on; without the flag, another port if this one is in use")
 		f.BoolVar(&o.open, "open", false, "open the page in the browser")
 		f.StringVar(&o.cert, "tls-cert", "", "`file` of the certificate (PEM), for addresses that other machines can reach")
 		f.StringVar(&o.key, "tls-key", "", "`file` of its key (PEM)")

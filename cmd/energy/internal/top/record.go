@@ -76,8 +76,8 @@ func (d *document) frame() (*Frame, error) {
 	}
 	for _, o := range d.Zones {
 		z := Zone{
-			Name: o.text("zone"), Source: o.text("source"), Besides: o.text("overlaps_with"), Active: figureOrNaN(o["active_watts"]),
-			Idle: figureOrNaN(o["idle_watts"]), Uncertainty: figureOrNaN(o["uncertainty"]),
+			Name: o.text("zone"), Source: o.text("source"), Besides: o.text("overlaps_with"),
+			Active: figureOrNaN(o["active_watts"]), Idle: figureOrNaN(o["idle_watts"]), Uncertainty: figureOrNaN(o["uncertainty"]),
 			ActiveEnergy: p.energy(o["active_joules"]), Unattributed: p.energy(o["unattributed_joules"]),
 		}
 		z.Energy = z.ActiveEnergy + p.energy(o["idle_joules"])

@@ -7,7 +7,9 @@ import (
 	"crypto/subtle"
 	"crypto/tls"
 	"errors"
+	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"slices"
@@ -24,14 +26,15 @@ const (
 )
 
 // policy prevents the page from loading or sending anything elsewhere, and from making HTML of texts.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; " +
-	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Serve serves until ctx ends or the listener fails. It closes the listener.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadTimeout: s.deadline, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    log.New(io.Discard, "", 0), // others must not write to the terminal
 	}
 	s.connections.Listener = listener
 	listener = &s.connections

@@ -143,7 +143,10 @@ func TestPagesShareAMessageAndAProblemIsSentOnce(t *testing.T) {
 }
 
 func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
-	f := &top.Frame{Node: 90e6, Zones: []top.Zone{{Name: "package", Energy: 50e6, ActiveEnergy: 30e6, Unattributed: 5e6}, {Name: "core", Besides: "package", Energy: 7}, {Name: "gpu", Energy: 40e6}}}
+	f := &top.Frame{Node: 90e6, Zones: []top.Zone{
+		{Name: "package", Energy: 50e6, ActiveEnergy: 30e6, Unattributed: 5e6},
+		{Name: "core", Besides: "package", Energy: 7}, {Name: "gpu", Energy: 40e6},
+	}}
 	text := strings.Repeat("</script>\u202e\U0001F4A3", 400)
 	for view := range top.GPUs {
 		left := units.Energy(30e6)
