@@ -85,9 +85,9 @@ var compared = []Quantity{Joules, Watts, Seconds, CPUSeconds}
 // millisecond at best, so that less than 1 mJ is at most one step.
 var least = [numQuantities]float64{Joules: 1e-3, Watts: 1e-6, Seconds: 1e-6, CPUSeconds: 1e-6}
 
-// ComparedBy returns the quantity by which two commands are compared, and its ratio: the energy, or
-// the CPU time if all energy is modeled. The modeled energy of the same CPU time depends on the load
-// of the machine by other programs.
+// ComparedBy returns the quantity that two commands are compared by, and its ratio. It is the CPU time
+// if all energy is modeled: the modeled energy of the same CPU time depends on the load of the machine
+// by other programs.
 func (r *Report) ComparedBy() (Quantity, stats.Ratio) {
 	q := Joules
 	if r.areModeled() {
