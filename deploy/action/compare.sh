@@ -40,19 +40,14 @@ base_commit() {
 
 # Prints the path of energy. A release is downloaded to $work.
 energy_path() {
-	local version=${ENERGY_VERSION:-} arch name url
+	local version=${ENERGY_VERSION:-} name url
 	version=${version#v}
 	if [ -z "$version" ]; then
 		command -v energy || fail "energy is not in PATH: set ENERGY_VERSION"
 		return
 	fi
 	[[ $version =~ ^[0-9][0-9A-Za-z.-]*$ ]] || fail "not a version: $version"
-	case $(uname -m) in
-	x86_64) arch=amd64 ;;
-	aarch64) arch=arm64 ;;
-	*) fail "energy has no release for $(uname -m)" ;;
-	esac
-	name=energy_${version}_linux_$arch
+	name=energy_${version}_linux_$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 	url=${ENERGY_RELEASES:-https://github.com/energyreceiver/energyreceiver/releases/download}/v$version
 	curl -fsSL --retry 3 -o "$work/$name.tar.gz" "$url/$name.tar.gz" -o "$work/SHA256SUMS" "$url/SHA256SUMS"
 	(cd "$work" && sha256sum --check --quiet --ignore-missing SHA256SUMS >&2) || fail "$name.tar.gz has another checksum than the release"
@@ -63,18 +58,16 @@ energy_path() {
 # Checks out and builds both commits. The scripts $work/head and $work/base run the command in their trees.
 prepare() {
 	local side
-	printf '%s\n' "$ENERGY_COMMAND" >"$work/command"
-	printf '%s\n' "${ENERGY_BUILD:-}" >"$work/build"
 	cat >"$work/head" <<-'SIDE'
 		#!/usr/bin/env bash
-		cd "$WORK/trees/${0##*/}" && exec bash -eo pipefail "$WORK/command" >"$WORK/${0##*/}.log" 2>&1
+		cd "$WORK/trees/${0##*/}" && exec bash -eo pipefail -c "$ENERGY_COMMAND" >"$WORK/${0##*/}.log" 2>&1
 	SIDE
 	chmod +x "$work/head"
 	cp "$work/head" "$work/base"
 	for side in head base; do
 		git worktree add --quiet --detach "$work/trees/$side" "${!side}"
 		echo "== build of the $side, ${!side}"
-		(cd "$work/trees/$side" && bash -eo pipefail "$work/build") || fail "the build of the $side failed"
+		(cd "$work/trees/$side" && bash -eo pipefail -c "${ENERGY_BUILD:-}") || fail "the build of the $side failed"
 	done
 }
 
@@ -146,15 +139,13 @@ measure() {
 
 # The tokens of pull requests from forks cannot write: the result is in the summary of the job then.
 comment() {
-	local api=repos/$GITHUB_REPOSITORY/issues comments id
-	comments=$(gh api --paginate "$api/$ENERGY_PULL_REQUEST/comments") || return
+	local api=repos/$GITHUB_REPOSITORY/issues comments id request
+	request=(POST "$api/$ENERGY_PULL_REQUEST/comments")
+	comments=$(gh api --paginate "${request[1]}") || return
 	id=$(jq -nr --arg marker "$marker" \
 		'[inputs[] | select(.user.login == "github-actions[bot]" and (.body | startswith($marker))) | .id][0] // ""' <<<"$comments")
-	if [ -n "$id" ]; then
-		gh api --silent --method PATCH "$api/comments/$id" --field "body=@$results/energy.md"
-	else
-		gh api --silent --method POST "$api/$ENERGY_PULL_REQUEST/comments" --field "body=@$results/energy.md"
-	fi
+	[ -z "$id" ] || request=(PATCH "$api/comments/$id")
+	gh api --silent --method "${request[@]}" --field "body=@$results/energy.md"
 }
 
 results=$(realpath -m -- "${ENERGY_RESULTS:-energy-results}")
