@@ -180,13 +180,6 @@ func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
 			fill(t, reader)
 			t.Cleanup(func() { _ = unix.Close(reader) })
 		},
-		"--html FIFO": func(t *testing.T, o *measureOptions) {
-			o.html = aFIFO(t)
-			reader, err := unix.Open(o.html, unix.O_RDWR|unix.O_CLOEXEC, 0)
-			require.NoError(t, err)
-			fill(t, reader)
-			t.Cleanup(func() { _ = unix.Close(reader) })
-		},
 		"standard error": func(t *testing.T, o *measureOptions) { o.Stderr = fullPipe(t) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,6 @@ func TestTheExitStatusOfMeasure(t *testing.T) {
 		"failed and above it":   {[]string{"--quiet", "--model", tenToFifty, "--max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
 		"not written":           {[]string{"--quiet", "-o", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"figures not lost":      {[]string{"--quiet", "-o", "/dev/full", "--model", tenToFifty, "true"}, 125, " (modeled) · "},
-		"no page written":       {[]string{"--quiet", "--html", "/dev/full", "true"}, 125, "the result is not written: write /dev/full: no space left"},
 		"failed, not written":   {[]string{"--quiet", "-o", "/dev/full", "sh", "-c", "exit 6"}, 6, "the result is not written"},
 		"no such config":        {[]string{"--config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
 		"no such model":         {[]string{"--model", "/no/such/file", "true"}, 125, "--model: "},
