@@ -101,9 +101,9 @@ function runTable(d) {
 // outcomeOf returns by how much the first of two commands uses more or less of what decides, and how sure that is.
 const ratio = (v) => v.toFixed(2);
 function outcomeOf(ratios) {
-  const {a_to_b: v, ci95_low: low, ci95_high: high, ...r} = ratios?.[ratios.decisive ?? "joules"] ?? {};
+  const {a_to_b: v, ci95_low: low, ci95_high: high, ...r} = ratios?.[ratios.compared_by ?? "joules"] ?? {};
   if (v == null) return null;
-  const kind = ratios.decisive === "cpu_seconds" ? "CPU time" : "energy";
+  const kind = ratios.compared_by === "cpu_seconds" ? "CPU time" : "energy";
   const interval = low != null && ` The 95 % confidence interval of the ratio is ${ratio(low)} to ${ratio(high)}.`;
   return {...r, interval, by: `${percent(Math.abs(v - 1))} ${v >= 1 ? "more" : "less"} ${kind}`};
 }
@@ -133,7 +133,7 @@ function drawComparison(d) {
     s.ci95_low != null && `${text(s.ci95_low)} to ${text(s.ci95_high)}`]);
   tiles(...tile("joules", `mean of ${runs}`, joules), ...tile("seconds", "time", seconds),
     ...tile("cpu_seconds", "CPU time", seconds), ...tile("mean_watts", "mean power", watts));
-  const [key, kind, text] = d.ratios?.decisive === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", seconds]
+  const [key, kind, text] = d.ratios?.compared_by === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", seconds]
     : ["joules", "Energy", joules];
   write("power-h", `${kind}: each dot is a run; the bar is the mean with its 95 % confidence interval`);
   $("power").hidden = !a[key];
