@@ -165,11 +165,9 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	empty := true
 	err = top.ReadRecording(f, func(f *top.Frame, notes []string) error {
 		f.Source = o.file
 		s.Show(f, notes)
-		empty = false
 		return ctx.Err()
 	})
 	switch {
@@ -177,8 +175,6 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.file, err)
-	case empty:
-		return fmt.Errorf("%s has no figures: it must be the output of energy top --json", o.file)
 	}
 	<-ctx.Done()
 	return nil

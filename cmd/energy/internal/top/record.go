@@ -30,7 +30,7 @@ func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error
 		switch {
 		case err != nil && limited.N <= 0:
 			err = fmt.Errorf("it has more than %d bytes", maxDocument)
-		case err == io.EOF || err == io.ErrUnexpectedEOF && number > 1: //nolint:errorlint // as documented
+		case number > 1 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 			return nil
 		}
 		var f *Frame

@@ -49,7 +49,7 @@ func TestACutLastDocumentIsIgnoredAndOtherErrorsNameTheirDocument(t *testing.T) 
 		n    int
 		err  string
 	}{
-		{"", 0, ""},
+		{"", 0, "document 1 is not of energy top --json: EOF"},
 		{good + good, 2, ""},
 		{good + good[:len(good)/2], 1, ""},
 		{good + "\n" + good, 2, ""},

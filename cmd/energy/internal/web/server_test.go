@@ -144,7 +144,7 @@ func TestPagesShareAMessageAndAProblemIsSentOnce(t *testing.T) {
 
 func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 	f := &top.Frame{Node: 90e6, Zones: []top.Zone{
-		{Name: "package", Energy: 50e6, ActiveEnergy: 30e6, Unattributed: 5e6},
+		{Name: "package", Energy: 50e6, ActiveEnergy: 30e6, Unattributed: 5e6, Uncertainty: 0.74},
 		{Name: "core", Besides: "package", Energy: 7}, {Name: "gpu", Energy: 40e6},
 	}}
 	text := strings.Repeat("</script>\u202e\U0001F4A3", 400)
@@ -165,6 +165,7 @@ func TestRowsAndZonesAddUpToTheNode(t *testing.T) {
 	u, _ := s.next(-1)
 	assert.Less(t, len(u.line), 10<<20)
 	c := s.current()
+	assert.InDelta(t, 0.74, *c.Zones[0].Error, 0)
 	assert.Equal(t, []units.Energy{90e6, 30e6, 5e6}, []units.Energy{c.Node, c.Active, c.Unattributed})
 	for view := range top.GPUs {
 		rows, sum, ofZone := c.Views[view.String()], units.Energy(0), units.Energy(0)
