@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeEnergy runs both commands once, and returns the result and the exit status that the test has
-// written.
+// fakeEnergy runs both commands once, and returns the result and the exit status that the test set.
 const fakeEnergy = `#!/usr/bin/env bash
 echo "$*" >"$FAKE/arguments"
 ./head && ./base || exit 7
@@ -25,7 +24,7 @@ echo '| a table |' >energy.md
 exit "$(cat "$FAKE/status")"
 `
 
-// fakeGH keeps one comment of the action, on the second page of comments.
+// fakeGH stores one comment of the action, and lists it on the second page of comments.
 const fakeGH = `#!/usr/bin/env bash
 echo "$*" >>"$FAKE/calls"
 last=${@: -1}
@@ -37,8 +36,8 @@ case "$*" in
 esac
 `
 
-// pullRequest is a shallow clone of a repository with the branches main and feature, on feature, and
-// the environment of a job.
+// pullRequest is the environment of a job, with a shallow clone of the branch feature. The base of
+// feature is main.
 type pullRequest struct {
 	t               *testing.T
 	fake, clone     string
@@ -93,7 +92,8 @@ func (p *pullRequest) shell(script string) string {
 	return out
 }
 
-// compare runs the script of the action with more settings, and returns its exit status and its output.
+// compare runs the script of the action with further environment variables, and returns its exit
+// status and its output.
 func (p *pullRequest) compare(what string, settings ...string) (int, string) {
 	p.t.Helper()
 	script, err := filepath.Abs("action/compare.sh")
@@ -120,7 +120,7 @@ func TestTheActionMeasuresHeadAndBaseInTheirOwnTrees(t *testing.T) {
 	}
 	assert.Equal(t, "joules=1234.5\nratio=1.01\nsignificant=false\n", read(t, p.output))
 	assert.Equal(t, []string{"Energy", "1.23 kJ, no difference shown"}, badge(t, p.clone+"/site/badge.svg"))
-	assert.NotContains(t, p.shell("git -C clone worktree list"), "\n", "the trees are removed")
+	assert.NotContains(t, p.shell("git -C clone worktree list"), "\n", "the work trees are removed")
 }
 
 // badge returns the texts of an SVG image, which must be well-formed.
@@ -133,7 +133,7 @@ func badge(t *testing.T, path string) []string {
 	return image.Texts
 }
 
-func TestTheActionFailsAsEnergyDoes(t *testing.T) {
+func TestTheActionFailsIfEnergyOrABuildFails(t *testing.T) {
 	p := newPullRequest(t)
 	p.result("1.048", "true", 124)
 	status, _ := p.compare("measure", "ENERGY_BADGE=badge.svg")
@@ -143,7 +143,7 @@ func TestTheActionFailsAsEnergyDoes(t *testing.T) {
 	assert.Equal(t, []string{"Energy", "1.23 kJ, +4.8 % CPU time"}, badge(t, p.clone+"/badge.svg"))
 
 	status, out := p.compare("measure", "ENERGY_COMMAND=echo broken; exit 3")
-	assert.Equal(t, 7, status, "of energy, which has no result")
+	assert.Equal(t, 7, status, "the status of energy, which wrote no result")
 	assert.Contains(t, out, "broken")
 	status, out = p.compare("measure", "ENERGY_BUILD=test $(cat source) = head")
 	assert.Equal(t, 1, status)
@@ -164,10 +164,10 @@ func TestTheActionUpdatesItsComment(t *testing.T) {
 	p.write("fork", "")
 	status, out := p.compare("comment")
 	assert.Zero(t, status)
-	assert.Contains(t, out, "::notice::No comment is written")
+	assert.Contains(t, out, "::notice::No comment was written")
 }
 
-func TestInputsOfTheActionAreNotRun(t *testing.T) {
+func TestInputsOfTheActionAreNotExecuted(t *testing.T) {
 	p := newPullRequest(t)
 	const hostile = "\"; touch x; #\n$(touch x)`touch x`'\n--><script>|"
 	for _, name := range []string{"NAME", "BASE", "PAIRS", "MAX_RATIO", "VERSION", "BADGE", "RESULTS"} {
@@ -181,7 +181,7 @@ func TestInputsOfTheActionAreNotRun(t *testing.T) {
 	assert.Contains(t, read(t, p.clone+"/energy-results/energy.md"), "<!-- energy:  touch x touch xtouch x--script -->\n")
 }
 
-func TestTheBaseOfAMergedPullRequestIsItsFirstParent(t *testing.T) {
+func TestTheBaseOfAMergeCommitIsItsFirstParent(t *testing.T) {
 	p := newPullRequest(t)
 	p.shell(`cd clone && git fetch -q --unshallow origin main feature && git checkout -q origin/main 2>/dev/null || git checkout -q FETCH_HEAD
 		echo newer >other && git add other && git commit -qm newer && git merge -q --no-edit feature`)
@@ -193,7 +193,7 @@ func TestTheBaseOfAMergedPullRequestIsItsFirstParent(t *testing.T) {
 	assert.Contains(t, out, "the base is not available: no-such-branch")
 }
 
-func TestADownloadedEnergyHasTheChecksumOfItsRelease(t *testing.T) {
+func TestTheChecksumOfADownloadIsVerified(t *testing.T) {
 	p := newPullRequest(t)
 	p.shell(`mkdir v1.2.3 && cd v1.2.3
 		case $(uname -m) in x86_64) name=energy_1.2.3_linux_amd64 ;; *) name=energy_1.2.3_linux_arm64 ;; esac
@@ -205,7 +205,7 @@ func TestADownloadedEnergyHasTheChecksumOfItsRelease(t *testing.T) {
 	p.shell("echo >>v1.2.3/energy_*.tar.gz")
 	status, out = p.compare("measure", release...)
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out, "has another checksum than the release")
+	assert.Contains(t, out, "differs from the release")
 }
 
 func TestTheActionHasNoExpressionInAScript(t *testing.T) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compares the energy of a command in two commits of a Git repository, by pairs of runs. Needs bash, git and jq.
+# Compares the energy of a command in two commits of a Git repository, in pairs of runs. Requires bash, git and jq.
 #
 #   compare.sh measure    exits with 124 if the head uses significantly more energy than the base, and more than the limit
-#   compare.sh comment    writes the result to a pull request on GitHub, as one comment that is updated. Needs gh
+#   compare.sh comment    writes the result to a pull request on GitHub, as one comment that is updated. Requires gh
 #
 #   ENERGY_COMMAND        command to measure, for bash
-#   ENERGY_BUILD          builds what the command needs, once in the tree of each commit
+#   ENERGY_BUILD          build command, run once in the work tree of each commit
 #   ENERGY_BASE           commit, branch or tag to compare with. Default: the base of the pull request or merge request
 #   ENERGY_PAIRS          pairs of runs (40)
 #   ENERGY_MAX_RATIO      limit of the ratio head / base of energy, or of CPU time if all energy is modeled (1.02; 0: no limit)
@@ -25,7 +25,7 @@ fail() {
 # Prints the commit to compare with.
 base_commit() {
 	local base=${ENERGY_BASE:-${CI_MERGE_REQUEST_TARGET_BRANCH_SHA:-${CI_MERGE_REQUEST_DIFF_BASE_SHA:-${GITHUB_BASE_REF:-}}}} name depth=()
-	# A checkout of a pull request is its merge into the base. HEAD^1 is in a checkout with fetch-depth: 2.
+	# GitHub checks out the merge of a pull request into its base. With fetch-depth: 2, the checkout has the base, HEAD^1.
 	if [[ -z ${ENERGY_BASE:-} && ${GITHUB_REF:-} == refs/pull/*/merge && $(git rev-parse HEAD) == "${GITHUB_SHA:-}" ]]; then
 		git rev-parse --verify --quiet 'HEAD^1^{commit}' && return
 	fi
@@ -50,12 +50,13 @@ energy_path() {
 	name=energy_${version}_linux_$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 	url=${ENERGY_RELEASES:-https://github.com/energyreceiver/energyreceiver/releases/download}/v$version
 	curl -fsSL --retry 3 -o "$work/$name.tar.gz" "$url/$name.tar.gz" -o "$work/SHA256SUMS" "$url/SHA256SUMS"
-	(cd "$work" && sha256sum --check --quiet --ignore-missing SHA256SUMS >&2) || fail "$name.tar.gz has another checksum than the release"
+	(cd "$work" && sha256sum --check --quiet --ignore-missing SHA256SUMS >&2) ||
+		fail "the checksum of $name.tar.gz differs from the release"
 	tar -xzf "$work/$name.tar.gz" -C "$work"
 	echo "$work/$name/energy"
 }
 
-# Checks out and builds both commits. The scripts $work/head and $work/base run the command in their trees.
+# Checks out and builds both commits. The scripts $work/head and $work/base run the command in the work tree of a commit.
 prepare() {
 	local side
 	cat >"$work/head" <<-'SIDE'
@@ -71,7 +72,7 @@ prepare() {
 	done
 }
 
-# Prints an SVG image. XML reserves none of the characters of its texts.
+# Prints an SVG image. Its texts contain no characters that XML reserves.
 badge() {
 	local text color='#5f6368' left right
 	text=$(LC_ALL=C awk -v j="$joules" -v ratio="$ratio" -v significant="$significant" -v of="${quantity#energy}" 'BEGIN {
@@ -95,7 +96,7 @@ badge() {
 measure() {
 	local head base energy figures joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02}
 	local summary=${GITHUB_STEP_SUMMARY:-/dev/null} output=${GITHUB_OUTPUT:-/dev/null}
-	# Programs that write summaries, outputs or variables for GitHub would write those of all runs.
+	# Otherwise programs that write summaries, outputs or variables for GitHub would write them in every run.
 	unset GITHUB_ENV GITHUB_OUTPUT GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
 	[ -n "${ENERGY_COMMAND:-}" ] || fail "no command to measure: set ENERGY_COMMAND"
 	mkdir -p "$results"
@@ -137,7 +138,7 @@ measure() {
 	exit "$status"
 }
 
-# The tokens of pull requests from forks cannot write: the result is in the summary of the job then.
+# Pull requests from forks have read-only tokens. Their results are only in the job summary.
 comment() {
 	local api=repos/$GITHUB_REPOSITORY/issues comments id request
 	request=(POST "$api/$ENERGY_PULL_REQUEST/comments")
@@ -154,6 +155,9 @@ name=${name:-Energy}
 marker="<!-- energy: $name -->"
 case ${1:-} in
 measure) measure ;;
-comment) comment || echo "::notice::No comment is written. It needs pull-requests: write, which pull requests from forks do not have." ;;
+comment)
+	comment || echo "::notice::No comment was written. It requires the permission pull-requests: write," \
+		"which pull requests from forks do not have."
+	;;
 *) fail "usage: compare.sh measure|comment" ;;
 esac
