@@ -164,7 +164,7 @@ test: ## run all tests that need Go only, with the race detector if there is a C
 
 PICTURES ?=
 
-browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURES=DIR writes pictures; dev/integration.md)
+browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURES=DIR writes screenshots; dev/integration.md)
 	@$(if $(RUN),,receiver/test/browser/axe.sh)
 	go test ./receiver/test/browser -count 1 -v -timeout 20m -run '$(RUN)' -browser.energy '$(CURDIR)/$(ENERGY)' \
 		-browser.axe '$(CURDIR)/build/browser/axe.min.js' -browser.pictures '$(if $(PICTURES),$(abspath $(PICTURES)))'
