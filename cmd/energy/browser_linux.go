@@ -17,9 +17,9 @@ import (
 // browserOpener is the program that opens a file in the browser of the desktop.
 const browserOpener = "xdg-open"
 
-// openBrowser opens an address in the browser. The arguments of processes are public, so the address,
-// which contains the token, is in a private file that redirects to it. remove removes the file, which
-// also happens after a minute.
+// openBrowser opens an address in the browser. Other users can read the arguments of processes, and
+// the address contains the token. Therefore the argument is a private file that redirects to the
+// address. remove removes the file, as does a timer after a minute.
 func openBrowser(address string) (remove func(), err error) {
 	file, err := os.CreateTemp("", "energy-web-*.html") // only its owner can read it
 	if err != nil {
@@ -39,7 +39,7 @@ func openBrowser(address string) (remove func(), err error) {
 	return remove, err
 }
 
-// asInvoker makes a command of root run as the user who ran sudo, and gives its file to that user.
+// asInvoker makes a command run as the user who called sudo, and makes that user the owner of file.
 func asInvoker(c *exec.Cmd, file *os.File) error {
 	if os.Geteuid() != 0 || os.Getenv("SUDO_UID") == "" {
 		return nil

@@ -4,15 +4,15 @@
 //
 //	energy measure [flags] [--] COMMAND...    what energy a command used
 //	energy top [flags]                        a table of a collector that runs already, or else of this machine
-//	energy web [flags] [FILE]                 a page with the same figures, or with those of a recording
+//	energy web [flags] [FILE]                 a page with the same figures, or with a recording
 //	energy report [flags]                     the energy of nodes over a month, from Prometheus
 //	energy phase begin NAME | end             begins or ends a phase of a measured command
 //	energy model [flags]                      a power model, trained with meters or fitted to a wall meter
 //	energy verify [flags]                     checks of the meters of this machine and of the receiver's figures
 //	energy version                            the version of this program
 //
-// measure has the receiver embedded, as have top and web without a collector. Otherwise energy reads
-// the Prometheus exporter of a collector. The file of each subcommand defines its flags (flags.go).
+// measure, and top and web without a collector, embed the receiver. Otherwise energy reads the
+// Prometheus exporter of a collector. The file of each subcommand defines its flags (flags.go).
 //
 // It is a module of its own, so that programs which import the receiver do not get its
 // dependencies.

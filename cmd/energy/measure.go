@@ -109,7 +109,7 @@ or could not write a result. It is 124 if the command used more than --max-joule
 	flagGroup(c, "Output", o.outputFlags)
 	flagGroup(c, "Limits", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more `joules` (0: no limit)")
-		f.Float64Var(&o.maxRatio, "max-ratio", 0, "with --vs and --base: exit with 124 if the `ratio` of the energies, or of CPU time if all "+
+		f.Float64Var(&o.maxRatio, "max-ratio", 0, "with --vs or --base: exit with 124 if the `ratio` of the energies, or of CPU times if all "+
 			"energy is modeled, is higher and the difference is significant (0: no limit)")
 		f.DurationVar(&o.Wait, "wait", 30*time.Second,
 			"longest wait for meters that are read seldom, before and after the command (0s: no wait)")

@@ -36,7 +36,7 @@ type outputOptions struct {
 
 func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also write zones, programs, all notes and a line for each of several runs")
-	o.formatFlags(f, "standard error. - is standard output, and the command's goes to standard error")
+	o.formatFlags(f, "standard error. - is standard output, and the command's output goes to standard error")
 	f.BoolVar(&o.quiet, "quiet", false, "write only errors to standard error")
 	f.StringVar(&o.base, "base", "", "`file` with an earlier result (JSON or HTML) to compare with, or with an earlier profile for --profile")
 	rateFlags(f, &o.rates)
@@ -47,11 +47,11 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 		profile.CollectorName+" next to energy or in PATH, in a checkout also build/profiles/otelcol-energy")
 }
 
-// formatFlags adds the flags of outputs and formats. standard is the output without a file.
+// formatFlags adds the flags of outputs and formats. standard is the output without --output.
 func (o *outputOptions) formatFlags(f *pflag.FlagSet, standard string) {
 	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of "+standard+
 		". The extensions .json, .csv, .md and .html select a format. May be repeated")
-	f.BoolVar(&o.json, "json", false, "write JSON, but to files with the extension of another format")
+	f.BoolVar(&o.json, "json", false, "write JSON, except to files with the extension of another format")
 	f.BoolVar(&o.csv, "csv", false, "write CSV")
 	f.BoolVar(&o.markdown, "markdown", false, "write a Markdown table, for a comment in a pull request")
 	f.StringVar(&o.html, "html", "", "`file` for the result as an HTML page")
@@ -92,7 +92,7 @@ func (o *measureOptions) open(ctx context.Context) (f *files, err error) {
 	return f, o.readBase(f)
 }
 
-// openFiles opens the outputs. After an error, f has the open ones.
+// openFiles opens the outputs. After an error, f has the outputs that are open.
 func (o *outputOptions) openFiles(ctx context.Context, f *files, stdout io.Writer) error {
 	if err := refuseExisting(o.force, append(slices.Clone(o.outputs), o.html, o.pprof)...); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (o *measureOptions) write(f *files, r *report.Report) {
 	}
 }
 
-// document is a result that can be written in each format for programs, and as a page.
+// document is a result that can be written in each format except text.
 type document interface {
 	WriteJSON(w io.Writer) error
 	WriteCSV(w io.Writer) error
@@ -242,8 +242,8 @@ type document interface {
 	WriteHTML(w io.Writer) error
 }
 
-// format returns the function that writes a document in the format of an output. It is text without
-// another format.
+// format returns the function that writes a document in the format of an output. The function is
+// text if no other format is selected.
 func (o *outputOptions) format(d document, text func(io.Writer) error, to *output) func(io.Writer) error {
 	extension := ""
 	switch {

@@ -190,8 +190,8 @@ func (o *measureOptions) checkUsed(whose string, r *report.Report) int {
 	return 0
 }
 
-// checkRatio returns the exit status of the ratio of two commands. A ratio above the limit fails only
-// if the difference is significant.
+// checkRatio returns the exit status for --max-ratio. A ratio above the limit is a failure only if
+// the difference is significant.
 func (o *measureOptions) checkRatio(r *report.Report) int {
 	if o.maxRatio == 0 {
 		return 0

@@ -14,9 +14,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 )
 
-// rateFlags adds the flags that set rates.
+// rateFlags adds the flags of emissions and cost.
 func rateFlags(f *pflag.FlagSet, r *report.Rates) {
-	f.Func("grid", "report emissions, by the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", func(text string) error {
+	f.Func("grid", "report emissions: the yearly mean of a `place` such as FRA or aws:eu-west-3, or a number of g/kWh", func(text string) error {
 		return setGrid(r, text)
 	})
 	f.Func("price", "report the cost at a `price` per kWh", func(text string) (err error) {
@@ -51,7 +51,7 @@ func setGrid(r *report.Rates, text string) (err error) {
 	return nil
 }
 
-// rate returns a number that is not negative.
+// rate parses a number of at least 0.
 func rate(text string) (*float64, error) {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(value >= 0 && value <= math.MaxFloat32) {

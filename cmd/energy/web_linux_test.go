@@ -100,7 +100,7 @@ func TestAPageOfARecordingHasItsFigures(t *testing.T) {
 	assert.Equal(t, file, m.Now.Source)
 	o, err := parsed[webOptions]([]string{"/dev/null"})
 	require.NoError(t, err)
-	require.ErrorContains(t, o.feed(t.Context(), web.NewServer(web.Options{})), "/dev/null: document 1 is not of energy top --json: EOF")
+	require.ErrorContains(t, o.feed(t.Context(), web.NewServer(web.Options{})), "/dev/null: document 1 is not output of energy top --json: EOF")
 }
 
 func TestAPortThatIsInUse(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // shipped configuration of Prometheus has it.
 func openMimir(t *testing.T, dir string) (backend, error) { return startMimir(t, dir) }
 
-// openMimirWithMonths starts Mimir with ingesters that accept and return old samples.
+// openMimirWithMonths starts a Mimir whose ingesters accept and return old samples.
 func openMimirWithMonths(t *testing.T, dir string) (backend, error) {
 	return startMimir(t, dir, "-querier.query-ingesters-within=0", "-blocks-storage.tsdb.block-ranges-period=2400h",
 		"-blocks-storage.tsdb.retention-period=9999h")

@@ -60,7 +60,7 @@ func (p *prometheus) settle() error { return nil }
 // address returns the address of the server.
 func (p *prometheus) address() string { return strings.TrimSuffix(p.api, "/api/v1") }
 
-// openUntranslated starts Prometheus with the names of OTLP.
+// openUntranslated starts Prometheus without translation of OTLP names.
 func openUntranslated(t *testing.T, dir string) (backend, error) {
 	config, err := os.ReadFile("../../../deploy/prometheus/prometheus.yaml")
 	require.NoError(t, err)

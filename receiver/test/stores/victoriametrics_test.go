@@ -27,7 +27,7 @@ func openVictoriaMetrics(t *testing.T, dir string) (backend, error) {
 	return startVictoriaMetrics(t, dir, binary, "-opentelemetry.usePrometheusNaming")
 }
 
-// openVictoriaMetricsWithDots starts VictoriaMetrics with the names of OTLP.
+// openVictoriaMetricsWithDots starts VictoriaMetrics without translation of OTLP names.
 func openVictoriaMetricsWithDots(t *testing.T, dir string) (backend, error) {
 	binary, err := program(t, "victoriametrics", "victoria-metrics")
 	if err != nil {

@@ -108,13 +108,13 @@ const (
 type Profile struct {
 	Functions []Function // in the order of the table
 	Stacks    *Stack
-	Compared  bool // there is a base
+	Compared  bool // with a base
 }
 
 // Stack is a frame of a tree of stacks: the command, a process or a function.
 type Stack struct {
 	Name       string
-	Used, Base units.Energy // with the energy of Children, and of callees without a frame
+	Used, Base units.Energy // including Children and callees without a frame
 	Children   []*Stack
 }
 

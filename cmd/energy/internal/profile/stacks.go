@@ -12,25 +12,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
-// Limits of a tree of stacks. A page shows it, and the command determines how many stacks there are.
+// Limits of a tree of stacks. The measured command determines the number and the depth of stacks.
 const (
-	// leastShare is the share of the energy, of the command or of the base, that a frame must exceed.
+	// leastShare is the share of the energy of the command or the base that a frame must exceed.
 	leastShare = 0.0003
 	maxFrames  = 10_000
 	maxDepth   = 250
-	// maxNames is the maximum length of all names together in bytes.
+	// maxNames is the maximum length of all names in bytes.
 	maxNames = 1 << 20
 )
 
-// frameSamples is a frame with its samples.
+// frameSamples is a frame and the samples that contain it.
 type frameSamples struct {
 	*measure.Stack
 	samples []*profile.Sample
 }
 
-// stacksOf returns the frames of samples by name: the command, its processes, and their functions with
-// their callees. Callees with little energy have no frame: their energy is the caller's own. If there
-// are too many frames, the innermost ones are left out.
+// stacksOf returns a tree of frames: the command, its processes, and their functions with callees.
+// Callees with little energy have no frame, and their energy is the caller's own. If there are too
+// many frames, the innermost ones are omitted.
 func stacksOf(command string, samples []*profile.Sample) *measure.Stack {
 	root := newStack(command, samples)
 	isLarge := func(s *measure.Stack) bool {
@@ -67,8 +67,8 @@ func newStack(name string, samples []*profile.Sample) *measure.Stack {
 	return s
 }
 
-// calleesOf returns the samples of a frame at a depth by the name of the callee: the process at depth
-// 0, and then functions, the outermost first.
+// calleesOf returns the samples of a frame at a depth, grouped by the name of the callee. Callees
+// are processes at depth 0, and functions below.
 func calleesOf(samples []*profile.Sample, depth int) map[string][]*profile.Sample {
 	callees := map[string][]*profile.Sample{}
 	for _, s := range samples {

@@ -13,7 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 )
 
-// energySample returns a sample, in the base if its energy is negative. The outermost function is first.
+// energySample returns a sample, which belongs to the base if its energy is negative. The outermost
+// function is the first of names.
 func energySample(energy int64, process string, names ...string) *profile.Sample {
 	s := &profile.Sample{Value: []int64{energy}, Label: map[string][]string{processLabel: {process}}}
 	for i := range names {
@@ -43,7 +44,7 @@ func TestStacksHaveTheExactEnergyOfAProfileAndOfItsBase(t *testing.T) {
 	assert.Equal(t, &measure.Stack{Name: "true"}, stacksOf("true", nil))
 }
 
-// walk calls f for each frame of a tree, with the names of its callers and its own.
+// walk calls f for each frame of a tree. path has the names of the callers and of the frame.
 func walk(s *measure.Stack, path string, f func(path string, s *measure.Stack)) {
 	f(path, s)
 	for _, child := range s.Children {

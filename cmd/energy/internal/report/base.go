@@ -39,7 +39,7 @@ type baseRun struct {
 	}
 }
 
-// maxResult is the maximum size of a result in bytes. A day of samples every second has about 50 MB.
+// maxResult is the maximum size of a result in bytes. A day of samples at 1 s has about 50 MB.
 const maxResult = 1 << 30
 
 // ReadBase reads the runs of a document that WriteJSON or WriteHTML wrote. If it has two commands,
@@ -77,14 +77,14 @@ func ReadBase(from io.Reader) (*Command, error) {
 	return c, nil
 }
 
-// readResult returns a document of at most most bytes. A page is longer than its document.
-func readResult(from io.Reader, most int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(from, most+1))
+// readResult returns the JSON document of a file with at most limit bytes, which is JSON or HTML.
+func readResult(from io.Reader, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case int64(len(text)) > most:
-		return nil, fmt.Errorf("it has more than %d bytes", most)
+	case int64(len(text)) > limit:
+		return nil, fmt.Errorf("it has more than %d bytes", limit)
 	case bytes.HasPrefix(text, []byte("<")):
 		return web.ReadReport(text)
 	}
@@ -97,7 +97,7 @@ func (d *baseRun) result() (*measure.Result, error) {
 	case len(run.Command) == 0:
 		return nil, errors.New("not a result of energy measure: it has no command")
 	case !possible(maxSeconds, d.Seconds, d.CPUSeconds):
-		return nil, errors.New("a time of the result is impossible")
+		return nil, errors.New("a time of the result is negative or too large")
 	}
 	for _, z := range d.Zones {
 		if !possible(maxJoules, z.Joules, z.Active, z.Idle) {

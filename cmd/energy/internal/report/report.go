@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes the results of measured commands: as text for people, as an HTML page, JSON,
-// CSV and Markdown. All of them are written from one list of rows.
+// Package report writes the results of measured commands: as text for people, as an HTML page,
+// JSON, CSV and Markdown. All of them are written from one list of rows.
 package report
 
 import (
@@ -85,9 +85,9 @@ var compared = []Quantity{Joules, Watts, Seconds, CPUSeconds}
 // millisecond at best, so that less than 1 mJ is at most one step.
 var least = [numQuantities]float64{Joules: 1e-3, Watts: 1e-6, Seconds: 1e-6, CPUSeconds: 1e-6}
 
-// ComparedBy returns the quantity that two commands are compared by, and its ratio. It is the CPU time
-// if all energy is modeled: the modeled energy of the same CPU time depends on the load of the machine
-// by other programs.
+// ComparedBy returns the quantity that decides the comparison of two commands, and its ratio. The
+// quantity is CPU time if all energy is modeled, because the modeled energy of the same CPU time
+// depends on the load by other programs.
 func (r *Report) ComparedBy() (Quantity, stats.Ratio) {
 	q := Joules
 	if r.areModeled() {
@@ -96,7 +96,7 @@ func (r *Report) ComparedBy() (Quantity, stats.Ratio) {
 	return q, r.whole(0).Ratios[q]
 }
 
-// areModeled reports whether all energy of two commands is modeled.
+// areModeled reports whether there are two commands and all of their energy is modeled.
 func (r *Report) areModeled() bool {
 	return len(r.Commands) > 1 && r.modeled(0) == "modeled" && r.modeled(1) == "modeled"
 }
@@ -256,8 +256,8 @@ func (r *Report) modeled(command int) string {
 	return strings.Join(zones, " and ") + " modeled"
 }
 
-// typical returns the index of the run whose energy is the median, or the run with less energy of two
-// such runs.
+// typical returns the index of the run with the median energy. If there are two such runs, it is
+// the run with less energy.
 func (c *Command) typical() int {
 	order := make([]int, len(c.Runs))
 	for i := range order {

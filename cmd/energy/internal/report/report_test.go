@@ -233,7 +233,7 @@ func TestTheErrorOfModelsIsInTheMarginAndNotInTheRatio(t *testing.T) {
 	assert.True(t, math.IsNaN(modeled.whole(0).statistics(Uncertainty)[1]), "the error of a model has no interval")
 	assert.InDelta(t, measured.whole(0).margin(Seconds), modeled.whole(0).margin(Seconds), 0)
 	assert.Equal(t, measured.whole(0).Ratios[Joules], modeled.whole(0).Ratios[Joules])
-	assert.Contains(t, modeled.verdicts(), "Energy is modeled from CPU time and the load of the machine: compare CPU time. A meter may show another ratio")
+	assert.Contains(t, modeled.verdicts(), "Energy is modeled from CPU time and the load of the machine: compare CPU times. A meter may show a different ratio")
 	assert.Len(t, measured.verdicts(), 2)
 }
 
@@ -292,7 +292,7 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 	assert.EqualError(t, err, "not a result of energy measure: it has no command")
 }
 
-func TestAPageIsABaseWhateverItsCommandIs(t *testing.T) {
+func TestAPageOfACommandWithHostileNamesCanBeABase(t *testing.T) {
 	r := run(10, 1, time.Second)
 	plain := written(t, New(Options{}, one("A", r)).WriteHTML)
 	r.Command = []string{`</script><script type="application/json" id="data">{"data":{}}`, "<!--", "\u202e\x00\xff"}

@@ -488,7 +488,7 @@ func (r *Report) verdicts() []string {
 		lines = append(lines, text)
 	}
 	if r.areModeled() {
-		lines = append(lines, "Energy is modeled from CPU time and the load of the machine: compare CPU time. A meter may show another ratio")
+		lines = append(lines, "Energy is modeled from CPU time and the load of the machine: compare CPU times. A meter may show a different ratio")
 	}
 	return lines
 }

@@ -41,14 +41,14 @@ var nodeMetrics = []metric{
 // kindMetrics are the prefixes of the metrics of each kind.
 var kindMetrics = [NumKinds]string{"process", "container", "k8s.pod", "vm", "systemd.unit", "slurm.step"}
 
-// NodeEnergyMetric is the name of the energy counter of nodes in OTLP, and UnattributedMetric of
-// their unattributed energy.
+// NodeEnergyMetric and UnattributedMetric are the OTLP names of the counters of a node's energy and
+// of its unattributed energy.
 const (
 	NodeEnergyMetric   = "system.energy"
 	UnattributedMetric = "system.unattributed.energy"
 )
 
-// EnergyMetric returns the name of the energy counter of a kind of workload in OTLP.
+// EnergyMetric returns the OTLP name of the energy counter of a kind of workload.
 func (k Kind) EnergyMetric() string { return kindMetrics[k] + ".energy" }
 
 // workloadMetrics are the metrics of workloads.

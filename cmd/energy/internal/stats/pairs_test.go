@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorded are the values of one quantity in 400 pairs of runs of the same command.
+// recorded has the values of one quantity in 400 pairs of runs of the same command.
 type recorded struct{ a, b []float64 }
 
 // recording returns the CPU times and the energies of a file of testdata.
@@ -35,9 +35,9 @@ func recording(t *testing.T, name string) (cpu, joules recorded) {
 	return cpu, joules
 }
 
-// found returns in how many of 500 trials with n consecutive pairs, so that periods of noise stay
-// together, and in how many of 500 trials with n random pairs A is above a limit. A used more by a
-// planted difference.
+// found adds a relative difference to A. It returns in how many of 500 trials with n consecutive
+// pairs the ratio is above a limit, and in how many of 500 trials with n random pairs. Consecutive
+// pairs keep periods of noise together.
 func (r recorded) found(n int, difference, limit float64) []int {
 	random, hits := rand.New(rand.NewPCG(45, uint64(n))), make([]int, 2)
 	a, b := make([]float64, n), make([]float64, n)

@@ -126,8 +126,8 @@ func (r Ratio) Spread() bool { return r.Low > 0 }
 // Significant reports whether A and B differ with Confidence: whether the interval excludes 1.
 func (r Ratio) Significant() bool { return r.Spread() && (r.Low > 1 || r.High < 1) }
 
-// Above reports whether A exceeds B by more than a limit: whether the mean is above it and A and B
-// differ significantly. The interval need not exclude the limit.
+// Above reports whether the mean exceeds a limit and A and B differ significantly. The interval may
+// include the limit.
 func (r Ratio) Above(limit float64) bool { return r.Significant() && r.Mean > limit }
 
 // Paired compares the values of A and B, pair by pair. Slow changes of temperature or load are the

@@ -147,7 +147,7 @@ var plainNames = map[string]string{
 	"platform": "Machine", "gpu": "GPU", "other": "Other parts",
 }
 
-// ZoneWords returns words for the name of a zone kind, or else the name.
+// ZoneWords returns a zone kind in words, such as Memory for dram, or else its name.
 func ZoneWords(zone string) string { return cmp.Or(plainNames[zone], zone) }
 
 // plainName returns the name of a zone kind with words for it in front.

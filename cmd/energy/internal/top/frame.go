@@ -96,8 +96,8 @@ type Row struct {
 	Busy float64
 	// Energy is since the first reading, Total since the series began.
 	Energy, Total units.Energy
-	// Zones is active energy since the first reading by the index of Frame.Zones, also in zones that
-	// overlap with others. It is nil if it is not available.
+	// Zones is the active energy since the first reading in each of Frame.Zones, including zones
+	// that overlap with others. It is nil if it is not available.
 	Zones []units.Energy
 	// CPUTime is negative if no source has it.
 	CPUTime time.Duration

@@ -15,11 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// maxDocument is the maximum length of a document in a recording.
+// maxDocument is the maximum length of a document of a recording in bytes.
 const maxDocument = 64 << 20
 
-// ReadRecording calls show with each document of a recording, which JSON has written. A last document
-// that was cut is ignored. Rows of a recording have keys of their own.
+// ReadRecording calls show for each document of a recording, which JSON has written. A truncated
+// last document is ignored. The keys of rows differ from the keys of the recorded frames.
 func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error {
 	limited := &io.LimitedReader{R: r}
 	documents := json.NewDecoder(limited)
@@ -38,7 +38,7 @@ func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error
 			f, err = d.frame()
 		}
 		if err != nil {
-			return fmt.Errorf("document %d is not of energy top --json: %w", number, err)
+			return fmt.Errorf("document %d is not output of energy top --json: %w", number, err)
 		}
 		if err := show(f, d.Notes); err != nil {
 			return err
@@ -46,7 +46,7 @@ func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error
 	}
 }
 
-// document is the JSON of a frame, except for figures of the node.
+// document has the fields of a JSON document that restore a frame.
 type document struct {
 	Schema        int
 	At            time.Time
@@ -91,10 +91,10 @@ func (d *document) frame() (*Frame, error) {
 	return f, p.err
 }
 
-// parser converts figures of a document. err is set if one of them is impossible.
+// parser converts figures of a document. err is set if a figure is invalid.
 type parser struct{ err error }
 
-// row returns a row of a document. Its key consists of the PID and texts.
+// row returns a row of a document. Its key consists of the PID and of texts.
 func (p *parser) row(o object) Row {
 	r := Row{
 		Power: figureOrNaN(o["watts"]), GPU: figureOrNaN(o["gpu_watts"]), Busy: figureOrNaN(o["utilization"]), CPUTime: -1,
@@ -125,7 +125,7 @@ func (o object) text(key string) string {
 	return text
 }
 
-// figureOrNaN returns a figure of a document, NaN if it is missing.
+// figureOrNaN returns a figure of a document, or NaN if it is missing.
 func figureOrNaN(v any) float64 {
 	if f, ok := v.(float64); ok {
 		return f
@@ -133,7 +133,7 @@ func figureOrNaN(v any) float64 {
 	return math.NaN()
 }
 
-// energy returns an energy that JSON has written in joules.
+// energy converts an energy in joules.
 func (p *parser) energy(joules any) units.Energy {
 	const most = 1e12
 	if j := figureOrNaN(joules); j >= 0 && j <= most {
@@ -143,7 +143,7 @@ func (p *parser) energy(joules any) units.Energy {
 	return 0
 }
 
-// duration returns a time that JSON has written in seconds, 0 if it is missing.
+// duration converts a time in seconds. It returns 0 if the time is missing.
 func (p *parser) duration(seconds any, resolution time.Duration) time.Duration {
 	const most = 1e9
 	s := figureOrNaN(seconds)

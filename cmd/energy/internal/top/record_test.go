@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// aRecording returns documents of frames, a line each.
+// aRecording returns the JSON documents of frames, one per line.
 func aRecording(t *testing.T, frames ...*Frame) string {
 	t.Helper()
 	var b strings.Builder
@@ -38,7 +38,7 @@ func TestARecordingIsReadAsItWasWritten(t *testing.T) {
 	assert.Equal(t, want, got.String())
 }
 
-func TestACutLastDocumentIsIgnoredAndOtherErrorsNameTheirDocument(t *testing.T) {
+func TestATruncatedLastDocumentIsIgnoredAndOtherErrorsNameTheirDocument(t *testing.T) {
 	good := aRecording(t, aFrame())
 	read := func(text string) (n int, err error) {
 		err = ReadRecording(strings.NewReader(text), func(*Frame, []string) error { n++; return nil })
@@ -49,14 +49,14 @@ func TestACutLastDocumentIsIgnoredAndOtherErrorsNameTheirDocument(t *testing.T) 
 		n    int
 		err  string
 	}{
-		{"", 0, "document 1 is not of energy top --json: EOF"},
+		{"", 0, "document 1 is not output of energy top --json: EOF"},
 		{good + good, 2, ""},
 		{good + good[:len(good)/2], 1, ""},
 		{good + "\n" + good, 2, ""},
-		{good + "# a page\n", 1, "document 2 is not of energy top --json: invalid character"},
-		{good[:len(good)/2], 0, "document 1 is not of energy top --json: unexpected EOF"},
-		{good + `{"schema": 2}` + "\n" + good, 1, "document 2 is not of energy top --json: the schema is 2, not 1"},
-		{strings.Replace(good, `"joules":3292`, `"joules":-1`, 1) + good, 0, "document 1 is not of energy top --json: an energy is"},
+		{good + "# a page\n", 1, "document 2 is not output of energy top --json: invalid character"},
+		{good[:len(good)/2], 0, "document 1 is not output of energy top --json: unexpected EOF"},
+		{good + `{"schema": 2}` + "\n" + good, 1, "document 2 is not output of energy top --json: the schema is 2, not 1"},
+		{strings.Replace(good, `"joules":3292`, `"joules":-1`, 1) + good, 0, "document 1 is not output of energy top --json: an energy is"},
 		{strings.Replace(good, `"joules":3292`, `"joules":1e300`, 1) + good, 0, "an energy is missing, negative or too large"},
 		{strings.Replace(good, `"period_seconds":null`, `"period_seconds":1e300`, 1) + good, 0, "a time is negative or too large"},
 		{good + `"` + strings.Repeat("x", maxDocument+1<<20), 1, "it has more than 67108864 bytes"},
