@@ -185,7 +185,7 @@ STORES   ?= all
 VARIANTS ?= three restarts
 PROGRAMS ?=
 
-stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
+stores: build ## test each available database with an hour of churn and with monthly reports (STORES=Prometheus)
 	@receiver/test/stores/build.sh $(PROGRAMS)
 	go test ./receiver/test/stores -run '^Test(Stores|Months)' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
 

@@ -57,7 +57,7 @@ awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"
 
-# actionlint reads the action of the repository in which a workflow is.
+# actionlint checks a local action only if it is in the repository of the workflow.
 mkdir -p "$scratch/action/.git" "$scratch/action/.github/workflows" "$scratch/action/deploy"
 cp -R deploy/action "$scratch/action/deploy"
 awk '/^```yaml$/ {inside = 1; next} /^```$/ && inside {exit} inside' deploy/action/README.md |

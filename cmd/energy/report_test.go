@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reportFlags returns the options of energy report after its flags were parsed.
+// reportFlags parses flags of energy report.
 func reportFlags(t *testing.T, args ...string) (*reportOptions, error) {
 	t.Helper()
 	o := &reportOptions{}
@@ -47,7 +47,7 @@ func TestThePeriodOfAReportHasFullHours(t *testing.T) {
 	}
 }
 
-func TestFlagsOfAReportThatAreRefused(t *testing.T) {
+func TestInvalidFlagsOfAReportAreRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--timeout", "0s"},
 		{"--json", "--csv"},

@@ -25,7 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/web"
 )
 
-// webMessage is the part of a message that tests need.
+// webMessage has the fields of a message that tests check.
 type webMessage struct {
 	Now *struct {
 		Node     int64
@@ -37,8 +37,8 @@ type webMessage struct {
 	Points []struct{ Node int64 }
 }
 
-// openWeb runs energy web until the end of the test. It returns its address, and a message of its
-// stream that has figures, and points if there are to be some.
+// openWeb runs energy web until a message of its stream has figures and a number of points. It returns
+// the printed address and the message.
 func openWeb(t *testing.T, points int, args ...string) (address string, m webMessage) {
 	t.Helper()
 	o, err := parsed[webOptions](args)
@@ -103,7 +103,7 @@ func TestAPageOfARecordingHasItsFigures(t *testing.T) {
 	require.ErrorContains(t, o.feed(t.Context(), web.NewServer(web.Options{})), "/dev/null: document 1 is not output of energy top --json: EOF")
 }
 
-func TestAPortThatIsInUse(t *testing.T) {
+func TestAnotherPortReplacesOneInUseUnlessItWasGiven(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
@@ -138,9 +138,9 @@ func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
 	}
 }
 
-// The arguments of a process are public.
-func TestTheBrowserIsOpenedWithAPrivateFileInPlaceOfTheToken(t *testing.T) {
-	dir, err := os.MkdirTemp("", "") // TempDir is not for other users
+// Other users can read the arguments of a process.
+func TestTheArgumentsOfTheBrowserDoNotContainTheToken(t *testing.T) {
+	dir, err := os.MkdirTemp("", "") // other users cannot access t.TempDir
 	require.NoError(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
 	require.NoError(t, os.Chmod(dir, 0o777))
