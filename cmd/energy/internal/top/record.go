@@ -19,7 +19,8 @@ import (
 const maxDocument = 64 << 20
 
 // ReadRecording calls show for each document of a recording, which JSON has written. A truncated
-// last document is ignored. The keys of rows differ from the keys of the recorded frames.
+// last document is ignored, unless it is the first. A recording without documents is an error. The
+// keys of rows differ from the keys of the recorded frames.
 func ReadRecording(r io.Reader, show func(f *Frame, notes []string) error) error {
 	limited := &io.LimitedReader{R: r}
 	documents := json.NewDecoder(limited)
