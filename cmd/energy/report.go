@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/period"
 )
@@ -22,11 +23,10 @@ import (
 // reportOptions are the flags of the command report.
 type reportOptions struct {
 	period.Options
-	prometheus, month string
-	last              time.Duration
-	headers           []string
-	timeout           time.Duration
-	outputOptions     // formats, outputs and rates
+	month         string
+	last          model.Duration
+	headers       []string
+	outputOptions // formats, outputs and rates
 }
 
 // subcommand returns the command report.
@@ -44,36 +44,28 @@ with the HTTP API of Prometheus.`,
 		RunE: untilDone(o.run),
 	}
 	flagGroup(c, "What is read", func(f *pflag.FlagSet) {
-		f.StringVar(&o.prometheus, "prometheus", "http://127.0.0.1:9090",
+		f.StringVar(&o.Server, "prometheus", "http://127.0.0.1:9090",
 			"`URL` of the server, with the path before /api/v1; a user and a password may be part of it")
 		f.StringArrayVar(&o.headers, "header", nil,
 			"`header` of requests, as 'Name: value', or @FILE with one per line. May be repeated")
-		f.Func("last", "`length` of the period until the last full hour, such as 12h, 7d or 4w (default 30d)", o.setLast)
+		o.last = model.Duration(30 * 24 * time.Hour)
+		f.Func("last", "`length` of the period until the last full hour, such as 12h, 7d or 4w (default 30d)", func(text string) (err error) {
+			o.last, err = model.ParseDuration(text)
+			return err
+		})
 		f.StringVar(&o.month, "month", "", "`month` of the calendar, such as 2026-10, in place of --last")
 		f.StringVar(&o.By, "by", "namespace", "`rows`: "+strings.Join(period.Groupings(), ", "))
 		f.StringArrayVar(&o.Match, "match", nil,
 			"label `matcher` of PromQL for all series, such as 'k8s_cluster_name=\"a\"'. May be repeated")
-		f.BoolVar(&o.Rules, "rules", false,
-			"read the recording rules in place of the counters, which is faster. They must have run throughout")
-		f.DurationVar(&o.timeout, "timeout", 15*time.Minute, "maximum time for all queries")
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
-		f.IntVar(&o.Rows, "rows", 20, "`number` of rows. The rows with the largest changes are added")
+		f.IntVar(&o.Rows, "rows", 20, "`number` of rows, those with the most energy in this period or in the period before")
 		o.formatFlags(f, "standard output")
 		rateFlags(f, &o.rates)
 	})
+	c.MarkFlagsMutuallyExclusive("last", "month")
+	c.MarkFlagsMutuallyExclusive("json", "csv", "markdown")
 	return c
-}
-
-// setLast sets the length of the period.
-func (o *reportOptions) setLast(text string) error {
-	n, unit := 0, byte(0)
-	_, err := fmt.Sscanf(text+" ", "%d%c ", &n, &unit)
-	hours := min(n, 400*24+1) * map[byte]int{'h': 1, 'd': 24, 'w': 7 * 24}[unit]
-	if o.last = time.Duration(hours) * time.Hour; err != nil || hours < 1 || hours > 400*24 {
-		return errors.New("want a number of hours, days or weeks up to 400 days, such as 12h, 7d or 4w")
-	}
-	return nil
 }
 
 // settled is the time after which the samples of a step are expected to be stored.
@@ -82,8 +74,9 @@ const settled = 2 * time.Minute
 // check sets the period, whole steps that are over, and checks the flags.
 func (o *reportOptions) check(now time.Time) error {
 	now = now.Add(-settled)
+	last := time.Duration(o.last)
 	o.To = now.Truncate(period.StepLength)
-	o.From = o.To.Add(-cmp.Or(o.last, 30*24*time.Hour))
+	o.From = o.To.Add(-last)
 	if o.month != "" {
 		var err error
 		if o.From, err = time.ParseInLocation("2006-01", o.month, now.Location()); err != nil {
@@ -93,60 +86,49 @@ func (o *reportOptions) check(now time.Time) error {
 			o.To = o.From.Add(now.Sub(o.From).Truncate(period.StepLength))
 		}
 	}
-	for _, c := range []struct {
-		is  bool
-		err string
-	}{
-		{o.month != "" && o.last != 0, "--month and --last exclude each other"},
-		{!o.From.Before(o.To), "--month must have begun more than an hour ago"},
-		{!slices.Contains(period.Groupings(), o.By), "--by must be one of " + strings.Join(period.Groupings(), ", ")},
-		{o.Rows < 1 || o.Rows > 1000, "--rows must be from 1 to 1000"},
-		{o.timeout <= 0, "--timeout must be above 0"},
-		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
-	} {
-		if c.is {
-			return errors.New(c.err)
-		}
-	}
 	o.Rates = o.rates
-	return errors.Join(checkRates(&o.rates), refuseExisting(o.force, append(slices.Clone(o.outputs), o.html)...))
+	switch {
+	case last <= 0 || last%period.StepLength != 0 || last > 400*24*time.Hour:
+		return errors.New("--last must be a number of hours, days or weeks up to 400 days, such as 12h, 7d or 4w")
+	case !o.From.Before(o.To):
+		return errors.New("--month must have begun more than an hour ago")
+	case !slices.Contains(period.Groupings(), o.By):
+		return errors.New("--by must be one of " + strings.Join(period.Groupings(), ", "))
+	case o.Rows < 1 || o.Rows > 1000:
+		return errors.New("--rows must be from 1 to 1000")
+	}
+	return checkRates(&o.rates)
 }
 
-// header returns the headers of requests. Headers in files are not in the list of processes.
-func (o *reportOptions) header() (http.Header, error) {
-	header := http.Header{}
+// addHeaders sets the headers of requests. Headers in files are not in the list of processes.
+func (o *reportOptions) addHeaders() error {
+	o.Header = http.Header{}
 	for _, text := range o.headers {
-		lines := []string{text}
 		if path, isFile := strings.CutPrefix(text, "@"); isFile {
 			content, err := os.ReadFile(path)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			lines = strings.Split(string(content), "\n")
+			text = string(content)
 		}
-		for _, line := range lines {
+		for line := range strings.Lines(text) {
 			name, value, found := strings.Cut(strings.TrimSpace(line), ":")
 			switch {
 			case name == "" && !found: // an empty line
-			case name == "" || !found || strings.ContainsAny(name, " \t"):
-				return nil, errors.New("a --header is not of the form 'Name: value'") // it may be a secret
+			case !found || !httpguts.ValidHeaderFieldName(name):
+				return errors.New("a --header is not of the form 'Name: value'") // it may be a secret
 			default:
-				header.Add(name, strings.TrimSpace(value))
+				o.Header.Add(name, strings.TrimSpace(value))
 			}
 		}
 	}
-	return header, nil
+	return nil
 }
 
 // run reads and writes the report.
 func (o *reportOptions) run(ctx context.Context) error {
-	header, err := o.header()
-	if err != nil {
+	if err := o.addHeaders(); err != nil {
 		return err
-	}
-	server, err := period.NewServer(o.prometheus, header)
-	if err != nil {
-		return fmt.Errorf("--prometheus: %w", err)
 	}
 	f := &files{}
 	defer f.discard()
@@ -156,13 +138,10 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err := o.openFiles(ctx, f, os.Stdout); err != nil {
 		return err
 	}
-	late := fmt.Errorf("the queries took longer than --timeout %v", o.timeout)
-	limited, stop := context.WithTimeoutCause(ctx, o.timeout, late)
-	defer stop()
 	if isTerminal(os.Stderr) {
 		o.Progress = func(done, all int) { fmt.Fprintf(os.Stderr, "\rReading: %d %%\x1b[K", 100*done/all) }
 	}
-	d, err := period.Read(limited, server, o.Options)
+	d, err := period.Read(ctx, o.Options)
 	if o.Progress != nil {
 		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}

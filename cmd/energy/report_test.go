@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,19 +50,14 @@ func TestThePeriodOfAReportHasFullHours(t *testing.T) {
 
 func TestInvalidFlagsOfAReportAreRejected(t *testing.T) {
 	for _, args := range [][]string{
-		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--timeout", "0s"},
-		{"--json", "--csv"},
-		{"--currency", "EUR"}, {"-o", "report_test.go"}, {"--html", "report_test.go"}, {"--month", "2026-10", "--last", "1d"},
+		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--currency", "EUR"},
+		{"--last", "0"}, {"--last", "90m"}, {"--last", "401d"}, {"--last", "30"}, {"--last=-1d"},
 	} {
 		o, err := reportFlags(t, args...)
-		require.NoError(t, err)
-		assert.Error(t, o.check(time.Date(2026, 11, 28, 10, 1, 0, 0, time.UTC)), args)
-	}
-	for _, last := range []string{
-		"", "d", "-1d", "30", "1.5d", "3x", "1000w", "1d2", "99999999999999999999d", "9000000000000000000w",
-	} {
-		_, err := reportFlags(t, "--last="+last)
-		assert.Error(t, err, last)
+		if err == nil {
+			err = o.check(time.Date(2026, 11, 28, 10, 1, 0, 0, time.UTC))
+		}
+		assert.Error(t, err, args)
 	}
 }
 
@@ -69,25 +65,21 @@ func TestHeadersOfAReportMayBeInAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "headers")
 	require.NoError(t, os.WriteFile(path, []byte("Authorization: Bearer a:b\r\n\nX-Scope-OrgID: team\n"), 0o600))
 	o := &reportOptions{headers: []string{"X-A: 1", "@" + path}}
-	header, err := o.header()
-	require.NoError(t, err)
-	assert.Equal(t, http.Header{"X-A": {"1"}, "Authorization": {"Bearer a:b"}, "X-Scope-Orgid": {"team"}}, header)
+	require.NoError(t, o.addHeaders())
+	assert.Equal(t, http.Header{"X-A": {"1"}, "Authorization": {"Bearer a:b"}, "X-Scope-Orgid": {"team"}}, o.Header)
 	for _, wrong := range []string{"secret", "a secret: x", ": secret", "@" + path + "-secret-is-absent"} {
-		_, err := (&reportOptions{headers: []string{wrong}}).header()
+		err := (&reportOptions{headers: []string{wrong}}).addHeaders()
 		require.Error(t, err)
-		assert.Equal(t, wrong[0] == '@', assert.ObjectsAreEqual(true, os.IsNotExist(err)), "%s: %v", wrong, err)
+		assert.True(t, os.IsNotExist(err) || !strings.Contains(err.Error(), "secret"), err)
 	}
 }
 
 func TestAReportIsInTheFormatOfEachOutput(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/api/v1/label/__name__/values":
-			fmt.Fprint(w, `{"data": ["system_energy_joules_total"]}`)
-		case "/api/v1/query_range":
+		if r.URL.Path == "/api/v1/query_range" {
 			fmt.Fprintf(w, `{"data": {"result": [{"metric": {"host_name": "a"}, "values": [[%s, "12"]]}]}}`, r.FormValue("end"))
-		default:
-			fmt.Fprint(w, `{"data": ["package"]}`)
+		} else {
+			fmt.Fprint(w, `{"data": ["system_energy_joules_total"]}`)
 		}
 	}))
 	defer server.Close()
@@ -104,7 +96,7 @@ func TestAReportIsInTheFormatOfEachOutput(t *testing.T) {
 	} {
 		assert.Equal(t, start, read(t, filepath.Join(dir, name))[:len(start)])
 	}
-	o.prometheus = server.URL + "/nothing"
+	o.Server = server.URL + "/nothing"
 	o.outputs, o.html = []string{filepath.Join(dir, "new.md")}, ""
 	require.Error(t, o.run(t.Context()))
 	assert.NoFileExists(t, filepath.Join(dir, "new.md"))

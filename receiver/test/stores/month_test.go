@@ -39,7 +39,7 @@ type monthNode struct {
 	name     string
 	zones    map[string]bool // whether the energy of a zone is added
 	counters map[string]*monthCounter
-	pods     []*monthPod
+	pods     []monthPod
 	last     time.Time // of a report
 	away     []Span    // without a collector
 	forgets  bool      // totals begin at 0 after each absence: there is no storage
@@ -54,12 +54,20 @@ type monthPod struct {
 	end             time.Time
 }
 
+// monthWorkloads have a namespace each.
+var monthWorkloads = []struct {
+	namespace, name string
+	watts           float64 // at most, of a pod
+	perMinute       float64 // pods that start on a node
+	minutes         int     // of a pod, at most
+}{{"ci", "build", 60, 0.07, 20}, {"ml", "train", 135, 0.002, 900}, {"shop", "web", 20, 0.0005, 7 * 24 * 60}, {"old", "report", 45, 0.001, 60}}
+
 // monthCounter is a counter of a node, with the points that were not sent yet.
 type monthCounter struct {
 	metric, zone, state string
-	pod                 *monthPod // nil for counters of the node
-	value, sent         float64   // sent is negative before the first report
-	start               time.Time
+	pod                 monthPod // without a name for counters of the node
+	value, sent         float64
+	start, live         time.Time // live is the last minute with energy
 	points              pmetric.NumberDataPointSlice
 }
 
@@ -71,20 +79,19 @@ func newMonth() *month {
 		random: rand.New(rand.NewPCG(45, 1)), now: map[string]float64{}, before: map[string]float64{},
 	}
 	m.begin = m.from.Add(m.from.Sub(m.to))
+	outage := m.from.Add(11*24*time.Hour + 2*time.Hour + 20*time.Minute)
 	for i, zones := range []map[string]bool{
 		{"package": true, "dram": true, "core": false}, {"package": true, "gpu": true},
 		{"package": true, "psys": false}, {"platform": true, "gpu": false},
 	} {
+		long := m.from.Add(time.Duration(20+i)*24*time.Hour + time.Duration(i)*25*time.Minute)
 		n := &monthNode{
 			name: fmt.Sprintf("node-%d", i+1), zones: zones, counters: map[string]*monthCounter{}, forgets: i%2 == 0,
+			away: []Span{{outage, outage.Add(4 * time.Hour)}, {long, long.Add(time.Duration(5+i) * time.Hour)}},
 		}
-		outage := m.from.Add(11*24*time.Hour + 2*time.Hour + 20*time.Minute)
-		n.away = append(n.away, Span{outage, outage.Add(4 * time.Hour)})
 		for at := m.begin; at.Before(m.to); at = at.Add(time.Duration(40+m.random.IntN(120)) * time.Hour) {
 			n.away = append(n.away, Span{at, at.Add(time.Duration(2+m.random.IntN(12)) * time.Minute)})
 		}
-		long := m.from.Add(time.Duration(20+i)*24*time.Hour + time.Duration(i)*25*time.Minute)
-		n.away = append(n.away, Span{long, long.Add(time.Duration(5+i) * time.Hour)})
 		m.nodes = append(m.nodes, n)
 	}
 	return m
@@ -92,10 +99,11 @@ func newMonth() *month {
 
 // run simulates, and sends the data of each node and day.
 func (m *month) run(send func(pmetric.Metrics) error) error {
-	for at := m.begin.Add(-2 * time.Hour); !at.After(m.to); at = at.Add(time.Minute) {
-		for i, n := range m.nodes {
-			m.step(n, i, at)
-			if at.Minute() == 0 && at.Hour() == 0 || at.Equal(m.to) {
+	for at := m.begin.Add(-24 * time.Hour); !at.After(m.to); at = at.Add(time.Minute) {
+		for _, n := range m.nodes {
+			m.startPods(n, at)
+			m.count(n, at)
+			if at.Minute() == 0 && at.Hour() == 0 {
 				if err := send(n.metrics()); err != nil {
 					return err
 				}
@@ -105,83 +113,43 @@ func (m *month) run(send func(pmetric.Metrics) error) error {
 	return nil
 }
 
-const podAlphabet = "bcdfghjklmnpqrstvwxz2456789"
-
-func (m *month) born(n *monthNode, namespace, workload string, watts float64, end time.Time) {
-	suffix := make([]byte, 5)
-	for i := range suffix {
-		suffix[i] = podAlphabet[m.random.IntN(len(podAlphabet))]
-	}
-	watts *= 0.5 + m.random.Float64()
-	n.pods = append(n.pods, &monthPod{namespace, workload + "-7d4b9c6f5-" + string(suffix), watts, end})
-	m.births++
-}
-
-// step simulates a minute of a node that ends at a time.
-func (m *month) step(n *monthNode, number int, at time.Time) {
-	busy := 0.2 // weekends and nights
-	if day := at.Weekday(); day != time.Saturday && day != time.Sunday && at.Hour() >= 7 && at.Hour() < 19 {
-		busy = 1
-	}
-	alive := n.pods[:0]
-	for _, p := range n.pods {
-		if p.end.After(at) {
-			alive = append(alive, p)
+// startPods removes pods that have ended from a node, and adds new ones.
+func (m *month) startPods(n *monthNode, at time.Time) {
+	n.pods = slices.DeleteFunc(n.pods, func(p monthPod) bool { return !p.end.After(at) })
+	for _, w := range monthWorkloads {
+		if m.random.Float64() >= w.perMinute || w.namespace == "old" && at.After(m.from.Add(-time.Hour)) {
+			continue
 		}
+		m.births++
+		id := strings.NewReplacer("0", "b", "1", "c", "3", "d").Replace(fmt.Sprintf("%05d", m.births))
+		n.pods = append(n.pods, monthPod{
+			w.namespace, w.name + "-7d4b9c6f5-" + id, w.watts * (1 + 2*m.random.Float64()) / 3,
+			at.Add(time.Duration(1+m.random.IntN(w.minutes)) * time.Minute),
+		})
 	}
-	for i := len(alive); i < len(n.pods); i++ {
-		n.pods[i] = nil
-	}
-	n.pods = alive
-	if m.random.Float64() < 0.15*busy {
-		m.born(n, "ci", "build", 40, at.Add(time.Duration(1+m.random.IntN(20))*time.Minute))
-	}
-	if m.random.Float64() < 0.002 {
-		m.born(n, "ml", "train", 90, at.Add(time.Duration(60+m.random.IntN(900))*time.Minute))
-	}
-	if at.Weekday() == time.Tuesday && at.Hour() == 9 && at.Minute() == 7*number || len(n.pods) == 0 { // a release
-		for range 3 {
-			m.born(n, "shop", "web", 15, at.Add(7*24*time.Hour))
-		}
-	}
-	if at.Before(m.from) && at.Hour() == 3 && at.Minute() == 0 {
-		m.born(n, "old", "report", 30, at.Add(50*time.Minute))
-	}
-	m.count(n, at, busy)
 }
 
 // count adds the energy of a minute, and reports unless the collector is away.
-func (m *month) count(n *monthNode, at time.Time, busy float64) {
-	isAway := false
-	for _, s := range n.away {
-		isAway = isAway || at.After(s.From) && !at.After(s.To)
-	}
-	resets := isAway && n.forgets
-	if resets {
-		for _, c := range n.counters {
-			c.value, c.start = 0, at
-		}
-	}
-	live := map[string]bool{}
+func (m *month) count(n *monthNode, at time.Time) {
+	isAway := slices.ContainsFunc(n.away, func(s Span) bool { return at.After(s.From) && !at.After(s.To) })
 	for _, zone := range slices.Sorted(maps.Keys(n.zones)) {
 		total := 0.0
 		for _, p := range n.pods {
-			watts := p.watts * busy
-			if p.namespace != "shop" {
-				watts = p.watts
-			}
-			total += watts
-			n.add(live, resets, at, "k8s.pod.energy", zone, "", p, watts)
+			total += p.watts
+			n.add(at, monthCounter{metric: "k8s.pod.energy", zone: zone, pod: p}, p.watts)
 		}
 		system := 5 + 3*m.random.Float64()
-		n.add(live, resets, at, "system.unattributed.energy", zone, "active", nil, system)
-		n.add(live, resets, at, "system.energy", zone, "active", nil, total+system+2)
-		n.add(live, resets, at, "system.energy", zone, "idle", nil, 60)
+		n.add(at, monthCounter{metric: "system.unattributed.energy", zone: zone, state: "active"}, system)
+		n.add(at, monthCounter{metric: "system.energy", zone: zone, state: "active"}, total+system+2)
+		n.add(at, monthCounter{metric: "system.energy", zone: zone, state: "idle"}, 60)
 	}
 	for key, c := range n.counters {
-		if !live[key] && c.points.Len() == 0 {
+		switch {
+		case isAway && n.forgets:
+			c.value, c.start = 0, at
+		case c.live != at && c.points.Len() == 0:
 			delete(n.counters, key) // it was sent
-		} else if live[key] && !isAway {
+		case c.live == at && !isAway:
 			m.report(n, c, at)
 		}
 	}
@@ -190,30 +158,24 @@ func (m *month) count(n *monthNode, at time.Time, busy float64) {
 	}
 }
 
-// add adds the energy of a minute to a counter, unless it resets.
-func (n *monthNode) add(
-	live map[string]bool, resets bool, at time.Time, metric, zone, state string, p *monthPod, watts float64,
-) {
-	key := metric + zone + state
-	if p != nil {
-		key += p.namespace + p.name
-	}
+// add adds the energy of a minute to a counter.
+func (n *monthNode) add(at time.Time, of monthCounter, watts float64) {
+	key := of.metric + of.zone + of.state + of.pod.name
 	c := n.counters[key]
 	if c == nil {
-		c = &monthCounter{metric: metric, zone: zone, state: state, pod: p, sent: -1, start: at}
-		c.points = pmetric.NewNumberDataPointSlice()
+		c = &of
+		c.start, c.points = at.Add(-time.Minute), pmetric.NewNumberDataPointSlice()
 		n.counters[key] = c
 	}
-	if live[key] = true; !resets {
-		c.value += watts * 60
-	}
+	c.live = at
+	c.value += watts * 60
 }
 
 // report adds a point, and its increase to the truth if the node reported within the hour before.
 func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 	m.samples++
 	p := c.points.AppendEmpty()
-	p.SetStartTimestamp(pcommon.NewTimestampFromTime(c.start.Add(-time.Minute)))
+	p.SetStartTimestamp(pcommon.NewTimestampFromTime(c.start))
 	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
 	p.SetDoubleValue(c.value)
 	p.Attributes().PutStr("energy.zone", c.zone)
@@ -221,8 +183,8 @@ func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 	if c.state != "" {
 		p.Attributes().PutStr("energy.state", c.state)
 	}
-	grown := c.value - max(0, c.sent)
-	if c.value < c.sent {
+	grown := c.value - c.sent
+	if grown < 0 {
 		grown = c.value
 	}
 	c.sent = c.value
@@ -234,7 +196,7 @@ func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 		return
 	}
 	switch {
-	case c.pod != nil:
+	case c.pod.name != "":
 		truth[c.pod.namespace] += grown
 	case c.metric == "system.energy":
 		truth[c.state] += grown
@@ -249,7 +211,7 @@ func (n *monthNode) metrics() pmetric.Metrics {
 	for _, c := range n.counters {
 		rm := md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr("host.name", n.name)
-		if c.pod != nil {
+		if c.pod.name != "" {
 			rm.Resource().Attributes().PutStr("k8s.pod.uid", c.pod.namespace+c.pod.name)
 			rm.Resource().Attributes().PutStr("k8s.pod.name", c.pod.name)
 			rm.Resource().Attributes().PutStr("k8s.namespace.name", c.pod.namespace)
@@ -324,25 +286,26 @@ func (m *month) check(t *testing.T, binary, server string) {
 			Name   string
 			Joules float64
 			Before float64 `json:"before_joules"`
+			Parts  []struct{ Name string }
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &d))
-	for what, truth := range map[string]map[string]float64{"month": m.now, "month before": m.before} {
-		s := d.sums
-		if what != "month" {
-			s = d.Before
+	got := map[string]float64{"active": d.Active, "idle": d.Idle, "unattributed": d.Unattributed}
+	before := map[string]float64{"active": d.Before.Active, "idle": d.Before.Idle, "unattributed": d.Before.Unattributed}
+	for _, r := range d.Rows {
+		got[r.Name], before[r.Name] = r.Joules, r.Before
+		for _, w := range monthWorkloads {
+			assert.True(t, w.namespace != r.Name || len(r.Parts) == 0 || len(r.Parts) == 1 && r.Parts[0].Name == w.name, r)
 		}
-		got := map[string]float64{"active": s.Active, "idle": s.Idle, "unattributed": s.Unattributed}
-		for _, r := range d.Rows {
-			got[r.Name] = r.Joules
-			if what != "month" {
-				got[r.Name] = r.Before
-			}
-		}
-		for name, joules := range truth {
-			off := got[name]/joules - 1
-			t.Logf("%s, %s: %.0f J, %+.3f %%", what, name, joules, 100*off)
-			assert.LessOrEqual(t, math.Abs(off), 0.005, "%s of the %s", name, what)
+	}
+	for _, of := range []struct {
+		what       string
+		got, truth map[string]float64
+	}{{"month", got, m.now}, {"month before", before, m.before}} {
+		for name, joules := range of.truth {
+			off := of.got[name]/joules - 1
+			t.Logf("%s, %s: %.0f J, %+.3f %%", of.what, name, joules, 100*off)
+			assert.LessOrEqual(t, math.Abs(off), 0.005, "%s of the %s", name, of.what)
 		}
 	}
 	t.Logf("coverage %v, before %v, notes %s", d.Coverage, d.Before.Coverage, strings.Join(d.Notes, "; "))

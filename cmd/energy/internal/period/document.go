@@ -4,10 +4,10 @@ package period
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,12 +18,40 @@ import (
 // SchemaVersion is the version of the JSON document, which docs/command-line.md describes.
 const SchemaVersion = 1
 
+// number is a figure, such as an energy in joules. JSON has it with few decimals, and null for NaN.
+type number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n number) MarshalJSON() ([]byte, error) {
+	if n.isMissing() {
+		return []byte("null"), nil
+	}
+	return []byte(n.decimal()), nil
+}
+
+// isMissing reports whether the figure is not available.
+func (n number) isMissing() bool { return math.IsNaN(float64(n)) }
+
+// decimal returns a number with up to three decimals, or six below 1. It is empty if it is missing.
+func (n number) decimal() string {
+	scale := 1e3
+	switch v := math.Abs(float64(n)); {
+	case n.isMissing():
+		return ""
+	case v < 1:
+		scale = 1e6
+	}
+	return strconv.FormatFloat(math.Round(float64(n)*scale)/scale, 'f', -1, 64)
+}
+
+var missing = number(math.NaN())
+
 // Document is a report, with its names in JSON. Energies are in joules.
 type Document struct {
 	Schema int    `json:"schema"`
 	By     string `json:"by"`
 	Span
-	StepSeconds float64   `json:"step_seconds"`
+	StepSeconds number    `json:"step_seconds"`
 	BeforeFrom  time.Time `json:"before_from"` // the period before has the same length
 	Zones       []Zone    `json:"zones"`
 	Source      string    `json:"source"`
@@ -45,238 +73,225 @@ type Span struct {
 
 // Zone is a zone kind whose energy is added, with the source of its energy.
 type Zone struct {
-	Zone   string  `json:"zone"`
-	Source string  `json:"source"`
-	Joules float64 `json:"joules"`
+	Zone   string `json:"zone"`
+	Source string `json:"source"`
+	Joules number `json:"joules"`
 }
 
-// Sums are energies of all nodes. The active energy includes the unattributed energy.
+// Energies are energies of all nodes. The active energy includes the unattributed energy.
+type Energies struct {
+	Joules       number `json:"joules"`
+	Active       number `json:"active_joules"`
+	Idle         number `json:"idle_joules"`
+	Unattributed number `json:"unattributed_joules"`
+}
+
+var notAvailable = Energies{missing, missing, missing, missing}
+
+// Sums are the sums of a period.
 type Sums struct {
-	Joules       float64 `json:"joules"`
-	Active       float64 `json:"active_joules"`
-	Idle         float64 `json:"idle_joules"`
-	Unattributed float64 `json:"unattributed_joules"`
-	Coverage     float64 `json:"coverage"` // mean of Step.Covered
-	Nodes        int     `json:"nodes"`    // with data
+	Energies
+	Coverage number `json:"coverage"` // mean of Step.Covered
+	Nodes    int    `json:"nodes"`    // with data
+}
+
+// Step is the energy of all nodes in a step.
+type Step struct {
+	Start time.Time `json:"start"`
+	Energies
+	Covered number `json:"covered"` // share of the expected slots of nodes
 }
 
 // Applied has the emissions and the cost of all energy, nil without a rate.
 type Applied struct {
-	CO2e  object `json:"co2e,omitempty"`
-	Price object `json:"price,omitempty"`
+	CO2e  map[string]any `json:"co2e,omitempty"`
+	Price map[string]any `json:"price,omitempty"`
 	rates report.Rates
 }
 
-type object map[string]any
-
 // Row is the active energy of a namespace, node, user and so on.
 type Row struct {
-	Name   string     `json:"name,omitempty"`
-	Joules float64    `json:"joules"`
-	Share  float64    `json:"share"` // of the active energy
-	Before *float64   `json:"before_joules"`
-	Grams  *float64   `json:"grams,omitempty"`
-	Cost   *float64   `json:"cost,omitempty"`
-	Parts  []Part     `json:"parts,omitempty"` // the largest
-	Steps  []*float64 `json:"steps"`           // nil without data
-	kind   string     // in tables
+	Name   string   `json:"name,omitempty"`
+	Joules number   `json:"joules"`
+	Share  number   `json:"share"` // of the active energy
+	Before number   `json:"before_joules"`
+	Parts  []Part   `json:"parts,omitempty"` // the largest
+	Steps  []number `json:"steps"`
+	parts  map[string]number
 }
 
 // Part is a part of a row.
 type Part struct {
-	Name   string  `json:"name"`
-	Joules float64 `json:"joules"`
-}
-
-// Step is the energy of all nodes in a step, nil without data.
-type Step struct {
-	Start   time.Time `json:"start"`
-	Joules  *float64  `json:"joules"`
-	Active  *float64  `json:"active_joules"`
-	Idle    *float64  `json:"idle_joules"`
-	Covered float64   `json:"covered"` // share of the expected reports of nodes
+	Name   string `json:"name"`
+	Joules number `json:"joules"`
 }
 
 // Limits of a document.
 const (
 	maxPartsShown = 20
-	maxMovers     = 5
-	maxNamed      = 5    // nodes or gaps in a sentence
+	maxNamed      = 5    // rows, nodes or gaps in a sentence
 	maxDifference = 0.02 // of the coverages of periods that are compared
 )
 
 // document returns the report.
 func (r *reading) document() *Document {
-	n, covered := r.steps, r.covered()
-	before, now := r.sums(covered, 0), r.sums(covered, n)
+	n := r.steps
+	r.cover()
+	before, now := r.sums(0), r.sums(n)
 	d := &Document{
-		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: StepLength.Seconds(), BeforeFrom: r.both.From,
-		Source: r.server.String(), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: []Step{}, Gaps: []Span{},
+		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: number(StepLength.Seconds()), BeforeFrom: r.all[0].Start,
+		Source: r.server.String(), Sums: now, Zones: []Zone{}, Applied: r.applied(now.Joules), Rows: []Row{}, Steps: r.all[n:],
 	}
-	if math.Abs(before.Coverage-now.Coverage) <= maxDifference && before.Nodes > 0 {
+	if math.Abs(float64(before.Coverage-now.Coverage)) <= maxDifference && before.Nodes > 0 {
 		d.Before = &before
 	} else {
 		r.note("No change is shown: the coverage is %s, and %s in the period before",
 			percent(now.Coverage), percent(before.Coverage))
 	}
-	d.rates = r.Rates
-	if rate := r.Rates.Grams; rate != nil {
-		d.CO2e = object{"per_kwh": *rate, "grid": r.Rates.Grid, "grams": perKWh(now.Joules, rate)}
-	}
-	if rate := r.Rates.Price; rate != nil {
-		d.Price = object{"per_kwh": *rate, "currency": r.Rates.Currency, "cost": perKWh(now.Joules, rate)}
-	}
 	for z, joules := range r.zones {
-		if d.Zones = append(d.Zones, Zone{z.Zone, z.Source, rounded(joules)}); z.Source == "modeled" {
+		if d.Zones = append(d.Zones, Zone{z.Zone, z.Source, joules}); z.Source == "modeled" {
 			r.note("%s is estimated by a power model, not measured: %s of the energy", z.Zone, percent(joules/d.Joules))
 		}
 	}
 	slices.SortFunc(d.Zones, func(a, b Zone) int {
 		return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source))
 	})
-	r.addRows(d, covered[n:])
-	for i, c := range covered[n:] {
-		step := Step{Start: r.From.Add(time.Duration(i) * StepLength), Covered: rounded(c)}
-		if c > 0 {
-			step.Joules, step.Active, step.Idle = milli(r.active[n+i]+r.idle[n+i]), milli(r.active[n+i]), milli(r.idle[n+i])
+	r.addRows(d)
+	d.Gaps = append([]Span{}, d.gaps(func(step int) bool { return d.Steps[step].Covered == 0 })...)
+	for i := range d.Steps {
+		if d.Steps[i].Covered == 0 {
+			d.Steps[i].Energies = notAvailable
 		}
-		d.Steps = append(d.Steps, step)
 	}
-	d.Gaps = append(d.Gaps, r.without(covered[n:], nil)...)
-	r.noteNodes(covered)
-	d.Notes = append(append([]string{}, r.notes...), r.server.warnings...)
+	r.noteNodes(d)
+	d.Notes = append([]string{}, r.notes...)
 	return d
 }
 
-// life returns the first and the last step with a report of a node, or false.
-func life(covered []float64) (first, last int, reported bool) {
-	for i, c := range covered {
-		if c > 0 && !reported {
-			first, reported = i, true
-		}
-		if c > 0 {
-			last = i
-		}
+// applied returns the emissions and the cost of an energy.
+func (r *reading) applied(joules number) (a Applied) {
+	a.rates = r.Rates
+	if rate := r.Rates.Grams; rate != nil {
+		a.CO2e = map[string]any{"per_kwh": *rate, "grid": r.Rates.Grid, "grams": perKWh(joules, rate)}
 	}
-	return first, last, reported
+	if rate := r.Rates.Price; rate != nil {
+		a.Price = map[string]any{"per_kwh": *rate, "currency": r.Rates.Currency, "cost": perKWh(joules, rate)}
+	}
+	return a
 }
 
-// covered returns the coverage of each step of both periods. A node is expected from its first to
-// its last step, and may have reported during a part of these two.
-func (r *reading) covered() []float64 {
-	got, expected := make([]float64, 2*r.steps), make([]float64, 2*r.steps)
-	for _, covered := range r.nodes {
-		first, last, reported := life(covered)
-		for i := first; reported && i <= last; i++ {
-			got[i] += covered[i]
-			if expected[i]++; i == first || i == last {
-				expected[i] += covered[i] - 1
+// cover sets the coverage of all steps. A node is expected from its first to its last step, and may
+// have reported during a part of these two.
+func (r *reading) cover() {
+	expected := make([]number, len(r.all))
+	for _, reported := range r.nodes {
+		first, last := slices.IndexFunc(reported, isSome), len(reported)-1
+		for last > first && reported[last] == 0 {
+			last--
+		}
+		for i := max(0, first); i <= last; i++ {
+			r.all[i].Covered += number(reported[i])
+			if expected[i] += slots; i == first || i == last {
+				expected[i] += number(reported[i]) - slots
 			}
 		}
 	}
-	for i := range got {
-		if expected[i] > 0 {
-			got[i] /= expected[i]
-		}
+	for i := range r.all {
+		r.all[i].Covered /= max(1, expected[i])
 	}
-	return got
 }
 
+func isSome(reported uint8) bool { return reported > 0 }
+
 // sums returns the sums of the period that begins at a step.
-func (r *reading) sums(covered []float64, from int) (s Sums) {
+func (r *reading) sums(from int) (s Sums) {
 	to := from + r.steps
-	s.Active, s.Idle, s.Unattributed = sum(r.active[from:to]), sum(r.idle[from:to]), sum(r.unattributed[from:to])
-	s.Joules, s.Coverage = rounded(s.Active+s.Idle), rounded(sum(covered[from:to])/float64(r.steps))
-	for _, steps := range r.nodes {
-		if _, _, reported := life(steps[from:to]); reported {
+	for _, step := range r.all[from:to] {
+		s.Joules, s.Active, s.Idle = s.Joules+step.Joules, s.Active+step.Active, s.Idle+step.Idle
+		s.Unattributed, s.Coverage = s.Unattributed+step.Unattributed, s.Coverage+step.Covered/number(r.steps)
+	}
+	for _, reported := range r.nodes {
+		if slices.ContainsFunc(reported[from:to], isSome) {
 			s.Nodes++
 		}
 	}
 	return s
 }
 
-// addRows adds the largest rows and the rows with the largest changes.
-func (r *reading) addRows(d *Document, covered []float64) {
-	rest, before, restSteps := d.Active, 0.0, slices.Clone(r.active[r.steps:])
-	chosen := r.largest(r.Rows, func(t *total) float64 { return t.joules })
+// addRows adds the largest rows and the rest.
+func (r *reading) addRows(d *Document) {
+	rest := Row{Joules: d.Active}
+	for _, step := range d.Steps {
+		rest.Steps = append(rest.Steps, step.Active)
+	}
 	if d.Before != nil {
-		chosen = append(chosen, r.largest(maxMovers, func(t *total) float64 { return math.Abs(t.joules - t.before) })...)
-	}
-	for _, name := range r.largest(len(r.rows), func(t *total) float64 { return t.joules }) {
-		if !slices.Contains(chosen, name) {
-			continue
-		}
-		t := r.rows[name]
-		row := Row{Name: name, Parts: t.largestParts(), kind: ofRow}
-		row.fill(d, t.joules, t.steps, covered)
-		if d.Before != nil {
-			row.Before = milli(t.before)
-		}
-		d.Rows = append(d.Rows, row)
-		rest, before = rest-t.joules, before+t.before
-		for i := range restSteps {
-			restSteps[i] -= t.steps[i]
+		rest.Before = d.Before.Active
+	} else {
+		for _, row := range r.rows {
+			row.Before = 0 // rows are ranked by this period
 		}
 	}
-	if math.Abs(rest) < 1e-9*d.Active { // an error of rounding
-		rest = 0
+	rows := r.largest()
+	for _, row := range rows[:min(r.Rows, len(rows))] {
+		rest.Joules, rest.Before = rest.Joules-row.Joules, rest.Before-row.Before
+		for i, v := range row.Steps {
+			rest.Steps[i] -= v
+		}
+		d.Rows = append(d.Rows, row.of(d))
 	}
-	if d.Rest.fill(d, rest, restSteps, covered); d.Before != nil {
-		d.Rest.Before = milli(d.Before.Active - before)
-	}
-	if rest < -0.01*d.Active {
+	slices.SortStableFunc(d.Rows, func(a, b Row) int { return cmp.Compare(b.Joules, a.Joules) })
+	if rest.Joules < -0.01*d.Active {
 		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
-			percent(-rest/d.Active))
+			percent(-rest.Joules/d.Active))
 	}
-	if len(d.Rows) == 0 {
+	if math.Abs(float64(rest.Joules)) < 1e-9*float64(d.Active) { // an error of rounding
+		rest.Joules = 0
+	}
+	if d.Rest = rest.of(d); len(rows) == 0 {
 		r.note("There are no rows by %s: no series of %s", r.By, r.metric(r.energy))
 	}
 }
 
-// fill sets the figures of a row.
-func (row *Row) fill(d *Document, joules float64, steps, covered []float64) {
-	row.Joules, row.Grams, row.Cost = rounded(joules), perKWh(joules, d.rates.Grams), perKWh(joules, d.rates.Price)
-	if d.Active > 0 {
-		row.Share = rounded(joules / d.Active)
+// of returns a row with its share and its largest parts. What is not available is missing.
+func (row Row) of(d *Document) Row {
+	if row.Share = row.Joules / max(d.Active, 1e-9); d.Before == nil {
+		row.Before = missing
 	}
-	row.Steps = make([]*float64, len(steps))
-	for i, v := range steps {
-		if covered[i] > 0 {
-			row.Steps[i] = milli(v)
+	for i, step := range d.Steps {
+		if step.Covered == 0 {
+			row.Steps[i] = missing
 		}
 	}
-}
-
-func (t *total) largestParts() (parts []Part) {
-	for name, joules := range t.parts {
-		parts = append(parts, Part{name, rounded(joules)})
+	for name, joules := range row.parts {
+		row.Parts = append(row.Parts, Part{name, joules})
 	}
-	slices.SortFunc(parts, func(a, b Part) int {
+	slices.SortFunc(row.Parts, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(b.Joules, a.Joules), cmp.Compare(a.Name, b.Name))
 	})
-	return parts[:min(maxPartsShown, len(parts))]
+	row.Parts = row.Parts[:min(maxPartsShown, len(row.Parts))]
+	return row
 }
 
-// without returns the time ranges of the period without data. Ranges without any data of all are
-// left out, unless all is nil.
-func (r *reading) without(covered, all []float64) (spans []Span) {
-	for i := 0; i < len(covered); i++ {
-		from, isGap := i, all == nil
-		for ; i < len(covered) && covered[i] == 0; i++ {
-			isGap = isGap || all[i] > 0
-		}
-		if isGap && from < i {
-			spans = append(spans, Span{r.From.Add(time.Duration(from) * StepLength), r.From.Add(time.Duration(i) * StepLength)})
+// gaps returns the time ranges whose steps are all in a gap.
+func (d *Document) gaps(isGap func(step int) bool) (spans []Span) {
+	for i, step := range d.Steps {
+		switch last := len(spans) - 1; {
+		case !isGap(i):
+		case last >= 0 && spans[last].To.Equal(step.Start):
+			spans[last].To = step.Start.Add(StepLength)
+		default:
+			spans = append(spans, Span{step.Start, step.Start.Add(StepLength)})
 		}
 	}
 	return spans
 }
 
-// noteNodes adds notes on nodes without data in a part of the period.
-func (r *reading) noteNodes(covered []float64) {
+// noteNodes adds a note on nodes without data in a part of the period in which others have data.
+func (r *reading) noteNodes(d *Document) {
 	var away []string
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
-		for _, s := range r.without(r.nodes[name][r.steps:], covered[r.steps:]) {
+		reported := r.nodes[name][r.steps:]
+		for _, s := range d.gaps(func(step int) bool { return reported[step] == 0 && d.Steps[step].Covered > 0 }) {
 			away = append(away, name+" "+s.String())
 		}
 	}
@@ -293,32 +308,15 @@ func (s Span) String() string {
 // some returns the first of several texts.
 func some(texts []string) string {
 	if more := len(texts) - maxNamed; more > 0 {
-		texts = append(slices.Clone(texts[:maxNamed]), fmt.Sprintf("%d more", more))
+		texts = append(slices.Clone(texts[:maxNamed]), strconv.Itoa(more)+" more")
 	}
 	return strings.Join(texts, ", ")
 }
 
-func sum(values []float64) (sum float64) {
-	for _, v := range values {
-		sum += v
-	}
-	return rounded(sum)
-}
-
-// perKWh returns the emissions or the cost of an energy, nil without a rate.
-func perKWh(joules float64, rate *float64) *float64 {
+// perKWh returns the emissions or the cost of an energy, which are missing without a rate.
+func perKWh(joules number, rate *float64) number {
 	if rate == nil {
-		return nil
+		return missing
 	}
-	value := rounded(joules / 3.6e6 * *rate)
-	return &value
-}
-
-// rounded returns a value with six decimals, as other documents of energy have.
-func rounded(v float64) float64 { return math.Round(v*1e6) / 1e6 }
-
-// milli returns a value with three decimals, which keeps documents small.
-func milli(v float64) *float64 {
-	v = math.Round(v*1e3) / 1e3
-	return &v
+	return joules / 3.6e6 * number(*rate)
 }

@@ -21,7 +21,6 @@ type grouping struct {
 	energy string   // counter in OTLP
 	labels []string // whose values that are not empty are the name of a row, divided by slashes
 	part   string   // label of the parts of a row, empty without parts
-	rule   string   // prefix of the recording rule, empty without one
 }
 
 // workload is the Deployment, StatefulSet, DaemonSet or Job of a pod.
@@ -29,18 +28,18 @@ const workload = "workload"
 
 // groupings has the rows of each --by.
 var groupings = map[string]grouping{
-	"namespace": {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name"}, workload, "pod"},
-	"workload":  {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", workload}, "", "pod"},
-	"pod":       {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", "k8s.pod.name"}, "", "pod"},
+	"namespace": {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name"}, workload},
+	"workload":  {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", workload}, ""},
+	"pod":       {snapshot.Pod.EnergyMetric(), []string{"k8s.namespace.name", "k8s.pod.name"}, ""},
 	"container": {
-		snapshot.Container.EnergyMetric(), []string{"k8s.namespace.name", "k8s.container.name", "container.name"}, "", "",
+		snapshot.Container.EnergyMetric(), []string{"k8s.namespace.name", "k8s.container.name", "container.name"}, "",
 	},
-	"node":    {snapshot.NodeEnergyMetric, []string{"host.name"}, "", "node"},
-	"vm":      {snapshot.VM.EnergyMetric(), []string{"vm.name"}, "", "vm"},
-	"job":     {snapshot.Job.EnergyMetric(), []string{"slurm.job.id"}, "", "job"},
-	"unit":    {snapshot.Unit.EnergyMetric(), []string{"systemd.unit.name"}, "", ""},
-	"user":    {snapshot.Process.EnergyMetric(), []string{"process.owner"}, "process.executable.name", ""},
-	"program": {snapshot.Process.EnergyMetric(), []string{"process.executable.name"}, "", ""},
+	"node":    {snapshot.NodeEnergyMetric, []string{"host.name"}, ""},
+	"vm":      {snapshot.VM.EnergyMetric(), []string{"vm.name"}, ""},
+	"job":     {snapshot.Job.EnergyMetric(), []string{"slurm.job.id"}, ""},
+	"unit":    {snapshot.Unit.EnergyMetric(), []string{"systemd.unit.name"}, ""},
+	"user":    {snapshot.Process.EnergyMetric(), []string{"process.owner"}, "process.executable.name"},
+	"program": {snapshot.Process.EnergyMetric(), []string{"process.executable.name"}, ""},
 }
 
 // Groupings returns the values of --by.
@@ -75,19 +74,14 @@ func (n names) quoted(name string) string {
 type queries struct {
 	names
 	grouping
-	match    string // further matchers of all series, empty or from a comma on
-	rules    bool   // read recording rules in place of counters
-	overlaps bool   // some nodes have zones that contain other zones
-	guests   bool   // the energy of guests is also in the energy of their hosts
+	match  string // further matchers of all series, empty or from a comma on
+	guests bool   // the energy of guests is also in the energy of their hosts
 }
 
-// energyOf returns a selector of a counter in OTLP, or of its recording rule.
-func (q *queries) energyOf(counter, rule string, more ...string) string {
-	name, zones := rule+":energy_joules:increase5m", ""
-	if !q.rules {
-		name, zones = q.metric(counter), ","+q.quoted("energy.zone")+`!~"core|uncore"`
-	}
-	return fmt.Sprintf("{__name__=%q%s%s%s}", name, zones, strings.Join(more, ""), q.match)
+// energyOf returns a selector of a counter in OTLP. Zones that are parts of packages are left out.
+func (q *queries) energyOf(counter string, more ...string) string {
+	return fmt.Sprintf(`{__name__=%q,%s!~"core|uncore"%s%s}`,
+		q.metric(counter), q.quoted("energy.zone"), strings.Join(more, ""), q.match)
 }
 
 // active returns a matcher of active energy. Workloads have only active energy unless idle energy
@@ -102,29 +96,22 @@ func (q *queries) measured() string {
 	return "," + q.quoted("energy.method") + `!="reported"`
 }
 
-// StepLength is the length of a step of a report, and slot the longest expected time between two reports
-// of a node. The queries have these lengths, too.
+// StepLength is the length of a step of a report. A node is expected to report in each of its slots,
+// which are five minutes long. The queries have these lengths, too.
 const (
 	StepLength = time.Hour
-	slot       = 5 * time.Minute
+	slots      = 12
 )
 
 // sum returns the energy of a step, by labels. The recording rules (deploy/prometheus/rules.yaml)
 // have the same expression and explain its parts. The sum with 0 removes the name of the metric: in
 // range queries, VictoriaMetrics would add series of two names, in place of joining them.
 func (q *queries) sum(by []string, energy string) string {
-	// Versions before Prometheus 3 include both ends of a range.
-	grown := fmt.Sprintf("sum_over_time(%s[3599s])", energy)
-	if !q.rules {
-		grown = fmt.Sprintf("(increase(%[1]s[1h]) and resets(%[1]s[1h]) > 0"+
-			" or last_over_time(%[1]s[1h]) - last_over_time(%[1]s[1h] offset 1h) >= 0"+
-			" or last_over_time(%[1]s[1h]) + 0 and on (%[2]s) last_over_time(%[3]s[1h] offset 1h)"+
-			" or last_over_time(%[1]s[1h]) - min_over_time(%[1]s[1h]))",
-			energy, q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric, "node"))
-	}
-	if q.overlaps {
-		grown += " unless on (" + q.quoted("host.name") + ", " + q.quoted("energy.zone") + ") (" + q.overlapping() + ")"
-	}
+	grown := fmt.Sprintf("(increase(%[1]s[1h]) and resets(%[1]s[1h]) > 0"+
+		" or last_over_time(%[1]s[1h]) - last_over_time(%[1]s[1h] offset 1h) >= 0"+
+		" or last_over_time(%[1]s[1h]) + 0 and on (%[2]s) last_over_time(%[3]s[1h] offset 1h)"+
+		" or last_over_time(%[1]s[1h]) - min_over_time(%[1]s[1h])) unless on (%[2]s, %[4]s) (%[5]s)",
+		energy, q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric), q.quoted("energy.zone"), q.overlapping())
 	var labels []string
 	for _, name := range by {
 		if labels = append(labels, q.quoted(name)); name == workload {
@@ -138,7 +125,7 @@ func (q *queries) sum(by []string, energy string) string {
 func (q *queries) overlapping() string {
 	of := func(zones string) string {
 		zones = fmt.Sprintf(",%s=~%q", q.quoted("energy.zone"), zones)
-		return fmt.Sprintf("last_over_time(%s[1h])", q.energyOf(snapshot.NodeEnergyMetric, "", zones))
+		return fmt.Sprintf("last_over_time(%s[1h])", q.energyOf(snapshot.NodeEnergyMetric, zones))
 	}
 	return fmt.Sprintf("%[2]s and on (%[1]s) %[3]s or %[4]s and on (%[1]s) (%[5]s unless on (%[1]s) %[3]s)",
 		q.quoted("host.name"), of("platform|psys"), of("package"), of("gpu|psys"), of("platform"))
@@ -148,49 +135,42 @@ func (q *queries) overlapping() string {
 const workloadOfPod = "(.+?)((-[bcdfghjklmnpqrstvwxz2456789]{5,10}|-[0-9]{8})?" +
 	"-[bcdfghjklmnpqrstvwxz2456789]{5}|-[0-9]+)?"
 
-// nodes returns the query of the energy of all nodes.
-func (q *queries) nodes() string {
+// ofNodes returns the query of the energy of all nodes.
+func (q *queries) ofNodes() string {
 	by := []string{"energy.zone", "energy.method", "energy.state"}
-	return q.sum(by, q.energyOf(snapshot.NodeEnergyMetric, "node", q.measured()))
+	return q.sum(by, q.energyOf(snapshot.NodeEnergyMetric, q.measured()))
 }
 
-// unattributed returns the query of the active energy that belongs to no workload.
-func (q *queries) unattributed() string {
-	energy := q.energyOf(snapshot.UnattributedMetric, "node", q.active(), q.measured())
-	if q.rules { // which has no label of the method
-		energy = fmt.Sprintf(`{__name__="node:energy_unattributed_joules:increase5m"%s%s}`, q.active(), q.match)
-	}
-	return q.sum(nil, energy)
+// ofUnattributed returns the query of the active energy that belongs to no workload.
+func (q *queries) ofUnattributed() string {
+	return q.sum(nil, q.energyOf(snapshot.UnattributedMetric, q.active(), q.measured()))
 }
 
-// perRow returns the query of the active energy of rows and of their parts.
-func (q *queries) perRow() string {
+// ofRows returns the query of the active energy of rows and of their parts.
+func (q *queries) ofRows() string {
 	by, more := q.labels, q.active()
 	if q.part != "" {
 		by = append(slices.Clone(by), q.part)
 	}
-	if q.rule == "node" {
+	if q.energy == snapshot.NodeEnergyMetric {
 		more += q.measured()
 	}
-	return q.sum(by, q.energyOf(q.energy, q.rule, more))
+	return q.sum(by, q.energyOf(q.energy, more))
 }
 
-// slots returns the query of the number of slots with a report, by node.
-func (q *queries) slots() string {
-	host, energy := q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric, "node", q.active())
-	if q.rules {
-		return fmt.Sprintf("max by (%s) (count_over_time(%s[3599s]))", host, energy)
-	}
-	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[5m])))[1h:5m])", host, energy)
+// ofSlots returns the query of the number of slots with a report, by node.
+func (q *queries) ofSlots() string {
+	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[5m])))[1h:5m])",
+		q.quoted("host.name"), q.energyOf(snapshot.NodeEnergyMetric, q.active()))
 }
 
 // anyOf returns a selector of counters in any translation.
-func (q *queries) anyOf(counters ...string) string {
+func anyOf(match string, counters ...string) string {
 	var all []string
 	for _, counter := range counters {
 		for _, n := range translations {
 			all = append(all, regexp.QuoteMeta(n.metric(counter)))
 		}
 	}
-	return fmt.Sprintf("{__name__=~%q%s}", strings.Join(all, "|"), q.match)
+	return fmt.Sprintf("{__name__=~%q%s}", strings.Join(all, "|"), match)
 }

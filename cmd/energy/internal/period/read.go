@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net/http"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +22,13 @@ import (
 
 // Options select the contents of a report.
 type Options struct {
-	By    string   // one of Groupings
-	Span           // a whole number of steps
-	Match []string // matchers of PromQL for all series
-	Rules bool     // read the rules of deploy/prometheus/rules.yaml in place of the counters
-	Rows  int      // number of rows. Rows with the largest changes are added
-	Rates report.Rates
+	Server string      // URL
+	Header http.Header // of requests
+	By     string      // one of Groupings
+	Span               // a whole number of steps
+	Match  []string    // matchers of PromQL for all series
+	Rows   int         // number of rows
+	Rates  report.Rates
 	// Progress is called after each query, unless it is nil.
 	Progress func(done, all int)
 }
@@ -34,52 +37,46 @@ type Options struct {
 type reading struct {
 	Options
 	queries
-	server                     *Server
-	both                       Span
-	steps                      int       // of a period
-	active, idle, unattributed []float64 // of all steps
-	rows                       map[string]*total
-	zones                      map[Zone]float64     // energy in the period
-	nodes                      map[string][]float64 // covered share of all steps
-	notes                      []string
+	*server
+	steps int    // of a period
+	all   []Step // of both periods
+	rows  map[string]*Row
+	zones map[Zone]number    // energy in the period
+	nodes map[string][]uint8 // slots with a report in all steps
 }
 
-// total is the energy of a row, and its steps and parts in the period.
-type total struct {
-	joules, before float64
-	steps          []float64
-	parts          map[string]float64
-}
-
-// Limits of rows and of parts of a row.
+// Limits of rows, and of parts of a row, while a report is read.
 const (
 	maxRows  = 2000
 	maxParts = 1000
 )
 
 // Read reads a report.
-func Read(ctx context.Context, s *Server, o Options) (*Document, error) {
+func Read(ctx context.Context, o Options) (*Document, error) {
+	s, err := newServer(o.Server, o.Header)
+	if err != nil {
+		return nil, err
+	}
+	return s.read(ctx, o)
+}
+
+func (s *server) read(ctx context.Context, o Options) (*Document, error) {
 	n := int(o.To.Sub(o.From) / StepLength)
 	r := &reading{
-		Options: o, server: s, both: Span{o.From.Add(o.From.Sub(o.To)), o.To}, steps: n,
-		active: make([]float64, 2*n), idle: make([]float64, 2*n), unattributed: make([]float64, 2*n),
-		rows: map[string]*total{}, zones: map[Zone]float64{}, nodes: map[string][]float64{},
-		queries: queries{grouping: groupings[o.By], rules: o.Rules},
+		Options: o, server: s, steps: n, queries: queries{grouping: groupings[o.By]},
+		rows: map[string]*Row{}, zones: map[Zone]number{}, nodes: map[string][]uint8{},
+	}
+	for i := range 2 * n {
+		r.all = append(r.all, Step{Start: o.From.Add(time.Duration(i-n) * StepLength)})
 	}
 	for _, m := range o.Match {
 		r.match += "," + m
 	}
 	err := r.detect(ctx)
 	for first, atOnce := 0, 24; first < 2*n && err == nil; first += atOnce {
-		atOnce = min(atOnce, 2*n-first)
-		for i, ask := range []func() (string, taker){r.ofNodes, r.ofUnattributed, r.ofRows, r.ofSlots} {
-			query, take := ask()
-			if err = r.read(ctx, query, first, atOnce, take); err != nil {
-				break
-			}
-			if o.Progress != nil {
-				o.Progress(4*first+atOnce*(i+1), 8*n)
-			}
+		err = r.readSteps(ctx, first, min(atOnce, 2*n-first))
+		if o.Progress != nil {
+			o.Progress(min(first+atOnce, 2*n), 2*n)
 		}
 	}
 	if err == nil && len(r.nodes) == 0 {
@@ -92,18 +89,15 @@ func Read(ctx context.Context, s *Server, o Options) (*Document, error) {
 }
 
 var errNoData = errors.New("there is no energy of nodes in these periods: " +
-	"no series of system.energy, in any translation of its name, or with --rules of node:energy_joules:increase5m")
+	"no series of system.energy, in any translation of its name")
 
-// detect finds the names of the metrics, and whether energies overlap.
+// detect finds the names of the metrics, and whether hosts report the energy of guests.
 func (r *reading) detect(ctx context.Context) error {
-	if r.Rules && r.rule == "" {
-		return fmt.Errorf("there are no recording rules for --by %s", r.By)
-	}
-	if r.names = translations[0]; r.Rules {
-		return nil
-	}
 	node, vm := snapshot.NodeEnergyMetric, snapshot.VM.EnergyMetric()
-	found, err := r.server.values(ctx, "__name__", r.anyOf(node, vm), r.both)
+	var found []string
+	err := r.call(ctx, "label/__name__/values", url.Values{
+		"match[]": {anyOf(r.match, node, vm)}, "start": {unix(r.all[0].Start)}, "end": {unix(r.To)},
+	}, &found)
 	if err != nil {
 		return err
 	}
@@ -117,108 +111,110 @@ func (r *reading) detect(ctx context.Context) error {
 	if len(uses) > 1 {
 		r.note("Only %s is read. The server also has %s", uses[0].metric(node), uses[1].metric(node))
 	}
-	zones, err := r.server.values(ctx, r.label("energy.zone"), r.energyOf(node, ""), r.both)
-	r.overlaps = slices.Contains(zones, "platform") || slices.Contains(zones, "psys")
-	return err
-}
-
-func (r *reading) note(format string, args ...any) {
-	if text := figure.Line(fmt.Sprintf(format, args...)); !slices.Contains(r.notes, text) {
-		r.notes = append(r.notes, text)
-	}
+	return nil
 }
 
 // taker returns the function that takes the energy of a series in a step.
-type taker func(labels map[string]string) func(step int, value float64)
+type taker func(labels map[string]string) func(step int, value number)
 
-// read reads the values of a query in n steps. It divides the query if the server refuses it.
-func (r *reading) read(ctx context.Context, query string, first, n int, take taker) error {
-	start := r.both.From.Add(time.Duration(first) * StepLength)
-	found, err := r.server.query(ctx, query, Span{start, start.Add(time.Duration(n) * StepLength)}, StepLength)
-	if n > 1 && errors.Is(err, errTooMuch) {
-		if err := r.read(ctx, query, first, n/2, take); err != nil {
+// readSteps reads n steps.
+func (r *reading) readSteps(ctx context.Context, first, n int) error {
+	for _, q := range []struct {
+		text string
+		take taker
+	}{
+		{r.ofNodes(), r.takeNodes}, {r.ofUnattributed(), r.takeUnattributed}, {r.ofRows(), r.takeRow}, {r.ofSlots(), r.takeSlots},
+	} {
+		if err := r.ask(ctx, q.text, first, n, q.take); err != nil {
 			return err
 		}
-		return r.read(ctx, query, first+n/2, n-n/2, take)
+	}
+	return nil
+}
+
+// ask reads the values of a query in n steps. It divides the query if the server refuses it.
+func (r *reading) ask(ctx context.Context, query string, first, n int, take taker) error {
+	found, err := r.query(ctx, query, r.all[first:first+n])
+	if n > 1 && errors.Is(err, errTooMuch) {
+		if err := r.ask(ctx, query, first, n/2, take); err != nil {
+			return err
+		}
+		return r.ask(ctx, query, first+n/2, n-n/2, take)
+	}
+	if err != nil {
+		return err
 	}
 	for _, s := range found {
 		add := take(s.Metric)
 		for _, v := range s.Values {
-			at, _ := v[0].(float64)
-			text, _ := v[1].(string)
-			value, err := strconv.ParseFloat(text, 64)
-			step := int(math.Round((at-float64(r.both.From.Unix()))/StepLength.Seconds())) - 1
-			if err != nil || math.IsNaN(value) || math.IsInf(value, 0) || step < first || step >= first+n {
+			at, _ := v[0].Float64()
+			value, err := v[1].Float64()
+			step := int(math.Round((at-float64(r.all[0].Start.Unix()))/StepLength.Seconds())) - 1
+			if err != nil || step < first || step >= first+n {
 				return fmt.Errorf("the response has an invalid value: %v", v)
 			}
-			add(step, value)
+			add(step, number(value))
 		}
 	}
-	return err
+	return nil
 }
 
-// ofNodes returns the query of the energy of all nodes, and its taker.
-func (r *reading) ofNodes() (string, taker) {
-	return r.queries.nodes(), func(labels map[string]string) func(int, float64) {
-		to := r.active
-		if labels[r.label("energy.state")] == "idle" {
-			to = r.idle
+func (r *reading) takeNodes(labels map[string]string) func(int, number) {
+	isIdle := labels[r.label("energy.state")] == "idle"
+	zone := Zone{Zone: figure.Line(labels[r.label("energy.zone")]), Source: figure.Line(labels[r.label("energy.method")])}
+	return func(step int, value number) {
+		if r.all[step].Joules += value; isIdle {
+			r.all[step].Idle += value
+		} else {
+			r.all[step].Active += value
 		}
-		zone := Zone{Zone: cmp.Or(labels[r.label("energy.zone")], "all"), Source: labels[r.label("energy.method")]}
-		return func(step int, value float64) {
-			to[step] += value
-			if step >= r.steps {
-				r.zones[zone] += value
-			}
+		if step >= r.steps {
+			r.zones[zone] += value
 		}
 	}
 }
 
-func (r *reading) ofUnattributed() (string, taker) {
-	return r.queries.unattributed(), func(map[string]string) func(int, float64) {
-		return func(step int, value float64) { r.unattributed[step] += value }
+func (r *reading) takeUnattributed(map[string]string) func(int, number) {
+	return func(step int, value number) { r.all[step].Unattributed += value }
+}
+
+func (r *reading) takeSlots(labels map[string]string) func(int, number) {
+	name := figure.Line(labels[r.label("host.name")])
+	if r.nodes[name] == nil {
+		r.nodes[name] = make([]uint8, 2*r.steps)
+	}
+	return func(step int, value number) {
+		r.nodes[name][step] = uint8(max(0, min(value, slots)))
 	}
 }
 
-func (r *reading) ofSlots() (string, taker) {
-	return r.slots(), func(labels map[string]string) func(int, float64) {
-		name := labels[r.label("host.name")]
-		if r.nodes[name] == nil {
-			r.nodes[name] = make([]float64, 2*r.steps)
+func (r *reading) takeRow(labels map[string]string) func(int, number) {
+	var texts []string
+	isNamed := false // by more than its namespace
+	for i, label := range r.labels {
+		if text := labels[r.label(label)]; text != "" {
+			texts, isNamed = append(texts, text), isNamed || i > 0 || len(r.labels) == 1
 		}
-		return func(step int, value float64) { r.nodes[name][step] = min(1, value*float64(slot)/float64(StepLength)) }
 	}
-}
-
-func (r *reading) ofRows() (string, taker) {
-	return r.perRow(), func(labels map[string]string) func(int, float64) {
-		var texts []string
-		isNamed := false // by more than its namespace
-		for i, label := range r.labels {
-			if text := labels[r.label(label)]; text != "" {
-				texts, isNamed = append(texts, text), isNamed || i > 0 || len(r.labels) == 1
-			}
+	if !isNamed {
+		return func(int, number) {} // an overflow series, whose energy is in the rest
+	}
+	name, part := figure.Line(strings.Join(texts, "/")), figure.Line(labels[r.label(r.part)])
+	row := r.rows[name]
+	if row == nil {
+		r.prune()
+		row = &Row{Name: name, Steps: make([]number, r.steps), parts: map[string]number{}}
+		r.rows[name] = row
+	}
+	return func(step int, value number) {
+		if step < r.steps {
+			row.Before += value
+			return
 		}
-		if !isNamed {
-			return func(int, float64) {} // an overflow series, whose energy is in the rest
-		}
-		name, part := figure.Line(strings.Join(texts, "/")), figure.Line(labels[r.label(r.part)])
-		row := r.rows[name]
-		if row == nil {
-			r.prune()
-			row = &total{steps: make([]float64, r.steps), parts: map[string]float64{}}
-			r.rows[name] = row
-		}
-		return func(step int, value float64) {
-			if step < r.steps {
-				row.before += value
-				return
-			}
-			row.joules += value
-			row.steps[step-r.steps] += value
-			if _, isKnown := row.parts[part]; part != "" && (isKnown || len(row.parts) < maxParts) {
-				row.parts[part] += value
-			}
+		row.Joules += value
+		row.Steps[step-r.steps] += value
+		if _, isKnown := row.parts[part]; part != "" && (isKnown || len(row.parts) < maxParts) {
+			row.parts[part] += value
 		}
 	}
 }
@@ -229,18 +225,15 @@ func (r *reading) prune() {
 		return
 	}
 	r.note("Of at least %d rows, the smallest are in the rest", maxRows)
-	for _, name := range r.largest(len(r.rows), func(t *total) float64 { return t.joules + t.before })[maxRows/2:] {
-		delete(r.rows, name)
+	for _, row := range r.largest()[maxRows/2:] {
+		delete(r.rows, row.Name)
 	}
 }
 
-// largest returns the names of at most n rows with the largest first.
-func (r *reading) largest(n int, size func(*total) float64) (names []string) {
-	for name := range r.rows {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(size(r.rows[b]), size(r.rows[a])), cmp.Compare(a, b))
+// largest returns the rows. Those with the most energy in one of the two periods are first, which
+// include those with the largest changes.
+func (r *reading) largest() []*Row {
+	return slices.SortedFunc(maps.Values(r.rows), func(a, b *Row) int {
+		return cmp.Or(cmp.Compare(max(b.Joules, b.Before), max(a.Joules, a.Before)), cmp.Compare(a.Name, b.Name))
 	})
-	return names[:min(n, len(names))]
 }

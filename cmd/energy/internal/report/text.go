@@ -210,6 +210,9 @@ func (t table) write(b *strings.Builder) {
 	}
 }
 
+// WriteTable writes rows of cells as a table. The first row has the names of the columns.
+func WriteTable(b *strings.Builder, rows [][]string) { table(rows).write(b) }
+
 // writeRun writes the tables of one run.
 func (r *Report) writeRun(b *strings.Builder) {
 	run := r.Commands[0].Runs[0]
