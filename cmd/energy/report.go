@@ -59,7 +59,7 @@ with the HTTP API of Prometheus.`,
 			"label `matcher` of PromQL for all series, such as 'k8s_cluster_name=\"a\"'. May be repeated")
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
-		f.IntVar(&o.Rows, "rows", 20, "`number` of rows, those with the most energy in this period or in the period before")
+		f.IntVar(&o.Rows, "rows", 20, "`number` of rows. The rows with the largest changes are added")
 		o.formatFlags(f, "standard output")
 		rateFlags(f, &o.rates)
 	})

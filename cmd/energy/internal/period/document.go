@@ -140,7 +140,14 @@ func (r *reading) document() *Document {
 	before, now := r.sums(0), r.sums(n)
 	d := &Document{
 		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: number(StepLength.Seconds()), BeforeFrom: r.all[0].Start,
-		Source: r.server.String(), Sums: now, Zones: []Zone{}, Applied: r.applied(now.Joules), Rows: []Row{}, Steps: r.all[n:],
+		Source: r.server.String(), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: r.all[n:],
+	}
+	d.rates = r.Rates
+	if rate := r.Rates.Grams; rate != nil {
+		d.CO2e = map[string]any{"per_kwh": *rate, "grid": r.Rates.Grid, "grams": perKWh(now.Joules, rate)}
+	}
+	if rate := r.Rates.Price; rate != nil {
+		d.Price = map[string]any{"per_kwh": *rate, "currency": r.Rates.Currency, "cost": perKWh(now.Joules, rate)}
 	}
 	if math.Abs(float64(before.Coverage-now.Coverage)) <= maxDifference && before.Nodes > 0 {
 		d.Before = &before
@@ -166,18 +173,6 @@ func (r *reading) document() *Document {
 	r.noteNodes(d)
 	d.Notes = append([]string{}, r.notes...)
 	return d
-}
-
-// applied returns the emissions and the cost of an energy.
-func (r *reading) applied(joules number) (a Applied) {
-	a.rates = r.Rates
-	if rate := r.Rates.Grams; rate != nil {
-		a.CO2e = map[string]any{"per_kwh": *rate, "grid": r.Rates.Grid, "grams": perKWh(joules, rate)}
-	}
-	if rate := r.Rates.Price; rate != nil {
-		a.Price = map[string]any{"per_kwh": *rate, "currency": r.Rates.Currency, "cost": perKWh(joules, rate)}
-	}
-	return a
 }
 
 // cover sets the coverage of all steps. A node is expected from its first to its last step, and may
@@ -218,28 +213,28 @@ func (r *reading) sums(from int) (s Sums) {
 	return s
 }
 
-// addRows adds the largest rows and the rest.
+// addRows adds the largest rows, the rows with the largest changes, and the rest.
 func (r *reading) addRows(d *Document) {
 	rest := Row{Joules: d.Active}
 	for _, step := range d.Steps {
 		rest.Steps = append(rest.Steps, step.Active)
 	}
+	energy := func(row *Row) number { return row.Joules }
+	chosen := r.largest(r.Rows, energy)
 	if d.Before != nil {
 		rest.Before = d.Before.Active
-	} else {
-		for _, row := range r.rows {
-			row.Before = 0 // rows are ranked by this period
-		}
+		chosen = append(chosen, r.largest(maxNamed, (*Row).difference)...)
 	}
-	rows := r.largest()
-	for _, row := range rows[:min(r.Rows, len(rows))] {
+	for _, row := range r.largest(len(r.rows), energy) {
+		if !slices.Contains(chosen, row) {
+			continue
+		}
 		rest.Joules, rest.Before = rest.Joules-row.Joules, rest.Before-row.Before
 		for i, v := range row.Steps {
 			rest.Steps[i] -= v
 		}
 		d.Rows = append(d.Rows, row.of(d))
 	}
-	slices.SortStableFunc(d.Rows, func(a, b Row) int { return cmp.Compare(b.Joules, a.Joules) })
 	if rest.Joules < -0.01*d.Active {
 		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
 			percent(-rest.Joules/d.Active))
@@ -247,10 +242,13 @@ func (r *reading) addRows(d *Document) {
 	if math.Abs(float64(rest.Joules)) < 1e-9*float64(d.Active) { // an error of rounding
 		rest.Joules = 0
 	}
-	if d.Rest = rest.of(d); len(rows) == 0 {
+	if d.Rest = rest.of(d); len(r.rows) == 0 {
 		r.note("There are no rows by %s: no series of %s", r.By, r.metric(r.energy))
 	}
 }
+
+// difference returns the size of the change of a row.
+func (row *Row) difference() number { return number(math.Abs(float64(row.Joules - row.Before))) }
 
 // of returns a row with its share and its largest parts. What is not available is missing.
 func (row Row) of(d *Document) Row {

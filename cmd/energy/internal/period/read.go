@@ -114,22 +114,22 @@ func (r *reading) detect(ctx context.Context) error {
 	return nil
 }
 
-// taker returns the function that takes the energy of a series in a step.
-type taker func(labels map[string]string) func(step int, value number)
+// taker takes the values of a series from a step on.
+type taker func(labels map[string]string, first int, values []number)
 
 // readSteps reads n steps.
 func (r *reading) readSteps(ctx context.Context, first, n int) error {
-	for _, q := range []struct {
-		text string
-		take taker
-	}{
-		{r.ofNodes(), r.takeNodes}, {r.ofUnattributed(), r.takeUnattributed}, {r.ofRows(), r.takeRow}, {r.ofSlots(), r.takeSlots},
-	} {
-		if err := r.ask(ctx, q.text, first, n, q.take); err != nil {
-			return err
-		}
+	err := r.ask(ctx, r.ofNodes(), first, n, r.takeNodes)
+	if err == nil {
+		err = r.ask(ctx, r.ofUnattributed(), first, n, r.takeUnattributed)
 	}
-	return nil
+	if err == nil {
+		err = r.ask(ctx, r.ofRows(), first, n, r.takeRow)
+	}
+	if err == nil {
+		err = r.ask(ctx, r.ofSlots(), first, n, r.takeSlots)
+	}
+	return err
 }
 
 // ask reads the values of a query in n steps. It divides the query if the server refuses it.
@@ -145,50 +145,53 @@ func (r *reading) ask(ctx context.Context, query string, first, n int, take take
 		return err
 	}
 	for _, s := range found {
-		add := take(s.Metric)
+		values := make([]number, n)
 		for _, v := range s.Values {
 			at, _ := v[0].Float64()
 			value, err := v[1].Float64()
-			step := int(math.Round((at-float64(r.all[0].Start.Unix()))/StepLength.Seconds())) - 1
-			if err != nil || step < first || step >= first+n {
+			step := int(math.Round((at-float64(r.all[first].Start.Unix()))/StepLength.Seconds())) - 1
+			if err != nil || step < 0 || step >= n {
 				return fmt.Errorf("the response has an invalid value: %v", v)
 			}
-			add(step, number(value))
+			values[step] = number(value)
 		}
+		take(s.Metric, first, values)
 	}
 	return nil
 }
 
-func (r *reading) takeNodes(labels map[string]string) func(int, number) {
-	isIdle := labels[r.label("energy.state")] == "idle"
+func (r *reading) takeNodes(labels map[string]string, first int, values []number) {
 	zone := Zone{Zone: figure.Line(labels[r.label("energy.zone")]), Source: figure.Line(labels[r.label("energy.method")])}
-	return func(step int, value number) {
-		if r.all[step].Joules += value; isIdle {
-			r.all[step].Idle += value
+	for i, value := range values {
+		step := &r.all[first+i]
+		if step.Joules += value; labels[r.label("energy.state")] == "idle" {
+			step.Idle += value
 		} else {
-			r.all[step].Active += value
+			step.Active += value
 		}
-		if step >= r.steps {
+		if first+i >= r.steps {
 			r.zones[zone] += value
 		}
 	}
 }
 
-func (r *reading) takeUnattributed(map[string]string) func(int, number) {
-	return func(step int, value number) { r.all[step].Unattributed += value }
+func (r *reading) takeUnattributed(_ map[string]string, first int, values []number) {
+	for i, value := range values {
+		r.all[first+i].Unattributed += value
+	}
 }
 
-func (r *reading) takeSlots(labels map[string]string) func(int, number) {
+func (r *reading) takeSlots(labels map[string]string, first int, values []number) {
 	name := figure.Line(labels[r.label("host.name")])
 	if r.nodes[name] == nil {
-		r.nodes[name] = make([]uint8, 2*r.steps)
+		r.nodes[name] = make([]uint8, len(r.all))
 	}
-	return func(step int, value number) {
-		r.nodes[name][step] = uint8(max(0, min(value, slots)))
+	for i, value := range values {
+		r.nodes[name][first+i] = uint8(max(0, min(value, slots)))
 	}
 }
 
-func (r *reading) takeRow(labels map[string]string) func(int, number) {
+func (r *reading) takeRow(labels map[string]string, first int, values []number) {
 	var texts []string
 	isNamed := false // by more than its namespace
 	for i, label := range r.labels {
@@ -197,7 +200,7 @@ func (r *reading) takeRow(labels map[string]string) func(int, number) {
 		}
 	}
 	if !isNamed {
-		return func(int, number) {} // an overflow series, whose energy is in the rest
+		return // an overflow series, whose energy is in the rest
 	}
 	name, part := figure.Line(strings.Join(texts, "/")), figure.Line(labels[r.label(r.part)])
 	row := r.rows[name]
@@ -206,13 +209,13 @@ func (r *reading) takeRow(labels map[string]string) func(int, number) {
 		row = &Row{Name: name, Steps: make([]number, r.steps), parts: map[string]number{}}
 		r.rows[name] = row
 	}
-	return func(step int, value number) {
-		if step < r.steps {
+	for i, value := range values {
+		if first+i < r.steps {
 			row.Before += value
-			return
+			continue
 		}
 		row.Joules += value
-		row.Steps[step-r.steps] += value
+		row.Steps[first+i-r.steps] += value
 		if _, isKnown := row.parts[part]; part != "" && (isKnown || len(row.parts) < maxParts) {
 			row.parts[part] += value
 		}
@@ -225,15 +228,15 @@ func (r *reading) prune() {
 		return
 	}
 	r.note("Of at least %d rows, the smallest are in the rest", maxRows)
-	for _, row := range r.largest()[maxRows/2:] {
+	for _, row := range r.largest(maxRows, func(row *Row) number { return row.Joules + row.Before })[maxRows/2:] {
 		delete(r.rows, row.Name)
 	}
 }
 
-// largest returns the rows. Those with the most energy in one of the two periods are first, which
-// include those with the largest changes.
-func (r *reading) largest() []*Row {
-	return slices.SortedFunc(maps.Values(r.rows), func(a, b *Row) int {
-		return cmp.Or(cmp.Compare(max(b.Joules, b.Before), max(a.Joules, a.Before)), cmp.Compare(a.Name, b.Name))
+// largest returns at most n rows, the largest first.
+func (r *reading) largest(n int, size func(*Row) number) []*Row {
+	rows := slices.SortedFunc(maps.Values(r.rows), func(a, b *Row) int {
+		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(a.Name, b.Name))
 	})
+	return rows[:min(n, len(rows))]
 }

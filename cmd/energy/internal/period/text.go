@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +77,7 @@ func (d *Document) sentences() (texts []string) {
 		when = "in " + d.From.Format("January 2006")
 	}
 	figures := append([]string{wattHours(d.Joules)}, d.rates.Of(float64(d.Joules))...)
-	text := fmt.Sprintf("Energy %s: %s, nodes: %d", when, strings.Join(figures, ", "), d.Nodes)
+	text := fmt.Sprintf("Energy %s (%s): %s", when, d.From.Format("MST"), strings.Join(figures, ", "))
 	if d.Before != nil {
 		all := Row{Joules: d.Joules, Before: d.Before.Joules}
 		text += fmt.Sprintf(", %s compared with the %.3g days before", all.change(), d.To.Sub(d.From).Hours()/24)
@@ -91,7 +90,7 @@ func (d *Document) sentences() (texts []string) {
 	if movers := d.movers(); len(movers) > 0 {
 		texts = append(texts, "Largest changes: "+strings.Join(movers, ", "))
 	}
-	text = "Coverage: " + percent(d.Coverage)
+	text = fmt.Sprintf("Coverage: %s, nodes: %d", percent(d.Coverage), d.Nodes)
 	var gaps []string
 	for _, g := range d.Gaps {
 		gaps = append(gaps, g.String())
@@ -108,15 +107,14 @@ func (d *Document) sentences() (texts []string) {
 
 // movers returns the rows with the largest changes.
 func (d *Document) movers() (texts []string) {
-	size := func(r Row) float64 { return math.Abs(float64(r.Joules - r.Before)) }
-	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r Row) bool { return !(size(r) > 0) })
-	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(size(b), size(a)) })
+	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r Row) bool { return !(r.difference() > 0) })
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.difference(), a.difference()) })
 	for _, r := range rows[:min(maxNamed, len(rows))] {
 		sign := "+"
 		if r.Joules < r.Before {
 			sign = "-"
 		}
-		texts = append(texts, fmt.Sprintf("%s %s%s (%s)", r.Name, sign, figure.Wh(size(r)), r.change()))
+		texts = append(texts, fmt.Sprintf("%s %s%s (%s)", r.Name, sign, wattHours(r.difference()), r.change()))
 	}
 	return texts
 }
