@@ -239,8 +239,10 @@ func (r *reading) addRows(d *Document) {
 		r.note("The rows have %s more energy than the nodes: their counters are not from the same nodes",
 			percent(-rest.Joules/d.Active))
 	}
-	if math.Abs(float64(rest.Joules)) < 1e-9*float64(d.Active) { // an error of rounding
-		rest.Joules = 0
+	for _, v := range []*number{&rest.Joules, &rest.Before} {
+		if math.Abs(float64(*v)) < 1e-9*float64(d.Active) { // an error of rounding
+			*v = 0
+		}
 	}
 	if d.Rest = rest.of(d); len(r.rows) == 0 {
 		r.note("There are no rows by %s: no series of %s", r.By, r.metric(r.energy))

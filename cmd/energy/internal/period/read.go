@@ -57,35 +57,43 @@ func Read(ctx context.Context, o Options) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.read(ctx, o)
+	r := newReading(s, o)
+	if err := r.read(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", s, err)
+	}
+	return r.document(), nil
 }
 
-func (s *server) read(ctx context.Context, o Options) (*Document, error) {
-	n := int(o.To.Sub(o.From) / StepLength)
+func newReading(s *server, o Options) *reading {
 	r := &reading{
-		Options: o, server: s, steps: n, queries: queries{grouping: groupings[o.By]},
-		rows: map[string]*Row{}, zones: map[Zone]number{}, nodes: map[string][]uint8{},
+		Options: o, server: s, steps: int(o.To.Sub(o.From) / StepLength),
+		queries: queries{names: translations[0], grouping: groupings[o.By]},
+		rows:    map[string]*Row{}, zones: map[Zone]number{}, nodes: map[string][]uint8{},
 	}
-	for i := range 2 * n {
-		r.all = append(r.all, Step{Start: o.From.Add(time.Duration(i-n) * StepLength)})
+	for i := range 2 * r.steps {
+		r.all = append(r.all, Step{Start: o.From.Add(time.Duration(i-r.steps) * StepLength)})
 	}
 	for _, m := range o.Match {
 		r.match += "," + m
 	}
+	return r
+}
+
+// read reads both periods.
+func (r *reading) read(ctx context.Context) error {
+	const atOnce = 24
 	err := r.detect(ctx)
-	for first, atOnce := 0, 24; first < 2*n && err == nil; first += atOnce {
-		err = r.readSteps(ctx, first, min(atOnce, 2*n-first))
-		if o.Progress != nil {
-			o.Progress(min(first+atOnce, 2*n), 2*n)
+	for first := 0; first < len(r.all) && err == nil; first += atOnce {
+		n := min(atOnce, len(r.all)-first)
+		err = r.readSteps(ctx, first, n)
+		if r.Progress != nil {
+			r.Progress(first+n, len(r.all))
 		}
 	}
 	if err == nil && len(r.nodes) == 0 {
-		err = errNoData
+		return errNoData
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s, err)
-	}
-	return r.document(), nil
+	return err
 }
 
 var errNoData = errors.New("there is no energy of nodes in these periods: " +
