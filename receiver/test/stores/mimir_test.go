@@ -14,14 +14,10 @@ import (
 	"testing"
 )
 
-// openMimir starts one Mimir with all of its parts. Resource attributes become labels as the
+// openMimir returns how one Mimir is started, with all of its parts. Resource attributes become labels as the
 // shipped configuration of Prometheus has it.
-func openMimir(t *testing.T, dir string) (backend, error) { return startMimir(t, dir) }
-
-// openMimirWithMonths starts a Mimir whose ingesters accept and return old samples.
-func openMimirWithMonths(t *testing.T, dir string) (backend, error) {
-	return startMimir(t, dir, "-querier.query-ingesters-within=0", "-blocks-storage.tsdb.block-ranges-period=2400h",
-		"-blocks-storage.tsdb.retention-period=9999h")
+func openMimir(flags ...string) func(t *testing.T, dir string) (backend, error) {
+	return func(t *testing.T, dir string) (backend, error) { return startMimir(t, dir, flags...) }
 }
 
 func startMimir(t *testing.T, dir string, flags ...string) (backend, error) {

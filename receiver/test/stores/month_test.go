@@ -60,7 +60,10 @@ var monthWorkloads = []struct {
 	watts           float64 // at most, of a pod
 	perMinute       float64 // pods that start on a node
 	minutes         int     // of a pod, at most
-}{{"ci", "build", 60, 0.07, 20}, {"ml", "train", 135, 0.002, 900}, {"shop", "web", 20, 0.0005, 7 * 24 * 60}, {"old", "report", 45, 0.001, 60}}
+}{
+	{"ci", "build", 60, 0.07, 20}, {"ml", "train", 135, 0.002, 900}, {"shop", "web", 20, 0.0005, 7 * 24 * 60},
+	{"old", "report", 45, 0.001, 60}, // ends with the month before
+}
 
 // monthCounter is a counter of a node, with the points that were not sent yet.
 type monthCounter struct {
@@ -240,9 +243,10 @@ func TestMonths(t *testing.T) {
 	for _, s := range []store{
 		{"Prometheus 3.15, OTLP", PromQL, openPrometheus()},
 		{"Prometheus 3.15, OTLP without translation", PromQL, openUntranslated},
-		{"VictoriaMetrics 1.137, OTLP", MetricsQL, openVictoriaMetrics},
-		{"VictoriaMetrics 1.137, OTLP without translation", MetricsQL, openVictoriaMetricsWithDots},
-		{"Mimir 3.0, OTLP", PromQL, openMimirWithMonths},
+		{"VictoriaMetrics 1.137, OTLP", MetricsQL, openVictoriaMetrics("-opentelemetry.usePrometheusNaming")},
+		{"VictoriaMetrics 1.137, OTLP without translation", MetricsQL, openVictoriaMetrics()},
+		{"Mimir 3.0, OTLP", PromQL, openMimir( // ingesters accept and return old samples
+			"-querier.query-ingesters-within=0", "-blocks-storage.tsdb.block-ranges-period=2400h", "-blocks-storage.tsdb.retention-period=9999h")},
 	} {
 		if !chosen(*storeNames, s.name) {
 			continue

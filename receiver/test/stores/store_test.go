@@ -56,10 +56,10 @@ var storesTable = []store{
 	{"Prometheus 3.15 with start timestamps, OTLP", PromQL, openPrometheus("st-storage", "use-start-timestamps")},
 	{"Prometheus 3.15, scraped", PromQL, openScraped},
 	{"Prometheus 3.15, remote write", PromQL, openPrometheusRemoteWrite},
-	{"VictoriaMetrics 1.137, OTLP", MetricsQL, openVictoriaMetrics},
+	{"VictoriaMetrics 1.137, OTLP", MetricsQL, openVictoriaMetrics("-opentelemetry.usePrometheusNaming")},
 	{"VictoriaMetrics 1.137, remote write", MetricsQL, openVictoriaMetricsRemoteWrite},
 	{"VictoriaMetrics 1.79, remote write", MetricsQL, openVictoriaMetrics179},
-	{"Mimir 3.0, OTLP", PromQL, openMimir},
+	{"Mimir 3.0, OTLP", PromQL, openMimir()},
 	{"ClickHouse 26.7", SQL, openClickHouse},
 	{"OTLP file", Files, openFile},
 }

@@ -18,22 +18,15 @@ type victoriaMetrics struct {
 	flush string
 }
 
-// openVictoriaMetrics starts VictoriaMetrics with the names of Prometheus.
-func openVictoriaMetrics(t *testing.T, dir string) (backend, error) {
-	binary, err := program(t, "victoriametrics", "victoria-metrics")
-	if err != nil {
-		return nil, err
+// openVictoriaMetrics returns how VictoriaMetrics is started. It keeps the names of OTLP without a flag.
+func openVictoriaMetrics(flags ...string) func(t *testing.T, dir string) (backend, error) {
+	return func(t *testing.T, dir string) (backend, error) {
+		binary, err := program(t, "victoriametrics", "victoria-metrics")
+		if err != nil {
+			return nil, err
+		}
+		return startVictoriaMetrics(t, dir, binary, flags...)
 	}
-	return startVictoriaMetrics(t, dir, binary, "-opentelemetry.usePrometheusNaming")
-}
-
-// openVictoriaMetricsWithDots starts VictoriaMetrics without translation of OTLP names.
-func openVictoriaMetricsWithDots(t *testing.T, dir string) (backend, error) {
-	binary, err := program(t, "victoriametrics", "victoria-metrics")
-	if err != nil {
-		return nil, err
-	}
-	return startVictoriaMetrics(t, dir, binary)
 }
 
 func startVictoriaMetrics(t *testing.T, dir, binary string, flags ...string) (*victoriaMetrics, error) {

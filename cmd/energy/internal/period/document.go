@@ -4,6 +4,7 @@ package period
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -140,7 +141,7 @@ func (r *reading) document() *Document {
 	before, now := r.sums(0), r.sums(n)
 	d := &Document{
 		Schema: SchemaVersion, By: r.By, Span: r.Span, StepSeconds: number(StepLength.Seconds()), BeforeFrom: r.all[0].Start,
-		Source: r.server.String(), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: r.all[n:],
+		Source: fmt.Sprint(r.server), Sums: now, Zones: []Zone{}, Rows: []Row{}, Steps: r.all[n:],
 	}
 	d.rates = r.Rates
 	if rate := r.Rates.Grams; rate != nil {
@@ -252,7 +253,7 @@ func (r *reading) addRows(d *Document) {
 // difference returns the size of the change of a row.
 func (row *Row) difference() number { return number(math.Abs(float64(row.Joules - row.Before))) }
 
-// of returns a row with its share and its largest parts. What is not available is missing.
+// of returns a row with its share and its largest parts. Figures that are not available are missing.
 func (row Row) of(d *Document) Row {
 	if row.Share = row.Joules / max(d.Active, 1e-9); d.Before == nil {
 		row.Before = missing
@@ -286,7 +287,7 @@ func (d *Document) gaps(isGap func(step int) bool) (spans []Span) {
 	return spans
 }
 
-// noteNodes adds a note on nodes without data in a part of the period in which others have data.
+// noteNodes adds a note on nodes that have no data while others have data.
 func (r *reading) noteNodes(d *Document) {
 	var away []string
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {

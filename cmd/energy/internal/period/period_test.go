@@ -247,7 +247,7 @@ func TestAQueryThatExceedsALimitIsDivided(t *testing.T) {
 		return n > 5
 	}}
 	large := &fake{}
-	for f, most := range map[*fake]int64{&fake{}: 0, refusing: 0, large: 300} {
+	for f, most := range map[*fake]int64{{}: 0, refusing: 0, large: 300} {
 		d, err := f.read(t, most)
 		require.NoError(t, err)
 		assert.Equal(t, most != 0 || f == refusing, len(f.queries) > 4*4)
@@ -265,10 +265,12 @@ func TestAQueryThatExceedsALimitIsDivided(t *testing.T) {
 
 func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 	for want, respond := range map[string]func(w http.ResponseWriter){
-		"401 Unauthorized: no org id":             func(w http.ResponseWriter) { http.Error(w, "no org id", 401) },
-		"503 Service Unavailable: too busy":       func(w http.ResponseWriter) { http.Error(w, "too busy", 503) },
-		"400 Bad Request: unexpected ?[2J letter": func(w http.ResponseWriter) { http.Error(w, `{"error": "unexpected \u001b[2J letter"}`, 400) },
-		"this is not the API of Prometheus":       func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
+		"401 Unauthorized: no org id":       func(w http.ResponseWriter) { http.Error(w, "no org id", http.StatusUnauthorized) },
+		"503 Service Unavailable: too busy": func(w http.ResponseWriter) { http.Error(w, "too busy", http.StatusServiceUnavailable) },
+		"400 Bad Request: unexpected ?[2J letter": func(w http.ResponseWriter) {
+			http.Error(w, `{"error": "unexpected \u001b[2J letter"}`, http.StatusBadRequest)
+		},
+		"this is not the API of Prometheus": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
 		"302 Found": func(w http.ResponseWriter) {
 			w.Header().Set("Location", "/login")
 			w.WriteHeader(http.StatusFound)

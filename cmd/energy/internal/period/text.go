@@ -72,7 +72,7 @@ func percent(share number) string {
 
 // sentences returns the results in words: energy, change, largest changes, coverage and notes.
 func (d *Document) sentences() (texts []string) {
-	when := d.Span.String()
+	when := fmt.Sprint(d.Span)
 	if next := d.From.AddDate(0, 1, 0); d.From.Day() == 1 && d.From.Hour() == 0 && next.Equal(d.To) {
 		when = "in " + d.From.Format("January 2006")
 	}
