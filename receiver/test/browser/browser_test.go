@@ -300,7 +300,7 @@ func live(t *testing.T, n *node, arguments ...string) (p *tab, address string) {
 	return p, address
 }
 
-// contents are the figures of a page as texts. Rows are by column.
+// contents are the figures of a page as texts. Rows are by column, with the exact figures of their titles.
 type contents struct {
 	Verdict, Root string
 	Tiles         map[string][]string
@@ -311,8 +311,9 @@ type contents struct {
 func (p *tab) contents() contents {
 	p.Helper()
 	return get[contents](p, `(() => {
-		const columns = all("#table th").map(plain), texts = (e) => [...e.children].map(plain), {fromEntries} = Object;
-		const rowOf = (tr) => fromEntries(texts(tr).flatMap((text, i) => i ? [[columns[i], text]] : [["name", text]]));
+		const columns = all("#table th").map((e) => plain(e).split(",")[0]), {fromEntries} = Object;
+		const texts = (e) => [...e.children].map(plain), exact = (e) => (e.title || e.textContent).replaceAll("\u202f", " ");
+		const rowOf = (tr) => fromEntries([...tr.cells].map((e, i) => i ? [columns[i], exact(e)] : ["name", plain(e)]));
 		return {
 			verdict: text("#verdict"), root: text("#trail button"), rows: all("#table tbody tr").map(rowOf),
 			tiles: fromEntries(all("#tiles li").map((li) => [texts(li)[0], texts(li).slice(1)])),

@@ -26,7 +26,7 @@ func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 	used, _, _ := n.used()
 	all, idle := used["node"], used["idle"]
 	active := figure{all.energy - idle.energy, all.watts - idle.watts}
-	shows(t, c.Verdict, all.watts, idle.watts, active.watts, 100*used[largest].watts/active.watts)
+	shows(t, c.Verdict, all.watts, idle.watts, active.watts, used[largest].watts, 100*used[largest].watts/active.watts)
 	shows(t, c.Tiles["Power now"][0], all.watts)
 	shows(t, strings.Join(c.Tiles["Energy in 9 s"], " "), all.joules(), all.joules()/3600)
 	shows(t, c.Tiles["Idle"][0], 100*idle.watts/all.watts)
@@ -124,7 +124,7 @@ func TestAClickHoldsWhenThePageIsDrawnAgain(t *testing.T) {
 	for _, s := range []step{
 		{ml, "", `all("#trail button").length === 2 && !q("#icicle [data-key=idle]")`},
 		{`q("#trail button")`, "", `all("#trail button").length === 1 && q("#icicle [data-key=idle]")`},
-		{`button("#trees", "By zone")`, "", `text("#icicle").includes("GPU")`},
+		{`button("#trees", "By component")`, "", `text("#icicle").includes("GPU")`},
 		{`button("#table th", "Program")`, "", sorted + `"ascending" && names()[0] === "envoy"`},
 		{`button("#table th", "Program")`, "", sorted + `"descending" && names()[0] === "vllm"`},
 		{`q("#search")`, "java", `names().join() === "java,java"`},
@@ -150,10 +150,10 @@ func TestThePageIsUsedByKeyboardAlone(t *testing.T) {
 			{`q("svg.plot")`, kb.Escape, `text(".legend li").startsWith("Mean of ")`},
 			{`button("#tabs", "Pods")`, kb.Enter, `pressed("tabs", "Pods")`},
 			{`button("#table th", "Pod")`, kb.Enter, sorted + `"ascending"`},
-			{ml, kb.ArrowRight + kb.ArrowDown, `document.activeElement === ` + embed},
+			{ml, kb.Enter, `all("#trail button").length === 2`},
 			{embed, kb.Enter, `all("#trail button").length === 3 && document.activeElement.closest("#icicle")`},
-			{`q("#icicle :focus")`, kb.Escape, `all("#trail button").length === 2`},
-			{`q("#icicle :focus")`, "/trainer", `q("#search").value === "trainer" && names().length === 1`},
+			{`q("#trail button")`, kb.Enter, `all("#trail button").length === 1`},
+			{`button("#tabs", "Programs")`, "\r/trainer", `q("#search").value === "trainer" && names().length === 2`},
 		} {
 			for i := 0; !get[bool](p, "document.activeElement === "+s.element); i++ {
 				require.Less(t, i, 100, "not reached: %s", s.element)

@@ -58,8 +58,7 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
   for (const [i, p] of phases.entries()) {
     const letters = Math.floor((x(p.to) - x(p.from) - 8) / 7.5);
     band(p, 0, i % 2 ? "phase odd" : "phase");
-    const name = p.name.length > letters ? p.name.slice(0, letters - 1) + "…" : p.name;
-    if (letters > 1) add("text", {x: x(p.from) + 5, y: 15, class: "name"}, name);
+    if (letters > 1) add("text", {x: x(p.from) + 5, y: 15, class: "name"}, short(p.name, letters));
   }
   const text = tickText(ceiling, step, "W");
   for (let w = 0; w <= ceiling * 1.001; w += step) {
@@ -131,12 +130,11 @@ function showCursor() {
   line.setAttribute("visibility", i < 0 ? "hidden" : "visible");
   if (i >= 0) for (const at of ["x1", "x2"]) line.setAttribute(at, chart.x(points[i].end - points[i].seconds / 2));
   const isListed = (_, k) => power[k] > 0 || series[k].keep;
-  const listed = series.map((s, k) => [s.fill, s.name, watts(power[k])]).filter(isListed);
+  const sum = sumOf(power), listed = series.map((s, k) => [s.fill, s.name, watts(power[k], sum)]).filter(isListed);
   const head = i < 0 ? `Mean of ${duration(seconds)}` : `At ${timeText(points[i].end)}`;
-  const rows = [["", head, ""], ...listed.toReversed(), ["", "Sum", watts(sumOf(power))]];
+  const rows = [["", head, ""], ...listed.toReversed(), ["", "Sum", watts(sum)]];
   redraw(legend, rows.join("\n"), () => rows.map(([fill, name, value]) => {
-    const swatch = el("span", {className: fill.startsWith("url") ? "swatch hatched" : "swatch"});
-    swatch.style.setProperty("--fill", fill);
+    const swatch = fill ? swatchOf(fill) : el("span");
     return el("li", {}, swatch, el("span", {className: "cut", title: name}, name), el("span", {}, value));
   }));
   const text = rows.map((r) => r.slice(1).join(" ")).join(", ").replaceAll(space, " "), last = points.length - 1;

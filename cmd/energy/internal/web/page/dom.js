@@ -65,6 +65,27 @@ function sentence(...parts) {
   redraw($("verdict"), shown.join("\n"), () => shown.map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
 }
 
+// commandLines shows commands above the sentence if they are long or two, on two lines each until all is asked for. It
+// returns their names in sentences.
+function commandLines(...commands) {
+  const full = commands.map(words), two = full.length > 1, lines = two || full[0].length > 40 ? full : [];
+  const lineOf = (text, i) => {
+    const code = el("code", {}, text), more = el("button", {type: "button"}, "Show all");
+    more.onclick = () => { more.textContent = code.classList.toggle("whole") ? "Show less" : "Show all"; };
+    return el("li", {}, ...two ? [swatchOf(`var(--c${i})`), el("b", {}, "AB"[i])] : [], code, more);
+  };
+  redraw($("commands"), lines.join("\n"), () => lines.map(lineOf));
+  for (const code of $("commands").querySelectorAll("code:not(.whole)")) {
+    code.nextSibling.hidden = code.scrollHeight <= code.clientHeight;
+  }
+  return two ? ["A", "B"] : lines.length ? ["This command"] : full;
+}
+function swatchOf(fill) {
+  const swatch = el("span", {className: fill.startsWith("url") ? "swatch hatched" : "swatch"});
+  swatch.style.setProperty("--fill", fill);
+  return swatch;
+}
+
 // tiles shows figures: a label, a value and an explanation each. Figures that are not available are left out.
 function tiles(...list) {
   const shown = list.filter((t) => t && t[1]), div = (text) => el("div", {}, text || "\u00a0");

@@ -2,7 +2,7 @@
 // A tree of energies, to click into. A node has an id, a name, a value, children, and a fill if it differs from that of
 // its parent. Trees of owners grow to the right: height is energy. Flame graphs grow down: width is energy.
 
-const icicle = {path: [], cells: []};
+const icicle = {path: []};
 const node = (name, value, more) => ({id: name, name, value, ...more});
 const idleNode = (value) => node("idle", value, {fill: "var(--idle)", idle: true});
 const order = (p, q) => Boolean(p.idle) - Boolean(q.idle) || q.value - p.value;
@@ -18,13 +18,15 @@ function smaller(n, from) {
 const childOf = (n, id) => id[0] === "\0" ? smaller(n, +id.slice(1)) : n.children.find((c) => c.id === id);
 
 // withoutIdle offers to leave out idle energy, which hides what programs use if there is much of it.
-function withoutIdle(name, children) {
+function withoutIdle(name, children, period) {
   const idleOf = (n) => n.idle ? n.value : sumOf(n.children ?? [], idleOf);
   const root = node(name, sumOf(children, (c) => c.value), {children}), share = idleOf(root) / root.value;
   const strip = (n) => ({...n, value: n.value - idleOf(n), children: n.children?.filter((c) => !c.idle).map(strip)});
   const options = share > 0 && share < 1 ? ["With idle", "Without idle"] : [];
-  if (choice("idle", options, options[share > 0.7 ? 1 : 0]) !== "Without idle") return {root};
-  return {root: strip(root), hint: `Idle energy is not drawn: ${percent(share)} of all. `};
+  const drawn = choice("idle", options, options[share > 0.7 ? 1 : 0]) !== "Without idle";
+  const idle = drawn ? "percentages include idle" : `idle energy is not drawn, ${percent(share)} of all`;
+  const hint = `Energy${period ? " of " + duration(period) : ""}${share ? "; " + idle : ""}. `;
+  return {root: drawn ? root : strip(root), hint};
 }
 
 // drawTree draws a tree: its root, whether it is a flame graph, the text of a value, and a hint.
@@ -38,6 +40,7 @@ function drawTree({root, flame, text = joules, hint = ""}) {
     trail.push(child);
   }
   icicle.path = trail.slice(1).map((n) => n.id);
+  $("idle").hidden = flame || trail.length > 1;
   icicle.go = (path) => { icicle.path = path; drawTree({root, flame, text, hint}); };
   const whole = trail.at(-1), share = (value, of = whole) => percent(value / (of.value || 1));
   const labels = trail.map((n, i) => ` ${text(n.value)}${i ? " " + share(n.value, root) : ""}`);
@@ -50,19 +53,17 @@ function drawTree({root, flame, text = joules, hint = ""}) {
   const details = (n) => n.detail ? ", " + n.detail : "";
   const title = (n) => `${n.name}: ${text(n.value)}, ${share(n.value)} of ${whole.name}${details(n)}`;
   icicle.flame = flame;
-  at.setAttribute("role", "tree");
   at.className = find ? "searching" : "";
   at.style.height = flame ? `${25 * Math.max(0, ...cells.map((c) => c.depth + 1))}px` : `${cells[0]?.whole ?? 0}px`;
-  const key = cells.map((c) => [...Object.values(c.box), title(c.n)]).join("\n") + find;
-  redraw(at, key, () => (icicle.cells = cells).map((c, i) => {
+  redraw(at, cells.map((c) => [...Object.values(c.box), title(c.n)]).join("\n") + find, () => cells.map((c) => {
     const found = find && (has(c.n, find) || c.n.closed && foundIn(c.n, find));
-    c.e = el("button", {
-      type: "button", role: "treeitem", ariaLevel: String(c.depth + 1), title: title(c.n), tabIndex: i ? -1 : 0,
-      "data-key": c.path.join("\n"), className: `cell${c.tiny ? " tiny" : ""}${found ? " found" : ""}`,
-      onclick: () => icicle.go(c.path),
+    const cell = el("button", {
+      type: "button", title: title(c.n), "data-key": c.path.join("\n"), onclick: () => icicle.go(c.path),
+      tabIndex: c.pixels < 24 ? -1 : 0, // its parent is enlarged first
+      className: `cell${c.pixels < (flame ? 24 : 14) ? " tiny" : ""}${found ? " found" : ""}`,
     }, c.n.name, el("small", {}, ` ${text(c.n.value)}, ${share(c.n.value)}`));
-    for (const [name, value] of Object.entries(c.box)) c.e.style.setProperty(name, value);
-    return c.e;
+    for (const [name, value] of Object.entries(c.box)) cell.style.setProperty(name, value);
+    return cell;
   }));
   const how = `${flame ? "Width" : "Height"} is energy. Click a part to enlarge it.`;
   write("where-hint", (find ? `Found: ${share(foundIn(whole, find))}. ` : "") + hint + how);
@@ -76,9 +77,9 @@ function layout(root, flame, width) {
   const whole = flame ? width : Math.min(width < 560 ? 420 : 340, 120 + 30 * leaves(root));
   const size = (c) => c.value / (root.value || 1);
   const names = flame ? ["left", "width", "top", "height"] : ["top", "height", "left", "width"];
-  const place = (n, parent, depth, start, path, inherited) => {
+  const place = (n, depth, start, path, inherited) => {
     let list = n.children?.toSorted(order) ?? [];
-    const active = list.filter((c) => !c.idle), small = active.slice(1).filter((c) => size(c) * whole < 20).length;
+    const active = list.filter((c) => !c.idle), small = active.slice(1).filter((c) => size(c) * whole < 24).length;
     const kept = active.length - small;
     if (!flame && small > 1) list = [...list.slice(0, kept), smaller(n, kept), ...list.slice(active.length)];
     for (const c of list) {
@@ -87,27 +88,11 @@ function layout(root, flame, width) {
       const box = {"--fill": c.fill ?? inherited}, last = flame || open ? depth + 1 : levels;
       const values = [start, size(c), depth / levels, (last - depth) / levels];
       names.forEach((name, i) => { box[name] = (values[i] * 100).toFixed(3) + "%"; });
-      const cell = {n: c, parent, depth, whole, box, path: [...path, c.id], tiny: pixels < (flame ? 24 : 17)};
-      cells.push(cell);
-      if (open) place(c, cell, depth + 1, start, cell.path, box["--fill"]);
+      cells.push({n: c, depth, whole, box, pixels, path: [...path, c.id]});
+      if (open) place(c, depth + 1, start, [...path, c.id], box["--fill"]);
       start += size(c);
     }
   };
-  place(root, null, 0, 0, icicle.path, root.fill ?? "var(--rest)");
+  place(root, 0, 0, icicle.path, root.fill ?? "var(--rest)");
   return cells;
 }
-
-// Arrow keys move between cells, Enter enlarges one, Escape goes back.
-$("icicle").onkeydown = (e) => {
-  const {cells, flame, path} = icicle, cell = cells.find((c) => c.e === document.activeElement);
-  const level = cells.filter((c) => c.depth === cell?.depth), i = level.indexOf(cell);
-  const keys = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"];
-  if (flame) keys.push(...keys.splice(0, 2));
-  const to = [cell?.parent, cells.find((c) => c.parent === cell), level[i - 1], level[i + 1]][keys.indexOf(e.key)];
-  if (e.key === "Escape") icicle.go(path.slice(0, -1));
-  if (!to) return;
-  e.preventDefault();
-  cell.e.tabIndex = -1;
-  to.e.tabIndex = 0;
-  to.e.focus();
-};

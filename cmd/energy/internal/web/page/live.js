@@ -4,7 +4,7 @@
 const live = {now: null, points: [], names: new Map(), problem: ""};
 const spans = {"1 min": 60, "5 min": 300, "30 min": 1800, All: Infinity};
 const views = {programs: "Program", processes: "Process", users: "User", containers: "Container", pods: "Pod",
-  namespaces: "Namespace", vms: "VM", units: "Unit", jobs: "Job", zones: "Zone", gpus: "GPU"};
+  namespaces: "Namespace", vms: "VM", units: "Unit", jobs: "Job", zones: "Component", gpus: "GPU"};
 const plural = (view) => views[view] + (view === "processes" ? "es" : "s");
 function largest(points, view) {
   const sums = new Map();
@@ -15,14 +15,14 @@ function largest(points, view) {
 function drawLive() {
   const {now, points, problem} = live, list = Object.keys(views);
   warn(problem || now?.wrong);
-  if (!now) return problem && sentence("There are no figures yet.");
+  if (!now) return problem && sentence();
   const zones = now.zones.filter((z) => !z.besides).map((z) => ({...z, watts: z.active + z.idle}));
   const some = zones.some((z) => z.active != null || z.idle != null); // is false before the second reading of counters
   const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
   const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
   const error = errorOf(zones), power = seconds ? mean((p) => p.node) : some ? sumOf(zones, (z) => z.watts) : null;
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
-  const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0;
+  const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0, used = micro(most) / seconds;
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
   const title = power == null ? now.host : `${watts(power)} · ${now.host}`;
@@ -30,13 +30,13 @@ function drawLive() {
   if (power == null) sentence("Measuring: power follows with the next figures.");
   else sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
     [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; ",
-    "programs share ", [watts(active)], top && ", of which ", top && [live.names.get(id) ?? id],
-    top && ` uses ${percent(micro(most) / seconds / active)}`, ".");
+    "programs share ", [watts(active)], ...top ? [", of which ", [short(live.names.get(id) ?? "", 40)], " uses ",
+      [watts(used)], ` (${percent(used / active)} of that)`] : [], ".");
   liveTiles(now, zones, power, active, error);
   const span = choice("span", Object.keys(spans), now.recorded ? "All" : "5 min");
   liveChart(choice("group", list.filter((v) => points.some((p) => p.v[v])), "programs", plural), spans[span] * 1000);
-  liveTree(now, zones, choice("trees", ["By owner", "By zone"]));
-  liveTable(now, choice("tabs", list.filter((v) => now.views[v]?.some((r) => !r.pin)), "programs", plural));
+  liveTree(now, zones, choice("trees", ["By owner", "By component"]));
+  liveTable(now, recent, choice("tabs", list.filter((v) => now.views[v]?.some((r) => !r.pin)), "programs", plural));
   quality(now.zones.map((z) => ({...z, name: z.title})), now.notes);
 }
 
@@ -91,7 +91,7 @@ function liveTree(now, zones, by) {
   }
   const leaf = (r, energy) => node(r.pin ? r.n.split(":")[0] : r.n, micro(energy),
     {id: r.i, detail: r.d, fill: r.pin ? "var(--none)" : fillOf(r.i)});
-  if (by === "By zone") {
+  if (by === "By component") {
     for (const z of zones) {
       const i = now.zones.findIndex((o) => o.i === z.i);
       const used = rows.filter((r) => r.z?.[i] > 0).map((r) => leaf(r, r.z[i]));
@@ -114,23 +114,30 @@ function liveTree(now, zones, by) {
     }
     root.children.push(idleNode(micro(now.node - sumOf(rows, (r) => r.e))));
   }
-  drawTree(withoutIdle(now.recorded ? now.host : "This machine", root.children));
+  const name = now.recorded ? now.host : "This machine";
+  drawTree(withoutIdle(name, root.children, now.since && (now.at - now.since) / 1000));
 }
 
-function liveTable(now, view) {
-  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0);
+// liveTable lists the mean power that the sentence is about, or that of the last interval for rows without points.
+function liveTable(now, recent, view) {
+  const used = new Map(largest(recent, view)), seconds = sumOf(recent, (p) => p.s);
+  const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0).map((r) =>
+    ({...r, w: used.has(r.i) ? micro(used.get(r.i)) / seconds : r.w, gpu: r.g / r.w || null}));
   const some = (key) => rows.some((r) => r[key] != null);
   const most = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e);
-  const owners = (r) => r.o.filter((o) => o && o !== r.n).join(" · ");
+  const power = used.size ? `Power, last ${duration(seconds)}` : "Power";
+  const owner = (o, i) => o && i === 5 ? `user ${o}` : o;
+  const owners = (r) => r.o.map((o, i) => o === r.n ? "" : owner(o, i)).filter(Boolean).join(" · ");
   drawTable([
     label(views[view] ?? "", (r) => r.n), view === "processes" && figure("PID", (r) => r.p, String),
     rows.some(owners) && label("Belongs to", owners, "of"),
-    some("w") && figure("Power", (r) => r.w, watts), some("w") && bar((r) => (r.w ?? 0) / most),
+    some("w") && {...figure("Power", (r) => r.w, watts), head: power}, some("w") && bar((r) => (r.w ?? 0) / most),
     some("b") && figure("Busy", (r) => r.b, percent),
-    some("g") && view !== "gpus" && figure("GPU", (r) => r.g, watts, "wide"),
+    view !== "gpus" && some("gpu") && figure("From GPUs", (r) => r.gpu, percent, "wide"),
     some("c") && figure("CPU time", (r) => r.c, duration, "wide"),
-    figure("Energy", (r) => micro(r.e), joules), figure("Share", (r) => sum ? r.e / sum : 0, percent, "wide"),
-  ], rows.map((r) => ({...r, key: r.i, title: r.d ? `${r.n} ${r.d}` : r.n})), "Power");
+    figure("Energy", (r) => micro(r.e), joules),
+    figure(view === "gpus" ? "Share" : "Share without idle", (r) => sum ? r.e / sum : 0, percent, "wide"),
+  ], rows.map((r) => ({...r, key: r.i, fill: fillOf(r.i), title: r.d ? `${r.n} ${r.d}` : r.n})), "Power");
 }
 
 // take adds a message. A point replaces those that it contains.
@@ -165,7 +172,7 @@ async function follow() {
     let reason = "No answer from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
-      if (r.status === 401) return report("This page lacks the token: open the address that energy web has printed");
+      if (r.status === 401) return report("Open the full address with the token that energy web printed (it ends in #…)");
       if (!r.ok) throw new Error(await r.text());
       let text = "";
       for await (const part of chunks(r.body.pipeThrough(new TextDecoderStream()).getReader())) {

@@ -27,23 +27,23 @@ function drawMonths(d) {
   const fill = (i) => i < 7 ? `var(--c${i})` : undefined;
   const ofRows = rows.map((r, i) => node(nameOf(r), r.joules, {children: parts(r), fill: fill(i)}));
   const ofRest = node(none, rest, {id: "\x01", fill: "var(--none)"});
-  drawTree({...withoutIdle("All nodes", [idleNode(d.idle_joules), ofRest, ...ofRows]), text: wattHours});
+  drawTree({...withoutIdle("All nodes", [idleNode(d.idle_joules), ofRest, ...ofRows], length), text: wattHours});
   const largest = Math.max(...rows.map((r) => r.joules), 1e-9), kWh = (r) => r.joules / 3.6e6;
   const growth = (r) => r.before_joules == null ? null : r.joules / (r.before_joules || 1e-9);
   drawTable([
     label(d.by[0].toUpperCase() + d.by.slice(1), nameOf), figure("Energy", (r) => r.joules, wattHours),
-    bar((r) => r.joules / largest), figure("Share", (r) => r.share, percent, "wide"),
+    bar((r) => r.joules / largest), figure("Share without idle", (r) => r.share, percent, "wide"),
     before && figure("Change", growth, (v) => v < 1e6 ? change(v, 1) : "new"),
-    before && figure("Difference", moved, (v) => signed(v, wattHours), "wide"),
+    before && figure("Difference", moved, (v, most) => signed(v, (v) => wattHours(v, most)), "wide"),
     price && figure("Cost", (r) => kWh(r) * price.per_kwh, (v) => money(v, price.currency), "wide"),
     co2e && figure("CO₂e", (r) => kWh(r) * co2e.per_kwh, grams, "wide"),
-  ], [...rows.map((r) => ({...r, key: r.name})),
+  ], [...rows.map((r, i) => ({...r, key: r.name, fill: fill(i)})),
     ...rest ? [{key: "\0", pin: 1, joules: rest, share: rest / d.active_joules}] : []]);
   const notes = gaps.map((g) => `No data from ${utc(g.from)} to ${utc(g.to)} UTC.`);
-  quality(d.zones.map((z) => ({name: z.zone, source: z.source})), [...notes, ...d.notes, `Read from ${d.source}`]);
+  const zones = d.zones.map((z) => ({name: titleOf(z.zone), source: z.source}));
+  quality(zones, [...notes, ...d.notes, `Read from ${d.source}`]);
 }
 
-// monthChart draws the energy of a step in the part of it that has data of at least one node.
 function monthChart(d, gaps, nameOf) {
   const spans = gaps.map((g) => ({from: secondsOf(g.from), to: secondsOf(g.to)}));
   const named = d.rows.slice(0, 7), series = named.map((r, i) => ({name: nameOf(r), fill: `var(--c${i})`}));
@@ -52,10 +52,8 @@ function monthChart(d, gaps, nameOf) {
     series: [{name: "Idle", fill: "var(--idle)"}, ...series, {name: `Others, and no ${d.by}`, fill: "var(--rest)"}],
     points: d.steps.map((s, k) => {
       const used = named.map((r) => r.steps[k] ?? 0), rest = Math.max(0, s.active_joules - sumOf(used));
-      const from = secondsOf(s.start), to = from + d.step_seconds;
-      const missing = sumOf(spans, (g) => Math.max(0, Math.min(g.to, to) - Math.max(g.from, from)));
-      const end = spans.some((g) => g.from <= from && from < g.to) ? to : to - missing;
-      return {end, seconds: d.step_seconds - missing, joules: [s.idle_joules ?? 0, ...used, rest]};
-    }).filter((p, k) => p.seconds > 0 && d.steps[k].covered > 0),
+      const end = secondsOf(s.start) + d.step_seconds;
+      return {end, seconds: d.step_seconds, joules: [s.idle_joules ?? 0, ...used, rest]};
+    }).filter((p, k) => d.steps[k].covered > 0),
   });
 }

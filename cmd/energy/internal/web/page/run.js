@@ -2,28 +2,28 @@
 // Documents of energy measure: a run, or the runs of one or two commands. Energies are in joules.
 
 const added = (zones, list) => sumOf(zones.map((z, i) => z.added ? list?.[i] : 0));
-const qualityOf = (d, zones) => quality(zones.map(({zone, source, uncertainty, overlaps_with: besides}) =>
-  ({name: zone, source, error: uncertainty, besides})), d.notes);
+const qualityOf = (d, zones) => quality(zones.map((z) =>
+  ({name: titleOf(z.zone), source: z.source, error: z.uncertainty, besides: titleOf(z.overlaps_with)})), d.notes);
 
 function drawRun(d) {
   const counted = d.zones.filter((z) => z.added), idle = sumOf(counted, (z) => z.node_idle_joules), {co2e, price} = d;
-  const others = Math.max(0, d.node_joules - d.joules - idle), name = words(d.command), measured = d.joules != null;
+  const others = Math.max(0, d.node_joules - d.joules - idle), measured = d.joules != null;
   const error = counted.length && counted.every((z) => z.source === "modeled") ? d.uncertainty ?? 0 : null;
-  heading(name, "Energy of a command", `${dateTime(d.started)} · energy measure`, "still");
-  const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${seconds(d.seconds)}, `,
-    `${watts(d.mean_watts)} on average.`, ...againstBase(d.ratios)];
-  sentence([name], ...measured ? used : [` took ${seconds(d.seconds)}. Its energy is not available.`],
+  const [name] = commandLines(d.command), power = watts(d.mean_watts), time = seconds(d.seconds);
+  heading(words(d.command), "Energy of a command", `${dateTime(d.started)} · energy measure`, "still");
+  const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${time}, ${power} on average.`];
+  const rest = [others > 0 && `other programs used ${joules(others)}`, idle > 0 && `${joules(idle)} was idle energy`];
+  sentence([name], ...measured ? used : [` took ${time}. Its energy is not available.`], ...againstBase(d.ratios),
     d.exit_status && ` It failed with exit status ${d.exit_status}.`,
-    others > 0 && ` Other programs used ${joules(others)}.`, idle > 0 && ` ${joules(idle)} was idle energy.`);
-  const ofMachine = d.node_joules > 0 && `of ${watts(d.node_joules / d.seconds)} of the machine`;
+    others + idle > 0 && ` In that time, ${rest.filter(Boolean).join(", and ")}.`);
   tiles(measured && ["Energy", joules(d.joules), wattHours(d.joules)],
-    measured && ["Mean power", watts(d.mean_watts), ofMachine],
-    ["Time", seconds(d.seconds), `${seconds(d.cpu_seconds)} of CPU time`],
+    measured && ["Mean power", power, d.node_joules > 0 && `the machine drew ${watts(d.node_joules / d.seconds)}`],
+    ["Time", time, `${seconds(d.cpu_seconds)} of CPU time`],
     co2e && ["Emissions", grams(co2e.command), "CO₂e, " + rateText(co2e.per_kwh, "g", co2e.grid)],
     price && ["Cost of 1,000 runs", money(price.command * 1000, price.currency),
       rateText(price.per_kwh, price.currency)]);
   runChart(d, counted, idle);
-  runTree(d, idle, others);
+  runTree(d);
   runTable(d);
   qualityOf(d, d.zones);
 }
@@ -36,35 +36,37 @@ function runChart(d, counted, idle) {
     if (phases.at(-1)?.name === s.phase) phases.at(-1).to = s.end;
     else phases.push({name: s.phase, from: s.end - s.seconds, to: s.end});
   }
-  const zones = counted.map((z, i) => ({name: `This command, ${z.zone}`, fill: `var(--c${i % 7})`, keep: true}));
+  const whole = choice("group", ["This command", "Whole machine"]) === "Whole machine";
+  const zones = counted.map(({zone}, i) =>
+    ({name: (whole ? "This command, " : "") + titleOf(zone), fill: `var(--c${i % 7})`, keep: true}));
+  const others = [{name: "Idle", fill: "var(--idle)"}, {name: "Other programs", fill: "var(--other)"}];
   drawChart({
-    timeText: elapsed, phases: phases.filter((p) => p.name !== "none"),
-    series: [{name: "Idle", fill: "var(--idle)"}, ...zones, {name: "Other programs", fill: "var(--rest)"}],
+    timeText: elapsed, phases: phases.filter((p) => p.name !== "none"), series: whole ? [...zones, ...others] : zones,
     points: samples.map((s) => {
       const used = counted.map((z) => s.joules[d.zones.indexOf(z)] ?? 0);
       const rest = Math.max(0, added(d.zones, s.node_joules) - sumOf(used));
       const still = Math.min(rest, idle / d.seconds * s.seconds);
-      return {end: s.end, seconds: s.seconds, joules: [still, ...used, rest - still]};
+      return {end: s.end, seconds: s.seconds, joules: whole ? [...used, still, rest - still] : used};
     }),
   });
 }
 
-// runTree shows a profile, what the command ran, or what the machine ran.
-function runTree(d, idle, others) {
-  const parts = [d.profile && "Flame graph", d.joules > 0 && "Programs", d.workloads && "Workloads"].filter(Boolean);
-  const part = choice("trees", parts), leaf = (name, rows) => node(name, sumOf(rows, (r) => added(d.zones, r.joules)));
+// runTree shows a profile, the programs of the command, or what the machine ran.
+function runTree(d) {
+  const options = {"Flame graph": d.profile, Programs: d.joules > 0 && d.programs.length > 1, Workloads: d.workloads};
+  const part = choice("trees", Object.keys(options).filter((o) => options[o]));
+  const leaf = (name, rows) => node(name, sumOf(rows, (r) => added(d.zones, r.joules)));
   $("where").hidden = !part;
   if (part === "Flame graph") drawFlame(d.profile);
   if (part === "Programs") {
-    if (!icicle.cells.length) icicle.path = ["this command"];
-    const command = {fill: "var(--c0)", children: d.programs.map((p) => leaf(p.program, [p]))};
-    const all = [node("this command", d.joules, command), node("other programs", others), idleNode(idle)];
-    drawTree(withoutIdle("The machine", all));
+    const children = d.programs.map((p) => leaf(p.program, [p]));
+    drawTree({root: node("This command", d.joules, {fill: "var(--c0)", children})});
   }
   if (part === "Workloads") {
     const groups = [...Map.groupBy(d.workloads, (w) => w.workload)];
-    drawTree(withoutIdle("The machine", groups.map(([name, rows]) => name === "(idle)"
-      ? idleNode(leaf(name, rows).value) : {...leaf(name, rows), children: rows.map((w) => leaf(w.phase, [w]))})));
+    const group = ([name, rows]) => name === "(idle)" ? idleNode(leaf(name, rows).value)
+      : {...leaf(name, rows), children: rows.map((w) => leaf(w.phase, [w]))};
+    drawTree(withoutIdle("The machine", groups.map(group), d.seconds));
   }
 }
 
@@ -93,106 +95,120 @@ function runTable(d) {
     label(tab, (r) => r[key]), tab === "Workload" && label("In phase", (r) => r.phase, "of"),
     tab === "Phase" && figure("Time", (r) => r.seconds, seconds),
     tab === "Phase" && figure("Mean power", (r) => all(r) / r.seconds, watts),
-    ...d.zones.length > 1 ? d.zones.map((z, i) => figure(z.zone, (r) => r.joules[i], joules, "wide")) : [],
+    ...d.zones.length > 1 ? d.zones.map((z, i) => figure(titleOf(z.zone), (r) => r.joules[i], joules, "wide")) : [],
     figure("Energy", all, joules), bar((r) => all(r) / most), figure("Share", (r) => sum ? all(r) / sum : 0, percent),
-  ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`})));
+  ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`, fill: "var(--c0)"})));
 }
 
-// outcomeOf returns by how much the first of two commands uses more or less of what decides, and how sure that is.
-const ratio = (v) => v.toFixed(2);
-function outcomeOf(ratios) {
-  const {a_to_b: v, ci95_low: low, ci95_high: high, ...r} = ratios?.[ratios.compared_by ?? "joules"] ?? {};
-  if (v == null) return null;
-  const kind = ratios.compared_by === "cpu_seconds" ? "CPU time" : "energy";
-  const interval = low != null && ` The 95 % confidence interval of the ratio is ${ratio(low)} to ${ratio(high)}.`;
-  return {...r, interval, by: `${percent(Math.abs(v - 1))} ${v >= 1 ? "more" : "less"} ${kind}`};
+// outcomeOf returns by how much the first of two commands uses more or less, and how sure that is, or null.
+const byHow = (ratio) => `${percent(Math.abs(ratio - 1))} ${ratio < 1 ? "less" : "more"}`;
+function outcomeOf(ratios, key = ratios?.compared_by ?? "joules") {
+  const {a_to_b: ratio, ci95_low: low, ci95_high: high, significant} = ratios?.[key] ?? {};
+  if (ratio == null) return null;
+  const from = low < 1 === high < 1 ? percent(Math.abs(low - 1)) : byHow(low);
+  const interval = low == null ? "" : ` (${from} to ${byHow(high)}, at 95 % confidence)`;
+  return {significant, interval, by: byHow(ratio), of: `${byHow(ratio)} ${key === "joules" ? "energy" : "CPU time"}`};
 }
 function againstBase(ratios) {
-  const o = outcomeOf(ratios), used = o?.significant ? [" It used ", [o.by], " than the base."] : null;
-  return o ? [...used ?? [" No difference to the base is shown."], o.interval] : [];
+  const o = outcomeOf(ratios), used = o?.significant ? [" It used ", [o.of], " than the base"] : null;
+  return o ? [...used ?? [" No difference to the base is shown"], o.interval, "."] : [];
 }
 
-const titleOf = (side, name) => side ? `${side}, ${name}` : name[0].toUpperCase() + name.slice(1);
+// quantities are the fields of runs, their names, and the texts of their values.
+const quantities = [["joules", "Energy", joules], ["seconds", "Time", seconds], ["cpu_seconds", "CPU time", seconds],
+  ["mean_watts", "Mean power", watts]];
 
 function drawComparison(d) {
-  const {commands, profile} = d, [a, b] = commands, o = b && outcomeOf(d.ratios), runs = `${a.runs.length} runs`;
-  const full = commands.map((c) => words(c.command));
-  const names = full[0] === full[1] || full.some((n) => n.length > 40) ? ["A", "B"] : full;
-  heading(full.join(" against "), b ? "Energy of two commands, compared" : "Energy of a command, several runs",
+  const {commands, profile} = d, [a, b] = commands, [nameA, nameB] = commandLines(...commands.map((c) => c.command));
+  const o = b && outcomeOf(d.ratios), means = (key, text) => commands.map((c) => text(c[key].mean));
+  heading(commands.map((c) => words(c.command)).join(" against "),
+    b ? "Energy of two commands, compared" : "Energy of a command, several runs",
     `${dateTime(a.runs[0].started)} · energy measure`, "still");
-  if (o?.significant) sentence([names[0]], " uses ", [o.by], " than ", [names[1]], ".", o.interval);
+  if (o?.significant) sentence([nameA], " uses ", [o.of], " than ", [nameB], o.interval, ".");
   else if (o) {
-    sentence(["No difference is shown"], ": ", [names[0]], ` used ${o.by} than `, [names[1]], ", which may be chance.",
-      o.interval);
+    sentence(["No difference is shown"], `: ${nameA} used ${o.of} than ${nameB}${o.interval}, which may be chance.`);
   } else {
     const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${seconds(a.seconds.mean)}`];
-    sentence([names[0]], ...used, ` on average of ${runs}.`, ...againstBase(d.ratios),
+    sentence([nameA], ...used, ` on average of ${a.runs.length} runs.`, ...againstBase(d.ratios),
       !a.joules && " Its energy is not available.");
   }
-  const tile = (key, name, text) => commands.map(({[key]: s}, i) => s && [titleOf(b && "AB"[i], name), text(s.mean),
-    s.ci95_low != null && `${text(s.ci95_low)} to ${text(s.ci95_high)}`]);
-  tiles(...tile("joules", `mean of ${runs}`, joules), ...tile("seconds", "time", seconds),
-    ...tile("cpu_seconds", "CPU time", seconds), ...tile("mean_watts", "mean power", watts));
-  const [key, kind, text] = d.ratios?.compared_by === "cpu_seconds" || !a.joules ? ["cpu_seconds", "CPU time", seconds]
-    : ["joules", "Energy", joules];
-  write("power-h", `${kind}: each dot is a run; the bar is the mean with its 95 % confidence interval`);
+  tiles(...quantities.map(([key, name, text]) => {
+    const {[key]: s} = a, of = outcomeOf(d.ratios, key);
+    if (commands.some((c) => !c[key])) return null;
+    const detail = b ? of && `A: ${of.by}${of.significant ? "" : ", may be chance"}`
+      : s.ci95_low != null && `${text(Math.max(0, s.ci95_low))} to ${text(s.ci95_high)}`;
+    return [`${name}, mean of ${a.runs.length} runs`, means(key, text).join(" / "), detail];
+  }));
+  const quantity = quantities[d.ratios?.compared_by === "cpu_seconds" || !a.joules ? 2 : 0], [key, name] = quantity;
+  write("power-h", `${name} of each run`);
   $("power").hidden = !a[key];
-  if (a[key]) drawDots(commands, full, key, text);
+  if (a[key]) drawDots(commands, quantity);
   $("where").hidden = !profile;
   if (profile) drawFlame(profile);
-  comparisonTable(d, a, b, key, text);
+  comparisonTable(d, commands, quantity);
   qualityOf(d, a.runs[0].zones);
 }
 
-function drawDots(commands, names, key, text) {
-  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, picture = svg("svg",
+// drawDots draws a dot for each run, those of similar runs on top of each other, and the mean with its interval.
+function drawDots(commands, [key, , text]) {
+  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, right = width - 26;
+  const left = commands[1] ? 44 : 22, picture = svg("svg",
     {role: "img", viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
   const ends = commands.flatMap(({[key]: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
-  const least = Math.min(...ends), most = Math.max(...ends), pad = (most - least || most || 1) * 0.06;
-  const low = least - pad, span = most - least + 2 * pad, step = niceStep(span, Math.max(2, Math.floor(width / 110)));
-  const x = (v) => 14 + (v - low) / span * (width - 28), add = (...shape) => picture.append(svg(...shape));
+  const least = Math.max(0, Math.min(...ends)), most = Math.max(...ends), start = least < 0.7 * most ? 0 : least;
+  const step = niceStep(most - start || most || 1, Math.max(4, Math.floor(width / 110)));
+  const low = Math.floor(start / step) * step, high = Math.ceil(most / step) * step || step;
+  const x = (v) => left + (v - low) / (high - low) * (right - left), add = (...shape) => picture.append(svg(...shape));
   const line = (at, y1, y2, className) => add("line", {x1: x(at), x2: x(at), y1, y2, class: className});
   const tick = tickText(most, step, key === "joules" ? "J" : "s");
-  for (let v = Math.ceil(low / step) * step; v <= low + span; v += step) {
+  for (let v = low; v < high + step / 2; v += step) {
     line(v, 0, height - 20, "grid");
     add("text", {x: x(v), y: height - 4, "text-anchor": "middle"}, tick(v));
   }
   for (const [i, {runs, [key]: {mean, ci95_low: from, ci95_high: to}}] of commands.entries()) {
-    const y = i * 84 + 54, fill = `var(--c${i})`, name = (commands[1] ? "AB"[i] + "  " : "") + names[i];
-    add("text", {x: 14, y: y - 34, class: "title"}, name.slice(0, width / 8));
-    const bar = {x: x(from), width: x(to) - x(from), y: y - 20, height: 8, rx: 4, fill, opacity: 0.5};
-    if (from != null) add("rect", bar);
-    line(mean, y - 25, y + 9, "mean");
-    for (const [k, {[key]: v}] of runs.entries()) {
-      add("circle", {cx: x(v), cy: y, r: 5.5, fill}, svg("title", {}, `Run ${k + 1}: ${text(v)}`));
+    const y = i * 84 + 54, fill = `var(--c${i})`, rows = [], begin = x(Math.max(low, from)), height = 8;
+    if (commands[1]) add("text", {x: 6, y: y + 5, class: "name"}, "AB"[i]);
+    if (from != null) add("rect", {x: begin, width: x(to) - begin, y: y + 9, height, rx: 4, fill, opacity: 0.5});
+    line(mean, y + 6, y + 20, "mean");
+    const dots = runs.map((r, k) => ({at: x(r[key]), title: `Run ${k + 1}: ${text(r[key])}`}));
+    for (const dot of dots.sort((p, q) => p.at - q.at)) {
+      dot.row = rows.findIndex((end) => dot.at - end > 11);
+      if (dot.row < 0) dot.row = rows.length;
+      rows[dot.row] = dot.at;
+    }
+    const apart = Math.min(11, 48 / rows.length);
+    for (const {at, row, title} of dots) {
+      add("circle", {cx: at, cy: y - row * apart, r: 5.5, fill}, svg("title", {}, title));
     }
   }
   picture.style.height = height + "px";
   $("chart").className = "dots";
   redraw($("chart"), `dots ${width}`, () => [picture]);
+  write("power-hint", "Each dot is a run. The line is the mean, the bar its 95 % confidence interval." +
+    (low ? ` The axis starts at ${tick(low)}.` : ""));
 }
 
-function comparisonTable(d, a, b, quantity, text) {
-  const tabs = ["Run", a.phases?.length && "Phase", a.zones?.length > 1 && "Zone"].filter(Boolean);
-  const tab = choice("tabs", tabs, "", (t) => t + "s"), key = tab.toLowerCase(), list = key + "s", both = {a, b};
-  const sides = b ? ["a", "b"] : ["a"], named = (side, name) => titleOf(b && side.toUpperCase(), name);
-  const energyOf = (side) => b ? side.toUpperCase() : "Energy";
-  if (tab === "Run") {
-    const columns = (side) => [figure(energyOf(side), (r) => r[side]?.joules, joules),
-      quantity !== "joules" && figure(named(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
-      figure(named(side, "time"), (r) => r[side]?.seconds, seconds)];
+// comparisonTable lists runs, or the phases and zones.
+function comparisonTable(d, [a, b], [quantity, , text]) {
+  const both = {a, b}, sides = b ? ["a", "b"] : ["a"], ratio = (v) => v.toFixed(2);
+  const titled = (side, name) => b ? `${side.toUpperCase()}, ${name}` : name[0].toUpperCase() + name.slice(1);
+  const parts = (c) => [...c?.phases ?? [], ...a.zones?.length > 1 ? c?.zones ?? [] : []];
+  if (choice("tabs", parts(a).length ? ["Runs", "Phases and components"] : []) !== "Phases and components") {
+    const columns = (side) => [figure(titled(side, "energy"), (r) => r[side]?.joules, joules, quantity === "joules" ? "" : "wide"),
+      quantity !== "joules" && figure(titled(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
+      figure(titled(side, "time"), (r) => r[side]?.seconds, seconds, "wide")];
     const number = b ? "Pair" : "Run", pair = (r) => r.b?.[quantity] ? r.a[quantity] / r.b[quantity] : null;
     const rows = a.runs.map((run, i) => ({key: String(i + 1), a: run, b: b?.runs[i]}));
     const list = [label(number, (r) => r.key), ...sides.flatMap(columns), b && figure("A / B", pair, ratio)];
     return drawTable(list, rows, number);
   }
-  const of = (c, r) => c?.[list]?.find((q) => q[key] === r.key) ?? {};
+  const of = (c, r) => parts(c).find((q) => q.phase === r.phase && q.zone === r.zone) ?? {};
   const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
   const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
-  const energy = (side) => figure(energyOf(side), (r) => of(both[side], r).joules?.mean, joules);
-  drawTable([label(tab, (r) => r.key), ...sides.map(energy),
+  drawTable([label("Part", (r) => r.phase ?? titleOf(r.zone)),
+    ...sides.map((side) => figure(titled(side, "energy"), (r) => of(both[side], r).joules?.mean, joules)),
     d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
     shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
     shown("Difference", (q) => q.significant ? "shown" : "not shown"),
-  ], a[list].map((p) => ({key: p[key]})), energyOf("a"));
+  ], parts(a).map((p) => ({phase: p.phase, zone: p.zone, key: `${p.phase}\n${p.zone}`})), titled("a", "energy"));
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table to sort and to search. A column has a name, the text of a row, and a value if rows are sorted by it, or bar
-// for a share. A row has a key, perhaps a title, and pin if it stands below the others.
+// for a share. Figures of a column have the prefix of the largest one, and their own in the title. A row has a key,
+// perhaps a title, the fill of its bar, and pin if it stands below the others.
 
 const table = {sort: "", up: false, all: false, trs: new Map()};
 const label = (name, text, cls = "name") => ({name, text, cls});
-const figure = (name, value, text, cls) => ({name, value, cls, text: (r) => value(r) == null ? "" : text(value(r))});
+const figure = (name, value, text, cls) => ({name, value, cls,
+  text: (r, largest) => value(r) == null ? "" : text(value(r), largest)});
 const bar = (share) => ({name: "Bar", cls: "bars", bar: share, text: () => ""});
 
 // drawTable sorts by the column that was chosen, or by the one of a name. Columns may be false.
@@ -13,11 +15,11 @@ function drawTable(list, rows, first = "Energy") {
   const sort = named(table.sort) ?? named(first) ?? named("Energy"), value = sort.value ?? sort.text;
   const find = $("search").value.toLowerCase(), up = sort.name === table.sort ? table.up : !sort.value;
   const press = (c) => { Object.assign(table, {sort: c.name, up: c === sort ? !up : !c.value}); draw(); };
-  const keys = columns.map((c) => c.name).join("\n");
-  redraw($("table").tHead, `${keys}\n${sort.name}${up}`, () => [el("tr", {}, ...columns.map((c) => el("th",
-    {scope: "col", className: c.cls ?? "", ariaSort: c !== sort ? null : up ? "ascending" : "descending"},
-    c.bar ? el("span", {className: "unseen"}, c.name)
-      : el("button", {type: "button", "data-key": c.name, onclick: () => press(c)}, c.name))))]);
+  const keys = columns.map((c) => c.name).join("\n"), heads = columns.map((c) => c.head);
+  const button = (c) => el("button", {type: "button", "data-key": c.name, onclick: () => press(c)}, c.head ?? c.name);
+  redraw($("table").tHead, [keys, ...heads, sort.name, up].join("\n"), () => [el("tr", {}, ...columns.map((c) =>
+    el("th", {scope: "col", className: c.cls ?? "", ariaSort: c !== sort ? null : up ? "ascending" : "descending"},
+      c.bar ? el("span", {className: "unseen"}, c.name) : button(c))))]);
   const compare = (p, q) => typeof p === "string" ? p.localeCompare(q, "en", {numeric: true}) : (p ?? -1) - (q ?? -1);
   const texts = (r) => [r.title ?? "", ...columns.map((c) => c.text(r))];
   const found = rows.filter((r) => r.pin || !find || texts(r).some((t) => t.toLowerCase().includes(find)));
@@ -25,6 +27,8 @@ function drawTable(list, rows, first = "Energy") {
   const few = table.all || find ? found : found.filter((r, i) => i < 15 || r.pin);
   $("more").hidden = found.length <= 15 || few.length === found.length && !table.all;
   write("more", table.all ? "Show fewer" : `Show all ${found.length}`);
+  for (const c of columns) c.largest = c.value && Math.max(...rows.map((r) => Math.abs(c.value(r) ?? 0)));
+  $("search").hidden = rows.length < 8 && !find && !icicle.flame;
   table.trs = new Map(few.map((r) => [keys + r.key, rowOf(table.trs.get(keys + r.key), columns, r)]));
   const none = find && found.every((r) => r.pin), body = $("table").tBodies[0];
   const trs = [...table.trs.values()];
@@ -36,10 +40,12 @@ function drawTable(list, rows, first = "Energy") {
 function rowOf(tr, columns, r) {
   tr ??= el("tr", {className: r.pin ? "pin" : ""}, ...columns.map((c) => el("td", {className: c.cls ?? ""})));
   for (const [i, c] of columns.entries()) {
-    const td = tr.cells[i], text = c.text(r);
-    if (c.bar) td.style.setProperty("--share", c.bar(r).toFixed(3));
-    else if (td.textContent !== text) td.textContent = text;
-    if (!c.value) td.title = i ? text : r.title ?? text;
+    const td = tr.cells[i], text = c.text(r, c.largest), title = i || !r.title ? c.text(r) : r.title;
+    if (c.bar) {
+      td.style.setProperty("--share", c.bar(r) && Math.max(0.004, c.bar(r)).toFixed(3));
+      td.style.setProperty("--fill", r.fill ?? "var(--rest)");
+    } else if (td.textContent !== text) td.textContent = text;
+    if (td.title !== title) td.title = title;
   }
   return tr;
 }
@@ -48,7 +54,7 @@ $("more").onclick = () => { table.all = !table.all; draw(); };
 $("search").oninput = () => draw();
 addEventListener("beforeprint", () => { table.all = true; draw(); });
 document.addEventListener("keydown", (e) => {
-  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.target === $("search")) return;
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || $("search").hidden || e.target === $("search")) return;
   e.preventDefault();
   $("search").focus();
 });

@@ -3,15 +3,19 @@
 
 const space = "\u202f";
 const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
-function prefixed(v, unit, least = 5e-7) {
+
+// prefixed returns a figure with the prefix that fits it, or that fits the largest one of a column.
+function prefixed(v, unit, least = 5e-7, largest = v) {
   const size = Math.abs(v);
   if (!(size >= least)) return "0" + space + unit;
-  const [by, prefix] = prefixes.find(([p]) => size >= p * 0.9995) ?? prefixes.at(-1);
+  const [by, prefix] = prefixes.find(([p]) => Math.abs(largest) >= p * 0.9995) ?? prefixes.at(-1);
+  if (size < by * 0.005) return "<" + space + "0.01" + space + prefix + unit;
   const digits = Math.min(2, Math.max(0, 2 - Math.floor(Math.log10(size / by * 1.0005))));
   return (v / by).toFixed(digits).replace("-", "−") + space + prefix + unit;
 }
-const watts = (v) => prefixed(v, "W", 5e-4), joules = (v) => prefixed(v, "J"), grams = (v) => prefixed(v, "g");
-const wattHours = (j) => prefixed(j / 3600, "Wh"), micro = (v) => v / 1e6;
+const figureIn = (unit, by = 1, least) => (v, largest = v) => prefixed(v / by, unit, least, largest / by);
+const watts = figureIn("W", 1, 5e-4), joules = figureIn("J"), grams = figureIn("g"), wattHours = figureIn("Wh", 3600);
+const micro = (v) => v / 1e6;
 
 const fixed = (v, digits) => v.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 function percent(part) {
@@ -34,7 +38,7 @@ function duration(s) {
   const [by, unit] = s < 120 ? [1, "s"] : s < 7200 ? [60, "min"] : s < 172800 ? [3600, "h"] : [86400, "days"];
   return +(s / by).toFixed(s / by < 9.95 ? 1 : 0) + space + unit;
 }
-const seconds = (s) => s < 120 ? prefixed(s, "s") : duration(s);
+const seconds = (s, largest = s) => largest < 120 ? prefixed(s, "s", 5e-7, largest) : duration(s);
 function elapsed(s, step) {
   if (!step) return duration(s);
   const [by, unit] = step < 0.1 ? [1e-3, "ms"] : step < 60 ? [1, "s"] : step < 3600 ? [60, "min"] : [3600, "h"];
@@ -48,6 +52,12 @@ const utc = (time) => new Date(time).toISOString().replace("T", " ").slice(0, 16
 // words returns a command as a shell takes it.
 const quoted = (word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 const words = (command) => command.map(quoted).join(" ");
+const short = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+
+// Words for the zones of reports. Zones of the live page have a title.
+const titles = new Map(Object.entries({package: "CPU", core: "CPU cores", uncore: "CPU graphics", dram: "Memory",
+  psys: "Mainboard", platform: "Machine", other: "Other parts", gpu: "GPU"}));
+const titleOf = (zone) => titles.get(zone) ?? zone;
 
 // errorOf returns the expected error of a sum of zones with watts, or null if a zone is measured. The errors of models
 // are independent.
