@@ -52,7 +52,7 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
   const x = (t) => left + (t - from) / (to - from || 1) * (right - left);
   const most = Math.max(...points.map((p) => sumOf(p.joules) / p.seconds), 1e-6), step = niceStep(most, wide ? 5 : 4);
   const ceiling = Math.ceil(most / step - 1e-6) * step, y = (w) => floor - w / ceiling * (floor - top);
-  const parts = [hatching()], plot = plotOf(), add = (...shape) => parts.push(svg(...shape));
+  const parts = [], plot = plotOf(), add = (...shape) => parts.push(svg(...shape));
   const band = ({from, to}, y, className) =>
     add("rect", {x: x(from), width: x(to) - x(from), y, height: floor - y, class: className});
   for (const [i, p] of phases.entries()) {
@@ -95,9 +95,6 @@ function areaOf(points, i, base, x, y) {
   }
   return d;
 }
-const hatching = () => svg("defs", {}, svg("pattern",
-  {id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"},
-  svg("rect", {width: 6, height: 6, fill: "var(--sheet)"}), svg("rect", {width: 3, height: 6, fill: "var(--none)"})));
 
 // plotOf returns the picture, which keeps the focus while its content changes. It is a slider: keys move the cursor.
 function plotOf() {
@@ -134,8 +131,8 @@ function showCursor() {
   const head = i < 0 ? `Mean of ${duration(seconds)}` : `At ${timeText(points[i].end)}`;
   const rows = [["", head, ""], ...listed.toReversed(), ["", "Sum", watts(sum)]];
   redraw(legend, rows.join("\n"), () => rows.map(([fill, name, value]) => {
-    const swatch = fill ? swatchOf(fill) : el("span");
-    return el("li", {}, swatch, el("span", {className: "cut", title: name}, name), el("span", {}, value));
+    const label = el("span", {className: "cut", title: name}, name);
+    return el("li", {}, fill ? swatch(fill) : el("i"), label, el("span", {}, value));
   }));
   const text = rows.map((r) => r.slice(1).join(" ")).join(", ").replaceAll(space, " "), last = points.length - 1;
   const state = {max: last, now: i < 0 ? last : i, text};

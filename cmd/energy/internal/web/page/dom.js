@@ -72,7 +72,7 @@ function commandLines(...commands) {
   const lineOf = (text, i) => {
     const code = el("code", {}, text), more = el("button", {type: "button"}, "Show all");
     more.onclick = () => { more.textContent = code.classList.toggle("whole") ? "Show less" : "Show all"; };
-    return el("li", {}, ...two ? [swatchOf(`var(--c${i})`), el("b", {}, "AB"[i])] : [], code, more);
+    return el("li", {}, ...two ? [swatch(`var(--c${i})`), el("b", {}, "AB"[i])] : [], code, more);
   };
   redraw($("commands"), lines.join("\n"), () => lines.map(lineOf));
   for (const code of $("commands").querySelectorAll("code:not(.whole)")) {
@@ -80,10 +80,10 @@ function commandLines(...commands) {
   }
   return two ? ["A", "B"] : lines.length ? ["This command"] : full;
 }
-function swatchOf(fill) {
-  const swatch = el("span", {className: fill.startsWith("url") ? "swatch hatched" : "swatch"});
-  swatch.style.setProperty("--fill", fill);
-  return swatch;
+function swatch(fill) {
+  const e = el("i", {className: "swatch"});
+  e.style.setProperty("--fill", fill);
+  return e;
 }
 
 // tiles shows figures: a label, a value and an explanation each. Figures that are not available are left out.

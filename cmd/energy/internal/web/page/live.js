@@ -42,16 +42,15 @@ function drawLive() {
 
 function liveTiles(now, zones, power, active, error) {
   const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [];
-  const busy = gpus.filter((g) => g.b != null), count = gpus.length > 1 ? `${gpus.length} × ` : "";
-  const gpu = new Set(gpus.map((g) => g.n)).size === 1 ? gpus[0].n : "GPUs";
+  const busy = gpus.filter((g) => g.b != null), models = [...new Set(gpus.map((g) => g.n))].join(", ");
   const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
   const kept = now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", energy = micro(now.node);
-  const busyText = busy.length ? `${percent(sumOf(busy, (g) => g.b) / busy.length)} busy` : "";
+  const busyText = busy.length && `${percent(sumOf(busy, (g) => g.b) / busy.length)} busy`;
   const gpuPower = gpus.some((g) => g.w != null) && watts(sumOf(gpus, (g) => g.w));
   tiles(power != null && [now.recorded ? "Power at the end" : "Power now", watts(power), origin],
     [kept, joules(energy), wattHours(energy)],
     power > 0 && ["Idle", percent(1 - active / power), "of the power"],
-    ["GPUs", gpuPower || busyText, count + gpu + (gpuPower && busyText ? `, ${busyText}` : "")],
+    ["GPUs", gpuPower || busyText, `${gpus.length} × ${models}${gpuPower && busyText ? `, ${busyText}` : ""}`],
     power > 0 && perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h",
       "CO₂e, " + rateText(perKWh, "g", grid)],
     power > 0 && price != null && ["Cost a month", money(power / 1000 * 730.5 * price, currency),
@@ -73,7 +72,7 @@ function liveChart(view, span) {
   };
   drawChart({
     timeText, offset: new Date().getTimezoneOffset() * 60,
-    series: whole ? [...named, rest] : [idle, ...named, rest, {name: "Unattributed", fill: "url(#hatch)"}],
+    series: whole ? [...named, rest] : [idle, ...named, rest, {name: "Unattributed", fill: "var(--none)"}],
     points: shown.map((p) => {
       const used = new Map((p.v[view] ?? []).map((s) => [s.i, s.e]));
       const list = ids.map((id) => used.get(id) ?? 0), sum = sumOf(list);
@@ -142,8 +141,7 @@ function liveTable(now, recent, view) {
 
 // take adds a message. A point replaces those that it contains.
 function take(m) {
-  if (m.version !== 1) reloadOnce();
-  sessionStorage.removeItem("reloaded");
+  if (m.version !== 1) return report("energy web has another version than this page. Load the page again");
   if (m.complete) Object.assign(live, {points: [], names: new Map()});
   for (const [id, name] of Object.entries(m.names ?? {})) live.names.set(id, name);
   for (const p of m.points ?? []) {
@@ -158,13 +156,6 @@ function report(problem = "") {
   if (!document.hidden) requestAnimationFrame(draw);
 }
 
-// reloadOnce gets the page of the server's version. If that has another version, too, reloadOnce gives up.
-function reloadOnce() {
-  if (!sessionStorage.reloaded) location.reload();
-  sessionStorage.reloaded = "yes";
-  throw new Error("This page and energy web have different versions");
-}
-
 async function follow() {
   if (location.hash.length > 1) sessionStorage.token = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
@@ -172,7 +163,7 @@ async function follow() {
     let reason = "No answer from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
-      if (r.status === 401) return report("Open the full address with the token that energy web printed (it ends in #…)");
+      if (r.status === 401) return report("Open the full address that energy web printed: it ends in #, a token");
       if (!r.ok) throw new Error(await r.text());
       let text = "";
       for await (const part of chunks(r.body.pipeThrough(new TextDecoderStream()).getReader())) {

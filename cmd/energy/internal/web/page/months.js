@@ -8,9 +8,10 @@ function drawMonths(d) {
   const idle = percent(d.idle_joules / d.joules), against = before && change(d.joules, before.joules);
   const none = `no ${d.by}`, nameOf = (r) => r.name || none;
   const moved = (r) => !before || r.before_joules == null ? null : r.joules - r.before_joules;
+  const moreText = (r) =>
+    moved(r) == null ? "" : `${signed(moved(r), wattHours)}, ${change(r.joules, r.before_joules)}`;
   const moves = rows.filter(moved).sort((p, q) => moved(q) - moved(p)), gaps = d.gaps ?? [];
-  const move = (title, r, sign) => r && moved(r) * sign > 0 &&
-    [title, nameOf(r), `${signed(moved(r), wattHours)}, ${change(r.joules, r.before_joules)}`];
+  const move = (title, r, sign) => r && moved(r) * sign > 0 && [title, nameOf(r), moreText(r)];
   heading(`Energy by ${d.by}`, `Energy report, by ${d.by}`, `${utc(d.from)} to ${utc(d.to)} UTC`, "still");
   sentence(d.nodes ? `${d.nodes} nodes used ` : "All nodes used ", [wattHours(d.joules)], ` in ${duration(length)}`,
     against && `, ${against} against the ${duration(length)} before`, ". ", [idle], " was idle.",
@@ -29,12 +30,10 @@ function drawMonths(d) {
   const ofRest = node(none, rest, {id: "\x01", fill: "var(--none)"});
   drawTree({...withoutIdle("All nodes", [idleNode(d.idle_joules), ofRest, ...ofRows], length), text: wattHours});
   const largest = Math.max(...rows.map((r) => r.joules), 1e-9), kWh = (r) => r.joules / 3.6e6;
-  const growth = (r) => r.before_joules == null ? null : r.joules / (r.before_joules || 1e-9);
   drawTable([
     label(d.by[0].toUpperCase() + d.by.slice(1), nameOf), figure("Energy", (r) => r.joules, wattHours),
     bar((r) => r.joules / largest), figure("Share without idle", (r) => r.share, percent, "wide"),
-    before && figure("Change", growth, (v) => v < 1e6 ? change(v, 1) : "new"),
-    before && figure("Difference", moved, (v, most) => signed(v, (v) => wattHours(v, most)), "wide"),
+    before && {...figure("Change", moved), text: moreText},
     price && figure("Cost", (r) => kWh(r) * price.per_kwh, (v) => money(v, price.currency), "wide"),
     co2e && figure("CO₂e", (r) => kWh(r) * co2e.per_kwh, grams, "wide"),
   ], [...rows.map((r, i) => ({...r, key: r.name, fill: fill(i)})),

@@ -6,4 +6,3 @@ const visible = (_, v) => typeof v === "string" ? v.replace(/(?![\n\t])[\p{Cc}\p
 const {kind, data} = JSON.parse($("data").textContent, visible);
 draw = () => ({run: drawRun, comparison: drawComparison, report: drawMonths})[kind](data);
 draw();
-addEventListener("beforeprint", () => { table.all = true; draw(); });

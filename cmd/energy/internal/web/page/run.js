@@ -188,27 +188,26 @@ function drawDots(commands, [key, , text]) {
     (low ? ` The axis starts at ${tick(low)}.` : ""));
 }
 
-// comparisonTable lists runs, or the phases and zones.
-function comparisonTable(d, [a, b], [quantity, , text]) {
-  const both = {a, b}, sides = b ? ["a", "b"] : ["a"], ratio = (v) => v.toFixed(2);
-  const titled = (side, name) => b ? `${side.toUpperCase()}, ${name}` : name[0].toUpperCase() + name.slice(1);
+// comparisonTable lists runs, or phases and zones.
+function comparisonTable(d, commands, [quantity]) {
+  const [a, b] = commands, sides = b ? [" A", " B"] : [""], ratio = (v) => v.toFixed(2), number = b ? "Pair" : "Run";
+  const both = (name, value, text, cls) => sides.map((side, i) => figure(name + side, (r) => value(r, i), text, cls));
   const parts = (c) => [...c?.phases ?? [], ...a.zones?.length > 1 ? c?.zones ?? [] : []];
   if (choice("tabs", parts(a).length ? ["Runs", "Phases and components"] : []) !== "Phases and components") {
-    const columns = (side) => [figure(titled(side, "energy"), (r) => r[side]?.joules, joules, quantity === "joules" ? "" : "wide"),
-      quantity !== "joules" && figure(titled(side, "CPU time"), (r) => r[side]?.cpu_seconds, text),
-      figure(titled(side, "time"), (r) => r[side]?.seconds, seconds, "wide")];
-    const number = b ? "Pair" : "Run", pair = (r) => r.b?.[quantity] ? r.a[quantity] / r.b[quantity] : null;
-    const rows = a.runs.map((run, i) => ({key: String(i + 1), a: run, b: b?.runs[i]}));
-    const list = [label(number, (r) => r.key), ...sides.flatMap(columns), b && figure("A / B", pair, ratio)];
-    return drawTable(list, rows, number);
+    const columns = quantities.filter(([key]) => a[key]).flatMap(([key, name, text]) =>
+      both(name, (r, i) => r.runs[i]?.[key], text, key === quantity ? "" : "wide"));
+    const quotient = ({runs: [p, q]}) => q?.[quantity] ? p[quantity] / q[quantity] : null;
+    return drawTable([label(number, (r) => r.key), ...columns, b && figure("A / B", quotient, ratio)],
+      a.runs.map((_, k) => ({key: String(k + 1), runs: commands.map((c) => c.runs[k])})), number);
   }
   const of = (c, r) => parts(c).find((q) => q.phase === r.phase && q.zone === r.zone) ?? {};
   const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
   const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
-  drawTable([label("Part", (r) => r.phase ?? titleOf(r.zone)),
-    ...sides.map((side) => figure(titled(side, "energy"), (r) => of(both[side], r).joules?.mean, joules)),
+  drawTable([
+    label("Part", (r) => r.phase ?? titleOf(r.zone)),
+    ...both("Energy", (r, i) => of(commands[i], r).joules?.mean, joules),
     d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
     shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
     shown("Difference", (q) => q.significant ? "shown" : "not shown"),
-  ], parts(a).map((p) => ({phase: p.phase, zone: p.zone, key: `${p.phase}\n${p.zone}`})), titled("a", "energy"));
+  ], parts(a).map((p) => ({phase: p.phase, zone: p.zone, key: `${p.phase}\n${p.zone}`})), "Energy" + sides[0]);
 }
