@@ -42,8 +42,8 @@ function tickText(most, step, unit) {
 
 // drawChart draws points of series: a name, a fill, and keep if it is listed without energy. timeText returns the text
 // of a time for an axis with a step, or without a step for the cursor. offset is the one of local time. phases have a
-// name, from and to, gaps have from and to.
-function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps = []}) {
+// name, from and to.
+function drawChart({points: all, series, timeText, offset = 0, phases = []}) {
   if (!all.length) return redraw($("chart"), "", () => ["The first interval has not ended."]);
   const wide = !matchMedia("(max-width: 760px)").matches;
   const width = Math.max(240, $("chart").clientWidth - (wide ? 330 : 0));
@@ -53,11 +53,9 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
   const most = Math.max(...points.map((p) => sumOf(p.joules) / p.seconds), 1e-6), step = niceStep(most, wide ? 5 : 4);
   const ceiling = Math.ceil(most / step - 1e-6) * step, y = (w) => floor - w / ceiling * (floor - top);
   const parts = [], plot = plotOf(), add = (...shape) => parts.push(svg(...shape));
-  const band = ({from, to}, y, className) =>
-    add("rect", {x: x(from), width: x(to) - x(from), y, height: floor - y, class: className});
   for (const [i, p] of phases.entries()) {
-    const letters = Math.floor((x(p.to) - x(p.from) - 8) / 7.5);
-    band(p, 0, i % 2 ? "phase odd" : "phase");
+    const width = x(p.to) - x(p.from), letters = Math.floor((width - 8) / 7.5);
+    add("rect", {x: x(p.from), y: 0, width, height: floor, class: i % 2 ? "phase odd" : "phase"});
     if (letters > 1) add("text", {x: x(p.from) + 5, y: 15, class: "name"}, short(p.name, letters));
   }
   const text = tickText(ceiling, step, "W");
@@ -65,7 +63,6 @@ function drawChart({points: all, series, timeText, offset = 0, phases = [], gaps
     add("line", {x1: left, x2: right, y1: y(w), y2: y(w), class: "grid"});
     add("text", {x: left - 8, y: y(w) + 4, "text-anchor": "end"}, text(w));
   }
-  for (const g of gaps) band(g, top, "gap");
   const base = points.map(() => 0), apart = points.length * 6 < width ? "apart" : "";
   for (const [i, s] of series.entries()) add("path", {d: areaOf(points, i, base, x, y), fill: s.fill, class: apart});
   const each = timeStep(to - from, Math.max(3, Math.floor((right - left) / 80)));

@@ -47,12 +47,12 @@ function choice(id, options, first, title = (o) => o) {
 }
 
 // heading sets the title of the document and of the page, and the text at its top right.
-function heading(title, text, state, stateClass = "") {
+function heading(title, text, state, bad = false) {
   document.title = title;
   $("main").className = "";
   write("title", text);
   write("state", state);
-  $("state").className = stateClass;
+  $("state").className = bad ? "bad" : "";
 }
 function warn(text) {
   write("alert", text || "");

@@ -45,8 +45,8 @@ function drawTree({root, flame, text = joules, hint = ""}) {
   const whole = trail.at(-1), share = (value, of = whole) => percent(value / (of.value || 1));
   const labels = trail.map((n, i) => ` ${text(n.value)}${i ? " " + share(n.value, root) : ""}`);
   redraw($("trail"), trail.map((n, i) => n.name + labels[i]).join("\n"), () => trail.map((n, i) => el("button", {
-    type: "button", "data-key": String(i), className: i && i < trail.length - 4 ? "cut short" : "cut", title: n.name,
-    ariaCurrent: n === whole ? "true" : null, onclick: () => icicle.go(icicle.path.slice(0, i)),
+    type: "button", "data-key": String(i), className: "cut", ariaCurrent: n === whole ? "true" : null,
+    onclick: () => icicle.go(icicle.path.slice(0, i)),
   }, n.name, el("small", {}, labels[i]))));
 
   const cells = layout(whole, flame, at.clientWidth || 900);

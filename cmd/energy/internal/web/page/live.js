@@ -26,7 +26,7 @@ function drawLive() {
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
   const title = power == null ? now.host : `${watts(power)} · ${now.host}`;
-  heading(title, `Energy of ${now.host}`, state, problem ? "bad" : "");
+  heading(title, `Energy of ${now.host}`, state, Boolean(problem));
   if (power == null) sentence("Measuring: power follows with the next figures.");
   else sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
     [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; ",

@@ -12,7 +12,7 @@ function drawMonths(d) {
     moved(r) == null ? "" : `${signed(moved(r), wattHours)}, ${change(r.joules, r.before_joules)}`;
   const moves = rows.filter(moved).sort((p, q) => moved(q) - moved(p)), gaps = d.gaps ?? [];
   const move = (title, r, sign) => r && moved(r) * sign > 0 && [title, nameOf(r), moreText(r)];
-  heading(`Energy by ${d.by}`, `Energy report, by ${d.by}`, `${utc(d.from)} to ${utc(d.to)} UTC`, "still");
+  heading(`Energy by ${d.by}`, `Energy report, by ${d.by}`, `${utc(d.from)} to ${utc(d.to)} UTC`);
   sentence(d.nodes ? `${d.nodes} nodes used ` : "All nodes used ", [wattHours(d.joules)], ` in ${duration(length)}`,
     against && `, ${against} against the ${duration(length)} before`, ". ", [idle], " was idle.",
     most && " ", most && [nameOf(most)], most && ` used most, ${percent(most.share)} of the rest.`,
@@ -23,7 +23,7 @@ function drawMonths(d) {
     price && ["Cost", money(price.cost, price.currency), rateText(price.per_kwh, price.currency)],
     move("Grew most", moves[0], 1), move("Fell most", moves.at(-1), -1),
     ["Coverage", percent(d.coverage), gaps.length ? `gaps in the data: ${gaps.length}` : "no gaps"]);
-  monthChart(d, gaps, nameOf);
+  monthChart(d, nameOf);
   const rest = d.rest?.joules ?? 0, parts = (r) => r.parts?.map((p) => node(p.name || "(none)", p.joules));
   const fill = (i) => i < 7 ? `var(--c${i})` : undefined;
   const ofRows = rows.map((r, i) => node(nameOf(r), r.joules, {children: parts(r), fill: fill(i)}));
@@ -43,11 +43,10 @@ function drawMonths(d) {
   quality(zones, [...notes, ...d.notes, `Read from ${d.source}`]);
 }
 
-function monthChart(d, gaps, nameOf) {
-  const spans = gaps.map((g) => ({from: secondsOf(g.from), to: secondsOf(g.to)}));
+function monthChart(d, nameOf) {
   const named = d.rows.slice(0, 7), series = named.map((r, i) => ({name: nameOf(r), fill: `var(--c${i})`}));
   drawChart({
-    gaps: spans, timeText: (t, step = 1) => utc(t * 1000).slice(5, step < 86400 ? 16 : 10),
+    timeText: (t, step = 1) => utc(t * 1000).slice(5, step < 86400 ? 16 : 10),
     series: [{name: "Idle", fill: "var(--idle)"}, ...series, {name: `Others, and no ${d.by}`, fill: "var(--rest)"}],
     points: d.steps.map((s, k) => {
       const used = named.map((r) => r.steps[k] ?? 0), rest = Math.max(0, s.active_joules - sumOf(used));

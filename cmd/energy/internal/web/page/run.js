@@ -10,7 +10,7 @@ function drawRun(d) {
   const others = Math.max(0, d.node_joules - d.joules - idle), measured = d.joules != null;
   const error = counted.length && counted.every((z) => z.source === "modeled") ? d.uncertainty ?? 0 : null;
   const [name] = commandLines(d.command), power = watts(d.mean_watts), time = seconds(d.seconds);
-  heading(words(d.command), "Energy of a command", `${dateTime(d.started)} · energy measure`, "still");
+  heading(words(d.command), "Energy of a command", `${dateTime(d.started)} · energy measure`);
   const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${time}, ${power} on average.`];
   const rest = [others > 0 && `other programs used ${joules(others)}`, idle > 0 && `${joules(idle)} was idle energy`];
   sentence([name], ...measured ? used : [` took ${time}. Its energy is not available.`], ...againstBase(d.ratios),
@@ -123,7 +123,7 @@ function drawComparison(d) {
   const o = b && outcomeOf(d.ratios), means = (key, text) => commands.map((c) => text(c[key].mean));
   heading(commands.map((c) => words(c.command)).join(" against "),
     b ? "Energy of two commands, compared" : "Energy of a command, several runs",
-    `${dateTime(a.runs[0].started)} · energy measure`, "still");
+    `${dateTime(a.runs[0].started)} · energy measure`);
   if (o?.significant) sentence([nameA], " uses ", [o.of], " than ", [nameB], o.interval, ".");
   else if (o) {
     sentence(["No difference is shown"], `: ${nameA} used ${o.of} than ${nameB}${o.interval}, which may be chance.`);

@@ -7,7 +7,7 @@ const table = {sort: "", up: false, all: false, trs: new Map()};
 const label = (name, text, cls = "name") => ({name, text, cls});
 const figure = (name, value, text, cls) => ({name, value, cls,
   text: (r, largest) => value(r) == null ? "" : text(value(r), largest)});
-const bar = (share) => ({name: "", cls: "bars", bar: share, text: () => ""});
+const bar = (share) => ({name: "Bar", cls: "bars", bar: share, text: () => ""});
 
 // drawTable sorts by the column that was chosen, or by the one of a name. Columns may be false.
 function drawTable(list, rows, first = "Energy") {
@@ -16,10 +16,11 @@ function drawTable(list, rows, first = "Energy") {
   const find = $("search").value.toLowerCase(), up = sort.name === table.sort ? table.up : !sort.value;
   const press = (c) => { Object.assign(table, {sort: c.name, up: c === sort ? !up : !c.value}); draw(); };
   const keys = columns.map((c) => c.name).join("\n"), heads = columns.map((c) => c.head);
+  const direction = up ? "ascending" : "descending";
   const button = (c) => el("button", {type: "button", "data-key": c.name, onclick: () => press(c)}, c.head ?? c.name);
-  redraw($("table").tHead, [keys, ...heads, sort.name, up].join("\n"), () => [el("tr", {}, ...columns.map((c) =>
-    el("th", {scope: "col", className: c.cls ?? "", ariaSort: c !== sort ? null : up ? "ascending" : "descending"},
-      c.bar ? "" : button(c))))]);
+  const headOf = (c) => el("th", {scope: "col", className: c.cls ?? "", ariaSort: c === sort ? direction : null},
+    c.bar ? "" : button(c));
+  redraw($("table").tHead, [keys, ...heads, sort.name, up].join("\n"), () => [el("tr", {}, ...columns.map(headOf))]);
   const compare = (p, q) => typeof p === "string" ? p.localeCompare(q, "en", {numeric: true}) : (p ?? -1) - (q ?? -1);
   const texts = (r) => [r.title ?? "", ...columns.map((c) => c.text(r))];
   const found = rows.filter((r) => r.pin || !find || texts(r).some((t) => t.toLowerCase().includes(find)));
