@@ -4,6 +4,7 @@ package browser
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -59,6 +60,20 @@ func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 		}
 		assert.InEpsilon(t, tab.total.joules(), sum(t, energies), .005, "the sum of the rows: %s", tab.name)
 	}
+}
+
+func TestTheSentenceAndTheTableShowTheSamePower(t *testing.T) {
+	n := newNode(t, kubernetes, 10, time.Second)
+	n.wave = .35
+	p, _ := live(t, n)
+	p.untilRead(n)
+	c := p.contents()
+	power, _ := values(t, c.Verdict)
+	used, _, _ := n.used()
+	shows(t, row(t, c.Rows, "python3")["Power"], power[3])
+	assert.Greater(t, math.Abs(used["python3 trainer-x2k9"].watts/power[3]-1), .05, "the last interval differs from the mean")
+	units := `new Set(all("#table tbody td:nth-child(3)").map((td) => plain(td).split(" ").at(-1))).size`
+	assert.Equal(t, 1, get[int](p, units), "units of a column")
 }
 
 // The exporter has new figures every second, and is read in another beat: some readings have none, and some are late.

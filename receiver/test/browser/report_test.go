@@ -119,6 +119,13 @@ func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
 	}
 }
 
+func TestALongCommandIsShownInFullOnRequest(t *testing.T) {
+	p := open(t, reports(t)["run"].write(t), view{width: 390, height: 800})
+	p.until(`q("code").clientHeight < q("code").scrollHeight`)
+	p.click(`button("#commands", "Show all")`, false)
+	p.until(`q("code").clientHeight === q("code").scrollHeight && button("#commands", "Show less")`)
+}
+
 func TestReportsWithHostileNamesRunAndLoadNothing(t *testing.T) {
 	name, i := regexp.MustCompile(`("(?:program|phase|name|by|grid|currency|zone)"): ?"[^"]*"`), 0
 	for kind, r := range reports(t) {

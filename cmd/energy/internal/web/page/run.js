@@ -135,7 +135,7 @@ function drawComparison(d) {
   tiles(...quantities.map(([key, name, text]) => {
     const {[key]: s} = a, of = outcomeOf(d.ratios, key);
     if (commands.some((c) => !c[key])) return null;
-    const detail = b ? of && `A: ${of.by}${of.significant ? "" : ", may be chance"}`
+    const detail = b ? of && `A: ${of.by} in pairs${of.significant ? "" : ", may be chance"}`
       : s.ci95_low != null && `${text(Math.max(0, s.ci95_low))} to ${text(s.ci95_high)}`;
     return [`${name}, mean of ${a.runs.length} runs`, means(key, text).join(" / "), detail];
   }));
@@ -151,7 +151,7 @@ function drawComparison(d) {
 
 // drawDots draws a dot for each run, those of similar runs on top of each other, and the mean with its interval.
 function drawDots(commands, [key, , text]) {
-  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, right = width - 26;
+  const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, right = width - 32;
   const left = commands[1] ? 44 : 22, picture = svg("svg",
     {role: "img", viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
   const ends = commands.flatMap(({[key]: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
