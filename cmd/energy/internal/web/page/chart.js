@@ -132,8 +132,7 @@ function showCursor() {
     return el("li", {}, fill ? swatch(fill) : el("i"), label, el("span", {}, value));
   }));
   const text = rows.map((r) => r.slice(1).join(" ")).join(", ").replaceAll(space, " "), last = points.length - 1;
-  const state = {max: last, now: i < 0 ? last : i, text};
-  for (const [name, value] of Object.entries(state)) plot.setAttribute("aria-value" + name, value);
+  Object.assign(plot, {ariaValueMax: last, ariaValueNow: i < 0 ? last : i, ariaValueText: text});
 }
 
 // A color stays with a series for as long as the series is shown.

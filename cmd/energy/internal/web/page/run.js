@@ -141,8 +141,8 @@ function drawComparison(d) {
   }));
   const quantity = quantities[d.ratios?.compared_by === "cpu_seconds" || !a.joules ? 2 : 0], [key, name] = quantity;
   write("power-h", `${name} of each run`);
-  $("power").hidden = !a[key];
-  if (a[key]) drawDots(commands, quantity);
+  $("power").hidden = commands.some((c) => !c[key]);
+  if (!$("power").hidden) drawDots(commands, quantity);
   $("where").hidden = !profile;
   if (profile) drawFlame(profile);
   comparisonTable(d, commands, quantity);
@@ -157,7 +157,7 @@ function drawDots(commands, [key, , text]) {
   const ends = commands.flatMap(({[key]: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
   const least = Math.max(0, Math.min(...ends)), most = Math.max(...ends), start = least < 0.7 * most ? 0 : least;
   const step = niceStep(most - start || most || 1, Math.max(4, Math.floor(width / 110)));
-  const low = Math.floor(start / step) * step, high = Math.ceil(most / step) * step || step;
+  const low = Math.floor(start / step) * step, high = Math.max(low + step, Math.ceil(most / step) * step);
   const x = (v) => left + (v - low) / (high - low) * (right - left), add = (...shape) => picture.append(svg(...shape));
   const line = (at, y1, y2, className) => add("line", {x1: x(at), x2: x(at), y1, y2, class: className});
   const tick = tickText(most, step, key === "joules" ? "J" : "s");
@@ -169,7 +169,7 @@ function drawDots(commands, [key, , text]) {
     const y = i * 84 + 54, fill = `var(--c${i})`, rows = [], begin = x(Math.max(low, from)), height = 8;
     if (commands[1]) add("text", {x: 6, y: y + 5, class: "name"}, "AB"[i]);
     if (from != null) add("rect", {x: begin, width: x(to) - begin, y: y + 9, height, rx: 4, fill, opacity: 0.5});
-    line(mean, y + 6, y + 20, "mean");
+    line(mean, y + 6, y + 20, "cursor");
     const dots = runs.map((r, k) => ({at: x(r[key]), title: `Run ${k + 1}: ${text(r[key])}`}));
     for (const dot of dots.sort((p, q) => p.at - q.at)) {
       dot.row = rows.findIndex((end) => dot.at - end > 11);
