@@ -165,6 +165,7 @@ func TestThePageIsUsedByKeyboardAlone(t *testing.T) {
 			{`q("svg.plot")`, kb.Escape, `text(".legend li").startsWith("Mean of ")`},
 			{`button("#tabs", "Pods")`, kb.Enter, `pressed("tabs", "Pods")`},
 			{`button("#table th", "Pod")`, kb.Enter, sorted + `"ascending"`},
+			{ml, kb.ArrowDown, `document.activeElement.dataset.key.startsWith("group ml\n")`},
 			{ml, kb.Enter, `all("#trail button").length === 2`},
 			{embed, kb.Enter, `all("#trail button").length === 3 && document.activeElement.closest("#icicle")`},
 			{`q("#trail button")`, kb.Enter, `all("#trail button").length === 1`},

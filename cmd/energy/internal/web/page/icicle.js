@@ -59,7 +59,7 @@ function drawTree({root, flame, text = joules, hint = ""}) {
     const found = find && (has(c.n, find) || c.n.closed && foundIn(c.n, find));
     const cell = el("button", {
       type: "button", title: title(c.n), "data-key": c.path.join("\n"), onclick: () => icicle.go(c.path),
-      tabIndex: c.pixels < 24 ? -1 : 0, // its parent is enlarged first
+      tabIndex: c.pixels < 24 ? -1 : 0,
       className: `cell${c.pixels < (flame ? 24 : 14) ? " tiny" : ""}${found ? " found" : ""}`,
     }, c.n.name, el("small", {}, ` ${text(c.n.value)}, ${share(c.n.value)}`));
     for (const [name, value] of Object.entries(c.box)) cell.style.setProperty(name, value);
@@ -96,3 +96,12 @@ function layout(root, flame, width) {
   place(root, 0, 0, icicle.path, root.fill ?? "var(--rest)");
   return cells;
 }
+
+// Arrow keys reach also the cells that are too small for the tab key.
+$("icicle").onkeydown = (e) => {
+  const cells = [...$("icicle").children], by = {ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1}[e.key];
+  const to = by && cells[cells.indexOf(document.activeElement) + by];
+  if (!to) return;
+  e.preventDefault();
+  to.focus();
+};

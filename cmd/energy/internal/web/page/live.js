@@ -163,7 +163,7 @@ async function follow() {
     let reason = "No answer from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
-      if (r.status === 401) return report("Open the full address that energy web printed: it ends in #, a token");
+      if (r.status === 401) return report("Open the full address that energy web printed: it ends in # and a token");
       if (!r.ok) throw new Error(await r.text());
       let text = "";
       for await (const part of chunks(r.body.pipeThrough(new TextDecoderStream()).getReader())) {
