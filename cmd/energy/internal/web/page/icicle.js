@@ -40,7 +40,7 @@ function drawTree({root, flame, text = joules, hint = ""}) {
     trail.push(child);
   }
   icicle.path = trail.slice(1).map((n) => n.id);
-  $("idle").hidden = flame || trail.length > 1;
+  $("idle").hidden = flame || !hint || trail.length > 1;
   icicle.go = (path) => { icicle.path = path; drawTree({root, flame, text, hint}); };
   const whole = trail.at(-1), share = (value, of = whole) => percent(value / (of.value || 1));
   const labels = trail.map((n, i) => ` ${text(n.value)}${i ? " " + share(n.value, root) : ""}`);
