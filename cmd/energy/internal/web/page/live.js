@@ -117,9 +117,11 @@ function liveTree(now, zones, by) {
   drawTree(withoutIdle(name, root.children, now.since && (now.at - now.since) / 1000));
 }
 
-// liveTable lists the mean power that the sentence is about, or that of the last interval for rows without points.
+// liveTable lists the mean power, as the sentence does. Points have the largest rows only: the power of a row that a
+// point lacks is the one of the last interval.
 function liveTable(now, recent, view) {
-  const used = new Map(largest(recent, view)), seconds = sumOf(recent, (p) => p.s);
+  const complete = ([id], rank) => !rank || recent.every((p) => p.v[view]?.some((s) => s.i === id));
+  const used = new Map(largest(recent, view).filter(complete)), seconds = sumOf(recent, (p) => p.s);
   const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0).map((r) =>
     ({...r, w: used.has(r.i) ? micro(used.get(r.i)) / seconds : r.w, gpu: r.g / r.w || null}));
   const some = (key) => rows.some((r) => r[key] != null);
