@@ -150,7 +150,7 @@ function drawComparison(d) {
 }
 
 // drawDots draws a dot for each run, those of similar runs on top of each other, and the mean with its interval.
-function drawDots(commands, [key, , text]) {
+function drawDots(commands, [key]) {
   const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, right = width - 32;
   const left = commands[1] ? 44 : 22, picture = svg("svg",
     {role: "img", viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
@@ -159,7 +159,7 @@ function drawDots(commands, [key, , text]) {
   const step = niceStep(most - start || most || 1, Math.max(4, Math.floor(width / 110)));
   const low = Math.floor(start / step) * step, high = Math.max(low + step, Math.ceil(most / step) * step);
   const x = (v) => left + (v - low) / (high - low) * (right - left), add = (...shape) => picture.append(svg(...shape));
-  const line = (at, y1, y2, className) => add("line", {x1: x(at), x2: x(at), y1, y2, class: className});
+  const line = (v, y1, y2, className) => add("line", {x1: x(v), x2: x(v), y1, y2, class: className});
   const tick = tickText(most, step, key === "joules" ? "J" : "s");
   for (let v = low; v < high + step / 2; v += step) {
     line(v, 0, height - 20, "grid");
@@ -170,15 +170,10 @@ function drawDots(commands, [key, , text]) {
     if (commands[1]) add("text", {x: 6, y: y + 5, class: "name"}, "AB"[i]);
     if (from != null) add("rect", {x: begin, width: x(to) - begin, y: y + 9, height, rx: 4, fill, opacity: 0.5});
     line(mean, y + 6, y + 20, "cursor");
-    const dots = runs.map((r, k) => ({at: x(r[key]), title: `Run ${k + 1}: ${text(r[key])}`}));
-    for (const dot of dots.sort((p, q) => p.at - q.at)) {
-      dot.row = rows.findIndex((end) => dot.at - end > 11);
-      if (dot.row < 0) dot.row = rows.length;
-      rows[dot.row] = dot.at;
-    }
-    const apart = Math.min(11, 48 / rows.length);
-    for (const {at, row, title} of dots) {
-      add("circle", {cx: at, cy: y - row * apart, r: 5.5, fill}, svg("title", {}, title));
+    for (const cx of runs.map((r) => x(r[key])).sort((p, q) => p - q)) {
+      const free = rows.findIndex((last) => cx - last > 11), row = free < 0 ? rows.length : free;
+      rows[row] = cx;
+      add("circle", {cx, cy: y - Math.min(row, 4) * 11, r: 5.5, fill});
     }
   }
   picture.style.height = height + "px";
