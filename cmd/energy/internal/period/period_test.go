@@ -40,7 +40,7 @@ func constant(v number) []number { return values(func(int) number { return v }) 
 // newTestReading returns a reading of two days by namespace.
 func newTestReading(t *testing.T, server string, match ...string) *reading {
 	t.Helper()
-	s, err := newServer(server, http.Header{"X-Scope-Orgid": {"team"}})
+	s, err := newServer(server, http.Header{"X-Scope-Orgid": {"team"}, "X-Token": {"Token a-long-token"}})
 	require.NoError(t, err)
 	grams, price := 400.0, 0.3
 	return newReading(s, Options{
@@ -233,8 +233,8 @@ func (f *fake) read(t *testing.T, most int64, match ...string) (*Document, error
 	defer web.Close()
 	r := newTestReading(t, strings.Replace(web.URL, "http://", "http://user:secret@", 1)+"/prometheus", match...)
 	r.maxBytes = cmp.Or(most, r.maxBytes)
-	if err := r.read(t.Context()); err != nil {
-		return nil, err
+	if r.read(t.Context()); r.err != nil {
+		return nil, r.err
 	}
 	return r.document(), nil
 }
@@ -271,6 +271,9 @@ func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 			http.Error(w, `{"error": "unexpected \u001b[2J letter"}`, http.StatusBadRequest)
 		},
 		"this is not the API of Prometheus": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
+		"403 Forbidden: no … for …, team": func(w http.ResponseWriter) {
+			http.Error(w, "no a-long-token for secret, team", http.StatusForbidden)
+		},
 		"302 Found": func(w http.ResponseWriter) {
 			w.Header().Set("Location", "/login")
 			w.WriteHeader(http.StatusFound)

@@ -43,6 +43,7 @@ type reading struct {
 	rows  map[string]*Row
 	zones map[Zone]number    // energy in the period
 	nodes map[string][]uint8 // slots with a report in all steps
+	err   error              // the first one
 }
 
 // Limits of rows, and of parts of a row, while a report is read.
@@ -58,8 +59,8 @@ func Read(ctx context.Context, o Options) (*Document, error) {
 		return nil, err
 	}
 	r := newReading(s, o)
-	if err := r.read(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w", s, err)
+	if r.read(ctx); r.err != nil {
+		return nil, fmt.Errorf("%s: %w", s, r.err)
 	}
 	return r.document(), nil
 }
@@ -80,20 +81,22 @@ func newReading(s *server, o Options) *reading {
 }
 
 // read reads both periods.
-func (r *reading) read(ctx context.Context) error {
+func (r *reading) read(ctx context.Context) {
 	const atOnce = 24
-	err := r.detect(ctx)
-	for first := 0; first < len(r.all) && err == nil; first += atOnce {
+	r.err = r.detect(ctx)
+	for first := 0; first < len(r.all) && r.err == nil; first += atOnce {
 		n := min(atOnce, len(r.all)-first)
-		err = r.readSteps(ctx, first, n)
+		r.ask(ctx, r.ofNodes(), first, n, r.takeNodes)
+		r.ask(ctx, r.ofUnattributed(), first, n, r.takeUnattributed)
+		r.ask(ctx, r.ofRows(), first, n, r.takeRow)
+		r.ask(ctx, r.ofSlots(), first, n, r.takeSlots)
 		if r.Progress != nil {
 			r.Progress(first+n, len(r.all))
 		}
 	}
-	if err == nil && len(r.nodes) == 0 {
-		return errNoData
+	if r.err == nil && len(r.nodes) == 0 {
+		r.err = errNoData
 	}
-	return err
 }
 
 var errNoData = errors.New("there is no energy of nodes in these periods: " +
@@ -125,32 +128,20 @@ func (r *reading) detect(ctx context.Context) error {
 // taker takes the values of a series from a step on.
 type taker func(labels map[string]string, first int, values []number)
 
-// readSteps reads n steps.
-func (r *reading) readSteps(ctx context.Context, first, n int) error {
-	err := r.ask(ctx, r.ofNodes(), first, n, r.takeNodes)
-	if err == nil {
-		err = r.ask(ctx, r.ofUnattributed(), first, n, r.takeUnattributed)
+// ask reads the values of a query in n steps, unless an error has occurred. It divides the query if
+// the server refuses it.
+func (r *reading) ask(ctx context.Context, query string, first, n int, take taker) {
+	if r.err != nil {
+		return
 	}
-	if err == nil {
-		err = r.ask(ctx, r.ofRows(), first, n, r.takeRow)
-	}
-	if err == nil {
-		err = r.ask(ctx, r.ofSlots(), first, n, r.takeSlots)
-	}
-	return err
-}
-
-// ask reads the values of a query in n steps. It divides the query if the server refuses it.
-func (r *reading) ask(ctx context.Context, query string, first, n int, take taker) error {
 	found, err := r.query(ctx, query, r.all[first:first+n])
 	if n > 1 && errors.Is(err, errTooMuch) {
-		if err := r.ask(ctx, query, first, n/2, take); err != nil {
-			return err
-		}
-		return r.ask(ctx, query, first+n/2, n-n/2, take)
+		r.ask(ctx, query, first, n/2, take)
+		r.ask(ctx, query, first+n/2, n-n/2, take)
+		return
 	}
-	if err != nil {
-		return err
+	if r.err = err; err != nil {
+		return
 	}
 	for _, s := range found {
 		values := make([]number, n)
@@ -159,13 +150,13 @@ func (r *reading) ask(ctx context.Context, query string, first, n int, take take
 			value, err := v[1].Float64()
 			step := int(math.Round((at-float64(r.all[first].Start.Unix()))/StepLength.Seconds())) - 1
 			if err != nil || step < 0 || step >= n {
-				return fmt.Errorf("the response has an invalid value: %v", v)
+				r.err = fmt.Errorf("the response has an invalid value: %v", v)
+				return
 			}
 			values[step] = number(value)
 		}
 		take(s.Metric, first, values)
 	}
-	return nil
 }
 
 func (r *reading) takeNodes(labels map[string]string, first int, values []number) {

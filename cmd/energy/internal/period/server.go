@@ -50,6 +50,22 @@ func (s *server) String() string {
 	return u.String()
 }
 
+// withoutSecrets returns a text of the server without the password and the values of headers, which the
+// server may repeat. Words of less than eight letters, such as the names of tenants, are no secrets.
+func (s *server) withoutSecrets(text string) string {
+	password, _ := s.base.User.Password()
+	secrets := []string{password}
+	for _, values := range s.header {
+		secrets = append(secrets, strings.Fields(strings.Join(values, " "))...)
+	}
+	for _, secret := range secrets {
+		if secret == password && secret != "" || len(secret) >= 8 {
+			text = strings.ReplaceAll(text, secret, "…")
+		}
+	}
+	return text
+}
+
 // note adds a note unless the report has it.
 func (s *server) note(format string, args ...any) {
 	if text := figure.Line(fmt.Sprintf(format, args...)); !slices.Contains(s.notes, text) && len(s.notes) < 20 {
@@ -96,7 +112,7 @@ func (s *server) call(ctx context.Context, path string, form url.Values, data an
 		if answer.Error == "" {
 			answer.Error = string(body[:min(len(body), 300)])
 		}
-		err = errors.New(figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), answer.Error)))
+		err = errors.New(figure.Line(fmt.Sprintf("%d %s: %s", status, http.StatusText(status), s.withoutSecrets(answer.Error))))
 		if slices.Contains(refusals, status) {
 			err = fmt.Errorf("%w: %w", errTooMuch, err)
 		}
@@ -107,7 +123,7 @@ func (s *server) call(ctx context.Context, path string, form url.Values, data an
 		s.note("Responses are partial: a part of the database is unavailable")
 	}
 	for _, text := range answer.Warnings {
-		s.note("%s", text)
+		s.note("%s", s.withoutSecrets(text))
 	}
 	return nil
 }
