@@ -241,10 +241,10 @@ func (f *fake) read(t *testing.T, most int64, match ...string) (*Document, error
 
 func TestAQueryThatExceedsALimitIsDivided(t *testing.T) {
 	refusing := &fake{instead: func(w http.ResponseWriter, n int) bool {
-		if n > 5 {
+		if n > 2 {
 			http.Error(w, `{"error": "too many samples"}`, http.StatusUnprocessableEntity)
 		}
-		return n > 5
+		return n > 2
 	}}
 	large := &fake{}
 	for f, most := range map[*fake]int64{{}: 0, refusing: 0, large: 300} {
