@@ -150,9 +150,9 @@ func (m *month) count(n *monthNode, at time.Time) {
 		switch {
 		case isAway && n.forgets:
 			c.value, c.start = 0, at
-		case c.live != at && c.points.Len() == 0:
+		case !c.live.Equal(at) && c.points.Len() == 0:
 			delete(n.counters, key) // it was sent
-		case c.live == at && !isAway:
+		case c.live.Equal(at) && !isAway:
 			m.report(n, c, at)
 		}
 	}
