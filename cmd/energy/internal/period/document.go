@@ -19,7 +19,7 @@ import (
 // SchemaVersion is the version of the JSON document, which docs/command-line.md describes.
 const SchemaVersion = 1
 
-// number is a figure, such as an energy in joules. JSON has it with few decimals, and null for NaN.
+// number is a figure, such as an energy in joules. JSON has it with few decimals, or null.
 type number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -30,8 +30,8 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return []byte(n.decimal()), nil
 }
 
-// isMissing reports whether the figure is not available.
-func (n number) isMissing() bool { return math.IsNaN(float64(n)) }
+// isMissing reports whether the figure is not available, such as a share of 0 J.
+func (n number) isMissing() bool { return math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) }
 
 // decimal returns a number with up to three decimals, or six below 1. It is empty if it is missing.
 func (n number) decimal() string {
@@ -157,13 +157,16 @@ func (r *reading) document() *Document {
 			percent(now.Coverage), percent(before.Coverage))
 	}
 	for z, joules := range r.zones {
-		if d.Zones = append(d.Zones, Zone{z.Zone, z.Source, joules}); z.Source == "modeled" {
-			r.note("%s is estimated by a power model, not measured: %s of the energy", z.Zone, percent(joules/d.Joules))
-		}
+		d.Zones = append(d.Zones, Zone{z.Zone, z.Source, joules})
 	}
 	slices.SortFunc(d.Zones, func(a, b Zone) int {
 		return cmp.Or(zonekind.Compare(a.Zone, b.Zone), cmp.Compare(a.Source, b.Source))
 	})
+	for _, z := range d.Zones {
+		if z.Source == "modeled" {
+			r.note("%s is estimated by a power model, not measured: %s of the energy", z.Zone, percent(z.Joules/d.Joules))
+		}
+	}
 	r.addRows(d)
 	d.Gaps = append([]Span{}, d.gaps(func(step int) bool { return d.Steps[step].Covered == 0 })...)
 	for i := range d.Steps {
@@ -255,7 +258,7 @@ func (row *Row) difference() number { return number(math.Abs(float64(row.Joules 
 
 // of returns a row with its share and its largest parts. Figures that are not available are missing.
 func (row Row) of(d *Document) Row {
-	if row.Share = row.Joules / max(d.Active, 1e-9); d.Before == nil {
+	if row.Share = row.Joules / d.Active; d.Before == nil {
 		row.Before = missing
 	}
 	for i, step := range d.Steps {

@@ -121,6 +121,19 @@ func TestStepsWithoutDataAreGapsAndAreNotFilled(t *testing.T) {
 		"born from 2026-10-01 00:00 to 2026-10-01 11:00")
 }
 
+func TestWithoutEnergyThereAreNoShares(t *testing.T) {
+	r := newTestReading(t, "http://host")
+	r.takeNodes(map[string]string{"energy_zone": "dram", "energy_method": "modeled"}, 0, constant(0))
+	r.takeNodes(map[string]string{"energy_zone": "package", "energy_method": "modeled"}, 0, constant(0))
+	r.takeRow(map[string]string{"k8s_namespace_name": "shop"}, 0, constant(3))
+	r.takeSlots(map[string]string{"host_name": "a"}, 0, constant(12))
+	var b strings.Builder
+	d := r.document()
+	require.NoError(t, d.WriteJSON(&b))
+	assert.Contains(t, b.String(), `"share": null`)
+	assert.Regexp(t, "^package .*dram ", strings.Join(d.Notes, " "))
+}
+
 func TestSmallRowsAreInTheRest(t *testing.T) {
 	r := newExample(t)
 	r.Rows = 1
