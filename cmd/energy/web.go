@@ -77,7 +77,7 @@ recording: the output of energy top --json.`,
 func (o *webOptions) check(flags *pflag.FlagSet) error {
 	for _, name := range []string{"endpoint", "local", "model", "config", "receiver", "interval"} {
 		if o.file != "" && flags.Changed(name) {
-			return fmt.Errorf("%s is a recording: it does not take --%s", o.file, name)
+			return fmt.Errorf("%s is a recording, which cannot be combined with --%s", o.file, name)
 		}
 	}
 	host, port, err := net.SplitHostPort(o.listen)
@@ -195,7 +195,7 @@ func (p *pages) show(_ context.Context, f *top.Frame, notes []string) error {
 	case !f.At.Equal(p.at):
 		p.at, p.since = f.At, now
 	case now.Sub(p.since) > p.stale:
-		p.Explain(f.Source + " has no new figures since " + p.since.Format(time.TimeOnly))
+		p.Explain(f.Source + " has had no new figures since " + p.since.Format(time.TimeOnly))
 		return nil
 	}
 	p.Show(f, notes)

@@ -124,7 +124,7 @@ func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
 		{"--listen node.example:8890 --host node.example", "other machines can reach node.example:8890"},
 		{"--tls-cert c", "--tls-cert and --tls-key require each other"},
 		{"--listen 8890", "--listen must be host:port"},
-		{"--local record.jsonl", "record.jsonl is a recording: it does not take --local"},
+		{"--local record.jsonl", "record.jsonl is a recording, which cannot be combined with --local"},
 		{"a b", `"b" is no flag`},
 		{"--currency EUR", "--price is needed"},
 		{"--interval 0s", "--interval must be above 0"},

@@ -34,7 +34,7 @@ func TestFiguresOfThePageEqualThoseOfTheNode(t *testing.T) {
 	shows(t, c.Tiles["GPUs"][0], used["gpu"].watts)
 	shows(t, c.Root, all.joules())
 	shows(t, c.Legend["Sum"], all.watts)
-	shows(t, c.Legend["Idle: drawn in any case"], idle.watts)
+	shows(t, c.Legend["Idle: independent of load"], idle.watts)
 	shows(t, c.Legend["Unattributed"], used["unattributed"].watts)
 	shows(t, c.Legend["python3 · ml/trainer-x2k9"], used[largest].watts)
 	assert.InEpsilon(t, 2*all.watts, sum(t, c.Legend), .005, "the parts of the legend and their sum")

@@ -25,7 +25,8 @@ const (
 	sendBuffer = 128 << 10
 )
 
-// policy prevents the page from loading or sending anything elsewhere, and from making HTML of texts.
+// policy prevents the page from loading or sending anything elsewhere, and from inserting
+// text as HTML.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -34,7 +35,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadTimeout: s.deadline, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    log.New(io.Discard, "", 0), // others must not write to the terminal
+		ErrorLog:    log.New(io.Discard, "", 0), // clients must not write to the terminal
 	}
 	s.connections.Listener = listener
 	listener = &s.connections
@@ -75,7 +76,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return accepted, nil
 }
 
-// keep keeps a connection with the token open.
+// keep exempts the connection of a request with the token from the limit.
 func (c *connections) keep(address string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The bounds of the history. If there are more points, neighbors are joined: no energy is lost, and the
+// The bounds of the history. If there are more points, adjacent points are joined: no energy is lost, and the
 // time between two points doubles.
 const (
 	maxPoints = 720
 	// maxShares is the maximum number of shares of a point in each view.
 	maxShares    = 12
 	maxNameBytes = 64
-	// maxVanished is the minimum number of rows whose energy is kept after they have vanished.
+	// maxVanished is the minimum number of rows whose energy is kept after they disappear.
 	maxVanished = 4_096
 )
 
@@ -69,7 +69,7 @@ func (s sums) plus(b sums) sums {
 	return sums{s.Node + b.Node, s.Active + b.Active, s.Unattributed + b.Unattributed}
 }
 
-// since returns the energies since an earlier reading. It reports false if one of them is lower.
+// since returns the energies since an earlier reading. It returns false if one of them is lower.
 func (s sums) since(earlier sums) (sums, bool) {
 	return sums{s.Node - earlier.Node, s.Active - earlier.Active, s.Unattributed - earlier.Unattributed},
 		s.Node >= earlier.Node && s.Active >= earlier.Active && s.Unattributed >= earlier.Unattributed

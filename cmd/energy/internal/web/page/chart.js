@@ -33,7 +33,7 @@ const days = [1, 2, 4, 7, 14, 30].map((n) => n * 86400);
 const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, ...days];
 const timeStep = (span, most) => span < most ? niceStep(span, most) : timeSteps.find((s) => s * most >= span) ?? span;
 
-// tickText returns the text of ticks. All have the same prefix and the decimals that tell them apart.
+// tickText returns the text of ticks. All have the same prefix and enough decimals to differ.
 function tickText(most, step, unit) {
   const [by, prefix] = prefixes.find(([p]) => most >= p) ?? prefixes.at(-1);
   const decimals = [0, 1, 2].find((d) => Math.abs(step / by * 10 ** d % 1) < 1e-6) ?? 3;
@@ -41,8 +41,8 @@ function tickText(most, step, unit) {
 }
 
 // drawChart draws points of series: a name, a fill, and keep if it is listed without energy. timeText returns the text
-// of a time for an axis with a step, or without a step for the cursor. offset is the one of local time. phases have a
-// name, from and to.
+// of a time for an axis with a step, or without a step for the cursor. offset is the UTC offset in seconds. phases
+// have a name, from and to.
 function drawChart({points: all, series, timeText, offset = 0, phases = []}) {
   if (!all.length) return redraw($("chart"), "", () => ["The first interval has not ended."]);
   const wide = !matchMedia("(max-width: 760px)").matches;

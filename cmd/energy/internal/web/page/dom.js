@@ -30,7 +30,7 @@ function redraw(at, key, children) {
 }
 const write = (id, text) => redraw($(id), text, () => [text]);
 
-// The element under a pressed pointer is not replaced, because it would get no click.
+// The element under a pressed pointer is not replaced, because its click event would be lost.
 let held = null;
 addEventListener("pointerdown", (e) => { held = e.target; });
 const release = () => { held = null; setTimeout(() => draw()); };
@@ -92,8 +92,8 @@ function tiles(...list) {
   redraw($("tiles"), shown.join("\n"), () => shown.map((texts) => el("li", {}, ...texts.map(div))));
 }
 
-// quality shows how the figures came to be. A zone has a name, a source, an error (0.2 for 20 %), and the zone that
-// contains it if its energy is not added.
+// quality shows the sources and the errors of the figures. A zone has a name, a source, an error (0.2 for
+// 20 %), and the zone that contains it if its energy is not added.
 function quality(zones, notes) {
   const origin = (source) => source === "modeled" ? "estimated" : source || "of unknown origin";
   const chips = zones.map((z) => `${z.name}: ${origin(z.source)}${z.error ? ` ±${percent(z.error)}` : ""}` +

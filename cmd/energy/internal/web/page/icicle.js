@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tree of energies, to click into. A node has an id, a name, a value, children, and a fill if it differs from that of
-// its parent. Trees of owners grow to the right: height is energy. Flame graphs grow down: width is energy.
+// A tree of energies, whose nodes can be enlarged. A node has an id, a name, a value, children, and a fill if it
+// differs from that of its parent. Trees of owners grow to the right: height is energy. Flame graphs grow down: width
+// is energy.
 
 const icicle = {path: []};
 const node = (name, value, more) => ({id: name, name, value, ...more});

@@ -27,9 +27,9 @@ function drawLive() {
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
   const title = power == null ? now.host : `${watts(power)} · ${now.host}`;
   heading(title, `Energy of ${now.host}`, state, Boolean(problem));
-  if (power == null) sentence("Measuring: power follows with the next figures.");
+  if (power == null) sentence("Measuring: the power follows with the next reading.");
   else sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
-    [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, which it draws in any case; ",
+    [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, independent of load; ",
     "programs share ", [watts(active)], ...top ? [", of which ", [short(live.names.get(id) ?? "", 40)], " uses ",
       [watts(used)], ` (${percent(used / active)} of that)`] : [], ".");
   liveTiles(now, zones, power, active, error);
@@ -53,7 +53,7 @@ function liveTiles(now, zones, power, active, error) {
     ["GPUs", gpuPower || busyText, `${gpus.length} × ${models}${gpuPower && busyText ? `, ${busyText}` : ""}`],
     power > 0 && perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h",
       "CO₂e, " + rateText(perKWh, "g", grid)],
-    power > 0 && price != null && ["Cost a month", money(power / 1000 * 730.5 * price, currency),
+    power > 0 && price != null && ["Cost per month", money(power / 1000 * 730.5 * price, currency),
       rateText(price, currency)]);
 }
 
@@ -64,8 +64,8 @@ function liveChart(view, span) {
   const ids = largest(shown, view).slice(0, 7).map(([id]) => id);
   setColors(ids);
   const named = ids.map((id) => ({name: live.names.get(id) ?? id, fill: fillOf(id)}));
-  const rest = {name: whole ? "The rest of the machine" : "Other programs", fill: "var(--rest)"};
-  const idle = {name: "Idle: drawn in any case", fill: "var(--idle)", keep: true};
+  const rest = {name: whole ? "Rest of the machine" : "Other programs", fill: "var(--rest)"};
+  const idle = {name: "Idle: independent of load", fill: "var(--idle)", keep: true};
   const timeText = (t, step = 1) => {
     const [date, time] = dateTime(t * 1000).split(" ");
     return step >= 3600 && time === "00:00:00" ? date.slice(5) : time.slice(0, step < 60 ? 8 : 5);
@@ -162,7 +162,7 @@ async function follow() {
   if (location.hash.length > 1) sessionStorage.token = location.hash.slice(1);
   history.replaceState(null, "", location.pathname);
   for (let delay = 500; ; delay = Math.min(delay * 2, 15000)) {
-    let reason = "No answer from energy web";
+    let reason = "No response from energy web";
     try {
       const r = await fetch("stream", {headers: {Authorization: "Bearer " + (sessionStorage.token ?? "")}});
       if (r.status === 401) return report("Open the full address that energy web printed: it ends in # and a token");

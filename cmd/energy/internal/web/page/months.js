@@ -15,7 +15,7 @@ function drawMonths(d) {
   heading(`Energy by ${d.by}`, `Energy report, by ${d.by}`, `${utc(d.from)} to ${utc(d.to)} UTC`);
   sentence(d.nodes ? `${d.nodes} nodes used ` : "All nodes used ", [wattHours(d.joules)], ` in ${duration(length)}`,
     against && `, ${against} against the ${duration(length)} before`, ". ", [idle], " was idle.",
-    most && " ", most && [nameOf(most)], most && ` used most, ${percent(most.share)} of the rest.`,
+    most && " ", most && [nameOf(most)], most && ` used most, ${percent(most.share)} of the active energy.`,
     d.coverage < 0.9995 && ` There is data for ${percent(d.coverage)} of the time.`);
   tiles(["Energy", wattHours(d.joules), `${watts(d.joules / length / d.coverage)} on average`],
     against && ["Change", against, `${wattHours(before.joules)} before`], ["Idle", idle, wattHours(d.idle_joules)],

@@ -100,7 +100,7 @@ function runTable(d) {
   ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`, fill: "var(--c0)"})));
 }
 
-// outcomeOf returns by how much the first of two commands uses more or less, and how sure that is, or null.
+// outcomeOf returns the difference of two commands in a quantity and its significance, or null.
 const byHow = (ratio) => `${percent(Math.abs(ratio - 1))} ${ratio < 1 ? "less" : "more"}`;
 function outcomeOf(ratios, key = ratios?.compared_by ?? "joules") {
   const {a_to_b: ratio, ci95_low: low, ci95_high: high, significant} = ratios?.[key] ?? {};
@@ -126,7 +126,7 @@ function drawComparison(d) {
     `${dateTime(a.runs[0].started)} · energy measure`);
   if (o?.significant) sentence([nameA], " uses ", [o.of], " than ", [nameB], o.interval, ".");
   else if (o) {
-    sentence(["No difference is shown"], `: ${nameA} used ${o.of} than ${nameB}${o.interval}, which may be chance.`);
+    sentence(["No difference is shown"], `: ${nameA} used ${o.of} than ${nameB}${o.interval}, not significant.`);
   } else {
     const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${seconds(a.seconds.mean)}`];
     sentence([nameA], ...used, ` on average of ${a.runs.length} runs.`, ...againstBase(d.ratios),
@@ -135,7 +135,7 @@ function drawComparison(d) {
   tiles(...quantities.map(([key, name, text]) => {
     const {[key]: s} = a, of = outcomeOf(d.ratios, key);
     if (commands.some((c) => !c[key])) return null;
-    const detail = b ? of && `A: ${of.by} in pairs${of.significant ? "" : ", may be chance"}`
+    const detail = b ? of && `A: ${of.by} in pairs${of.significant ? "" : ", not significant"}`
       : s.ci95_low != null && `${text(Math.max(0, s.ci95_low))} to ${text(s.ci95_high)}`;
     return [`${name}, mean of ${a.runs.length} runs`, means(key, text).join(" / "), detail];
   }));

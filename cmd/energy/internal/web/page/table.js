@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table to sort and to search. A column has a name, the text of a row, and a value if rows are sorted by it, or bar
 // for a share. Figures of a column have the prefix of the largest one, and their own in the title. A row has a key,
-// perhaps a title, the fill of its bar, and pin if it stands below the others.
+// an optional title, the fill of its bar, and pin to be listed last.
 
 const table = {sort: "", up: false, all: false, trs: new Map()};
 const label = (name, text, cls = "name") => ({name, text, cls});
@@ -33,7 +33,7 @@ function drawTable(list, rows, first = "Energy") {
   table.trs = new Map(few.map((r) => [keys + r.key, rowOf(table.trs.get(keys + r.key), columns, r)]));
   const none = find && found.every((r) => r.pin), body = $("table").tBodies[0];
   const trs = [...table.trs.values()];
-  if (none) trs.unshift(el("tr", {}, el("td", {className: "name"}, "No row has this text.")));
+  if (none) trs.unshift(el("tr", {}, el("td", {className: "name"}, "No rows match.")));
   if (trs.length !== body.rows.length || trs.some((tr, i) => tr !== body.rows[i])) body.replaceChildren(...trs);
 }
 
