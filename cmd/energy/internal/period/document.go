@@ -30,7 +30,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return []byte(n.decimal()), nil
 }
 
-// isMissing reports whether the figure is not available, such as a share of 0 J.
+// isMissing reports whether the figure is not available, such as a share if the sum is zero.
 func (n number) isMissing() bool { return math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) }
 
 // decimal returns a number with up to three decimals, or six below 1. It is empty if it is missing.
