@@ -5,10 +5,9 @@ package browser
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"regexp"
@@ -21,14 +20,11 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -48,95 +44,74 @@ var browser context.Context
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	goleak.VerifyTestMain(inChromium{m})
-}
-
-// inChromium runs tests with a browser.
-type inChromium struct{ *testing.M }
-
-// Run implements goleak.TestingM.
-func (m inChromium) Run() int {
 	path, err := exec.LookPath("chromium")
-	switch {
-	case *energyPath == "":
-		fmt.Println("Skipped: make browser runs these tests")
-		return 0
-	case err != nil:
-		fmt.Println("Skipped:", err)
-		return 0
+	if *energyPath == "" || err != nil {
+		fmt.Println("Skipped: make browser runs these tests, in Chromium.", err)
+		return
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Env("TZ=UTC"), chromedp.Flag("lang", "en"),
 		chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
-	defer end()
 	ctx, stop := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
-	defer stop()
-	if err := chromedp.Do(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "chromium:", err)
-		return 1
-	}
 	browser = ctx
-	defer func() { _ = chromedp.Cancel(ctx) }() // waits for its end
-	return m.M.Run()
+	code := 1
+	if err = chromedp.Do(ctx); err == nil {
+		code = m.Run()
+	}
+	err = errors.Join(err, chromedp.Cancel(ctx)) // waits for its end
+	stop()
+	end()
+	if err = errors.Join(err, goleak.Find()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
-
-// view is how a page is looked at. Scripts of others run in trusted pages only.
-type view struct {
-	width, height int
-	dark, trusted bool
-}
-
-var themes = map[bool]string{false: "light", true: "dark"} // by view.dark
-
-var desk = view{width: 1440, height: 1000}
 
 // tab is a page in a window of its own.
 type tab struct {
 	*testing.T
-	ctx    context.Context
-	expect string // pattern of the faults that the test brings about
-	stop   func() // ends the server
+	ctx     context.Context
+	address string
+	expect  string // pattern of the faults that the test brings about
+	stop    func() // ends the server
 
-	mu               sync.Mutex
-	faults, requests []string
+	mu     sync.Mutex
+	faults []string
 }
 
 // open opens an address. The test fails if the page has a fault, such as a violation of its policy,
-// or sends a request elsewhere.
-func open(t *testing.T, address string, v view) *tab {
+// or sends a request elsewhere. A report sends none.
+func open(t *testing.T, address string) *tab {
 	t.Helper()
-	p := &tab{T: t, expect: "^$"}
+	p := &tab{T: t, address: address, expect: "^$"}
 	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(p.event))
 	p.ctx = ctx
-	origin := regexp.MustCompile(`^[a-z]+:(//[^/]*/)?`).FindString(address)
 	t.Cleanup(func() {
 		end()
-		faults, requests := p.forget()
-		for _, request := range requests {
-			assert.True(t, strings.HasPrefix(request, origin) || strings.HasPrefix(request, "data:"), "a request: %s", request)
-		}
-		for _, fault := range faults {
+		for _, fault := range p.forget() {
 			assert.Regexp(t, p.expect, fault, "a fault of the page")
 		}
 	})
-	theme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: themes[v.dark]}
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, cdp.Empty{})
 	call(p, page.Enable, page.EnableParams{})
-	call(p, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: v.trusted})
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{theme}})
-	p.do(chromedp.EmulateViewport(int64(v.width), int64(v.height)), chromedp.Navigate(address))
+	p.do(chromedp.EmulateViewport(1440, 1000), chromedp.Navigate(address))
 	return p
 }
 
-// event records an event of the page.
+var origin = regexp.MustCompile("^http://[^/]*/|^.*")
+
+// event records faults.
 func (p *tab) event(e any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e := e.(type) {
 	case *network.EventRequestWillBeSent:
-		p.requests = append(p.requests, e.Request.URL)
+		if to := e.Request.URL; !strings.HasPrefix(to, origin.FindString(p.address)) && !strings.HasPrefix(to, "data:") {
+			p.faults = append(p.faults, "a request: "+to)
+		}
 	case *runtime.EventExceptionThrown:
 		p.faults = append(p.faults, fmt.Sprint(e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
 	case *log.EventEntryAdded:
@@ -149,13 +124,13 @@ func (p *tab) event(e any) {
 	}
 }
 
-// forget returns the faults and requests until now, which the test has brought about.
-func (p *tab) forget() (faults, requests []string) {
+// forget returns the faults until now.
+func (p *tab) forget() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	faults, requests = p.faults, p.requests
-	p.faults, p.requests = nil, nil
-	return faults, requests
+	faults := p.faults
+	p.faults = nil
+	return faults
 }
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
@@ -180,6 +155,17 @@ const helpers = `
 	const button = (below, name) => all(below + " button").find((b) => plain(b).startsWith(name));
 	const pressed = (id, name) => text("#" + id + " [aria-pressed=true]") === name;
 	const names = () => all("#table tbody tr:not(.pin)").map((tr) => plain(tr.cells[0]));
+	const tile = (name, i = 1) => plain(all("#tiles li").find((li) => plain(li.firstChild) === name)?.children[i]);
+	const legend = (name) => plain(all(".legend li").find((li) => plain(li.lastChild.previousSibling) === name)?.lastChild);
+	const position = (column) => all("#table th").findIndex((th) => plain(th).startsWith(column));
+	const column = (name) => all("#table tbody tr").map((tr) => tr.cells[position(name)]).map((td) => td.title || plain(td));
+	const rows = () => all("#table tbody tr").map((tr) => plain(tr.cells[0]).replace(/^\?+/, ""));
+	const cell = (row, name) => column(name)[rows().findIndex((title) => title.startsWith(row))];
+	const by = {G: 1e9, M: 1e6, k: 1e3, m: 1e-3, µ: 1e-6};
+	const quantities = (text) => [...text.matchAll(/([\d.]+)\s?([GMkmµ]?)(Wh|W|J|%)/g)].map(([, figure, prefix]) =>
+		[figure, 0.5 / 10 ** (figure.split(".")[1] ?? "").length].map((v) => v * (by[prefix] ?? 1)));
+	const sum = (texts) => texts.flatMap(quantities).reduce((sum, [v]) => sum + v, 0);
+	const data = () => JSON.parse(q("#data").textContent).data;
 	const middle = (e) => {
 		e.scrollIntoView({block: "center"});
 		const box = e.getBoundingClientRect();
@@ -222,7 +208,7 @@ func (p *tab) until(condition string) {
 // untilDrawnAgain waits for newer figures.
 func (p *tab) untilDrawnAgain() {
 	p.Helper()
-	p.until("text('#state') !== " + quoted(get[string](p, "text('#state')")))
+	p.until("text('#state') !== " + strconv.Quote(get[string](p, "text('#state')")))
 	get[bool](p, "drawn()")
 }
 
@@ -230,153 +216,65 @@ func (p *tab) untilDrawnAgain() {
 func (p *tab) untilRead(n *node) {
 	p.Helper()
 	n.untilRead(p.T)
-	_, _, at := n.used()
-	p.until("text('#state').includes('" + at.UTC().Format(time.TimeOnly) + "')")
+	p.until("text('#state').includes('" + n.base.Add(n.time).UTC().Format(time.TimeOnly) + "')")
 	get[bool](p, "drawn()")
 }
 
-// quoted returns a text as an expression.
-func quoted(text string) string {
-	b, _ := json.Marshal(text)
-	return string(b)
-}
-
-// click clicks an element, and holds the button until the page is drawn again if hold is set.
-func (p *tab) click(element string, hold bool) {
+// click clicks an element. It holds the button until the page is drawn again: people press for about 100 ms.
+func (p *tab) click(element string) {
 	p.Helper()
 	p.until(element)
 	at := get[[]float64](p, "middle("+element+")")
 	p.do(chromedp.MouseEvent(chromedp.MousePressed, at[0], at[1], chromedp.Button("left"), chromedp.ClickCount(1)))
-	if hold {
-		p.untilDrawnAgain()
-	}
+	p.untilDrawnAgain()
 	p.do(chromedp.MouseEvent(chromedp.MouseReleased, at[0], at[1], chromedp.Button("left"), chromedp.ClickCount(1)))
-}
-
-// press presses keys one after the other, as a keyboard does: a key that the page handles types nothing.
-func (p *tab) press(keys string) {
-	p.Helper()
-	for _, r := range keys {
-		events := kb.Encode(r)
-		if len(events) == 3 {
-			events[0].Type, events[0].Text = input.DispatchKeyEventTypeKeyDown, events[1].Text
-			events = slices.Delete(events, 1, 2)
-		}
-		for _, event := range events {
-			call(p, input.DispatchKeyEvent, *event)
-		}
-	}
 }
 
 // startWeb starts energy web, and returns the address with the token that it prints.
 func startWeb(t *testing.T, arguments ...string) (address string, stop func()) {
 	t.Helper()
-	cmd := exec.Command(*energyPath, append([]string{"web", "--listen", "127.0.0.1:0"}, arguments...)...)
-	cmd.Stderr = os.Stderr
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, *energyPath, append([]string{"web", "--listen", "127.0.0.1:0"}, arguments...)...)
+	cmd.Cancel, cmd.WaitDelay, cmd.Stderr = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, patience, os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
-		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		assert.NoError(t, cmd.Wait(), "energy web ends on a signal")
+		cancel()
+		_ = cmd.Wait()
+		assert.True(t, cmd.ProcessState.Success(), "energy web ends on a signal")
 	})
 	t.Cleanup(stop)
-	for lines := bufio.NewScanner(out); address == "" && lines.Scan(); {
-		address = regexp.MustCompile(`https?://\S+#\S+`).FindString(lines.Text())
-	}
-	require.NotEmpty(t, address, "energy web prints an address")
-	return address, stop
+	address, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSpace(address), stop
 }
 
-// live returns the page of a node with its first figures, and its address.
-func live(t *testing.T, n *node, arguments ...string) (p *tab, address string) {
+// live returns the page of a node with its first figures.
+func live(t *testing.T, n *node, arguments ...string) *tab {
 	t.Helper()
 	address, stop := startWeb(t, append([]string{"--endpoint", n.address, "--interval", "50ms"}, arguments...)...)
-	p = open(t, address, desk)
+	p := open(t, address)
 	p.stop = stop
 	p.until(`q("svg.plot")`)
-	return p, address
+	return p
 }
 
-// contents are the figures of a page as texts. Rows are by column, with the exact figures of their titles.
-type contents struct {
-	Verdict, Root string
-	Tiles         map[string][]string
-	Legend        map[string]string
-	Rows          []map[string]string
-}
-
-func (p *tab) contents() contents {
+// shows fails unless a text of the page has these quantities, in at least two digits that are all right.
+func (p *tab) shows(text string, want ...float64) {
 	p.Helper()
-	return get[contents](p, `(() => {
-		const columns = all("#table th").map((e) => plain(e).split(",")[0]), {fromEntries} = Object;
-		const texts = (e) => [...e.children].map(plain), exact = (e) => (e.title || e.textContent).replaceAll("\u202f", " ");
-		const rowOf = (tr) => fromEntries([...tr.cells].map((e, i) => i ? [columns[i], exact(e)] : ["name", plain(e)]));
-		return {
-			verdict: text("#verdict"), root: text("#trail button"), rows: all("#table tbody tr").map(rowOf),
-			tiles: fromEntries(all("#tiles li").map((li) => [texts(li)[0], texts(li).slice(1)])),
-			legend: fromEntries(all(".legend li").map((li) => texts(li).slice(-2))),
-		};
-	})()`)
-}
-
-// row returns the first row with a name that begins with a text.
-func row(t *testing.T, rows []map[string]string, name string) map[string]string {
-	t.Helper()
-	i := slices.IndexFunc(rows, func(r map[string]string) bool {
-		return strings.HasPrefix(strings.TrimLeft(r["name"], "?"), name)
-	})
-	require.GreaterOrEqual(t, i, 0, "no row %s: %q", name, rows)
-	return rows[i]
-}
-
-var quantity = regexp.MustCompile(`([\d.]+) ?([GMkmµ]?)(Wh|W|J|%)`)
-
-// values returns the quantities in a text, and half the last digit of each.
-func values(t *testing.T, text string) (values, precise []float64) {
-	t.Helper()
-	for _, part := range quantity.FindAllStringSubmatch(text, -1) {
-		v, err := strconv.ParseFloat(part[1], 64)
-		require.NoError(t, err)
-		_, decimals, _ := strings.Cut(part[1], ".")
-		by := map[string]float64{"G": 1e9, "M": 1e6, "k": 1e3, "": 1, "m": 1e-3, "µ": 1e-6}[part[2]]
-		values, precise = append(values, v*by), append(precise, .5*math.Pow10(-len(decimals))*by)
-	}
-	return values, precise
-}
-
-// sum returns the sum of texts with a quantity or none each.
-func sum(t *testing.T, texts map[string]string) (sum float64) {
-	t.Helper()
-	for _, text := range texts {
-		if v, _ := values(t, text); len(v) > 0 {
-			sum += v[0]
-		}
-	}
-	return sum
-}
-
-// shows fails unless a text has these quantities, in at least two digits that are all right.
-func shows(t *testing.T, text string, want ...float64) {
-	t.Helper()
-	found, precise := values(t, text)
-	require.Len(t, found, len(want), "quantities of %q", text)
-	for i := range want {
-		assert.InDelta(t, want[i], found[i], precise[i]*1.0001, "%q", text)
-		assert.LessOrEqual(t, precise[i], want[i]/20, "digits of %q", text)
+	found := get[[][]float64](p, "quantities("+text+")")
+	require.Len(p, found, len(want), "quantities of %s", text)
+	for i, precise := range found {
+		assert.InDelta(p, want[i], precise[0], precise[1]*1.0001, text)
+		assert.LessOrEqual(p, precise[1], want[i]/20, "digits of %s", text)
 	}
 }
 
-// harmless fails if hostile names have had an effect, or are not shown.
-func (p *tab) harmless(names ...string) {
+// harmless fails if names have had an effect.
+func (p *tab) harmless() {
 	p.Helper()
 	assert.Zero(p, get[int](p, `all("main :is(img, script, iframe, a), [onmouseover], [onerror]").length`))
 	assert.True(p, get[bool](p, `Object.keys(Object.prototype).length === 0 && ({}).name === undefined`), "polluted")
 	assert.False(p, get[bool](p, `/[\u202a-\u202e\u2066-\u2069\x07]/.test(document.body.innerText)`), "invisible")
-	assert.True(p, get[bool](p, "document.documentElement.scrollWidth <= innerWidth"), "no scrolling sideways")
-	for _, name := range names {
-		assert.True(p, get[bool](p, `text("main").includes(`+quoted(name)+")"), name)
-	}
 }

@@ -9,24 +9,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// report is a page of energy, and the data to show in it.
-type report struct{ page, kind, data string }
-
-var dataElement = regexp.MustCompile(
-	`(?s)(<script type="application/json" id="data">).*?"data":(.*),"kind":"(\w+)".*?(</script>)`)
+// dataOf matches the data of a report.
+var dataOf = regexp.MustCompile(`"data":.*,"kind":"\w+"`)
 
 // measured returns the report of energy measure.
-func measured(t *testing.T, arguments ...string) report {
+func measured(t *testing.T, arguments ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
 	arguments = append([]string{"measure", "--model", "35-120", "--grid", "FRA", "--quiet", "--html", file}, arguments...)
@@ -34,136 +33,106 @@ func measured(t *testing.T, arguments ...string) report {
 	require.NoError(t, err, "%s", said)
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
-	found := dataElement.FindStringSubmatch(string(page))
-	require.NotNil(t, found, "the page has data")
-	return report{string(page), found[3], found[2]}
-}
-
-// write writes the page to a file, and returns its address.
-func (r report) write(t *testing.T) string {
-	t.Helper()
-	at := dataElement.FindStringSubmatchIndex(r.page)
-	text := r.page[:at[3]] + `{"kind":"` + r.kind + `","data":` + r.data + "}" + r.page[at[8]:]
-	file := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	return "file://" + file
+	return string(page)
 }
 
 // loop is a command that takes some 100 ms of CPU time.
 const loop = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; `
 
 // reports returns a report of each kind.
-func reports(t *testing.T) map[string]report {
+func reports(t *testing.T) map[string]string {
 	t.Helper()
 	begin := *energyPath + " phase begin "
 	run := measured(t, "--", "sh", "-c", begin+"fetch; "+loop+begin+"build; "+loop+loop)
-	stacks := `{"profile":{"name":"sh","joules":8,"children":[{"name":"main","joules":5},{"name":"read","joules":1}]},`
+	stacks := `"data":{"profile":{"name":"sh","joules":8,"children":[{"name":"main","joules":5},{"name":"read","joules":1}]},`
 	month, err := os.ReadFile("testdata/month.json")
 	require.NoError(t, err)
-	return map[string]report{
-		"run": run, "profile": {run.page, "run", stacks + run.data[1:]}, "month": {run.page, "report", string(month)},
+	return map[string]string{
+		"run": run, "profile": strings.Replace(run, `"data":{`, stacks, 1),
+		"month":      dataOf.ReplaceAllLiteralString(run, `"data":`+string(month)+`,"kind":"report"`),
 		"comparison": measured(t, "--runs", "3", "--vs", "sh -c '"+loop+"'", "--", "sh", "-c", loop+loop),
 	}
 }
 
-// openReport opens a report, which requests nothing but itself.
-func openReport(t *testing.T, r report) *tab {
+// openReport opens a report.
+func openReport(t *testing.T, text string) *tab {
 	t.Helper()
-	address := r.write(t)
-	p := open(t, address, desk)
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return open(t, "file://"+file)
+}
+
+// shown waits until a page shows all of its parts.
+func (p *tab) shown() *tab {
 	p.until(`q("#verdict b") && q("#table tbody tr")`)
-	_, requests := p.forget()
-	assert.Equal(t, []string{address}, slices.DeleteFunc(requests, func(r string) bool { return strings.HasPrefix(r, "data:") }))
+	get[bool](p, "drawn()")
 	return p
 }
 
-// at returns the number at a path of names and indices in a JSON document.
-func at(document any, path ...any) float64 {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			document = document.(map[string]any)[step]
-		case int:
-			document = document.([]any)[step]
-		}
-	}
-	return document.(float64)
-}
-
 func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
+	pages := map[string]*tab{}
 	for kind, r := range reports(t) {
-		var d any
-		require.NoError(t, json.Unmarshal([]byte(r.data), &d))
-		c := openReport(t, r).contents()
-		switch kind {
-		case "run":
-			shows(t, c.Tiles["Energy"][0], at(d, "joules"))
-			shows(t, c.Tiles["Mean power"][0], at(d, "mean_watts"))
-			shows(t, c.Legend["Sum"], at(d, "mean_watts"))
-			shows(t, c.Root, at(d, "joules"))
-			shows(t, row(t, c.Rows, "sh")["Energy"], at(d, "programs", 0, "joules", 0))
-		case "profile":
-			shows(t, c.Root, at(d, "profile", "joules"))
-		case "comparison":
-			shows(t, c.Tiles["Energy, mean of 3 runs"][0], at(d, "commands", 0, "joules", "mean"),
-				at(d, "commands", 1, "joules", "mean"))
-			assert.Contains(t, c.Verdict, "more CPU time than B (", "modeled energy is compared by CPU time")
-			assert.Len(t, c.Rows, 3)
-		case "month":
-			shows(t, c.Tiles["Energy"][0], at(d, "joules")/3600)
-			shows(t, c.Tiles["Idle"][0], 100*at(d, "idle_joules")/at(d, "joules"))
-			shows(t, c.Legend["Sum"], at(d, "joules")/(29*86400)) // a day has no data
-			shows(t, c.Root, at(d, "joules")/3600)
-			shows(t, row(t, c.Rows, "search")["Energy"], at(d, "rows", 1, "joules")/3600)
+		pages[kind] = openReport(t, r).shown()
+	}
+	for _, tt := range []struct{ kind, text, want string }{
+		{"run", `tile("Energy")`, "data().joules"},
+		{"run", `tile("Mean power")`, "data().mean_watts"},
+		{"run", `legend("Sum")`, "data().mean_watts"},
+		{"run", `text("#trail button")`, "data().joules"},
+		{"run", `cell("sh", "Energy")`, "data().programs[0].joules[0]"},
+		{"profile", `text("#trail button")`, "data().profile.joules"},
+		{"comparison", `tile("Energy, mean of 3 runs")`, "data().commands[0].joules.mean, data().commands[1].joules.mean"},
+		{"month", `tile("Energy")`, "data().joules / 3600"},
+		{"month", `tile("Idle")`, "100 * data().idle_joules / data().joules"},
+		{"month", `legend("Sum")`, "data().joules / (29 * 86400)"}, // a day has no data
+		{"month", `text("#trail button")`, "data().joules / 3600"},
+		{"month", `cell("search", "Energy")`, "data().rows[1].joules / 3600"},
+	} {
+		pages[tt.kind].shows(tt.text, get[[]float64](pages[tt.kind], "["+tt.want+"]")...)
+	}
+	assert.Equal(t, 3, get[int](pages["comparison"], "names().length"), "runs")
+	sentence := get[string](pages["comparison"], `text("#verdict")`)
+	assert.Contains(t, sentence, "more CPU time than B (", "modeled energy is compared by CPU time")
+	run := pages["run"] // a long command is shown in full on request
+	run.do(chromedp.EmulateViewport(390, 800), chromedp.Reload())
+	run.until(`q("code").clientHeight < q("code").scrollHeight && (button("#commands", "Show all").click() ?? true)`)
+	run.until(`q("code").clientHeight === q("code").scrollHeight && button("#commands", "Show less")`)
+}
+
+var nameField = regexp.MustCompile(`("(?:program|phase|name|by|grid|currency|zone)"): ?"[^"]*"`)
+
+// withHostileNames returns a report with hostile names.
+func withHostileNames(report string) string {
+	i := 0
+	return nameField.ReplaceAllStringFunc(report, func(field string) string {
+		i++
+		evil, _ := json.Marshal(hostile[i%len(hostile)].name + image) // which escapes <, > and &
+		return field[:strings.Index(field, ":")+1] + string(evil)
+	})
+}
+
+func TestEveryPageFitsItsWindowFollowsTheThemeAndIsAccessible(t *testing.T) {
+	for kind, r := range reports(t) {
+		t.Run(kind, func(t *testing.T) { openReport(t, r).inAllSizes(kind) })
+		t.Run("hostile "+kind, func(t *testing.T) { openReport(t, withHostileNames(r)).inAllSizes("hostile " + kind) })
+	}
+	t.Run("live", func(t *testing.T) {
+		n := newNode(t, kubernetes, 150, 2*time.Second)
+		n.wave = .35
+		address, _ := startWeb(t, "--endpoint", n.address, "--interval", "5ms")
+		n.untilRead(t)
+		open(t, address).inAllSizes("live")
+	})
+	t.Run("hostile live", func(t *testing.T) {
+		n := newNode(t, hostile, 8, time.Second)
+		p := live(t, n)
+		p.untilRead(n)
+		for _, program := range hostile {
+			name := strings.TrimPrefix(program.name, "\u202e")[:6]
+			p.shows(`cell("`+name+`", "Power")`, program.watts+program.gpu)
 		}
-	}
-}
-
-func TestALongCommandIsShownInFullOnRequest(t *testing.T) {
-	p := open(t, reports(t)["run"].write(t), view{width: 390, height: 800})
-	p.until(`q("code").clientHeight < q("code").scrollHeight`)
-	p.click(`button("#commands", "Show all")`, false)
-	p.until(`q("code").clientHeight === q("code").scrollHeight && button("#commands", "Show less")`)
-}
-
-func TestReportsWithHostileNamesRunAndLoadNothing(t *testing.T) {
-	name, i := regexp.MustCompile(`("(?:program|phase|name|by|grid|currency|zone)"): ?"[^"]*"`), 0
-	for kind, r := range reports(t) {
-		t.Run(kind, func(t *testing.T) {
-			r.data = name.ReplaceAllStringFunc(r.data, func(field string) string {
-				i++
-				evil, err := json.Marshal(hostile[i%len(hostile)].name + image) // which escapes <, > and &
-				require.NoError(t, err)
-				return field[:strings.Index(field, ":")+1] + string(evil)
-			})
-			openReport(t, r).harmless(image)
-		})
-	}
-	shell, err := os.ReadFile("/bin/sh")
-	require.NoError(t, err)
-	program := filepath.Join(t.TempDir(), "<img src=x>")
-	require.NoError(t, os.WriteFile(program, shell, 0o700))
-	begin := *energyPath + " phase begin __proto__; "
-	r := measured(t, "--", program, "-c", begin+loop, "</script><script>alert(3)</script>\u202e")
-	assert.Equal(t, 2, strings.Count(r.page, "</script>"), "elements of the page")
-	openReport(t, r).harmless("</script><script>alert(3)</script>", "<img src=x>", "__proto__")
-}
-
-// everyPage calls look with the name and the address of each kind of page.
-func everyPage(t *testing.T, look func(t *testing.T, name, address string)) {
-	t.Helper()
-	for kind, r := range reports(t) {
-		t.Run(kind, func(t *testing.T) { look(t, kind, r.write(t)) })
-	}
-	for name, programs := range map[string][]program{"live": kubernetes, "hostile": hostile} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t, programs, 150, 2*time.Second)
-			n.wave = .35
-			address, _ := startWeb(t, "--endpoint", n.address, "--interval", "5ms")
-			n.untilRead(t)
-			look(t, name, address)
-		})
-	}
+		p.inAllSizes("hostile live")
+	})
 	t.Run("recorded", func(t *testing.T) {
 		n := newNode(t, kubernetes, endless, 2*time.Second)
 		arguments := []string{"top", "--json", "--for", "1s", "--interval", "100ms", "--endpoint", n.address}
@@ -172,42 +141,52 @@ func everyPage(t *testing.T, look func(t *testing.T, name, address string)) {
 		file := filepath.Join(t.TempDir(), "power.jsonl")
 		require.NoError(t, os.WriteFile(file, record, 0o600))
 		address, _ := startWeb(t, file)
-		look(t, "recorded", address)
+		open(t, address).inAllSizes("recorded")
 	})
 }
 
-// An image without a text shows that axe-core finds violations.
-func TestEveryPageFitsItsWindowFollowsTheThemeAndIsAccessible(t *testing.T) {
+// inAllSizes tests a page in windows of all sizes, then presses all buttons for choices. An image without a text shows
+// that axe-core finds violations, for which the page runs the scripts of others.
+func (p *tab) inAllSizes(name string) {
 	axe, err := os.ReadFile(*axePath)
 	if err != nil {
-		t.Run("accessibility", func(t *testing.T) { t.Skip("lacks axe-core:", err) })
+		p.Run("accessibility", func(t *testing.T) { t.Skip("lacks axe-core:", err) })
 	}
-	everyPage(t, func(t *testing.T, name, address string) {
-		for i, width := range []int{390, 390, 1440, 1440, 2560} {
-			v := view{width: width, height: 1000, dark: i%2 == 1, trusted: true}
-			p := open(t, address, v)
-			p.until(`q("#table tbody tr")`)
-			get[bool](p, "drawn()")
-			assert.LessOrEqual(t, get[int](p, "document.documentElement.scrollWidth"), v.width, "%+v", v)
-			assert.Greater(t, get[int](p, `q("main").clientWidth`), min(v.width, 1000)*8/10, "%+v", v)
-			ground := get[[]string](p, `getComputedStyle(document.body).backgroundColor.match(/\d+/g)`)
-			assert.Equal(t, v.dark, len(ground[0]) < 3, "background %s, %+v", ground, v)
-			if *picturesDir != "" {
-				picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
-				require.NoError(t, err)
-				require.NoError(t, os.MkdirAll(*picturesDir, 0o755))
-				file := fmt.Sprintf("%s-%d-%s.png", name, v.width, themes[v.dark])
-				require.NoError(t, os.WriteFile(filepath.Join(*picturesDir, file), picture, 0o600))
-			}
-			if len(axe) == 0 || v.width > 1440 {
-				continue
-			}
-			p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
-			get[bool](p, `q("main").append(new Image()) ?? true`)
-			found := get[[]string](p, `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]}).then((r) =>
-				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
-			require.Len(t, found, 1, "%+v: %q", v, found)
-			assert.Contains(t, found[0], "<img>", "%+v", v)
+	if strings.HasPrefix(name, "hostile") {
+		p.until(`text("main").includes(` + strconv.Quote(image) + `)`)
+	}
+	call(p, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true})
+	for i, width := range []int{390, 390, 1440, 1440, 2560} {
+		theme := []string{"light", "dark"}[i%2]
+		view := fmt.Sprintf("%s-%d-%s", name, width, theme)
+		features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}
+		call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features})
+		p.do(chromedp.EmulateViewport(int64(width), 1000), chromedp.Reload())
+		p.shown()
+		assert.LessOrEqual(p, get[int](p, "document.documentElement.scrollWidth"), width, view)
+		assert.Greater(p, get[int](p, `q("main").clientWidth`), min(width, 1000)*8/10, view)
+		ground := get[[]string](p, `getComputedStyle(document.body).backgroundColor.match(/\d+/g)`)
+		assert.Equal(p, theme == "dark", len(ground[0]) < 3, "background %s, %s", ground, view)
+		p.harmless()
+		if *picturesDir != "" {
+			picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+			require.NoError(p, err)
+			require.NoError(p, os.MkdirAll(*picturesDir, 0o755))
+			require.NoError(p, os.WriteFile(filepath.Join(*picturesDir, view+".png"), picture, 0o600))
 		}
-	})
+		if len(axe) == 0 || width > 1440 {
+			continue
+		}
+		p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
+		get[bool](p, `q("main").append(new Image()) ?? true`)
+		found := get[[]string](p, `axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]}).then((r) =>
+			r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
+		require.Len(p, found, 1, "%s: %q", view, found)
+		assert.Contains(p, found[0], "<img>", view)
+	}
+	const choices = `all(".choices button, th button")`
+	for i := range get[int](p, choices+".length") {
+		get[bool](p, choices+"["+fmt.Sprint(i)+"]?.click() ?? drawn()")
+		p.harmless()
+	}
 }
