@@ -83,13 +83,17 @@ func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
 		{"profile", `text("#trail button")`, "data().profile.joules"},
 		{"comparison", `tile("Energy, mean of 3 runs")`, "data().commands[0].joules.mean, data().commands[1].joules.mean"},
 		{"month", `tile("Energy")`, "data().joules / 3600"},
+		{"month", `tile("Energy", 2)`, "data().joules / (29 * 86400)"}, // a day has no data
 		{"month", `tile("Idle")`, "100 * data().idle_joules / data().joules"},
-		{"month", `legend("Sum")`, "data().joules / (29 * 86400)"}, // a day has no data
+		{"month", `legend("Sum")`, "data().joules / (29 * 86400)"},
 		{"month", `text("#trail button")`, "data().joules / 3600"},
 		{"month", `cell("search", "Energy")`, "data().rows[1].joules / 3600"},
+		{"month", `cell("Others, and no namespace", "Energy")`, "data().rest.joules / 3600"},
 	} {
 		pages[tt.kind].shows(tt.text, get[[]float64](pages[tt.kind], "["+tt.want+"]")...)
 	}
+	covered := get[string](pages["month"], `text("#verdict") + tile("Coverage", 1) + tile("Coverage", 2)`)
+	assert.Contains(t, covered, "There is data for 96.6 % of the time.96.6 %gaps of all nodes: 1", "0.9667, rounded down")
 	assert.Equal(t, 3, get[int](pages["comparison"], "names().length"), "runs")
 	sentence := get[string](pages["comparison"], `text("#verdict")`)
 	assert.Contains(t, sentence, "more CPU time than B (", "modeled energy is compared by CPU time")
