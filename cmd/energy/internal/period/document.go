@@ -154,7 +154,7 @@ func (r *reading) document() *Document {
 		d.Before = &before
 	} else {
 		r.note("No change is shown: the coverage is %s, and %s in the period before",
-			percent(now.Coverage), percent(before.Coverage))
+			covered(now.Coverage), covered(before.Coverage))
 	}
 	for z, joules := range r.zones {
 		d.Zones = append(d.Zones, Zone{z.Zone, z.Source, joules})

@@ -113,6 +113,7 @@ func TestStepsWithoutDataAreGapsAndAreNotFilled(t *testing.T) {
 	}
 	about(t, 0.5, d.Steps[10].Covered)
 	about(t, 1, d.Steps[21].Covered)
+	assert.Equal(t, "99.9 %", covered(0.99996), "a coverage is rounded down")
 	about(t, (48-2-0.5-2*0.5)/48, d.Coverage, "a node is not expected before its first report")
 	assert.Nil(t, d.Before)
 	notes := strings.Join(d.Notes, "\n")
@@ -179,6 +180,14 @@ func TestTheTextNamesEnergyChangeAndCoverage(t *testing.T) {
 		"Largest changes: ci +6.40 kWh (+204.3 %).\nCoverage: 100.0 %, nodes: 2.\nRates: 400 g/kWh (FRA), 0.3 EUR per kWh.\n",
 	} {
 		assert.Contains(t, b.String(), want)
+	}
+}
+
+func TestTheTextNamesTheLengthOfThePeriodAndNoNegativeZero(t *testing.T) {
+	for hours, want := range map[time.Duration]string{1: "hour", 3: "3 hours", 48: "2 days", 24: "day", 720: "30 days", 745: "31 days"} {
+		d := &Document{Span: Span{from, from.Add(hours * time.Hour)}, Before: &Sums{Energies: Energies{Joules: 1e5}}}
+		d.Joules = 1e5 - 1
+		assert.Contains(t, d.sentences()[0], ", +0.0 % compared with the "+want+" before")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (row *Row) change() string {
 	case row.Joules > 10*row.Before:
 		return fmt.Sprintf("× %.0f", row.Joules/row.Before)
 	}
-	return fmt.Sprintf("%+.1f %%", 100*(row.Joules/row.Before-1))
+	return fmt.Sprintf("%+.1f %%", math.Round(1000*float64(row.Joules/row.Before-1))/10+0) // + 0 makes -0 positive
 }
 
 func wattHours(joules number) string { return figure.Wh(float64(joules)) }
@@ -70,6 +71,9 @@ func percent(share number) string {
 	return fmt.Sprintf("%.1f %%", 100*share)
 }
 
+// covered returns a coverage, rounded down: only a complete one is 100 %.
+func covered(share number) string { return percent(number(math.Floor(float64(share)*1e3+1e-6) / 1e3)) }
+
 // sentences returns the results in words: energy, change, largest changes, coverage and notes.
 func (d *Document) sentences() (texts []string) {
 	when := fmt.Sprint(d.Span)
@@ -80,7 +84,7 @@ func (d *Document) sentences() (texts []string) {
 	text := fmt.Sprintf("Energy %s (%s): %s", when, d.From.Format("MST"), strings.Join(figures, ", "))
 	if d.Before != nil {
 		all := Row{Joules: d.Joules, Before: d.Before.Joules}
-		text += fmt.Sprintf(", %s compared with the %.3g days before", all.change(), d.To.Sub(d.From).Hours()/24)
+		text += fmt.Sprintf(", %s compared with %s before", all.change(), d.length())
 	}
 	texts = append(texts, text)
 	if d.Joules > 0 {
@@ -90,7 +94,7 @@ func (d *Document) sentences() (texts []string) {
 	if movers := d.movers(); len(movers) > 0 {
 		texts = append(texts, "Largest changes: "+strings.Join(movers, ", "))
 	}
-	text = fmt.Sprintf("Coverage: %s, nodes: %d", percent(d.Coverage), d.Nodes)
+	text = fmt.Sprintf("Coverage: %s, nodes: %d", covered(d.Coverage), d.Nodes)
 	var gaps []string
 	for _, g := range d.Gaps {
 		gaps = append(gaps, g.String())
@@ -103,6 +107,18 @@ func (d *Document) sentences() (texts []string) {
 		texts = append(texts, "Rates: "+strings.Join(rates, ", "))
 	}
 	return texts
+}
+
+// length returns the length of the period, such as "the 30 days".
+func (d *Document) length() string {
+	n, unit := d.To.Sub(d.From).Hours(), "hour"
+	if n == 24 || n >= 48 {
+		n, unit = n/24, "day"
+	}
+	if n == 1 {
+		return "the " + unit
+	}
+	return fmt.Sprintf("the %.3g %ss", n, unit)
 }
 
 // movers returns the rows with the largest changes.
