@@ -248,7 +248,11 @@ func (r *reading) addRows(d *Document) {
 			*v = 0
 		}
 	}
-	if d.Rest = rest.of(d); len(r.rows) == 0 {
+	switch d.Rest = rest.of(d); {
+	case len(r.rows) > 0:
+	case r.hasNoNames:
+		r.note("There are no rows by %s: the series of %s have no label %s", r.By, r.metric(r.energy), r.required())
+	default:
 		r.note("There are no rows by %s: no series of %s", r.By, r.metric(r.energy))
 	}
 }

@@ -135,6 +135,22 @@ func TestWithoutEnergyThereAreNoShares(t *testing.T) {
 	assert.Regexp(t, "^package .*dram ", strings.Join(d.Notes, " "))
 }
 
+func TestAReportWithoutRowsNamesTheMissingSeriesOrLabels(t *testing.T) {
+	names := ` (see "Names of containers" in docs/configuration.md)`
+	for by, want := range map[string]string{
+		"container": "the series of container_energy_joules_total have no label k8s_container_name or container_name" + names,
+		"workload":  "the series of k8s_pod_energy_joules_total have no label k8s_pod_name" + names,
+		"vm":        "the series of vm_energy_joules_total have no label vm_name",
+	} {
+		r := newExample(t)
+		r.By, r.grouping, r.rows = by, groupings[by], map[string]*Row{}
+		assert.Contains(t, r.document().Notes, "There are no rows by "+by+": no series of "+r.metric(r.energy))
+		r.notes = nil
+		r.takeRow(map[string]string{"k8s_namespace_name": "shop"}, 0, constant(1))
+		assert.Contains(t, r.document().Notes, "There are no rows by "+by+": "+want)
+	}
+}
+
 func TestSmallRowsAreInTheRest(t *testing.T) {
 	r := newExample(t)
 	r.Rows = 1

@@ -158,6 +158,24 @@ func (q *queries) ofRows() string {
 	return q.sum(by, q.energyOf(q.energy, more))
 }
 
+// required returns the labels without which a series has no row.
+func (q *queries) required() string {
+	var labels []string
+	for i, name := range q.labels {
+		if name == workload {
+			name = "k8s.pod.name"
+		}
+		if i > 0 || len(q.labels) == 1 {
+			labels = append(labels, q.label(name))
+		}
+	}
+	text := strings.Join(labels, " or ")
+	if strings.HasPrefix(q.labels[0], "k8s.") {
+		text += ` (see "Names of containers" in docs/configuration.md)`
+	}
+	return text
+}
+
 // ofSlots returns the query of the number of slots with a report, by node.
 func (q *queries) ofSlots() string {
 	return fmt.Sprintf("count_over_time((group by (%s) (last_over_time(%s[5m])))[1h:5m])",

@@ -44,6 +44,8 @@ type reading struct {
 	zones map[Zone]number    // energy in the period
 	nodes map[string][]uint8 // slots with a report in all steps
 	err   error              // the first one
+
+	hasNoNames bool // some series of rows have none
 }
 
 // Limits of rows, and of parts of a row, while a report is read.
@@ -199,6 +201,7 @@ func (r *reading) takeRow(labels map[string]string, first int, values []number) 
 		}
 	}
 	if !isNamed {
+		r.hasNoNames = true
 		return // an overflow series, whose energy is in the rest
 	}
 	name, part := figure.Line(strings.Join(texts, "/")), figure.Line(labels[r.label(r.part)])
