@@ -56,7 +56,7 @@ with the HTTP API of Prometheus.`,
 		f.StringVar(&o.month, "month", "", "`month` of the calendar, such as 2026-10, in place of --last")
 		f.StringVar(&o.By, "by", "namespace", "`rows`: "+strings.Join(period.Groupings(), ", "))
 		f.StringArrayVar(&o.Match, "match", nil,
-			"label `matcher` of PromQL for all series, such as 'k8s_cluster_name=\"a\"'. May be repeated")
+			"label `matcher` of PromQL for all series, also those of nodes, such as 'k8s_cluster_name=\"a\"'. May be repeated")
 	})
 	flagGroup(c, "Output", func(f *pflag.FlagSet) {
 		f.IntVar(&o.Rows, "rows", 20, "`number` of rows. The rows with the largest changes are added")

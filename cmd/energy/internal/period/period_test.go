@@ -330,6 +330,9 @@ func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 	}
 	_, err := (&fake{names: []string{"up"}}).read(t, 0)
 	require.ErrorIs(t, err, errNoData)
+	assert.NotContains(t, err.Error(), "--match")
+	_, err = (&fake{names: []string{"up"}}).read(t, 0, `k8s_namespace_name="shop"`)
+	require.ErrorContains(t, err, "--match also selects the series of nodes")
 	_, err = newServer("ftp://user:secret@host\x7f", nil)
 	assert.NotContains(t, err.Error(), "secret")
 }

@@ -99,6 +99,9 @@ func (r *reading) read(ctx context.Context) {
 	if r.err == nil && len(r.nodes) == 0 {
 		r.err = errNoData
 	}
+	if errors.Is(r.err, errNoData) && r.match != "" {
+		r.err = fmt.Errorf("%w. --match also selects the series of nodes", r.err)
+	}
 }
 
 var errNoData = errors.New("there is no energy of nodes in these periods: " +
