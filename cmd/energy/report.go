@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +45,7 @@ with the HTTP API of Prometheus.`,
 		Args: noArguments(func() error { return o.check(time.Now()) }),
 		RunE: untilDone(o.run),
 	}
-	flagGroup(c, "What is read", func(f *pflag.FlagSet) {
+	flagGroup(c, "Source", func(f *pflag.FlagSet) {
 		f.StringVar(&o.Server, "prometheus", "http://127.0.0.1:9090",
 			"`URL` of the server, with the path before /api/v1; a user and a password may be part of it")
 		f.StringArrayVar(&o.headers, "header", nil,
@@ -53,7 +55,7 @@ with the HTTP API of Prometheus.`,
 			o.last, err = model.ParseDuration(text)
 			return err
 		})
-		f.StringVar(&o.month, "month", "", "`month` of the calendar, such as 2026-10, in place of --last")
+		f.StringVar(&o.month, "month", "", "`month` of the calendar, such as 2026-10, instead of --last")
 		f.StringVar(&o.By, "by", "namespace", "`rows`: "+strings.Join(period.Groupings(), ", "))
 		f.StringArrayVar(&o.Match, "match", nil,
 			"label `matcher` of PromQL for all series, also those of nodes, such as 'k8s_cluster_name=\"a\"'. May be repeated")
@@ -71,13 +73,17 @@ with the HTTP API of Prometheus.`,
 // settled is the time after which the samples of a step are expected to be stored.
 const settled = 2 * time.Minute
 
-// check sets the period, whole steps that are over, and checks the flags.
+// check validates the flags, and sets the period to complete steps.
 func (o *reportOptions) check(now time.Time) error {
 	now = now.Add(-settled)
 	last := time.Duration(o.last)
 	o.To = now.Truncate(period.StepLength)
 	o.From = o.To.Add(-last)
 	if o.month != "" {
+		tz := strings.TrimPrefix(os.Getenv("TZ"), ":")
+		if _, err := time.LoadLocation(tz); err != nil && !filepath.IsAbs(tz) {
+			return fmt.Errorf("TZ: %w", err) // the time package uses UTC
+		}
 		var err error
 		if o.From, err = time.ParseInLocation("2006-01", o.month, now.Location()); err != nil {
 			return errors.New("--month must be a month such as 2026-10")
@@ -97,10 +103,13 @@ func (o *reportOptions) check(now time.Time) error {
 	case o.Rows < 1 || o.Rows > 1000:
 		return errors.New("--rows must be from 1 to 1000")
 	}
+	if err := cmp.Or(period.CheckServer(o.Server), o.addHeaders()); err != nil {
+		return err
+	}
 	return checkRates(&o.rates)
 }
 
-// addHeaders sets the headers of requests. Headers in files are not in the list of processes.
+// addHeaders sets the headers of requests. Headers in files are not visible in the process list.
 func (o *reportOptions) addHeaders() error {
 	o.Header = http.Header{}
 	for _, text := range o.headers {
@@ -127,9 +136,6 @@ func (o *reportOptions) addHeaders() error {
 
 // run reads and writes the report.
 func (o *reportOptions) run(ctx context.Context) error {
-	if err := o.addHeaders(); err != nil {
-		return err
-	}
 	f := &files{}
 	defer f.discard()
 	if len(o.outputs) == 0 && o.html == "" {

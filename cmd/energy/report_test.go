@@ -51,7 +51,7 @@ func TestThePeriodOfAReportHasFullHours(t *testing.T) {
 func TestInvalidFlagsOfAReportAreRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{"--month", "2026-12"}, {"--month", "October"}, {"--by", "x"}, {"--rows", "0"}, {"--currency", "EUR"},
-		{"--last", "0"}, {"--last", "90m"}, {"--last", "401d"}, {"--last", "30"}, {"--last=-1d"},
+		{"--prometheus", "127.0.0.1:9090"}, {"--header", "X"}, {"--last", "0"}, {"--last", "90m"}, {"--last", "401d"}, {"--last", "30"}, {"--last=-1d"},
 	} {
 		o, err := reportFlags(t, args...)
 		if err == nil {
@@ -59,6 +59,10 @@ func TestInvalidFlagsOfAReportAreRejected(t *testing.T) {
 		}
 		assert.Error(t, err, args)
 	}
+	t.Setenv("TZ", "Nowhere")
+	o, err := reportFlags(t, "--month", "2026-10")
+	require.NoError(t, err)
+	assert.ErrorContains(t, o.check(time.Now()), "unknown time zone Nowhere")
 }
 
 func TestHeadersOfAReportMayBeInAFile(t *testing.T) {

@@ -333,8 +333,10 @@ func TestErrorsHaveTheTextOfTheServerAndNoCredentials(t *testing.T) {
 	assert.NotContains(t, err.Error(), "--match")
 	_, err = (&fake{names: []string{"up"}}).read(t, 0, `k8s_namespace_name="shop"`)
 	require.ErrorContains(t, err, "--match also selects the series of nodes")
-	_, err = newServer("ftp://user:secret@host\x7f", nil)
+	err = CheckServer("http://user:%zsecret@host")
+	require.ErrorContains(t, err, "must be percent-encoded")
 	assert.NotContains(t, err.Error(), "secret")
+	assert.NotContains(t, CheckServer("http://host?a=b").Error(), "percent-encoded")
 }
 
 func TestEachTranslationOfNamesIsReadAndGuestsAreNotAddedTwice(t *testing.T) {

@@ -31,14 +31,24 @@ type server struct {
 	notes    []string // warnings of responses, and notes on the report
 }
 
+// CheckServer returns an error if an address is not valid for Options.Server.
+func CheckServer(address string) error {
+	_, err := newServer(address, nil)
+	return err
+}
+
 // newServer returns a server. Its address may have a path, a user and a password.
 func newServer(address string, header http.Header) (*server, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
-		return nil, errors.New("--prometheus must be a URL such as http://127.0.0.1:9090, without a query") // err has the password
+		text := "--prometheus must be a URL such as http://127.0.0.1:9090, without a query" // err has the password
+		if strings.Contains(address, "@") {
+			text += ". The user and the password must be percent-encoded: % is %25, @ is %40"
+		}
+		return nil, errors.New(text)
 	}
 	s := &server{base: u, header: header, maxBytes: 64 << 20, client: http.Client{Timeout: 2 * time.Minute}}
-	// A redirect would turn the request into one without a query, and headers are for this server.
+	// A redirect would drop the query and send the headers to another server.
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s, nil
 }
