@@ -103,7 +103,7 @@ type Step struct {
 	Covered number `json:"covered"` // share of the expected slots of nodes
 }
 
-// Applied has the emissions and the cost of all energy, nil without a rate.
+// Applied has the emissions and the cost of all energy, which are nil without a rate.
 type Applied struct {
 	CO2e  map[string]any `json:"co2e,omitempty"`
 	Price map[string]any `json:"price,omitempty"`
@@ -260,7 +260,7 @@ func (r *reading) addRows(d *Document) {
 // difference returns the size of the change of a row.
 func (row *Row) difference() number { return number(math.Abs(float64(row.Joules - row.Before))) }
 
-// of returns a row with its share and its largest parts. Figures that are not available are missing.
+// of returns a row with its share and its largest parts. Unavailable figures are missing.
 func (row Row) of(d *Document) Row {
 	if row.Share = row.Joules / d.Active; d.Before == nil {
 		row.Before = missing

@@ -163,7 +163,7 @@ func TestSmallRowsAreInTheRest(t *testing.T) {
 	assert.Equal(t, []string{"shop", "ci"}, []string{d.Rows[0].Name, d.Rows[1].Name})
 	assert.Equal(t, "ended", d.Rows[maxNamed].Name)
 	about(t, 144e6, d.Rows[0].Joules)
-	assert.Contains(t, strings.Join(d.Notes, "\n"), "the smallest are in the rest")
+	assert.Contains(t, strings.Join(d.Notes, "\n"), "the smallest are part of (rest)")
 }
 
 func TestHostileNamesAreTexts(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // grouping selects the rows of a report.
 type grouping struct {
 	energy string   // counter in OTLP
-	labels []string // whose values that are not empty are the name of a row, divided by slashes
+	labels []string // labels whose nonempty values, joined by slashes, name a row
 	part   string   // label of the parts of a row, empty without parts
 }
 
@@ -96,8 +96,8 @@ func (q *queries) measured() string {
 	return "," + q.quoted("energy.method") + `!="reported"`
 }
 
-// StepLength is the length of a step of a report. A node is expected to report in each of its slots,
-// which are five minutes long. The queries have these lengths, too.
+// StepLength is the length of a step of a report. A node is expected to report in each slot of a
+// step, which is five minutes long. The queries have these lengths, too.
 const (
 	StepLength = time.Hour
 	slots      = 12
@@ -105,7 +105,7 @@ const (
 
 // sum returns the energy of a step, by labels. The recording rules (deploy/prometheus/rules.yaml)
 // have the same expression and explain its parts. The sum with 0 removes the name of the metric: in
-// range queries, VictoriaMetrics would add series of two names, in place of joining them.
+// range queries, VictoriaMetrics would add series of two names instead of matching them.
 func (q *queries) sum(by []string, energy string) string {
 	grown := fmt.Sprintf("(increase(%[1]s[1h]) and resets(%[1]s[1h]) > 0"+
 		" or last_over_time(%[1]s[1h]) - last_over_time(%[1]s[1h] offset 1h) >= 0"+
@@ -121,7 +121,8 @@ func (q *queries) sum(by []string, energy string) string {
 	return "sum by (" + strings.Join(labels, ", ") + ") (" + grown + ")"
 }
 
-// overlapping returns the zones of nodes that are not added, as the rule node:energy_zone:overlapping.
+// overlapping returns the zones of nodes that are not added, as the rule
+// node:energy_zone:overlapping does.
 func (q *queries) overlapping() string {
 	of := func(zones string) string {
 		zones = fmt.Sprintf(",%s=~%q", q.quoted("energy.zone"), zones)

@@ -130,7 +130,7 @@ func (r *reading) detect(ctx context.Context) error {
 	return nil
 }
 
-// taker takes the values of a series from a step on.
+// taker records the energy of a series from a step on.
 type taker func(labels map[string]string, first int, values []number)
 
 // ask reads the values of a query in n steps, unless an error has occurred. It divides the query if
@@ -232,7 +232,7 @@ func (r *reading) prune() {
 	if len(r.rows) < maxRows {
 		return
 	}
-	r.note("Of at least %d rows, the smallest are in the rest", maxRows)
+	r.note("There are at least %d rows: the smallest are part of (rest)", maxRows)
 	for _, row := range r.largest(maxRows, func(row *Row) number { return row.Joules + row.Before })[maxRows/2:] {
 		delete(r.rows, row.Name)
 	}

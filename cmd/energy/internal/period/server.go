@@ -60,8 +60,8 @@ func (s *server) String() string {
 	return u.String()
 }
 
-// withoutSecrets returns a text of the server without the password and the values of headers, which the
-// server may repeat. Words of less than eight letters, such as the names of tenants, are no secrets.
+// withoutSecrets returns a text of the server without the password and the values of headers, which
+// the server may repeat. Words of fewer than eight letters, such as tenants, are no secrets.
 func (s *server) withoutSecrets(text string) string {
 	password, _ := s.base.User.Password()
 	secrets := []string{password}
