@@ -45,7 +45,7 @@ type reading struct {
 	nodes map[string][]uint8 // slots with a report in all steps
 	err   error              // the first one
 
-	hasNoNames bool // some series of rows have none
+	hasNoNames bool // some series lack the labels of rows
 }
 
 // Limits of rows, and of parts of a row, while a report is read.
