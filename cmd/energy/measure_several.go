@@ -140,7 +140,7 @@ func (o *measureOptions) report(f *files, results [2][]*measure.Result, warnings
 		commands = append(commands, *f.base)
 	}
 	r := report.New(report.Options{
-		Verbose: o.verbose, Node: o.Node, By: o.By, Rates: o.rates, Warmup: o.several.warmup,
+		Verbose: o.verbose, Node: o.Node, By: o.By, Rates: o.rates, Warmup: o.several.warmup, MaxRatio: o.maxRatio,
 	}, commands, warnings...)
 	if o.several.shell {
 		r.Notes = append(r.Notes, "B is run by a shell, whose own energy counts for B: about a millisecond of CPU time")
@@ -196,22 +196,15 @@ func (o *measureOptions) checkRatio(r *report.Report) int {
 	if o.maxRatio == 0 {
 		return 0
 	}
-	q, ratio := r.ComparedBy()
-	what := "energy"
-	if q == report.CPUSeconds {
-		what = "CPU time (all energy is modeled)"
+	_, ratio := r.ComparedBy()
+	if !ratio.Spread() || ratio.Mean > o.maxRatio {
+		o.say("%s", r.Limit())
 	}
-	text := fmt.Sprintf("the ratio of %s is %.4g (95 %% confidence: %.4g to %.4g), above the %s of --max-ratio",
-		what, ratio.Mean, ratio.Low, ratio.High, strconv.FormatFloat(o.maxRatio, 'f', -1, 64))
 	switch {
 	case !ratio.Spread():
-		o.say("--max-ratio is not checked: the ratio of %s has no confidence interval", what)
 		return exitFailed
 	case ratio.Above(o.maxRatio):
-		o.say("%s, and the difference is significant", text)
 		return exitTooMuch
-	case ratio.Mean > o.maxRatio:
-		o.say("%s, but the difference is not significant", text)
 	}
 	return 0
 }

@@ -199,7 +199,7 @@ func TestMaxRatioFailsOnlyIfTheDifferenceIsSignificant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var messages strings.Builder
 			o := measureOptions{maxRatio: c.limit, messages: &messages}
-			status := o.checkRatio(report.New(report.Options{}, []report.Command{{Label: "A", Runs: c.a}, {Label: "B", Runs: c.b}}))
+			status := o.checkRatio(report.New(report.Options{MaxRatio: c.limit}, []report.Command{{Label: "A", Runs: c.a}, {Label: "B", Runs: c.b}}))
 			assert.Equal(t, c.status, status, messages.String())
 			assert.Contains(t, messages.String(), c.text)
 			assert.Equal(t, c.text == "", messages.Len() == 0, messages.String())

@@ -47,10 +47,14 @@ func reports(t *testing.T) map[string]string {
 	stacks := `"data":{"profile":{"name":"sh","joules":8,"children":[{"name":"main","joules":5},{"name":"read","joules":1}]},`
 	month, err := os.ReadFile("testdata/month.json")
 	require.NoError(t, err)
+	earlier := filepath.Join(t.TempDir(), "earlier.html")
+	require.NoError(t, os.WriteFile(earlier, []byte(measured(t, "--runs", "2", "--", "sh", "-c", loop)), 0o600))
 	return map[string]string{
-		"run": run, "profile": strings.Replace(run, `"data":{`, stacks, 1),
+		"base":  measured(t, "--base", earlier, "--", "sh", "-c", loop+loop),
+		"bases": measured(t, "--base", earlier, "--runs", "3", "--", "sh", "-c", loop+loop),
+		"run":   run, "profile": strings.Replace(run, `"data":{`, stacks, 1),
 		"month":      dataOf.ReplaceAllLiteralString(run, `"data":`+string(month)+`,"kind":"report"`),
-		"comparison": measured(t, "--runs", "3", "--vs", "sh -c '"+loop+"'", "--", "sh", "-c", loop+loop),
+		"comparison": measured(t, "--max-ratio", "100", "--runs", "3", "--vs", "sh -c '"+loop+"'", "--", "sh", "-c", loop+loop),
 	}
 }
 
@@ -82,6 +86,11 @@ func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
 		{"run", `cell("sh", "Energy")`, "data().programs[0].joules[0]"},
 		{"profile", `text("#trail button")`, "data().profile.joules"},
 		{"comparison", `tile("Energy, mean of 3 runs")`, "data().commands[0].joules.mean, data().commands[1].joules.mean"},
+		{"comparison", `tile("Energy, mean of 3 runs", 2).split(" · ")[0]`,
+			"data().commands[0].joules.margin, data().commands[1].joules.margin"},
+		{"comparison", `column("CPU time A / B")[0] + " W"`, "data().commands[0].runs[0].cpu_seconds / data().commands[1].runs[0].cpu_seconds"},
+		{"base", `tile("Energy", 2).split("base: ")[1]`, "data().base.joules.mean, data().base.joules.margin"},
+		{"bases", `tile("Energy, mean of 3 runs")`, "data().commands[0].joules.mean, data().base.joules.mean"},
 		{"month", `tile("Energy")`, "data().joules / 3600"},
 		{"month", `tile("Energy", 2)`, "data().joules / (29 * 86400)"}, // a day has no data
 		{"month", `tile("Idle")`, "100 * data().idle_joules / data().joules"},
@@ -95,8 +104,15 @@ func TestFiguresOfAReportEqualThoseOfItsDocument(t *testing.T) {
 	covered := get[string](pages["month"], `text("#verdict") + tile("Coverage", 1) + tile("Coverage", 2)`)
 	assert.Contains(t, covered, "There is data for 95.6 % of the time.95.6 %gaps of all nodes: 1", "0.9567, rounded down")
 	assert.Equal(t, 3, get[int](pages["comparison"], "names().length"), "runs")
-	sentence := get[string](pages["comparison"], `text("#verdict")`)
-	assert.Contains(t, sentence, "more CPU time than B (", "modeled energy is compared by CPU time")
+	assert.Contains(t, get[string](pages["comparison"], `text("#verdict b")`), "CPU time", "modeled energy is compared by CPU time")
+	for _, kind := range []string{"comparison", "base"} {
+		sentences := get[string](pages[kind], `text("#verdict") + text("#also")`)
+		for _, sentence := range append(get[[]string](pages[kind], "data().verdict"), "Energy is modeled from CPU time") {
+			assert.Contains(t, sentences, sentence, kind)
+		}
+	}
+	assert.Contains(t, get[string](pages["comparison"], `text("#also")`), "of --max-ratio.")
+	assert.Contains(t, get[string](pages["base"], `text("#commands") + text("#also")`), "sh -c '"+loop+"'")
 	run := pages["run"] // a long command is shown in full on request
 	run.do(chromedp.EmulateViewport(390, 800), chromedp.Reload())
 	run.until(`q("code").clientHeight < q("code").scrollHeight && (button("#commands", "Show all").click() ?? true)`)

@@ -57,7 +57,13 @@ func (r *Report) document() object {
 		ratios := r.object(0, ratioOf)
 		quantity, _ := r.ComparedBy()
 		ratios["compared_by"] = quantities[quantity]
-		d["ratios"] = ratios
+		d["ratios"], d["verdict"] = ratios, r.verdicts()
+		if r.MaxRatio > 0 {
+			d["verdict"] = append(r.verdicts(), upper(r.Limit()))
+		}
+	}
+	if r.hasBase() {
+		d["base"] = r.base()
 	}
 	d["notes"], d["warmup_runs"] = append([]string{}, r.Notes...), r.Warmup
 	return d
@@ -65,13 +71,33 @@ func (r *Report) document() object {
 
 // command returns the summaries of a command, and its runs.
 func (r *Report) command(command int) object {
-	d := r.object(command, summaryOf)
+	d := r.summary(command)
 	c, runs := &r.Commands[command], []object{}
 	for i := range c.Runs {
 		runs = append(runs, r.run(command, i))
 	}
-	d["command"], d["runs"], d["typical_run"] = c.Runs[0].Command, runs, c.typical()+1
-	d["uncertainty"] = orNull(r.whole(command).relative())
+	d["runs"], d["typical_run"] = runs, c.typical()+1
+	return d
+}
+
+// base returns the summaries of the base, and the figures of its runs.
+func (r *Report) base() object {
+	d, runs := r.summary(1), []object{}
+	for i := range r.Commands[1].Runs {
+		runs = append(runs, r.whole(1).object(func(row *Row, q Quantity) any {
+			if !slices.Contains(compared, q) {
+				return nil
+			}
+			return orNull(row.Values[q][i])
+		}))
+	}
+	d["runs"] = runs
+	return d
+}
+
+func (r *Report) summary(command int) object {
+	d := r.object(command, summaryOf)
+	d["command"], d["uncertainty"] = r.Commands[command].Runs[0].Command, orNull(r.whole(command).relative())
 	return d
 }
 

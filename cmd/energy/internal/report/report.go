@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -26,6 +27,8 @@ type Options struct {
 	// whole machine.
 	By    measure.By
 	Rates Rates
+	// MaxRatio is the limit of --max-ratio, 0 for none.
+	MaxRatio float64
 	// Warmup is the number of runs of each command that are not reported.
 	Warmup int
 }
@@ -195,6 +198,9 @@ func outliers(quantity string, s stats.Summary) []string {
 
 // explainRatios adds the notes on the comparison.
 func (r *Report) explainRatios() {
+	if r.hasBase() && !slices.Equal(r.Commands[0].Runs[0].Command, r.Commands[1].Runs[0].Command) {
+		r.Warnings = append(r.Warnings, "The base ran another command: "+figure.Command(r.Commands[1].Runs[0].Command))
+	}
 	if now, base := r.zones(0), r.zones(1); r.hasBase() && now != base {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("The base has other meters or models (%s) than this result (%s), so energies are not comparable", base, now))
 	}

@@ -270,7 +270,21 @@ func TestAnEarlierResultIsABase(t *testing.T) {
 	require.NoError(t, err)
 	r = New(Options{}, append(one(Now, results["server"]), *base))
 	assert.Contains(t, r.verdicts(), "One run does not show whether that is significant: --runs does")
-	r = New(Options{}, []Command{{Now, a}, *base})
+	assert.NotContains(t, r.Warnings, "The base ran another command: make -j8 all")
+	r = New(Options{MaxRatio: 1.02}, []Command{{Now, a}, *base})
+	assert.Contains(t, r.Warnings, "The base ran another command: make -j8 all")
+	var compared struct {
+		Base struct {
+			Command []string
+			Runs    []struct{ Joules float64 }
+		}
+		Verdict []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(written(t, r.WriteJSON)), &compared))
+	assert.Equal(t, []string{"make", "-j8", "all"}, compared.Base.Command)
+	assert.InDelta(t, results["server"].Used().Joules(), compared.Base.Runs[0].Joules, 0)
+	limit := "--max-ratio is not checked: the ratio of energy has no confidence interval"
+	assert.Equal(t, append(r.verdicts(), limit), compared.Verdict, "JSON and the page have the sentences of the text")
 	assert.Contains(t, r.verdicts(), "The base has one run, which does not show whether that is significant")
 	r = New(Options{}, append(one(Now, results["server"]), *base))
 	var d struct {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -494,6 +495,27 @@ func (r *Report) verdicts() []string {
 		lines = append(lines, "Energy is modeled from CPU time and the load of the machine: compare CPU times. A meter may show a different ratio")
 	}
 	return lines
+}
+
+// Limit says whether the ratio that decides the comparison is above MaxRatio.
+func (r *Report) Limit() string {
+	q, ratio := r.ComparedBy()
+	what := quantityNames[q]
+	if r.areModeled() {
+		what += " (all energy is modeled)"
+	}
+	if !ratio.Spread() {
+		return fmt.Sprintf("--max-ratio is not checked: the ratio of %s has no confidence interval", what)
+	}
+	outcome := "not above %s, the limit of --max-ratio"
+	switch {
+	case ratio.Above(r.MaxRatio):
+		outcome = "above the %s of --max-ratio, and the difference is significant"
+	case ratio.Mean > r.MaxRatio:
+		outcome = "above the %s of --max-ratio, but the difference is not significant"
+	}
+	return fmt.Sprintf("the ratio of %s is %.4g (95 %% confidence: %.4g to %.4g), ", what, ratio.Mean, ratio.Low, ratio.High) +
+		fmt.Sprintf(outcome, strconv.FormatFloat(r.MaxRatio, 'f', -1, 64))
 }
 
 // verdict describes the ratio of a quantity in words. verb is "used" or "took".

@@ -65,20 +65,23 @@ function sentence(...parts) {
   redraw($("verdict"), shown.join("\n"), () => shown.map((p) => Array.isArray(p) ? el("b", {}, p[0]) : p));
 }
 
+// also shows further sentences below.
+const also = (lines) => redraw($("also"), lines.join("\n"), () => lines.map((text) => el("li", {}, text)));
+
 // commandLines shows commands above the sentence if they are long or two, on two lines each until all is asked for. It
-// returns their names in sentences.
-function commandLines(...commands) {
+// returns their names in sentences. Two commands are A and B, or now and base.
+function commandLines(commands, sides = ["A", "B"]) {
   const full = commands.map(words), two = full.length > 1, lines = two || full[0].length > 40 ? full : [];
   const lineOf = (text, i) => {
     const code = el("code", {}, text), more = el("button", {type: "button"}, "Show all");
     more.onclick = () => { more.textContent = code.classList.toggle("whole") ? "Show less" : "Show all"; };
-    return el("li", {}, ...two ? [swatch(`var(--c${i})`), el("b", {}, "AB"[i])] : [], code, more);
+    return el("li", {}, ...two ? [swatch(`var(--c${i})`), el("b", {}, sides[i])] : [], code, more);
   };
   redraw($("commands"), lines.join("\n"), () => lines.map(lineOf));
   for (const code of $("commands").querySelectorAll("code:not(.whole)")) {
     code.nextSibling.hidden = code.scrollHeight <= code.clientHeight;
   }
-  return two ? ["A", "B"] : lines.length ? ["This command"] : full;
+  return two ? sides : lines.length ? ["This command"] : full;
 }
 function swatch(fill) {
   const e = el("i", {className: "swatch"});

@@ -2,6 +2,7 @@
 // Documents of energy measure: a run, or the runs of one or two commands. Energies are in joules.
 
 const added = (zones, list) => sumOf(zones.map((z, i) => z.added ? list?.[i] : 0));
+const joined = (...texts) => texts.filter(Boolean).join(" · ");
 const qualityOf = (d, zones) => quality(zones.map((z) =>
   ({name: titleOf(z.zone), source: z.source, error: z.uncertainty, besides: titleOf(z.overlaps_with)})), d.notes);
 
@@ -9,16 +10,19 @@ function drawRun(d) {
   const counted = d.zones.filter((z) => z.added), idle = sumOf(counted, (z) => z.node_idle_joules), {co2e, price} = d;
   const others = Math.max(0, d.node_joules - d.joules - idle), measured = d.joules != null;
   const error = counted.length && counted.every((z) => z.source === "modeled") ? d.uncertainty ?? 0 : null;
-  const [name] = commandLines(d.command), power = watts(d.mean_watts), time = seconds(d.seconds);
+  const [name] = commandLines([d.command]), power = watts(d.mean_watts), time = seconds(d.seconds), {base} = d;
+  const before = (key, text) => base?.[key] && `base: ${text(base[key].mean)}${marginOf(base[key], text)}`;
   heading(words(d.command), "Energy of a command", `${dateTime(d.started)} · energy measure`);
   const used = [" used ", about(error), [joules(d.joules)], range(error), ` in ${time}, ${power} on average.`];
   const rest = [others > 0 && `other programs used ${joules(others)}`, idle > 0 && `${joules(idle)} was idle energy`];
-  sentence([name], ...measured ? used : [` took ${time}. Its energy is not available.`], ...againstBase(d.ratios),
+  sentence([name], ...measured ? used : [` took ${time}. Its energy is not available.`], ...verdictOf(d),
     d.exit_status && ` It failed with exit status ${d.exit_status}.`,
     others + idle > 0 && ` In that time, ${rest.filter(Boolean).join(", and ")}.`);
-  tiles(measured && ["Energy", joules(d.joules), wattHours(d.joules)],
-    measured && ["Mean power", power, d.node_joules > 0 && `the machine drew ${watts(d.node_joules / d.seconds)}`],
-    ["Time", time, `${seconds(d.cpu_seconds)} of CPU time`],
+  const whole = d.node_joules > 0 && `the machine drew ${watts(d.node_joules / d.seconds)}`;
+  tiles(measured && ["Energy", joules(d.joules), joined(wattHours(d.joules), before("joules", joules))],
+    measured && ["Mean power", power, joined(whole, before("mean_watts", watts))],
+    ["Time", time, joined(!base && `${seconds(d.cpu_seconds)} of CPU time`, before("seconds", seconds))],
+    base && ["CPU time", seconds(d.cpu_seconds), before("cpu_seconds", seconds)],
     co2e && ["Emissions", grams(co2e.command), "CO₂e, " + rateText(co2e.per_kwh, "g", co2e.grid)],
     price && ["Cost of 1,000 runs", money(price.command * 1000, price.currency),
       rateText(price.per_kwh, price.currency)]);
@@ -100,18 +104,24 @@ function runTable(d) {
   ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`, fill: "var(--c0)"})));
 }
 
-// outcomeOf returns the difference of two commands in a quantity and its significance, or null.
-const byHow = (ratio) => `${percent(Math.abs(ratio - 1))} ${ratio < 1 ? "less" : "more"}`;
-function outcomeOf(ratios, key = ratios?.compared_by ?? "joules") {
-  const {a_to_b: ratio, ci95_low: low, ci95_high: high, significant} = ratios?.[key] ?? {};
-  if (ratio == null) return null;
-  const from = low < 1 === high < 1 ? percent(Math.abs(low - 1)) : byHow(low);
-  const interval = low == null ? "" : ` (${from} to ${byHow(high)}, at 95 % confidence)`;
-  return {significant, interval, by: byHow(ratio), of: `${byHow(ratio)} ${key === "joules" ? "energy" : "CPU time"}`};
+// marginOf returns the ± of a mean: its confidence interval, and the expected error of a model.
+const marginOf = (s, text) => s.margin == null ? "" : ` ± ${text(s.margin)}`;
+
+// verdictOf returns the sentence that decides a comparison, emphasized. The other sentences are shown below.
+function verdictOf({ratios, verdict = [], base}) {
+  const decides = verdict[ratios?.compared_by === "cpu_seconds" ? 1 : 0];
+  const others = verdict.filter((s) => s !== decides).map((s) => s + ".");
+  const runs = base?.runs.length, of = base && short(words(base.command), 120);
+  also([...base ? [`Base: ${joined(of, runs > 1 ? `mean of ${runs} runs` : "1 run")}`] : [], ...others]);
+  return decides ? [" ", [decides + "."]] : [];
 }
-function againstBase(ratios) {
-  const o = outcomeOf(ratios), used = o?.significant ? [" It used ", [o.of], " than the base"] : null;
-  return o ? [...used ?? [" No difference to the base is shown"], o.interval, "."] : [];
+
+// differenceOf returns the difference of commands in a quantity.
+function differenceOf({ratios, base}, key) {
+  const {a_to_b: ratio, ci95_low: low, significant} = ratios?.[key] ?? {};
+  if (ratio == null) return "";
+  const by = `${percent(Math.abs(ratio - 1))} ${ratio < 1 ? "less" : "more"}`;
+  return (base ? by + " than the base" : `A: ${by} in pairs`) + (low == null || significant ? "" : ", not significant");
 }
 
 // quantities are the fields of runs, their names, and the texts of their values.
@@ -119,40 +129,37 @@ const quantities = [["joules", "Energy", joules], ["seconds", "Time", seconds], 
   ["mean_watts", "Mean power", watts]];
 
 function drawComparison(d) {
-  const {commands, profile} = d, [a, b] = commands, [nameA, nameB] = commandLines(...commands.map((c) => c.command));
-  const o = b && outcomeOf(d.ratios), means = (key, text) => commands.map((c) => text(c[key].mean));
-  heading(commands.map((c) => words(c.command)).join(" against "),
-    b ? "Energy of two commands, compared" : "Energy of a command, several runs",
+  const {profile, base} = d, commands = base ? [...d.commands, base] : d.commands, [a, b] = commands;
+  const sides = base ? ["now", "base"] : ["A", "B"], [who] = commandLines(commands.map((c) => c.command), sides);
+  heading(d.commands.map((c) => words(c.command)).join(" against "),
+    d.commands[1] ? "Energy of two commands, compared" : "Energy of a command, several runs",
     `${dateTime(a.runs[0].started)} · energy measure`);
-  if (o?.significant) sentence([nameA], " uses ", [o.of], " than ", [nameB], o.interval, ".");
-  else if (o) {
-    sentence(["No difference is shown"], `: ${nameA} used ${o.of} than ${nameB}${o.interval}, not significant.`);
-  } else {
-    const used = a.joules ? [" used ", [joules(a.joules.mean)]] : [` took ${seconds(a.seconds.mean)}`];
-    sentence([nameA], ...used, ` on average of ${a.runs.length} runs.`, ...againstBase(d.ratios),
-      !a.joules && " Its energy is not available.");
+  const verdict = verdictOf(d), shown = a.joules ? ["used ", joules, a.joules] : ["took ", seconds, a.seconds];
+  const [verb, text, mean] = shown, used = text(mean.mean) + marginOf(mean, text);
+  if (d.commands[1]) sentence(...verdict);
+  else {
+    sentence([base ? "This command" : who], ` ${verb}`, [used], ` on average of ${a.runs.length} runs.`,
+      !a.joules && " Its energy is not available.", ...verdict);
   }
-  tiles(...quantities.map(([key, name, text]) => {
-    const {[key]: s} = a, of = outcomeOf(d.ratios, key);
-    if (commands.some((c) => !c[key])) return null;
-    const detail = b ? of && `A: ${of.by} in pairs${of.significant ? "" : ", not significant"}`
-      : s.ci95_low != null && `${text(Math.max(0, s.ci95_low))} to ${text(s.ci95_high)}`;
-    return [`${name}, mean of ${a.runs.length} runs`, means(key, text).join(" / "), detail];
+  tiles(...quantities.filter(([key]) => a[key]).map(([key, name, text]) => {
+    const all = (of) => commands.map((c) => c[key] ? of(c[key]) : "–").join(" / ");
+    const margins = commands.some((c) => c[key]?.margin != null) && all((s) => marginOf(s, text).trim() || "–");
+    return [`${name}, mean of ${a.runs.length} runs`, all((s) => text(s.mean)), joined(margins, differenceOf(d, key))];
   }));
   const quantity = quantities[d.ratios?.compared_by === "cpu_seconds" || !a.joules ? 2 : 0], [key, name] = quantity;
   write("power-h", `${name} of each run`);
   $("power").hidden = commands.some((c) => !c[key]);
-  if (!$("power").hidden) drawDots(commands, quantity);
+  if (!$("power").hidden) drawDots(commands, quantity, sides);
   $("where").hidden = !profile;
   if (profile) drawFlame(profile);
-  comparisonTable(d, commands, quantity);
+  comparisonTable(d, commands, quantity, sides);
   qualityOf(d, a.runs[0].zones);
 }
 
 // drawDots draws a dot for each run, those of similar runs on top of each other, and the mean with its interval.
-function drawDots(commands, [key]) {
+function drawDots(commands, [key], sides) {
   const width = $("chart").clientWidth || 900, height = 84 * commands.length + 22, right = width - 32;
-  const left = commands[1] ? 44 : 22, picture = svg("svg",
+  const left = commands[1] ? 26 + 9 * sides[1].length + 9 : 22, picture = svg("svg",
     {role: "img", viewBox: `0 0 ${width} ${height}`, "aria-label": $("verdict").textContent});
   const ends = commands.flatMap(({[key]: s}) => [s.ci95_low ?? s.min, s.ci95_high ?? s.max, s.min, s.max]);
   const least = Math.max(0, Math.min(...ends)), most = Math.max(...ends), start = least < 0.7 * most ? 0 : least;
@@ -167,7 +174,7 @@ function drawDots(commands, [key]) {
   }
   for (const [i, {runs, [key]: {mean, ci95_low: from, ci95_high: to}}] of commands.entries()) {
     const y = i * 84 + 54, fill = `var(--c${i})`, rows = [], begin = x(Math.max(low, from)), height = 8;
-    if (commands[1]) add("text", {x: 6, y: y + 5, class: "name"}, "AB"[i]);
+    if (commands[1]) add("text", {x: 6, y: y + 5, class: "name"}, sides[i]);
     if (from != null) add("rect", {x: begin, width: x(to) - begin, y: y + 9, height, rx: 4, fill, opacity: 0.5});
     line(mean, y + 6, y + 20, "cursor");
     for (const cx of runs.map((r) => x(r[key])).sort((p, q) => p - q)) {
@@ -180,29 +187,34 @@ function drawDots(commands, [key]) {
   $("chart").className = "dots";
   redraw($("chart"), `dots ${width}`, () => [picture]);
   write("power-hint", "Each dot is a run. The line is the mean, the bar its 95 % confidence interval." +
+    (key === "joules" && commands.some((c) => c.uncertainty) ? " The error of the model is not included." : "") +
     (low ? ` The axis starts at ${tick(low)}.` : ""));
 }
 
 // comparisonTable lists runs, or phases and zones.
-function comparisonTable(d, commands, [quantity]) {
-  const [a, b] = commands, sides = b ? [" A", " B"] : [""], ratio = (v) => v.toFixed(2), number = b ? "Pair" : "Run";
-  const both = (name, value, text, cls) => sides.map((side, i) => figure(name + side, (r) => value(r, i), text, cls));
+function comparisonTable(d, commands, [quantity, title], sides) {
+  const [a, b] = commands, pairs = d.commands.length > 1, number = pairs ? "Pair" : "Run";
+  const ratio = (v) => v.toFixed(2);
+  const quotient = `${title} ${sides.join(" / ")}`, titled = (name, i) => b ? `${name} ${sides[i]}` : name;
+  const both = (name, value, text, cls) =>
+    commands.map((_, i) => figure(titled(name, i), (r) => value(r, i), text, cls));
   const parts = (c) => [...c?.phases ?? [], ...a.zones?.length > 1 ? c?.zones ?? [] : []];
   if (choice("tabs", parts(a).length ? ["Runs", "Phases and components"] : []) !== "Phases and components") {
     const columns = quantities.filter(([key]) => a[key]).flatMap(([key, name, text]) =>
       both(name, (r, i) => r.runs[i]?.[key], text, key === quantity ? "" : "wide"));
-    const quotient = ({runs: [p, q]}) => q?.[quantity] ? p[quantity] / q[quantity] : null;
-    return drawTable([label(number, (r) => r.key), ...columns, b && figure("A / B", quotient, ratio)],
-      a.runs.map((_, k) => ({key: String(k + 1), runs: commands.map((c) => c.runs[k])})), number);
+    const divided = ({runs: [p, q]}) => q?.[quantity] ? p[quantity] / q[quantity] : null;
+    const longest = commands.reduce((p, q) => q.runs.length > p.runs.length ? q : p).runs;
+    return drawTable([label(number, (r) => r.key), ...columns, pairs && figure(quotient, divided, ratio)],
+      longest.map((_, k) => ({key: String(k + 1), runs: commands.map((c) => c.runs[k])})), number);
   }
   const of = (c, r) => parts(c).find((q) => q.phase === r.phase && q.zone === r.zone) ?? {};
-  const compared = (r) => of(d.ratios, r)[quantity] ?? of(d.ratios, r).joules ?? {};
+  const compared = (r) => of(d.ratios, r)[quantity] ?? {};
   const shown = (name, t) => d.ratios && label(name, (r) => compared(r).ci95_low == null ? "" : t(compared(r)), "");
   drawTable([
     label("Part", (r) => r.phase ?? titleOf(r.zone)),
     ...both("Energy", (r, i) => of(commands[i], r).joules?.mean, joules),
-    d.ratios && figure("Ratio", (r) => compared(r).a_to_b, ratio),
+    d.ratios && figure(quotient, (r) => compared(r).a_to_b, ratio),
     shown("95 % interval", (q) => `${ratio(q.ci95_low)} to ${ratio(q.ci95_high)}`),
     shown("Difference", (q) => q.significant ? "shown" : "not shown"),
-  ], parts(a).map((p) => ({phase: p.phase, zone: p.zone, key: `${p.phase}\n${p.zone}`})), "Energy" + sides[0]);
+  ], parts(a).map((p) => ({phase: p.phase, zone: p.zone, key: `${p.phase}\n${p.zone}`})), titled("Energy", 0));
 }
