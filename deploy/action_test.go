@@ -115,7 +115,7 @@ func TestTheActionMeasuresHeadAndBaseInTheirOwnTrees(t *testing.T) {
 	assert.Equal(t, "head base ", read(t, p.fake+"/ran"))
 	assert.Equal(t, "measure --runs=3 --warmup=1 --max-ratio=1.02 -o energy.json -o energy.md --vs ./base -- ./head\n", read(t, p.fake+"/arguments"))
 	for _, text := range []string{"<!-- energy: Energy -->\n", "| a table |", "Passed: the limit of the ratio of CPU time is 1.02",
-		fmt.Sprintf("A is the head, %s. B is the base, %s.", p.head[:12], p.base[:12])} {
+		fmt.Sprintf("A is the head, %s. B is the base, %s.\n\n| a table |", p.head[:12], p.base[:12])} {
 		assert.Contains(t, read(t, p.summary), text)
 	}
 	assert.Equal(t, "joules=1234.5\nratio=1.01\nsignificant=false\n", read(t, p.output))
@@ -145,10 +145,31 @@ func TestTheActionFailsIfEnergyOrABuildFails(t *testing.T) {
 	status, out := p.compare("measure", "ENERGY_COMMAND=echo broken; exit 3")
 	assert.Equal(t, 7, status, "the status of energy, which wrote no result")
 	assert.Contains(t, out, "broken")
+	assert.Contains(t, out, "This script has no --ignore-failure")
+	p.write("energy", "#!/bin/sh\nexit 125")
+	status, out = p.compare("measure")
+	assert.Equal(t, 125, status)
+	assert.NotContains(t, out, "tail", "no command ran")
 	status, out = p.compare("measure", "ENERGY_BUILD=test $(cat source) = head")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, out, "the build of the base failed")
 	assert.NoFileExists(t, p.clone+"/energy-results/energy.md", "an earlier result is removed")
+}
+
+func TestTheActionChecksItsInputsBeforeTheBuilds(t *testing.T) {
+	p := newPullRequest(t)
+	for settings, want := range map[string]string{
+		"ENERGY_MAX_RATIO=0.9": "ENERGY_MAX_RATIO must be 0 or at least 1, not 0.9", "ENERGY_MAX_RATIO=x": "must be 0 or at least 1, not x",
+		"ENERGY_PAIRS=1": "ENERGY_MAX_RATIO needs at least 2 pairs", "ENERGY_PAIRS=0": "ENERGY_PAIRS must be a number of at least 1, not 0",
+	} {
+		status, out := p.compare("measure", settings)
+		assert.Equal(t, 1, status, settings)
+		assert.Contains(t, out, want)
+		assert.NotContains(t, out, "== build")
+	}
+	status, out := p.compare("measure", "ENERGY_PAIRS=1", "ENERGY_MAX_RATIO=0.0")
+	assert.Zero(t, status, out)
+	assert.Contains(t, out, "No limit is set")
 }
 
 func TestTheActionUpdatesItsComment(t *testing.T) {

@@ -94,11 +94,14 @@ badge() {
 }
 
 measure() {
-	local head base energy figures joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02}
+	local head base energy figures joules quantity ratio significant verdict status=0 limit=${ENERGY_MAX_RATIO:-1.02} pairs=${ENERGY_PAIRS:-40}
 	local summary=${GITHUB_STEP_SUMMARY:-/dev/null} output=${GITHUB_OUTPUT:-/dev/null}
 	# Otherwise programs that write summaries, outputs or variables for GitHub would write them in every run.
 	unset GITHUB_ENV GITHUB_OUTPUT GITHUB_PATH GITHUB_STATE GITHUB_STEP_SUMMARY
 	[ -n "${ENERGY_COMMAND:-}" ] || fail "no command to measure: set ENERGY_COMMAND"
+	[[ $pairs =~ ^[1-9][0-9]{0,5}$ ]] || fail "ENERGY_PAIRS must be a number of at least 1, not $pairs"
+	[[ $limit =~ ^(0|[1-9][0-9]*)(\.[0-9]+)?$ && ! $limit =~ ^0.*[1-9] ]] || fail "ENERGY_MAX_RATIO must be 0 or at least 1, not $limit"
+	[[ $limit == 0* || $pairs != 1 ]] || fail "ENERGY_MAX_RATIO needs at least 2 pairs: set ENERGY_PAIRS"
 	mkdir -p "$results"
 	rm -f "$results"/energy.{json,md}
 	work=$(mktemp -d)
@@ -108,10 +111,13 @@ measure() {
 	energy=$(energy_path)
 	export WORK=$work
 	prepare
-	(cd "$work" && "$energy" measure --runs="${ENERGY_PAIRS:-40}" --warmup=1 --max-ratio="$limit" \
+	(cd "$work" && "$energy" measure --runs="$pairs" --warmup=1 --max-ratio="$limit" \
 		-o energy.json -o energy.md --vs ./base -- ./head) || status=$?
 	if [ ! -s "$work/energy.json" ]; then
-		tail -n 50 "$work"/*.log >&2 || true
+		if compgen -G "$work/*.log" >/dev/null; then
+			echo "compare.sh: a run failed. This script has no --ignore-failure. The last output of the runs:" >&2
+			tail -n 50 "$work"/*.log >&2
+		fi
 		exit "$status"
 	fi
 	figures=$(jq -r '.ratios.compared_by as $by | .ratios[$by] as $ratio | {joules: "energy", cpu_seconds: "CPU time"}[$by],
@@ -125,9 +131,9 @@ measure() {
 	[[ $limit =~ [1-9] ]] || verdict="No limit is set"
 	cp "$work/energy.json" "$results"
 	{
-		printf '%s\n### %s\n\n' "$marker" "$name"
+		printf '%s\n### %s\n\nA is the head, %.12s. B is the base, %.12s.\n\n' "$marker" "$name" "$head" "$base"
 		cat "$work/energy.md"
-		printf '\n%s. A is the head, %.12s. B is the base, %.12s.\n' "$verdict" "$head" "$base"
+		printf '\n%s.\n' "$verdict"
 	} >"$results/energy.md"
 	tee -a "$summary" <"$results/energy.md"
 	printf '%s\n' "joules=$joules" "ratio=$ratio" "significant=$significant" >>"$output"
