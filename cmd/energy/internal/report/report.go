@@ -157,8 +157,8 @@ func (r *Report) explain(command int) {
 		}
 	}
 	whole := r.whole(command)
-	notes = append(notes, outliers("energy", whole.summary(Joules))...)
-	notes = append(notes, outliers("time", whole.summary(Seconds))...)
+	notes = append(notes, r.outliers("energy", whole.summary(Joules))...)
+	notes = append(notes, r.outliers("time", whole.summary(Seconds))...)
 	for _, note := range notes {
 		r.Warnings = append(r.Warnings, r.label(command)+note)
 	}
@@ -177,7 +177,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func outliers(quantity string, s stats.Summary) []string {
+func (r *Report) outliers(quantity string, s stats.Summary) []string {
 	if len(s.Outliers) == 0 {
 		return nil
 	}
@@ -190,7 +190,7 @@ func outliers(quantity string, s stats.Summary) []string {
 		word = "runs"
 	}
 	note := fmt.Sprintf("Outliers in %s: %s %s, %s", quantity, word, strings.Join(runs, ", "), stats.OutlierRule)
-	if s.Outliers[0] == 0 && s.Mean > s.Median {
+	if s.Outliers[0] == 0 && s.Mean > s.Median && r.Warmup == 0 {
 		note += ". The first run may have filled caches: --warmup 1 leaves it out"
 	}
 	return []string{note}

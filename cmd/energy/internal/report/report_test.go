@@ -384,6 +384,7 @@ func TestNotesOfRuns(t *testing.T) {
 			"The first run may have filled caches: --warmup 1 leaves it out",
 		"The last 1.5 s are missing", "modeled",
 	}, New(Options{}, []Command{{"A", runs}}).Notes)
+	assert.NotContains(t, strings.Join(New(Options{Warmup: 1}, []Command{{"A", runs}}).Notes, " "), "--warmup", "it was given")
 }
 
 func TestTypicalIsTheRunOfMedianEnergy(t *testing.T) {
