@@ -33,9 +33,6 @@ func flagGroup(c *cobra.Command, title string, define func(f *pflag.FlagSet)) {
 	define(group)
 	group.VisitAll(func(f *pflag.Flag) {
 		f.Annotations = map[string][]string{inGroup: {title}}
-		if f.Value.Type() == "duration" {
-			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // not shown
-		}
 	})
 	c.Flags().AddFlagSet(group)
 }

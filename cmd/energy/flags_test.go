@@ -123,6 +123,7 @@ func TestHelpIsOnStandardOutputInGroups(t *testing.T) {
 	for _, text := range []string{"\nOutput:\n", "\n  -o, --output file ", "--wait duration ", "(default 30s)", "  energy measure -- make -j8 "} {
 		assert.Contains(t, want, text)
 	}
+	assert.NotContains(t, want, "(default )")
 	for _, args := range []string{"help measure", "measure -h"} {
 		status, stdout, stderr := said(t, strings.Fields(args)...)
 		assert.Zero(t, status)

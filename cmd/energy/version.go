@@ -18,8 +18,8 @@ var release string
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "print the version of this program", DisableFlagsInUseLine: true,
-		Long: "Prints the version of this program, the commit if it was built from a repository, and the\n" +
-			"version of Go.",
+		Long: "Prints the version of this program, the version of Go, and the commit if Go recorded it in the\n" +
+			"build, which go build does in a checkout and make build does not.",
 		Args: noArguments(nil),
 		RunE: func(*cobra.Command, []string) error { return printVersion() },
 	}
