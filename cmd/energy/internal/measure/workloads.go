@@ -70,15 +70,16 @@ const (
 
 // Workload is the energy of one program or container of the machine in one phase.
 type Workload struct {
-	Name  string // Others and Idle are the rest
+	Name  string // Others, Outside and Idle are the rest
 	Phase string
 	Used  []units.Energy // by the index of Result.Zones
 }
 
 // The rows of a machine's energy that no program or container used.
 const (
-	Others = "(others)"
-	Idle   = "(idle)"
+	Others  = "(others)"  // without a program
+	Outside = "(outside)" // of containers, as energy top names it
+	Idle    = "(idle)"
 )
 
 // wholeMachine divides the energy of the whole machine among its programs or containers. It has a
@@ -125,25 +126,33 @@ func (m *wholeMachine) addPeriod(phase string) {
 		of[workloadKind{Idle, zone.Class}] += units.Energy(idle.Recent)
 		others := table.Active[i].Recent
 		for _, row := range table.Rows {
-			if name := m.nameOf(&row.Identity); name != Others {
+			if name := m.nameOf(&row.Identity); name != m.rest() {
 				of[workloadKind{name, zone.Class}] += units.Energy(row.Amounts[i].Recent)
 				others -= row.Amounts[i].Recent
 			}
 		}
-		of[workloadKind{Others, zone.Class}] += units.Energy(max(others, 0))
+		of[workloadKind{m.rest(), zone.Class}] += units.Energy(max(others, 0))
 	}
 }
 
-// nameOf returns the name of a workload, or Others.
+// rest is the name of active energy without a workload.
+func (m *wholeMachine) rest() string {
+	if m.by == ByContainer {
+		return Outside
+	}
+	return Others
+}
+
+// nameOf returns the name of a workload, or rest.
 func (m *wholeMachine) nameOf(of *snapshot.Identity) string {
 	if m.by == ByProgram {
-		return cmp.Or(of[snapshot.Executable], Others)
+		return cmp.Or(of[snapshot.Executable], m.rest())
 	}
 	name, id := of[snapshot.ContainerName], of[snapshot.ContainerID]
 	if pod := of[snapshot.PodName]; pod != "" && name != "" {
 		name = pod + "/" + name
 	}
-	return cmp.Or(name, id[:min(len(id), 12)], Others)
+	return cmp.Or(name, id[:min(len(id), 12)], m.rest())
 }
 
 // result fills the workloads of a result whose phases are filled. They add up to the energy of the
@@ -167,8 +176,8 @@ func (m *wholeMachine) divide(of *Result, p *Phase) (rows []Workload) {
 	for row := range used {
 		names[row.name] = true
 	}
-	delete(names, Others)
-	for _, name := range append([]string{Others}, slices.Sorted(maps.Keys(names))...) {
+	delete(names, m.rest())
+	for _, name := range append([]string{m.rest()}, slices.Sorted(maps.Keys(names))...) {
 		rows = append(rows, Workload{name, p.Name, make([]units.Energy, len(of.Zones))})
 	}
 	parts, weights := make([]units.Energy, len(rows)), make([]units.Energy, len(rows))

@@ -84,6 +84,11 @@ func TestWorkloadsAreTheSumsOfTheirSeries(t *testing.T) {
 	}
 	used := map[string]units.Energy{Others: 130, Idle: 20, "sh": 70}
 	assert.Equal(t, map[string]map[workloadKind]units.Energy{"none": kindsOf(power.Package, used)}, m.phases)
+
+	m.by, m.phases = ByContainer, map[string]map[workloadKind]units.Energy{}
+	m.addPeriod("none")
+	used = map[string]units.Energy{Outside: 100, Idle: 10}
+	assert.Equal(t, map[string]map[workloadKind]units.Energy{"none": kindsOf(power.Package, used)}, m.phases, "no process is in a container")
 }
 
 func TestProgramsAreTheSumOfTheirSeries(t *testing.T) {
