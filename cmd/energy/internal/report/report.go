@@ -27,7 +27,7 @@ type Options struct {
 	// whole machine.
 	By    measure.By
 	Rates Rates
-	// MaxRatio is the limit of --max-ratio, 0 for none.
+	// MaxRatio is the limit of --max-ratio, 0 without a limit.
 	MaxRatio float64
 	// Warmup is the number of runs of each command that are not reported.
 	Warmup int
