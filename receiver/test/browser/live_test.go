@@ -184,10 +184,14 @@ func TestAPageOutlivesItsCollectorAndItsServer(t *testing.T) {
 	p.until(`q("svg.plot") && !wrong()`)
 	require.NoError(t, n.stop())
 	p.until(`wrong() && document.body.innerText.includes("no process listens")`)
-	p.shows(`tile("Power now")`, n.watts("system{"))
+	p.shows(`tile("Last power")`, n.watts("system{"))
+	p.until(`/^At [0-9:]{8}, the machine drew /.test(text("#verdict"))`)
+	_, n.reset = n.elapsed()
+	n.reset += 3600
 	n.start(t)
 	p.until("!wrong()")
 	p.untilDrawnAgain()
+	p.until(`/Energy since [0-9:]{8}.*Wh; the chart has \d+ s of \d+ s/.test(text("#tiles"))`)
 
 	p.expect = "ERR_|401|network error"
 	p.stop()

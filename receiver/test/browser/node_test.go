@@ -57,6 +57,7 @@ type node struct {
 
 	mu       sync.Mutex
 	time     time.Duration // since base
+	reset    float64       // seconds that the energies do not count, because the collector was started again
 	readings int
 	address  string
 	stop     func() error
@@ -151,7 +152,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	at := n.base.Add(elapsed).UnixMilli()
 	for name, watts := range n.power {
 		name, labels, _ := strings.Cut(name, "{")
-		_, _ = fmt.Fprintf(w, "%s_energy_joules_total{%s %.6f %d\n", name, labels, watts*(3600+seconds), at)
+		_, _ = fmt.Fprintf(w, "%s_energy_joules_total{%s %.6f %d\n", name, labels, watts*(3600+seconds-n.reset), at)
 		_, _ = fmt.Fprintf(w, "%s_power_watts{%s %.6f %d\n", name, labels, watts*n.slope(), at)
 	}
 }

@@ -24,15 +24,17 @@ function drawLive() {
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
   const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0, used = micro(most) / seconds;
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
+  const past = now.recorded || problem, tense = (now, then) => past ? then : now;
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
   const title = power == null ? now.host : `${watts(power)} · ${now.host}`;
   heading(title, `Energy of ${now.host}`, state, Boolean(problem));
   if (power == null) sentence("Measuring: the power follows with the next reading.");
-  else sentence(now.recorded ? "At the end of this recording, the machine drew " : "This machine draws ", about(error),
-    [watts(power)], range(error), ". ", [watts(power - active)], " of it is idle power, independent of load; ",
-    "programs share ", [watts(active)], ...top ? [", of which ", [short(live.names.get(id) ?? "", 40)], " uses ",
-      [watts(used)], ` (${percent(used / active)} of that)`] : [], ".");
-  liveTiles(now, zones, power, active, error);
+  else sentence(now.recorded ? "At the end of this recording, " : problem ? `At ${time}, ` : "",
+    past ? "the machine drew " : "The machine draws ", about(error), [watts(power)], range(error), ". ",
+    [watts(power - active)], tense(" of it is", " of it was"), " idle power, independent of load; programs ",
+    tense("share ", "shared "), [watts(active)], ...top ? [", of which ", [short(live.names.get(id) ?? "", 40)],
+      tense(" uses ", " used "), [watts(used)], ` (${percent(used / active)} of that)`] : [], ".");
+  liveTiles(now, zones, power, active, error, problem ? "Last power" : "Power now");
   const span = choice("span", Object.keys(spans), now.recorded ? "All" : "5 min");
   liveChart(choice("group", list.filter((v) => points.some((p) => p.v[v])), "programs", plural), spans[span] * 1000);
   liveTree(now, zones, choice("trees", ["By owner", "By component"]));
@@ -40,15 +42,24 @@ function drawLive() {
   quality(now.zones.map((z) => ({...z, name: z.title})), now.notes);
 }
 
-function liveTiles(now, zones, power, active, error) {
+// energyTile has the energy that the table and the tree divide. It names the start if the chart has another period: it
+// lacks the time that a collector was gone, and has all runs of a recording.
+function energyTile({at, since, node}) {
+  const elapsed = (at - since) / 1000, charted = sumOf(live.points, (p) => p.s), earlier = live.points[0]?.t <= since;
+  const [day] = dateTime(since).split(" "), begin = dateTime(at).startsWith(day) ? clock(since) : dateTime(since);
+  const equal = !earlier && Math.abs(elapsed - charted) < 0.1, fewer = !earlier && charted < elapsed - 0.1;
+  return [!since ? "Energy" : equal ? `Energy in ${duration(elapsed)}` : `Energy since ${begin}`, joules(micro(node)),
+    wattHours(micro(node)) + (since && fewer ? `; the chart has ${duration(charted)} of ${duration(elapsed)}` : "")];
+}
+
+function liveTiles(now, zones, power, active, error, powerName) {
   const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [];
   const busy = gpus.filter((g) => g.b != null), models = [...new Set(gpus.map((g) => g.n))].join(", ");
   const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
-  const kept = now.since ? `Energy in ${duration((now.at - now.since) / 1000)}` : "Energy", energy = micro(now.node);
   const busyText = busy.length && `${percent(sumOf(busy, (g) => g.b) / busy.length)} busy`;
   const gpuPower = gpus.some((g) => g.w != null) && watts(sumOf(gpus, (g) => g.w));
-  tiles(power != null && [now.recorded ? "Power at the end" : "Power now", watts(power), origin],
-    [kept, joules(energy), wattHours(energy)],
+  tiles(power != null && [now.recorded ? "Power at the end" : powerName, watts(power), origin],
+    energyTile(now),
     power > 0 && ["Idle", percent(1 - active / power), "of the power"],
     ["GPUs", gpuPower || busyText, `${gpus.length} × ${models}${gpuPower && busyText ? `, ${busyText}` : ""}`],
     power > 0 && perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h",
@@ -113,8 +124,7 @@ function liveTree(now, zones, by) {
     }
     root.children.push(idleNode(micro(now.node - sumOf(rows, (r) => r.e))));
   }
-  const name = now.recorded ? now.host : "This machine";
-  drawTree(withoutIdle(name, root.children, now.since && (now.at - now.since) / 1000));
+  drawTree(withoutIdle(now.host || "The machine", root.children, now.since && (now.at - now.since) / 1000));
 }
 
 // liveTable lists the mean power, as the sentence does. Points have the largest rows only: the power of a row that a
