@@ -130,7 +130,7 @@ func (f *follower) update(ctx context.Context) error {
 		}
 		news := f.account.Add(s)
 		f.said, f.frame = s.Notes, frameOf(&f.account, s, f.files)
-		f.frame.Host, f.frame.Source = cmp.Or(f.host, f.frame.Host), f.name
+		f.frame.Host, f.frame.Source = cmp.Or(figure.Line(f.frame.Host), f.host), f.name
 		if !f.reread || !news && try == 0 || try == rereads || f.account.Complete() {
 			return nil
 		}

@@ -27,7 +27,7 @@ import (
 // source provides snapshots: a collector, or the receiver in this process.
 type source struct {
 	name    string
-	host    string        // name of the machine, empty if only the figures have it
+	host    string        // name of the machine if the figures do not contain one
 	files   *processFiles // of the machine with the processes, nil if it is another one
 	account snapshot.Account
 	first   time.Duration // time until the first figures
