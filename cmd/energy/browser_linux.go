@@ -19,8 +19,9 @@ const browserOpener = "xdg-open"
 
 // openBrowser opens an address in the browser. Other users can read the arguments of processes, and
 // the address contains the token. Therefore the argument is a private file that redirects to the
-// address. remove removes the file, as does a timer after a minute.
-func openBrowser(address string) (remove func(), err error) {
+// address. remove removes the file, as does a timer after a minute. failed is called if the program
+// that opens the browser fails later.
+func openBrowser(address string, failed func(error)) (remove func(), err error) {
 	file, err := os.CreateTemp("", "energy-web-*.html") // only its owner can read it
 	if err != nil {
 		return func() {}, err
@@ -34,7 +35,11 @@ func openBrowser(address string) (remove func(), err error) {
 		err = c.Start()
 	}
 	if err == nil {
-		go func() { _ = c.Wait() }()
+		go func() {
+			if err := c.Wait(); err != nil {
+				failed(fmt.Errorf("%s: %w", browserOpener, err))
+			}
+		}()
 	}
 	return remove, err
 }

@@ -97,7 +97,7 @@ func (f *follower) step(ctx context.Context) (done bool, err error) {
 		return true, contradiction(f.frame)
 	case f.frame != nil:
 		return false, f.to.explain(ctx, "No new figures: "+err.Error(), true, f.lines())
-	case late && (err != nil || f.once):
+	case late && (err != nil || f.once || f.mustStart):
 		return true, f.noFigures(err)
 	case err != nil || late:
 		text := f.missing(err)

@@ -21,6 +21,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
 )
 
+// shortestInterval is the minimum collection interval of the receiver.
+const shortestInterval = 10 * time.Millisecond
+
 const defaultEndpoint = "http://127.0.0.1:8889/metrics"
 
 type options struct {
@@ -37,6 +40,8 @@ type options struct {
 	once     bool
 	json     bool
 	plain    bool // no screen, also on a terminal
+	// mustStart makes reading end if there are no figures after wait.
+	mustStart bool
 }
 
 // subcommand returns the command top.
@@ -99,6 +104,8 @@ func (o *options) check() error {
 		return errors.New("--local measures without a collector: it does not take --endpoint")
 	case o.interval <= 0:
 		return errors.New("--interval must be above 0")
+	case o.interval < shortestInterval && !o.given:
+		return fmt.Errorf("--interval must be at least %v without --endpoint", shortestInterval)
 	case o.wait < 0 || o.limit < 0:
 		return errors.New("--wait and --for must not be below 0")
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,10 +49,14 @@ recording: the output of energy top --json.`,
   energy web power.jsonl              the recording of energy top --json > power.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
 			o.given, o.fixed = c.Flags().Changed("endpoint"), c.Flags().Changed("listen")
+			o.mustStart = true
 			if len(args) > 0 {
-				o.file, args = args[0], args[1:]
+				o.file = args[0]
 			}
-			return noArguments(func() error { return o.check(c.Flags()) })(c, args)
+			if len(args) > 1 {
+				return errors.New("energy web shows at most one FILE")
+			}
+			return o.check(c.Flags())
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"jsonl", "json"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE:              untilDone(o.serve),
@@ -90,7 +95,12 @@ func (o *webOptions) check(flags *pflag.FlagSet) error {
 		return errors.New("--tls-cert and --tls-key require each other")
 	case !isLocal && (o.cert == "" || len(o.hosts) == 0):
 		return fmt.Errorf("other machines can reach %s, which requires --tls-cert, --tls-key and --host. Without TLS, "+
-			"run ssh -L %s:127.0.0.1:%s on the other machine", o.listen, port, port)
+			"run ssh -L %s:127.0.0.1:%s HOST on the other machine", o.listen, port, port)
+	}
+	if o.file != "" {
+		if _, err := os.Stat(o.file); err != nil {
+			return err
+		}
 	}
 	return errors.Join(o.options.check(), checkRates(&o.rates))
 }
@@ -103,6 +113,11 @@ func (o *webOptions) serve(ctx context.Context) error {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {
 			return err
+		}
+		for _, host := range o.hosts {
+			if err := pair.Leaf.VerifyHostname(host); err != nil {
+				return fmt.Errorf("--host %s is not a name of the certificate: %w", host, err)
+			}
 		}
 		options.Certificate, scheme = &pair, "https"
 	}
@@ -123,18 +138,34 @@ func (o *webOptions) serve(ctx context.Context) error {
 		served <- s.Serve(ctx, listener)
 	}()
 	address := fmt.Sprintf("%s://%s/#%s", scheme, net.JoinHostPort(host, port), s.Token)
-	if _, err = fmt.Println(address); err == nil && o.open {
-		remove, err := openBrowser(address)
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	begin := sync.OnceFunc(func() { close(begun) })
+	go func() { ended <- await(ctx, func() error { return o.feed(ctx, s, begin) }) }()
+	select {
+	case err = <-ended: // without a page
+	case <-begun:
+		remove, lost := o.announce(address)
 		defer remove()
-		if err != nil {
-			fmt.Fprintf(figure.Writer(os.Stderr), "energy web: --open: %v\n", err)
+		if lost != nil {
+			stop()
 		}
-	}
-	if err == nil {
-		err = await(ctx, func() error { return o.feed(ctx, s) })
+		err = errors.Join(lost, <-ended)
 	}
 	stop()
 	return errors.Join(err, <-served)
+}
+
+// announce prints the address, and opens it with --open. remove removes the file that the browser reads.
+func (o *webOptions) announce(address string) (remove func(), err error) {
+	if _, err := fmt.Println(address); err != nil || !o.open {
+		return func() {}, err
+	}
+	failed := func(err error) { fmt.Fprintf(figure.Writer(os.Stderr), "energy web: --open: %v\n", err) }
+	remove, err = openBrowser(address, failed)
+	if err != nil {
+		failed(err)
+	}
+	return remove, nil
 }
 
 // bind listens. If no address was given and the port is in use, it listens on another port.
@@ -150,23 +181,30 @@ func (o *webOptions) bind() (net.Listener, error) {
 	return listener, err
 }
 
-// feed shows the recording, or figures of the source, until ctx ends.
-func (o *webOptions) feed(ctx context.Context, s *web.Server) error {
+// feed shows the recording, or figures of the source, until ctx ends. It calls begin when there is
+// something to show: errors of flags and files come before the address.
+func (o *webOptions) feed(ctx context.Context, s *web.Server, begin func()) error {
 	if o.file != "" {
-		return o.replay(ctx, s)
+		return o.replay(ctx, s, begin)
 	}
-	return follow(ctx, o.options, openSource, &pages{Server: s, stale: max(30*time.Second, 3*o.interval)})
+	return follow(ctx, o.options, openSource, &pages{Server: s, begin: begin, stale: max(30*time.Second, 3*o.interval)})
 }
 
 // replay shows a recording until ctx ends.
-func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
+func (o *webOptions) replay(ctx context.Context, s *web.Server, begin func()) error {
 	f, err := os.Open(o.file)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
+	var last *top.Frame
+	several := false
 	err = top.ReadRecording(f, func(f *top.Frame, notes []string) error {
-		f.Source = o.file
+		if several = several || last != nil && !f.Since.Equal(last.Since); several {
+			notes = append(notes, "The file has several recordings: the energies belong to the last one, "+
+				"and the chart shows all recordings.")
+		}
+		last, f.Source = f, o.file
 		s.Show(f, notes)
 		return ctx.Err()
 	})
@@ -176,6 +214,7 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.file, err)
 	}
+	begin()
 	<-ctx.Done()
 	return nil
 }
@@ -183,6 +222,7 @@ func (o *webOptions) replay(ctx context.Context, s *web.Server) error {
 // pages is the display of the server.
 type pages struct {
 	*web.Server
+	begin func()
 	at    time.Time     // of the newest figures
 	since time.Time     // time of the first reading of these figures
 	stale time.Duration // time without newer figures after which the page says so
@@ -191,6 +231,7 @@ type pages struct {
 // show implements display.
 func (p *pages) show(_ context.Context, f *top.Frame, notes []string) error {
 	now := time.Now()
+	defer p.begin()
 	switch {
 	case !f.At.Equal(p.at):
 		p.at, p.since = f.At, now
@@ -205,5 +246,6 @@ func (p *pages) show(_ context.Context, f *top.Frame, notes []string) error {
 // explain implements display.
 func (p *pages) explain(_ context.Context, text string, _ bool, _ []string) error {
 	p.Explain(text)
+	p.begin()
 	return nil
 }

@@ -6,10 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,6 +32,7 @@ import (
 type webMessage struct {
 	Now *struct {
 		Node     int64
+		Notes    []string
 		Source   string
 		Recorded bool
 		Views    map[string][]struct{ E int64 }
@@ -98,9 +102,23 @@ func TestAPageOfARecordingHasItsFigures(t *testing.T) {
 	_, m := openWeb(t, 0, "--listen", "127.0.0.1:0", file)
 	assert.True(t, m.Now.Recorded)
 	assert.Equal(t, file, m.Now.Source)
+	assert.Equal(t, "The file has several recordings: the energies belong to the last one, and the chart shows all recordings.", m.Now.Notes[1])
 	o, err := parsed[webOptions]([]string{"/dev/null"})
 	require.NoError(t, err)
-	require.ErrorContains(t, o.feed(t.Context(), web.NewServer(web.Options{})), "/dev/null: document 1 is not output of energy top --json: EOF")
+	begin := func() { assert.Fail(t, "the address is printed") }
+	err = o.feed(t.Context(), web.NewServer(web.Options{}), begin)
+	require.ErrorContains(t, err, "/dev/null: document 1 is not output of energy top --json: EOF")
+}
+
+func TestAPageWithoutFiguresEndsAfterTheWait(t *testing.T) {
+	endpoint, listen := serveTexts(t, "up 1\n"), []string{"web", "--listen", "127.0.0.1:0", "--wait", "1ms", "--endpoint"}
+	status, _, stderr := said(t, append(listen, endpoint)...)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stderr, "energy web: no figures from "+endpoint+"\nThe endpoint responds, but has no energy figures.")
+	first, programs := exposition(10, 1, map[string]float64{"a": 9}), map[string]float64{"a": 15}
+	_, m := openWeb(t, 1, "--listen", "127.0.0.1:0", "--wait", "1ms", "--interval", "10ms",
+		"--endpoint", serveTexts(t, first, "", "", exposition(17, 2, programs)))
+	assert.EqualValues(t, 7_000_000, m.Now.Node, "it waits for the figures to return")
 }
 
 func TestAnotherPortReplacesOneInUseUnlessItWasGiven(t *testing.T) {
@@ -119,23 +137,42 @@ func TestAnotherPortReplacesOneInUseUnlessItWasGiven(t *testing.T) {
 
 func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"--listen 0.0.0.0:8890", "run ssh -L 8890:127.0.0.1:8890 on the other machine"},
+		{"--listen 0.0.0.0:8890", "run ssh -L 8890:127.0.0.1:8890 HOST on the other machine"},
 		{"--listen :8890 --tls-cert c --tls-key k", "requires --tls-cert, --tls-key and --host"},
 		{"--listen node.example:8890 --host node.example", "other machines can reach node.example:8890"},
 		{"--tls-cert c", "--tls-cert and --tls-key require each other"},
 		{"--listen 8890", "--listen must be host:port"},
 		{"--local record.jsonl", "record.jsonl is a recording, which cannot be combined with --local"},
-		{"a b", `"b" is no flag`},
+		{"web_linux_test.go b", "energy web shows at most one FILE"},
+		{"nofile", "stat nofile: no such file or directory"},
+		{"--interval 1ms", "--interval must be at least 10ms without --endpoint"},
 		{"--currency EUR", "--price is needed"},
 		{"--interval 0s", "--interval must be above 0"},
 	} {
 		_, err := parsed[webOptions](strings.Fields(tt.args))
 		require.ErrorContains(t, err, tt.want, tt.args)
 	}
-	for _, args := range []string{"", "--listen localhost:0", "--listen [::1]:1", "--listen 0.0.0.0:1 --tls-cert c --tls-key k --host n"} {
+	for _, args := range []string{"", "--listen localhost:0", "--listen [::1]:1", "--endpoint node --interval 1ms", "--listen 0.0.0.0:1 --tls-cert c --tls-key k --host n"} {
 		_, err := parsed[webOptions](strings.Fields(args))
 		require.NoError(t, err, args)
 	}
+}
+
+func TestTheCertificateHasTheNameOfThePage(t *testing.T) {
+	server := httptest.NewTLSServer(nil) // for example.com
+	server.Close()
+	pair, dir := server.TLS.Certificates[0], t.TempDir()
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	for kind, bytes := range map[string][]byte{"CERTIFICATE": pair.Certificate[0], "PRIVATE KEY": private} {
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes})
+		require.NoError(t, os.WriteFile(filepath.Join(dir, kind), text, 0o600))
+	}
+	status, stdout, stderr := said(t, "web", "--listen", "127.0.0.1:0", "--host", "example.com", "--host", "other.example",
+		"--tls-cert", filepath.Join(dir, "CERTIFICATE"), "--tls-key", filepath.Join(dir, "PRIVATE KEY"))
+	assert.Equal(t, 1, status)
+	assert.Empty(t, stdout)
+	assert.Contains(t, stderr, "energy web: --host other.example is not a name of the certificate: x509: certificate is valid for ")
 }
 
 // Other users can read the arguments of a process.
@@ -147,7 +184,7 @@ func TestTheArgumentsOfTheBrowserDoNotContainTheToken(t *testing.T) {
 	seen := filepath.Join(dir, "seen")
 	require.NoError(t, unix.Mkfifo(seen, 0o666))
 	require.NoError(t, os.Chmod(seen, 0o666))
-	script := "#!/bin/sh\n{ echo \"$1\"; id -u; stat -c '%a %u' \"$1\"; cat \"$1\"; } >" + seen
+	script := "#!/bin/sh\n{ echo \"$1\"; id -u; stat -c '%a %u' \"$1\"; cat \"$1\"; } >" + seen + "; exit 3"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, browserOpener), []byte(script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("TMPDIR", dir)
@@ -156,12 +193,14 @@ func TestTheArgumentsOfTheBrowserDoNotContainTheToken(t *testing.T) {
 		uid = "65534"
 		t.Setenv("SUDO_UID", uid)
 	}
-	remove, err := openBrowser("http://127.0.0.1:8890/#TOKEN")
+	failed := make(chan error, 1)
+	remove, err := openBrowser("http://127.0.0.1:8890/#TOKEN", func(err error) { failed <- err })
 	require.NoError(t, err)
 	file, rest, _ := strings.Cut(read(t, seen), "\n")
 	assert.NotContains(t, file, "TOKEN")
 	assert.Contains(t, rest, uid+"\n600 "+uid+"\n")
 	assert.Contains(t, rest, "url=http://127.0.0.1:8890/#TOKEN")
+	require.EqualError(t, <-failed, "xdg-open: exit status 3")
 	remove()
 	assert.NoFileExists(t, file)
 }
