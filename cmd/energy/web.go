@@ -54,7 +54,7 @@ recording: the output of energy top --json.`,
 				o.file = args[0]
 			}
 			if len(args) > 1 {
-				return errors.New("energy web shows at most one FILE")
+				return errors.New("at most one FILE can be shown")
 			}
 			return o.check(c.Flags())
 		},

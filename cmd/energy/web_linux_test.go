@@ -143,7 +143,7 @@ func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
 		{"--tls-cert c", "--tls-cert and --tls-key require each other"},
 		{"--listen 8890", "--listen must be host:port"},
 		{"--local record.jsonl", "record.jsonl is a recording, which cannot be combined with --local"},
-		{"web_linux_test.go b", "energy web shows at most one FILE"},
+		{"web_linux_test.go b", "at most one FILE can be shown"},
 		{"nofile", "stat nofile: no such file or directory"},
 		{"--interval 1ms", "--interval must be at least 10ms without --endpoint"},
 		{"--currency EUR", "--price is needed"},
