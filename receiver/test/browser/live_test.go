@@ -192,6 +192,7 @@ func TestAPageOutlivesItsCollectorAndItsServer(t *testing.T) {
 	p.until("!wrong()")
 	p.untilDrawnAgain()
 	p.until(`/Energy since [0-9:]{8}.*Wh; the chart has \d+ s of \d+ s/.test(text("#tiles"))`)
+	p.until(`text("#where-hint").startsWith("Energy since ")`)
 
 	p.expect = "ERR_|401|network error"
 	p.stop()

@@ -19,14 +19,14 @@ function smaller(n, from) {
 const childOf = (n, id) => id[0] === "\0" ? smaller(n, +id.slice(1)) : n.children.find((c) => c.id === id);
 
 // withoutIdle offers to leave out idle energy, which hides what programs use if there is much of it.
-function withoutIdle(name, children, period) {
+function withoutIdle(name, children, period, title = period ? `Energy of ${duration(period)}` : "Energy") {
   const idleOf = (n) => n.idle ? n.value : sumOf(n.children ?? [], idleOf);
   const root = node(name, sumOf(children, (c) => c.value), {children}), share = idleOf(root) / root.value;
   const strip = (n) => ({...n, value: n.value - idleOf(n), children: n.children?.filter((c) => !c.idle).map(strip)});
   const options = share > 0 && share < 1 ? ["With idle", "Without idle"] : [];
   const drawn = choice("idle", options, options[share > 0.7 ? 1 : 0]) !== "Without idle";
   const idle = drawn ? "percentages include idle" : `idle energy is not drawn, ${percent(share)} of all`;
-  const hint = `Energy${period ? " of " + duration(period) : ""}${share ? "; " + idle : ""}. `;
+  const hint = `${title}${share ? "; " + idle : ""}. `;
   return {root: drawn ? root : strip(root), hint};
 }
 

@@ -42,24 +42,25 @@ function drawLive() {
   quality(now.zones.map((z) => ({...z, name: z.title})), now.notes);
 }
 
-// energyTile has the energy that the table and the tree divide. It names the start if the chart has another period: it
-// lacks the time that a collector was gone, and has all runs of a recording.
-function energyTile({at, since, node}) {
+// energyTitle names the period of the energies, or its start if the chart has another period: the chart lacks the time
+// that a collector was gone, and has all runs of a recording. The second text is a shorter period of the chart.
+function energyTitle({at, since}) {
   const elapsed = (at - since) / 1000, charted = sumOf(live.points, (p) => p.s), earlier = live.points[0]?.t <= since;
   const [day] = dateTime(since).split(" "), begin = dateTime(at).startsWith(day) ? clock(since) : dateTime(since);
   const equal = !earlier && Math.abs(elapsed - charted) < 0.1, fewer = !earlier && charted < elapsed - 0.1;
-  return [!since ? "Energy" : equal ? `Energy in ${duration(elapsed)}` : `Energy since ${begin}`, joules(micro(node)),
-    wattHours(micro(node)) + (since && fewer ? `; the chart has ${duration(charted)} of ${duration(elapsed)}` : "")];
+  return [!since ? "Energy" : equal ? `Energy in ${duration(elapsed)}` : `Energy since ${begin}`,
+    since && fewer ? `; the chart has ${duration(charted)} of ${duration(elapsed)}` : ""];
 }
 
 function liveTiles(now, zones, power, active, error, powerName) {
   const {grams: perKWh, grid, price, currency} = now.rates ?? {}, gpus = now.views.gpus ?? [];
   const busy = gpus.filter((g) => g.b != null), models = [...new Set(gpus.map((g) => g.n))].join(", ");
   const origin = error != null ? `estimated${range(error)}` : zones.every((z) => z.source === "measured") && "measured";
+  const energy = micro(now.node), [kept, gap] = energyTitle(now);
   const busyText = busy.length && `${percent(sumOf(busy, (g) => g.b) / busy.length)} busy`;
   const gpuPower = gpus.some((g) => g.w != null) && watts(sumOf(gpus, (g) => g.w));
   tiles(power != null && [now.recorded ? "Power at the end" : powerName, watts(power), origin],
-    energyTile(now),
+    [kept, joules(energy), wattHours(energy) + gap],
     power > 0 && ["Idle", percent(1 - active / power), "of the power"],
     ["GPUs", gpuPower || busyText, `${gpus.length} × ${models}${gpuPower && busyText ? `, ${busyText}` : ""}`],
     power > 0 && perKWh != null && ["Emissions", grams(power / 1000 * perKWh) + "/h",
@@ -124,7 +125,7 @@ function liveTree(now, zones, by) {
     }
     root.children.push(idleNode(micro(now.node - sumOf(rows, (r) => r.e))));
   }
-  drawTree(withoutIdle(now.host || "The machine", root.children, now.since && (now.at - now.since) / 1000));
+  drawTree(withoutIdle(now.host || "The machine", root.children, 0, energyTitle(now)[0]));
 }
 
 // liveTable lists the mean power, as the sentence does. Points have the largest rows only: the power of a row that a
