@@ -91,6 +91,9 @@ func TestHoursOfHistoryAreShownWithTheirMeanInABoundedChart(t *testing.T) {
 	p.until(`button("#span", "All")?.click() ?? text(".legend li").startsWith("Mean of 2.2 days")`)
 	elapsed, seconds := n.elapsed()
 	p.shows(`legend("Sum")`, n.watts("system{")*seconds/elapsed.Seconds())
+	mean := func(s float64) float64 { return s + n.wave*math.Sin(s/20)*20 }
+	end, step := elapsed.Seconds(), n.step.Seconds() // points are longer than a step
+	p.shows(`tile("Power now")`, n.watts("system{")*(mean(end)-mean(end-step))/step)
 	assert.Less(t, get[int](p, `q("svg.plot").outerHTML.length`), 300_000)
 	times := get[int](p, `all("svg.plot text").filter((e) => plain(e).includes(":")).length`)
 	assert.InDelta(t, 7, times, 4, "times of the axis")

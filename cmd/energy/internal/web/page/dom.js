@@ -32,9 +32,9 @@ const write = (id, text) => redraw($(id), text, () => [text]);
 
 // The element under a pressed pointer is not replaced, because its click event would be lost.
 let held = null;
-addEventListener("pointerdown", (e) => { held = e.target; });
+addEventListener("pointerdown", (e) => { held = e.button ? null : e.target; });
 const release = () => { held = null; setTimeout(() => draw()); };
-for (const end of ["pointerup", "pointercancel"]) addEventListener(end, release);
+for (const end of ["pointerup", "pointercancel", "contextmenu", "blur"]) addEventListener(end, release);
 
 // choice draws a group of buttons, and returns the option that is pressed.
 const chosen = new Map();

@@ -18,11 +18,15 @@ function drawLive() {
   if (!now) return problem && sentence();
   const zones = now.zones.filter((z) => !z.besides).map((z) => ({...z, watts: z.active + z.idle}));
   const some = zones.some((z) => z.active != null || z.idle != null); // is false before the second reading of counters
-  const recent = points.filter((p) => points.at(-1).t - p.t < 10000), seconds = sumOf(recent, (p) => p.s);
-  const mean = (energy) => micro(sumOf(recent, energy)) / seconds; // is steadier than the last interval
+  // The mean of 10 s is steadier than the last interval, which stands for it if points are longer.
+  const recent = points.filter((p) => now.at - p.t < 10000 && p.s < 15), seconds = sumOf(recent, (p) => p.s);
+  const mean = (energy) => micro(sumOf(recent, energy)) / seconds;
   const error = errorOf(zones), power = seconds ? mean((p) => p.node) : some ? sumOf(zones, (z) => z.watts) : null;
   const active = seconds ? mean((p) => p.active) : sumOf(zones, (z) => z.active);
-  const [id, most] = largest(recent, "programs")[0] ?? [], top = most > 0 && active > 0, used = micro(most) / seconds;
+  const programs = (now.views.programs ?? []).filter((r) => !r.pin);
+  const last = programs.reduce((p, q) => (q.w ?? 0) > (p?.w ?? 0) ? q : p, null);
+  const [id, most] = largest(recent, "programs")[0] ?? [], used = seconds ? micro(most) / seconds : last?.w;
+  const top = used > 0 && active > 0, name = seconds ? live.names.get(id) : last?.n;
   const time = now.recorded ? `recorded until ${dateTime(now.at)}` : clock(now.at);
   const past = now.recorded || problem, tense = (now, then) => past ? then : now;
   const state = problem ? `Last figures: ${time}` : `${now.source} · ${time}`;
@@ -32,7 +36,7 @@ function drawLive() {
   else sentence(now.recorded ? "At the end of this recording, " : problem ? `At ${time}, ` : "",
     past ? "the machine drew " : "The machine draws ", about(error), [watts(power)], range(error), ". ",
     [watts(power - active)], tense(" of it is", " of it was"), " idle power, independent of load; programs ",
-    tense("share ", "shared "), [watts(active)], ...top ? [", of which ", [short(live.names.get(id) ?? "", 40)],
+    tense("share ", "shared "), [watts(active)], ...top ? [", of which ", [short(name ?? "", 40)],
       tense(" uses ", " used "), [watts(used)], ` (${percent(used / active)} of that)`] : [], ".");
   liveTiles(now, zones, power, active, error, problem ? "Last power" : "Power now");
   const span = choice("span", Object.keys(spans), now.recorded ? "All" : "5 min");
@@ -134,7 +138,8 @@ function liveTable(now, recent, view) {
   const complete = ([id], rank) => !rank || recent.every((p) => p.v[view]?.some((s) => s.i === id));
   const used = new Map(largest(recent, view).filter(complete)), seconds = sumOf(recent, (p) => p.s);
   const rows = (now.views[view] ?? []).filter((r) => !r.pin || r.e > 0).map((r) =>
-    ({...r, w: used.has(r.i) ? micro(used.get(r.i)) / seconds : r.w, gpu: r.g / r.w || null}));
+    ({...r, w: used.has(r.i) ? micro(used.get(r.i)) / seconds : r.w,
+      gpu: r.g > 0 && r.w > 0 ? Math.min(1, r.g / r.w) : null}));
   const some = (key) => rows.some((r) => r[key] != null);
   const most = Math.max(...rows.map((r) => r.w ?? 0), 1e-9), sum = sumOf(rows, (r) => r.e);
   const power = used.size ? `Power, last ${duration(seconds)}` : "Power";
@@ -161,12 +166,18 @@ function take(m) {
     while (live.points.at(-1)?.t > p.t - p.s * 1000 + 1) live.points.pop();
     live.points.push(p);
   }
+  if (live.names.size > 20000) {
+    const ids = new Set(live.points.flatMap((p) => Object.values(p.v).flat().map((s) => s.i)));
+    for (const id of live.names.keys()) if (!ids.has(id)) live.names.delete(id);
+  }
   live.now = m.now ?? live.now;
   report(m.problem);
 }
+let frame = 0;
 function report(problem = "") {
   live.problem = problem;
-  if (!document.hidden) requestAnimationFrame(draw);
+  cancelAnimationFrame(frame);
+  if (!document.hidden) frame = requestAnimationFrame(() => draw());
 }
 
 async function follow() {
@@ -191,7 +202,9 @@ async function follow() {
   }
 }
 async function* chunks(reader) {
-  for (let {value, done} = await reader.read(); !done; {value, done} = await reader.read()) yield value;
+  try {
+    for (let {value, done} = await reader.read(); !done; {value, done} = await reader.read()) yield value;
+  } finally { reader.cancel().catch(() => {}); }
 }
 
 addEventListener("hashchange", () => location.reload()); // the address of the next start was entered

@@ -98,7 +98,7 @@ function runTable(d) {
   drawTable([
     label(tab, (r) => r[key]), tab === "Workload" && label("In phase", (r) => r.phase, "of"),
     tab === "Phase" && figure("Time", (r) => r.seconds, seconds),
-    tab === "Phase" && figure("Mean power", (r) => all(r) / r.seconds, watts),
+    tab === "Phase" && figure("Mean power", (r) => r.seconds > 0 ? all(r) / r.seconds : null, watts),
     ...d.zones.length > 1 ? d.zones.map((z, i) => figure(titleOf(z.zone), (r) => r.joules[i], joules, "wide")) : [],
     figure("Energy", all, joules), bar((r) => all(r) / most), figure("Share", (r) => sum ? all(r) / sum : 0, percent),
   ], list.map((r) => ({...r, key: `${r[key]}\n${r.phase}`, fill: "var(--c0)"})));

@@ -28,7 +28,7 @@ function drawTable(list, rows, first = "Energy") {
   const few = table.all || find ? found : found.filter((r, i) => i < 15 || r.pin);
   $("more").hidden = found.length <= 15 || few.length === found.length && !table.all;
   write("more", table.all ? "Show fewer" : `Show all ${found.length}`);
-  for (const c of columns) c.largest = c.value && Math.max(...rows.map((r) => Math.abs(c.value(r) ?? 0)));
+  for (const c of columns) c.largest = c.value && Math.max(...rows.map((r) => Math.abs(c.value(r) || 0)));
   $("search").hidden = rows.length < 8 && !find && !icicle.flame;
   table.trs = new Map(few.map((r) => [keys + r.key, rowOf(table.trs.get(keys + r.key), columns, r)]));
   const none = find && found.every((r) => r.pin), body = $("table").tBodies[0];
