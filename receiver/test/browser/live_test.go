@@ -82,7 +82,7 @@ func TestTheSentenceAndTheTableShowTheSamePower(t *testing.T) {
 }
 
 func TestHoursOfHistoryAreShownWithTheirMeanInABoundedChart(t *testing.T) {
-	n := newNode(t, kubernetes, 800, 4*time.Minute)
+	n := newNode(t, kubernetes, 801, 4*time.Minute) // the last points are joined
 	n.wave = .3
 	address, _ := startWeb(t, "--endpoint", n.address, "--interval", "1ms")
 	n.untilRead(t)
