@@ -49,7 +49,7 @@ type pullRequest struct {
 func newPullRequest(t *testing.T) *pullRequest {
 	for _, tool := range []string{"bash", "git", "jq", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(err)
+			t.Skip("the script needs this tool: ", err)
 		}
 	}
 	p := &pullRequest{t: t, fake: t.TempDir()}

@@ -19,12 +19,12 @@ import (
 // fakeNames is a source of the whole machine.
 type fakeNames struct {
 	Source
-	told, awaited, closed bool
-	err                   error
-	fill                  func(t *scan.Table)
+	named, awaited, closed bool
+	err                    error
+	fill                   func(t *scan.Table)
 }
 
-func (f *fakeNames) nameExits()   { f.told = true }
+func (f *fakeNames) nameExits()   { f.named = true }
 func (f *fakeNames) awaitExits()  { f.awaited = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
@@ -62,7 +62,7 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	names := &fakeNames{}
 	c := NewCommand(h.Root(), &h.group)
 	c.NameBy(names, func() string { return "/a/group" })
-	assert.True(t, names.told)
+	assert.True(t, names.named)
 	require.NoError(t, h.reader.Close())
 	h.reader = NewReader(c, Options{Root: h.Root()})
 	h.scan(t, 0)

@@ -17,8 +17,8 @@ import (
 
 // Group is the group of a command and its descendants.
 //
-// While a Group is open this process must start processes by Start only: all other children count
-// as orphans that were adopted, and are reaped. Those that it had before are left alone.
+// While a Group is open, this process must start processes only by Start. Other new children are
+// reaped as orphans of the command. Children from before the Group was opened are not reaped.
 //
 // The methods may be called concurrently.
 type Group struct {

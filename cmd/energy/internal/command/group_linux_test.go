@@ -28,7 +28,7 @@ func open(t *testing.T, method Method) *Group {
 	t.Helper()
 	g, err := newGroup("/", method)
 	if err != nil {
-		t.Skipf("%s: %v", method, err)
+		t.Skipf("this machine has no %s: %v", method, err)
 	}
 	t.Cleanup(func() { assert.NoError(t, g.Close()) })
 	return g
@@ -169,7 +169,7 @@ func TestChildrenOfSomebodyElseAreNotReapedAndDoNotCount(t *testing.T) {
 // TestThisProgramAsACommandThatIgnoresItsChildren is run by another test.
 func TestThisProgramAsACommandThatIgnoresItsChildren(t *testing.T) {
 	if os.Getenv("COMMAND_TEST_IGNORES") == "" {
-		t.Skip("it is run by another test")
+		t.Skip("only a child process of another test runs it")
 	}
 	signal.Ignore(unix.SIGCHLD)
 	for range 3 {

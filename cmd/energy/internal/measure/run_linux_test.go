@@ -144,7 +144,7 @@ func TestTheLastProgramOfAShortCommandHasItsName(t *testing.T) {
 	o.Names, o.Interval = true, time.Minute
 	names, err := cpu.OpenBPF(cpu.Options{Root: root, Names: true})
 	if err != nil {
-		t.Skip(err)
+		t.Skip("CPU time by BPF is not available: ", err)
 	}
 	require.NoError(t, names.Close())
 	found := false

@@ -57,10 +57,11 @@ func (r *Report) document() object {
 		ratios := r.object(0, ratioOf)
 		quantity, _ := r.ComparedBy()
 		ratios["compared_by"] = quantities[quantity]
-		d["ratios"], d["verdict"] = ratios, r.verdicts()
+		verdict := r.verdicts()
 		if r.MaxRatio > 0 {
-			d["verdict"] = append(r.verdicts(), upper(r.Limit()))
+			verdict = append(verdict, upper(r.Limit()))
 		}
+		d["ratios"], d["verdict"] = ratios, verdict
 	}
 	if r.hasBase() {
 		d["base"] = r.base()

@@ -497,7 +497,7 @@ func (r *Report) verdicts() []string {
 	return lines
 }
 
-// Limit says whether the ratio that decides the comparison is above MaxRatio.
+// Limit returns a sentence that compares the ratio of ComparedBy with MaxRatio.
 func (r *Report) Limit() string {
 	q, ratio := r.ComparedBy()
 	what := quantityNames[q]
