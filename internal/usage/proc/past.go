@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Past is the stored state of a process. The names are those of Process.
+type Past struct {
+	PID, Parent, Threads     int32
+	Kernel, Zombie, Discards bool
+	Start                    time.Duration
+	CPU, ChildCPU, Owed      units.CPUTime
+}
+
+// resumed is set from Resume to the end of the first scan.
+type resumed struct {
+	resuming  bool // the previous scan is that of a Past
+	childless bool // the previous scan has no child times
+}
+
+// matches reports whether two start times may be those of one process: sources differ in the
+// precision of start times.
+func (r resumed) matches(a, b time.Duration) bool {
+	const tick = time.Duration(units.Tick)
+	return r.resuming && a.Truncate(tick) == b.Truncate(tick)
+}
+
+// AppendPast appends what another Table needs of the processes of the scan.
+func (t *Table) AppendPast(to []Past) []Past {
+	for p := range t.All() {
+		to = append(to, Past{
+			PID: p.PID, Parent: p.Parent, Threads: p.Threads,
+			Kernel: p.Is(Kernel), Zombie: p.Is(Zombie), Discards: p.Is(Discards),
+			Start: p.Start, CPU: p.CPU, ChildCPU: p.ChildCPU, Owed: p.Owed,
+		})
+	}
+	return to
+}
+
+// Resume makes the scan of a past the previous one. now is when that scan began, since boot, and
+// wasExact reports whether its source was exact, and so reported no child times.
+func (t *Table) Resume(past []Past, now time.Duration, wasExact bool) {
+	for i := range past {
+		q := &past[i]
+		p := Sight{
+			ID: ID{q.PID, q.Start}, Parent: q.Parent, Threads: q.Threads, LastCPU: -1, CPU: q.CPU, ChildCPU: q.ChildCPU,
+		}
+		for flag, set := range map[Flags]bool{Kernel: q.Kernel, Zombie: q.Zombie, Discards: q.Discards} {
+			if set {
+				p.Flags |= flag
+			}
+		}
+		row := (*Scan)(t).bear(&p)
+		row.Owed = q.Owed
+		row.rest()
+	}
+	t.Active = t.Active[:0]
+	t.scans, t.Now, t.baseline, t.ended = 1, now, now, true
+	t.resumed = resumed{resuming: true, childless: wasExact}
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// ID distinguishes processes.
+type ID struct {
+	PID   int32
+	Start time.Duration // since boot
+}
+
+// Comm is a task's name, at most 15 bytes and not necessarily UTF-8 (TASK_COMM_LEN,
+// proc_pid_comm(5)).
+type Comm [16]byte
+
+// String returns the name with bytes that are not UTF-8 replaced.
+func (c *Comm) String() string {
+	b, _, _ := bytes.Cut(c[:], []byte{0})
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+// Flags are properties of a process.
+type Flags uint8
+
+// The flags that a source reports.
+const (
+	Kernel   Flags = 1 << iota // a kernel thread, which has no executable
+	Zombie                     // ended and not waited for: its times are final
+	HasUID                     // Sight.UID is known
+	Discards                   // it ignores SIGCHLD: the kernel drops the times of its children when they end
+	Stale                      // the process ran after its files were read
+)
+
+// Born is the flag that the table sets: this is the first scan with the process.
+const Born Flags = 1 << 7
+
+// Sight is what a source reports of one process (thread group).
+type Sight struct {
+	ID
+	Parent  int32 // PID of its parent, 0 if it has none or the parent is hidden
+	Threads int32
+	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the
+	// first one (procfs). It is negative if unknown.
+	LastCPU int32
+	Flags   Flags
+	Comm    Comm
+	// UID is its real user ID in the initial user namespace.
+	UID uint32
+	// Split says where it used its CPU time since the previous scan, 0 if that is not known.
+	Split Split
+	// Cgroup is the ID of its cgroup in the v2 hierarchy, 0 if the source does not report it.
+	Cgroup uint64
+	// Cgroups changes whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it
+	// executes a program. Cgroups is 0 if the source reports neither.
+	Cgroups, Execs uint64
+	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the
+	// kernel's counter in /proc/<pid>/stat (proc_pid_stat(5), rss).
+	Resident uint64
+	// CPU is user and system time since Start of all threads, including those that ended.
+	CPU units.CPUTime
+	// ChildCPU is user and system time of descendants that ended and were waited for.
+	ChildCPU units.CPUTime
+}
+
+// Is reports whether the process has all of the flags.
+func (s *Sight) Is(f Flags) bool { return s.Flags&f == f }
+
+// Slot is the index of a process in Table.Rows and in tables beside it. It stays the same while the
+// process lives, and another process may have it from the scan after its end on.
+type Slot = int32
+
+// Process is a row of a Table.
+type Process struct {
+	Sight
+	Slot Slot
+	// Used is the CPU time since the previous scan.
+	Used units.CPUTime
+	// ChildUsed is by how much ChildCPU grew since the previous scan.
+	ChildUsed units.CPUTime
+	// Owed is the CPU time of children that ended which ChildCPU does not include yet.
+	Owed units.CPUTime
+
+	older Slot   // row of an earlier process with the same PID, plus 1; 0 if there is none
+	round uint32 // the latest scan that saw it, also one that failed
+	gone  bool   // its end is awaited
+}
+
+// isActive reports whether the row belongs to Active.
+func (p *Process) isActive() bool { return p.Is(Born) || p.Used > 0 || p.ChildUsed > 0 }
+
+// rest drops what a scan found.
+func (p *Process) rest() {
+	p.Flags &^= Born
+	p.Used, p.ChildUsed, p.Split = 0, 0, 0
+}
+
+// maxThreads is more than any process has (PID_MAX_LIMIT).
+const maxThreads = 1 << 22
+
+// mostIn returns an upper bound of what the process can use in a time.
+func (p *Process) mostIn(d time.Duration) units.CPUTime {
+	if p.Is(Zombie) {
+		return 0
+	}
+	// User and system time are each rounded down to a tick.
+	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*units.Tick
+}
+
+// Ended is a process that ended since the previous scan.
+type Ended struct {
+	Process // as last seen
+	// LastSlice is the CPU time between the previous scan and the end, as far as anything shows it.
+	LastSlice units.CPUTime
+}
+
+// Charge is CPU time that belongs to no row: that of short-lived processes, which no scan saw.
+type Charge struct {
+	// Slot is the row of a process beside which the time was used: the parent, or with an exact
+	// source one in the same cgroup, or in the root cgroup the nearest ancestor. It is negative if
+	// there is none.
+	Slot Slot
+	// Named reports whether all of them had the name Comm and the user UID.
+	Named bool
+	Comm  Comm
+	UID   uint32
+	// Path is the path of their cgroup in the v2 hierarchy, below its root, if there is no row.
+	// It is empty if it is not known.
+	Path  string
+	CPU   units.CPUTime
+	Split Split
+}
+
+// Traits are the properties of a source.
+type Traits struct {
+	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never
+	// too much. If false, the rest is inferred from child times and cgroup counters.
+	Exact bool
+	// ReportsEnds reports whether each process that is gone is reported by Scan.Exit.
+	ReportsEnds bool
+	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc,
+	// user and system time are each rounded down to a Tick.
+	Rounding units.CPUTime
+	// ChildRounding is by how much child times may lack what the CPU times of the rows include.
+	ChildRounding units.CPUTime
+	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in
+	// addition.
+	Late units.CPUTime
+}
+
+// Unbounded is the value of Unseen.Untraced if nothing limits it.
+const Unbounded = units.CPUTime(math.MaxInt64)
+
+// Unseen is what a scan could not see.
+type Unseen struct {
+	// Hidden reports whether there are processes that the scan could not see or read.
+	Hidden bool
+	// Missed reports whether more tasks may have been created since the previous scan than are new
+	// in this one: processes may have started and exited in between. It is false for an exact
+	// source.
+	Missed bool
+	// Untraced is an upper bound of the CPU time of exited processes that no counter showed, and of
+	// processes that earlier scans missed, at most Unbounded.
+	Untraced units.CPUTime
+	// LostEnds is the number of exited processes without an event to an exact source, or with an
+	// event that lacks CPU time.
+	LostEnds uint64
+}
+
+func (u *Unseen) add(untraced units.CPUTime) {
+	u.Untraced = min(units.AddSaturating(u.Untraced, untraced), Unbounded)
+}

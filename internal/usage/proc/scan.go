@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Scan is a scan of the processes. A source reports in it what it sees, and then ends it. A scan
+// that does not end loses nothing: what it reported counts in the next one.
+type Scan Table
+
+// Begin begins a scan at a time since boot.
+func (t *Table) Begin(now time.Duration) *Scan {
+	if t.ended {
+		t.Before = t.Now
+		t.rest()
+	}
+	if t.scans == 0 {
+		t.Before, t.baseline = now, now // nothing is younger than the baseline
+	}
+	t.Now, t.ended = now, false
+	t.round++
+	return (*Scan)(t)
+}
+
+// rest drops what the previous scan found.
+func (t *Table) rest() {
+	for _, slot := range t.Active {
+		t.Rows[slot].rest()
+	}
+	t.slots.free = append(t.slots.free, t.slots.freedByScan...)
+	t.slots.freedByScan = t.slots.freedByScan[:0]
+	t.Active, t.Ended, t.Charges = t.Active[:0], t.Ended[:0], t.Charges[:0]
+	t.Splits.slices = t.Splits.slices[:0]
+	t.Unseen = Unseen{}
+}
+
+// table returns the Table that is scanned.
+func (s *Scan) table() *Table { return (*Table)(s) }
+
+// AddSlice notes that an amount of CPU time was used on a CPU, for Sight.Split. next is the list of
+// the other slices of the process, or 0. The unit of run is the same for all slices of a list.
+func (s *Scan) AddSlice(cpu int32, run uint64, next Split) Split { return s.Splits.add(cpu, run, next) }
+
+// AddParts adds to a list what was used in the domains in proportion to weights. It returns the
+// list.
+func (s *Scan) AddParts(to Split, used units.CPUTime, weights []uint64) Split {
+	return s.Splits.addParts(to, used, weights)
+}
+
+// See reports a process. The row is valid until the next call of See.
+func (s *Scan) See(now *Sight) *Process {
+	p := s.find(now.ID)
+	if p == nil {
+		return s.bear(now)
+	}
+	active := p.isActive()
+	// Clamp: a time that steps back and recovers must not be counted twice.
+	used, childUsed := units.Advance(p.CPU, now.CPU), units.Advance(p.ChildCPU, now.ChildCPU)
+	cpu, childCPU, split := p.CPU+used, p.ChildCPU+childUsed, p.Split
+	kept := p.Flags & Born
+	if p.Is(Discards) && childUsed == 0 {
+		kept |= Discards
+	}
+	moved := p.Cgroup != now.Cgroup
+	p.Sight = *now
+	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
+	p.Used, p.ChildUsed = p.Used+used, p.ChildUsed+childUsed
+	if used == 0 { // a row that is not active keeps nothing of a scan
+		p.Split = split
+	}
+	p.round, p.gone = s.round, false
+	if moved {
+		s.settle(p)
+	}
+	s.activate(p, active)
+	return p
+}
+
+// Run reports that a process, whose row is p, still runs, and its CPU time. Nothing else of the row
+// changes.
+func (s *Scan) Run(p *Process, cpu units.CPUTime) {
+	active, used := p.isActive(), units.Advance(p.CPU, cpu)
+	p.CPU, p.Used = p.CPU+used, p.Used+used
+	p.round, p.gone = s.round, false
+	s.activate(p, active)
+}
+
+func (s *Scan) activate(p *Process, wasActive bool) {
+	if !wasActive && p.isActive() {
+		s.Active = append(s.Active, p.Slot)
+	}
+}
+
+// find returns the row of a process, nil if it has none.
+func (s *Scan) find(id ID) *Process {
+	for slot, ok := s.slots.of[id.PID]; ok; {
+		p := &s.Rows[slot]
+		if p.Start == id.Start || s.resumed.matches(p.Start, id.Start) {
+			return p
+		}
+		slot, ok = p.older-1, p.older > 0
+	}
+	return nil
+}
+
+// bear adds a row.
+func (s *Scan) bear(now *Sight) *Process {
+	slot := Slot(len(s.Rows))
+	if n := len(s.slots.free); n > 0 {
+		slot, s.slots.free = s.slots.free[n-1], s.slots.free[:n-1]
+	} else {
+		s.Rows = append(s.Rows, Process{})
+	}
+	p := &s.Rows[slot]
+	*p = Process{Sight: *now, Slot: slot, round: s.round}
+	p.Flags |= Born
+	p.Split = 0
+	if older, ok := s.slots.of[p.PID]; ok {
+		p.older = older + 1
+	}
+	s.slots.of[p.PID] = slot
+	s.settle(p)
+	s.Active = append(s.Active, slot)
+	switch {
+	case s.table().BornSinceLastScan(now):
+		p.Used, p.ChildUsed, p.Split = p.CPU, p.ChildCPU, now.Split
+	case s.scans > 0 && !s.traits.Exact: // earlier scans missed the process, and some of its CPU time is older than the interval
+		s.Unseen.add(p.CPU)
+	}
+	return p
+}
+
+// Saw reports whether this scan has seen the process of a row.
+func (s *Scan) Saw(p *Process) bool { return p.round == s.round }
+
+// Unseen returns the rows that this scan has not seen so far, without those of processes that are
+// known to be gone. They may be reported meanwhile.
+func (s *Scan) Unknown() iter.Seq[*Process] {
+	return func(yield func(*Process) bool) {
+		for i := range s.Rows {
+			if p := &s.Rows[i]; p.PID != 0 && p.round != s.round && !p.gone && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// Miss reports that the process of a row is gone. If the source reports ends, the row stays until
+// Exit, but not longer than a minute.
+func (s *Scan) Miss(p *Process) {
+	switch {
+	case !s.traits.ReportsEnds, s.resumed.resuming: // it may have ended before the source was opened
+		s.end(p, 0)
+	case !p.gone:
+		s.await(p)
+	}
+}
+
+// MissUnknown reports that all processes are gone that this scan has not seen.
+func (s *Scan) MissUnknown() {
+	for p := range s.Unknown() {
+		s.Miss(p)
+	}
+}
+
+// Exit reports the end of a process, its CPU time, and in what proportion it used that in the
+// domains. It returns false if the time is that of a short-lived process, which the source must
+// charge: the previous scan had no row of it, and it did not end before.
+func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
+	p := s.find(id)
+	if p != nil && !p.Is(Born) {
+		p.Split = s.AddParts(0, max(run, 1), weights)
+		s.end(p, units.Advance(p.CPU, run))
+		return true
+	}
+	if p != nil {
+		s.remove(p)
+		s.slots.free = append(s.slots.free, p.Slot)
+	}
+	return s.awaited.gaveUp(id) || s.scans == 0 || id.Start < s.baseline
+}
+
+// end moves a row to Ended. last is what it used since the scan saw it last.
+func (s *Scan) end(p *Process, last units.CPUTime) {
+	e := Ended{Process: *p, LastSlice: p.Used + last}
+	e.Used, e.Flags = 0, e.Flags&^Born
+	s.Ended = append(s.Ended, e)
+	s.remove(p)
+	s.slots.freedByScan = append(s.slots.freedByScan, p.Slot)
+}
+
+// remove empties a slot.
+func (s *Scan) remove(p *Process) {
+	s.slots.emptied = s.slots.emptied || p.isActive()
+	s.unlink(p)
+	*p = Process{Slot: p.Slot}
+}
+
+// unlink removes a row from those of its PID.
+func (s *Scan) unlink(p *Process) {
+	newest := s.slots.of[p.PID]
+	switch {
+	case newest != p.Slot:
+		newer := &s.Rows[newest]
+		for newer.older != p.Slot+1 {
+			newer = &s.Rows[newer.older-1]
+		}
+		newer.older = p.older
+	case p.older > 0:
+		s.slots.of[p.PID] = p.older - 1
+	default:
+		delete(s.slots.of, p.PID)
+	}
+}
+
+// Charge adds CPU time that belongs to no row.
+func (s *Scan) Charge(c Charge) {
+	if c.CPU > 0 {
+		s.Charges = append(s.Charges, c)
+	}
+}
+
+// Lose adds processes whose ends were lost, and the CPU time of their whole lives. Those from before
+// the baseline do not count.
+func (s *Scan) Lose(ends uint64, run units.CPUTime) {
+	if ends > 0 || run > 0 {
+		s.awaited.lost = s.round
+	}
+	if s.scans > 0 {
+		s.Unseen.LostEnds += ends
+		s.Unseen.add(run)
+	}
+}
+
+// End ends a scan of all processes that succeeded. Those that it has not seen and that Miss did not
+// report run on. node is the CPU time that processes account for since the previous scan: what is
+// inferred never exceeds what the rows leave of it.
+func (s *Scan) End(node units.CPUTime) {
+	if !s.traits.Exact && !s.resumed.childless {
+		s.traceChildren(node)
+	}
+	if s.resumed.resuming { // what ended meanwhile is not all known
+		s.resumed, s.Unseen.Untraced = resumed{}, Unbounded
+	}
+	s.awaited.listed, s.awaited.at = s.Now, s.round
+	s.EndPartial()
+}
+
+// EndPartial ends a scan that succeeded and that did not look at all processes.
+func (s *Scan) EndPartial() {
+	s.settleAwaited()
+	if s.slots.emptied {
+		s.Active = slices.DeleteFunc(s.Active, func(slot Slot) bool { return s.Rows[slot].PID == 0 })
+		s.slots.emptied = false
+	}
+	s.ended = true
+	s.scans++
+}
+
+// Home returns the slot of a process that runs in a cgroup, negative if there is none.
+func (s *Scan) Home(cgroup uint64) Slot {
+	slot, ok := s.slots.homes[cgroup]
+	if ok && s.isHome(slot, cgroup) {
+		return slot
+	}
+	if s.slots.homes != nil && !ok || s.slots.homesRound == s.round {
+		return -1
+	}
+	if s.slots.homes == nil {
+		s.slots.homes = map[uint64]Slot{}
+	}
+	clear(s.slots.homes)
+	s.slots.homesRound = s.round
+	for p := range s.table().All() {
+		s.settle(p)
+	}
+	return s.Home(cgroup)
+}
+
+// maxHomes is how many cgroups are remembered before those with processes are found anew.
+const maxHomes = 1 << 16
+
+func (s *Scan) isHome(slot Slot, cgroup uint64) bool {
+	p := &s.Rows[slot]
+	return p.PID != 0 && p.Cgroup == cgroup && !p.Is(Zombie)
+}
+
+// settle makes a row the home of its cgroup unless that has one. Once homes is set, it has each
+// cgroup with a row.
+func (s *Scan) settle(p *Process) {
+	if s.slots.homes == nil || p.Is(Zombie) {
+		return
+	}
+	if len(s.slots.homes) > maxHomes { // most of them are of cgroups that are gone
+		s.slots.homes = nil
+		return
+	}
+	if slot, ok := s.slots.homes[p.Cgroup]; !ok || !s.isHome(slot, p.Cgroup) {
+		s.slots.homes[p.Cgroup] = p.Slot
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc
+
+import (
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+)
+
+// Split names a list of slices in a Splits: in what proportion CPU time was used on several CPUs.
+// The zero Split is no list.
+type Split uint32
+
+// Slice is CPU time that was used in one place.
+type Slice struct {
+	CPU  int32 // the number of a logical CPU, negative if it is not known
+	Used units.CPUTime
+}
+
+// Splits says on which CPUs, and in which domains of a topology, CPU time was used.
+type Splits struct {
+	slices   []slice // 0 is none
+	topology *divide.Topology
+	found    []Slice         // returned last
+	parts    []units.CPUTime // returned last
+}
+
+// slice is an element of a list.
+type slice struct {
+	run uint64
+	// cpu is the number of a CPU or, if only the domain is known, -1 minus the domain's index. An
+	// unknown CPU counts for the first domain.
+	cpu  int32
+	next Split // a lower one, or 0
+}
+
+// divide has the CPU time divided by the domains of a topology.
+func (d *Splits) divide(topology *divide.Topology) {
+	if topology != nil && d.topology != topology {
+		d.topology, d.parts = topology, make([]units.CPUTime, len(topology.Domains()))
+	}
+}
+
+// add adds a slice before a list.
+func (d *Splits) add(cpu int32, run uint64, next Split) Split {
+	if len(d.slices) == 0 {
+		d.slices = append(d.slices, slice{})
+	}
+	if int(next) >= len(d.slices) {
+		next = 0
+	}
+	d.slices = append(d.slices, slice{run: run, cpu: cpu, next: next})
+	return Split(len(d.slices) - 1)
+}
+
+// addParts adds to a list what was used in the domains in proportion to weights. If the weights show
+// nothing, or nothing is divided, the list stays as it is.
+func (d *Splits) addParts(to Split, used units.CPUTime, weights []uint64) Split {
+	if d.topology == nil || !slices.ContainsFunc(weights, func(w uint64) bool { return w > 0 }) {
+		return to
+	}
+	units.Divide(d.parts, used, weights)
+	for domain := len(d.parts) - 1; domain >= 0; domain-- {
+		if part := uint64(d.parts[domain]); part > 0 {
+			to = d.addPart(to, -1-int32(domain), part)
+		}
+	}
+	return to
+}
+
+func (d *Splits) addPart(to Split, cpu int32, part uint64) Split {
+	for i := to; d.has(i); i = d.slices[i].next {
+		if s := &d.slices[i]; s.cpu == cpu {
+			s.run = units.AddSaturating(s.run, part)
+			return to
+		}
+	}
+	return d.add(cpu, part, to)
+}
+
+func (d *Splits) has(s Split) bool { return s > 0 && int(s) < len(d.slices) }
+
+// Slices returns the CPUs on which an amount of CPU time was used: in proportion to the slices of a
+// list, or all of it on lastCPU if they show nothing. They add up to the amount. They are valid
+// until the next call of a method of d.
+func (d *Splits) Slices(of Split, used units.CPUTime, lastCPU int32) []Slice {
+	found, total := d.found[:0], uint64(0)
+	for i := of; d.has(i); i = d.slices[i].next {
+		s := &d.slices[i]
+		total = units.AddSaturating(total, s.run)
+		found = append(found, Slice{s.cpu, units.CPUTime(s.run)})
+	}
+	if total == 0 {
+		found = append(found[:0], Slice{lastCPU, used})
+	} else {
+		division := units.Division{Amount: uint64(used), Total: total}
+		for i := range found {
+			found[i].Used = units.CPUTime(division.Next(min(uint64(found[i].Used), division.Left())))
+		}
+	}
+	d.found = found
+	return found
+}
+
+// Parts returns an amount of CPU time divided by domain, in the order of the topology, or nil if
+// nothing is divided. The amount is divided like Slices does. The parts add up to it. They are valid
+// until the next call of a method of d.
+func (d *Splits) Parts(of Split, used units.CPUTime, lastCPU int32) []units.CPUTime {
+	if d.topology == nil {
+		return nil
+	}
+	clear(d.parts)
+	for _, s := range d.Slices(of, used, lastCPU) {
+		d.parts[d.domain(s.CPU)] += s.Used
+	}
+	return d.parts
+}
+
+func (d *Splits) domain(cpu int32) int32 {
+	if cpu < 0 {
+		return min(-1-cpu, int32(len(d.parts)-1))
+	}
+	return int32(d.topology.Of(cpu))
+}
