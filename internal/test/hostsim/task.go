@@ -38,8 +38,6 @@ type Task struct {
 	Execs uint64
 	// Zombie states that the task has ended and its parent has not waited for it.
 	Zombie bool
-	// Exited is when the task ended, since boot.
-	Exited time.Duration
 	// Adopted states that the task's parent ended first.
 	Adopted bool
 
@@ -130,7 +128,7 @@ func (t *Task) Shown() *Process { return t.process }
 
 // Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
-	t.Demand, t.Resident, t.Zombie, t.Exited = 0, 0, true, t.machine.Now()
+	t.Demand, t.Resident, t.Zombie = 0, 0, true
 	t.stir()
 	for len(t.contexts) > 0 {
 		t.contexts[0].Close()

@@ -49,8 +49,8 @@ type User struct {
 	// Users of one GPU may together have used more than its Busy, as where several engines work at
 	// once.
 	Used units.CPUTime
-	// Last is when the GPU was last used by them, zero where that is not known. It distinguishes a
-	// process from one that had its PID before.
+	// Last is a time at which they had the GPU open, zero if none is recorded. It distinguishes a
+	// process from a later process with the same PID.
 	Last time.Time
 	// Cgroup is the path of their cgroup, for processes that come and go between two scans. It is
 	// empty where that is not known.

@@ -25,9 +25,7 @@ type gpus struct {
 	drm     gpu.Source
 	queried bool // drm was
 	Usage   []gpu.Usage
-	// Exited is for drm.Options, nil but in tests.
-	Exited func(pid int32) (time.Time, bool)
-	notes  gpuNotes
+	notes   gpuNotes
 }
 
 // gpuMeter is a meter of GPUs that also reads their usage.
@@ -45,7 +43,7 @@ func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 		}
 	}
 	if slices.Contains(cfg.Zones, power.GPU) || cfg.Metrics.HwGpuUtilization.Enabled {
-		g.drm = drm.New(drm.Options{Root: cfg.RootPath, Exited: g.Exited})
+		g.drm = drm.New(drm.Options{Root: cfg.RootPath})
 	}
 }
 

@@ -284,7 +284,6 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	l.receive(cfg)
 	kernel := hostsim.NewKernel(l.machine)
 	l.readFrom(cpu.NewSimulatedBPF(root, kernel, kernel.Now))
-	l.r.Meters.GPUs.Exited = l.exited
 	l.r.Windows.Sampler.Window = cfg.Window // the simulator's clock is the sampler
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.r.Start(t.Context(), host))
@@ -317,18 +316,6 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	require.Equal(t, cfg.Window, l.r.Windows.Sampler.Window, "nothing else measured")
 	l.checkGPUs()
 	return l.gpuAccuracy(before, energy)
-}
-
-// exited returns when a task exited, as a pidfd shows.
-func (l *simulator) exited(pid int32) (at time.Time, exited bool) {
-	for _, w := range l.workloads {
-		for _, t := range w.tasks {
-			if t.PID == int(pid) && t.Zombie {
-				return l.machine.Host.Booted.Add(t.Exited), true
-			}
-		}
-	}
-	return time.Time{}, false
 }
 
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the

@@ -5,7 +5,6 @@ package drm
 import (
 	"cmp"
 	"errors"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -40,7 +39,6 @@ type client struct {
 	over    time.Duration // the time before that in which they counted what was used last
 	used    units.CPUTime // in the interval, over all engine classes
 	lost    bool          // its descriptor is closed
-	ended   time.Time     // when its process exited, if it is lost; zero if that is not known
 	text    *kernfs.File  // of the holder's descriptor, nil unless it is kept
 }
 
@@ -258,7 +256,6 @@ func (s *Source) hold(c *client, h holder) {
 	s.drop(c)
 	c.holder = h
 	s.unsorted = true
-	s.watch(h.pid)
 }
 
 // meet notes that a process has a client, of which info is the text.
@@ -274,7 +271,6 @@ func (s *Source) meet(k key, h holder, claimed bool) {
 		c.over = min(c.over, s.look.table.Now-h.start)
 		s.clients, s.byKey[k] = append(s.clients, c), c
 		s.unsorted = true
-		s.watch(h.pid)
 	case c.lost:
 		c.lost = false
 		s.hold(c, h)
@@ -314,9 +310,9 @@ func (s *Source) passOn(now time.Time) {
 	}
 }
 
-// estimateLost estimates what clients used that were closed since the last Read: the kernel drops
-// their counters. Each used the engines as before, until its process exited or, if that is not known,
-// for half of the interval, and used no more than other clients leave of an engine.
+// estimateLost estimates the use of clients that were closed since the last Read, because the kernel
+// drops their counters. Each client is assumed to have used the engines at the rate of the previous
+// interval for half of this one, and no more than other clients leave of an engine.
 func (s *Source) estimateLost() {
 	if !s.anyLost {
 		return
@@ -326,12 +322,8 @@ func (s *Source) estimateLost() {
 			continue
 		}
 		d := c.device
-		open := d.elapsed / 2
-		if at, ok := s.exited(c.pid); ok {
-			c.ended, open = at, min(max(0, at.Sub(d.since)), d.elapsed)
-		}
 		for i := range c.counted {
-			used := min(portion(c.counted[i].used, open, c.over), units.Advance(d.engines[i].used, units.CPUTime(d.elapsed)))
+			used := min(portion(c.counted[i].used, d.elapsed/2, c.over), units.Advance(d.engines[i].used, units.CPUTime(d.elapsed)))
 			d.engines[i].used += used
 			c.used += used
 		}
@@ -344,13 +336,6 @@ func portion(used units.CPUTime, in, over time.Duration) units.CPUTime {
 		return 0
 	}
 	return min(units.CPUTime(units.MulDiv(uint64(used), uint64(in), uint64(over))), units.CPUTime(in))
-}
-
-// watch has the exit of a process recorded, unless its PID may be that of another PID namespace.
-func (s *Source) watch(pid int32) {
-	if int(s.self) == os.Getpid() {
-		s.exits.watch(pid)
-	}
 }
 
 // forgetLost forgets the clients that no process was found to have any more.

@@ -13,10 +13,10 @@
 // systemd-logind open a GPU on behalf of sessions that start later. A client stays with its process
 // for as long as that has it, unless a better one is found.
 //
-// A counter that steps back counts nothing until it is above its highest value again. What a client
-// used between the last Read and its end is estimated, as the kernel drops its counters with it: it
-// used the GPU as in the interval before, until its process exited, which a pidfd shows, or for half of
-// the interval. A process of which no Read saw a client has no estimate.
+// A counter that steps back counts nothing until it is above its highest value again. The kernel
+// drops the counters of a client with the client, so its use between the last Read and its end is
+// estimated: the rate of the previous interval for half of this interval. A process of which no Read
+// saw a client has no estimate.
 //
 // # GPU time
 //

@@ -20,9 +20,6 @@ import (
 type Options struct {
 	// Root is the root directory of the host: "/", or where it is mounted in a container.
 	Root string
-	// Exited returns when a process exited, and false if that is not known. It takes the place of
-	// the kernel's pidfds, for processes that do not exist.
-	Exited func(pid int32) (time.Time, bool)
 }
 
 // Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. Where there
@@ -39,8 +36,6 @@ type Source struct {
 	discovered time.Time
 	search     kernfs.Search[discovered]
 	self       int32 // PID of the process that reads, 0 where it is not known
-	exits      exits
-	exited     func(pid int32) (time.Time, bool)
 
 	clients   []*client
 	due       []*client // scratch of readClients
@@ -85,22 +80,17 @@ var (
 
 // New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
-	s := &Source{
+	return &Source{
 		root:   options.Root,
 		files:  guardFiles(stall.Options[*files]{Root: options.Root}),
 		cached: kernfs.NewCached(filepath.Join(options.Root, "proc")),
 		search: kernfs.Search[discovered]{
 			Root: options.Root, Dir: filepath.Join(options.Root, "sys/class/drm"), Drop: discovered.drop,
 		},
-		nodes:  map[string]string{},
-		byKey:  map[key]*client{},
-		self:   selfOf(options.Root),
-		exited: options.Exited,
+		nodes: map[string]string{},
+		byKey: map[key]*client{},
+		self:  selfOf(options.Root),
 	}
-	if s.exited == nil {
-		s.exited = s.exits.of
-	}
-	return s
 }
 
 // selfOf returns the PID of this process below a root, 0 where it is not known, as in a simulation.
@@ -113,7 +103,7 @@ func selfOf(root string) int32 {
 // Close implements gpu.Source.
 func (s *Source) Close() error {
 	s.search.Close()
-	errs := []error{s.files.Close(), s.cached.Close(), s.exits.close()}
+	errs := []error{s.files.Close(), s.cached.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}
@@ -148,9 +138,8 @@ func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	s.estimateLost()
 	s.sortClients()
 	s.kfd.read(s)
-	s.exits.forget(s.last)
-	s.last = now
 	usage := s.report(now)
+	s.last = now
 	s.forgetLost()
 	return usage, s.trouble()
 }
@@ -185,8 +174,11 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 	for _, d := range s.devices {
 		first := len(s.users)
 		for ; next < len(s.clients) && s.clients[next].device == d; next++ {
-			if c := s.clients[next]; !c.lost || c.used > 0 {
-				s.use(first, c.pid, c.used, c.ended)
+			switch c := s.clients[next]; {
+			case !c.lost:
+				s.use(first, c.pid, c.used, time.Time{})
+			case c.used > 0: // its process may have exited, and another process may have its PID
+				s.use(first, c.pid, c.used, s.last)
 			}
 		}
 		s.useKFD(first, d)
@@ -204,8 +196,8 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 	return s.usage
 }
 
-// use adds what a process used to the users from first on, which are in the order of their PIDs. last
-// is when it exited, zero if that is not known.
+// use adds the GPU time of a process to the users from first on, which are in the order of their PIDs.
+// last is as in gpu.User.
 func (s *Source) use(first int, pid int32, used units.CPUTime, last time.Time) {
 	if n := len(s.users); n > first && s.users[n-1].PIDs[0] == pid && s.users[n-1].Last.Equal(last) {
 		s.users[n-1].Used += used

@@ -12,20 +12,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A job uses 40 % of a GPU that another process uses too, and exits or closes the GPU in the next second.
+// A job uses 40 % of a GPU that another process uses too, and closes the GPU in the next second.
 func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
 	for name, c := range map[string]struct {
-		exits  time.Duration    // after the last Read, negative if that is not recorded
 		starts time.Duration    // before the last Read, if it is new
 		other  [2]units.CPUTime // used by the other process in both seconds
 		want   units.CPUTime    // last slice of the job
 		busy   units.CPUTime
 	}{
-		"until its exit":               {exits: 250 * time.Millisecond, other: [2]units.CPUTime{100 * ms, 100 * ms}, want: 100 * ms, busy: 200 * ms},
-		"for half, if that is unknown": {exits: -1, other: [2]units.CPUTime{100 * ms, 100 * ms}, want: 200 * ms, busy: 300 * ms},
-		"at the rate since its start":  {exits: 250 * time.Millisecond, starts: 500 * time.Millisecond, want: 200 * ms, busy: 200 * ms},
-		"what others leave":            {exits: 900 * time.Millisecond, other: [2]units.CPUTime{0, 950 * ms}, want: 50 * ms, busy: second},
-		"nothing, if it exits at once": {exits: 0, other: [2]units.CPUTime{0, 100 * ms}, busy: 100 * ms},
+		"half of the second before":   {other: [2]units.CPUTime{100 * ms, 100 * ms}, want: 200 * ms, busy: 300 * ms},
+		"at the rate since its start": {starts: 500 * time.Millisecond, want: 400 * ms, busy: 400 * ms},
+		"no more than others leave":   {other: [2]units.CPUTime{0, 950 * ms}, want: 50 * ms, busy: second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)
@@ -44,15 +41,14 @@ func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
 			job.Files = append(job.Files[:0], render(3, 2, gfx(400*ms)))
 			other.Files[0] = render(3, 1, gfx(second+c.other[0]))
 			w.pass(10, 20)
-			at := w.Now().Add(c.exits)
-			w.source.exited = func(pid int32) (time.Time, bool) { return at, pid == 10 && c.exits >= 0 }
+			before := w.Now()
 			delete(w.Processes, 10)
 			other.Files[0] = render(3, 1, gfx(second+c.other[0]+c.other[1]))
 			usage := w.pass(20)
 			assert.Equal(t, c.want, used(t, usage)[10])
 			assert.Equal(t, c.busy, usage[0].Busy)
 			for _, u := range usage[0].Users {
-				assert.Equal(t, u.PIDs[0] == 10 && c.exits >= 0, u.Last.Equal(at), "a later process with its PID did not use it")
+				assert.Equal(t, u.PIDs[0] == 10, u.Last.Equal(before), "a later process with the PID of the job did not use the GPU")
 			}
 			assert.NotContains(t, used(t, w.pass(20)), int32(10), "it is gone")
 		})
