@@ -133,14 +133,11 @@ func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
 
 func TestTreesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.T) {
 	const budget = 40
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8 * budget, Max: limit.Max}))
+	t.Cleanup(kernfs.LimitDescriptors(8 * budget))
 	var trees []*node
 	for range 17 {
 		trees = append(trees, newNode(t))
 	}
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	for _, n := range trees {
 		for i := range 5 {
 			path := "/" + strconv.Itoa(i)

@@ -69,7 +69,7 @@ type Node struct {
 func New(options Options) *Tree {
 	return &Tree{
 		options: options, mounts: mounts{root: options.Root}, lookups: newLookups(stall.Options[*finder]{Root: options.Root}),
-		byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.NewAllowance(maxKept),
+		byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.Allowance{Most: maxKept},
 	}
 }
 

@@ -6,26 +6,31 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
 // Kernel is perf_event_open(2). It is a variable so that a test can stand in for the kernel.
 var Kernel = unix.PerfEventOpen
 
-// Open opens a counter.
+// Open opens a counter. It fails without a system call if the budget of descriptors is spent
+// (kernfs.TakeCounter).
 func Open(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
+	if err := kernfs.TakeCounter(); err != nil {
+		return -1, err
+	}
 	for {
 		fd, err := Kernel(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
-		if err == nil {
-			descriptors.Add(1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			kernfs.GiveBackCounter()
 		}
-		if !errors.Is(err, unix.EINTR) {
-			return fd, withGrants(err)
-		}
+		return fd, withGrants(err)
 	}
 }
 
@@ -41,32 +46,9 @@ func withGrants(err error) error {
 	return fmt.Errorf("%w: it takes CAP_PERFMON", err)
 }
 
-// descriptors is how many descriptors the open counters of this process hold.
-var descriptors atomic.Int64
-
-// Descriptors returns how many descriptors the open counters of this process hold.
-func Descriptors() int64 { return descriptors.Load() }
-
-// MostDescriptors returns how many they may hold: half of what the process may, so that it can go
-// on opening files. It is a variable for tests.
-var MostDescriptors = func() (int64, error) {
-	var limit unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-	return int64(min(limit.Cur/2, math.MaxInt64)), err
-}
-
-// Reserve returns an error if so many more counters may not be opened.
-func Reserve(counters int) error {
-	most, err := MostDescriptors()
-	if err == nil && descriptors.Load()+int64(counters) > most {
-		err = fmt.Errorf("counters would take more than %d descriptors, half of what the process may have (LimitNOFILE, ulimit -n)", most)
-	}
-	return err
-}
-
 // Close closes a counter that Open opened.
 func Close(fd int) error {
-	descriptors.Add(-1)
+	kernfs.GiveBackCounter()
 	return unix.Close(fd)
 }
 

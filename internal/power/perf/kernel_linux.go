@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
@@ -19,7 +20,7 @@ func (linux) check(root string) error { return perfevent.CheckKernel(root) }
 
 // open opens one group of events, so that one system call reads them all.
 func (linux) open(pmu uint32, configs []uint64, cpu int) (counters, error) {
-	if err := perfevent.Reserve(len(configs)); err != nil {
+	if err := kernfs.FitCounters(len(configs)); err != nil {
 		return nil, err
 	}
 	c := &groupCounters{buf: make([]byte, 8*(2+len(configs)))}

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
 // The kernel's software clocks count like the events of a PMU.
 func TestARealKernelReadsAGroupAtOnce(t *testing.T) {
-	held := perfevent.Descriptors()
+	held := kernfs.Descriptors()
 	c, err := linux{}.open(unix.PERF_TYPE_SOFTWARE, []uint64{unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES}, 0)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOENT) {
 		t.Skip("the kernel does not allow counting:", err)
@@ -33,9 +34,9 @@ func TestARealKernelReadsAGroupAtOnce(t *testing.T) {
 	_, err = c.read(counts[:1])
 	require.ErrorIs(t, err, perfevent.ErrShort, "a group of another size")
 	require.NoError(t, c.close())
-	assert.Equal(t, held, perfevent.Descriptors())
+	assert.Equal(t, held, kernfs.Descriptors())
 
 	_, err = linux{}.open(unix.PERF_TYPE_SOFTWARE, []uint64{unix.PERF_COUNT_SW_CPU_CLOCK, 1 << 30}, 0)
 	require.Error(t, err)
-	assert.Equal(t, held, perfevent.Descriptors(), "what was open is closed")
+	assert.Equal(t, held, kernfs.Descriptors(), "what was open is closed")
 }

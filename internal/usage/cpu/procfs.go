@@ -23,8 +23,7 @@ type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
 	newest  uint64        // the ID of the newest task at the last scan, 0 if it is unknown
-	kept    keptStats
-	cached  *kernfs.Dir // reads files of processes by names that the kernel has in its cache
+	cached  *kernfs.Dir   // reads files of processes by names that the kernel has in its cache
 	first   *stall.Guard[*firstRead]
 	list    *stall.Guard[*listing]
 	from    int64 // position in /proc for the start of the next listing
@@ -104,10 +103,10 @@ func guardListing(options stall.Options[*listing], most time.Duration) *stall.Gu
 // directory is mounted in a container. It touches nothing.
 func NewProcfs(root string) *Procfs {
 	return &Procfs{
-		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
-		cached: kernfs.NewCached(filepath.Join(root, "proc")),
-		first:  guardFirstReads(stall.Options[*firstRead]{Root: root}),
-		list:   guardListing(stall.Options[*listing]{Root: root}, listTime),
+		nodeReader: newNodeReader(root),
+		cached:     kernfs.NewCached(filepath.Join(root, "proc")),
+		first:      guardFirstReads(stall.Options[*firstRead]{Root: root}),
+		list:       guardListing(stall.Options[*listing]{Root: root}, listTime),
 	}
 }
 
@@ -119,7 +118,6 @@ func (*Procfs) Exact() bool { return false }
 
 // Close implements Source.
 func (p *Procfs) Close() error {
-	p.kept.close()
 	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
@@ -145,7 +143,6 @@ func (p *Procfs) ReadProcesses(t *scan.Table) error {
 	if _, err := p.beginScan(t); err != nil {
 		return err
 	}
-	p.kept.next = 0
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.Abort()
@@ -159,7 +156,6 @@ func (p *Procfs) ReadProcesses(t *scan.Table) error {
 	p.findMissed(t, newest)
 	p.scanned = p.node.Process
 	p.findDiscarding(t)
-	p.kept.update(p.cached, t)
 	return nil
 }
 
@@ -298,24 +294,12 @@ func (p *Procfs) readProcess(pid int32, q *scan.Process, isFirst bool) error {
 	return parseProcess(b, q)
 }
 
-// readStat reads the text of a process. A kept file that cannot be read is opened again: another
-// process may have the number.
+// readStat reads the text of a process.
 func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
 	if isFirst {
 		return p.readFirst(pid, (*firstRead).readStat)
 	}
-	if f := p.kept.of(pid); f != nil {
-		b, err := p.proc.ReadKeptOf(f, pid, "stat", p.buf)
-		if err == nil && len(b) > 0 {
-			return b, nil
-		}
-		_ = f.Close() // it was only read from
-	}
 	b, err := p.cached.ReadOf(pid, "stat", p.buf)
-	if kernfs.NoDescriptorLeft(err) && len(p.kept.files) > 0 {
-		p.kept.halveCache()
-		b, err = p.cached.ReadOf(pid, "stat", p.buf)
-	}
 	if errors.Is(err, kernfs.ErrNotCached) {
 		return p.readFirst(pid, (*firstRead).readStat)
 	}

@@ -184,7 +184,7 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 			count++
 		}
 	}
-	if err := perfevent.Reserve(count); err != nil {
+	if err := kernfs.FitCounters(count); err != nil {
 		return nil, err
 	}
 	var c perfCount

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
@@ -167,16 +168,8 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 
 // Otherwise the collector could open no other file.
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
-	most, err := perfevent.MostDescriptors()
-	require.NoError(t, err)
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	assert.EqualValues(t, limit.Cur/2, most)
-	original := perfevent.MostDescriptors
-	t.Cleanup(func() { perfevent.MostDescriptors = original })
-	held := perfevent.Descriptors()
-	perfevent.MostDescriptors = func() (int64, error) { return held + 7, nil }
-
+	held := kernfs.Descriptors()
+	t.Cleanup(kernfs.LimitDescriptors(2 * (held + 7)))
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
 	var counters []count
 	for range 2 { // two keys, on three CPUs each
@@ -195,7 +188,7 @@ func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	for _, c := range counters {
 		require.NoError(t, c.close())
 	}
-	assert.Equal(t, held, perfevent.Descriptors())
+	assert.Equal(t, held, kernfs.Descriptors())
 }
 
 func TestThePermissionErrorNamesWhatToGrant(t *testing.T) {

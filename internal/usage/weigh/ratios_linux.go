@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -87,7 +88,7 @@ func (c *ratio) advance(now [2]uint64) {
 func (r *ratios) open(cpu int32) (*ratio, error) {
 	attr := unix.PerfEventAttr{Type: r.pmu, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Read_format: unix.PERF_FORMAT_GROUP}
 	c := &ratio{}
-	err := perfevent.Reserve(len(c.fds))
+	err := kernfs.FitCounters(len(c.fds))
 	if err != nil {
 		return nil, err
 	}
