@@ -3,10 +3,9 @@
 package divide
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,20 +18,21 @@ var ErrUnshared = errors.New("no core has more than one thread online")
 // Siblings lists for each logical CPU the other threads of its core. It knows the CPUs that are
 // online. A Siblings is not safe for concurrent use.
 type Siblings struct {
-	dir     *kernfs.Dir // sys/devices/system/cpu
-	buf     []byte
-	of      [][]int32 // by number; nil: offline
-	shared  bool
-	online  []byte // the list of online CPUs that was last read
-	checked time.Duration
+	online *Online
+	of     [][]int32 // by number; nil: offline
+	shared bool
 }
 
 // OpenSiblings reads which logical CPUs share a core on the machine whose root directory is at
 // root.
 func OpenSiblings(root string) (*Siblings, error) {
-	s := &Siblings{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
-	if err := s.read(); err != nil {
-		_ = s.dir.Close() // it was only read from
+	s := &Siblings{online: NewOnline(root)}
+	_, err := s.online.Read()
+	if err == nil {
+		err = s.read()
+	}
+	if err != nil {
+		_ = s.online.Close() // it was only read from
 		return nil, fmt.Errorf("threads of cores: %w", err)
 	}
 	return s, nil
@@ -54,34 +54,20 @@ func (s *Siblings) Of(cpu int) []int32 { return s.of[cpu] }
 // Refresh reads the siblings again if the online CPUs have changed. It checks at most once a
 // second; now is the time since boot. What cannot be read stays as it was.
 func (s *Siblings) Refresh(now time.Duration) {
-	if now >= s.checked && now-s.checked < refreshAfter {
-		return
+	if s.online.Refresh(now) && s.read() != nil {
+		s.online.forget()
 	}
-	s.checked = now
-	_ = s.read()
 }
 
-// read reads which CPUs are online and, if that has changed, which of them share a core.
+// read reads which of the online CPUs share a core.
 func (s *Siblings) read() error {
-	b, err := s.dir.Read("online", s.buf)
-	if err != nil || bytes.Equal(b, s.online) {
-		return err
-	}
-	list := bytes.Clone(b)
-	var of [][]int32
-	if err := kernfs.ParseList(list, func(cpu int) {
-		for len(of) <= cpu {
-			of = append(of, nil)
-		}
+	cpus := s.online.CPUs()
+	of := make([][]int32, slices.Max(cpus)+1)
+	for _, cpu := range cpus {
 		of[cpu] = []int32{}
-	}); err != nil {
-		return err
 	}
 	shared := false
-	for cpu := range of {
-		if of[cpu] == nil {
-			continue
-		}
+	for _, cpu := range cpus {
 		siblings, err := s.siblings(cpu, of)
 		if err != nil {
 			return fmt.Errorf("CPU %d: %w", cpu, err)
@@ -89,7 +75,7 @@ func (s *Siblings) read() error {
 		of[cpu] = siblings
 		shared = shared || len(siblings) > 0
 	}
-	s.online, s.of, s.shared = list, of, shared
+	s.of, s.shared = of, shared
 	return nil
 }
 
@@ -97,7 +83,7 @@ func (s *Siblings) read() error {
 // kernel's newer name of the list is core_cpus_list; thread_siblings_list is there in all versions
 // (Documentation/admin-guide/cputopology.rst).
 func (s *Siblings) siblings(cpu int, online [][]int32) ([]int32, error) {
-	b, err := s.dir.Read("cpu"+strconv.Itoa(cpu)+"/topology/thread_siblings_list", s.buf)
+	b, err := s.online.dir.Read("cpu"+strconv.Itoa(cpu)+"/topology/thread_siblings_list", s.online.buf)
 	if err != nil {
 		return nil, err
 	}
@@ -115,5 +101,5 @@ func (s *Siblings) Close() error {
 	if s == nil {
 		return nil
 	}
-	return s.dir.Close()
+	return s.online.Close()
 }

@@ -3,7 +3,6 @@
 package divide
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -35,16 +34,13 @@ var (
 // comes online later belongs to the domain of its package, or to the first domain if its package is
 // new. A Topology is not safe for concurrent use.
 type Topology struct {
-	dir     *kernfs.Dir // sys/devices/system/cpu
-	buf     []byte
+	online  *Online
 	byDie   bool
 	places  []place // of the domains, in order
 	domains []units.Domain
 	of      []int32  // the domain of each CPU, by its number
-	online  []byte   // the list of online CPUs that was last read
 	cpus    []uint64 // how many CPUs of each domain are online
-	checked time.Duration
-	changes int // how often the online CPUs have changed
+	changes int      // how often the online CPUs have changed
 }
 
 // place is where a CPU is. die is 0 if domains are packages.
@@ -58,27 +54,25 @@ func (p place) compare(o place) int {
 // error where that cannot be read, and where there are fewer than two domains or more than
 // MaxDomains.
 func OpenTopology(root string) (*Topology, error) {
-	t := &Topology{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+	t := &Topology{online: NewOnline(root)}
 	if err := t.open(root); err != nil {
-		_ = t.dir.Close() // it was only read from
+		_ = t.online.Close() // it was only read from
 		return nil, fmt.Errorf("CPU topology: %w", err)
 	}
 	return t, nil
 }
 
 func (t *Topology) open(root string) error {
-	list, err := t.dir.Read("online", t.buf)
-	if err != nil {
+	if _, err := t.online.Read(); err != nil {
 		return err
 	}
 	var places []place
-	var failed error
-	if err := kernfs.ParseList(bytes.Clone(list), func(cpu int) {
+	for _, cpu := range t.online.CPUs() {
 		p, err := t.place(cpu)
-		failed = cmp.Or(failed, err)
+		if err != nil {
+			return err
+		}
 		places = append(places, p)
-	}); err != nil || failed != nil {
-		return cmp.Or(err, failed)
 	}
 	slices.SortFunc(places, place.compare)
 	places = slices.Compact(places)
@@ -99,8 +93,8 @@ func (t *Topology) open(root string) error {
 	for _, p := range places {
 		t.domains = append(t.domains, p.domain(t.byDie))
 	}
-	t.cpus = make([]uint64, len(places))
-	return t.read()
+	t.assign()
+	return nil
 }
 
 // countsByDie reports whether each die of a package has energy counters of its own, as the names of
@@ -149,36 +143,25 @@ func (t *Topology) place(cpu int) (place, error) {
 }
 
 func (t *Topology) number(name string) (uint64, error) {
-	b, err := t.dir.Read(name, t.buf[:32])
+	b, err := t.online.dir.Read(name, t.online.buf[:32])
 	if err != nil {
 		return 0, err
 	}
 	return kernfs.ParseUintLine(b)
 }
 
-// refreshAfter is how often the list of online CPUs is read, however short the intervals are.
-const refreshAfter = time.Second
-
 // Refresh reads the topology again if the online CPUs have changed. It checks at most once a
 // second; now is the time since boot. What cannot be read stays as it was.
 func (t *Topology) Refresh(now time.Duration) {
-	if now >= t.checked && now-t.checked < refreshAfter {
-		return
+	if t.online.Refresh(now) {
+		t.assign()
 	}
-	t.checked = now
-	_ = t.read()
 }
 
-// read reads which CPUs are online and, if that has changed, where they are.
-func (t *Topology) read() error {
-	b, err := t.dir.Read("online", t.buf)
-	if err != nil || bytes.Equal(b, t.online) {
-		return err
-	}
-	list := bytes.Clone(b)
-	of := slices.Clone(t.of)
-	cpus := make([]uint64, len(t.domains))
-	if err := kernfs.ParseList(list, func(cpu int) {
+// assign finds the domains of the online CPUs.
+func (t *Topology) assign() {
+	of, cpus := slices.Clone(t.of), make([]uint64, len(t.domains))
+	for _, cpu := range t.online.CPUs() {
 		for len(of) <= cpu {
 			of = append(of, 0)
 		}
@@ -186,12 +169,9 @@ func (t *Topology) read() error {
 			of[cpu] = int32(t.at(p))
 		}
 		cpus[of[cpu]]++
-	}); err != nil {
-		return err
 	}
-	t.online, t.of, t.cpus = list, of, cpus
+	t.of, t.cpus = of, cpus
 	t.changes++
-	return nil
 }
 
 // at returns the domain of a place, the first domain if it is in none.
@@ -235,4 +215,4 @@ func (t *Topology) Index(d units.Domain) (int, bool) {
 }
 
 // Close closes the directory that the topology is read from.
-func (t *Topology) Close() error { return t.dir.Close() }
+func (t *Topology) Close() error { return t.online.Close() }
