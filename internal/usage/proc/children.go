@@ -34,7 +34,7 @@ func (s *Scan) traceChildren(node units.CPUTime) {
 	s.subtractKnown()
 	s.settleDeficits()
 
-	limit := units.Advance(s.table().Used(nil), node)
+	limit := units.Advance(s.Table().Used(nil), node)
 	var found units.CPUTime
 	for _, b := range c.balance {
 		if b > 0 {
@@ -101,7 +101,7 @@ func (s *Scan) survivingAncestor(p *Process) Slot {
 	start := p.Start
 	// A chain of parents is at most as long as the table; the bound is for tables that lie.
 	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(s.Rows); hops++ {
-		old := s.table().Find(pid)
+		old := s.Table().Find(pid)
 		i, hasEnded := s.children.ended[pid]
 		switch {
 		case hasEnded:
@@ -132,11 +132,11 @@ func (s *Scan) settleDeficits() {
 	for _, slot := range c.deficits {
 		p := &s.Rows[slot]
 		deficit := -c.balance[slot]
-		for up, hops := s.table().Find(p.Parent), 0; deficit > 0 && up != nil && hops < len(s.Rows); hops++ {
+		for up, hops := s.Table().Find(p.Parent), 0; deficit > 0 && up != nil && hops < len(s.Rows); hops++ {
 			taken := min(max(c.balance[up.Slot], 0), deficit)
 			c.balance[up.Slot] -= taken
 			deficit -= taken
-			up = s.table().Find(up.Parent)
+			up = s.Table().Find(up.Parent)
 		}
 		c.balance[slot] = 0
 		if p.Owed += units.CPUTime(deficit); deficit > 0 && p.Owed > s.traits.ChildRounding {

@@ -40,8 +40,8 @@ func (t *Table) rest() {
 	t.Unseen = Unseen{}
 }
 
-// table returns the Table that is scanned.
-func (s *Scan) table() *Table { return (*Table)(s) }
+// Table returns the Table that is scanned.
+func (s *Scan) Table() *Table { return (*Table)(s) }
 
 // AddSlice notes that an amount of CPU time was used on a CPU, for Sight.Split. next is the list of
 // the other slices of the process, or 0. The unit of run is the same for all slices of a list.
@@ -128,7 +128,7 @@ func (s *Scan) bear(now *Sight) *Process {
 	s.settle(p)
 	s.Active = append(s.Active, slot)
 	switch {
-	case s.table().BornSinceLastScan(now):
+	case s.Table().BornSinceLastScan(now):
 		p.Used, p.ChildUsed, p.Split = p.CPU, p.ChildCPU, now.Split
 	case s.scans > 0 && !s.traits.Exact: // earlier scans missed the process, and some of its CPU time is older than the interval
 		s.Unseen.add(p.CPU)
@@ -139,7 +139,7 @@ func (s *Scan) bear(now *Sight) *Process {
 // Saw reports whether this scan has seen the process of a row.
 func (s *Scan) Saw(p *Process) bool { return p.round == s.round }
 
-// Unseen returns the rows that this scan has not seen so far, without those of processes that are
+// Unknown returns the rows that this scan has not seen so far, without those of processes that are
 // known to be gone. They may be reported meanwhile.
 func (s *Scan) Unknown() iter.Seq[*Process] {
 	return func(yield func(*Process) bool) {
@@ -226,14 +226,14 @@ func (s *Scan) Charge(c Charge) {
 	}
 }
 
-// Lose adds processes whose ends were lost, and the CPU time of their whole lives. Those from before
-// the baseline do not count.
-func (s *Scan) Lose(ends uint64, run units.CPUTime) {
-	if ends > 0 || run > 0 {
+// Lose adds processes whose ends were lost, and the CPU time of their whole lives. incomplete is the
+// number of others whose ends lack CPU time. Those from before the baseline do not count.
+func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
+	if ends > 0 || run > 0 { // the kernel adds to one of both first
 		s.awaited.lost = s.round
 	}
 	if s.scans > 0 {
-		s.Unseen.LostEnds += ends
+		s.Unseen.LostEnds += ends + incomplete
 		s.Unseen.add(run)
 	}
 }
@@ -277,7 +277,7 @@ func (s *Scan) Home(cgroup uint64) Slot {
 	}
 	clear(s.slots.homes)
 	s.slots.homesRound = s.round
-	for p := range s.table().All() {
+	for p := range s.Table().All() {
 		s.settle(p)
 	}
 	return s.Home(cgroup)

@@ -50,7 +50,8 @@ type slots struct {
 	freedByScan []Slot         // of the processes in Table.Ended
 	emptied     bool           // a slot in Table.Active is free
 	homes       map[uint64]Slot
-	homesRound  uint32
+	homesRound  uint32 // the round in which they were found
+	renumbered  uint64
 }
 
 // New returns a Table of a source with these traits.
@@ -175,6 +176,9 @@ func (t *Table) BornSinceLastScan(p *Sight) bool {
 	return t.scans > 0 && p.Start >= since.Truncate(time.Duration(units.Tick))
 }
 
+// Renumbered returns how often Shrink has renumbered the slots.
+func (t *Table) Renumbered() uint64 { return t.slots.renumbered }
+
 // Shrink renumbers the slots from 0 on, in the order of the rows, and frees the memory that more
 // processes needed. It returns the slot that each row had. The processes that ended are dropped.
 func (t *Table) Shrink() (were []Slot) {
@@ -202,7 +206,7 @@ func (t *Table) Shrink() (were []Slot) {
 	for i, slot := range t.Active {
 		t.Active[i] = now[slot]
 	}
-	t.Rows, t.slots, t.children = rows, slots{of: of}, children{}
+	t.Rows, t.slots, t.children = rows, slots{of: of, renumbered: t.slots.renumbered + 1}, children{}
 	t.Ended, t.Charges = nil, nil
 	return were
 }
