@@ -77,10 +77,10 @@ func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	}
 	running := make(chan T, 1)
 	dir := s.Dir
-	go func() {
+	go OffMainThread(func() {
 		listDown(dir)
 		running <- find()
-	}()
+	})
 	s.began = time.Now()
 	wait := cmp.Or(s.wait, searchPatience)
 	if s.impatient {

@@ -4,7 +4,6 @@ package stall
 
 import (
 	"bytes"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,11 +13,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
-
-// The main goroutine is locked to the main thread, so that no read runs there. The kernel prefers
-// the main thread for signals to the process (kernel/signal.c, complete_signal): SIGTERM would wait
-// for a read that cannot be interrupted.
-func init() { runtime.LockOSThread() }
 
 // thread is the operating system thread that runs a worker's read. Its state distinguishes a
 // blocked read, which sleeps in its system call, from a read that only lacks a free CPU.

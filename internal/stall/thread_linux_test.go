@@ -13,22 +13,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/mainthread"
 )
 
-func TestNoReadIsDoneOnTheMainThread(t *testing.T) {
-	var all, together sync.WaitGroup
-	const goroutines = 8
-	together.Add(goroutines)
-	for range goroutines {
-		all.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			together.Done()
-			together.Wait() // each has a thread of its own now
-			assert.NotEqual(t, os.Getpid(), unix.Gettid())
-		})
-	}
-	all.Wait()
+func TestNoRequestRunsOnTheMainThread(t *testing.T) {
+	mainthread.Run(t, func() {
+		w := &worker[*text]{
+			job: &text{proc: kernfs.New("/proc")}, proc: kernfs.New("/proc"),
+			requests: make(chan request[*text]), done: make(chan struct{}, 1), hasEnded: new(atomic.Bool),
+		}
+		go func() {
+			for range 3 {
+				w.state.Store(requested)
+				w.requests <- request[*text]{read: func(*text) { assert.NotEqual(t, os.Getpid(), unix.Gettid()) }}
+				<-w.done
+			}
+			close(w.requests)
+		}()
+		w.run()
+		assert.NoError(t, w.err)
+	})
 }
 
 func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {

@@ -66,9 +66,18 @@ func (w *worker[J]) start(r request[J]) {
 	w.requests <- r
 }
 
+// run runs requests until the worker is closed or abandoned.
 func (w *worker[J]) run() {
 	for r := range w.requests {
-		if !w.serve(r) {
+		runtime.LockOSThread() // so that thread stays the thread of the read until the read has returned
+		if kernfs.IsMainThread() {
+			w.continueWith(r)
+			runtime.UnlockOSThread()
+			return
+		}
+		served := w.serve(r)
+		runtime.UnlockOSThread()
+		if !served {
 			_ = w.close() // it was only read from
 			w.hasEnded.Store(true)
 			return
@@ -79,10 +88,20 @@ func (w *worker[J]) run() {
 	close(w.done)
 }
 
+// continueWith runs a request on another goroutine, and then further requests as run does. It returns at their end.
+// Until then, the calling goroutine keeps the main thread, so that no request runs there.
+func (w *worker[J]) continueWith(r request[J]) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.run()
+	}()
+	w.requests <- r
+	<-ended
+}
+
 // serve runs a request. It returns false if the worker was abandoned meanwhile.
 func (w *worker[J]) serve(r request[J]) bool {
-	runtime.LockOSThread() // so that thread stays the thread of the read until the read has returned
-	defer runtime.UnlockOSThread()
 	w.thread.begin()
 	if !w.state.CompareAndSwap(requested, reading) {
 		return false

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -65,9 +66,11 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 	if !p.begun {
 		p.begun, p.elsewhere = true, checkPIDs(p.root)
 	}
-	for i := range found {
-		p.cgroups.learn(found[i].Users)
-	}
+	kernfs.OffMainThread(func() { // a user can block the read of a cgroup (dev/kernel-reads.md)
+		for i := range found {
+			p.cgroups.learn(found[i].Users)
+		}
+	})
 	p.cgroups.sweep()
 	p.mu.Lock()
 	defer p.mu.Unlock()
