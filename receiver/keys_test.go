@@ -21,14 +21,18 @@ import (
 // keyedNode is the shared node with processes on CPUs of 3, 1 and 1 GHz that have resident memory.
 func keyedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
-	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {
-		n.host.Clocks[cpu] = khz
-	}
+	n.host.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
+	n.s.node.Probes.OpenClock = n.openClock
 	for i, pid := range []int{10, 20, 30, 40} {
 		n.host.Processes[pid].LastCPU = i
 		n.host.Processes[pid].Resident = int64(100 * (i + 1))
 	}
 	return n
+}
+
+// openClock opens the clock of the simulated host.
+func (n *testNode) openClock(_ string, exponent int) (*weigh.ByRate, error) {
+	return weigh.SimulatedClock(func() map[int]int64 { return n.host.Clocks }, exponent)
 }
 
 // 600 J in 10 s, of which 240 J are active: A and B run for 1 s, c for 2 s, etcd sleeps.
@@ -78,7 +82,7 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
 	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
-	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
+	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
 	n.s.node.Keys = claims.NewKeys(options)
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
@@ -186,8 +190,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 	}
 	weighed := n.logs.FilterMessage("Allocation key selected").All()
 	require.Len(t, weighed, 1)
-	assert.Equal(t, "clock rate by cpufreq", weighed[0].ContextMap()["by"])
-	assert.Contains(t, weighed[0].ContextMap()["rejected"], "not those of this kernel", "why not by counters")
+	assert.Equal(t, "clock rate by APERF and MPERF", weighed[0].ContextMap()["by"])
 	assert.Equal(t, componentstatus.StatusOK, n.status[len(n.status)-1].Status())
 }
 
@@ -260,14 +263,14 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
 	options, weighed := n.s.cfg.KeyOptions(n.s.node.Cgroups), 0
-	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
-		w, rejected, err := claims.OpenWeigher(key, o)
+	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		w, err := n.s.node.OpenWeigher(key, o)
 		return watched{w, func(shares []weigh.Share) {
 			for _, share := range shares {
 				assert.NotEqual(t, int32(-1), share.LastCPU)
 				weighed++
 			}
-		}}, rejected, err
+		}}, err
 	}
 	n.s.node.Keys = claims.NewKeys(options)
 	n.start()
@@ -294,7 +297,9 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 		a.Weight = map[power.Kind]config.Weight{power.Package: config.WeightMemory, power.DRAM: config.WeightFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	n.s.node.Keys = claims.NewKeys(n.s.cfg.KeyOptions(n.s.node.Cgroups))
+	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
+	options.Open = n.s.node.OpenWeigher
+	n.s.node.Keys = claims.NewKeys(options)
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()

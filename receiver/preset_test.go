@@ -96,6 +96,8 @@ var keplers = chosen{
 
 var errNoClocks = errors.New("no counters")
 
+func openNoClock(string, int) (*weigh.ByRate, error) { return nil, errNoClocks }
+
 // accurateNode is a machine that supports all default rules.
 func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
@@ -107,11 +109,11 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	for name, zone := range map[string]string{"intel-rapl:1": "package-1", "intel-rapl:0:0": "dram", "intel-rapl:1:0": "dram"} {
 		n.host.Zones[name] = &hostsim.Zone{Name: zone, Max: 262_143_328_850}
 	}
-	n.host.Clocks = map[int]int64{0: 1_000_000, 1: 2_000_000, 2: 1_000_000, 3: 2_000_000} // by cpufreq, which stands in for counters
+	n.host.Clocks = map[int]int64{0: 1_000_000, 1: 2_000_000, 2: 1_000_000, 3: 2_000_000}
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.openExact()
-	n.s.node.Probes.CountsClocks = func(string) error { return nil }
+	n.s.node.Probes.OpenClock = n.openClock
 	return n
 }
 
@@ -149,7 +151,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 			lacking: []any{"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)"},
 		},
 		"no clock rates": {
-			prepare: func(n *testNode) { n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks } }, window: time.Second,
+			prepare: func(n *testNode) { n.s.node.Probes.OpenClock = openNoClock }, window: time.Second,
 			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::weight: frequency_squared (no counters)"},
 		},
 		"cores with one thread": {
@@ -174,7 +176,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 			prepare: func(n *testNode) {
 				clear(n.host.Zones)
 				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
-				n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks }
+				n.s.node.Probes.OpenClock = openNoClock
 			},
 			window: time.Second, selected: []any{window},
 			lacking: []any{
@@ -247,7 +249,7 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		if c.unclocked {
-			n.s.node.Probes.CountsClocks = func(string) error { return errNoClocks }
+			n.s.node.Probes.OpenClock = openNoClock
 		}
 		if c.unshared {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}

@@ -43,6 +43,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -239,7 +240,9 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	require.NoError(tb, err)
 	sim.s.now = machine.Host.Now
 	if seed/7%2 == 0 {
-		sim.s.node.Probes.CountsClocks = func(string) error { return nil }
+		sim.s.node.Probes.OpenClock = func(_ string, exponent int) (*weigh.ByRate, error) {
+			return weigh.SimulatedClock(func() map[int]int64 { return machine.Host.Clocks }, exponent)
+		}
 	}
 	sim.onDemand = seed%3 != 1
 	if sim.exact {

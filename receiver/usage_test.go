@@ -22,9 +22,8 @@ import (
 func (n *testNode) countEvents(counted func(weigh.Event, string) uint64) {
 	events := weigh.SimulatedEvents(counted)
 	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
-	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {
-		w, err = weigh.NewModel(events, o.Cgroups)
-		return w, nil, err
+	options.Open = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		return weigh.NewModel(events, o.Cgroups)
 	}
 	n.s.node.Keys = claims.NewKeys(options)
 }

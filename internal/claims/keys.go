@@ -39,7 +39,7 @@ const (
 // keyTable has a line for each allocation key. What measures a key is a file of package weigh.
 var keyTable = []struct {
 	name     Key
-	open     func(Key, *KeyOptions) (w Weigher, rejected, err error)
+	open     func(Key, *KeyOptions) (w Weigher, err error)
 	sleepers bool // processes that did not run have a weight
 	cgroups  bool // the key is measured by containers' cgroups
 	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
@@ -69,7 +69,7 @@ type KeyOptions struct {
 	// by.
 	FrequencyExponent int
 	// Open replaces OpenWeigher if it is not nil.
-	Open func(Key, *KeyOptions) (w Weigher, rejected, err error)
+	Open func(Key, *KeyOptions) (w Weigher, err error)
 
 	events *weigh.Events // of all power models
 }
@@ -89,34 +89,32 @@ type Weigher interface {
 	Close() error
 }
 
-// OpenWeigher opens what measures a key. rejected is why it is not the best there is.
-func OpenWeigher(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
+// OpenWeigher opens what measures a key.
+func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
 	for i := range keyTable {
 		if line := &keyTable[i]; line.name == key {
 			return line.open(key, o)
 		}
 	}
-	return nil, nil, fmt.Errorf("no allocation key %q", key)
+	return nil, fmt.Errorf("no allocation key %q", key)
 }
 
-func openCPUTime(Key, *KeyOptions) (w Weigher, rejected, err error) { return weigh.CPUTime{}, nil, nil }
+func openCPUTime(Key, *KeyOptions) (w Weigher, err error) { return weigh.CPUTime{}, nil }
 
-func openClock(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
+func openClock(_ Key, o *KeyOptions) (w Weigher, err error) {
 	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
 }
 
-func openMemory(key Key, _ *KeyOptions) (w Weigher, rejected, err error) {
-	return weigh.NewMemory(key == KeyMemoryCPUTime), nil, nil
+func openMemory(key Key, _ *KeyOptions) (w Weigher, err error) {
+	return weigh.NewMemory(key == KeyMemoryCPUTime), nil
 }
 
-func openCounters(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
-	w, err = weigh.NewCounters(o.Cgroups, weigh.Event(key))
-	return w, nil, err
+func openCounters(key Key, o *KeyOptions) (w Weigher, err error) {
+	return weigh.NewCounters(o.Cgroups, weigh.Event(key))
 }
 
-func openModel(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
-	w, err = weigh.NewModel(o.events, o.Cgroups)
-	return w, nil, err
+func openModel(_ Key, o *KeyOptions) (w Weigher, err error) {
+	return weigh.NewModel(o.events, o.Cgroups)
 }
 
 // calibrator is a Weigher that is fitted to measured energy, as weigh.Model is.
@@ -126,9 +124,8 @@ type calibrator interface {
 
 // Selection is a key that is measured from now on.
 type Selection struct {
-	Key      Key
-	By       string // what measures it
-	Rejected error  // why nothing better does, if anything would
+	Key Key
+	By  string // what measures it
 }
 
 // Keys computes the attribution weights other than plain CPU time. A nil Keys computes none.
@@ -226,18 +223,18 @@ func (k *Keys) open(now time.Time) {
 			continue
 		}
 		w.weigher, w.refused = found.weigher, nil
-		k.selected = append(k.selected, Selection{Key: w.key, By: found.weigher.Name(), Rejected: found.rejected})
+		k.selected = append(k.selected, Selection{Key: w.key, By: found.weigher.Name()})
 	}
 }
 
 // openedWeigher holds the results of Open.
 type openedWeigher struct {
-	weigher       Weigher
-	rejected, err error
+	weigher Weigher
+	err     error
 }
 
 func (k *Keys) openKey(key Key) (found openedWeigher) {
-	found.weigher, found.rejected, found.err = k.options.Open(key, &k.options)
+	found.weigher, found.err = k.options.Open(key, &k.options)
 	return found
 }
 

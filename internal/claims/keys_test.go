@@ -21,15 +21,13 @@ import (
 // Hardware counters are left out: this machine has none. internal/usage/weigh has their benchmarks.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	h := hostsim.New(t.TempDir())
-	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {
-		h.Clocks[cpu] = khz
-	}
+	h.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
 	h.Cgroups["/a"] = 0
 	require.NoError(t, h.Render())
 	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
 		tree := cgroup.New(cgroup.Options{Root: h.Root()})
 		in := tree.Enter("/a", true)
-		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1})
+		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h)})
 		claims := make([]attribution.Claim, 3)
 		at := h.Now()
 		assert.Zero(t, testing.AllocsPerRun(30, func() {
@@ -48,8 +46,17 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	}
 }
 
-// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for
-// each.
+// openOn opens the keys of a simulated host, whose clock rates are counted.
+func openOn(h *hostsim.Host) func(Key, *KeyOptions) (Weigher, error) {
+	return func(key Key, o *KeyOptions) (Weigher, error) {
+		if key == KeyFrequency {
+			return weigh.SimulatedClock(func() map[int]int64 { return h.Clocks }, o.FrequencyExponent)
+		}
+		return OpenWeigher(key, o)
+	}
+}
+
+// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs.
 func BenchmarkWeigh(b *testing.B) {
 	h := hostsim.New(b.TempDir())
 	for cpu := range 64 {
@@ -58,7 +65,9 @@ func BenchmarkWeigh(b *testing.B) {
 	require.NoError(b, h.Render())
 	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
 		b.Run(string(key), func(b *testing.B) {
-			k := NewKeys(KeyOptions{Cgroups: cgroup.New(cgroup.Options{Root: h.Root()}), Keys: []Key{key}, FrequencyExponent: 1})
+			k := NewKeys(KeyOptions{
+				Cgroups: cgroup.New(cgroup.Options{Root: h.Root()}), Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h),
+			})
 			defer func() { require.NoError(b, k.Close()) }()
 			claims := make([]attribution.Claim, 100)
 			at := h.Now()
@@ -107,8 +116,8 @@ func (c *calibrated) Calibrate(total units.Energy, _ time.Time) { c.total = tota
 
 func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 	models := map[Key]*calibrated{KeyPowerModel: {}, KeyDRAMPowerModel: {}}
-	k := NewKeys(KeyOptions{Keys: []Key{KeyDRAMPowerModel, KeyPowerModel}, Open: func(key Key, _ *KeyOptions) (Weigher, error, error) {
-		return models[key], nil, nil
+	k := NewKeys(KeyOptions{Keys: []Key{KeyDRAMPowerModel, KeyPowerModel}, Open: func(key Key, _ *KeyOptions) (Weigher, error) {
+		return models[key], nil
 	}})
 	k.weigh(time.Unix(1, 0), []power.Reading{
 		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},

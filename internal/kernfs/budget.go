@@ -10,11 +10,11 @@ import (
 // The budget of a process is a fraction of the descriptors that it may open, whatever the number of
 // receivers in the process. The other descriptors are for the connections of the collector.
 const (
-	// fileShare is 1/fraction of the descriptors that the budget allows for files. A file beyond that
-	// is opened for each read.
+	// A file may stay open while the budget takes at most 1/fileShare of the descriptors. Other files
+	// are opened for each read.
 	fileShare = 8
-	// counterShare is 1/fraction of the descriptors that the budget allows for files and performance
-	// counters. A counter counts only while it is open.
+	// A performance counter may be opened while the budget takes at most 1/counterShare of the
+	// descriptors. A counter counts only while it is open.
 	counterShare = 2
 )
 

@@ -45,7 +45,7 @@ type Host struct {
 	Memory map[string]uint64
 	// NodeMemory is the part of Memory on each NUMA node, in bytes. Cgroups without an entry have no memory.numa_stat.
 	NodeMemory map[string][]uint64
-	// Clocks is the clock rate of CPUs as shown by cpufreq, in kHz, by number.
+	// Clocks is the clock rate of CPUs in kHz, by number. The tree does not show it.
 	Clocks map[int]int64
 	// Files are the contents of other files by path below the root, and Links the targets of links.
 	Files, Links map[string]string
@@ -264,9 +264,6 @@ func (h *Host) Render() error {
 				r.write(filepath.Join("sys/fs/cgroup", path, "memory.numa_stat"), numaStat(nodes))
 			}
 		}
-	}
-	for cpu, rate := range h.Clocks {
-		r.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu), strconv.FormatInt(rate, 10)+"\n")
 	}
 	h.renderFiles(r)
 	return r.err

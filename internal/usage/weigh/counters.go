@@ -368,6 +368,14 @@ func (c *counters) trouble() error {
 	return nil
 }
 
+// withoutPath returns why an operation on a file failed, without the file's name.
+func withoutPath(err error) error {
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
 func (c *counters) name() string { return c.what }
 
 func (c *counters) close() error {

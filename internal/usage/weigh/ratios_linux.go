@@ -54,8 +54,6 @@ func openRatios(root string) (rates, error) {
 	return r, nil
 }
 
-func (*ratios) name() string { return "clock rate by APERF and MPERF" }
-
 func (r *ratios) read(cpu int32) (uint64, error) {
 	c, ok := r.cpus[cpu]
 	if !ok {

@@ -2,7 +2,35 @@
 
 package weigh
 
-import "github.com/energyreceiver/energyreceiver/internal/cgroup"
+import (
+	"syscall"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// SimulatedClock returns what NewClock returns on a simulated machine. khz holds the clock rate of
+// each CPU, in kHz. A CPU without a rate is offline. Like NewClock, SimulatedClock fails if the first
+// CPU has none. Only tests call SimulatedClock.
+func SimulatedClock(khz func() map[int]int64, exponent int) (*ByRate, error) {
+	r := simulatedRates(khz)
+	if _, err := r.read(0); err != nil {
+		return nil, err
+	}
+	return newByRate(&clock{rates: r, exponent: exponent}), nil
+}
+
+type simulatedRates func() map[int]int64
+
+func (r simulatedRates) read(cpu int32) (uint64, error) {
+	khz := r()[int(cpu)]
+	if khz == 0 {
+		return 0, syscall.ENODEV
+	}
+	return units.MulDiv(uint64(khz), one, 1_000_000), nil
+}
+
+func (simulatedRates) close() error { return nil }
 
 // SimulatedEvents returns Events of a simulated kernel. counted returns how many events of a kind
 // there were so far in a cgroup and all cgroups inside, or on the whole machine if the path is

@@ -43,7 +43,6 @@ func (g *ghz) read(cpu int32) (uint64, error) {
 		return uint64(mhz) * one / 1000, nil
 	}
 }
-func (*ghz) name() string { return "made up" }
 func (*ghz) close() error { return nil }
 
 func clockOf(exponent int, mhz map[int32]int) (*ByRate, *ghz) {

@@ -4,7 +4,6 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +40,7 @@ type Node struct {
 type Probes struct {
 	Open         func(cpu.Options) (reader *cpu.Reader, rejected, err error)
 	ReadCPUs     func(root string) ([]divide.CPU, error)
-	CountsClocks func(root string) error
+	OpenClock    func(root string, exponent int) (*weigh.ByRate, error)
 	CountsEvents func(tree *cgroup.Tree, events ...weigh.Event) error
 }
 
@@ -49,7 +48,7 @@ type Probes struct {
 // the machine lacks.
 func New(cfg *config.Config, logger *zap.Logger) *Node {
 	n := &Node{cfg: cfg, logger: logger, Probes: Probes{
-		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, CountsClocks: weigh.CountsClocks, CountsEvents: weigh.CountsEvents,
+		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, OpenClock: weigh.NewClock, CountsEvents: weigh.CountsEvents,
 	}}
 	n.Cgroups = cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear})
 	n.selectKeys()
@@ -57,7 +56,19 @@ func New(cfg *config.Config, logger *zap.Logger) *Node {
 }
 
 // selectKeys replaces the attribution weights by those of the configuration.
-func (n *Node) selectKeys() { n.Keys = claims.NewKeys(n.cfg.KeyOptions(n.Cgroups)) }
+func (n *Node) selectKeys() {
+	options := n.cfg.KeyOptions(n.Cgroups)
+	options.Open = n.OpenWeigher
+	n.Keys = claims.NewKeys(options)
+}
+
+// OpenWeigher opens what measures an attribution weight of the node.
+func (n *Node) OpenWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	if key == claims.KeyFrequency {
+		return n.Probes.OpenClock(n.cfg.RootPath, o.FrequencyExponent)
+	}
+	return claims.OpenWeigher(key, o)
+}
 
 // Open opens the CPU time source, and finds out which rules the machine supports. beforeScan is
 // called before each scan of the processes. Open fails only if the configuration requires a source.
@@ -117,13 +128,19 @@ func (n *Node) cpuDirectory() string {
 	return filepath.Join(n.cfg.RootPath, "sys/devices/system/cpu")
 }
 
-// findClocks selects CPU time in place of the preset's frequency weight if the clock rate of an
-// interval cannot be read. The rate of a moment is not that of an interval.
+// findClocks selects CPU time in place of the preset's frequency weight if clock rates cannot be
+// read.
 func (n *Node) findClocks() {
 	if !n.cfg.UsesClocks() {
 		return
 	}
-	err := n.probe(func() error { return n.Probes.CountsClocks(n.cfg.RootPath) })
+	err := n.probe(func() error {
+		clock, err := n.Probes.OpenClock(n.cfg.RootPath, 1)
+		if err != nil {
+			return err
+		}
+		return clock.Close()
+	})
 	if n.cfg.Attribution.Machine.Unclocked = err; err != nil {
 		n.selectKeys()
 	}
@@ -201,12 +218,7 @@ func rejection(selected string, rejected error) zap.Field {
 // LogKeys logs the attribution weights that were selected since the last call.
 func (n *Node) LogKeys() {
 	for _, selected := range n.Keys.Selected() {
-		fields := []zap.Field{zap.String("key", string(selected.Key)), zap.String("by", selected.By)}
-		if selected.Rejected != nil {
-			what := fmt.Sprintf("Allocation key selected: %s by %s", selected.Key, selected.By)
-			fields = append(fields, zap.NamedError("rejected", selected.Rejected), rejection(what, selected.Rejected))
-		}
-		n.logger.Info("Allocation key selected", fields...)
+		n.logger.Info("Allocation key selected", zap.String("key", string(selected.Key)), zap.String("by", selected.By))
 	}
 }
 

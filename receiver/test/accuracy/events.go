@@ -57,9 +57,8 @@ func (l *simulator) countEvents() {
 	l.events = &simEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
 	events := weigh.SimulatedEvents(l.events.counted)
 	options := l.cfg.KeyOptions(l.r.Node.Cgroups)
-	options.Open = func(_ claims.Key, o *claims.KeyOptions) (w claims.Weigher, rejected, err error) {
-		w, err = weigh.NewModel(events, o.Cgroups)
-		return w, nil, err
+	options.Open = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		return weigh.NewModel(events, o.Cgroups)
 	}
 	l.r.Node.Keys = claims.NewKeys(options)
 	l.r.Node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }

@@ -27,6 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -278,6 +279,11 @@ func (l *simulator) receive(cfg *config.Config) {
 	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(l.tb, err)
 	l.cfg, l.r = cfg, r
+	if !cfg.UsesClocks() { // the figures of presets are those of a machine that does not count clock rates
+		r.Node.Probes.OpenClock = func(_ string, exponent int) (*weigh.ByRate, error) {
+			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, exponent)
+		}
+	}
 }
 
 // readFrom sets the CPU time source.
