@@ -3,7 +3,6 @@
 package kernfs
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,16 +14,14 @@ const (
 	// withinPatience is the maximum wait of Within. It is long because the files that Within reads
 	// at start are not read again.
 	withinPatience = 2 * time.Second
-	// searchPatience is the maximum wait of Run for a search.
-	searchPatience = time.Second
-	// searchHaste is the maximum wait of Run once a search has taken longer than searchPatience.
-	// Otherwise a user could delay every search by blocking a directory repeatedly.
+	// searchHaste is the maximum wait for a search once the scan has no time left to wait.
 	searchHaste = 10 * time.Millisecond
 )
 
 // Search runs functions that list directories of the kernel or open files by their paths. Any user
 // can block both indefinitely (dev/kernel-reads.md), so a Search runs these functions on a separate
-// goroutine, for which it waits for a limited time. It runs one function at a time.
+// goroutine, for which it waits for a limited time. It runs one function at a time. Unlike a Guard,
+// a Search uses the result of a function that returns late.
 //
 // If sys below the root directory is not a sysfs, as in a simulation, the caller's goroutine runs
 // the functions. A Search is not safe for concurrent use.
@@ -33,18 +30,19 @@ type Search[T any] struct {
 	Root string
 	// Dir is the directory that is searched. It and its parent directories are listed before the function runs; see List.
 	Dir string
+	// Waits bounds the waits. If it is nil, each Run is a scan of its own.
+	Waits *Waits
 	// Drop releases a result that Run does not return. It may be nil.
 	Drop func(T)
 	// Always runs the functions on another goroutine below any root, for tests.
 	Always bool
 
-	guarded   bool
-	decided   bool          // guarded is known
-	impatient bool          // a search took too long
-	wait      time.Duration // the longest wait of Run; searchPatience if it is 0
-	running   chan T
-	began     time.Time
-	hangs     error
+	guarded bool
+	decided bool   // guarded is known
+	own     *Waits // used if Waits is nil
+	running chan T
+	began   time.Time
+	hangs   error
 }
 
 // IsGuarded reports whether functions run on another goroutine.
@@ -59,9 +57,8 @@ func (s *Search[T]) IsGuarded() bool {
 // Running reports whether a function has not returned or its result has not been taken.
 func (s *Search[T]) Running() bool { return s.running != nil }
 
-// Run starts a function unless one is running, and waits for its result: for up to a second, or for
-// a few milliseconds if a function ever took longer. If there is no result yet, Run returns false,
-// and a later Run returns the result.
+// Run starts a function unless one is running, and waits for its result as long as the scan may
+// wait, or for 10 ms. If there is no result yet, Run returns false, and a later Run returns the result.
 func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	if !s.IsGuarded() {
 		return find(), true
@@ -75,6 +72,7 @@ func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 			return result, false
 		}
 	}
+	waits := s.waits()
 	running := make(chan T, 1)
 	dir := s.Dir
 	go OffMainThread(func() {
@@ -82,24 +80,33 @@ func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 		running <- find()
 	})
 	s.began = time.Now()
-	wait := cmp.Or(s.wait, searchPatience)
-	if s.impatient {
-		wait = searchHaste
-	}
-	timer := time.NewTimer(wait)
+	defer func() { waits.left -= time.Since(s.began) }()
+	timer := time.NewTimer(max(waits.left, searchHaste))
 	defer timer.Stop()
 	select {
 	case result = <-running:
 		return result, true
 	case <-timer.C:
-		s.running, s.impatient = running, true
+		s.running = running
 		return result, false
 	}
 }
 
+// waits returns the bound of the next wait.
+func (s *Search[T]) waits() *Waits {
+	if s.Waits != nil {
+		return s.Waits
+	}
+	if s.own == nil {
+		s.own = NewWaits()
+	}
+	s.own.Begin(time.Now())
+	return s.own
+}
+
 // Err returns an error if a function has been running for a second.
 func (s *Search[T]) Err() error {
-	if s.running == nil || time.Since(s.began) < searchPatience {
+	if s.running == nil || time.Since(s.began) < suspect {
 		return nil
 	}
 	if s.hangs == nil {
@@ -127,7 +134,7 @@ func Within[T any](root, dir string, find func() (T, error), drop func(T)) (T, e
 		result T
 		err    error
 	}
-	s := Search[found]{Root: root, Dir: dir, wait: withinPatience}
+	s := Search[found]{Root: root, Dir: dir, Waits: &Waits{left: withinPatience}}
 	if drop != nil {
 		s.Drop = func(f found) {
 			if f.err == nil {

@@ -39,12 +39,12 @@ func TestASearchThatHangs(t *testing.T) {
 		run := func(want bool, wait time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if result, ok := s.Run(hang); ok != want || ok && result != 1 {
+			if result, ok := s.Run(hang); ok != want || ok && result != searches {
 				t.Errorf("%d, %v, want a result: %v", result, ok, want)
 			}
 			assert.Equal(t, wait, time.Since(began))
 		}
-		run(false, searchPatience)
+		run(false, firstPatience)
 		for range 3 {
 			if err := s.Err(); err == nil || !strings.Contains(err.Error(), "/simulated hangs") {
 				t.Errorf("error %v, want one that names the directory", err)
@@ -59,7 +59,19 @@ func TestASearchThatHangs(t *testing.T) {
 		}
 
 		unblocked = make(chan struct{})
-		run(false, searchHaste) // a directory that is blocked again and again delays nothing
+		run(false, patience)
+		close(unblocked)
+		synctest.Wait()
+		run(true, 0)
+
+		unblocked, s.Waits = make(chan struct{}), NewWaits()
+		run(false, firstPatience)
+		assert.Zero(t, s.Waits.left, "for the reads of the scan")
+		close(unblocked)
+		synctest.Wait()
+		run(true, 0)
+		unblocked = make(chan struct{})
+		run(false, searchHaste) // the scan has waited
 		assert.NoError(t, s.Err())
 		close(unblocked)
 	})
