@@ -32,15 +32,21 @@ type Table struct {
 	Now, Before time.Duration
 	Unseen      Unseen
 	Splits      Splits
-	traits      Traits
-	baseline    time.Duration // when the first scan began
-	scans       uint64
-	round       uint32 // the number of the latest scan, also one that failed
-	ended       bool   // the latest scan succeeded
-	slots       slots
-	awaited     awaited
-	resumed     resumed
-	children    children
+
+	traits Traits
+	history
+	slots    slots
+	awaited  awaited
+	resumed  resumed
+	children children
+}
+
+// history is what a Table knows of its scans.
+type history struct {
+	baseline time.Duration // when the first one began
+	scans    uint64        // that succeeded
+	round    uint32        // the number of the latest one, also if it failed
+	ended    bool          // the latest one succeeded
 }
 
 // slots finds and assigns the slots of a Table.
