@@ -85,21 +85,21 @@ func (c *crowd) settle() {
 	for range 70 {
 		c.pass()
 	}
-	require.Len(c, c.source.clients, 4*crowdUsers)
+	require.Len(c, c.source.clients.list, 4*crowdUsers)
 }
 
 func TestAnIntervalAllocatesNothing(t *testing.T) {
 	c := newCrowd(t, 300)
 	c.settle()
-	c.source.discovered = c.Now() // avoids the discovery, which allocates once a minute
+	c.source.devices.searched = c.Now() // avoids the discovery, which allocates once a minute
 	assert.Zero(t, testing.AllocsPerRun(50, c.pass))
 }
 
 func TestTheNumberOfTextsThatAreKeptIsBounded(t *testing.T) {
 	c := newCrowd(t, 0)
 	c.settle()
-	assert.Equal(t, maxKept, c.source.kept)
-	assert.Greater(t, len(c.source.clients), maxKept)
+	assert.Equal(t, maxKept, c.source.clients.kept.Held)
+	assert.Greater(t, len(c.source.clients.list), maxKept)
 }
 
 // BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000
@@ -114,9 +114,9 @@ func BenchmarkRead(b *testing.B) {
 		}
 	})
 	b.Run("way=kernel-before-6.2", func(b *testing.B) {
-		entries := c.source.entries
-		defer func() { c.source.entries = entries }()
-		c.source.entries = func(int64) int64 { return 0 }
+		entries := c.source.reader.entries
+		defer func() { c.source.reader.entries = entries }()
+		c.source.reader.entries = func(int64) int64 { return 0 }
 		c.settle()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -132,7 +132,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 		}
 		require.NoError(b, c.Render())
-		c.source.discovered = time.Time{}
+		c.source.devices.searched = time.Time{}
 		c.settle()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -142,9 +142,9 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("way=all-descriptors", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			c.source.look.budget, c.source.look.table = 1<<30, &c.table
+			c.source.finder.budget, c.source.finder.table = 1<<30, &c.table
 			for i := range c.table.Processes {
-				c.source.lookAt(&c.table.Processes[i])
+				c.source.finder.lookAt(&c.table.Processes[i])
 			}
 		}
 	})

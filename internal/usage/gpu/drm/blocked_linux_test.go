@@ -36,23 +36,23 @@ func TestTextsOfOtherFilesThanDevicesAreNotRead(t *testing.T) {
 	assert.ErrorIs(t, f.err, unix.ENOENT)
 	assert.Empty(t, f.text)
 
-	f.kept = &kernfs.File{Path: fmt.Sprintf("/proc/self/fdinfo/%d", file.Fd())}
-	_, err = f.kept.Read(f.buf)
-	require.NoError(t, err)
-	f.readText()
-	assert.ErrorIs(t, f.err, unix.ENOENT)
+	kept := new(kernfs.Kept)
+	require.NoError(t, f.proc.OpenOf(kept, f.pid, fmt.Sprint("fdinfo/", f.fd)))
+	f.batch = []batched{{descriptor: descriptor{pid: f.pid, fd: f.fd, kept: kept}}}
+	f.readBatch()
+	assert.ErrorIs(t, f.batch[0].err, unix.ENOENT)
 	assert.Empty(t, f.text)
 }
 
 // A FIFO stands for a text that depends on a lock of the process.
 func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	w := watch(t)
-	w.source.files = guardFiles(stall.Options[*files]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second})
+	w.source.reader.guard = guardFiles(stall.Options[*files]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second})
 	w.addGPU(0, card, "amdgpu")
 	w.add(10, 1, render(3, 1))
 	w.add(11, 1, render(3, 2, gfx(0)))
 	w.pass()
-	require.Len(t, w.source.clients, 2)
+	require.Len(t, w.source.clients.list, 2)
 	w.Processes[11].Files[0] = render(3, 2, gfx(300*ms))
 	w.Run(time.Second, map[int]int64{10: 1, 11: 1})
 	require.NoError(t, w.Render())
@@ -65,7 +65,7 @@ func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	first, err := w.source.Read(w.Now(), &w.table)
 	require.NoError(t, err, "the read may return soon")
 	usedFirst := used(t, first)[11]
-	assert.Len(t, w.source.clients, 2)
+	assert.Len(t, w.source.clients.list, 2)
 	w.Run(time.Second, nil)
 	require.NoError(t, w.processes.ReadProcesses(&w.table))
 	usage, err := w.source.Read(w.Now(), &w.table)
@@ -76,7 +76,7 @@ func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	require.NoError(t, err)
 	_, err = fifo.WriteString("\n")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return w.source.files.Err("x") == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.source.reader.guard.Err("x") == nil }, time.Minute, time.Millisecond)
 	require.NoError(t, fifo.Close())
 	require.NoError(t, os.Rename(path+"-before", path))
 	w.Processes[10].Files[0] = render(3, 1, gfx(200*ms))

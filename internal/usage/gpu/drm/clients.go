@@ -3,24 +3,23 @@
 package drm
 
 import (
-	"cmp"
 	"errors"
+	"io/fs"
 	"slices"
-	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// key distinguishes clients. IDs are unique for each GPU at least.
+// key identifies a client. Its ID is unique per GPU at least.
 type key struct {
 	device *device
 	id     uint64
 }
 
-// holder is a process that has a client, and a descriptor by which it has it.
+// holder is a process that has a client, and a descriptor of the client.
 type holder struct {
 	pid, parent int32
 	start       time.Duration // of the process
@@ -32,20 +31,20 @@ type holder struct {
 type client struct {
 	key
 	holder
-	other   holder        // another process that has it too, with a PID of 0 if none is known
-	latest  time.Duration // the latest start of an unrelated process that has held it
+	other   int32         // PID of another process that has the client, 0 if none is known
+	latest  time.Duration // the latest start of an unrelated process that has held the client
 	counted []counter     // by the index of the engine class
-	since   time.Time     // when its counters were read last
-	over    time.Duration // the time before that in which they counted what was used last
+	since   time.Time     // of the last reading of its counters
+	over    time.Duration // the time between the last two readings
 	used    units.CPUTime // in the interval, over all engine classes
 	lost    bool          // its descriptor is closed
-	text    *kernfs.File  // of the holder's descriptor, nil unless it is kept
+	text    *kernfs.Kept  // the open text of the descriptor, nil unless it is kept open
 }
 
-// counter is the time or the cycles that engines of one class worked for a client.
+// counter counts the time or the cycles that the engines of one class worked for a client.
 type counter struct {
 	highest, total uint64
-	used           units.CPUTime // when it was read last
+	used           units.CPUTime // at the last reading
 	begun          bool
 }
 
@@ -53,9 +52,8 @@ type counter struct {
 // last reading. A larger excess is garbage; a smaller one comes from late reports of the driver.
 const maxStep = 1000
 
-// count adds what the client used since it was read last. claimed reports whether a client that is
-// new was opened in the interval. A class that shows up later was not used before: amdgpu leaves
-// out what is 0.
+// count adds the use since the last reading. claimed reports whether a new client was opened in the
+// interval. An engine class that appears later was not used before: amdgpu omits counters of 0.
 func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d := c.device
 	elapsed, known := d.elapsed, !c.since.IsZero()
@@ -88,9 +86,9 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d.silent = d.silent || !counts
 }
 
-// advance returns for how long the engines of a class worked for a client in the time that elapsed,
-// by their number. hz is the rate of total cycles, as far as it is known. slept reports whether
-// these may have stood still meanwhile.
+// advance returns the time that the engines of a class worked for a client in the elapsed time, divided
+// by the number of engines. hz is the rate of total cycles, 0 until it is measured. slept reports whether
+// total cycles may have stood still.
 func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, slept bool) units.CPUTime {
 	value, total, isNew := e.cycles, uint64(0), !c.begun
 	switch {
@@ -127,165 +125,147 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, sl
 // maxCapacity bounds the number of engines of a class.
 const maxCapacity = 1 << 10
 
-// maxBatch is how many texts one request reads: to pass a request to another goroutine takes as long as
-// to read a text.
-const maxBatch = 16
+const (
+	// maxBatch is the number of texts that one request reads: passing a request to another goroutine
+	// takes as long as reading a text.
+	maxBatch = 16
+	// maxKept is the maximum number of texts that are kept open: each takes a descriptor, and 5 KiB of
+	// the kernel's memory.
+	maxKept = 512
+)
 
-// readClients reads the counters of all clients that are known.
-func (s *Source) readClients(now time.Time) {
-	s.due = s.due[:0]
-	for _, c := range s.clients {
+// clients are the clients of all GPUs.
+//
+// Texts of clients are kept open: reading an open text takes a quarter of the time of opening it again
+// (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor alive: each read
+// looks up both, and fails once either no longer exists (fs/proc/fd.c, seq_show).
+type clients struct {
+	reader    *reader
+	processes *processes
+	list      []*client
+	byKey     map[key]*client
+	anyLost   bool
+	kept      kernfs.Allowance // of texts
+	last, now time.Time        // of Reads
+	info      fdinfo
+	due       []*client // scratch of read
+}
+
+// read reads the counters of all clients whose GPUs are not asleep. If a process blocks a batch, each
+// of its clients is read by itself, which identifies the process.
+func (cs *clients) read(last, now time.Time) {
+	cs.last, cs.now, cs.due = last, now, cs.due[:0]
+	for _, c := range cs.list {
 		if c.used = 0; !c.device.asleep {
-			s.due = append(s.due, c)
+			cs.due = append(cs.due, c)
 		}
 	}
-	for due := s.due; len(due) > 0; {
+	for due := cs.due; len(due) > 0; {
 		n := min(len(due), maxBatch)
-		s.readBatch(due[:n], now)
+		if cs.readBatch(manyClients, 0, due[:n]) != nil {
+			for i, c := range due[:n] {
+				_ = cs.readBatch(c.pid, c.start, due[i:i+1]) // the Guard reports the error
+			}
+		}
 		due = due[n:]
 	}
 }
 
-// readBatch reads the counters of some clients together. If a process blocks that, each is read by
-// itself, which shows the process, until no read is blocked any more.
-func (s *Source) readBatch(clients []*client, now time.Time) {
-	f := s.files.Job()
+// readBatch reads the counters of some clients, of a process or of many. Clients whose descriptors are
+// closed are lost. If the counters are not read, the error is stall.ErrUnread.
+func (cs *clients) readBatch(pid int32, start time.Duration, batch []*client) error {
+	f := cs.reader.files()
 	f.batch = f.batch[:0]
-	for _, c := range clients {
-		f.batch = append(f.batch, batched{descriptor: s.descriptorOf(c)})
+	for _, c := range batch {
+		f.batch = append(f.batch, batched{descriptor: cs.descriptorOf(c)})
 	}
-	switch err := s.files.RunShared(0, (*files).readBatch); {
-	case err == nil:
-		begin := 0
-		for i, c := range clients {
-			b := &f.batch[i]
-			s.keep(c, s.take(c, f.texts[begin:b.end], b.err, now))
+	err := cs.reader.run(pid, start, (*files).readBatch)
+	if err != nil && cs.reader.files() != f { // the texts belong to the read, which has not returned
+		for _, c := range batch {
+			cs.forgetText(c)
+		}
+		return err
+	}
+	begin := 0
+	for i, c := range batch {
+		if b := &f.batch[i]; err == nil {
+			cs.take(c, f.text[begin:b.end], b.err)
 			begin = b.end
 		}
-		f.batch = f.batch[:0]
-		return
-	case s.files.Job() == f: // nothing was read
-		f.batch = f.batch[:0]
-	default: // the texts are read still
-		for _, c := range clients {
-			s.abandon(c)
-		}
 	}
-	for _, c := range clients {
-		s.keep(c, s.readClient(c, now))
+	f.batch = f.batch[:0]
+	return err
+}
+
+// take counts the use that the text of a client's descriptor shows. The client is lost if the
+// descriptor is closed or belongs to another client.
+func (cs *clients) take(c *client, text []byte, err error) {
+	if err == nil {
+		cs.info.parse(text)
+	}
+	switch {
+	case gone(err), err == nil && !cs.info.is(c.id, c.device.name):
+		c.lost, cs.anyLost = true, true
+		cs.drop(c)
+	case err == nil:
+		c.count(&cs.info, cs.now, false)
 	}
 }
 
-// keep marks a client as lost if its descriptor no longer is the client's.
-func (s *Source) keep(c *client, isClient bool) {
-	if !isClient {
-		c.lost, s.anyLost = true, true
-		s.drop(c)
+// descriptorOf returns the descriptor of a client, with its text if the text may be kept open.
+func (cs *clients) descriptorOf(c *client) descriptor {
+	if c.text == nil && cs.kept.Take() {
+		c.text = new(kernfs.Kept)
 	}
-}
-
-// readClient reads a client's counters. It reports whether its descriptor still is the client's.
-func (s *Source) readClient(c *client, now time.Time) bool {
-	text, err := s.textOf(c)
-	return s.take(c, text, err, now)
-}
-
-// take counts what the text of a client's descriptor shows. It reports whether the descriptor still is
-// the client's.
-func (s *Source) take(c *client, text []byte, err error, now time.Time) bool {
-	if err != nil {
-		return !gone(err)
-	}
-	s.info.parse(text)
-	if !s.info.hasClient || s.info.client != c.id || s.info.pdev != nil && string(s.info.pdev) != c.device.name {
-		return false
-	}
-	c.count(&s.info, now, false)
-	return true
-}
-
-// maxKept is how many texts are kept open: each takes a descriptor, and 5 KiB of the kernel's
-// memory.
-const maxKept = 512
-
-// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it
-// again then takes a quarter of the time of opening it anew (BenchmarkThisMachine). An open text
-// keeps neither the process nor its descriptor alive: each read looks up both, and fails once
-// either no longer exists (fs/proc/fd.c, seq_show).
-func (s *Source) textOf(c *client) ([]byte, error) {
-	f := s.files.Job()
-	f.descriptor = s.descriptorOf(c)
-	err := s.run(c.pid, c.start, c.fd, (*files).readText)
-	if errors.Is(err, stall.ErrUnread) && s.files.Job() != f { // the read has not returned
-		s.abandon(c)
-		return nil, err
-	}
-	f.descriptor = descriptor{}
-	return f.text, err
-}
-
-// descriptorOf returns the descriptor of a client, with its text if there is room to keep it open.
-func (s *Source) descriptorOf(c *client) descriptor {
-	if c.text == nil && s.kept < maxKept {
-		s.kept++
-		c.text = &kernfs.File{Path: s.path("proc", strconv.Itoa(int(c.pid)), "fdinfo", strconv.Itoa(int(c.fd)))}
-	}
-	slept := c.since.Equal(s.last) && s.processes.slept(&c.holder, s.reads)
+	slept := c.since.Equal(cs.last) && cs.processes.slept(&c.holder)
 	return descriptor{pid: c.pid, fd: c.fd, kept: c.text, checked: slept}
 }
 
-// abandon leaves a client's text to the Job that reads it.
-func (s *Source) abandon(c *client) {
+// drop closes the text of a client if it is kept open.
+func (cs *clients) drop(c *client) {
 	if c.text != nil {
-		c.text = nil
-		s.kept--
+		_ = c.text.Close() // it was only read from
+		cs.forgetText(c)
 	}
 }
 
-// drop closes a client's text if it is kept.
-func (s *Source) drop(c *client) {
+// forgetText makes the text of a client one that is not kept open.
+func (cs *clients) forgetText(c *client) {
 	if c.text != nil {
-		_ = c.text.Close() // opened for reading: nothing can be lost
 		c.text = nil
-		s.kept--
+		cs.kept.GiveBack(1)
 	}
 }
 
-// hold makes a process the one that has a client.
-func (s *Source) hold(c *client, h holder) {
-	s.drop(c)
-	c.holder = h
-	s.unsorted = true
+// hold makes a process the holder of a client.
+func (cs *clients) hold(c *client, h holder) {
+	cs.drop(c)
+	c.holder, c.lost = h, false
 }
 
-// meet notes that a process has a client, of which info is the text.
-func (s *Source) meet(k key, h holder, claimed bool) {
-	c, now := s.byKey[k], s.look.now
+// meet records that a process of an age has a client, whose text is info. claimed is as in client.count.
+func (cs *clients) meet(k key, h holder, info *fdinfo, age time.Duration, claimed bool) {
+	c := cs.byKey[k]
 	switch {
 	case c == nil:
-		if !s.mayMeet() {
-			return
-		}
 		c = &client{key: k, holder: h, latest: h.start}
-		c.count(&s.info, now, claimed)
-		c.over = min(c.over, s.look.table.Now-h.start)
-		s.clients, s.byKey[k] = append(s.clients, c), c
-		s.unsorted = true
+		c.count(info, cs.now, claimed)
+		c.over = min(c.over, age)
+		cs.list, cs.byKey[k] = append(cs.list, c), c
 	case c.lost:
-		c.lost = false
-		s.hold(c, h)
-		c.count(&s.info, now, false)
+		cs.hold(c, h)
+		c.count(info, cs.now, false)
 	case c.pid == h.pid:
 	case c.yields(h):
-		c.other = c.holder
-		s.hold(c, h)
+		c.other = c.pid
+		cs.hold(c, h)
 		c.latest = max(c.latest, h.start)
 	default:
-		c.other = h
+		c.other = h.pid
 	}
 }
 
-// yields reports whether the client belongs to the process rather than to the one that has it.
+// yields reports whether the client belongs to the process h rather than to its holder.
 func (c *client) yields(h holder) bool {
 	switch {
 	case c.parent == h.pid:
@@ -296,69 +276,55 @@ func (c *client) yields(h holder) bool {
 	return h.start > c.latest
 }
 
-// passOn gives the clients whose process has them no more to another one that has.
-func (s *Source) passOn(now time.Time) {
-	if !s.anyLost {
-		return
-	}
-	for _, c := range s.clients {
-		if c.lost && c.other.pid != 0 {
-			s.hold(c, c.other)
-			c.other = holder{}
-			c.lost = !s.readClient(c, now)
-		}
-	}
-}
-
 // estimateLost estimates the use of clients that were closed since the last Read, because the kernel
 // drops their counters. Each client is assumed to have used the engines at the rate of the previous
 // interval for half of this one, and no more than other clients leave of an engine.
-func (s *Source) estimateLost() {
-	if !s.anyLost {
-		return
-	}
-	for _, c := range s.clients {
-		if !c.lost {
+func (cs *clients) estimateLost() {
+	for _, c := range cs.list {
+		if !c.lost || c.over <= 0 {
 			continue
 		}
 		d := c.device
 		for i := range c.counted {
-			used := min(portion(c.counted[i].used, d.elapsed/2, c.over), units.Advance(d.engines[i].used, units.CPUTime(d.elapsed)))
+			used := units.CPUTime(units.MulDiv(uint64(c.counted[i].used), uint64(d.elapsed/2), uint64(c.over)))
+			used = min(used, units.CPUTime(d.elapsed/2), units.Advance(d.engines[i].used, units.CPUTime(d.elapsed)))
 			d.engines[i].used += used
 			c.used += used
 		}
 	}
 }
 
-// portion returns the use of an engine in a time at the rate of an earlier time.
-func portion(used units.CPUTime, in, over time.Duration) units.CPUTime {
-	if over <= 0 {
-		return 0
-	}
-	return min(units.CPUTime(units.MulDiv(uint64(used), uint64(in), uint64(over))), units.CPUTime(in))
-}
-
-// forgetLost forgets the clients that no process was found to have any more.
-func (s *Source) forgetLost() {
-	if !s.anyLost {
+// forgetLost forgets the clients that no process has.
+func (cs *clients) forgetLost() {
+	if !cs.anyLost {
 		return
 	}
-	s.anyLost = false
-	s.clients = slices.DeleteFunc(s.clients, func(c *client) bool {
+	cs.anyLost = false
+	cs.list = slices.DeleteFunc(cs.list, func(c *client) bool {
 		if c.lost {
-			s.drop(c)
-			delete(s.byKey, c.key)
+			delete(cs.byKey, c.key)
 		}
 		return c.lost
 	})
 }
 
-// sortClients orders the clients by GPU and process.
-func (s *Source) sortClients() {
-	if s.unsorted {
-		slices.SortFunc(s.clients, func(a, b *client) int {
-			return cmp.Or(cmp.Compare(a.device.name, b.device.name), cmp.Compare(a.pid, b.pid), cmp.Compare(a.id, b.id))
-		})
-		s.unsorted = false
+// countOf returns the number of clients of a process.
+func (cs *clients) countOf(pid int32) (n int) {
+	for _, c := range cs.list {
+		if c.pid == pid {
+			n++
+		}
+	}
+	return n
+}
+
+func (cs *clients) close() {
+	for _, c := range cs.list {
+		cs.drop(c)
 	}
 }
+
+// gone reports whether an error means that a process or a descriptor no longer exists.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+
+func denied(err error) bool { return errors.Is(err, fs.ErrPermission) }

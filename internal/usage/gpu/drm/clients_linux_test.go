@@ -120,7 +120,7 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	}
 	self, child := int32(os.Getpid()), holdsToo(t, nodes)
 	processes, source := cpu.NewProcfs("/"), New(Options{Root: "/"})
-	source.self = 0 // this process stands for another
+	source.finder.self = 0 // this process stands for another
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
 	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
@@ -131,7 +131,7 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 			require.ErrorIs(t, err, errDenied) // of others' processes
 		}
 		got := map[string]int32{}
-		for _, c := range source.clients {
+		for _, c := range source.clients.list {
 			if c.pid == self || c.pid == child {
 				got[fmt.Sprintf("%s %d", c.device.name, c.id)] = c.pid
 			}
@@ -164,10 +164,10 @@ func TestOnlyADescriptorOfAProcessThatSleptIsNotCheckedAgain(t *testing.T) {
 			row := slices.IndexFunc(w.table.Processes, func(p scan.Process) bool { return p.PID == 10 })
 			w.table.Active = append(w.table.Active, int32(row))
 		}
-		if c.missed {
-			w.source.last = w.source.last.Add(1)
+		if w.source.clients.last = w.source.last; c.missed {
+			w.source.clients.last = w.source.last.Add(1)
 		}
-		w.source.processes.follow(&w.table, w.source.reads)
-		assert.Equal(t, c.want, w.source.descriptorOf(w.source.clients[0]).checked, name)
+		w.source.processes.follow(&w.table)
+		assert.Equal(t, c.want, w.source.clients.descriptorOf(w.source.clients.list[0]).checked, name)
 	}
 }

@@ -57,7 +57,7 @@ func TestNoTextIsReadWhereLinksMayNotBeRead(t *testing.T) {
 		_, err := w.passDenied([]string{"10/fd"}, 10, 11)
 		require.Equal(t, errDenied, err)
 	}
-	assert.Len(t, w.source.clients, 1)
+	assert.Len(t, w.source.clients.list, 1)
 }
 
 // The error is there only while something may be unknown.

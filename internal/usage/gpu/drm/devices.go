@@ -4,6 +4,7 @@ package drm
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,59 +16,71 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// device is a GPU.
+// device is a GPU, and its usage in the interval.
 type device struct {
-	name   string // its PCI address or platform device
-	domain units.Domain
-	driver string // the kernel's, empty if not known
-	// counts reports whether a client's counters were seen; silent reports whether a client was
-	// seen that has none.
-	counts, silent bool
-	isKFD          bool // KFD knows it
-	hidden         bool // KFD does not show which processes compute with it
-	// unknown are the PIDs of processes of which KFD does not show for how long the GPU computed for
-	// them, and unknownUsed is how long it did for all of them.
-	unknown     []int32
-	unknownUsed units.CPUTime
-	present     bool
-	engines     []engine
-	status      kernfs.File // power/runtime_status
-	activity    kernfs.File // gpu_busy_percent
+	name    string // its PCI address or platform device
+	domain  units.Domain
+	driver  string // of the kernel; empty until it is determined
+	present bool
+	// counts is set once a client had counters, silent once a client had none.
+	counts, silent   bool
+	compute          compute
+	status, activity kernfs.File // power/runtime_status and gpu_busy_percent
 
-	since   time.Time // until when its users are known, zero before the first time
+	engines []engine
+	uses    []use
+	since   time.Time // the end of the last interval of which usage was read, zero before the first
 	elapsed time.Duration
 	asleep  bool
 	slept   bool // it was asleep at the last Read, and is not now
 }
 
+// compute is the state of a GPU in KFD.
+type compute struct {
+	present bool // KFD lists the GPU
+	hidden  bool // KFD does not show which processes use it
+	// unknown are the PIDs of processes whose GPU time KFD does not show, and used is the GPU time of
+	// all of them.
+	unknown []int32
+	used    units.CPUTime
+}
+
 // engine is an engine class of a GPU.
 type engine struct {
 	name string
-	used units.CPUTime // in the interval, by all clients and by its capacity
-	hz   uint64        // rate of its total cycles, 0 where it is not known
+	used units.CPUTime // in the interval, by all clients, divided by the number of engines
+	hz   uint64        // rate of its total cycles, 0 until it is measured
 }
 
-// counting lists the drivers that count their clients' time. One that counts nothing in this
-// kernel, or with this hardware, is found out when its first client is.
+// use is the GPU time of a process. last is as in gpu.User.
+type use struct {
+	pid  int32
+	used units.CPUTime
+	last time.Time
+}
+
+func compareUses(a, b use) int { return cmp.Or(cmp.Compare(a.pid, b.pid), a.last.Compare(b.last)) }
+
+// counting lists the drivers that count the time of their clients. The first client of a GPU shows
+// whether the driver does so in this kernel and with this hardware.
 var counting = []string{"amdgpu", "etnaviv", "i915", "lima", "msm", "msm_dpu", "msm_mdp", "panfrost", "panthor", "v3d", "xe"}
 
-// reported reports whether the source reports the users of the GPU.
-func (d *device) reported() bool {
-	return d.present && !d.hidden && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
+// reports reports whether the source returns the usage of the GPU.
+func (d *device) reports() bool {
+	return d.present && !d.compute.hidden && (d.counts || d.compute.present || !d.silent && slices.Contains(counting, d.driver))
 }
 
-// reportsUsers reports whether the driver may report the users of the GPU.
-func (d *device) reportsUsers() bool { return d.driver != "nvidia" }
+// mayReport reports whether the driver may show the users of the GPU.
+func (d *device) mayReport() bool { return d.driver != "nvidia" }
 
-// wakes reports whether reading a client's counters wakes the GPU up
+// wakes reports whether reading the counters of a client wakes the GPU up
 // (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
 func (d *device) wakes() bool { return d.driver == "xe" }
 
-// begin starts the interval from the last Read until now. While the GPU sleeps, no time passes for
-// it.
+// begin starts the interval from the last Read until now. No time passes for a GPU that sleeps.
 func (d *device) begin(last, now time.Time, buf []byte) {
 	before := d.asleep
-	d.asleep, d.hidden, d.unknown = false, false, d.unknown[:0]
+	d.asleep, d.compute.hidden, d.compute.unknown, d.compute.used = false, false, d.compute.unknown[:0], 0
 	if d.wakes() {
 		text, err := d.status.Read(buf)
 		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))
@@ -76,7 +89,7 @@ func (d *device) begin(last, now time.Time, buf []byte) {
 	if before && d.asleep && !d.since.IsZero() {
 		d.since = d.since.Add(now.Sub(last))
 	}
-	d.elapsed = 0
+	d.elapsed, d.uses = 0, d.uses[:0]
 	if !d.since.IsZero() && !d.asleep {
 		d.elapsed = max(0, now.Sub(d.since))
 	}
@@ -87,10 +100,8 @@ func (d *device) begin(last, now time.Time, buf []byte) {
 
 // engine returns the index of the engine class with the name, -1 if there are too many.
 func (d *device) engine(name []byte) int {
-	for i := range d.engines {
-		if d.engines[i].name == string(name) {
-			return i
-		}
+	if i := slices.IndexFunc(d.engines, func(e engine) bool { return e.name == string(name) }); i >= 0 {
+		return i
 	}
 	if len(d.engines) == maxEngines {
 		return -1
@@ -106,6 +117,11 @@ func (d *device) add(name []byte, used units.CPUTime) {
 	}
 }
 
+// use adds GPU time of a process.
+func (d *device) use(pid int32, used units.CPUTime, last time.Time) {
+	d.uses = append(d.uses, use{pid, used, last})
+}
+
 // busy returns the time of the busiest engine class, at most the interval.
 func (d *device) busy() (busy units.CPUTime) {
 	for i := range d.engines {
@@ -116,34 +132,60 @@ func (d *device) busy() (busy units.CPUTime) {
 
 func (d *device) close() error { return errors.Join(d.status.Close(), d.activity.Close()) }
 
+// findEvery is the time between two searches for GPUs.
+const findEvery = time.Minute
+
+// devices are the GPUs of the node. They are searched for below root.
+type devices struct {
+	root     string
+	list     []*device         // by name
+	nodes    map[string]string // the name of the GPU of each device node, such as renderD128
+	search   kernfs.Search[discovered]
+	searched time.Time
+	buf      []byte
+}
+
 // discovered is the result of a search for GPUs.
 type discovered struct {
-	nodes   map[string]string // the device of each node: renderD128
-	devices []foundDevice
-	kfd     []foundKFD
+	nodes   map[string]string
+	devices []*device
+	kfd     []*kfdNode
 }
 
-// foundDevice is a GPU as its directory describes it.
-type foundDevice struct {
-	name, driver     string
-	status, activity kernfs.File // open if they could be opened and reads must not open them
-	isKFD            bool
+func newDevices(root string) devices {
+	return devices{root: root, search: kernfs.Search[discovered]{
+		Root: root, Dir: filepath.Join(root, "sys/class/drm"), Drop: discovered.drop,
+	}}
 }
 
-// discover finds the GPUs that have a render node, and those of KFD. It uses no state that Read
-// changes.
-func (s *Source) discover() (found discovered) {
+// find searches for GPUs if a search is due, and returns the GPUs of KFD if it has finished.
+func (ds *devices) find(now time.Time) (found []*kfdNode, ok bool) {
+	if !ds.searched.IsZero() && now.Sub(ds.searched) < findEvery && !ds.search.Running() {
+		return nil, false
+	}
+	result, ok := ds.search.Run(func() discovered { return discover(ds.root) })
+	if ok {
+		ds.takeOver(result)
+		ds.searched = now
+	}
+	return result.kfd, ok
+}
+
+// discover finds the GPUs that have a render node, and the GPUs of KFD. It opens their files, because a
+// user may block opening them in a Read (kernfs.Search).
+func discover(root string) (found discovered) {
 	found.nodes = map[string]string{}
-	entries, _ := os.ReadDir(s.path("sys/class/drm")) // without DRM there is none
+	class := filepath.Join(root, "sys/class/drm")
+	entries, _ := os.ReadDir(class) // it does not exist without DRM
 	for _, entry := range entries {
 		node := entry.Name()
 		card, isCard := strings.CutPrefix(node, "card")
-		_, isRender := strings.CutPrefix(node, "renderD")
+		isRender := strings.HasPrefix(node, "renderD")
 		if !isRender && (!isCard || strings.Contains(card, "-")) { // card0-DP-1 is a connector
 			continue
 		}
-		kernfs.List(s.path("sys/class/drm", node))
-		path, err := filepath.EvalSymlinks(s.path("sys/class/drm", node, "device"))
+		kernfs.List(filepath.Join(class, node))
+		path, err := filepath.EvalSymlinks(filepath.Join(class, node, "device"))
 		if err != nil {
 			continue
 		}
@@ -153,125 +195,133 @@ func (s *Source) discover() (found discovered) {
 		}
 		found.nodes[node] = name
 		if isRender {
-			s.describe(&found, name)
+			found.describe(root, name)
 		}
 	}
-	found.kfd = s.discoverKFD()
-	for i := range found.kfd {
-		s.describe(&found, found.kfd[i].device).isKFD = true
+	found.kfd = discoverKFD(root)
+	for _, node := range found.kfd {
+		found.describe(root, node.name).compute.present = true
 	}
-	for i := range found.devices {
-		found.devices[i].open(s.search.IsGuarded())
+	for _, d := range found.devices {
+		openOnce(&d.status, d.wakes())
+		openOnce(&d.activity, d.compute.present)
 	}
 	return found
 }
 
-// describe returns the GPU with the name among those that were found, to which it adds it.
-func (s *Source) describe(found *discovered, name string) *foundDevice {
-	if i := slices.IndexFunc(found.devices, func(d foundDevice) bool { return d.name == name }); i >= 0 {
-		return &found.devices[i]
+// describe returns the GPU with the name, which it adds if necessary.
+func (found *discovered) describe(root, name string) *device {
+	if d := named(found.devices, name); d != nil {
+		return d
 	}
-	d := foundDevice{name: name}
-	dir := s.path("sys/bus/pci/devices", name)
+	dir := filepath.Join(root, "sys/bus/pci/devices", name)
 	if _, err := os.Stat(dir); err != nil {
-		dir = s.path("sys/bus/platform/devices", name)
+		dir = filepath.Join(root, "sys/bus/platform/devices", name)
 	}
+	d := &device{name: name, domain: units.GPU(name), present: true}
 	if driver, err := os.Readlink(filepath.Join(dir, "driver")); err == nil {
 		d.driver = filepath.Base(driver)
 	}
 	d.status.Path = filepath.Join(dir, "power/runtime_status")
 	d.activity.Path = filepath.Join(dir, "gpu_busy_percent")
 	found.devices = append(found.devices, d)
-	return &found.devices[len(found.devices)-1]
-}
-
-// open opens the files that the GPU may need. If guarded is set, reads must not open them, because
-// any user may block that (kernfs.Search).
-func (d *foundDevice) open(guarded bool) {
-	if !guarded {
-		return
-	}
-	if d.driver == "xe" {
-		openOnce(&d.status)
-	}
-	if d.isKFD {
-		openOnce(&d.activity)
-	}
-	d.status.Open, d.activity.Open = notOpen, notOpen
-}
-
-func openOnce(f *kernfs.File) {
-	if file, err := f.OpenPath(); err == nil {
-		f.Use(file)
-	}
-}
-
-func notOpen(path string) (*os.File, error) {
-	return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrClosed} // until the next search
-}
-
-// drop closes the opened files.
-func (found discovered) drop() {
-	for i := range found.devices {
-		_ = found.devices[i].status.Close() // nothing was read from them
-		_ = found.devices[i].activity.Close()
-	}
-}
-
-// takeOver adopts the result of a discovery.
-func (s *Source) takeOver(found discovered) {
-	for _, d := range s.devices {
-		d.present, d.isKFD = false, false
-	}
-	s.nodes = found.nodes
-	for i := range found.devices {
-		f := &found.devices[i]
-		d := s.found(f)
-		d.present, d.isKFD = true, f.isKFD
-		exchange(&d.status, &f.status)
-		exchange(&d.activity, &f.activity)
-	}
-	s.kfd.takeOver(s, found.kfd)
-	found.drop()
-	for _, d := range s.devices {
-		if !d.present {
-			d.since = time.Time{}
-			_ = d.close()
-		}
-	}
-	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
-}
-
-// exchange replaces a closed file with the file that was found.
-func exchange(f, found *kernfs.File) {
-	if !f.IsOpen() {
-		*f, *found = *found, kernfs.File{}
-	}
-}
-
-// found returns the device with the name, which it creates if necessary.
-func (s *Source) found(f *foundDevice) *device {
-	if i := slices.IndexFunc(s.devices, func(d *device) bool { return d.name == f.name }); i >= 0 {
-		return s.devices[i]
-	}
-	d := &device{name: f.name, domain: units.GPU(f.name), driver: f.driver}
-	s.devices = append(s.devices, d)
 	return d
 }
 
-// deviceOf returns the device of a client that was opened as a node, nil if it is not known.
-func (s *Source) deviceOf(f *fdinfo, node []byte) *device {
-	for _, d := range s.devices {
-		if f.pdev != nil && d.name == string(f.pdev) || f.pdev == nil && d.name == s.nodes[string(node)] {
-			if d.driver == "" {
-				d.driver = string(f.driver)
-			}
-			return d
+// openOnce opens a file if it is needed. A file that is closed after an error stays closed until the next search.
+func openOnce(f *kernfs.File, needed bool) {
+	if needed {
+		if file, err := f.OpenPath(); err == nil {
+			f.Use(file)
 		}
+	}
+	f.Open = func(path string) (*os.File, error) {
+		return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrClosed}
+	}
+}
+
+// drop closes the opened files, from which nothing was read.
+func (found discovered) drop() {
+	for _, d := range found.devices {
+		_ = d.close()
+	}
+}
+
+// takeOver adopts the result of a search. A GPU that is already in the list stays the same device.
+func (ds *devices) takeOver(found discovered) {
+	for _, d := range ds.list {
+		d.present, d.compute.present = false, false
+	}
+	ds.nodes = found.nodes
+	for _, f := range found.devices {
+		d := named(ds.list, f.name)
+		if d == nil {
+			ds.list = append(ds.list, f)
+			continue
+		}
+		_ = d.close() // it was only read from
+		d.present, d.compute.present, d.status, d.activity = true, f.compute.present, f.status, f.activity
+	}
+	for _, d := range ds.list {
+		if !d.present {
+			d.since = time.Time{}
+			_ = d.close() // it was only read from
+		}
+	}
+	slices.SortFunc(ds.list, func(a, b *device) int { return strings.Compare(a.name, b.name) })
+}
+
+// begin starts the interval from the last Read until now.
+func (ds *devices) begin(last, now time.Time) {
+	if ds.buf == nil {
+		ds.buf = make([]byte, 256)
+	}
+	for _, d := range ds.list {
+		d.begin(last, now, ds.buf)
+	}
+}
+
+// named returns the GPU with the name, nil if there is none.
+func named(list []*device, name string) *device {
+	if i := slices.IndexFunc(list, func(d *device) bool { return d.name == name }); i >= 0 {
+		return list[i]
 	}
 	return nil
 }
 
-func (s *Source) path(elem ...string) string {
-	return filepath.Join(append([]string{s.root}, elem...)...)
+// of returns the GPU of a client that was opened as a node, nil if it is not in the list.
+func (ds *devices) of(f *fdinfo, node []byte) *device {
+	name := ds.nodes[string(node)]
+	if f.pdev != nil {
+		name = string(f.pdev)
+	}
+	d := named(ds.list, name)
+	if d != nil && d.driver == "" {
+		d.driver = string(f.driver)
+	}
+	return d
+}
+
+// asleep appends the device nodes of the GPUs that must not be woken up.
+func (ds *devices) asleep(nodes []string) []string {
+	for _, d := range ds.list {
+		if !d.asleep {
+			continue
+		}
+		for node, name := range ds.nodes {
+			if name == d.name {
+				nodes = append(nodes, node)
+			}
+		}
+	}
+	return nodes
+}
+
+func (ds *devices) close() error {
+	ds.search.Close()
+	var errs []error
+	for _, d := range ds.list {
+		errs = append(errs, d.close())
+	}
+	return errors.Join(errs...)
 }

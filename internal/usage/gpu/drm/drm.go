@@ -4,73 +4,41 @@ package drm
 
 import (
 	"errors"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Options say what a Source reads.
+// Options configure a Source.
 type Options struct {
-	// Root is the root directory of the host: "/", or where it is mounted in a container.
+	// Root is the root directory of the host: "/", or its mount point in a container.
 	Root string
 }
 
-// Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. Where there
-// are none, it looks for them once a minute and does nothing else.
+// Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. On a machine
+// without such GPUs, it only looks for GPUs once a minute.
+//
+// A Source is not safe for concurrent use.
 type Source struct {
-	root string
-	// files guards reads of files of processes.
-	files  *stall.Guard[*files]
-	cached *kernfs.Dir // reads sizes of descriptor lists that were looked up before
-	kfd    kfd
-
-	devices    []*device         // by name
-	nodes      map[string]string // the device of each node: renderD128
-	discovered time.Time
-	search     kernfs.Search[discovered]
-	self       int32 // PID of the process that reads, 0 where it is not known
-
-	clients   []*client
-	due       []*client // scratch of readClients
-	kept      int       // texts of clients that stay open
-	byKey     map[key]*client
-	unsorted  bool // the clients are
-	anyLost   bool
+	devices   devices
+	reader    reader
 	processes processes
-	look      look
-	looked    []int32 // scratch of lookAtLost
-	// firstActive is where in Table.Active the next Read starts, and nextRow the row that was swept
-	// last.
-	firstActive, nextRow int
+	clients   clients
+	finder    finder
+	kfd       kfd
+	last      time.Time // of the last Read
 
-	last  time.Time // of the last Read
-	reads uint64    // the number of Reads with GPUs
-
-	numbers bool // the kernel shows the number of a process's descriptors
-
-	entries func(size int64) int64 // in a directory of another file system than /proc, for tests
-
-	info   fdinfo
-	text   []byte
-	target []byte // scratch of open
-
+	// The results of Read.
 	usage []gpu.Usage
 	users []gpu.User
 	pids  []int32
-	errs  []error // scratch of trouble
+	errs  []error
 }
 
-// findEvery is how often GPUs are looked for.
-const findEvery = time.Minute
-
-// What Read returns. The texts must not change from Read to Read.
+// The errors of Read. Their texts are constant, so that a condition does not change from Read to Read.
 var (
 	errDenied = errors.New("the descriptors of some processes cannot be read, so their GPU usage is unknown: reading them requires " +
 		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and permission of security modules such as AppArmor")
@@ -78,84 +46,56 @@ var (
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
 )
 
-// New returns a source. It looks at no GPU and no other process.
+// New returns a source. It reads nothing of GPUs or of other processes.
 func New(options Options) *Source {
-	return &Source{
-		root:   options.Root,
-		files:  guardFiles(stall.Options[*files]{Root: options.Root}),
-		cached: kernfs.NewCached(filepath.Join(options.Root, "proc")),
-		search: kernfs.Search[discovered]{
-			Root: options.Root, Dir: filepath.Join(options.Root, "sys/class/drm"), Drop: discovered.drop,
-		},
-		nodes: map[string]string{},
-		byKey: map[key]*client{},
-		self:  selfOf(options.Root),
+	s := &Source{devices: newDevices(options.Root), reader: newReader(options.Root)}
+	s.clients = clients{reader: &s.reader, processes: &s.processes, byKey: map[key]*client{}}
+	s.clients.kept.Most = maxKept
+	s.finder = finder{
+		reader: &s.reader, devices: &s.devices, processes: &s.processes, clients: &s.clients, self: selfOf(options.Root),
 	}
-}
-
-// selfOf returns the PID of this process below a root, 0 where it is not known, as in a simulation.
-func selfOf(root string) int32 {
-	self, _ := filepath.EvalSymlinks(filepath.Join(root, "proc/self"))
-	pid, _ := strconv.ParseInt(filepath.Base(self), 10, 32)
-	return int32(pid)
+	s.kfd = kfd{reader: &s.reader, devices: &s.devices}
+	return s
 }
 
 // Close implements gpu.Source.
 func (s *Source) Close() error {
-	s.search.Close()
-	errs := []error{s.files.Close(), s.cached.Close()}
-	for _, d := range s.devices {
-		errs = append(errs, d.close())
-	}
-	for _, c := range s.clients {
-		s.drop(c)
-	}
-	return errors.Join(errs...)
+	err := errors.Join(s.reader.close(), s.devices.close())
+	s.clients.close()
+	return err
 }
 
 // Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
 func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
-	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery || s.search.Running() {
-		if found, ok := s.search.Run(s.discover); ok {
-			s.takeOver(found)
-			s.discovered = now
-		}
+	if found, ok := s.devices.find(now); ok {
+		s.kfd.takeOver(found)
 	}
-	if !slices.ContainsFunc(s.devices, (*device).reportsUsers) {
-		return nil, s.search.Err()
+	if !slices.ContainsFunc(s.devices.list, (*device).mayReport) {
+		return nil, s.devices.search.Err()
 	}
-	if s.text == nil {
-		s.text = make([]byte, 16<<10)
-	}
-	s.files.Begin(now)
-	for _, d := range s.devices {
-		d.begin(s.last, now, s.text)
-	}
-	s.reads++
-	s.processes.follow(t, s.reads)
-	s.readClients(now)
-	s.find(now, t)
-	s.estimateLost()
-	s.sortClients()
-	s.kfd.read(s)
+	s.reader.guard.Begin(now)
+	s.devices.begin(s.last, now)
+	s.processes.follow(t)
+	s.clients.read(s.last, now)
+	s.finder.find(s.last, now, t)
+	s.clients.estimateLost()
+	s.kfd.read()
 	usage := s.report(now)
+	s.clients.forgetLost()
 	s.last = now
-	s.forgetLost()
-	return usage, s.trouble()
+	return usage, s.err()
 }
 
-// trouble returns what keeps some use of GPUs from being known.
-func (s *Source) trouble() error {
-	hidden := slices.ContainsFunc(s.devices, func(d *device) bool { return d.hidden })
-	denied := s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices, (*device).reported))
+// err returns why some GPU usage is unknown, nil if all is known.
+func (s *Source) err() error {
+	hidden := slices.ContainsFunc(s.devices.list, func(d *device) bool { return d.compute.hidden })
 	errs := s.errs[:0]
-	if err := s.search.Err(); err != nil {
-		errs = append(errs, err)
+	for _, err := range [...]error{s.devices.search.Err(), s.reader.guard.Err("GPU usage")} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
-	if err := s.files.Err("GPU usage"); err != nil {
-		errs = append(errs, err)
-	}
-	if denied {
+	if s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices.list, (*device).reports)) {
 		errs = append(errs, errDenied)
 	}
 	if hidden {
@@ -170,72 +110,43 @@ func (s *Source) trouble() error {
 // report returns the usage of each GPU in the interval that ends now.
 func (s *Source) report(now time.Time) []gpu.Usage {
 	s.usage, s.users, s.pids = s.usage[:0], s.users[:0], s.pids[:0]
-	next := 0 // client
-	for _, d := range s.devices {
-		first := len(s.users)
-		for ; next < len(s.clients) && s.clients[next].device == d; next++ {
-			switch c := s.clients[next]; {
-			case !c.lost:
-				s.use(first, c.pid, c.used, time.Time{})
-			case c.used > 0: // its process may have exited, and another process may have its PID
-				s.use(first, c.pid, c.used, s.last)
-			}
+	for _, c := range s.clients.list {
+		switch {
+		case !c.lost:
+			c.device.use(c.pid, c.used, time.Time{})
+		case c.used > 0: // its process may have exited, and another process may have its PID
+			c.device.use(c.pid, c.used, s.last)
 		}
-		s.useKFD(first, d)
+	}
+	s.kfd.report()
+	for _, d := range s.devices.list {
 		if d.present && !d.asleep {
 			d.since = now
 		}
-		if !d.reported() {
-			s.users = s.users[:first]
-			continue
+		if d.reports() {
+			s.usage = append(s.usage, gpu.Usage{
+				Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), UntilRead: true, Users: s.usersOf(d),
+			})
 		}
-		s.usage = append(s.usage, gpu.Usage{
-			Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), UntilRead: true, Users: s.users[first:],
-		})
 	}
 	return s.usage
 }
 
-// use adds the GPU time of a process to the users from first on, which are in the order of their PIDs.
-// last is as in gpu.User.
-func (s *Source) use(first int, pid int32, used units.CPUTime, last time.Time) {
-	if n := len(s.users); n > first && s.users[n-1].PIDs[0] == pid && s.users[n-1].Last.Equal(last) {
-		s.users[n-1].Used += used
-		return
-	}
-	s.pids = append(s.pids, pid)
-	s.users = append(s.users, gpu.User{PIDs: s.pids[len(s.pids)-1 : len(s.pids) : len(s.pids)], Used: used, Last: last})
-}
-
-// useKFD adds what processes used through KFD.
-func (s *Source) useKFD(first int, d *device) {
-	if !d.isKFD {
-		return
-	}
-	known := len(s.users)
-	for _, p := range s.kfd.processes {
-		var used units.CPUTime
-		for i, node := range s.kfd.nodes {
-			if node.device == d {
-				used += p.used[i]
-			}
-		}
-		if len(d.unknown) == 1 && d.unknown[0] == p.pid {
-			used += d.unknownUsed
-		}
-		if used == 0 {
+// usersOf returns the users of a GPU. A process is one user, and another one if it closed a client.
+func (s *Source) usersOf(d *device) []gpu.User {
+	first := len(s.users)
+	slices.SortFunc(d.uses, compareUses)
+	for _, u := range d.uses {
+		if n := len(s.users); n > first && s.users[n-1].PIDs[0] == u.pid && s.users[n-1].Last.Equal(u.last) {
+			s.users[n-1].Used += u.used
 			continue
 		}
-		for first < known && s.users[first].PIDs[0] < p.pid {
-			first++
-		}
-		if first < known && s.users[first].PIDs[0] == p.pid {
-			s.users[first].Used += used
-		} else {
-			s.use(known, p.pid, used, time.Time{})
-		}
+		n := len(s.pids)
+		s.pids = append(s.pids, u.pid)
+		s.users = append(s.users, gpu.User{PIDs: s.pids[n : n+1 : n+1], Used: u.used, Last: u.last})
 	}
-	if len(d.unknown) > 1 && d.unknownUsed > 0 {
-		s.users = append(s.users, gpu.User{PIDs: d.unknown, Used: d.unknownUsed})
+	if c := &d.compute; len(c.unknown) > 1 && c.used > 0 {
+		s.users = append(s.users, gpu.User{PIDs: c.unknown, Used: c.used})
 	}
+	return s.users[first:]
 }

@@ -45,7 +45,7 @@ func watch(t testing.TB) *watched {
 	h.Cached = true
 	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(dir), source: New(Options{Root: dir})}
 	if strings.HasPrefix(dir, "/dev/shm") {
-		w.source.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
+		w.source.reader.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
 	}
 	t.Cleanup(func() {
 		assert.NoError(t, w.processes.Close())
@@ -398,5 +398,5 @@ func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
 	w.table.Active = nil // as BPF reports it
 	_, err := w.source.Read(w.Now(), &w.table)
 	require.NoError(t, err)
-	assert.Len(t, w.source.clients, 1)
+	assert.Len(t, w.source.clients.list, 1)
 }

@@ -25,12 +25,12 @@ func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
 	w.pass()
 	p.Files[0] = render(3, 2, gfx(300*ms))
 	assert.Equal(t, map[int32]units.CPUTime{10: 300 * ms}, used(t, w.pass(10)), "all of the client that was opened meanwhile")
-	assert.Len(t, w.source.clients, 1)
+	assert.Len(t, w.source.clients.list, 1)
 	p.Files[0] = hostsim.OpenFile{FD: 3, Target: "/dev/null", Info: "pos:\t0\n"}
 	assert.Equal(t, map[int32]units.CPUTime{10: 150 * ms}, used(t, w.pass(10)), "until then, for half of the interval")
 	assert.Empty(t, used(t, w.pass(10)))
-	assert.Empty(t, w.source.clients)
-	assert.Empty(t, w.source.byKey)
+	assert.Empty(t, w.source.clients.list)
+	assert.Empty(t, w.source.clients.byKey)
 }
 
 func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
@@ -38,8 +38,8 @@ func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
 	w.addGPU(0, card, "amdgpu")
 	kept := func(want int) {
 		t.Helper()
-		assert.Equal(t, want, w.source.kept)
-		for _, c := range w.source.clients {
+		assert.Equal(t, want, w.source.clients.kept.Held)
+		for _, c := range w.source.clients.list {
 			assert.NotNil(t, c.text)
 		}
 	}
@@ -180,12 +180,12 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 	w.table.Active = c.active
 	for range 10 {
 		c.pass()
-		require.LessOrEqual(t, len(w.source.look.found.nodes), maxTexts)
+		require.LessOrEqual(t, len(w.source.finder.look.entries), maxTexts)
 	}
 	byPID := used(t, w.source.report(w.Now()))
 	assert.Contains(t, byPID, int32(11))
 	assert.Contains(t, byPID, int32(12))
-	assert.LessOrEqual(t, len(w.source.clients), maxOfProcess+2)
+	assert.LessOrEqual(t, len(w.source.clients.list), maxOfProcess+2)
 }
 
 func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
@@ -333,7 +333,7 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 func TestAGPUThatAProcessOpensLateIsFoundWithinSeconds(t *testing.T) {
 	for stable, most := range map[int]int{2: 1, 10: 1, 40: 3, 230: 5} {
 		w := watch(t)
-		if w.source.entries == nil {
+		if w.source.reader.entries == nil {
 			t.Skip("lacks /dev/shm: the kernel counts no descriptors of a copy")
 		}
 		w.addGPU(0, card, "amdgpu")
@@ -344,7 +344,7 @@ func TestAGPUThatAProcessOpensLateIsFoundWithinSeconds(t *testing.T) {
 		}
 		p.Files = append(p.Files, render(3, 1))
 		took := 0
-		for ; len(w.source.clients) == 0; took++ {
+		for ; len(w.source.clients.list) == 0; took++ {
 			w.pass(10)
 		}
 		assert.LessOrEqual(t, took, most, "after %d s", stable)

@@ -11,68 +11,68 @@ import (
 	"syscall"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// files reads the descriptors of one process at a time. A Guard runs its reads, because a process
-// can block them by the locks of its directory fd and of its open files (dev/kernel-reads.md).
+// files holds the parameters and results of a read, and what the read keeps open. It implements
+// stall.Job.
 type files struct {
 	proc, kfd *kernfs.Dir
-	// links reads the links of descriptors that were just listed, which the kernel has in its
-	// cache.
-	links  *kernfs.Dir
-	isProc bool // otherwise it is a copy, without devices
-	buf    []byte
-	name   []byte
-	link   [maxLink]byte
+	links     *kernfs.Dir // reads links of descriptors that were just listed: the kernel has cached them
+	isProc    bool        // otherwise proc is a copy, without devices
+	buf       []byte
+	name      []byte
 
-	// The parameters: a descriptor, descriptors whose texts are read together, and the name of a file
-	// of KFD.
-	descriptor
-	batch []batched
-	file  string
+	// The parameters.
+	pid, fd int32
+	batch   []batched
+	asleep  []string // device nodes of GPUs that must not be woken up
+	file    string   // of KFD
 
 	// The results.
-	err    error
-	size   int64  // of the directory fd
-	target []byte // of the descriptor's link
-	text   []byte
-	texts  []byte // of the batch
-	found  listed
-	each   func(name []byte) bool
-	listed []int32 // PIDs of the processes that KFD lists
-	add    func(name []byte)
+	err   error
+	found listed
+	node  []byte // the name of the device node of the descriptor
+	text  []byte
 }
 
 // descriptor is a descriptor of a process.
 type descriptor struct {
 	pid, fd int32
-	kept    *kernfs.File // its text, if the text is kept open
-	checked bool         // the process did not run since it was a DRM device
+	kept    *kernfs.Kept // its text, nil unless the text is kept open
+	checked bool         // the process has not run since the descriptor was a DRM device
 }
 
 // batched is a descriptor, and the result of reading its text.
 type batched struct {
 	descriptor
-	end int // of the text, in files.texts
+	end int // of its text in files.text
 	err error
 }
 
-// listed is the result of listing descriptors.
+// listed is the result of listing a directory.
 type listed struct {
-	nodes []int32 // descriptors whose links name nodes that may be a GPU's
-	seen  int     // the number of descriptors read
-	next  int32   // the first descriptor not read, 0 if there is none
+	size    int64   // of the directory fd
+	entries []int32 // descriptors whose links name nodes that may be a GPU's, or the PIDs in KFD's directory
+	seen    int     // the number of descriptors read
+	next    int32   // the first descriptor not read, 0 if all were read
 }
+
+// maxLink is the maximum number of bytes read of a descriptor's link.
+const maxLink = 128
+
+// drmMajor is the major number of DRM devices (DRM_MAJOR, include/drm/drm_file.h).
+const drmMajor = 226
+
+// errAsleep reports that a GPU is suspended and its clients cannot be read without waking it up.
+var errAsleep = errors.New("the GPU is suspended")
 
 func newFiles(root string) *files {
 	proc := filepath.Join(root, "proc")
 	f := &files{
 		proc: kernfs.New(proc), links: kernfs.New(proc), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
-		buf: make([]byte, 16<<10),
+		buf: make([]byte, 16<<10+maxLink),
 	}
-	f.each, f.add = f.listOne, f.addListed
-	if f.isProc, _ = kernfs.IsProc(proc); f.isProc { // nothing locks a copy
+	if f.isProc, _ = kernfs.IsProc(proc); f.isProc { // a user can lock the directories of procfs only
 		f.proc = kernfs.NewKillable(proc)
 	}
 	return f
@@ -80,7 +80,7 @@ func newFiles(root string) *files {
 
 // Close implements stall.Job.
 func (f *files) Close() error {
-	for _, b := range append(f.batch, batched{descriptor: f.descriptor}) {
+	for _, b := range f.batch { // of an abandoned read
 		if b.kept != nil {
 			_ = b.kept.Close() // it was only read from
 		}
@@ -89,13 +89,12 @@ func (f *files) Close() error {
 }
 
 // readSize reads the size of the directory fd.
-func (f *files) readSize() { f.size, f.err = f.proc.SizeOf(f.pid, "fd") }
+func (f *files) readSize() { f.found.size, f.err = f.proc.SizeOf(f.pid, "fd") }
 
 // list finds the nodes among the descriptors from fd on.
 func (f *files) list() {
-	f.found = listed{nodes: f.found.nodes[:0]}
-	f.err = nil
-	if err := f.proc.EachOf(f.pid, "fd", f.each); err != nil {
+	f.found, f.err = listed{entries: f.found.entries[:0]}, nil
+	if err := f.proc.EachOf(f.pid, "fd", f.listOne); err != nil {
 		f.err = err
 	}
 }
@@ -109,12 +108,12 @@ func (f *files) listOne(name []byte) bool {
 	if fd > lastDescriptor {
 		return false
 	}
-	if f.found.seen == maxLook || len(f.found.nodes) == maxTexts {
+	if f.found.seen == maxLook || len(f.found.entries) == maxTexts {
 		f.found.next = int32(fd)
 		return false
 	}
 	f.found.seen++
-	target, err := f.links.LinkOf(f.pid, string(f.nameOf("fd/", int32(fd))), f.link[:])
+	target, err := f.links.LinkOf(f.pid, string(f.nameOf("fd/", int32(fd))), f.buf[:maxLink])
 	if err != nil {
 		if denied(err) {
 			f.err = err
@@ -122,103 +121,125 @@ func (f *files) listOne(name []byte) bool {
 		return !denied(err)
 	}
 	if _, ok := nodeOf(target); ok {
-		f.found.nodes = append(f.found.nodes, int32(fd))
+		f.found.entries = append(f.found.entries, int32(fd))
 	}
 	return true
 }
 
-// readLink reads the link of a descriptor. Unless the descriptor is a DRM device, readLink fails as
-// if the descriptor were closed.
-func (f *files) readLink() {
-	name := string(f.nameOf("fd/", f.fd))
-	if f.target, f.err = f.proc.LinkOf(f.pid, name, f.link[:]); f.err != nil {
-		return
-	}
-	if _, ok := nodeOf(f.target); !ok {
-		f.err = syscall.ENOENT
-		return
-	}
-	f.check(name)
-}
-
-// check fails as if the descriptor were closed unless the descriptor is a DRM device. The link was
-// read before.
-func (f *files) check(link string) {
-	if !f.isProc { // a copy has no devices
-		return
-	}
-	var major uint32
-	if major, f.err = f.proc.MajorOf(f.pid, link); f.err == nil && major != drmMajor {
-		f.err = syscall.ENOENT
-	}
-}
-
-// drmMajor is the major number of DRM devices (DRM_MAJOR, include/drm/drm_file.h).
-const drmMajor = 226
-
-// readText reads the text of a descriptor of a DRM device. The texts of other files, such as epoll
-// descriptors, depend on locks that a process can hold forever, and their readers cannot be killed.
-// A process that may open a DRM device can replace the descriptor after the check
-// (dev/kernel-reads.md).
+// readText reads the device node and the text of the descriptor fd. If the text names no client, the
+// descriptor must still refer to the same node after the read, or it counts as closed.
 func (f *files) readText() {
-	switch f.err = nil; {
-	case f.kept == nil || !f.kept.IsOpen() || !f.isProc && !f.checked:
-		f.readLink()
-	case !f.checked:
-		f.check(string(f.nameOf("fd/", f.fd)))
-	}
-	if f.err != nil {
+	d := descriptor{pid: f.pid, fd: f.fd}
+	f.text = f.text[:0]
+	if f.node, f.err = f.readNode(&d, f.buf[:maxLink]); f.err != nil {
 		return
 	}
-	if f.kept != nil {
-		if !f.kept.IsOpen() { // which looks up names as any Dir
-			if _, f.err = f.proc.SizeOf(f.pid, string(f.nameOf("fdinfo/", f.fd))); f.err != nil {
-				return
-			}
-		}
-		f.text, f.err = f.kept.Read(f.buf)
+	if slices.ContainsFunc(f.asleep, func(node string) bool { return node == string(f.node) }) {
+		f.err = errAsleep
 		return
 	}
-	f.text, f.err = f.proc.ReadOf(f.pid, string(f.nameOf("fdinfo/", f.fd)), f.buf)
+	if f.err = f.read(&d); f.err != nil || bytes.Contains(f.text, []byte("drm-client-id:")) {
+		return
+	}
+	node, err := f.readNode(&d, f.buf[maxLink:2*maxLink])
+	if err != nil || !bytes.Equal(node, f.node) {
+		f.err = syscall.ENOENT
+	}
 }
 
 // readBatch reads the texts of the batch.
 func (f *files) readBatch() {
-	f.texts = f.texts[:0]
+	f.text, f.err = f.text[:0], nil
 	for i := range f.batch {
 		b := &f.batch[i]
-		f.descriptor = b.descriptor
-		if f.readText(); f.err == nil {
-			f.texts = append(f.texts, f.text...)
+		if b.err = f.verify(&b.descriptor); b.err == nil {
+			b.err = f.read(&b.descriptor)
 		}
-		b.end, b.err = len(f.texts), f.err
+		b.end = len(f.text)
 	}
-	f.descriptor = descriptor{}
+}
+
+// verify fails as if the descriptor were closed unless the descriptor is a DRM device. The texts of
+// other files, such as epoll descriptors, depend on locks that a process can hold forever, and their
+// readers cannot be killed. A process that may open a DRM device can replace the descriptor after the
+// check (dev/kernel-reads.md).
+func (f *files) verify(d *descriptor) (err error) {
+	switch {
+	case d.kept == nil || !d.kept.IsOpen() || !f.isProc && !d.checked:
+		_, err = f.readNode(d, f.buf[:maxLink])
+	case !d.checked:
+		err = f.check(d)
+	}
+	return err
+}
+
+// readNode reads the name of the device node of a descriptor into buf. Unless the descriptor is a DRM
+// device, it fails as if the descriptor were closed.
+func (f *files) readNode(d *descriptor, buf []byte) (node []byte, err error) {
+	target, err := f.proc.LinkOf(d.pid, string(f.nameOf("fd/", d.fd)), buf)
+	if err != nil {
+		return nil, err
+	}
+	node, ok := nodeOf(target)
+	if !ok {
+		return nil, syscall.ENOENT
+	}
+	return node, f.check(d)
+}
+
+// check fails as if the descriptor were closed unless the descriptor is a DRM device. Its link was read before.
+func (f *files) check(d *descriptor) error {
+	if !f.isProc { // a copy has no devices
+		return nil
+	}
+	major, err := f.proc.MajorOf(d.pid, string(f.nameOf("fd/", d.fd)))
+	if err == nil && major != drmMajor {
+		return syscall.ENOENT
+	}
+	return err
+}
+
+// read appends the text of a descriptor to text.
+func (f *files) read(d *descriptor) (err error) {
+	name, got := string(f.nameOf("fdinfo/", d.fd)), []byte(nil)
+	if d.kept == nil {
+		got, err = f.proc.ReadOf(d.pid, name, f.buf[maxLink:])
+	} else {
+		if !d.kept.IsOpen() {
+			err = f.proc.OpenOf(d.kept, d.pid, name)
+		}
+		if err == nil {
+			got, err = f.proc.ReadKeptOf(d.kept, d.pid, name, f.buf[maxLink:])
+		}
+		if err != nil {
+			_ = d.kept.Close() // it was only read from
+		}
+	}
+	f.text = append(f.text, got...)
+	return err
 }
 
 // listKFD lists the processes in KFD's directory.
 func (f *files) listKFD() {
-	f.listed = f.listed[:0]
-	f.err = f.kfd.Each(f.add)
-}
-
-func (f *files) addListed(name []byte) {
-	if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil && pid > 0 {
-		f.listed = append(f.listed, int32(pid))
-	}
+	f.found = listed{entries: f.found.entries[:0]}
+	f.err = f.kfd.Each(func(name []byte) {
+		if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil && pid > 0 {
+			f.found.entries = append(f.found.entries, int32(pid))
+		}
+	})
 }
 
 // readKFD reads a file of the process in KFD's directory.
-func (f *files) readKFD() { f.text, f.err = f.kfd.ReadOf(f.pid, f.file, f.buf) }
+func (f *files) readKFD() {
+	got, err := f.kfd.ReadOf(f.pid, f.file, f.buf)
+	f.text, f.err = append(f.text[:0], got...), err
+}
 
 // nameOf returns the name of a file of a descriptor. It is valid until the next call.
 func (f *files) nameOf(dir string, fd int32) []byte {
 	f.name = strconv.AppendInt(append(f.name[:0], dir...), int64(fd), 10)
 	return f.name
 }
-
-// maxLink is the maximum number of bytes read of a descriptor's link.
-const maxLink = 128
 
 // nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's.
 // In a container the node may have another name.
@@ -239,9 +260,3 @@ func nodeOf(link []byte) ([]byte, bool) {
 
 // otherNodes are nodes that many processes have open.
 var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "kmsg", "fuse", "kvm", "vhost-net", "net/tun", "rtc0"}
-
-// guardFiles returns a Guard of files.
-func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
-	options.New = func() *files { return newFiles(options.Root) }
-	return stall.New(options)
-}

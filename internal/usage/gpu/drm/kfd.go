@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,95 +20,75 @@ import (
 // kfd reads which processes compute through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c,
 // kfd_topology.c).
 type kfd struct {
+	reader    *reader
+	devices   *devices
 	nodes     []*kfdNode
-	processes []*kfdProcess // by PID
-	listed    []int32       // PIDs, of this Read
-	begun     bool          // there was a Read with nodes
+	processes map[int32]*kfdProcess // by PID
+	pids      []int32               // of the processes that this Read lists
+	round     uint64                // the number of Reads with these nodes
 }
 
 // kfdNode is a GPU of KFD, or a partition of one.
 type kfdNode struct {
-	id                      string // gpu_id
+	name                    string // of the GPU
 	device                  *device
 	units                   uint64 // compute units
 	sdma                    uint64 // SDMA engines
 	occupancy, time, memory string // its files of a process
 }
 
-// kfdProcess is a process that has KFD open.
+// kfdProcess is a process that has KFD open. Its slices are by the index of the node.
 type kfdProcess struct {
 	pid    int32
-	used   []units.CPUTime // in the interval, by the index of the node
+	used   []units.CPUTime // in the interval
 	copied []counter       // SDMA
-	still  []uint8         // for how many Reads the counter stood still, modulo 256
+	still  []uint8         // the number of Reads for which the counter stood still, modulo 256
+	round  uint64          // the last Read that listed the process
 }
 
-// sdmaRest is in which Read a counter that stands still is read: the kernel sums it up in the
-// memory of the process (kfd_process.c, kfd_sdma_activity_worker). What it counts meanwhile is
-// reported late.
+// sdmaRest is the number of Reads of which one reads a counter that stands still: the kernel sums it
+// up in the memory of the process (kfd_process.c, kfd_sdma_activity_worker). The other Reads report
+// its time late.
 const sdmaRest = 4
 
-// The engine classes of KFD. amdgpu's fdinfo has none of these names.
+// The engine classes of KFD. amdgpu's fdinfo uses other names.
 var (
 	kfdCompute = []byte("kfd-compute")
 	kfdSDMA    = []byte("kfd-sdma")
 )
 
-// foundKFD is a GPU of KFD's topology, and the name of its device.
-type foundKFD struct {
-	kfdNode
-	device string
-}
-
 // discoverKFD finds the GPUs of KFD's topology.
-func (s *Source) discoverKFD() (found []foundKFD) {
-	const topology = "sys/class/kfd/kfd/topology/nodes"
-	entries, _ := os.ReadDir(s.path(topology)) // without KFD there is none
+func discoverKFD(root string) (found []*kfdNode) {
+	topology := filepath.Join(root, "sys/class/kfd/kfd/topology/nodes")
+	entries, _ := os.ReadDir(topology) // it does not exist without KFD
 	for _, entry := range entries {
-		id, err := os.ReadFile(s.path(topology, entry.Name(), "gpu_id"))
+		id, err := os.ReadFile(filepath.Join(topology, entry.Name(), "gpu_id"))
 		gpuID := string(bytes.TrimSpace(id))
 		if err != nil || gpuID == "" || gpuID == "0" { // a node of CPUs
 			continue
 		}
-		properties, err := os.ReadFile(s.path(topology, entry.Name(), "properties"))
+		properties, err := os.ReadFile(filepath.Join(topology, entry.Name(), "properties"))
 		if err != nil {
 			continue
 		}
-		if node := newKFDNode(gpuID, properties); node != nil {
-			found = append(found, foundKFD{*node, pciAddress(property(properties, "domain"), property(properties, "location_id"))})
+		if node := newKFDNode(gpuID, properties); node.units > 0 {
+			found = append(found, node)
 		}
 	}
 	return found
 }
 
-// takeOver adopts the GPUs that were found. Their devices are already known.
-func (k *kfd) takeOver(s *Source, all []foundKFD) {
-	var found []*kfdNode
-	for i := range all {
-		node := &all[i].kfdNode
-		node.device = s.found(&foundDevice{name: all[i].device})
-		found = append(found, node)
-	}
-	same := slices.EqualFunc(found, k.nodes, func(a, b *kfdNode) bool { return *a == *b })
-	if !same {
-		k.nodes, k.processes, k.begun = found, nil, false
-	}
-}
-
-// newKFDNode returns the GPU with some properties, nil for one without compute units.
+// newKFDNode returns the GPU with some properties.
 func newKFDNode(id string, properties []byte) *kfdNode {
-	n := &kfdNode{
-		id: id, units: property(properties, "simd_count") / max(1, property(properties, "simd_per_cu")),
-		sdma:      max(1, property(properties, "num_sdma_engines")+property(properties, "num_sdma_xgmi_engines")),
+	of := func(name string) uint64 { return property(properties, name) }
+	return &kfdNode{
+		name: pciAddress(of("domain"), of("location_id")), units: of("simd_count") / max(1, of("simd_per_cu")),
+		sdma:      max(1, of("num_sdma_engines")+of("num_sdma_xgmi_engines")),
 		occupancy: "stats_" + id + "/cu_occupancy", time: "sdma_" + id, memory: "vram_" + id,
 	}
-	if n.units == 0 {
-		return nil
-	}
-	return n
 }
 
-// property returns a number of a node's properties, 0 if it is not there.
+// property returns a number of the properties of a node, at most 1<<32, or 0 if it is missing.
 func property(properties []byte, name string) uint64 {
 	for line := range bytes.Lines(properties) {
 		if key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '}); string(key) == name {
@@ -126,81 +108,82 @@ func pciAddress(domain, location uint64) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", domain, location>>8&0xff, location>>3&0x1f, location&7)
 }
 
-// read reads what processes used since the last Read. One that is new opened KFD since then.
-func (k *kfd) read(s *Source) {
+// takeOver adopts the GPUs that were found, whose devices are in the list.
+func (k *kfd) takeOver(found []*kfdNode) {
+	for _, node := range found {
+		node.device = named(k.devices.list, node.name)
+	}
+	if !slices.EqualFunc(found, k.nodes, func(a, b *kfdNode) bool { return *a == *b }) {
+		k.nodes, k.processes, k.round = found, map[int32]*kfdProcess{}, 0
+	}
+}
+
+// read reads the use of KFD since the last Read. A process that was not listed then has opened KFD since.
+func (k *kfd) read() {
 	if len(k.nodes) == 0 {
 		return
 	}
-	switch err := s.run(0, 0, 0, (*files).listKFD); {
+	k.pids = k.pids[:0]
+	switch err := k.reader.run(kfdProcesses, 0, (*files).listKFD); {
 	case errors.Is(err, stall.ErrUnread): // any user can block the list
 		for _, node := range k.nodes {
-			node.device.hidden = true
+			node.device.compute.hidden = true
 		}
 		return
-	case err != nil:
-		k.listed = k.listed[:0]
-	default:
-		k.listed = append(k.listed[:0], s.files.Job().listed...)
+	case err == nil:
+		k.pids = append(k.pids, k.reader.files().found.entries...)
 	}
-	slices.Sort(k.listed)
-	k.listed = k.listed[:min(len(k.listed), maxClients/len(k.nodes))]
-	k.match()
-	for _, p := range k.processes {
+	slices.Sort(k.pids)
+	k.round++
+	for _, pid := range k.pids[:min(len(k.pids), maxClients/len(k.nodes))] {
+		p := k.process(pid)
+		p.round = k.round
 		for i, node := range k.nodes {
-			p.used[i] = p.read(k, i, node, s)
+			p.used[i] = k.readProcess(p, i, node)
 		}
 	}
-	for _, d := range s.devices {
-		d.readUntold(s.text)
+	maps.DeleteFunc(k.processes, func(_ int32, p *kfdProcess) bool { return p.round != k.round })
+	for _, d := range k.devices.list {
+		d.readUnknown(k.devices.buf)
 	}
-	k.begun = true
 }
 
-// match makes the processes those that are listed.
-func (k *kfd) match() {
-	if slices.EqualFunc(k.listed, k.processes, func(pid int32, p *kfdProcess) bool { return pid == p.pid }) {
-		return
-	}
-	known := k.processes
-	k.processes = nil
-	for _, pid := range k.listed {
-		i, ok := slices.BinarySearchFunc(known, pid, func(p *kfdProcess, pid int32) int { return int(p.pid) - int(pid) })
-		if ok {
-			k.processes = append(k.processes, known[i])
-			continue
-		}
+// process returns the process with a PID, which it adds if necessary.
+func (k *kfd) process(pid int32) *kfdProcess {
+	p := k.processes[pid]
+	if p == nil {
 		n := len(k.nodes)
-		p := &kfdProcess{pid: pid, used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
+		p = &kfdProcess{pid: pid, used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
 		for i := range p.copied {
-			p.copied[i].begun = k.begun // at 0
+			p.copied[i].begun = k.round > 1 // at 0
 		}
-		k.processes = append(k.processes, p)
+		k.processes[pid] = p
 	}
+	return p
 }
 
-// read returns for how long a GPU worked for the process, as far as KFD shows it.
-func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used units.CPUTime) {
+// readProcess returns the time that a GPU worked for a process, if KFD shows it.
+func (k *kfd) readProcess(p *kfdProcess, index int, node *kfdNode) (used units.CPUTime) {
 	d := node.device
-	n, err := s.kfdNumber(p.pid, node.occupancy)
+	n, err := k.number(p.pid, node.occupancy)
 	switch {
 	case err == nil:
-		compute := units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
-		used += compute
-		d.add(kfdCompute, compute)
+		used = units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
+		d.add(kfdCompute, used)
 	case denied(err):
-		d.hidden = true
+		d.compute.hidden = true
 		return 0
-	case errors.Is(err, stall.ErrUnread):
-		return 0 // others are read
+	case errors.Is(err, stall.ErrUnread): // other processes are read
+		return 0
 	default: // gone, or a GPU that counts no waves
-		if held, err := s.kfdNumber(p.pid, node.memory); err == nil && held > 0 && (len(d.unknown) == 0 || d.unknown[len(d.unknown)-1] != p.pid) {
-			d.unknown = append(d.unknown, p.pid)
+		if held, err := k.number(p.pid, node.memory); err == nil && held > 0 && !slices.Contains(d.compute.unknown, p.pid) {
+			d.compute.unknown = append(d.compute.unknown, p.pid)
 		}
 	}
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
 		return used
 	}
-	if n, err := s.kfdNumber(p.pid, node.time); err == nil {
+	if n, err := k.number(p.pid, node.time); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false, false)
 		used += copied
@@ -212,28 +195,28 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	return used
 }
 
-// kfdNumber returns the number in a file of a process in KFD's directory. Reads may block: for
-// sdma_*, the kernel reads the memory of the process, which the process can block, and any user can
-// block the directory of the process.
-func (s *Source) kfdNumber(pid int32, name string) (uint64, error) {
-	s.files.Job().file = name
-	if err := s.run(pid, 0, 0, (*files).readKFD); err != nil {
+// number returns the number in a file of a process in KFD's directory. Reads may block: for sdma_*,
+// the kernel reads the memory of the process, which the process can block, and any user can block the
+// directory of the process.
+func (k *kfd) number(pid int32, name string) (uint64, error) {
+	k.reader.files().file = name
+	if err := k.reader.run(pid, 0, (*files).readKFD); err != nil {
 		return 0, err
 	}
-	return kernfs.ParseUintLine(s.files.Job().text)
+	return kernfs.ParseUintLine(k.reader.files().text)
 }
 
-// readUntold finds how long a GPU computed for processes of which KFD does not show it: for as long
-// as the GPU shows that it was busy (gpu_busy_percent) and no other process kept it so. They hold
-// its memory, and so it is awake.
-func (d *device) readUntold(buf []byte) {
-	d.unknownUsed = 0
-	if len(d.unknown) == 0 {
+// readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the GPU
+// was busy (gpu_busy_percent), less the time of other processes. The processes hold memory of the GPU, so
+// the GPU is awake.
+func (d *device) readUnknown(buf []byte) {
+	c := &d.compute
+	if len(c.unknown) == 0 {
 		return
 	}
 	text, err := d.activity.Read(buf)
 	if err != nil {
-		d.hidden = true
+		c.hidden = true
 		return
 	}
 	percent, err := kernfs.ParseUintLine(text)
@@ -241,7 +224,7 @@ func (d *device) readUntold(buf []byte) {
 		return
 	}
 	busy := units.CPUTime(d.elapsed) / 100 * units.CPUTime(min(percent, 100))
-	if d.unknownUsed = units.Advance(d.busy(), busy); d.unknownUsed > 0 {
+	if c.used = units.Advance(d.busy(), busy); c.used > 0 {
 		d.add(kfdCompute, busy)
 	}
 }
@@ -254,4 +237,20 @@ func (k *kfd) unitsOf(d *device) (n uint64) {
 		}
 	}
 	return n
+}
+
+// report adds the GPU time of processes to the GPUs.
+func (k *kfd) report() {
+	for _, p := range k.processes {
+		for i, node := range k.nodes {
+			if p.used[i] > 0 {
+				node.device.use(p.pid, p.used[i], time.Time{})
+			}
+		}
+	}
+	for _, d := range k.devices.list {
+		if c := &d.compute; len(c.unknown) == 1 && c.used > 0 {
+			d.use(c.unknown[0], c.used, time.Time{})
+		}
+	}
 }

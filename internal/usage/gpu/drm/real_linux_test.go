@@ -3,6 +3,7 @@
 package drm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,12 +22,12 @@ import (
 // machine.
 func watchThisMachine(t testing.TB) *watched {
 	w := watch(t)
-	w.source.entries = nil
+	w.source.reader.entries = nil
 	w.addGPU(0, card, "amdgpu")
 	require.NoError(t, w.Render())
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "proc")))
 	require.NoError(t, os.Symlink("/proc", filepath.Join(w.Root(), "proc")))
-	w.source.self = selfOf(w.Root())
+	w.source.finder.self = selfOf(w.Root())
 	require.NoError(t, w.processes.ReadProcesses(&w.table))
 	if _, err := w.source.Read(time.Now(), &w.table); err != nil {
 		require.ErrorIs(t, err, errDenied)
@@ -39,6 +40,7 @@ func watchThisMachine(t testing.TB) *watched {
 func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 	w := watchThisMachine(t)
 	known, changed := 0, 0
+	w.source.finder.table = &w.table
 	for i := range w.table.Processes {
 		p := &w.table.Processes[i]
 		st, ok := w.source.processes.of(p)
@@ -46,7 +48,7 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 			continue
 		}
 		known++
-		if w.source.recount(p, st, w.table.Now) {
+		if w.source.finder.recount(p, st) {
 			changed++
 		}
 	}
@@ -59,10 +61,10 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 
 func TestTheProcessThatReadsIsNotLookedAt(t *testing.T) {
 	w := watchThisMachine(t)
-	assert.EqualValues(t, os.Getpid(), w.source.self)
+	assert.EqualValues(t, os.Getpid(), w.source.finder.self)
 	for i := range w.table.Processes {
 		p := &w.table.Processes[i]
-		if p.PID == w.source.self {
+		if p.PID == w.source.finder.self {
 			_, known := w.source.processes.of(p)
 			assert.False(t, known)
 		}
@@ -73,11 +75,12 @@ func TestATextThatIsKeptOpenKeepsNoDescriptor(t *testing.T) {
 	r, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.Close()) }()
-	text := kernfs.File{Path: fmt.Sprint("/proc/self/fdinfo/", write.Fd())}
-	defer func() { assert.NoError(t, text.Close()) }()
+	proc, text, name := kernfs.NewKillable("/proc"), new(kernfs.Kept), fmt.Sprint("fdinfo/", write.Fd())
+	defer func() { assert.NoError(t, errors.Join(text.Close(), proc.Close())) }()
+	require.NoError(t, proc.OpenOf(text, int32(os.Getpid()), name))
 	buf := make([]byte, 512)
 	for range 2 {
-		got, err := text.Read(buf)
+		got, err := proc.ReadKeptOf(text, int32(os.Getpid()), name, buf)
 		require.NoError(t, err)
 		assert.Contains(t, string(got), "flags:")
 	}
@@ -89,14 +92,15 @@ func TestATextThatIsKeptOpenKeepsNoDescriptor(t *testing.T) {
 func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
 	sleep := exec.Command("sleep", "60")
 	require.NoError(t, sleep.Start())
-	text := kernfs.File{Path: fmt.Sprintf("/proc/%d/fdinfo/0", sleep.Process.Pid)}
-	defer func() { assert.NoError(t, text.Close()) }()
+	proc, text, pid := kernfs.NewKillable("/proc"), new(kernfs.Kept), int32(sleep.Process.Pid)
+	defer func() { assert.NoError(t, errors.Join(text.Close(), proc.Close())) }()
+	require.NoError(t, proc.OpenOf(text, pid, "fdinfo/0"))
 	buf := make([]byte, 512)
-	_, err := text.Read(buf)
+	_, err := proc.ReadKeptOf(text, pid, "fdinfo/0", buf)
 	require.NoError(t, err)
 	require.NoError(t, sleep.Process.Kill())
 	require.Error(t, sleep.Wait(), "it was killed")
-	_, err = text.Read(buf)
+	_, err = proc.ReadKeptOf(text, pid, "fdinfo/0", buf)
 	assert.True(t, gone(err), "%v", err)
 }
 
@@ -123,25 +127,28 @@ func BenchmarkThisMachine(b *testing.B) {
 		b.ReportMetric(float64(descriptors)/float64(n), "descriptors/process")
 	}
 	b.Run("number", func(b *testing.B) {
-		each(b, func(i int) { _, _ = w.source.numberOf(w.table.Processes[i].PID, w.table.Processes[i].Start) })
+		each(b, func(i int) { _, _ = w.source.reader.count(w.table.Processes[i].PID, w.table.Processes[i].Start) })
 	})
 	b.Run("text", func(b *testing.B) {
 		proc := kernfs.New("/proc")
 		defer func() { assert.NoError(b, proc.Close()) }()
-		each(b, func(i int) { _, _ = proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.text) })
+		each(b, func(i int) { _, _ = proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.reader.files().buf) })
 	})
 	b.Run("text-kept", func(b *testing.B) {
-		texts := make([]kernfs.File, len(w.table.Processes))
+		proc, texts := kernfs.New("/proc"), make([]kernfs.Kept, len(w.table.Processes))
+		defer func() { assert.NoError(b, proc.Close()) }()
 		for i := range texts {
-			texts[i].Path = fmt.Sprintf("/proc/%d/fdinfo/0", w.table.Processes[i].PID)
+			_ = proc.OpenOf(&texts[i], w.table.Processes[i].PID, "fdinfo/0") // it may have exited
 		}
-		each(b, func(i int) { _, _ = texts[i].Read(w.source.text) })
+		each(b, func(i int) {
+			_, _ = proc.ReadKeptOf(&texts[i], w.table.Processes[i].PID, "fdinfo/0", w.source.reader.files().buf)
+		})
 		for i := range texts {
 			require.NoError(b, texts[i].Close())
 		}
 	})
 	b.Run("look", func(b *testing.B) {
-		w.source.look.table = &w.table
-		each(b, func(i int) { w.source.lookAt(&w.table.Processes[i]) })
+		w.source.finder.table = &w.table
+		each(b, func(i int) { w.source.finder.lookAt(&w.table.Processes[i]) })
 	})
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+)
+
+// process is the search state of the process in a slot of the table.
+type process struct {
+	pid         int32
+	from        int32 // the first descriptor of the next look
+	seen        int32 // the number of descriptors before from
+	denied      bool  // its descriptors may not be read
+	start       time.Duration
+	cpu         uint64        // its CPU time when all its clients were last known to be in the list
+	due         time.Duration // of the next look if the number of its descriptors does not change
+	descriptors int64         // the number of its descriptors, negative if it is not available
+	since       time.Duration // the time at which descriptors had this value first
+	recount     time.Duration // the time at which descriptors are counted again
+	ran         uint64        // the last Read before which it ran
+}
+
+// processes holds the search state of all processes.
+type processes struct {
+	bySlot []process
+	denied int    // the number of processes whose descriptors may not be read
+	exact  bool   // every process that runs is active in the table
+	reads  uint64 // the number of Reads with GPUs
+}
+
+// of returns the state of the slot of a row. known reports whether it is the state of the process in
+// the row: otherwise there was no look at the process.
+func (ps *processes) of(row *scan.Process) (st *process, known bool) {
+	st = &ps.bySlot[row.Slot]
+	return st, st.pid == row.PID && st.start == row.Start
+}
+
+// set replaces the state of a slot.
+func (ps *processes) set(st *process, to process) {
+	if st.denied {
+		ps.denied--
+	}
+	if to.denied {
+		ps.denied++
+	}
+	*st = to
+}
+
+// follow begins a Read: it drops the state of exited processes, and marks the processes that ran.
+func (ps *processes) follow(t *scan.Table) {
+	ps.reads++
+	if n := t.Slots(); n < len(ps.bySlot) { // slots have been renumbered
+		ps.bySlot, ps.denied = make([]process, n), 0
+	} else {
+		ps.bySlot = append(ps.bySlot, make([]process, n-len(ps.bySlot))...)
+	}
+	for i := range t.Ended {
+		if st := &ps.bySlot[t.Ended[i].Slot]; st.pid == t.Ended[i].PID {
+			ps.set(st, process{})
+		}
+	}
+	ps.exact = t.Exact
+	for _, i := range t.Active {
+		if st, known := ps.of(&t.Processes[i]); known {
+			st.ran = ps.reads
+		}
+	}
+}
+
+// slept reports whether it is certain that the holder of a client did not run before this Read.
+func (ps *processes) slept(h *holder) bool {
+	if !ps.exact || int(h.slot) >= len(ps.bySlot) {
+		return false
+	}
+	st := &ps.bySlot[h.slot]
+	return st.pid == h.pid && st.start == h.start && st.ran != ps.reads
+}
