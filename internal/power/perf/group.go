@@ -16,12 +16,10 @@ type kernel interface {
 	open(pmu uint32, configs []uint64, cpu int) (counters, error)
 }
 
-// counters count the events of one CPU.
+// counters count the events of one CPU. perfevent.Group implements it.
 type counters interface {
-	// read reads all counters at once, in the order of their configs, and returns for how long they
-	// have counted, in ns. It does not allocate.
-	read(counts []uint64) (enabled uint64, err error)
-	close() error
+	Read(counts []uint64) (enabled uint64, err error)
+	Close() error
 }
 
 // group is the wanted events of a PMU on one package, die or core, which one CPU of it counts.
@@ -85,7 +83,7 @@ func (g *group) read(k kernel, at time.Time) error {
 
 // collect adds what was counted since the last read to the zones.
 func (g *group) collect() error {
-	enabled, err := g.open.read(g.counts)
+	enabled, err := g.open.Read(g.counts)
 	if err != nil {
 		return err
 	}
@@ -138,7 +136,7 @@ func (g *group) close() error {
 	if g.open == nil {
 		return nil
 	}
-	err := g.open.close()
+	err := g.open.Close()
 	g.open = nil
 	return err
 }

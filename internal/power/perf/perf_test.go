@@ -140,7 +140,7 @@ func (c *fakeCounters) values(v []uint64) {
 	}
 }
 
-func (c *fakeCounters) read(counts []uint64) (uint64, error) {
+func (c *fakeCounters) Read(counts []uint64) (uint64, error) {
 	c.m.reads++
 	if c.m.failing != nil {
 		return 0, c.m.failing
@@ -162,13 +162,13 @@ func (m *machine) stop(cpu int) {
 	for c := range m.counting {
 		if c.cpu == cpu {
 			c.last = make([]uint64, len(c.configs))
-			_, _ = c.read(c.last)
+			_, _ = c.Read(c.last)
 			c.stopped = m.running - c.began + 1
 		}
 	}
 }
 
-func (c *fakeCounters) close() error {
+func (c *fakeCounters) Close() error {
 	assert.True(c.m, c.m.counting[c], "closed twice")
 	delete(c.m.counting, c)
 	return nil

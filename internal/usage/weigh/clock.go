@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -65,6 +66,8 @@ func (c *clock) begin(now time.Time, _ []Share) {
 }
 
 func (*clock) forget() {}
+
+func (*clock) counts(*cgroup.Node, func(Event, uint64)) {}
 
 func (c *clock) rate(s *Share) (uint64, bool) {
 	if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {

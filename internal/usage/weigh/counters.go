@@ -33,61 +33,24 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newCounters(kernel, tree, string(e)+" by perf events")
-	c.event = e
-	return newByRate(c), nil
-}
-
-// counts opens the counters of a kernel. A nil node stands for all that runs.
-type counts interface {
-	// open starts a counter for a cgroup.
-	open(n *cgroup.Node) (count, error)
-	// cpusChanged reports whether other CPUs are online than at the last call. Open counters miss
-	// CPUs that came since, and CPUs that went and came back.
-	cpusChanged() bool
-	// identity returns a number that distinguishes a cgroup from a later one with the same path. It
-	// is not ok if there is none.
-	identity(n *cgroup.Node) (id uint64, ok bool)
-}
-
-// count is one counter, over all CPUs.
-type count interface {
-	// read returns what was counted since the counter was opened; an estimate if the hardware was
-	// shared. The error is errStopped if the counter of a CPU can be read but does not count any
-	// more.
-	read() (uint64, error)
-	close() error
+	return newByRate(newCounters(kernel, tree, e)), nil
 }
 
 // counters measures the rate of events per CPU time in each cgroup.
 type counters struct {
 	kernel counts
 	event  Event
-	what   string
 	tree   *cgroup.Tree
-	slot   cgroup.Slot   // of the tree's nodes, where their groups are
+	slot   cgroup.Slot   // of the tree's nodes, which holds their groups
 	all    group         // everything
 	silent units.CPUTime // used since an event was counted
 }
 
-// errStopped is the error of a counter that was taken off its CPU, which happens when the CPU goes
-// offline.
-var errStopped = errors.New("a counter has stopped")
-
-// group is the counter of a cgroup, which includes the cgroups inside. Its own are the events, and
-// the CPU time of claims, that are in no group inside whose count is known.
+// group is a cgroup that is counted, including the cgroups inside. Its own events and CPU time are in
+// no group inside whose count is known.
 type group struct {
+	counter
 	counters *counters
-	node     *cgroup.Node // nil for everything
-	id       uint64       // of the cgroup that is counted
-	count    count
-	last     uint64
-	counted  uint64 // in the interval
-	total    uint64 // counted so far
-	known    bool   // counted is valid
-	err      error
-	tries    int // to open it since it was read last
-	retry    time.Time
 	asked    bool // a share of the interval is in it
 
 	own   uint64    // events, kept until there is CPU time in which they were counted
@@ -106,10 +69,10 @@ const silentLimit = units.Second
 
 var errCountless = errors.New("CPU time is used instead: nothing is counted")
 
-func newCounters(kernel counts, tree *cgroup.Tree, what string) *counters {
-	c := &counters{kernel: kernel, what: what, tree: tree, slot: tree.NewSlot()}
+func newCounters(kernel counts, tree *cgroup.Tree, e Event) *counters {
+	c := &counters{kernel: kernel, event: e, tree: tree, slot: tree.NewSlot()}
 	c.all.counters = c
-	c.all.open(time.Time{}) // so that it has counted at the first interval
+	c.all.open(kernel, time.Time{}) // so that it has counted at the first interval
 	return c
 }
 
@@ -173,12 +136,11 @@ func (c *counters) begin(now time.Time, shares []Share) {
 
 // ask marks the groups that shares of the interval are in, and makes those that are missing.
 func (c *counters) ask(shares []Share) {
-	c.all.asked = true
 	for i := range shares {
 		n := shares[i].Cgroup
 		g := c.at(n)
 		if g == nil {
-			g = &group{counters: c, node: n}
+			g = &group{counters: c, counter: counter{node: n}}
 			n.Attach(c.slot, g)
 		}
 		g.asked = true
@@ -187,14 +149,14 @@ func (c *counters) ask(shares []Share) {
 
 // read reads what was counted in the interval.
 func (c *counters) read(now time.Time) {
-	c.all.advance(now)
+	c.all.advance(c.kernel, now, true)
 	if errors.Is(c.all.err, errStopped) {
 		c.restart()
-		c.all.advance(now)
+		c.all.advance(c.kernel, now, true)
 	}
 	for g := range c.groups() {
 		if g != &c.all {
-			g.advance(now)
+			g.advance(c.kernel, now, g.asked)
 		}
 	}
 }
@@ -275,60 +237,6 @@ func (g *group) nearest() *group {
 // of returns the group whose own a share is, nil if no count is known.
 func (c *counters) of(s *Share) *group { return c.at(s.Cgroup).nearest() }
 
-// advance reads what was counted since the last call.
-func (g *group) advance(now time.Time) {
-	g.counted, g.known = 0, false
-	if g.count == nil {
-		if g.asked && !now.Before(g.retry) {
-			g.open(now)
-		}
-		return
-	}
-	total, err := g.count.read()
-	if err != nil {
-		g.err, g.retry = err, now.Add(retryAfter)
-		_ = g.stop() // it was only read from
-		return
-	}
-	g.counted, g.known = units.Advance(g.last, total), true
-	g.last, g.total = total, units.AddSaturating(g.total, g.counted)
-	// The counter belongs to the first cgroup of this path. Another one may have taken its place.
-	if g.counted == 0 && g.asked && g.node != nil {
-		if id, ok := g.counters.kernel.identity(g.node); !ok || id != g.id {
-			g.known = false
-			_ = g.stop() // it was only read from
-			g.open(now)
-		}
-	}
-}
-
-func (g *group) open(now time.Time) {
-	kernel := g.counters.kernel
-	g.tries++
-	if g.node != nil {
-		g.id, _ = kernel.identity(g.node)
-	}
-	opened, err := kernel.open(g.node)
-	if err == nil {
-		if g.last, err = opened.read(); err != nil {
-			_ = opened.close() // it was only read from
-		}
-	}
-	if g.err = err; err != nil {
-		g.retry = now.Add(retryAfter)
-		return
-	}
-	g.count, g.tries = opened, 0
-}
-
-func (g *group) stop() (err error) {
-	if g.count != nil {
-		err = g.count.close()
-	}
-	g.count = nil
-	return err
-}
-
 // Close stops the counter of a cgroup that is gone. What it has counted without CPU time is left to
 // what is around it.
 func (g *group) Close() error {
@@ -376,7 +284,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-func (c *counters) name() string { return c.what }
+func (c *counters) name() string { return string(c.event) + " by perf events" }
 
 func (c *counters) close() error {
 	return errors.Join(c.all.stop(), c.tree.Release(c.slot))

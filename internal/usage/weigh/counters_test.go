@@ -64,11 +64,6 @@ func (k *kernel) open(n *cgroup.Node) (count, error) {
 	return counted{k, cgroup, k.ids[cgroup]}, nil
 }
 
-func (k *kernel) identity(n *cgroup.Node) (uint64, bool) {
-	_, ok := k.counted[n.Path()]
-	return k.ids[n.Path()], ok
-}
-
 type counted struct {
 	*kernel
 	cgroup string
@@ -80,6 +75,11 @@ func (c counted) read() (uint64, error) {
 		return 0, nil // a cgroup that no longer exists
 	}
 	return c.counted[c.cgroup], c.refused[c.cgroup]
+}
+
+func (c counted) replaced() bool {
+	_, ok := c.counted[c.cgroup]
+	return !ok || c.ids[c.cgroup] != c.id
 }
 
 func (c counted) close() error {
@@ -101,7 +101,7 @@ func (k *kernel) count(counts map[string]uint64) {
 // Two containers and everything else: the count of each is divided by CPU time within it.
 func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 1 << 40, "/a": 1 << 20, "/b": 77}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
@@ -125,7 +125,7 @@ func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 // The counter of a cgroup includes those of the cgroups inside.
 func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/x/b": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
@@ -154,7 +154,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 // In procfs, a process that runs for a millisecond now and then gets its CPU time in ticks.
 func TestCountsWaitForTheirCPUTime(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	workOf(t, m, at, Share{CPU: ms, Cgroup: k.node("/a")})
 	sum := 0.0
@@ -173,7 +173,7 @@ func TestCountsWaitForTheirCPUTime(t *testing.T) {
 func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) {
 	refusal := errors.New("too many open files")
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, refused: map[string]error{"/b": refusal}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	run := func(after time.Duration) (work []float64, err error) {
 		at = at.Add(after)
@@ -220,7 +220,7 @@ func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) 
 
 func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0, "/c": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	sleeps, ends := k.tree().Enter("/a", true), k.tree().Enter("/b", true)
 	workOf(t, m, began, Share{CPU: ms, Cgroup: sleeps}, Share{CPU: ms, Cgroup: ends}, Share{CPU: ms, Cgroup: k.node("/c")})
 	require.Len(t, k.opened, 4)
@@ -240,7 +240,7 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 // The CPU time of its last processes is claimed in the cgroup around.
 func TestCountsOfARemovedCgroupGoToTheOneAroundIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	outer := k.tree().Enter("/a", true)
 	workOf(t, m, began, Share{CPU: ms, Cgroup: outer}, Share{CPU: ms, Cgroup: k.node("/a/b")}, Share{CPU: ms})
 	for _, cgroup := range []string{"", "/a", "/a/b"} {
@@ -257,7 +257,7 @@ func TestCountsOfARemovedCgroupGoToTheOneAroundIt(t *testing.T) {
 // A cgroup that disappears between two reads is no error. One that is never found is.
 func TestARemovedCgroupIsAnErrorIfItsProcessesRun(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")})
 	workOf(t, m, began.Add(retryAfter), Share{CPU: ms})
 	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: k.node("/a")}})
@@ -268,7 +268,7 @@ func TestARemovedCgroupIsAnErrorIfItsProcessesRun(t *testing.T) {
 // Docker restarts a container under its old path.
 func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}, ids: map[string]uint64{"/a": 1}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	run := func() []float64 {
 		k.count(map[string]uint64{"/a": 90, "": 10})
@@ -288,7 +288,7 @@ func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 // container.
 func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	at := began
 	run := func(shares ...Share) []float64 {
 		at = at.Add(10 * time.Second)
@@ -312,7 +312,7 @@ func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 
 func TestForgottenCountsAreNotAttributed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")}, Share{CPU: ms})
 	k.count(map[string]uint64{"/a": 30_000, "": 30_000})
 	workOf(t, m, began.Add(time.Second))
@@ -332,7 +332,7 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 		"one went and came meanwhile": func(k *kernel) { k.refused = map[string]error{"": errStopped} },
 	} {
 		k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-		m := newByRate(newCounters(k, k.tree(), "instructions"))
+		m := newByRate(newCounters(k, k.tree(), Instructions))
 		at := began
 		run := func() []float64 {
 			k.count(map[string]uint64{"/a": 1800, "": 200})
@@ -363,7 +363,7 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 // As on a virtual machine whose hypervisor pretends to have counters.
 func TestCountersThatCountNothingAreReported(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}}
-	m := newByRate(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), Instructions))
 	workOf(t, m, began, Share{CPU: silentLimit / 2})
 	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: silentLimit / 2}})
 	assert.True(t, measured)

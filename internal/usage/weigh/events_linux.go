@@ -3,13 +3,13 @@
 package weigh
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,26 +18,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
 // perf opens hardware counters of this kernel.
 type perf struct {
-	root    string
 	tree    *cgroup.Tree
 	kind    uint32
 	config  uint64
-	cpus    []bool     // which CPUs are counted, by number
+	online  *divide.Online
+	cpus    []int      // that are counted
 	extra   []extended // of machines whose CPUs are of several kinds
-	online  []byte     // content of the file that lists the CPUs
-	unknown bool       // the CPUs in online could not be found
-	buf     []byte
+	unknown bool       // the kinds of the online CPUs could not be read
 }
 
 // extended completes the config of a hardware event on some CPUs. If CPUs are of two kinds each
 // kind has a PMU, whose type is in the upper half of the config (perf_event_open(2),
 // PERF_TYPE_HARDWARE).
 type extended struct {
-	cpus   []bool
+	cpus   []int
 	config uint64
 }
 
@@ -68,34 +67,41 @@ func openPerf(tree *cgroup.Tree, e Event) (counts, error) {
 }
 
 func newPerf(tree *cgroup.Tree, kind uint32, config uint64) (*perf, error) {
-	p := &perf{root: tree.Root(), tree: tree, kind: kind, config: config, buf: make([]byte, 4096)}
+	p := &perf{tree: tree, kind: kind, config: config, online: divide.NewOnline(tree.Root())}
 	p.readOnline()
 	return p, p.look()
 }
 
 // look finds the CPUs that are online, else those that are present, and their kinds.
 func (p *perf) look() error {
-	list, what := p.online, "online"
-	if len(list) == 0 {
+	cpus := p.online.CPUs()
+	if len(cpus) == 0 {
 		var err error
-		if list, err = os.ReadFile(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
+		if cpus, err = readCPUs(filepath.Join(p.tree.Root(), "sys/devices/system/cpu/present")); err != nil {
 			return err
 		}
-		what = "present"
-	}
-	cpus, ok := parseCPUs(list)
-	if !ok {
-		return fmt.Errorf("%s CPUs: %q is not understood", what, list)
 	}
 	var extra []extended
 	if p.kind == unix.PERF_TYPE_HARDWARE {
 		var err error
-		if extra, err = findExtended(p.root); err != nil {
+		if extra, err = findExtended(p.tree.Root()); err != nil {
 			return err
 		}
 	}
 	p.cpus, p.extra = cpus, extra
 	return nil
+}
+
+// readCPUs reads a file that lists CPUs.
+func readCPUs(path string) (cpus []int, err error) {
+	list, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := kernfs.ParseList(list, func(cpu int) { cpus = append(cpus, cpu) }); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cpus, nil
 }
 
 // findExtended finds the PMUs of the kinds of CPUs if there is more than one kind
@@ -110,13 +116,9 @@ func findExtended(root string) (all []extended, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := os.ReadFile(filepath.Join(dir, "cpus"))
-		if err != nil {
+		cpus, err := readCPUs(filepath.Join(dir, "cpus"))
+		if err != nil && !errors.Is(err, kernfs.ErrEmpty) { // all of them are offline
 			return nil, err
-		}
-		cpus, ok := parseCPUs(list)
-		if !ok && len(bytes.TrimSpace(list)) > 0 { // else all of them are offline
-			return nil, fmt.Errorf("CPUs of %s: %q is not understood", pmu, list)
 		}
 		all = append(all, extended{cpus, kind << 32})
 	}
@@ -126,7 +128,7 @@ func findExtended(root string) (all []extended, err error) {
 // configOf returns the event's config on a CPU.
 func (p *perf) configOf(cpu int) uint64 {
 	for _, e := range p.extra {
-		if cpu < len(e.cpus) && e.cpus[cpu] {
+		if slices.Contains(e.cpus, cpu) {
 			return p.config | e.config
 		}
 	}
@@ -138,30 +140,16 @@ func (p *perf) cpusChanged() bool {
 	if !changed && !p.unknown {
 		return false
 	}
-	p.unknown = p.look() != nil // then those that were there are tried
+	p.unknown = p.look() != nil // the CPUs that were counted are counted on
 	return changed || !p.unknown
 }
 
-// readOnline reads which CPUs are online, and reports whether they are other ones than before.
+// readOnline reads which CPUs are online, and reports whether the list has changed. Machines without
+// hotplug have no list.
 func (p *perf) readOnline() bool {
-	online, err := os.Open(filepath.Join(p.root, "sys/devices/system/cpu/online"))
-	if err != nil {
-		return false // without hotplug
-	}
-	defer func() { _ = online.Close() }() // it was only read from
-	n, err := online.Read(p.buf)
-	if err != nil || bytes.Equal(p.buf[:n], p.online) {
-		return false
-	}
-	p.online = append(p.online[:0], p.buf[:n]...)
-	return true
-}
-
-func (p *perf) identity(n *cgroup.Node) (uint64, bool) {
-	var dir kernfs.Kept
-	inode, err := p.tree.OpenPerfEventDir(n, &dir)
-	_ = dir.Close() // it was not even read from
-	return inode, err == nil
+	changed, _ := p.online.Read()
+	_ = p.online.Close() // it was only read from
+	return changed
 }
 
 func (p *perf) open(n *cgroup.Node) (count, error) {
@@ -169,58 +157,54 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 		Type: p.kind, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
 	}
+	c := &perfCount{tree: p.tree, node: n}
 	pid, flags := -1, 0
 	if n != nil {
 		var dir kernfs.Kept
-		if _, err := p.tree.OpenPerfEventDir(n, &dir); err != nil {
+		var err error
+		if c.inode, err = p.tree.OpenPerfEventDir(n, &dir); err != nil {
 			return nil, err
 		}
 		defer func() { _ = dir.Close() }() // the counters hold it
 		pid, flags = dir.Descriptor(), unix.PERF_FLAG_PID_CGROUP
 	}
-	count := 0
-	for _, there := range p.cpus {
-		if there {
-			count++
-		}
-	}
-	if err := kernfs.FitCounters(count); err != nil {
+	if err := kernfs.FitCounters(len(p.cpus)); err != nil {
 		return nil, err
 	}
-	var c perfCount
-	for cpu, there := range p.cpus {
-		if !there {
-			continue
-		}
+	for _, cpu := range p.cpus {
 		attr.Config = p.configOf(cpu)
 		fd, err := perfevent.Open(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
-			c = append(c, perfCPU{fd: fd, always: n == nil})
+			c.cpus = append(c.cpus, perfCPU{fd: fd})
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
 			return nil, errors.Join(err, c.close())
 		}
 	}
-	if len(c) == 0 {
+	if len(c.cpus) == 0 {
 		return nil, unix.ENODEV
 	}
 	return c, nil
 }
 
 // perfCount is a counter on each CPU that was online when it was opened.
-type perfCount []perfCPU
-
-type perfCPU struct {
-	fd     int
-	always bool      // it counts all that runs, not only the processes of a cgroup
-	last   [3]uint64 // value, time enabled and time running, in ns
-	sum    uint64
+type perfCount struct {
+	tree  *cgroup.Tree
+	node  *cgroup.Node // nil for all that runs
+	inode uint64       // of the cgroup's directory
+	cpus  []perfCPU
 }
 
-func (c perfCount) read() (sum uint64, err error) {
-	for i := range c {
-		cpu := &c[i]
+type perfCPU struct {
+	fd   int
+	last [3]uint64 // value, time enabled and time running, in ns
+	sum  uint64
+}
+
+func (c *perfCount) read() (sum uint64, err error) {
+	for i := range c.cpus {
+		cpu := &c.cpus[i]
 		var buf [24]byte
 		if err := perfevent.Read(cpu.fd, buf[:]); err != nil {
 			return 0, err
@@ -228,13 +212,24 @@ func (c perfCount) read() (sum uint64, err error) {
 		now := [3]uint64{
 			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
 		}
-		if cpu.always && now[1] == cpu.last[1] && now[1] > 0 {
+		// A counter of all that runs is always enabled.
+		if c.node == nil && now[1] == cpu.last[1] && now[1] > 0 {
 			return 0, errStopped
 		}
 		cpu.advance(now)
 		sum += cpu.sum
 	}
 	return sum, nil
+}
+
+func (c *perfCount) replaced() bool {
+	if c.node == nil {
+		return false
+	}
+	var dir kernfs.Kept
+	inode, err := c.tree.OpenPerfEventDir(c.node, &dir)
+	_ = dir.Close() // it was not even read from
+	return err != nil || inode != c.inode
 }
 
 // advance adds what was counted since the last reading. If other counters had the hardware for a
@@ -252,24 +247,10 @@ func (c *perfCPU) advance(now [3]uint64) {
 	c.last = now
 }
 
-func (c perfCount) close() error {
+func (c *perfCount) close() error {
 	var errs []error
-	for i := range c {
-		errs = append(errs, perfevent.Close(c[i].fd))
+	for i := range c.cpus {
+		errs = append(errs, perfevent.Close(c.cpus[i].fd))
 	}
 	return errors.Join(errs...)
-}
-
-// parseCPUs reads a list of CPUs, in ascending order, into a slice by number. It is not ok if the
-// list is empty or malformed.
-func parseCPUs(text []byte) (cpus []bool, ok bool) {
-	ascending := true
-	err := kernfs.ParseList(text, func(n int) {
-		if n < len(cpus) {
-			ascending = false
-			return
-		}
-		cpus = append(append(cpus, make([]bool, n-len(cpus))...), true)
-	})
-	return cpus, err == nil && ascending
 }

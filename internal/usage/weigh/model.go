@@ -70,8 +70,7 @@ func (e *Events) acquire(tree *cgroup.Tree) (*modelCounters, error) {
 			if err != nil {
 				return nil, errors.Join(err, c.close())
 			}
-			c.of[i] = newCounters(kernel, tree, string(event))
-			c.of[i].event = event
+			c.of[i] = newCounters(kernel, tree, event)
 		}
 		e.counters = &c
 	}
@@ -214,7 +213,7 @@ func (f *fitted) trouble() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.what, err)
+			return fmt.Errorf("%s: %w", c.event, err)
 		}
 	}
 	return nil

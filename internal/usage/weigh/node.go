@@ -24,7 +24,7 @@ func OpenNodeCounter(root string, e Event) (*NodeCounter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &NodeCounter{newCounters(kernel, tree, string(e))}, nil
+	return &NodeCounter{newCounters(kernel, tree, e)}, nil
 }
 
 // Read returns the events since the previous call, or since the counter was opened. If other CPUs are

@@ -13,7 +13,7 @@ import (
 
 func TestANodeCounterCountsSinceTheLastRead(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 100}, refused: map[string]error{}}
-	c := &NodeCounter{newCounters(k, k.tree(), "cycles")}
+	c := &NodeCounter{newCounters(k, k.tree(), Cycles)}
 	now := time.Unix(0, 0)
 	read := func(total, want uint64, reason error) {
 		t.Helper()

@@ -54,13 +54,13 @@ func (s simulated) open(n *cgroup.Node) (count, error) {
 
 func (s simulated) cpusChanged() bool { return false }
 
-func (s simulated) identity(*cgroup.Node) (uint64, bool) { return 0, true }
-
 type simulatedCount struct {
 	of     simulated
 	cgroup string
 }
 
 func (c simulatedCount) read() (uint64, error) { return c.of(c.cgroup), nil }
+
+func (c simulatedCount) replaced() bool { return false }
 
 func (c simulatedCount) close() error { return nil }

@@ -48,6 +48,8 @@ type source interface {
 	rate(*Share) (rate uint64, ok bool)
 	// forget discards the work done so far. It is not attributed.
 	forget()
+	// counts implements ByRate.Counted.
+	counts(n *cgroup.Node, yield func(Event, uint64))
 	// trouble returns why a rate is missing that should be known, or nil.
 	trouble() error
 	name() string
@@ -69,11 +71,7 @@ func (m *ByRate) Forget() { m.source.forget() }
 // process of the cgroup was first weighed. It does not call yield with events whose number is not
 // known.
 func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
-	if s, ok := m.source.(interface {
-		counts(*cgroup.Node, func(Event, uint64))
-	}); ok {
-		s.counts(n, yield)
-	}
+	m.source.counts(n, yield)
 }
 
 // Close closes the source.
