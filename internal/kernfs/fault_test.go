@@ -36,8 +36,3 @@ func TestResultIsUnchangedUnlessFaultsAreInjected(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, FaultsInjected())
 }
-
-func TestResultAllocatesNothing(t *testing.T) {
-	b := []byte("x")
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Result("/a", b, nil) }))
-}

@@ -89,16 +89,11 @@ func (d *Dir) ReadKeptOf(k *Kept, pid int32, name string, buf []byte) ([]byte, e
 }
 
 func (k *Kept) read(buf []byte) ([]byte, error) {
-	for {
-		n, err := unix.Pread(int(k.descriptor)-1, buf, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, err
-		}
-		return buf[:n], nil
+	n, err := preadDescriptor(k.Descriptor(), buf)
+	if err != nil {
+		return nil, err
 	}
+	return buf[:n], nil
 }
 
 // NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor left.

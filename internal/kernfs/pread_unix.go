@@ -14,14 +14,18 @@ import (
 // pread reads the beginning of f into b with one system call. os.File.ReadAt would make a second one to
 // see the end of the file, and each call to a sysfs attribute reads the hardware again.
 func pread(f *os.File, b []byte) (int, error) {
+	n, err := preadDescriptor(int(f.Fd()), b)
+	if err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+	}
+	return n, nil
+}
+
+// preadDescriptor is pread with a bare errno as error.
+func preadDescriptor(fd int, b []byte) (n int, err error) {
 	for {
-		n, err := syscall.Pread(int(f.Fd()), b, 0)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case err != nil:
-			return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+		if n, err = syscall.Pread(fd, b, 0); !errors.Is(err, syscall.EINTR) {
+			return n, err
 		}
-		return n, nil
 	}
 }

@@ -209,12 +209,3 @@ func TestAModelNeedsAllEvents(t *testing.T) {
 	require.ErrorIs(t, err, refused)
 	assert.Empty(t, m.kernels[Cycles].opened)
 }
-
-func TestAModelAllocatesNothingInTheSteadyState(t *testing.T) {
-	m := newModeled(t)
-	model := m.open()
-	for range 3 * calibrated.History {
-		m.run(model)
-	}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { m.run(model) }))
-}

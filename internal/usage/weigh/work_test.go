@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -154,6 +155,12 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 			}
 		}), name)
 	}
+	m := newModeled(t)
+	model := m.open()
+	for range 3 * calibrated.History {
+		m.run(model)
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { m.run(model) }), "model")
 }
 
 // An offline CPU is no error, and neither is a CPU where no process runs any more.
