@@ -41,10 +41,10 @@ type Job interface {
 	Close() error
 }
 
-// Subject identifies what a read is of: a process, or anything else that has an ID, such as a cgroup.
+// Subject identifies the owner of a file: a process, or anything else that has an ID, such as a cgroup.
 type Subject struct {
 	PID   int32         // of a process, otherwise 0
-	Start time.Duration // start time of the process, 0 if it is unknown
+	Start time.Duration // start time of the process, or 0
 	ID    uint64        // of anything else
 	// UID is the real user ID of the process if HasUID is set. Otherwise the Guard reads it once a process blocks reads.
 	UID    uint32
@@ -91,11 +91,10 @@ type GuardOptions[J Job] struct {
 // user, because any user can lock the directory of a process. The Guard adds three or four microseconds to each read
 // and allocates no memory.
 //
-// Remaining risk: an attacker with several user IDs, such as those of a user namespace, can reach the bound of a Guard
-// or the total bound, and so can an attacker that locks the directories of as many processes (dev/kernel-reads.md). No
-// other process is then read until the reads return. Reaching the bound delays a few scans by 200 ms. A process that
-// blocks for less than the deadline delays scans by that time, and a later scan performs the reads for which a scan had
-// no time.
+// Remaining risk: an attacker can reach the bound of a Guard or the total bound with several user IDs, for example with
+// a user namespace, or by locking the directories of as many processes (dev/kernel-reads.md). No other process is then
+// read until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less than the
+// deadline delays scans by that time, and a later scan reads the remaining files.
 //
 // A Guard is not safe for concurrent use. The first Do starts its goroutine; Close ends it.
 type Guard[J Job] struct {
@@ -106,13 +105,13 @@ type Guard[J Job] struct {
 	look    func(*thread) state // thread.state
 	timer   *time.Timer
 	idle    *worker[J] // runs the next request
-	direct  bool       // nothing can block
-	found   bool       // direct is known
+	direct  bool       // no process can block the files
+	found   bool       // direct is set
 	refused int        // number of the last scan that refused a read because it had waited too long
 	again   bool       // the scan before it did so, too
 }
 
-// NewGuard returns a Guard. It reads nothing.
+// NewGuard returns a Guard. It opens no file.
 func NewGuard[J Job](options GuardOptions[J]) *Guard[J] {
 	g := &Guard[J]{options: options, waits: options.Waits, proc: filepath.Join(options.Root, "proc")}
 	g.open, g.look = (*thread).open, (*thread).state
@@ -123,7 +122,7 @@ func NewGuard[J Job](options GuardOptions[J]) *Guard[J] {
 	return g
 }
 
-// Begin begins a scan at now, unless the Guard shares the Waits of others, who begin the scans.
+// Begin begins a scan at now if the Guard has its own Waits. Otherwise the owner of the Waits begins the scans.
 func (g *Guard[J]) Begin(now time.Time) {
 	if g.options.Waits == nil {
 		g.waits.Begin(now)
@@ -193,7 +192,7 @@ func (g *Guard[J]) miss(of Subject, u user, late *worker[J]) {
 	})
 }
 
-// isDirect reports whether nothing can block the files below proc.
+// isDirect reports whether no process can block the files below proc.
 func (g *Guard[J]) isDirect() bool {
 	if g.options.Everywhere {
 		return false

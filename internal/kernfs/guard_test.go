@@ -188,6 +188,13 @@ func TestAnUnblockedProcessIsReadAfterAPause(t *testing.T) {
 		h.begin(time.Second)
 		h.requireReads(1)
 		assert.Empty(h, h.guard.waits.missed)
+
+		h.add(2, 1000, "cmdline")
+		h.requireUnread(2)
+		h.unblock(h.path(2, "cmdline"))
+		synctest.Wait()
+		h.begin(-time.Second) // the clock was set back
+		h.requireReads(2)
 	})
 }
 
@@ -379,7 +386,9 @@ func TestGuardsShareTheTimeAndTheThreadsOfAScan(t *testing.T) {
 			began := time.Now()
 			for i, g := range guards {
 				h.guard = g
-				h.begin(time.Hour) // without effect
+				left := waits.left
+				h.begin(0)
+				assert.Equal(h, left, waits.left, "its Waits is shared")
 				for pid := range 10 {
 					h.requireUnread(1000*(i+1) + pid)
 				}
@@ -418,6 +427,16 @@ func TestAProcessThatBlocksTheReadsOfAGuardIsReadByAnother(t *testing.T) {
 	})
 }
 
+func TestAUserMayBlockAScanThatHasNotWaited(t *testing.T) {
+	onHost(t, func(h *host) {
+		h.add(1, 1000)
+		for range 2 {
+			err := h.guard.Do(Subject{PID: 1, UID: 1000, HasUID: true}, func(*text) { time.Sleep(2 * haste) })
+			require.NoError(h, err)
+		}
+	})
+}
+
 // Each read blocks for less than the deadline, so that none is missed.
 func TestAUserCannotUseUpTheTimeOfAScan(t *testing.T) {
 	onHost(t, func(h *host) {
@@ -441,6 +460,9 @@ func TestAUserCannotUseUpTheTimeOfAScan(t *testing.T) {
 			h.requireReads(200 + pid)
 		}
 		assert.Equal(h, h.guard.waits.scans, h.guard.refused)
+		h.begin(time.Second)
+		h.guard.waits.left = patience / 3
+		h.requireReads(101)
 	})
 }
 

@@ -20,7 +20,7 @@ const (
 
 // Search runs functions that list directories of the kernel or open files by their paths. Any user
 // can block both indefinitely (dev/kernel-reads.md), so a Search runs these functions on a separate
-// goroutine, for which it waits for a limited time. It runs one function at a time. Unlike a Guard,
+// goroutine and waits for a limited time. It runs one function at a time. Unlike a Guard,
 // a Search uses the result of a function that returns late.
 //
 // If sys below the root directory is not a sysfs, as in a simulation, the caller's goroutine runs
@@ -38,7 +38,7 @@ type Search[T any] struct {
 	Always bool
 
 	guarded bool
-	decided bool   // guarded is known
+	decided bool   // guarded is set
 	own     *Waits // used if Waits is nil
 	running chan T
 	began   time.Time
@@ -57,8 +57,8 @@ func (s *Search[T]) IsGuarded() bool {
 // Running reports whether a function has not returned or its result has not been taken.
 func (s *Search[T]) Running() bool { return s.running != nil }
 
-// Run starts a function unless one is running, and waits for its result as long as the scan may
-// wait, or for 10 ms. If there is no result yet, Run returns false, and a later Run returns the result.
+// Run starts a function unless one is running, and waits for its result for the rest of the time
+// that the scan may wait, or for 10 ms. If there is no result yet, Run returns false, and a later Run returns the result.
 func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	if !s.IsGuarded() {
 		return find(), true

@@ -29,7 +29,7 @@ func onMainThread() bool { return unix.Gettid() == processID }
 // isAnother reports whether the caller, which is locked to its thread, runs on a thread other than t.
 func (t *thread) isAnother() bool { return unix.Gettid() != t.id }
 
-// open makes t, which is closed, the thread of the caller, and opens the file of its state. Any user can block that (dev/kernel-reads.md).
+// open sets the closed t to the thread of the caller and opens the file of its state, which any user can block.
 func (t *thread) open() {
 	t.id = unix.Gettid()
 	threads := NewKillable("/proc/self/task")
@@ -37,7 +37,7 @@ func (t *thread) open() {
 	_ = threads.Close()                                           // it was only read from
 }
 
-// begin records what the thread of the caller has used until now.
+// begin records the resource usage of the thread of the caller.
 func (t *thread) begin() { t.began = usage() }
 
 // end reports whether the thread has waited for something other than a CPU since begin, or in the Go
@@ -48,7 +48,7 @@ func (t *thread) end() (slept bool, used time.Duration) {
 	return now.Nvcsw != t.began.Nvcsw, time.Duration(cpu(&now) - cpu(&t.began))
 }
 
-// usage returns what the calling thread has used (getrusage(2)).
+// usage returns the resource usage of the calling thread (getrusage(2)).
 func usage() (u unix.Rusage) {
 	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u) // fails only for invalid arguments
 	return u
@@ -78,7 +78,7 @@ func (t *thread) state() state {
 		return unclear
 	}
 	switch number {
-	case unix.SYS_FUTEX: // in the Go scheduler, where it waits for a CPU
+	case unix.SYS_FUTEX: // the Go scheduler waits for a CPU
 		return running
 	case unix.SYS_READ, unix.SYS_PREAD64:
 		return inRead

@@ -92,7 +92,10 @@ func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {
 		assert.NoError(t, err)
 		assert.NoError(t, unix.Close(fd))
 	})
+	unparked := make(chan struct{})
+	parked := blockThreads(&all, 2, func() { <-unparked })
 	eventually := func(threads []thread, want state) {
+		t.Helper()
 		assert.Eventually(t, func() bool {
 			found := 0
 			for i := range threads {
@@ -105,6 +108,13 @@ func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {
 	}
 	eventually(readers, inRead)
 	eventually(openers, inLookup)
+	readers[0].looked--
+	assert.Equal(t, running, readers[0].state(), "it has used CPU time since the previous look")
+	eventually(parked, running) // for lack of a CPU
+	for i := range parked {
+		assert.Equal(t, running, parked[i].state(), "although it used no CPU time")
+	}
+	close(unparked)
 	require.NoError(t, unix.Close(pipe[1]))
 	eventually(readers, running)
 	stop.Store(true)
@@ -113,7 +123,7 @@ func TestTheStatesOfThreadsThatReadAtTheSameTimeAreFound(t *testing.T) {
 	all.Wait()
 	require.NoError(t, writer.Close())
 	require.NoError(t, unix.Close(pipe[0]))
-	for _, threads := range [][]thread{readers, openers} {
+	for _, threads := range [][]thread{readers, openers, parked} {
 		for i := range threads {
 			threads[i].close()
 			assert.Equal(t, unclear, threads[i].state())
@@ -126,9 +136,9 @@ func TestAThreadWhoseFileIsBlockedDelaysOneScan(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add(1, 1000)
 		h.add(2, 1000, "cmdline")
-		locked, opens := make(chan struct{}), 0
+		locked, opens := make(chan struct{}), atomic.Int32{}
 		h.guard.look = (*thread).state
-		h.guard.open = func(*thread) { opens++; <-locked }
+		h.guard.open = func(*thread) { opens.Add(1); <-locked }
 		began := time.Now()
 		h.requireUnread(1)
 		assert.Equal(h, patience, time.Since(began))
@@ -138,7 +148,7 @@ func TestAThreadWhoseFileIsBlockedDelaysOneScan(t *testing.T) {
 		began = time.Now()
 		h.requireUnread(2)
 		assert.Equal(h, patience, time.Since(began))
-		assert.Equal(h, 1, opens, "another open would be blocked as well")
+		assert.EqualValues(h, 1, opens.Load(), "another open would be blocked as well")
 		assert.True(h, h.guard.waits.missed[1].slow)
 		h.begin(time.Second)
 		h.add(3, 1000)
@@ -151,4 +161,21 @@ func TestAThreadWhoseFileIsBlockedDelaysOneScan(t *testing.T) {
 		h.requireReads(1)
 		h.requireReads(2)
 	})
+}
+
+func TestTheStateOfAnotherThreadIsNotTakenForTheOneOfTheRead(t *testing.T) {
+	g := guardTexts(t.TempDir(), nil)
+	g.options.Everywhere = true
+	serve := func() { require.NoError(t, g.Do(Subject{}, func(*text) {})) }
+	serve()
+	w := g.worker()
+	require.True(t, w.thread.file.IsOpen())
+	w.thread.id = -1
+	g.waits.opening.Store(true)
+	serve()
+	assert.Equal(t, unclear, w.thread.state())
+	g.waits.opening.Store(false)
+	serve()
+	assert.NotEqual(t, unclear, w.thread.state())
+	require.NoError(t, g.Close())
 }

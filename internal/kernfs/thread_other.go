@@ -6,7 +6,7 @@ package kernfs
 
 import "time"
 
-// thread is the thread that runs a read. Its state is unknown on systems other than Linux.
+// thread is the thread that runs a read. Its state is only available on Linux.
 type thread struct{ looked time.Duration }
 
 func onMainThread() bool { return false }

@@ -11,7 +11,7 @@ import (
 
 const (
 	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for
-	// each read is haste. Once it exceeds twice patience, the scan reads nothing else.
+	// each read is haste. Once it exceeds twice patience, the scan stops reading.
 	patience = 100 * time.Millisecond
 	haste    = 20 * time.Millisecond
 	// firstPatience replaces patience in the first scan, which has the most to read and which no collection waits for.
@@ -19,9 +19,9 @@ const (
 	// maxStarved is the maximum total time that the slow reads of a scan may use a CPU or wait for a CPU. After that,
 	// the scan stops reading, so that the collection is not late, and the next scan reads the other files.
 	maxStarved = 500 * time.Millisecond
-	// maxMissed, maxOfGuard and maxOfUser are the maximum numbers of reads, in total, of a Guard and of the processes of
-	// a user, that missed the deadline within the last pause or have not returned. Each such read occupies a thread
-	// until it returns. A Guard may not use up the total, because blocked command lines must not hide CPU times.
+	// maxMissed is the maximum number of reads that missed the deadline within the last pause or have not returned.
+	// Each such read occupies a thread until it returns. maxOfGuard and maxOfUser are the maximum numbers for a Guard
+	// and for the processes of a user. A Guard may not use up the total: blocked command lines must not hide CPU times.
 	maxMissed, maxOfGuard, maxOfUser = 32, 16, 8
 )
 
@@ -29,7 +29,7 @@ const (
 // occupy. All Guards and Searches that run on one goroutine may share a Waits:
 //
 //   - A scan waits for at most about 200 ms, and the first scan for at most about 1.1 s. After 100 ms, a read that
-//     takes more than 20 ms misses its deadline. After 200 ms, nothing is read until the next scan.
+//     takes more than 20 ms misses its deadline. After 200 ms, the scan stops reading.
 //   - After 50 ms, the processes of each user may block the scan for 20 ms more.
 //   - At most 32 reads have missed the deadline and not returned, or missed it within the last minute: 16 of each
 //     Guard, and 8 of the processes of each user. Beyond that, the Guard reads no other process, or none of the user.
@@ -43,7 +43,7 @@ type Waits struct {
 	now     time.Time     // of the scan
 	scans   int           // begun
 	left    time.Duration // until haste applies to the reads of the scan; then negative
-	starved time.Duration // for which reads of the scan used a CPU or waited for one
+	starved time.Duration // total time that slow reads of the scan used a CPU or waited for one
 	spent   map[user]time.Duration
 	missed  []miss
 	opening atomic.Bool // a worker opens the file of its thread
@@ -64,8 +64,8 @@ type miss struct {
 // user is a real user ID, or noUser.
 type user int64
 
-// noUser is the user of a process whose user is unknown, and of what is not a process. If the directory of a process
-// is locked, the user who blocks it is unknown: any user can lock it.
+// noUser stands for the user of a process until the user is read, and for the user of anything but a process. It also
+// stands for the user who has locked the directory of a process, because any user can lock it.
 const noUser user = -1
 
 // NewWaits returns the Waits of a receiver whose first scan has not begun.
@@ -96,7 +96,7 @@ func (w *Waits) longestWait() time.Duration {
 // isOver reports whether the scan has waited for too long to read anything else.
 func (w *Waits) isOver() bool { return w.left < -patience || w.starved >= maxStarved }
 
-// isTight reports whether the scan has waited for so long that the time of each user is bounded.
+// isTight reports whether the scan has waited for half of patience, after which the time of each user is bounded.
 func (w *Waits) isTight() bool { return w.left < patience/2 }
 
 // isBarred reports whether a Guard may not read a subject: a read of the subject missed its deadline, or too many
@@ -124,7 +124,7 @@ func (w *Waits) missesOf(u user) (n int) {
 	return n
 }
 
-// spend records the time for which the processes of a user blocked the scan.
+// spend records that the processes of a user blocked the scan for some time.
 func (w *Waits) spend(of user, blocked time.Duration) {
 	if of == noUser || blocked <= 0 {
 		return

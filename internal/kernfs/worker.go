@@ -72,7 +72,7 @@ func (w *worker[J]) start(r request[J]) {
 	w.requests <- r
 }
 
-// run serves requests until the last one, or until the worker is abandoned. r is the first one if hasOne is set.
+// run serves requests until the last one, or until the worker is abandoned. r is the first request if hasOne is set.
 //
 // No read runs on the main thread. The kernel prefers the main thread for signals to the process (kernel/signal.c,
 // complete_signal), so SIGTERM would wait for a read that cannot be interrupted. A goroutine on the main thread
@@ -86,7 +86,7 @@ func (w *worker[J]) run(r request[J], hasOne bool) {
 				return
 			}
 		}
-		runtime.LockOSThread() // so that thread stays the thread of the read until the read has returned
+		runtime.LockOSThread() // so that the read stays on the thread until it has returned
 		if onMainThread() {
 			go w.run(r, true)
 			<-w.gone
