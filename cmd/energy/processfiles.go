@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -18,7 +18,7 @@ import (
 // processFiles describes processes of this machine from /proc. A nil *processFiles does not
 // describe any.
 type processFiles struct {
-	files *stall.Guard[*processFile]
+	files *kernfs.Guard[*processFile]
 	boot  time.Time
 }
 
@@ -31,7 +31,7 @@ type processFile struct {
 	err  error
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (*processFile) Close() error { return nil }
 
 func (f *processFile) read() {
@@ -55,7 +55,7 @@ func newProcessFiles(root string) *processFiles {
 	if err != nil {
 		return nil
 	}
-	return &processFiles{boot: boot, files: stall.New(stall.Options[*processFile]{
+	return &processFiles{boot: boot, files: kernfs.NewGuard(kernfs.GuardOptions[*processFile]{
 		Root: root, New: func() *processFile { return &processFile{fs: fs} },
 	})}
 }
@@ -76,7 +76,7 @@ func (p *processFiles) describe(r *top.Row, created string) {
 	}
 	f := p.files.Job()
 	f.pid = int(r.PID)
-	if p.files.Run(r.PID, 0, (*processFile).read) != nil || f.err != nil {
+	if p.files.Do(kernfs.Subject{PID: r.PID}, (*processFile).read) != nil || f.err != nil {
 		return
 	}
 	if d := p.boot.Add(time.Duration(f.stat.Starttime) * time.Duration(units.Tick)).Sub(reported); d.Abs() <= sameStart {

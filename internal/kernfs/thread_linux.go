@@ -26,7 +26,7 @@ var processID = os.Getpid()
 // onMainThread reports whether the caller runs on the main thread.
 func onMainThread() bool { return unix.Gettid() == processID }
 
-// isAnother reports whether the caller, which is locked to its thread, runs on a thread other than t.
+// isAnother reports whether the caller runs on a thread other than t.
 func (t *thread) isAnother() bool { return unix.Gettid() != t.id }
 
 // open sets the closed t to the thread of the caller and opens the file of its state, which any user can block.

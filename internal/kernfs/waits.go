@@ -3,7 +3,6 @@
 package kernfs
 
 import (
-	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,10 +35,6 @@ const (
 //
 // A Waits is not safe for concurrent use.
 type Waits struct {
-	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it
-	// because they share the machine.
-	Haste time.Duration
-
 	now     time.Time     // of the scan
 	scans   int           // begun
 	left    time.Duration // until haste applies to the reads of the scan; then negative
@@ -83,14 +78,6 @@ func (w *Waits) Begin(now time.Time) {
 			return m.ended.Load() && (m.slow || now.Sub(m.at) >= m.pause || now.Before(m.at))
 		})
 	}
-}
-
-// longestWait returns the maximum wait for the next read.
-func (w *Waits) longestWait() time.Duration {
-	if w.left < haste {
-		return cmp.Or(w.Haste, haste)
-	}
-	return min(w.left, patience)
 }
 
 // isOver reports whether the scan has waited for too long to read anything else.

@@ -57,7 +57,7 @@ const (
 	unclear  state = iota // the state cannot be read
 	running               // the thread used a CPU or waited for a CPU
 	inRead                // the thread slept in a system call that reads an open file
-	inLookup              // the thread slept in another system call, such as one that looks up a name
+	inLookup              // the thread slept in another system call, such as a lookup of a name
 )
 
 // start passes a request to the goroutine.

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
@@ -33,7 +33,7 @@ func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	h := &blockedHost{identified: newIdentified(t, false), now: time.Hour, every: time.Minute}
-	h.id.files = guardFiles(stall.Options[*files]{Root: h.host.Root(), Everywhere: true, Haste: 2 * time.Second})
+	h.id.files = guardFiles(kernfs.GuardOptions[*files]{Root: h.host.Root(), Everywhere: true, Haste: 2 * time.Second})
 	for _, pid := range pids {
 		h.host.Processes[pid] = &hostsim.Process{
 			Comm: "qemu", Exe: "/usr/bin/qemu-system-x86_64", Args: []string{"qemu-system-x86_64", "-name", fmt.Sprint("guest=vm", pid)}, Cgroup: "0::/user.slice",
@@ -55,15 +55,15 @@ func (h *blockedHost) block(pid int, name string) (unblock func()) {
 	path := h.path(pid, name)
 	require.NoError(h.t, os.Rename(path, path+"-before"))
 	require.NoError(h.t, unix.Mkfifo(path, 0o644))
+	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // so that reads block and opening the file does not
+	require.NoError(h.t, err)
 	isBlocked := true
 	unblock = func() {
 		if !isBlocked {
 			return
 		}
 		isBlocked = false
-		fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
-		require.NoError(h.t, err)
-		_, err = fifo.WriteString("\n")
+		_, err := fifo.WriteString("\n")
 		require.NoError(h.t, err)
 		require.Eventually(h.t, func() bool { return h.id.Unread() == nil }, time.Minute, time.Millisecond)
 		require.NoError(h.t, fifo.Close())

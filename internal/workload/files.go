@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
@@ -29,17 +28,17 @@ type files struct {
 }
 
 // guardFiles returns a Guard of files.
-func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
+func guardFiles(options kernfs.GuardOptions[*files]) *kernfs.Guard[*files] {
 	options.New = func() *files {
 		proc := filepath.Join(options.Root, "proc")
 		return &files{
 			cached: kernfs.NewCached(proc), killable: kernfs.NewKillable(proc, "exe", "cgroup"), buf: make([]byte, 2*maxText),
 		}
 	}
-	return stall.New(options)
+	return kernfs.NewGuard(options)
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (f *files) Close() error { return errors.Join(f.cached.Close(), f.killable.Close()) }
 
 // The reads. readArguments reads the beginning of the command line, and readAllArguments all of it.
@@ -71,13 +70,8 @@ func (f *files) readWhole(name string) {
 func (id *Identifier) read(p *scan.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable
-	var err error
-	if p.HasUID {
-		err = id.files.RunOf(p.UID, p.PID, p.Start, read)
-	} else {
-		err = id.files.Run(p.PID, p.Start, read)
-	}
-	if err != nil {
+	of := kernfs.Subject{PID: p.PID, Start: p.Start, UID: p.UID, HasUID: p.HasUID}
+	if err := id.files.Do(of, read); err != nil {
 		return nil, err
 	}
 	return f.got, f.err
@@ -94,6 +88,6 @@ func (id *Identifier) readFound(p *scan.Process, e *entry, read func(*files)) ([
 		}
 	}
 	got, err := id.read(p, read)
-	id.missed = id.missed || errors.Is(err, stall.ErrUnread)
+	id.missed = id.missed || errors.Is(err, kernfs.ErrUnread)
 	return got, err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
@@ -47,6 +47,8 @@ type Wanted struct {
 	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if
 	// the path is unknown.
 	CgroupPath func(cgroup uint64) string
+	// Waits bounds the waits for files that processes block. nil: the Identifier has its own.
+	Waits *kernfs.Waits
 }
 
 // Identifier finds the identities of processes, which it remembers by their slots: a process that
@@ -57,7 +59,7 @@ type Wanted struct {
 // ran, and Resolve. Identity then returns the result. An Identifier is not safe for concurrent use.
 // Close releases its descriptors.
 type Identifier struct {
-	files     *stall.Guard[*files]
+	files     *kernfs.Guard[*files]
 	wanted    Wanted
 	known     []entry
 	cgroups   map[string]*cgroupText // by their text: processes share few
@@ -142,7 +144,7 @@ var (
 // root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
-		files:     guardFiles(stall.Options[*files]{Root: root}),
+		files:     guardFiles(kernfs.GuardOptions[*files]{Root: root, Waits: wanted.Waits}),
 		wanted:    wanted,
 		cgroups:   map[string]*cgroupText{},
 		programs:  map[programKey]*program{},
