@@ -78,6 +78,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		meters:     meters.New(cfg, set.Logger),
 		state:      state.New(cfg, set.Logger),
 	}
+	s.meters.GPUs.Waits = s.node.Waits
 	s.ledger = ledger.New(ledger.Options{Config: cfg, Node: s.node, BuildInfo: set.BuildInfo, IdlePower: s.meters.IdlePower})
 	var err error
 	s.telemetry, err = newTelemetry(s)
@@ -319,12 +320,13 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // The meters are read next to the node's CPU time, by which their energy is divided.
 func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
 	now, reader := s.now(), s.node.CPU
+	s.node.Waits.Begin(now)
 	s.watchdog.Enter(windows.ReadingNode)
 	node, err := reader.ReadNode(now)
 	s.conditions.Observe("node CPU time", err)
 	s.windows.Demand.Began = now
 	s.watchdog.Enter(windows.ReadingMeters)
-	readings, changed := s.meters.Read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
+	readings, changed := s.meters.Read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits}, s.conditions)
 	if changed && s.ledger.Begun() {
 		s.state.Training.Note(s.ledger.Models())
 		s.state.Training.Restore(s.ledger.Models(), readings)

@@ -71,6 +71,9 @@ type KeyOptions struct {
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, err error)
 
+	// Waits bounds the time for which a scan waits for directories that users block. nil: each key has its own.
+	Waits *kernfs.Waits
+
 	events *weigh.Events // of all power models
 }
 
@@ -164,7 +167,7 @@ func NewKeys(options KeyOptions) *Keys {
 	}
 	for _, key := range options.Keys {
 		w := weight{key: key}
-		w.search.Drop = openedWeigher.drop
+		w.search.Drop, w.search.Waits = openedWeigher.drop, options.Waits
 		if options.Cgroups != nil {
 			w.search.Root, w.search.Dir = options.Cgroups.Root(), filepath.Join(options.Cgroups.Root(), "sys/devices/system/cpu")
 		}

@@ -98,10 +98,12 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 // could be read because of that error, and always returns an error while a discovery hangs. After
 // Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per
 // zone and allocates nothing.
-func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
+func (f *CounterFiles) Read(s Sample) ([]Reading, error) {
 	if f.closed {
 		return nil, fmt.Errorf("%s meter: %w", f.Meter, fs.ErrClosed)
 	}
+	at := s.At
+	f.Search.Waits, f.opener.Waits = s.Waits, s.Waits
 	f.rediscover(at)
 	f.readZones()
 	good := false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -98,6 +99,8 @@ type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
+	// Waits bounds the time for which meters wait for directories that users block. nil: each meter has its own.
+	Waits *kernfs.Waits
 }
 
 // Reading is one zone in one read.

@@ -84,7 +84,7 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 	default:
 		m.measured = measured
 	}
-	m.readings, err = m.files.Read(s.At)
+	m.readings, err = m.files.Read(s)
 	m.since = s.At
 	m.failing = slices.ContainsFunc(m.readings, func(r power.Reading) bool { return r.Err != nil })
 	return m.readings, err

@@ -93,7 +93,7 @@ func New(o Options) *Meter {
 // configuration names was never found, the error says so, beside the readings.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.files.Missing = m.vanished()
-	counters, err := m.files.Read(s.At)
+	counters, err := m.files.Read(s)
 	m.readings = append(m.readings[:0], counters...)
 	for _, c := range m.chips {
 		readings, pollErr := c.poller.Read(ctx, s)

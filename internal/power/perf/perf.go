@@ -97,6 +97,7 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 	if m.closed {
 		return nil, fmt.Errorf("perf meter: %w", fs.ErrClosed)
 	}
+	m.search.Waits = s.Waits
 	m.rediscover(s.At)
 	for _, z := range m.zones {
 		z.err = nil

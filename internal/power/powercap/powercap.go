@@ -58,7 +58,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 // Read reads the known zones, and discovers them when that is due; see power.CounterFiles. The error is fs.ErrNotExist
 // where there is no powercap interface, and power.ErrNoZones where it has no zone to use.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	return m.files.Read(s.At)
+	return m.files.Read(s)
 }
 
 // SoonestWrap returns how soon a known zone's counter can wrap, 0 where no range is known, or none that is real.

@@ -114,6 +114,7 @@ func (l *Ledger) identify() {
 		Everything:    o.Container,
 		CgroupPath:    o.Node.CPU.CgroupPath,
 		Names:         names,
+		Waits:         o.Node.Waits,
 	})
 	l.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
@@ -26,6 +27,7 @@ type gpus struct {
 	queried bool // drm was
 	Usage   []gpu.Usage
 	notes   gpuNotes
+	Waits   *kernfs.Waits // for files that users block
 }
 
 // gpuMeter is a meter of GPUs that also reads their usage.
@@ -37,6 +39,7 @@ type gpuMeter interface {
 // open opens the sources. It touches nothing of the machine.
 func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 	g.notes = gpuNotes{cfg: cfg, logger: logger}
+	g.notes.search.Waits = g.Waits
 	for _, meter := range meters.Status() {
 		if m, ok := meter.Meter.(gpuMeter); ok {
 			g.Sources = append(g.Sources, m.Usage())

@@ -34,6 +34,7 @@ type Node struct {
 	Cgroups  *cgroup.Tree
 	Keys     *claims.Keys     // nil if CPU time is the only weight
 	Siblings *divide.Siblings // nil if CPU time counts in full
+	Waits    *kernfs.Waits    // for files that users block, of all parts of the receiver
 }
 
 // Probes read the machine.
@@ -47,7 +48,7 @@ type Probes struct {
 // New returns a node that reads nothing of the machine before Open. Open records in cfg what
 // the machine lacks.
 func New(cfg *config.Config, logger *zap.Logger) *Node {
-	n := &Node{cfg: cfg, logger: logger, Probes: Probes{
+	n := &Node{cfg: cfg, logger: logger, Waits: kernfs.NewWaits(), Probes: Probes{
 		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, OpenClock: weigh.NewClock, CountsEvents: weigh.CountsEvents,
 	}}
 	n.Cgroups = cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear})
@@ -58,7 +59,7 @@ func New(cfg *config.Config, logger *zap.Logger) *Node {
 // selectKeys replaces the attribution weights by those of the configuration.
 func (n *Node) selectKeys() {
 	options := n.cfg.KeyOptions(n.Cgroups)
-	options.Open = n.OpenWeigher
+	options.Open, options.Waits = n.OpenWeigher, n.Waits
 	n.Keys = claims.NewKeys(options)
 }
 
