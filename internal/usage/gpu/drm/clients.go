@@ -27,6 +27,8 @@ type holder struct {
 	fd          int32
 }
 
+func (h *holder) subject() kernfs.Subject { return kernfs.Subject{PID: h.pid, Start: h.start} }
+
 // client is one opening of a GPU.
 type client struct {
 	key
@@ -162,9 +164,9 @@ func (cs *clients) read(last, now time.Time) {
 	}
 	for due := cs.due; len(due) > 0; {
 		n := min(len(due), maxBatch)
-		if cs.readBatch(manyClients, 0, due[:n]) != nil {
+		if cs.readBatch(manyClients, due[:n]) != nil {
 			for i, c := range due[:n] {
-				_ = cs.readBatch(c.pid, c.start, due[i:i+1]) // the Guard reports the error
+				_ = cs.readBatch(c.subject(), due[i:i+1]) // the Guard reports the error
 			}
 		}
 		due = due[n:]
@@ -172,14 +174,14 @@ func (cs *clients) read(last, now time.Time) {
 }
 
 // readBatch reads the counters of some clients, of a process or of many. Clients whose descriptors are
-// closed are lost. If the counters are not read, the error is stall.ErrUnread.
-func (cs *clients) readBatch(pid int32, start time.Duration, batch []*client) error {
+// closed are lost. If the counters are not read, the error is kernfs.ErrUnread.
+func (cs *clients) readBatch(of kernfs.Subject, batch []*client) error {
 	f := cs.reader.files()
 	f.batch = f.batch[:0]
 	for _, c := range batch {
 		f.batch = append(f.batch, batched{descriptor: cs.descriptorOf(c)})
 	}
-	err := cs.reader.run(pid, start, (*files).readBatch)
+	err := cs.reader.run(of, (*files).readBatch)
 	if err != nil && cs.reader.files() != f { // the texts belong to the read, which has not returned
 		for _, c := range batch {
 			cs.forgetText(c)

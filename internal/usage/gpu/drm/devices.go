@@ -152,9 +152,9 @@ type discovered struct {
 	kfd     []*kfdNode
 }
 
-func newDevices(root string) devices {
-	return devices{root: root, search: kernfs.Search[discovered]{
-		Root: root, Dir: filepath.Join(root, "sys/class/drm"), Drop: discovered.drop,
+func newDevices(o Options) devices {
+	return devices{root: o.Root, search: kernfs.Search[discovered]{
+		Root: o.Root, Dir: filepath.Join(o.Root, "sys/class/drm"), Waits: o.Waits, Drop: discovered.drop,
 	}}
 }
 

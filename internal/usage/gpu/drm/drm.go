@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -16,6 +17,8 @@ import (
 type Options struct {
 	// Root is the root directory of the host: "/", or its mount point in a container.
 	Root string
+	// Waits bounds the waits for files that a user blocks. If it is nil, the Source has its own.
+	Waits *kernfs.Waits
 }
 
 // Source reads which processes used the GPUs of DRM drivers. It implements gpu.Source. On a machine
@@ -48,7 +51,7 @@ var (
 
 // New returns a source. It reads nothing of GPUs or of other processes.
 func New(options Options) *Source {
-	s := &Source{devices: newDevices(options.Root), reader: newReader(options.Root)}
+	s := &Source{devices: newDevices(options), reader: newReader(options)}
 	s.clients = clients{reader: &s.reader, processes: &s.processes, byKey: map[key]*client{}}
 	s.clients.kept.Most = maxKept
 	s.finder = finder{

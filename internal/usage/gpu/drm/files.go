@@ -14,7 +14,7 @@ import (
 )
 
 // files holds the parameters and results of a read, and what the read keeps open. It implements
-// stall.Job.
+// kernfs.Job.
 type files struct {
 	proc, kfd *kernfs.Dir
 	links     *kernfs.Dir // reads links of descriptors that were just listed: the kernel has cached them
@@ -78,7 +78,7 @@ func newFiles(root string) *files {
 	return f
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (f *files) Close() error {
 	for _, b := range f.batch { // of an abandoned read
 		if b.kept != nil {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
@@ -171,7 +171,7 @@ func (f *finder) recount(row *scan.Process, st *process) bool {
 		return false
 	}
 	f.budget -= countCost
-	n, err := f.reader.count(row.PID, row.Start)
+	n, err := f.reader.count(subjectOf(row))
 	if err != nil || n != st.descriptors {
 		return true
 	}
@@ -180,6 +180,10 @@ func (f *finder) recount(row *scan.Process, st *process) bool {
 		st.cpu = uint64(row.CPU)
 	}
 	return false
+}
+
+func subjectOf(row *scan.Process) kernfs.Subject {
+	return kernfs.Subject{PID: row.PID, Start: row.Start}
 }
 
 // lookAt looks at the descriptors of a process.
@@ -192,12 +196,12 @@ func (f *finder) lookAt(row *scan.Process) {
 	l := &f.look
 	*l = look{row: row, entries: l.entries[:0], clients: -1, claimed: f.claims(row, &before, known)}
 	var found listed
-	descriptors, err := f.reader.count(row.PID, row.Start)
+	descriptors, err := f.reader.count(subjectOf(row))
 	if err == nil && (descriptors > 0 || !f.reader.numbers) {
-		found, err = f.reader.list(row.PID, row.Start, before.from)
+		found, err = f.reader.list(subjectOf(row), before.from)
 		l.entries = append(l.entries, found.entries...)
 	}
-	l.unread, l.denied = errors.Is(err, stall.ErrUnread), denied(err)
+	l.unread, l.denied = errors.Is(err, kernfs.ErrUnread), denied(err)
 	for _, fd := range l.entries {
 		f.open(fd)
 	}
@@ -234,10 +238,10 @@ func (f *finder) claims(row *scan.Process, before *process, known bool) bool {
 // open records the client of a descriptor that may be a GPU's.
 func (f *finder) open(fd int32) {
 	l := &f.look
-	text, node, err := f.reader.text(l.row.PID, l.row.Start, fd, f.asleep)
+	text, node, err := f.reader.text(subjectOf(l.row), fd, f.asleep)
 	if err != nil {
 		l.denied = l.denied || denied(err)
-		l.unread = l.unread || errors.Is(err, stall.ErrUnread) || errors.Is(err, errAsleep)
+		l.unread = l.unread || errors.Is(err, kernfs.ErrUnread) || errors.Is(err, errAsleep)
 		return
 	}
 	info := &f.clients.info

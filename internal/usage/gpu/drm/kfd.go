@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -124,8 +123,8 @@ func (k *kfd) read() {
 		return
 	}
 	k.pids = k.pids[:0]
-	switch err := k.reader.run(kfdProcesses, 0, (*files).listKFD); {
-	case errors.Is(err, stall.ErrUnread): // any user can block the list
+	switch err := k.reader.run(kfdProcesses, (*files).listKFD); {
+	case errors.Is(err, kernfs.ErrUnread): // any user can block the list
 		for _, node := range k.nodes {
 			node.device.compute.hidden = true
 		}
@@ -173,7 +172,7 @@ func (k *kfd) readProcess(p *kfdProcess, index int, node *kfdNode) (used units.C
 	case denied(err):
 		d.compute.hidden = true
 		return 0
-	case errors.Is(err, stall.ErrUnread): // other processes are read
+	case errors.Is(err, kernfs.ErrUnread): // other processes are read
 		return 0
 	default: // gone, or a GPU that counts no waves
 		if held, err := k.number(p.pid, node.memory); err == nil && held > 0 && !slices.Contains(d.compute.unknown, p.pid) {
@@ -200,7 +199,7 @@ func (k *kfd) readProcess(p *kfdProcess, index int, node *kfdNode) (used units.C
 // directory of the process.
 func (k *kfd) number(pid int32, name string) (uint64, error) {
 	k.reader.files().file = name
-	if err := k.reader.run(pid, 0, (*files).readKFD); err != nil {
+	if err := k.reader.run(kernfs.Subject{PID: pid}, (*files).readKFD); err != nil {
 		return 0, err
 	}
 	return kernfs.ParseUintLine(k.reader.files().text)

@@ -127,7 +127,7 @@ func BenchmarkThisMachine(b *testing.B) {
 		b.ReportMetric(float64(descriptors)/float64(n), "descriptors/process")
 	}
 	b.Run("number", func(b *testing.B) {
-		each(b, func(i int) { _, _ = w.source.reader.count(w.table.Processes[i].PID, w.table.Processes[i].Start) })
+		each(b, func(i int) { _, _ = w.source.reader.count(subjectOf(&w.table.Processes[i])) })
 	})
 	b.Run("text", func(b *testing.B) {
 		proc := kernfs.New("/proc")

@@ -10,68 +10,63 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// cgroups knows the cgroups of the processes that the last poll named: one that ends before the
-// next scan is found in its container by them. Each is read once. It is not safe for concurrent
-// use.
+// cgroups holds the cgroups of the processes that the last poll named, so that a process that exits
+// before the next scan is attributed to its container. Each cgroup is read once. A cgroups is not safe
+// for concurrent use.
 type cgroups struct {
-	proc  *kernfs.Dir
-	buf   []byte
-	known map[int32]*named
-	polls uint64
+	proc        *kernfs.Dir
+	buf         []byte
+	paths, next map[int32]string // by PID; next is of the poll that is being read
 }
 
-type named struct {
-	path string
-	poll uint64 // the last one that named the process
-}
-
-// maxCgroupFile bounds how much is read of a process's file cgroup. Version 1 has some ten lines.
+// maxCgroupFile is the maximum number of bytes read of a process's file cgroup. Version 1 has about
+// ten lines.
 const maxCgroupFile = 16 << 10
 
 func newCgroups(root string) *cgroups {
-	return &cgroups{proc: kernfs.NewKillable(filepath.Join(root, "proc")), buf: make([]byte, maxCgroupFile), known: map[int32]*named{}}
+	return &cgroups{
+		proc: kernfs.NewKillable(filepath.Join(root, "proc")), buf: make([]byte, maxCgroupFile),
+		paths: map[int32]string{}, next: map[int32]string{},
+	}
 }
 
-// learn reads the cgroups of processes that were not named by the poll before.
-func (c *cgroups) learn(users []gpulibrary.User) {
-	for i := range users[:min(len(users), maxUsers)] {
-		for _, pid := range users[i].PIDs[:min(len(users[i].PIDs), maxUsers)] {
-			c.learnOf(pid)
+// read reads the cgroups of the processes that a poll names, and forgets others.
+func (c *cgroups) read(found []gpulibrary.Device) {
+	for i := range found {
+		users := found[i].Users
+		for _, u := range users[:min(len(users), maxUsers)] {
+			for _, pid := range u.PIDs[:min(len(u.PIDs), maxUsers)] {
+				c.readOf(pid)
+			}
 		}
 	}
+	c.paths, c.next = c.next, c.paths
+	clear(c.next)
 }
 
-func (c *cgroups) learnOf(pid int32) {
-	if n, ok := c.known[pid]; ok {
-		n.poll = c.polls
+func (c *cgroups) readOf(pid int32) {
+	if _, again := c.next[pid]; again || pid <= 0 {
 		return
 	}
-	if pid <= 0 {
-		return
-	}
-	if text, err := c.proc.ReadOf(pid, "cgroup", c.buf); err == nil { // else it has ended
-		c.known[pid] = &named{workload.ProcessCgroup(text), c.polls}
-	}
-}
-
-// sweep ends a poll, and forgets the processes that it did not name.
-func (c *cgroups) sweep() {
-	for pid, n := range c.known {
-		if n.poll != c.polls {
-			delete(c.known, pid)
+	path, ok := c.paths[pid]
+	if !ok {
+		text, err := c.proc.ReadOf(pid, "cgroup", c.buf)
+		if err != nil { // it has exited
+			return
 		}
+		path = workload.ProcessCgroup(text)
 	}
-	c.polls++
+	c.next[pid] = path
 }
 
-// of returns the cgroup that processes have in common, empty where that is not known.
+// of returns the common cgroup of processes, empty if they have none or one was not read.
 func (c *cgroups) of(pids []int32) (path string) {
 	for i, pid := range pids {
-		n, ok := c.known[pid]
-		if !ok || i > 0 && n.path != path {
+		of, ok := c.paths[pid]
+		if !ok || i > 0 && of != path {
 			return ""
 		}
-		path = n.path
+		path = of
 	}
 	return path
 }

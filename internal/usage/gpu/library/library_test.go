@@ -549,7 +549,7 @@ func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
 		assert.Empty(t, u.Users[1].Cgroup, "not that of all of them is known")
 		gone.Store(true)
 		n.run(1, 10*time.Second)
-		assert.Empty(t, n.polled[0].cgroups.known)
+		assert.Empty(t, n.polled[0].cgroups.paths)
 	})
 }
 

@@ -66,12 +66,7 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 	if !p.begun {
 		p.begun, p.elsewhere = true, checkPIDs(p.root)
 	}
-	kernfs.OffMainThread(func() { // a user can block the read of a cgroup (dev/kernel-reads.md)
-		for i := range found {
-			p.cgroups.learn(found[i].Users)
-		}
-	})
-	p.cgroups.sweep()
+	kernfs.OffMainThread(func() { p.cgroups.read(found) }) // a user can block that (dev/kernel-reads.md)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.values = p.values[:0]
