@@ -3,6 +3,7 @@
 package weigh
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"testing"
@@ -18,11 +19,13 @@ import (
 type kernel struct {
 	counted map[string]uint64 // so far, by cgroup
 	refused map[string]error  // errors of opening, or of reading once open
+	torn    map[string]error  // errors of reading alone
 	opened  map[string]int
 	ids     map[string]uint64 // changed when a cgroup is recreated
 	others  bool              // other CPUs are online than before
 	mended  bool              // reopening the counters clears others
 	total   int               // counters that were opened
+	checks  int               // calls of replaced for cgroups
 	cgroups *cgroup.Tree
 }
 
@@ -74,10 +77,13 @@ func (c counted) read() (uint64, error) {
 	if c.ids[c.cgroup] != c.id {
 		return 0, nil // a cgroup that no longer exists
 	}
-	return c.counted[c.cgroup], c.refused[c.cgroup]
+	return c.counted[c.cgroup], cmp.Or(c.refused[c.cgroup], c.torn[c.cgroup])
 }
 
 func (c counted) replaced() bool {
+	if c.cgroup != "" {
+		c.checks++
+	}
 	_, ok := c.counted[c.cgroup]
 	return !ok || c.ids[c.cgroup] != c.id
 }
@@ -260,8 +266,23 @@ func TestARemovedCgroupIsAnErrorIfItsProcessesRun(t *testing.T) {
 	m := newByRate(newCounters(k, k.tree(), Instructions))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")})
 	workOf(t, m, began.Add(retryAfter), Share{CPU: ms})
-	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: k.node("/a")}})
+	at := began.Add(2 * retryAfter)
+	_, err := m.Weigh(at, []Share{{CPU: ms, Cgroup: k.node("/a")}})
 	require.ErrorContains(t, err, "some cgroups cannot be counted")
+
+	delete(k.refused, "/a")
+	workOf(t, m, at.Add(retryAfter), Share{CPU: ms, Cgroup: k.node("/a")})
+	k.others, k.refused["/a"] = true, fs.ErrNotExist
+	workOf(t, m, at.Add(retryAfter+1), Share{CPU: ms, Cgroup: k.node("/a")})
+	require.NoError(t, m.Close())
+}
+
+func TestACounterThatCannotBeReadIsClosed(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0}, torn: map[string]error{"/a": errors.New("torn")}}
+	m := newByRate(newCounters(k, k.tree(), Instructions))
+	_, err := m.Weigh(began, []Share{{CPU: ms, Cgroup: k.node("/a")}})
+	require.ErrorIs(t, err, k.torn["/a"])
+	assert.Equal(t, map[string]int{"": 1}, k.opened)
 	require.NoError(t, m.Close())
 }
 
@@ -277,6 +298,8 @@ func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	}
 	run()
 	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)
+	workOf(t, m, at)
+	assert.Zero(t, k.checks, "no process ran in it")
 	k.ids["/a"] = 2
 	assert.InDeltaSlice(t, []float64{50, 50}, run(), 1e-3, "it is noticed")
 	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)

@@ -176,7 +176,11 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	held := kernfs.Descriptors()
 	t.Cleanup(kernfs.LimitDescriptors(2 * (held + 7)))
-	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
+	opened := 0
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) {
+		opened++
+		return pipe(t, 7, 100, 100), nil
+	})
 	var counters []count
 	for range 2 { // two keys, on three CPUs each
 		p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
@@ -191,6 +195,7 @@ func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	require.ErrorContains(t, err, "LimitNOFILE")
 	_, err = NewClock(tree(t), 1)
 	require.ErrorContains(t, err, "LimitNOFILE")
+	assert.Equal(t, 6, opened, "there is room for one more, which would be closed at once")
 	for _, c := range counters {
 		require.NoError(t, c.close())
 	}
