@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,21 +22,14 @@ import (
 
 // perf opens hardware counters of this kernel.
 type perf struct {
-	tree    *cgroup.Tree
-	kind    uint32
-	config  uint64
-	online  *divide.Online
-	cpus    []int      // that are counted
-	extra   []extended // of machines whose CPUs are of several kinds
-	unknown bool       // the kinds of the online CPUs could not be read
-}
-
-// extended completes the config of a hardware event on some CPUs. If CPUs are of two kinds each
-// kind has a PMU, whose type is in the upper half of the config (perf_event_open(2),
-// PERF_TYPE_HARDWARE).
-type extended struct {
-	cpus   []int
+	tree   *cgroup.Tree
+	kind   uint32 // PERF_TYPE_HARDWARE, or another type in tests
 	config uint64
+	online *divide.Online
+	cpus   []int // that are counted
+	// pmus are the numbers of the CPUs' PMUs, by CPU, on machines whose CPUs are of several kinds.
+	pmus    map[int]uint64
+	unknown bool // the PMUs of the online CPUs could not be read
 }
 
 var configs = map[Event]uint64{
@@ -72,23 +64,19 @@ func newPerf(tree *cgroup.Tree, kind uint32, config uint64) (*perf, error) {
 	return p, p.look()
 }
 
-// look finds the CPUs that are online, else those that are present, and their kinds.
+// look finds the CPUs that are online, or else the CPUs that are present, and their PMUs.
 func (p *perf) look() error {
-	cpus := p.online.CPUs()
+	cpus, err := p.online.CPUs(), error(nil)
 	if len(cpus) == 0 {
-		var err error
 		if cpus, err = readCPUs(filepath.Join(p.tree.Root(), "sys/devices/system/cpu/present")); err != nil {
 			return err
 		}
 	}
-	var extra []extended
-	if p.kind == unix.PERF_TYPE_HARDWARE {
-		var err error
-		if extra, err = findExtended(p.tree.Root()); err != nil {
-			return err
-		}
+	pmus, err := readPMUs(p.tree.Root())
+	if err != nil {
+		return err
 	}
-	p.cpus, p.extra = cpus, extra
+	p.cpus, p.pmus = cpus, pmus
 	return nil
 }
 
@@ -104,12 +92,13 @@ func readCPUs(path string) (cpus []int, err error) {
 	return cpus, nil
 }
 
-// findExtended finds the PMUs of the kinds of CPUs if there is more than one kind
+// readPMUs reads which CPUs belong to the PMU of each kind of CPUs, if there is more than one kind
 // (arch/x86/events/intel/core.c).
-func findExtended(root string) (all []extended, err error) {
+func readPMUs(root string) (pmus map[int]uint64, err error) {
+	pmus = map[int]uint64{}
 	for _, pmu := range []string{"cpu_core", "cpu_atom", "cpu_lowpower"} {
 		dir := filepath.Join(root, "sys/devices", pmu)
-		kind, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
+		number, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -120,19 +109,11 @@ func findExtended(root string) (all []extended, err error) {
 		if err != nil && !errors.Is(err, kernfs.ErrEmpty) { // all of them are offline
 			return nil, err
 		}
-		all = append(all, extended{cpus, kind << 32})
-	}
-	return all, nil
-}
-
-// configOf returns the event's config on a CPU.
-func (p *perf) configOf(cpu int) uint64 {
-	for _, e := range p.extra {
-		if slices.Contains(e.cpus, cpu) {
-			return p.config | e.config
+		for _, cpu := range cpus {
+			pmus[cpu] = number
 		}
 	}
-	return p.config
+	return pmus, nil
 }
 
 func (p *perf) cpusChanged() bool {
@@ -172,7 +153,10 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 		return nil, err
 	}
 	for _, cpu := range p.cpus {
-		attr.Config = p.configOf(cpu)
+		attr.Config = p.config
+		if p.kind == unix.PERF_TYPE_HARDWARE { // perf_event_open(2): the PMU is the upper half of the config
+			attr.Config |= p.pmus[cpu] << 32
+		}
 		fd, err := perfevent.Open(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
