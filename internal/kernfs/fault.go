@@ -23,7 +23,8 @@ func InjectFaults(f FaultFunc) (restore func()) {
 // used.
 func FaultsInjected() bool { return fault.Load() != nil }
 
-// Result returns the result of a read of path: got and err unless a fault function is installed. It allocates nothing.
+// Result returns the result of a read of path: got and err unless a fault function is installed. It
+// does not allocate.
 func Result(path string, got []byte, err error) ([]byte, error) {
 	if f := fault.Load(); f != nil {
 		return (*f)(path, got, err)

@@ -4,8 +4,9 @@ package kernfs
 
 import "os"
 
-// File is a small file of /sys or /proc that is read again and again and stays open in between. The kernel makes its
-// text anew for each read at offset 0, so a read of an open file is one system call.
+// File is a small file of /sys or /proc that stays open between reads. The kernel makes its text anew
+// for each read at offset 0, so a read of an open file is one system call. Files below a Dir whose
+// number is large are Kept instead.
 //
 // Set Path; the first Read opens the file. A File is not safe for concurrent use.
 type File struct {
@@ -16,8 +17,9 @@ type File struct {
 	file *os.File // nil while closed
 }
 
-// Read reads the beginning of the file into buf and returns what it read. A file that fits into buf comes whole. After
-// an error the file is closed, and the next Read opens it again. Read allocates nothing while the file is open.
+// Read reads the beginning of the file into buf and returns the text. A file that fits into buf is
+// read whole. After an error the file is closed, and the next Read opens it again. Read does not
+// allocate while the file is open.
 func (f *File) Read(buf []byte) ([]byte, error) {
 	if f.file == nil {
 		file, err := f.OpenPath()
@@ -29,7 +31,7 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 	n, err := pread(f.file, buf)
 	text, err := Result(f.Path, buf[:n], err)
 	if err != nil {
-		_ = f.Close() // opened for reading: nothing can be lost
+		_ = f.Close() // it was only read from
 		return nil, err
 	}
 	return text, nil
@@ -46,9 +48,9 @@ func (f *File) OpenPath() (*os.File, error) {
 	return os.Open(f.Path)
 }
 
-// Use makes an open file the one that is read. The file that was open is closed.
+// Use replaces the file that Read reads by another open file, and closes the file before.
 func (f *File) Use(file *os.File) {
-	_ = f.Close() // opened for reading: nothing can be lost
+	_ = f.Close() // it was only read from
 	f.file = file
 }
 
@@ -61,7 +63,7 @@ func (f *File) IsOther(there os.FileInfo) bool {
 	return err != nil || there == nil || !os.SameFile(open, there)
 }
 
-// Stale reports whether the file is open and its path refers to another file, or to none.
+// Stale reports whether the file is open and its path refers to another file or does not exist.
 func (f *File) Stale() bool {
 	if f.file == nil {
 		return false

@@ -66,7 +66,7 @@ func (d *Dir) openKept(k *Kept) (inode uint64, err error) {
 
 // ReadKeptIn reads the file <directory>/<sub>/name, which is open as k, from its beginning with one
 // system call. The kernel makes the text anew. A file that fits into buf is read whole. Errors are
-// bare errno values, such as ENODEV if the cgroup was removed. It allocates nothing.
+// bare errno values, such as ENODEV if the cgroup was removed. It does not allocate.
 func (d *Dir) ReadKeptIn(k *Kept, sub, name string, buf []byte) ([]byte, error) {
 	b, err := k.read(buf)
 	if FaultsInjected() {

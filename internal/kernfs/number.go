@@ -7,16 +7,16 @@ import (
 	"math"
 )
 
-// The reasons for which ParseUint and ParseUintLine reject a text.
+// The errors of ParseUint and ParseUintLine.
 var (
-	ErrEmpty  = errors.New("empty where a number belongs")
+	ErrEmpty  = errors.New("empty instead of a number")
 	ErrSyntax = errors.New("not a decimal number")
 	ErrRange  = errors.New("number exceeds 64 bits")
 	ErrCut    = errors.New("no end of line, so the number may be cut short")
 )
 
-// ParseUint returns the number that b holds in decimal digits. Nothing else may be in b: no sign,
-// no white space. Leading zeros are allowed. It does not allocate.
+// ParseUint returns the number that b holds in decimal digits. A sign and white space are errors.
+// Leading zeros are allowed. It does not allocate.
 func ParseUint(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, ErrEmpty
@@ -38,8 +38,8 @@ func ParseUint(b []byte) (uint64, error) {
 }
 
 // ParseUintLine returns the number of a file that holds one number and a newline, as sysfs prints
-// it. More white space at the end is allowed, nothing else is. A number without its newline may
-// have lost digits, and is rejected with ErrCut.
+// it. More white space at the end is allowed. A number without its newline may have lost digits, and
+// is rejected with ErrCut.
 func ParseUintLine(b []byte) (uint64, error) {
 	if len(b) > 0 && b[len(b)-1] != '\n' {
 		return 0, ErrCut

@@ -35,7 +35,7 @@ func Open(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
 }
 
 // withGrants adds what to grant to an error of missing permission (perf_event_open(2)). Debian and
-// Ubuntu have a level 3 and above, at which CAP_PERFMON is not enough.
+// Ubuntu have levels from 3 on, and CAP_PERFMON is not enough at these levels.
 func withGrants(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrOtherKernel is returned by CheckKernel.
-var ErrOtherKernel = errors.New("the files below root_path are not those of this kernel")
+var ErrOtherKernel = errors.New("the files below root_path belong to another kernel")
 
 // CheckKernel returns an error unless /proc below root is this kernel's: a recorded tree is not.
 func CheckKernel(root string) error {
@@ -28,8 +28,9 @@ func CheckKernel(root string) error {
 	return nil
 }
 
-// ReadNumber reads a decimal or 0x number of up to 32 bits that follows a prefix in a file: the type of a PMU, or the
-// description of an event that has one term (Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
+// ReadNumber reads a decimal or 0x number of up to 32 bits that follows a prefix in a file. It reads
+// the type of a PMU, and the description of an event that has one term
+// (Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
 func ReadNumber(path, prefix string) (uint64, error) {
 	text, err := os.ReadFile(path)
 	if text, err = kernfs.Result(path, text, err); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// NewClock returns what weighs CPU time by the clock rate of the CPU where it was used, to the
-// power of exponent (1 to 3).
+// NewClock weighs CPU time by the clock rate of the CPU that ran the process, to the power of
+// exponent (1 to 3).
 //
 // The rate is APERF over MPERF, the average since the last interval (Intel SDM volume 3, 16.2;
 // AMD64 APM volume 2, 17.3). NewClock fails if the machine has no such counters, the kernel does not
@@ -26,7 +26,7 @@ func NewClock(root string, exponent int) (*ByRate, error) {
 	return newByRate(&clock{rates: counted, exponent: exponent}), nil
 }
 
-// clock measures the clock rate, or a power of it, of the CPU where time was used. Discounted time
+// clock measures the clock rate, or a power of it, of the CPU that ran a process. Discounted time
 // counts for less.
 type clock struct {
 	rates    rates
@@ -45,17 +45,17 @@ type rates interface {
 }
 
 type lastRate struct {
-	pass  uint64 // the interval in which it was read last, or failed
+	pass  uint64 // the interval of the last attempt to read it
 	rate  uint64
-	err   error     // why there is none, until there is
-	retry time.Time // a CPU that cannot be read is left alone until then
+	err   error     // of the last attempt
+	retry time.Time // of the next attempt after an error
 }
 
 const (
-	// maxCPUs bounds what a kernel may number.
+	// maxCPUs is above the numbers of all CPUs of a kernel.
 	maxCPUs = 1 << 16
-	// retryAfter is how long what cannot be read is left alone. rememberFor is how long a CPU is
-	// reported that cannot be read and where no process runs any more.
+	// retryAfter is the time between two attempts to read a counter that fails. rememberFor is how
+	// long an unreadable CPU is reported if no process runs there any more.
 	retryAfter  = 10 * time.Second
 	rememberFor = 10 * time.Minute
 )
@@ -121,8 +121,8 @@ func (c *clock) trouble() error {
 	return offline
 }
 
-// lesser returns the error whose text comes first, so that of many errors the same one is reported
-// each time.
+// lesser returns the error whose text is first in the alphabet. Of many errors, the same error is
+// reported each time.
 func lesser(a, b error) error {
 	if a == nil || b != nil && b.Error() < a.Error() {
 		return b

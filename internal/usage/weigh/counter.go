@@ -48,7 +48,7 @@ type counter struct {
 }
 
 // advance reads the events since the last call. If a process of the cgroup ran, advance opens a
-// closed counter, whose events are known from the next call on.
+// closed counter, which counts from then on.
 func (c *counter) advance(kernel counts, now time.Time, ran bool) {
 	c.counted, c.known = 0, false
 	if c.count == nil {

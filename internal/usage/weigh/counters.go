@@ -23,11 +23,10 @@ const (
 	CacheMisses  Event = "cache_misses"
 )
 
-// NewCounters returns what weighs CPU time by the events that the hardware counted meanwhile: for
-// each container's cgroup, and for everything outside of containers together. Within each, all CPU
-// time has the same weight. The counters of a cgroup are kept at its node of the tree, and closed
-// with it. NewCounters fails if the machine has no such counters or the kernel does not allow
-// reading them.
+// NewCounters weighs CPU time by the events that the hardware counted in the interval: for each
+// container's cgroup, and for everything outside of containers together. Within each, all CPU time
+// has the same weight. The counters of a cgroup are attached to its node of the tree, and closed with
+// it. NewCounters fails if the machine has no such counters or the kernel does not allow reading them.
 func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	kernel, err := openPerf(tree, e)
 	if err != nil {
@@ -46,15 +45,15 @@ type counters struct {
 	silent units.CPUTime // used since an event was counted
 }
 
-// group is a cgroup that is counted, including the cgroups inside. Its own events and CPU time are in
-// no group inside whose count is known.
+// group is a cgroup that is counted, including the cgroups inside. Events and CPU time of groups
+// inside that could be read are not its own.
 type group struct {
 	counter
 	counters *counters
 	asked    bool // a share of the interval is in it
 
-	own   uint64    // events, kept until there is CPU time in which they were counted
-	since time.Time // own is kept without CPU time
+	own   uint64    // events, kept until the CPU time of their processes is claimed
+	since time.Time // when own was first kept without CPU time
 	cpu   uint64    // own CPU time of the interval
 	left  uint64    // events without CPU time of cgroups inside that are gone, for the next interval
 }
@@ -67,7 +66,7 @@ const keepOwn = 10 * time.Second
 // Virtual machines may pretend to have counters.
 const silentLimit = units.Second
 
-var errCountless = errors.New("CPU time is used instead: nothing is counted")
+var errCountless = errors.New("CPU time is used instead: the counters count no events")
 
 func newCounters(kernel counts, tree *cgroup.Tree, e Event) *counters {
 	c := &counters{kernel: kernel, event: e, tree: tree, slot: tree.NewSlot()}
@@ -82,7 +81,7 @@ func (c *counters) counts(n *cgroup.Node, yield func(Event, uint64)) {
 	}
 }
 
-// at returns the group of a node, nil if there is none.
+// at returns the group of a node, or nil if the node has no group.
 func (c *counters) at(n *cgroup.Node) *group {
 	if n == nil {
 		return &c.all
@@ -147,7 +146,7 @@ func (c *counters) ask(shares []Share) {
 	}
 }
 
-// read reads what was counted in the interval.
+// read reads the counters.
 func (c *counters) read(now time.Time) {
 	c.all.advance(c.kernel, now, true)
 	if errors.Is(c.all.err, errStopped) {
@@ -179,7 +178,7 @@ func (c *counters) divide(shares []Share) {
 	}
 }
 
-// begin drops what the last interval has used.
+// begin drops the events that the last interval has used.
 func (g *group) begin() {
 	if g.cpu > 0 {
 		g.own, g.cpu = 0, 0
@@ -188,8 +187,7 @@ func (g *group) begin() {
 	g.asked = false
 }
 
-// giveUp leaves events that were kept for too long to the innermost group around in which a process
-// ran.
+// giveUp moves events that were kept for too long to the innermost group around whose processes ran.
 func (g *group) giveUp(now time.Time) {
 	switch {
 	case g.cpu > 0 || g.own == 0:
@@ -225,8 +223,7 @@ func (c *counters) restart() {
 	}
 }
 
-// nearest returns the group, or else the innermost around it, whose count is known, nil if there is
-// none.
+// nearest returns the innermost group, from g outwards, that could be read, or nil.
 func (g *group) nearest() *group {
 	for g != nil && !g.known {
 		g = g.around()
@@ -234,11 +231,10 @@ func (g *group) nearest() *group {
 	return g
 }
 
-// of returns the group whose own a share is, nil if no count is known.
+// of returns the group that a share belongs to, or nil if no counter could be read.
 func (c *counters) of(s *Share) *group { return c.at(s.Cgroup).nearest() }
 
-// Close stops the counter of a cgroup that is gone. What it has counted without CPU time is left to
-// what is around it.
+// Close stops the counter of a cgroup that is gone. The group around gets its events without CPU time.
 func (g *group) Close() error {
 	if around := g.around(); g.cpu == 0 && around != nil {
 		around.left = units.AddSaturating(around.left, g.own)

@@ -16,11 +16,11 @@ func (CPUTime) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
 	return true, nil
 }
 
-// Forget does nothing: shares have all that there is.
+// Forget has no effect, because shares have all of the CPU time.
 func (CPUTime) Forget() {}
 
-// Name returns what is measured.
+// Name describes the weight.
 func (CPUTime) Name() string { return "CPU time, less where threads shared a core" }
 
-// Close does nothing.
+// Close has no effect.
 func (CPUTime) Close() error { return nil }

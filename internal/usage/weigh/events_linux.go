@@ -27,7 +27,7 @@ type perf struct {
 	config uint64
 	online *divide.Online
 	cpus   []int // that are counted
-	// pmus are the numbers of the CPUs' PMUs, by CPU, on machines whose CPUs are of several kinds.
+	// pmus are the numbers of the CPUs' PMUs, by CPU, on machines with several kinds of CPUs.
 	pmus    map[int]uint64
 	unknown bool // the PMUs of the online CPUs could not be read
 }
@@ -216,9 +216,9 @@ func (c *perfCount) replaced() bool {
 	return err != nil || inode != c.inode
 }
 
-// advance adds what was counted since the last reading. If other counters had the hardware for a
-// part of the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If
-// they had it for all of the time, the next reading covers this one, too.
+// advance adds the events since the last reading. If other counters had the hardware for a part of
+// the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If they had it
+// for all of the time, the next reading covers this reading too.
 func (c *perfCPU) advance(now [3]uint64) {
 	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
 	if running == 0 && enabled > 0 {

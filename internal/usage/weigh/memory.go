@@ -8,7 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The units of memory's weights. They are coarse so that the sum of an interval's weights fits into
+// The units of memory's weights. With these coarse units, the sum of an interval's weights fits into
 // 64 bits: 1 TiB may be held for two years, or used by 100 CPUs for ten minutes. A larger sum
 // saturates.
 const (
@@ -18,14 +18,14 @@ const (
 )
 
 // Memory weighs claims by the memory that they hold: for how long, or for how much CPU time.
-// Short-lived processes weigh nothing by time held; by CPU time they get the others' average
-// weight.
+// By time held, the weight of short-lived processes is 0. By CPU time, it is the average weight of
+// the other processes.
 type Memory struct {
 	byCPUTime bool
 }
 
-// NewMemory returns what weighs claims by their resident memory. If byCPUTime, the weight is memory
-// times CPU time; else memory times the time for which it was held.
+// NewMemory weighs claims by their resident memory. If byCPUTime, the weight is memory times CPU
+// time, otherwise memory times the time that it was held.
 func NewMemory(byCPUTime bool) *Memory { return &Memory{byCPUTime: byCPUTime} }
 
 // Weigh sets the Work of all shares of an interval. It always measures.
@@ -60,11 +60,11 @@ func weighShortLived(shares []Share, sum, cpu uint64) {
 	}
 }
 
-// Forget does nothing: memory is as it is at the moment.
+// Forget has no effect, because shares have the current memory.
 func (*Memory) Forget() {}
 
-// Name returns what is measured.
-func (*Memory) Name() string { return "what is resident" }
+// Name describes the weight.
+func (*Memory) Name() string { return "resident memory" }
 
-// Close does nothing.
+// Close has no effect.
 func (*Memory) Close() error { return nil }

@@ -18,15 +18,15 @@ import (
 var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMisses}
 
 // Model weighs CPU time by the power that a model of hardware events estimates for it. The model is
-// fitted to the measured energy of a zone kind of the node. A Model measures nothing until the
-// model is fitted.
+// fitted to the measured energy of a zone kind of the node. Until the model is fitted, a Model has no
+// weights.
 type Model struct {
 	*ByRate
 	fitted *fitted
 }
 
-// NewModel returns a Model that is fitted to these events. It fails if one of them cannot be
-// counted for all that runs. The last Model that is closed closes the counters.
+// NewModel returns a Model that is fitted to these events. It fails if one of the events cannot be
+// counted on the whole machine. The last Model that is closed closes the counters.
 func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	counters, err := events.acquire(tree)
 	if err != nil {
@@ -36,9 +36,9 @@ func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	return &Model{newByRate(f), f}, nil
 }
 
-// Calibrate sets the energy of the zone kind so far, and the time until which it was measured. It
-// is called before Weigh. A total below the previous one is that of other zones, and the model is
-// not fitted to the difference.
+// Calibrate sets the total energy of the zone kind, and the time when it was measured. It is called
+// before Weigh. A total below the previous total belongs to other zones, and the model is not fitted
+// to the difference.
 func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = energyAt{total, at} }
 
 // Events counts the hardware events that Models are fitted to, for all of them. The zero Events is
@@ -115,9 +115,9 @@ type fitted struct {
 	events   *Events
 	counters *modelCounters
 	model    calibrated.Model
-	fit      *calibrated.Fit // of the interval, nil if there is none
+	fit      *calibrated.Fit // of the interval, or nil
 
-	energy, last energyAt // last is that of the last sample
+	energy, last energyAt // last belongs to the last sample
 	// counted and cpu are the events and the CPU time since then. They are incomplete if an
 	// interval was not counted.
 	counted    calibrated.Rates
@@ -134,9 +134,9 @@ type energyAt struct {
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher
-	// if the node's CPU time is mostly that of interrupts, or is not in the shares yet. The number
-	// of layers is bounded, and so is their memory.
+	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if
+	// most of the node's CPU time is spent in interrupts, or is not in the shares yet. The maximum
+	// bounds the number of layers, and their memory.
 	maxLayer = 100
 )
 
@@ -205,7 +205,7 @@ func (f *fitted) forget() {
 }
 
 // trouble returns why an event is not counted. A model is fitted without instructions or cache
-// misses if none occur: some virtual machines count cycles only.
+// misses if these do not occur: some virtual machines count cycles only.
 func (f *fitted) trouble() error {
 	for i, c := range f.counters.of {
 		err := c.trouble()

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// ratios reads the clock rate of each CPU from two counters of cycles that stand still while the
-// CPU sleeps: APERF counts at the actual rate, MPERF at a constant one.
+// ratios reads the clock rate of each CPU from two counters of cycles. APERF counts at the actual
+// rate, MPERF at a constant rate. Both stand still while the CPU sleeps.
 type ratios struct {
 	pmu    uint32
 	events [2]uint64 // MPERF and APERF
@@ -26,7 +26,7 @@ type ratio struct {
 }
 
 // openRatios finds the counters below the target of /sys/bus/event_source/devices/msr
-// (arch/x86/events/msr.c). It fails if those of the first CPU cannot be read.
+// (arch/x86/events/msr.c). It fails if the counters of the first CPU cannot be read.
 func openRatios(root string) (rates, error) {
 	if err := perfevent.CheckKernel(root); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 // SimulatedClock returns what NewClock returns on a simulated machine. khz holds the clock rate of
 // each CPU, in kHz. A CPU without a rate is offline. Like NewClock, SimulatedClock fails if the first
-// CPU has none. Only tests call SimulatedClock.
+// CPU has no rate. Only tests call SimulatedClock.
 func SimulatedClock(khz func() map[int]int64, exponent int) (*ByRate, error) {
 	r := simulatedRates(khz)
 	if _, err := r.read(0); err != nil {
@@ -32,9 +32,9 @@ func (r simulatedRates) read(cpu int32) (uint64, error) {
 
 func (simulatedRates) close() error { return nil }
 
-// SimulatedEvents returns Events of a simulated kernel. counted returns how many events of a kind
-// there were so far in a cgroup and all cgroups inside, or on the whole machine if the path is
-// empty. Only tests call SimulatedEvents.
+// SimulatedEvents returns Events of a simulated kernel. counted returns the total number of events in
+// a cgroup and all cgroups inside, or on the whole machine if the path is empty. Only tests call
+// SimulatedEvents.
 func SimulatedEvents(counted func(e Event, cgroup string) uint64) *Events {
 	return &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) {
 		return simulated(func(cgroup string) uint64 { return counted(e, cgroup) }), nil

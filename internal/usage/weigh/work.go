@@ -12,15 +12,15 @@ import (
 // Share is the usage of one claim in an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
-	// Discount is the part of CPU that does not count where energy is that of cores, because other
-	// threads of the same cores were busy too. It is at most CPU.
+	// Discount is the part of CPU that does not count for the energy of cores, because other threads
+	// of the same cores were busy too. It is at most CPU.
 	Discount units.CPUTime
-	// LastCPU is the CPU where it ran last, or below 0 if that is not known.
+	// LastCPU is the CPU that ran the process last. A negative number means that it is not available.
 	LastCPU int32
 	// Cgroup is the container's node, nil outside of containers.
 	Cgroup *cgroup.Node
-	// ShortLived reports whether the claim is that of processes that lived between two scans. Such
-	// a claim has no Resident and no Held.
+	// ShortLived reports whether the claim belongs to processes that lived between two scans. Such a
+	// claim has no Resident and no Held.
 	ShortLived bool
 	// Resident is the resident memory of the process in bytes. Held is for how much of the interval
 	// it was held.
@@ -31,26 +31,26 @@ type Share struct {
 	Work uint64
 }
 
-// ByRate weighs CPU time by the rate at which work was done. It is not safe for concurrent use.
+// ByRate weighs CPU time by work per CPU time. It is not safe for concurrent use.
 type ByRate struct {
 	source source
-	mean   uint64 // of all rates known in the last intervals
+	mean   uint64 // of all rates of the last interval that had any
 	known  []bool // scratch
 	failed error  // in the last interval with any CPU time
 }
 
-// source measures the rate at which work was done.
+// source measures work per CPU time, the rate of a share.
 type source interface {
 	// begin starts an interval with its shares.
 	begin(now time.Time, shares []Share)
-	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate is not
-	// known.
+	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate was not
+	// measured.
 	rate(*Share) (rate uint64, ok bool)
-	// forget discards the work done so far. It is not attributed.
+	// forget discards work that has no CPU time yet. It is not attributed.
 	forget()
 	// counts implements ByRate.Counted.
 	counts(n *cgroup.Node, yield func(Event, uint64))
-	// trouble returns why a rate is missing that should be known, or nil.
+	// trouble returns the reason why an expected rate is missing, or nil.
 	trouble() error
 	name() string
 	close() error
@@ -61,15 +61,14 @@ const one = 1 << 32
 
 func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 
-// Name describes what is measured, and how.
+// Name describes the weight and its source.
 func (m *ByRate) Name() string { return m.source.name() }
 
-// Forget discards the work done so far that has no CPU time yet. It is not attributed.
+// Forget discards work that has no CPU time yet. It is not attributed.
 func (m *ByRate) Forget() { m.source.forget() }
 
 // Counted calls yield with each event that weighs, and how often it was counted in a cgroup since a
-// process of the cgroup was first weighed. It does not call yield with events whose number is not
-// known.
+// process of the cgroup was first weighed. It does not call yield with events that could not be read.
 func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
 	m.source.counts(n, yield)
 }
@@ -77,9 +76,9 @@ func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
 // Close closes the source.
 func (m *ByRate) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average
-// rate of the others. Weigh reports whether any rate is known; if not, Work means nothing. The
-// error is why a rate is missing. It may be set even if Weigh returns true.
+// Weigh sets the Work of all shares of an interval. Shares whose rate is missing get the average rate
+// of the others. measured reports whether any rate was measured; otherwise Work is meaningless. The
+// error is the reason why a rate is missing. It may be set even if Weigh returns true.
 func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]
