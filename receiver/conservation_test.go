@@ -68,7 +68,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 				n := newTestNode(t, c.edit)
 				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 				n.start()
-				source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+				source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 				if windows {
 					online := filepath.Join(n.host.Root(), "sys/devices/system/cpu/online")
 					require.NoError(t, os.MkdirAll(filepath.Dir(online), 0o755))
@@ -85,7 +85,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 				for range 3 {
 					n.run(100*joule, used)
 				}
-				require.False(t, n.s.node.CPU.Source().Exact())
+				require.False(t, n.s.node.CPU.Exact())
 				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
 				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and split by the utilization of /proc/stat")
 				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)
@@ -103,7 +103,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	n.run(100*joule, nil)
 	unattributed := n.last("system.unattributed.energy")
@@ -121,10 +121,10 @@ type shortLivedSource struct {
 	in []scan.CgroupTime
 }
 
-func (*shortLivedSource) Exact() bool { return true }
+func (*shortLivedSource) Traits() cpu.Traits { return cpu.Traits{Name: "exact", Exact: true} }
 
-func (u *shortLivedSource) ReadProcesses(t *scan.Table) error {
-	err := u.Procfs.ReadProcesses(t)
+func (u *shortLivedSource) Scan(t *scan.Table, of cpu.Request) error {
+	err := u.Procfs.Scan(t, of)
 	t.ShortLivedIn = u.in
 	for _, in := range u.in {
 		t.ShortLived += in.Used
@@ -138,7 +138,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.start()
-	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	began := n.s.ledger.Claims.Last().Stamp
 	source.in = []scan.CgroupTime{

@@ -87,7 +87,7 @@ func TestAWindowOnDemandRightAfterAnotherEndsNone(t *testing.T) {
 func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
 	n := newDemandNode(t)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	n.run(10*joule, nil)
 	source.fail = errRefused

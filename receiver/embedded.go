@@ -47,10 +47,10 @@ type EmbeddedOptions struct {
 	ID component.ID
 	// Logger receives all log messages. It may be nil.
 	Logger *zap.Logger
-	// CPU, if set, is the only CPU time source: the energy of processes that it does not
+	// CPU, if set, is the only reader of CPU times: the energy of processes that it does not
 	// report is unattributed. Shutdown closes it. It does not separate CPU packages, so all zones
 	// share the node's CPUs, and attribution::scope has no effect.
-	CPU cpu.Source
+	CPU *cpu.Reader
 	// Extensions are those that the configuration may name. The caller starts and stops them.
 	Extensions map[component.ID]component.Component
 	// StaticPower, if it is not nil, is the static power of zone kinds, in watts, for all sockets
@@ -98,9 +98,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	ledger := &s.ledger.Options
 	ledger.StaticPower, ledger.Container, ledger.NoZeroPoints = o.StaticPower, o.Container, true
 	if o.CPU != nil {
-		s.node.Probes.Open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
-			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
-		}
+		s.node.Probes.Open = func(cpu.Options) (reader *cpu.Reader, rejected, err error) { return o.CPU, nil, nil }
 	}
 	return &Embedded{scraper: s, extensions: o.Extensions, notes: notes}, nil
 }

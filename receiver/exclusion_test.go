@@ -171,7 +171,7 @@ func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
 	n.start()
-	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	source.in = []scan.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cpu.Tick}}
 	n.host.CPU.User += 400
@@ -203,7 +203,7 @@ func TestConditionsPersistWhileScansFail(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	n.run(600*joule, map[int]int64{10: 100})
 	source.fail = errRefused

@@ -84,7 +84,7 @@ func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = true })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/usr/bin/nginx", Cgroup: "0::/system.slice/nginx.service"}
 	n.start()
-	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	source.in = []scan.CgroupTime{
 		{Path: slurmStep, Used: 100 * cpu.Tick}, {Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},

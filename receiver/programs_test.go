@@ -24,8 +24,8 @@ type namedExits struct {
 	exits []scan.NamedTime
 }
 
-func (s *namedExits) ReadProcesses(t *scan.Table) error {
-	err := s.exactSource.ReadProcesses(t)
+func (s *namedExits) Scan(t *scan.Table, of cpu.Request) error {
+	err := s.exactSource.Scan(t, of)
 	for _, n := range s.exits {
 		t.ShortLived += n.Used
 		t.ShortLivedBy = append(t.ShortLivedBy, n)
@@ -46,7 +46,7 @@ func (n *testNode) runUnseen(ticks int64) {
 }
 
 // byProgram starts a node that reports all processes by program, on a host with a user named alice.
-func byProgram(t *testing.T, by config.GroupBy, source func(root string) cpu.Source) *testNode {
+func byProgram(t *testing.T, by config.GroupBy, source func(o cpu.Options) cpu.Source) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Series.Processes = config.ProcessSeriesConfig{GroupBy: by}
 		c.Metrics.ProcessCPUTime.Enabled = true
@@ -97,7 +97,7 @@ func TestByDefaultTheLargestProcessesHaveAPIDAndTheRestAProgram(t *testing.T) {
 
 func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	source := &namedExits{}
-	n := byProgram(t, "", func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n := byProgram(t, "", func(o cpu.Options) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(o)}; return source })
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-a", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000,
 		Start: int64(n.host.Uptime / hostsim.Tick)}
 	source.exits = []scan.NamedTime{ // row 1 is make, and row 2 the shell in the container
@@ -124,7 +124,7 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 
 func TestAProcessWithoutAnExecutableHasTheProgramOfItsName(t *testing.T) {
 	source := &namedExits{}
-	n := byProgram(t, config.GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n := byProgram(t, config.GroupByProgram, func(o cpu.Options) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(o)}; return source })
 	start := int64(n.host.Uptime / hostsim.Tick)
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000, Start: start}
 	n.host.Processes[31] = &hostsim.Process{Parent: 1, Comm: "a-program-with-", UID: 1000, Start: start}
@@ -140,7 +140,7 @@ func TestAProcessWithoutAnExecutableHasTheProgramOfItsName(t *testing.T) {
 
 func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 	source := &namedExits{}
-	n := byProgram(t, config.GroupByProgram, func(root string) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(root)}; return source })
+	n := byProgram(t, config.GroupByProgram, func(o cpu.Options) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(o)}; return source })
 	n.run(20*joule, map[int]int64{10: 500, 20: 500})
 	source.exits = []scan.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
 	n.runUnseen(1000)

@@ -229,7 +229,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // last window, and returns the ledger as metrics. If the CPU times cannot be read, it returns no
 // metrics: the conditions have the reason, and the next collection covers this one.
 //
-// A process's CPU time becomes a data point in cpu.Reader.ReadProcesses, claims.Builder.Observe,
+// A process's CPU time becomes a data point in cpu.Reader.Read, claims.Builder.Observe,
 // attribution.Engine.Observe, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	if s.life.starting.Wait(); !s.life.begun {
@@ -280,8 +280,7 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	defer func() { s.windows.Demand.Took = time.Since(began) }()
 	defer s.watchdog.Enter(s.watchdog.Current())
 	defer s.ledger.Check(s.conditions)
-	s.node.CPU.Table().MayBePartial = !endsCollection
-	m, replaced := s.measure(ctx)
+	m, replaced := s.measure(ctx, endsCollection)
 	if m == nil {
 		s.telemetry.failedScans++
 		return nil
@@ -314,15 +313,17 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 	return boot
 }
 
-// measure reads the meters and the CPU times. m is nil if the CPU times could not be read. replaced
-// reports whether another CPU time source is in use from now on.
+// measure reads the meters and the CPU times, of all processes if the window ends a collection. m is
+// nil if the CPU times could not be read. replaced reports whether another CPU time source is in use
+// from now on.
 //
 // The meters are read next to the node's CPU time, by which their energy is divided.
-func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
+func (s *energyScraper) measure(ctx context.Context, all bool) (m *claims.Measurement, replaced bool) {
 	now, reader := s.now(), s.node.CPU
 	s.node.Waits.Begin(now)
+	source := reader.Traits().Name
 	s.watchdog.Enter(windows.ReadingNode)
-	node, err := reader.ReadNode(now)
+	node, err := reader.Begin(now, s.node.Want(all))
 	s.conditions.Observe("node CPU time", err)
 	s.windows.Demand.Began = now
 	s.watchdog.Enter(windows.ReadingMeters)
@@ -334,31 +335,30 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	if err != nil {
 		return nil, false
 	}
-	source := reader.Source().Name()
 	s.watchdog.Enter(windows.ReadingProcesses)
-	replaced, err = reader.ReadProcesses()
+	w, err := reader.Read()
 	s.conditions.Observe("process CPU times", err)
-	if err != nil && !replaced {
+	if err != nil && !w.Replaced {
 		return nil, false // the next scan reads the usage of GPUs in this window
 	}
 	s.watchdog.Enter(windows.ReadingGPUs)
-	used := s.meters.ReadGPUs(now, reader.Table(), s.conditions)
+	used := s.meters.ReadGPUs(now, w.Table, s.conditions)
 	m = &claims.Measurement{
-		ReadAt: now, Stamp: s.windows.Timeline.At(now), Node: node, Domains: reader.Domains(), CPUs: reader.CPUs(), Table: reader.Table(),
+		ReadAt: now, Stamp: s.windows.Timeline.At(now), Node: w.Node, Domains: w.Domains, CPUs: w.CPUs, Table: w.Table,
 		Readings: readings, GPUs: used, Attributed: s.meters.Attributed(),
 	}
-	if replaced {
-		s.set.Logger.Warn("CPU time source replaced by "+reader.Source().Name(), zap.String("source", source), zap.Error(err))
+	if w.Replaced {
+		s.set.Logger.Warn("CPU time source replaced by "+reader.Traits().Name, zap.String("source", source), zap.Error(err))
 	} else {
 		s.observeEnds(m)
 	}
-	return m, replaced
+	return m, w.Replaced
 }
 
 // observeEnds counts the process exits that the CPU time source missed.
 func (s *energyScraper) observeEnds(m *claims.Measurement) {
 	s.telemetry.lostExits += int64(m.Table.LostEnds)
-	if s.node.CPU.Source().Exact() && (m.Table.Untraced > 0 || m.Table.LostEnds > 0) {
+	if s.node.CPU.Exact() && (m.Table.Untraced > 0 || m.Table.LostEnds > 0) {
 		s.conditions.Observe("process ends", claims.ErrEndsLost)
 	}
 }
@@ -388,7 +388,7 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 // procfs replaced BPF, until the next collection adjusts the windows.
 func (s *energyScraper) tooSoon() bool {
 	length := s.windows.Sampler.Window
-	if length == 0 || s.node.CPU.Source().Exact() || !s.ledger.Begun() {
+	if length == 0 || s.node.CPU.Exact() || !s.ledger.Begun() {
 		return false
 	}
 	window, _ := s.window()
@@ -413,7 +413,7 @@ func (s *energyScraper) adjustWindow() {
 
 // window returns how long the windows should be, and the reason. 0 is one window per collection.
 func (s *energyScraper) window() (window time.Duration, reason string) {
-	return windows.ChooseLength(s.cfg.WindowLength(), s.cfg.CollectionInterval, s.node.CPU.Source().Exact(), s.meters.SoonestWrap())
+	return windows.ChooseLength(s.cfg.WindowLength(), s.cfg.CollectionInterval, s.node.CPU.Exact(), s.meters.SoonestWrap())
 }
 
 // delivered is called with the outcome of the collection that scrape returned last.

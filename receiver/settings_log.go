@@ -18,7 +18,7 @@ func (s *energyScraper) logSettings() {
 
 // warnOfSettings warns of settings that have no effect on this machine, or an unexpected effect.
 func (s *energyScraper) warnOfSettings() {
-	for setting, reason := range s.cfg.WithoutEffect(s.node.CPU.Source().Exact()) {
+	for setting, reason := range s.cfg.WithoutEffect(s.node.CPU.Exact()) {
 		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
 	}
 	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {

@@ -54,7 +54,7 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	b.s.now, b.s.ledger.Options.Eager = b.machine.Host.Now, eager
-	b.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, b.kernel, b.kernel.Now) })
+	b.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, b.kernel, b.kernel.Now) })
 	return b
 }
 

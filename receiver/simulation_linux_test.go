@@ -253,11 +253,11 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			if seed/18%2 == 0 {
 				o.Window = cpu.TickWindow / 2 // the node's CPU time is that of the scans
 			}
-			return cpu.NewReader(cpu.NewSimulatedBPF(root, sim.kernel, sim.kernel.Now), o), nil, nil
+			return cpu.NewReader(cpu.NewSimulatedBPF(o, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
 	}
 	if sim.clocks {
-		sim.s.node.Probes.Open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedClocks(root, machine.Host.CPUClock) })
+		sim.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, machine.Host.CPUClock) })
 	}
 	if slices.Contains(cfg.Zones, power.Platform) {
 		sim.addSlowMeter(seed, slices.Contains(cfg.Zones, power.Other))
@@ -631,7 +631,7 @@ func (sim *simulation) rounding() time.Duration {
 }
 
 // byBPF reports whether procfs has not replaced BPF.
-func (sim *simulation) byBPF() bool { return sim.s.node.CPU.Source().Exact() }
+func (sim *simulation) byBPF() bool { return sim.s.node.CPU.Exact() }
 
 // checkClaims compares all claims with the CPU time of all tasks.
 func (sim *simulation) checkClaims() {

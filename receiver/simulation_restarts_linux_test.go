@@ -291,7 +291,7 @@ func (sim *restarts) start() {
 		kernel := hostsim.NewKernel(sim.life.Machine)
 		sim.faults.Kernel = kernel
 		s.node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) {
-			return cpu.NewReader(cpu.NewSimulatedBPF(sim.life.Host.Root(), kernel, kernel.Now), o), nil, nil
+			return cpu.NewReader(cpu.NewSimulatedBPF(o, kernel, kernel.Now), o), nil, nil
 		}
 	}
 	sim.s, sim.cut = s, false

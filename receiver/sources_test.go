@@ -14,11 +14,11 @@ type exactSource struct {
 	*cpu.Procfs
 }
 
-func (exactSource) Exact() bool { return true }
+func (exactSource) Traits() cpu.Traits { return cpu.Traits{Name: "exact", Exact: true} }
 
 // openAs returns a function for the scraper's open that opens the test's source.
-func openAs(open func(root string) cpu.Source) func(cpu.Options) (*cpu.Reader, error, error) {
-	return func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o.Root), o), nil, nil }
+func openAs(open func(o cpu.Options) cpu.Source) func(cpu.Options) (*cpu.Reader, error, error) {
+	return func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
 // use replaces the CPU time source. The node's earlier CPU time stays counted.
@@ -34,15 +34,15 @@ func (n *testNode) use(source cpu.Source) {
 // replaceSource makes procfs replace a source that fails.
 func (n *testNode) replaceSource() {
 	n.t.Helper()
-	n.use(&failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused})
+	n.use(&failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused})
 	for range 3 {
 		n.run(0, nil)
 	}
-	require.False(n.t, n.s.node.CPU.Source().Exact())
+	require.False(n.t, n.s.node.CPU.Exact())
 	n.run(0, nil)
 }
 
 // openExact makes the node start with an exact source.
 func (n *testNode) openExact() {
-	n.s.node.Probes.Open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
+	n.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return exactSource{cpu.NewProcfs(o)} })
 }

@@ -66,7 +66,7 @@ func (s *energyScraper) observeScans() error {
 			}
 		})),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(locked(s, func(o metric.Int64Observer) {
-			kind, _, _ := strings.Cut(s.node.CPU.Source().Name(), " ") // "bpf (task scan)"
+			kind, _, _ := strings.Cut(s.node.CPU.Traits().Name, " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.node.CPU.Table().Processes)) })),

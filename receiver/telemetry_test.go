@@ -72,7 +72,7 @@ func TestEveryScanIsTimed(t *testing.T) {
 func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
 	n.use(source)
 	n.scrapeAsIs()
 	n.s.sample()
@@ -210,14 +210,14 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
-	source := &losingSource{exactSource{cpu.NewProcfs(n.host.Root())}}
+	source := &losingSource{exactSource{cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}}
 	n.use(source)
 	n.run(0, nil)
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
 	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "process ends")), whenever)
-	n.use(cpu.NewProcfs(n.host.Root()))
+	n.use(cpu.NewProcfs(cpu.Options{Root: n.host.Root()}))
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }
@@ -225,9 +225,9 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 // losingSource loses three ends in each scan.
 type losingSource struct{ exactSource }
 
-func (losingSource) Name() string { return "bpf (task scan)" }
-func (s losingSource) ReadProcesses(t *scan.Table) error {
-	err := s.exactSource.ReadProcesses(t)
+func (losingSource) Traits() cpu.Traits { return cpu.Traits{Name: "bpf (task scan)", Exact: true} }
+func (s losingSource) Scan(t *scan.Table, of cpu.Request) error {
+	err := s.exactSource.Scan(t, of)
 	t.LostEnds = 3
 	return err
 }

@@ -405,7 +405,8 @@ func TestAProcessFirstSeenByAFailedScanIsIdentifiedByTheNext(t *testing.T) {
 	n.run(100*joule, nil)
 	n.host.Processes[7] = &hostsim.Process{Parent: 1, Comm: "late", Exe: "/bin/late", Start: int64(n.host.Uptime / hostsim.Tick)}
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.node.CPU.Source().ReadProcesses(n.s.node.CPU.Table()))
+	_, err := n.s.node.CPU.Read()
+	require.NoError(t, err)
 	n.run(100*joule, nil) // it sleeps
 	n.run(100*joule, map[int]int64{7: 100})
 	assert.Positive(t, n.sum("process.energy", attrs{"process.executable.name": "late"}))

@@ -124,20 +124,20 @@ type failingSource struct {
 	closed bool
 }
 
-func (*failingSource) Exact() bool    { return true }
-func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failingSource) ReadProcesses(t *scan.Table) error {
+func (*failingSource) Traits() cpu.Traits { return cpu.Traits{Name: "failing", Exact: true} }
+func (f *failingSource) Close() error     { f.closed = true; return f.Procfs.Close() }
+func (f *failingSource) Scan(t *scan.Table, of cpu.Request) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	return f.Procfs.ReadProcesses(t)
+	return f.Procfs.Scan(t, of)
 }
 
 func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.use(source)
 	n.s.ledger.Claims = nil
 	n.run(0, nil)
@@ -150,7 +150,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	}
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
-	assert.False(t, n.s.node.CPU.Source().Exact())
+	assert.False(t, n.s.node.CPU.Exact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	before := n.one("process.energy", pid(10))
 	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
@@ -236,7 +236,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
 	n.use(source)
 	n.s.cfg.Window, n.s.windows.Sampler.Window = 10*time.Millisecond, 10*time.Millisecond
 	defer func() { n.s.windows.Sampler.Window = 0 }() // no metronome
@@ -249,7 +249,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	for range 3 {
 		window()
 	}
-	require.False(t, n.s.node.CPU.Source().Exact())
+	require.False(t, n.s.node.CPU.Exact())
 	began := n.s.ledger.Claims.Last().ReadAt
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
@@ -261,7 +261,7 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.use(source)
 	n.s.ledger.Claims = nil
 	n.run(0, nil)
@@ -273,7 +273,7 @@ func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/uptime")))
 	n.scrapeAsIs()
-	require.False(t, n.s.node.CPU.Source().Exact())
+	require.False(t, n.s.node.CPU.Exact())
 	n.accept() // what ended would be forgotten
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})

@@ -67,7 +67,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 		n.usages = append(n.usages, gpu.Usage{Domain: zone.Domain})
 	}
 	tree := cgroup.New(cgroup.Options{Root: root})
-	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
+	n.reader = newGPUReader(root, n)
 	n.options = Options{
 		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
@@ -140,13 +140,19 @@ func (n *gpuNode) second(users ...gpu.User) {
 	n.observe()
 }
 
+// newGPUReader returns a reader of the processes of a node.
+func newGPUReader(root string, n *gpuNode) *cpu.Reader {
+	options := cpu.Options{Root: root, Kind: cpu.KindBPF}
+	return cpu.NewReader(cpu.NewSimulatedBPF(options, n, func() time.Duration { return n.now }), options)
+}
+
 func (n *gpuNode) observe() {
 	n.now += time.Second
 	for i := range n.readings {
 		n.readings[i].Total += 40 * units.Joule
 		n.readings[i].At = boot.Add(n.now)
 	}
-	_, err := n.reader.ReadProcesses()
+	_, err := n.reader.Read()
 	require.NoError(n.t, err)
 	n.m = Measurement{
 		ReadAt: boot.Add(n.now), Stamp: boot.Add(n.now), Table: n.reader.Table(), Readings: n.readings, GPUs: n.usages,
@@ -280,8 +286,8 @@ func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T
 	n.start(1)
 	n.now += time.Second
 	n.readings[0].Total, n.readings[0].At = n.readings[0].Total+40*units.Joule, boot.Add(n.now)
-	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(t.TempDir(), n, func() time.Duration { return n.now }), cpu.Options{Root: t.TempDir(), Kind: cpu.KindBPF})
-	_, err := n.reader.ReadProcesses()
+	n.reader = newGPUReader(t.TempDir(), n)
+	_, err := n.reader.Read()
 	require.NoError(t, err)
 	n.usages[0].Users = []gpu.User{{PIDs: []int32{1}, Used: 1, Last: boot.Add(n.now)}, uses(1, 2)}
 	n.m = Measurement{

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ func TestAFunctionOffTheMainThreadRunsOnAnotherThread(t *testing.T) {
 }
 
 func TestASearchDoesNotRunOnTheMainThread(t *testing.T) {
-	s := Search[int]{Dir: t.TempDir(), Always: true, wait: time.Minute}
+	s := Search[int]{Dir: t.TempDir(), Always: true}
 	for range 20 {
 		mainthread.Run(t, func() {
 			runtime.UnlockOSThread() // so that the next goroutine runs on this thread

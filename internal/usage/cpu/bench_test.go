@@ -26,10 +26,7 @@ func BenchmarkPass(b *testing.B) {
 		var t scan.Table
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := source.ReadNode(); err != nil {
-				b.Fatal(err)
-			}
-			if err := source.ReadProcesses(&t); err != nil {
+			if err := scanAll(source, &t); err != nil {
 				b.Fatal(err)
 			}
 		}

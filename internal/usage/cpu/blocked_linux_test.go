@@ -28,18 +28,18 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	path := filepath.Join(h.Root(), "proc/10/stat")
 	require.NoError(t, os.Rename(path, path+"-before"))
 	require.NoError(t, unix.Mkfifo(path, 0o644))
-	source := NewProcfs(h.Root())
+	source := NewProcfs(Options{Root: h.Root()})
 	source.first = guardFirstReads(stall.Options[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
 	defer func() { assert.NoError(t, source.Close()) }()
 
 	var table scan.Table
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	require.Len(t, table.Processes, 2, "init and the other one")
 	assert.EqualValues(t, 11, table.Processes[1].PID)
 	assert.True(t, table.Hidden)
-	require.NoError(t, source.Unread(), "the read may return soon")
+	require.NoError(t, source.Traits().Unread, "the read may return soon")
 	source.first.Begin(time.Unix(0, 0).Add(h.Uptime + time.Second))
-	require.ErrorContains(t, source.Unread(), "CPU times of some processes cannot be read")
+	require.ErrorContains(t, source.Traits().Unread, "CPU times of some processes cannot be read")
 	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 	require.NoError(t, err)
 	_, err = fifo.WriteString("\n")
@@ -49,7 +49,7 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	require.NoError(t, os.Rename(path+"-before", path))
 	h.Uptime += 2 * time.Minute
 	require.NoError(t, h.Render())
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	assert.Len(t, table.Processes, 3)
 }
 
@@ -59,10 +59,10 @@ func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Processes[10] = &hostsim.Process{Comm: "app"}
 	require.NoError(t, h.Render())
-	source := NewProcfs(h.Root())
+	source := NewProcfs(Options{Root: h.Root()})
 	defer func() { assert.NoError(t, source.Close()) }()
 	var table scan.Table
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 
 	h.Processes[10].Comm = "other"
 	h.Uptime += time.Second
@@ -77,7 +77,7 @@ func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 		}
 		return got, err
 	})()
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	p := scan.Find(table.Processes, 10)
 	require.NotNil(t, p)
 	assert.Equal(t, "other", p.Comm.String())

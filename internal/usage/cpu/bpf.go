@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
@@ -25,12 +26,13 @@ import (
 // process lacks the same (kernel/sched/cputime.c, thread_group_cputime). What ends did not fit into
 // the buffer is in Table.Untraced.
 type BPF struct {
-	nodeReader
-	name    string
-	list    lister
-	slack   units.Slack // of what is kept for each process
-	cgroups *cgroupPaths
-	bootNow func() time.Duration
+	procFiles
+	name     string
+	topology *divide.Topology // nil: the node is not divided
+	list     lister
+	slack    units.Slack // of what is kept for each process
+	cgroups  *cgroupPaths
+	bootNow  func() time.Duration
 
 	described time.Duration // when the lister described all processes
 	counted   time.Duration // when the tasks were counted, 0 before the first time
@@ -81,13 +83,15 @@ type divider interface {
 // countAgain is how often the tasks are counted while none is hidden.
 const countAgain = time.Minute
 
-func newBPF(root string, list lister, hook endings) *BPF {
+func newBPF(o Options, list lister, hook endings) *BPF {
 	b := &BPF{
-		nodeReader: newNodeReader(root),
-		list:       list,
-		cgroups:    newCgroupPaths(root),
-		bootNow:    bootNow,
+		procFiles: newProcFiles(o.Root),
+		topology:  o.Topology,
+		list:      list,
+		cgroups:   newCgroupPaths(o.Root),
+		bootNow:   bootNow,
 		ends: ends{
+			names:   o.Names,
 			endings: hook,
 			ended:   map[scan.ID]ending{},
 			missing: map[scan.ID]await{},
@@ -104,22 +108,23 @@ func newBPF(root string, list lister, hook endings) *BPF {
 	return b
 }
 
-// Name implements Source.
-func (b *BPF) Name() string { return b.name }
+// Traits implements Source. The source may lack three things: it finds short-lived containers only
+// while their cgroups exist, it divides a process as if all threads had been where the first one was
+// last, or each of its scans visits all processes.
+func (b *BPF) Traits() Traits {
+	return Traits{
+		Name: b.name, Exact: true, Lacks: oneline.Join(b.unsliced, b.cgroups.refused, b.hook.refused),
+		Paths: b.cgroups.Paths, now: b.bootNow,
+	}
+}
 
-// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only
-// while their cgroups exist, it divides a process as if all threads had been where the first one
-// was last, or each of its scans visits all processes.
-func (b *BPF) Lacks() error { return oneline.Join(b.unsliced, b.cgroups.refused, b.hook.refused) }
-
-// clock returns the clock that start times are measured with.
-func (b *BPF) clock() func() time.Duration { return b.bootNow }
-
-// Exact implements Source.
-func (*BPF) Exact() bool { return true }
-
-// CgroupPath implements pathed.
-func (b *BPF) CgroupPath(cgroup uint64) string { return b.cgroups.Path(cgroup) }
+// numDomains returns how many domains the node is divided into, 0 if it is not.
+func (b *BPF) numDomains() int {
+	if b.topology == nil {
+		return 0
+	}
+	return len(b.topology.Domains())
+}
 
 // Close implements Source.
 func (b *BPF) Close() error {
@@ -133,17 +138,17 @@ func (b *BPF) Close() error {
 	return errors.Join(errs...)
 }
 
-// ReadProcesses implements Source.
-func (b *BPF) ReadProcesses(t *scan.Table) error {
+// Scan implements Source.
+func (b *BPF) Scan(t *scan.Table, of Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.bootNow()
-	all := b.mustDescribe(t, now)
+	all := b.mustDescribe(t, now, of.Resident)
 	b.table = nil // until the table has this listing
 	if err := b.divideTable(t, now); err != nil {
 		return err
 	}
-	if done, err := b.scanRan(t, now, all); done || err != nil {
+	if done, err := b.scanRan(t, now, all, of.All); done || err != nil {
 		return err
 	}
 	l, lost, err := b.listAll(t, all)
@@ -177,7 +182,7 @@ func (b *BPF) ReadProcesses(t *scan.Table) error {
 	t.AddUp()
 	b.listed = now
 	b.noteNewest(t)
-	b.considerHook(t, &l, now, all)
+	b.considerHook(&l, now, !all && !of.All)
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
 	}
@@ -205,8 +210,8 @@ func (b *BPF) listAll(t *scan.Table, all bool) (l tasks.Listing, ends lost, err 
 // mustDescribe reports whether the lister must describe all processes: the table does not hold the
 // previous listing, or the sizes of those that sleep are asked for. No other property that is read
 // changes while a process sleeps.
-func (b *BPF) mustDescribe(t *scan.Table, now time.Duration) bool {
-	return b.table != t || t.Scans() == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
+func (b *BPF) mustDescribe(t *scan.Table, now time.Duration, resident bool) bool {
+	return b.table != t || t.Scans() == 0 || resident && (now < b.described || now-b.described >= recheck)
 }
 
 // divideTable has the programs and the table divide CPU time, if the node is divided.

@@ -26,10 +26,10 @@ import (
 func BenchmarkBPFPass(b *testing.B) {
 	rescan := func(b *testing.B, source *BPF) {
 		var table scan.Table
-		require.NoError(b, source.ReadProcesses(&table))
+		require.NoError(b, scanAll(source, &table))
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := source.ReadProcesses(&table); err != nil {
+			if err := scanAll(source, &table); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -39,7 +39,7 @@ func BenchmarkBPFPass(b *testing.B) {
 	}
 	b.Run("source=scan", func(b *testing.B) {
 		source := openHere(b)
-		if !strings.Contains(source.Name(), "scan") {
+		if !strings.Contains(source.Traits().Name, "scan") {
 			b.Skip("the kernel lacks what the scan needs")
 		}
 		rescan(b, source)
@@ -68,16 +68,16 @@ func BenchmarkBPFPass(b *testing.B) {
 			for i := range uint32(10_000) {
 				k.listed = append(k.listed, tasks.Process{Pid: 100 + i, Start: uint64(100 + i), Run: uint64(i), Cgroup: 7, Threads: 1})
 			}
-			source := newBPF("/", k, k)
+			source := newBPF(Options{Root: "/"}, k, k)
 			source.bootNow = func() time.Duration { return k.now }
 			var table scan.Table
-			require.NoError(b, source.ReadProcesses(&table))
+			require.NoError(b, scanAll(source, &table))
 			c.odd(k)
 			ends := k.ends
 			b.ReportAllocs()
 			for b.Loop() {
 				k.ends = ends
-				if err := source.ReadProcesses(&table); err != nil {
+				if err := scanAll(source, &table); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -112,7 +112,7 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 		skipUnlessPossible(b, err)
 		defer func() { require.NoError(b, sources[i].Close()) }()
 		sources[i].attachHook(b)
-		require.NoError(b, sources[i].ReadProcesses(&tables[i]))
+		require.NoError(b, scanAll(sources[i], &tables[i]))
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -121,10 +121,10 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		which := i / 10 % 4 // in turns of ten
 		table := &tables[which/2]
-		table.MayBePartial = which%2 == 1
+		request := Request{Want: Want{All: which%2 == 0}}
 		time.Sleep(10 * time.Millisecond)
 		before := threadTime()
-		if err := sources[which/2].ReadProcesses(table); err != nil {
+		if err := scanFor(sources[which/2], table, request); err != nil {
 			b.Fatal(err)
 		}
 		if i%10 > 1 { // the first two of a turn find what the others left

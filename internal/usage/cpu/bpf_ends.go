@@ -221,12 +221,9 @@ func (b *BPF) noteParent(e *tasks.Ended) {
 	}
 }
 
-// nameExits requests the names of short-lived processes.
-func (b *BPF) nameExits() { b.names = true }
-
-// awaitExits waits for two RCU grace periods: after the first one the kernel frees the processes that
+// AwaitExits waits for two RCU grace periods: after the first one the kernel frees the processes that
 // ended and reports their exits, which each CPU does by the end of the second one.
-func (*BPF) awaitExits() {
+func (*BPF) AwaitExits() {
 	const (
 		global = 1                     // MEMBARRIER_CMD_GLOBAL (linux/membarrier.h)
 		extra  = 10 * time.Millisecond // a CPU may be late
@@ -271,10 +268,10 @@ func (b *BPF) originOf(cgroup uint64, parent int32, by exitName) origin {
 func (b *BPF) addShortLived(from origin, run units.CPUTime, weights []uint64) {
 	sum, ok := b.shortLived[from]
 	if !ok && len(b.shortLived) >= maxOrigins {
-		b.elsewhere.add(run, weights, len(b.domains))
+		b.elsewhere.add(run, weights, b.numDomains())
 		return
 	}
-	sum.add(run, weights, len(b.domains))
+	sum.add(run, weights, b.numDomains())
 	b.shortLived[from] = sum
 }
 
@@ -320,11 +317,11 @@ func (b *BPF) weightsOf(e ending) []uint64 {
 		return nil
 	}
 	if e.parts != nil {
-		return e.parts[:len(b.domains)]
+		return e.parts[:b.numDomains()]
 	}
 	b.one = [divide.MaxDomains]uint64{}
 	b.one[e.domain] = 1
-	return b.one[:len(b.domains)]
+	return b.one[:b.numDomains()]
 }
 
 // final returns the CPU time of a process that is gone, and false while that is not known.
@@ -399,7 +396,7 @@ func (b *BPF) giveShortLived(t *scan.Table) {
 	for from, sum := range b.shortLived {
 		b.give(t, from, &sum)
 	}
-	t.AddUnplaced(b.elsewhere.run, b.elsewhere.weights(len(b.domains)))
+	t.AddUnplaced(b.elsewhere.run, b.elsewhere.weights(b.numDomains()))
 	b.shortLived, b.elsewhere = emptied(b.shortLived), shortLived{}
 	b.named, b.namesOf = 0, emptied(b.namesOf)
 }
@@ -447,15 +444,15 @@ func (b *BPF) give(t *scan.Table, from origin, sum *shortLived) {
 	switch {
 	case from.by.known && (row >= 0 || !inRoot) && b.giveNamed(t, from, row, sum):
 	case row >= 0:
-		t.GiveShortLived(row, sum.run, sum.weights(len(b.domains)))
+		t.GiveShortLived(row, sum.run, sum.weights(b.numDomains()))
 	default:
 		if !inRoot {
 			if i := b.cgroups.share(t, from.cgroup, sum.run); i >= 0 {
 				in := &t.ShortLivedIn[i]
-				in.Block = t.AddParts(in.Block, sum.run, sum.weights(len(b.domains)))
+				in.Block = t.AddParts(in.Block, sum.run, sum.weights(b.numDomains()))
 			}
 		}
-		t.AddUnplaced(sum.run, sum.weights(len(b.domains)))
+		t.AddUnplaced(sum.run, sum.weights(b.numDomains()))
 	}
 }
 
@@ -469,9 +466,9 @@ func (b *BPF) giveNamed(t *scan.Table, from origin, row int32, sum *shortLived) 
 		}
 	}
 	if sum.run > 0 {
-		n.Block = t.AddParts(0, sum.run, sum.weights(len(b.domains)))
+		n.Block = t.AddParts(0, sum.run, sum.weights(b.numDomains()))
 		t.ShortLivedBy = append(t.ShortLivedBy, n)
-		t.AddUnplaced(sum.run, sum.weights(len(b.domains)))
+		t.AddUnplaced(sum.run, sum.weights(b.numDomains()))
 	}
 	return true
 }

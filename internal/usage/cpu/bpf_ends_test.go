@@ -23,9 +23,9 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 	run := func(t *testing.T, divided bool, drained []int) *scan.Table {
 		k, b, table := fakeBPF(t)
 		if divided {
-			b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+			b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 		}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		k.listed[0].Run += 7
 		k.listed = k.listed[:1]
 		start := uint64(k.now) + 1
@@ -46,7 +46,7 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 				require.Empty(t, k.ends)
 			}
 		}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		assert.Empty(t, b.ended)
 		assert.Empty(t, b.shortLived)
 		return table
@@ -72,18 +72,18 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 func TestAProcessThatIsListedLateIsDrainedAsItself(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 5, Run: 30, Cgroup: 5, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.listed = k.listed[:2]
 	k.ends = []tasks.Ended{{Pid: 20, Start: uint64(table.Processes[2].Start), Run: 42, Cgroup: 5}}
 	b.drainBetween()
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 12, table.Ended[0].LastSlice)
 }
 
 func TestNothingIsDrainedBeforeTheFirstScan(t *testing.T) {
 	k := &fakeKernel{now: 100 * time.Second, ends: []tasks.Ended{{Pid: 20, Start: 5, Run: 1000, Cgroup: 5}}}
-	b := newBPF(t.TempDir(), k, k)
+	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.drainBetween()
 	assert.Len(t, k.ends, 1)
 }
@@ -93,10 +93,10 @@ func TestWhatIsLostBetweenScansIsInTheNext(t *testing.T) {
 	k.count, k.lost = 2, 30
 	b.drainBetween()
 	k.count, k.lost = 1, 4
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 3, table.LostEnds)
 	assert.EqualValues(t, 34, table.Untraced)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.LostEnds)
 }
 
@@ -105,10 +105,10 @@ func TestEndsThatLackTimesOfThreadsAreLostEnds(t *testing.T) {
 	k.incomplete = 2
 	b.drainBetween()
 	k.incomplete = 1
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 3, table.LostEnds)
 	assert.Zero(t, table.Untraced, "the time was missing in earlier scans")
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.LostEnds)
 }
 
@@ -121,7 +121,7 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
-			b.nameExits()
+			b.names = true
 			const batches, batch = 20, 10_000
 			start := uint64(k.now)
 			for i := range uint64(batches * batch) {
@@ -136,10 +136,10 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 			assert.LessOrEqual(t, b.named, maxNamed)
 			assert.LessOrEqual(t, len(b.forks), maxForks)
 			assert.Empty(t, b.ended)
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			assert.EqualValues(t, 2*batches*batch, table.Run)
 			assert.Zero(t, table.Untraced)
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			assert.EqualValues(t, 2*batches*batch, table.Run, "once")
 			assert.LessOrEqual(t, len(b.homes), maxOrigins+1)
 		})
@@ -181,7 +181,7 @@ func TestASourceIsClosedDuringAForkStorm(t *testing.T) {
 	for range 5 {
 		ends, err := tasks.OpenEndings(4096, tasks.Options{})
 		require.NoError(t, err)
-		b := newBPF(t.TempDir(), nil, ends)
+		b := newBPF(Options{Root: t.TempDir()}, nil, ends)
 		b.newest = 1
 		require.NoError(t, b.watch())
 		drained := func() bool {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println(source.Name(), rejected)
+	fmt.Println(source.Traits().Name, rejected)
 	_ = source.Close()
 }
 
@@ -44,7 +44,7 @@ func openAsNobody(t *testing.T, capabilities ...uintptr) (said, here string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}
-	here = openHere(t).Name()
+	here = openHere(t).Traits().Name
 	dir, err := os.MkdirTemp("", "grants") // t.TempDir is accessible to its user only
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })

@@ -151,8 +151,8 @@ func refuseCreations(t testing.TB, err error) {
 
 func (o *observed) scan() {
 	o.Helper()
-	o.table.MayBePartial = o.partial && o.scans%8 != 0
-	require.NoError(o, o.source.ReadProcesses(&o.table))
+	all := !o.partial || o.scans%8 == 0
+	require.NoError(o, scanFor(o.source, &o.table, Request{Want: Want{All: all}}))
 	o.scans++
 	t := &o.table
 	o.lost += t.Untraced
@@ -502,7 +502,7 @@ func TestClocksAreReadIfTheKernelRefusesBPFAndOneLineIsLogged(t *testing.T) {
 			source, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, source.Close()) }()
-			assert.Equal(t, otherThanBPF(), source.Name())
+			assert.Equal(t, otherThanBPF(), source.Traits().Name)
 			require.ErrorIs(t, rejected, why)
 			assert.NotContains(t, rejected.Error(), "\n")
 			_, _, err = Open(Options{Kind: KindBPF, Root: "/"})

@@ -418,9 +418,9 @@ func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 	unlessMissed(t, func(t *testing.T) string {
 		before, inStream := names(t, rescan), names(t, stream)
 		var shown scan.Table
-		source := NewProcfs("/")
+		source := NewProcfs(Options{Root: "/"})
 		defer func() { require.NoError(t, source.Close()) }()
-		require.NoError(t, source.ReadProcesses(&shown))
+		require.NoError(t, scanAll(source, &shown))
 		after := names(t, rescan)
 		var wrong []string
 		same, held := 0, uint64(0)
@@ -512,9 +512,7 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 			source, err := OpenBPF(Options{Root: "/"})
 			require.NoError(t, err)
 			var table scan.Table
-			_, err = source.ReadNode()
-			require.NoError(t, err)
-			require.NoError(t, source.ReadProcesses(&table))
+			require.NoError(t, scanAll(source, &table))
 			require.NoError(t, source.Close())
 			_, err = OpenBPF(Options{Root: host.Root()})
 			require.Error(t, err)
@@ -545,16 +543,14 @@ func TestWhatFailsToOpenLeavesNoDescriptorsBehind(t *testing.T) {
 
 func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 	bpf := openHere(t)
-	proc := NewProcfs("/")
+	proc := NewProcfs(Options{Root: "/"})
 	defer func() { require.NoError(t, proc.Close()) }()
 	b := startBurner(t, nil, "say", "wait", "burn:300", "say", "wait")
 	b.said()
 	var byBPF, byProc scan.Table
 	read := func() (one, other units.CPUTime) {
-		_, err := proc.ReadNode()
-		require.NoError(t, err)
-		require.NoError(t, bpf.ReadProcesses(&byBPF))
-		require.NoError(t, proc.ReadProcesses(&byProc))
+		require.NoError(t, scanAll(bpf, &byBPF))
+		require.NoError(t, scanAll(proc, &byProc))
 		p := scan.Find(byProc.Processes, int32(b.Process.Pid))
 		require.NotNil(t, p)
 		for i := range byBPF.Processes {
@@ -614,13 +610,13 @@ func TestAnErrorOfTheVerifierIsOneLine(t *testing.T) {
 	source, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
 	assert.NoError(t, rejected)
-	assert.Equal(t, "bpf (task stream)", source.Name())
+	assert.Equal(t, "bpf (task stream)", source.Traits().Name)
 	require.NoError(t, source.Close())
 
 	refuse(t, &openStream, fmt.Errorf("load the task stream: %w", log))
 	source, rejected, err = Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
-	assert.Equal(t, otherThanBPF(), source.Name())
+	assert.Equal(t, otherThanBPF(), source.Traits().Name)
 	require.NoError(t, source.Close())
 	assert.ErrorContains(t, rejected, "task scan")
 	assert.ErrorContains(t, rejected, "task stream")
@@ -636,15 +632,15 @@ func TestAGivenUpEndThatComesAfterAllIsNotBilledAgain(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	young := tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Cgroup: 5, Threads: 1}
 	k.listed = append(k.listed, young)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.listed = k.listed[:2]
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.now += maxAwait
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	run := table.Run
 	k.ends = []tasks.Ended{{Pid: 20, Start: young.Start, Run: 35, Cgroup: 5}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, run, table.Run)
 	assert.Empty(t, b.givenUp, "nor remembered any longer")
 }
@@ -653,7 +649,7 @@ func TestTheWaitForEndsThatNeverComeTakesNoMoreAndMoreRoom(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	for i := range 1000 {
 		k.listed = append(k.listed[:2], tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 1, Threads: 1})
-		require.NoError(t, b.ReadProcesses(table)) // a second each
+		require.NoError(t, scanAll(b, table)) // a second each
 	}
 	assert.LessOrEqual(t, table.Awaited(), 61)
 	assert.LessOrEqual(t, len(b.missing), 61)

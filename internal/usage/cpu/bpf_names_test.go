@@ -37,7 +37,7 @@ func byName(t *scan.Table) map[string]units.CPUTime {
 func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 	for _, between := range []bool{false, true} {
 		k, b, table := fakeBPF(t)
-		b.nameExits()
+		b.names = true
 		b.cgroups.Remember(4711, "/gone/already")
 		start := uint64(k.now) + 1
 		for i, e := range []tasks.Ended{
@@ -57,14 +57,14 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 				b.drainBetween()
 			}
 		}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		assert.Equal(t, map[string]units.CPUTime{
 			"cc1/1000/0/": 130, "cc1/0/0/": 7, "as/1000/0/": 11, "as/1000/1/": 13, "rm/0/-1//gone/already": 17, "sh/0/1/": 23,
 		}, byName(table))
 		assert.EqualValues(t, 100+30+7+11+13+17+19+23+29, table.ShortLived)
 		assert.Equal(t, table.ShortLived, table.Run)
 		assert.Empty(t, table.ShortLivedIn)
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		assert.Empty(t, table.ShortLivedBy)
 	}
 }
@@ -72,7 +72,7 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 func TestTheProgramsTellTheUserOfEachProcess(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed[1].Uid, k.listed[1].Run = 1000, k.listed[1].Run+1
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.True(t, table.Processes[1].HasUID)
 	assert.EqualValues(t, 1000, table.Processes[1].UID)
 }
@@ -80,7 +80,7 @@ func TestTheProgramsTellTheUserOfEachProcess(t *testing.T) {
 // A user runs processes under ever new names, as another user and in other cgroups too.
 func TestNamesAreBounded(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.nameExits()
+	b.names = true
 	start, sum := uint64(k.now), units.CPUTime(0)
 	exit := func(name string, uid uint32, cgroup uint64) {
 		start++
@@ -93,7 +93,7 @@ func TestNamesAreBounded(t *testing.T) {
 	b.drainBetween()
 	exit("honest", 1001, 5)
 	exit("honest", 1000, 7)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	got := byName(table)
 	assert.Len(t, got, maxNamesOf+2)
 	assert.EqualValues(t, 2, got["honest/1001/0/"], "another user has names of its own")
@@ -104,18 +104,18 @@ func TestNamesAreBounded(t *testing.T) {
 	for i := range 3 * maxNamed {
 		exit(fmt.Sprint(i), uint32(i), 5)
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Len(t, table.ShortLivedBy, maxNamed)
 	assert.Equal(t, sum, table.Run)
 	exit("later", 1000, 5)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, map[string]units.CPUTime{"later/1000/0/": 2}, byName(table))
 }
 
 // On a v1 host the root cgroup holds the processes of all users.
 func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.nameExits()
+	b.names = true
 	start, sum := uint64(k.now), units.CPUTime(0)
 	exit := func(name string, uid uint32) {
 		start++
@@ -127,7 +127,7 @@ func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
 	}
 	b.drainBetween()
 	exit("honest", 1001)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	got := byName(table)
 	assert.Len(t, got, maxNamesInRoot+1)
 	assert.EqualValues(t, 2, got["honest/1001/0/"])
@@ -136,11 +136,11 @@ func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
 
 func TestNamedTimeIsDividedByDomain(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.nameExits()
-	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
-	require.NoError(t, b.ReadProcesses(table))
+	b.names = true
+	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+	require.NoError(t, scanAll(b, table))
 	k.ends = []tasks.Ended{named("cc1", 0, tasks.Ended{Pid: 100, Start: uint64(k.now) + 1, Run: 80, Cgroup: 5, Weights: []uint64{5, 3}})}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.ShortLivedBy, 1)
 	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.PartsBy(&table.ShortLivedBy[0])))
 	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.UnplacedParts()))
@@ -152,5 +152,5 @@ func TestBPFReturnsThePathOfACgroupByItsID(t *testing.T) {
 	r := NewReader(b, Options{})
 	assert.Equal(t, "/docker/web", r.CgroupPath(4711))
 	assert.Empty(t, r.CgroupPath(4712))
-	assert.Empty(t, NewReader(NewProcfs(t.TempDir()), Options{}).CgroupPath(4711))
+	assert.Empty(t, NewReader(NewProcfs(Options{Root: t.TempDir()}), Options{}).CgroupPath(4711))
 }

@@ -43,7 +43,7 @@ var (
 // initialRoom is how many processes the list has room for at first: at least as many as there are
 // tasks.
 func initialRoom() int {
-	own := newNodeReader("/")
+	own := newProcFiles("/")
 	tasks, _ := own.tasks()
 	_ = own.proc.Close() // it was only read from
 	return max(minRoom, int(min(tasks, 1<<22))*5/4)
@@ -52,11 +52,8 @@ func initialRoom() int {
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
 // where the processes below the root are not this kernel's own. It does not look at o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
-	b := newBPF(o.Root, nil, nil)
+	b := newBPF(o, nil, nil)
 	b.slicing = o.Slices || o.Topology != nil
-	if o.Topology != nil {
-		b.divide(o.Topology)
-	}
 	if err := b.open(); err != nil {
 		return nil, oneline.Join(err, b.Close())
 	}
@@ -68,7 +65,7 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	o := tasks.Options{Slices: b.slicing, Domains: len(b.domains), Types: btf.NewCache()} // which is read once
+	o := tasks.Options{Slices: b.slicing, Domains: b.numDomains(), Types: btf.NewCache()} // which is read once
 	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
@@ -120,7 +117,7 @@ func (b *BPF) isThisKernel() error {
 		return err
 	}
 	id = bytes.Clone(id)
-	own := newNodeReader("/")
+	own := newProcFiles("/")
 	ownID, err := own.read(bootID)
 	err = errors.Join(err, own.proc.Close())
 	if err != nil {

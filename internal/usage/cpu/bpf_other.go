@@ -9,6 +9,9 @@ import "errors"
 // BPF is not available on this platform.
 type BPF struct{ Procfs }
 
+// AwaitExits does nothing.
+func (*BPF) AwaitExits() {}
+
 // OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.
 func OpenBPF(Options) (*BPF, error) {
 	return nil, errors.New("there are no BPF programs for this platform")

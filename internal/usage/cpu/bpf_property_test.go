@@ -44,6 +44,7 @@ type randomKernel struct {
 	drainErr error
 	lossy    bool
 	drains   bool // between scans, too
+	partial  bool // scans need not be of all processes
 
 	used   uint64 // what all processes used since the first scan
 	lost   uint64 // by processes whose end was lost, and not in any list
@@ -139,11 +140,15 @@ func (w *randomKernel) act() {
 }
 
 // read scans and checks the invariants.
+func (w *randomKernel) rescan() error {
+	return scanFor(w.source, &w.table, Request{Want: Want{All: !w.partial}})
+}
+
 func (w *randomKernel) read() {
 	w.Helper()
 	w.now += time.Duration(w.r.Int64N(int64(time.Second)))
 	w.scan++
-	require.NoError(w, w.source.ReadProcesses(&w.table))
+	require.NoError(w, w.rescan())
 	t := &w.table
 	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return scan.ByAge(&a, &b) }))
 	taken := map[int32]bool{}
@@ -165,7 +170,7 @@ func (w *randomKernel) read() {
 // begin runs the kernel for a while before the first scan.
 func begin(t testing.TB, seed uint64) *randomKernel {
 	w := &randomKernel{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
-	w.source = newBPF(t.TempDir(), w, w)
+	w.source = newBPF(Options{Root: t.TempDir()}, w, w)
 	w.source.bootNow = func() time.Duration { return w.now }
 	for range 200 {
 		w.act()
@@ -222,7 +227,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				if w.r.IntN(15) == 0 {
 					w.drainErr = errors.New("refused")
 					before := slices.Clone(w.table.Processes)
-					require.Error(t, w.source.ReadProcesses(&w.table))
+					require.Error(t, w.rescan())
 					require.Equal(t, before, w.table.Processes, "the table is as it was")
 					w.drainErr = nil
 				}
@@ -277,7 +282,7 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 	}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5007, Cgroup: 7})
 	k.listed[1] = tasks.Process{Pid: 10, Start: start + 9, Run: 40, Cgroup: 7, Threads: 1}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 7, table.Ended[0].LastSlice)
 	assert.EqualValues(t, 300, table.Processes[0].ShortLived)
@@ -289,10 +294,10 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 
 func TestAProcessCreatedDuringTheScanIsCountedFromItsStart(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	// It took its start time long before the scan, but was listed after it.
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - 900*time.Millisecond), Run: 30, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 30, table.Processes[2].Used)
 }
 
@@ -300,14 +305,14 @@ func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
 	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Cgroup: 5, Threads: 1}}}
 	k.ends = []tasks.Ended{{Pid: 20, Start: 5, Run: 1000, Cgroup: 5}}
 	k.count, k.lost = 3, 4000
-	b := newBPF(t.TempDir(), k, k)
+	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.bootNow = func() time.Duration { return k.now }
 	table := &scan.Table{}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Untraced, "nor is what was lost then")
 	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first scan
 	k.now += time.Second
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived)
 	assert.Zero(t, table.Run)
 }
@@ -316,16 +321,16 @@ func TestAProcessThatIsListedAgainIsKept(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	all := k.listed
 	k.listed = all[:1] // exec was making another thread its first
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.listed = all
 	k.now += 2 * maxAwait
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.False(t, table.Processes[1].Zombie)
 	k.listed = all[:1]
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Empty(t, table.Ended, "its end is waited for")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5009, Cgroup: 7}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 9, table.Ended[0].LastSlice)
 }
@@ -336,12 +341,12 @@ func TestAClockThatJumpsBackLosesNothing(t *testing.T) {
 	k.listed[0].Run += 5
 	k.listed = append(k.listed[:1], tasks.Process{Pid: 20, Start: uint64(101500 * time.Millisecond), Run: 30, Threads: 1})
 	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(101600 * time.Millisecond), Run: 11, Cgroup: 5}}
-	require.NoError(t, b.ReadProcesses(table)) // 10 is awaited
+	require.NoError(t, scanAll(b, table)) // 10 is awaited
 	assert.EqualValues(t, 5+30+11, table.Run)
 	k.now -= 40 * time.Second
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5008, Cgroup: 7}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 5+30+11+8, table.Run)
 	require.Len(t, table.Ended, 1)
 }
@@ -350,7 +355,7 @@ func TestAListThatIsNotInOrderIsSorted(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	slices.Reverse(k.listed)
 	k.listed[0].Run += 3
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 3, table.Processes[1].Used)
 	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b scan.Process) int { return cmp.Compare(a.Start, b.Start) }))
 	assert.Empty(t, table.Ended)
@@ -362,6 +367,6 @@ func TestParentsInACircleEndTheSearch(t *testing.T) {
 	for i := range uint32(3) {
 		k.ends = append(k.ends, tasks.Ended{Pid: 30 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 30 + (i+1)%3})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 3, table.ShortLived)
 }

@@ -26,10 +26,11 @@ type visitor interface {
 	Close() error
 }
 
-// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It
-// returns false, and leaves the table as it is, where all processes must be scanned.
-func (b *BPF) scanRan(t *scan.Table, now time.Duration, all bool) (done bool, err error) {
-	if all || !t.MayBePartial || t.Finals() > max(64, len(t.Processes)/8) {
+// scanRan scans only the processes that ran, if that is enough and cheaper. It returns false, and
+// leaves the table as it is, if all processes must be scanned. described reports whether the lister
+// must describe all processes, and all whether the rows of all must be up to date.
+func (b *BPF) scanRan(t *scan.Table, now time.Duration, described, all bool) (done bool, err error) {
+	if described || all || t.Finals() > max(64, len(t.Processes)/8) {
 		b.hook.ready(now) // before the list: all that it lacks is marked
 		return false, nil
 	}
@@ -215,12 +216,13 @@ func (h *switchHook) close() error {
 }
 
 // considerHook compares costs after a scan of all processes, and has the hook attached or detached.
-func (b *BPF) considerHook(t *scan.Table, l *tasks.Listing, now time.Duration, all bool) {
+// partial reports whether a scan of those that ran would have been enough.
+func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	h := &b.hook
 	if h.open == nil || h.refused != nil {
 		return
 	}
-	if t.MayBePartial && !all {
+	if partial {
 		h.partial++
 		h.ran += uint64(len(l.Changed))
 	}

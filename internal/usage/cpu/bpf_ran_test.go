@@ -120,7 +120,7 @@ func (k *marked) Close() error {
 func beginMarked(t *testing.T, seed uint64, exact bool) *marked {
 	w := begin(t, seed)
 	k := &marked{tracked: &tracked{randomKernel: w}, shown: map[*life]uint64{}, exact: exact}
-	w.source = newBPF(t.TempDir(), k, k)
+	w.source = newBPF(Options{Root: t.TempDir()}, k, k)
 	w.source.bootNow = func() time.Duration { return w.now }
 	w.source.hook.visitor, w.source.hook.based, w.source.hook.most = k, true, 1000
 	w.table, w.dead = scan.Table{}, nil
@@ -164,10 +164,10 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					}
 				}
 				w.source.hook.most = 1000 * min(1, w.r.IntN(10))
-				w.table.MayBePartial = w.r.IntN(8) > 0
+				w.partial = w.r.IntN(8) > 0
 				if w.r.IntN(30) == 0 { // the marks are taken, and what they show is not used
 					w.drainErr = errors.New("refused")
-					require.Error(t, w.source.ReadProcesses(&w.table))
+					require.Error(t, w.rescan())
 					w.drainErr = nil
 				}
 				w.read()
@@ -175,7 +175,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				require.Equal(t, w.billed, w.table.Run)
 				k.requireSlices()
 				if i%20 == 19 {
-					w.table.MayBePartial = false
+					w.partial = false
 					w.settle()
 					require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
 					k.requireRows()
@@ -213,11 +213,11 @@ func TestOnlyLostEndsAreMissingFromPartialScans(t *testing.T) {
 				for range w.r.IntN(40) {
 					w.act()
 				}
-				w.table.MayBePartial = w.r.IntN(8) > 0
+				w.partial = w.r.IntN(8) > 0
 				w.read()
 				untraced, ends = untraced+w.table.Untraced, ends+w.table.LostEnds
 			}
-			w.lossy, w.table.MayBePartial = false, false
+			w.lossy, w.partial = false, false
 			w.settle()
 			w.now += maxAwait
 			w.settle()
@@ -263,7 +263,7 @@ func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
 				for _, p := range w.dead {
 					p.reported = w.scan
 				}
-				w.table.MayBePartial = w.r.IntN(8) > 0
+				w.partial = w.r.IntN(8) > 0
 				r := w.r
 				w.r = rand.New(&still{})
 				w.read()
@@ -290,7 +290,7 @@ func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
 	t.Parallel()
 	k := beginMarked(t, 3, true)
 	w := k.randomKernel
-	w.table.MayBePartial = true
+	w.partial = true
 	for i := range 50 {
 		for _, p := range w.dead {
 			p.reported = w.scan
@@ -330,7 +330,6 @@ func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *scan.Table) {
 	k, b, table := fakeBPF(t)
 	v := &fakeVisitor{}
 	b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
-	table.MayBePartial = true
 	return k, v, b, table
 }
 
@@ -357,7 +356,7 @@ func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Threads: 1}}
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	require.Len(t, table.Processes, 2)
 	row := &table.Processes[1]
 	assert.EqualValues(t, 123, row.Used, "that of its last moments too")
@@ -366,15 +365,14 @@ func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
 	assert.Empty(t, table.Ended)
 	slot := row.Slot
 	v.ran = []tasks.Process{{Pid: 10, Start: uint64(k.now), Run: 30, Cgroup: 7, Parent: 1, Threads: 1}} // the number is used again
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	require.Len(t, table.Processes, 3)
 	assert.Zero(t, table.Processes[1].Used)
 	assert.True(t, table.Processes[2].Born)
 	assert.NotEqual(t, slot, table.Processes[2].Slot)
 	assert.EqualValues(t, 30, table.Processes[2].Used)
-	table.MayBePartial = false
 	k.listed = []tasks.Process{k.listed[0], v.ran[0]}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Processes, 2)
 	require.Len(t, table.Ended, 1)
 	assert.Equal(t, slot, table.Ended[0].Slot)
@@ -392,15 +390,15 @@ func TestANewProcessMayBeOlderThanOthersThatHaveRows(t *testing.T) {
 			for pid := uint32(10); pid < 60; pid += 10 {
 				list.living = append(list.living, life(pid))
 			}
-			b := newBPF(t.TempDir(), list, list)
+			b := newBPF(Options{Root: t.TempDir()}, list, list)
 			b.bootNow = func() time.Duration { return time.Hour }
 			v := &fakeVisitor{}
 			b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
 			table := &scan.Table{}
-			require.NoError(t, b.ReadProcesses(table))
-			table.MayBePartial, v.ran = true, []tasks.Process{list.living[0].Process, life(25).Process, list.living[4].Process}
+			require.NoError(t, scanAll(b, table))
+			v.ran = []tasks.Process{list.living[0].Process, life(25).Process, list.living[4].Process}
 			v.ran[0].Run, v.ran[2].Run = 103, 104
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanRan(b, table))
 			pids := func() (pids []int32) {
 				for i := range table.Processes {
 					pids = append(pids, table.Processes[i].PID)
@@ -413,9 +411,8 @@ func TestANewProcessMayBeOlderThanOthersThatHaveRows(t *testing.T) {
 			if list.dead = append(list.dead, kept); !ends {
 				want, list.dead, list.living = []int32{10, 20, 25, 30, 40, 50}, nil, append(list.living, kept)
 			}
-			table.MayBePartial = false
 			list.living[0].Run, list.living[4].Run = 103, 107
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			require.Equal(t, want, pids())
 			assert.EqualValues(t, 3, table.Processes[len(want)-1].Used)
 			assert.Len(t, table.Ended, 6-len(want))
@@ -428,7 +425,7 @@ func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	end := func(pid uint32) {
 		k.ends = []tasks.Ended{{Pid: pid, Start: uint64(k.now), Run: 11, Cgroup: 77, Parent: 1}}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanRan(b, table))
 	}
 	end(100)
 	require.EqualValues(t, 11, table.ShortLived, "no process is there")
@@ -437,7 +434,7 @@ func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
 	assert.EqualValues(t, 11, table.Processes[2].ShortLived)
 	k.ends = []tasks.Ended{{Pid: 20, Start: v.ran[0].Start, Run: 2, Cgroup: 77}}
 	v.ran = nil
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	end(102)
 	assert.EqualValues(t, 11, table.ShortLived, "it has ended")
 	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5000, Cgroup: 77, Threads: 1}} // it moved
@@ -452,10 +449,10 @@ func TestManyRowsOfEndedProcessesMakeAScanOfAll(t *testing.T) {
 		v.ran = append(v.ran, tasks.Process{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 3, Threads: 1})
 		k.ends = append(k.ends, tasks.Ended{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 5})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	require.Len(t, table.Processes, 72)
 	v.ran = nil
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	assert.Len(t, table.Processes, 2)
 	assert.Len(t, table.Ended, 70)
 	assert.EqualValues(t, 70*5, table.Run)
@@ -465,7 +462,7 @@ func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.count = 11
 	k.listed[1].Run += 9
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	assert.EqualValues(t, 9, table.Processes[1].Used)
 	assert.Equal(t, 1, v.visits)
 }
@@ -474,12 +471,12 @@ func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.err = errors.New("refused")
 	k.listed[1].Run += 9
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	assert.EqualValues(t, 9, table.Processes[1].Used)
 	assert.True(t, v.closed)
-	assert.ErrorIs(t, b.Lacks(), v.err)
+	assert.ErrorIs(t, b.Traits().Lacks, v.err)
 	k.listed[1].Run += 4
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanRan(b, table))
 	assert.EqualValues(t, 4, table.Processes[1].Used)
 	assert.Equal(t, 1, v.visits)
 }
@@ -488,18 +485,18 @@ func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
 	for name, during := range map[string]bool{"in a partial scan": false, "in a scan of all": true} {
 		t.Run(name, func(t *testing.T) {
 			k, v, b, table := hookedBPF(t)
-			k.count, k.lost, table.MayBePartial = 1, 5100, !during // 10 ended after it was listed
-			require.NoError(t, b.ReadProcesses(table))
+			k.count, k.lost = 1, 5100 // 10 ended after it was listed
+			require.NoError(t, scanFor(b, table, Request{Want: Want{All: during}}))
 			assert.EqualValues(t, 5100, table.Untraced)
-			k.count, k.lost, table.MayBePartial = 0, 0, true
+			k.count, k.lost = 0, 0
 			for range 5 {
-				require.NoError(t, b.ReadProcesses(table))
+				require.NoError(t, scanRan(b, table))
 			}
 			assert.GreaterOrEqual(t, v.visits, 5)
-			k.listed, table.MayBePartial = k.listed[:1], false
-			require.NoError(t, b.ReadProcesses(table)) // 10 is missing
+			k.listed = k.listed[:1]
+			require.NoError(t, scanAll(b, table)) // 10 is missing
 			k.now += maxAwait
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			assert.Zero(t, table.Awaited())
 			assert.Zero(t, table.Untraced)
 			assert.Zero(t, table.LostEnds)
@@ -528,7 +525,7 @@ func newNode(t *testing.T, tasksThere int) *node {
 	root := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", tasksThere), 0o600))
-	n.source = newBPF(root, n.kernel, n.kernel)
+	n.source = newBPF(Options{Root: root}, n.kernel, n.kernel)
 	n.source.bootNow = func() time.Duration { return n.now }
 	n.source.hook.open = func() (visitor, error) {
 		n.opened++
@@ -542,13 +539,13 @@ func newNode(t *testing.T, tasksThere int) *node {
 func (n *node) run(d, window time.Duration, switchesPerSecond uint64) {
 	n.Helper()
 	for until := n.now + d; n.now < until; n.now += window {
-		n.table.MayBePartial = n.now%time.Second != 0
-		if !n.table.MayBePartial {
+		all := n.now%time.Second == 0
+		if all {
 			n.switches += switchesPerSecond
 			stat := fmt.Appendf(nil, "cpu  1 2 3\nintr %0*d\nctxt %d\nbtime 5\n", 5000, 1, n.switches)
 			require.NoError(n, os.WriteFile(filepath.Join(n.source.proc.Path(), "stat"), stat, 0o600))
 		}
-		require.NoError(n, n.source.ReadProcesses(&n.table))
+		require.NoError(n, scanFor(n.source, &n.table, Request{Want: Want{All: all}}))
 		if c := n.source.hook.opening; c != nil { // as if it had taken no time
 			n.source.hook.opening = make(chan opened, 1)
 			n.source.hook.opening <- <-c
@@ -579,7 +576,7 @@ func TestTheHookIsAttachedWhileItPays(t *testing.T) {
 
 func TestTheHookIsAttachedWhereTheNodeIsDivided(t *testing.T) {
 	n := newNode(t, 10_000)
-	n.source.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	n.source.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	n.run(10*time.Second, 10*time.Millisecond, 5000)
 	assert.Equal(t, 1, n.opened)
 	assert.Greater(t, n.visitor.visits, 600)
@@ -612,7 +609,7 @@ func TestAHookThatIsRefusedIsNotTriedAgain(t *testing.T) {
 	}
 	n.run(200*time.Second, 50*time.Millisecond, 5000)
 	assert.Equal(t, 1, n.opened)
-	assert.ErrorIs(t, n.source.Lacks(), n.openErr)
+	assert.ErrorIs(t, n.source.Traits().Lacks, n.openErr)
 	require.NoError(t, n.source.Close())
 }
 
@@ -627,7 +624,7 @@ func TestAHookThatIsBeingAttachedIsClosedWithTheSource(t *testing.T) {
 	n.source.hook.attach()
 	for range 3 {
 		n.now += time.Second
-		require.NoError(t, n.source.ReadProcesses(&n.table), "without waiting")
+		require.NoError(t, scanAll(n.source, &n.table), "without waiting")
 	}
 	close(attached)
 	require.NoError(t, n.source.Close())
@@ -636,19 +633,17 @@ func TestAHookThatIsBeingAttachedIsClosedWithTheSource(t *testing.T) {
 
 func TestAPartialScanAllocatesNothing(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
-	table.MayBePartial = false
 	for i := range 1000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
 	}
-	require.NoError(t, b.ReadProcesses(table))
-	table.MayBePartial = true
+	require.NoError(t, scanAll(b, table))
 	v.ran = slices.Clone(k.listed[100:110])
 	v.ran[3].Slice, v.slices = 2, []tasks.Slice{{}, {Cpu: 4, Run: 3}, {Cpu: 7, Run: 2, Next: 1}}
 	rescan := func() {
 		for i := range v.ran {
 			v.ran[i].Run += 5
 		}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanRan(b, table))
 		if len(table.Slices(&table.Processes[table.Active[3]])) != 2 {
 			t.Error("it has two slices")
 		}

@@ -86,8 +86,8 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 			t.Parallel()
 			w := begin(t, seed)
 			k := &tracked{randomKernel: w}
-			w.source = newBPF(t.TempDir(), k, k)
-			reference := newBPF(t.TempDir(), retold{k}, retold{k})
+			w.source = newBPF(Options{Root: t.TempDir()}, k, k)
+			reference := newBPF(Options{Root: t.TempDir()}, retold{k}, retold{k})
 			w.source.bootNow = func() time.Duration { return w.now }
 			reference.bootNow = w.source.bootNow
 			var table, want scan.Table
@@ -116,12 +116,12 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				w.scan++
 				if w.r.IntN(20) == 0 { // the list is read, and its changes are lost
 					w.drainErr = errors.New("refused")
-					require.Error(t, w.source.ReadProcesses(&table))
+					require.Error(t, scanAll(w.source, &table))
 					w.drainErr = nil
 				}
-				require.NoError(t, w.source.ReadProcesses(&table))
+				require.NoError(t, scanAll(w.source, &table))
 				k.lasting = len(w.source.rows)
-				require.NoError(t, reference.ReadProcesses(&want))
+				require.NoError(t, scanAll(reference, &want))
 				require.Zero(t, want.Kept())
 				if table.Kept() > 0 {
 					quick++
@@ -149,16 +149,16 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 func TestAnotherTableGetsAllRows(t *testing.T) {
 	w := begin(t, 1)
 	k := &tracked{randomKernel: w}
-	source := newBPF(t.TempDir(), k, k)
+	source := newBPF(Options{Root: t.TempDir()}, k, k)
 	source.bootNow = func() time.Duration { return w.now }
 	var first, second scan.Table
 	for range 3 {
-		require.NoError(t, source.ReadProcesses(&first))
+		require.NoError(t, scanAll(source, &first))
 	}
-	require.NoError(t, source.ReadProcesses(&second))
+	require.NoError(t, scanAll(source, &second))
 	assert.Len(t, second.Processes, len(source.rows))
 	assert.Len(t, second.Active, len(second.Processes), "all are new to it")
-	require.NoError(t, source.ReadProcesses(&first))
+	require.NoError(t, scanAll(source, &first))
 	assert.Zero(t, first.Kept())
 }
 
@@ -193,18 +193,18 @@ func TestAllProcessesAreDescribedOnlyWhereTheirSizesAreAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
-			b := newBPF(t.TempDir(), k, k)
+			b := newBPF(Options{Root: t.TempDir()}, k, k)
 			b.bootNow = func() time.Duration { return k.now }
-			table := &scan.Table{FreshResident: c.sizes}
+			table, request := &scan.Table{}, Request{Want: Want{All: true, Resident: c.sizes}}
 			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
-				require.NoError(t, b.ReadProcesses(table))
+				require.NoError(t, scanFor(b, table, request))
 			}
 			assert.Equal(t, c.want, k.all)
 			if !c.sizes {
 				return
 			}
 			k.now -= 5 * time.Minute
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanFor(b, table, request))
 			assert.Equal(t, c.want+1, k.all, "the clock went back")
 		})
 	}
@@ -217,13 +217,13 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", n), 0o600))
 	}
 	k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
-	b := newBPF(root, k, k)
+	b := newBPF(Options{Root: root}, k, k)
 	b.bootNow = func() time.Duration { return k.now }
 	table := &scan.Table{}
 	hidden := func(after time.Duration, there int) bool {
 		tasksThere(there)
 		k.now += after
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		return table.Hidden
 	}
 	assert.True(t, hidden(0, 1000))

@@ -18,10 +18,10 @@ type cgroupsOf struct{ Kernel }
 
 func (c cgroupsOf) Drain(yield func(id uint64, path string)) error { return c.DrainCgroups(yield) }
 
-// NewSimulatedBPF returns a BPF source that asks a simulated kernel. root is where that kernel
+// NewSimulatedBPF returns a BPF source that asks a simulated kernel. o.Root is where that kernel
 // shows its files, and now is the clock of start times. Only tests call it.
-func NewSimulatedBPF(root string, k Kernel, now func() time.Duration) *BPF {
-	b := newBPF(root, k, k)
+func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
+	b := newBPF(o, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
 	_ = b.watch() // a simulated kernel never refuses

@@ -49,10 +49,10 @@ func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *scan.Table) {
 	t.Helper()
 	k := &fakeKernel{now: 100 * time.Second}
 	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
-	b := newBPF(t.TempDir(), k, k)
+	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
 	table := &scan.Table{}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	return k, b, table
 }
 
@@ -62,7 +62,7 @@ func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
 	assert.Zero(t, table.Run)
 	k.listed[0].Run += 7
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 7, table.Processes[0].Used)
 	assert.EqualValues(t, 30, table.Processes[2].Used, "of a new one all")
 	assert.EqualValues(t, 37, table.Run)
@@ -75,18 +75,18 @@ func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
 			k.listed = k.listed[:1]
 			end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
 			if late {
-				require.NoError(t, b.ReadProcesses(table))
+				require.NoError(t, scanAll(b, table))
 				require.Empty(t, table.Ended)
 				require.Len(t, table.Processes, 2, "it is waited for")
 				assert.True(t, table.Processes[1].Zombie)
 			}
 			k.ends = []tasks.Ended{end}
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			require.Len(t, table.Ended, 1)
 			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
 			assert.EqualValues(t, 123, table.Run)
 			assert.Zero(t, table.ShortLived)
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			assert.Empty(t, table.Ended, "once")
 		})
 	}
@@ -102,22 +102,22 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
 		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
 	assert.EqualValues(t, 13+17, table.Processes[0].ShortLived)
 	assert.EqualValues(t, 19, table.ShortLived)
 	assert.EqualValues(t, 60, table.Run)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Processes[1].ShortLived+table.Processes[0].ShortLived+table.ShortLived, "once")
 }
 
 func TestAnEndThatComesWhileTheListStillShowsTheProcessIsKept(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Run)
 	k.listed = k.listed[:1]
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 100, table.Ended[0].LastSlice)
 }
@@ -126,17 +126,17 @@ func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed = k.listed[:1]
 	k.count, k.lost = 1, 5100
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 5100, table.Untraced)
 	assert.EqualValues(t, 1, table.LostEnds)
 	k.now += maxAwait
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.Zero(t, table.Ended[0].LastSlice)
 	assert.Zero(t, table.Untraced)
 	assert.Zero(t, table.LostEnds, "once")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived, "its life was counted before")
 }
 
@@ -144,9 +144,9 @@ func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	run := k.listed[1].Run
 	k.listed[1].Run = 10 // a thread is between its end and the sum
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	k.listed[1].Run = run + 5
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 5, table.Run)
 }
 
@@ -154,10 +154,10 @@ func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.err = errors.New("refused")
 	k.listed[0].Run += 40
-	require.ErrorIs(t, b.ReadProcesses(table), k.err)
+	require.ErrorIs(t, scanAll(b, table), k.err)
 	k.err = nil
 	k.listed[0].Run += 2
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 42, table.Processes[0].Used)
 }
 
@@ -168,7 +168,7 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 	}
 	rescan := func() {
 		k.listed[77].Run++
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 	}
 	rescan()
 	rescan()
@@ -183,7 +183,7 @@ func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
 	source, rejected, err := Open(Options{Kind: Auto, Root: host.Root()})
 	require.NoError(t, err)
 	assert.Error(t, rejected)
-	assert.Equal(t, "procfs", source.Name())
+	assert.Equal(t, "procfs", source.Traits().Name)
 	require.NoError(t, source.Close())
 	_, _, err = Open(Options{Kind: KindBPF, Root: host.Root()})
 	require.Error(t, err)
@@ -193,11 +193,11 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothTheClocks(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
 	source := openHere(t)
-	assert.Contains(t, source.Name(), "stream")
+	assert.Contains(t, source.Traits().Name, "stream")
 	refuse(t, &openStream, errors.New("load the task stream: refused"))
 	fallback, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
-	assert.Equal(t, otherThanBPF(), fallback.Name())
+	assert.Equal(t, otherThanBPF(), fallback.Traits().Name)
 	assert.ErrorContains(t, rejected, "task stream")
 	assert.ErrorContains(t, rejected, "task scan")
 	assert.NotContains(t, rejected.Error(), "\n")
@@ -251,12 +251,12 @@ func TestAClockJumpCountsNoTimeTwice(t *testing.T) {
 	k.now -= 50 * time.Second
 	k.listed[0].Run += 3
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(101 * time.Second), Run: 30, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 33, table.Run)
 	k.now += time.Hour
 	k.listed[0].Run += 4
 	k.listed = append(k.listed, tasks.Process{Pid: 21, Start: uint64(102 * time.Second), Run: 50, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 33+54, table.Run)
 }
 
@@ -265,12 +265,12 @@ func TestTwiceAsManyProcessesInOneScanAreAllCounted(t *testing.T) {
 	for i := range 5000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 10_000, table.Run)
 	for i := range 5000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(10_000 + i), Start: uint64(k.now) + uint64(i), Run: 1, Threads: 1})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 15_000, table.Run)
 }
 
@@ -285,7 +285,7 @@ func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
 	for i := range 40_000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Processes, 40_002)
 	for i := range 40_000 {
 		p := k.listed[2+i]
@@ -294,7 +294,7 @@ func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
 	k.listed = k.listed[:2]
 	for range 200 { // seconds
 		k.listed[1].Run += 3
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		require.Len(t, table.Processes, 2)
 		require.EqualValues(t, 3, table.Processes[1].Used)
 	}
@@ -308,11 +308,11 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	for i := range 100 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.EqualValues(t, 101, table.Processes[101].Slot)
 	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
-	require.NoError(t, b.ReadProcesses(table)) // the ends of the others are awaited
+	require.NoError(t, scanAll(b, table)) // the ends of the others are awaited
 	slots := table.Shrink()
 	require.Len(t, slots, 101)
 	assert.EqualValues(t, 0, slots[0])
@@ -320,7 +320,7 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	assert.Equal(t, 101, table.Slots())
 	k.listed[1].Run += 5
 	k.listed = append(k.listed, tasks.Process{Pid: 500, Start: uint64(k.now), Run: 8, Threads: 1})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	seen := map[int32]bool{}
 	for _, p := range table.Processes {
 		assert.False(t, seen[p.Slot], "slot %d is given to two", p.Slot)
@@ -338,7 +338,7 @@ func TestRowsOfProcessesWithoutAReportedEndAreCounted(t *testing.T) {
 	k.listed = k.listed[:1]
 	awaited := 0
 	for range 70 { // seconds
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		require.Equal(t, len(table.Processes)-1, table.Awaited())
 		awaited += table.Awaited()
 	}

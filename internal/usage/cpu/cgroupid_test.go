@@ -53,10 +53,10 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 		{Pid: 33, Start: start, Run: 19, Cgroup: 1 << 60}, // an unknown cgroup
 		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // a cgroup with a row
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.ElementsMatch(t, []scan.CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
 	assert.EqualValues(t, 24+17+19, table.ShortLived)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.ShortLivedIn, "once")
 }
 
@@ -83,7 +83,7 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.
 		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", begin, err)
 	}
 	table := &scan.Table{}
-	require.NoError(t, source.ReadProcesses(table))
+	require.NoError(t, scanAll(source, table))
 	dir := filepath.Join(mount, path)
 	if err := os.Mkdir(filepath.Dir(dir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		t.Skip("cannot make a cgroup:", err)
@@ -97,7 +97,7 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.
 			require.NoError(t, os.Remove(dir))
 		}
 		for scans := 0; scans < 400; scans++ { // the kernel reports an end an RCU grace period later
-			require.NoError(t, source.ReadProcesses(table))
+			require.NoError(t, scanAll(source, table))
 			for _, in := range table.ShortLivedIn {
 				if in.Path == path {
 					return in

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
@@ -32,6 +31,7 @@ type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
 	isOwn   func(number int32) bool // reports whether a number is that of a thread of this process
+	spread  bool                    // LastCPU is of use in each scan: the domains, or each CPU, are counted
 	numbers numbers
 	gate    gate
 	unread  []int32       // PIDs of new processes that the latest scan did not read in time
@@ -44,32 +44,33 @@ type Clocks struct {
 var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
 	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
-// OpenClocks returns a source that reads below root as NewProcfs does. It fails if the clocks of
+// OpenClocks returns a source that reads below o.Root as NewProcfs does. It fails if the clocks of
 // this process's PID namespace are not those of the processes of the host.
-func OpenClocks(root string) (*Clocks, error) {
-	if err := checkClocks(root); err != nil {
+func OpenClocks(o Options) (*Clocks, error) {
+	if err := checkClocks(o.Root); err != nil {
 		return nil, err
 	}
-	c := newClocks(root, readCPUClock)
+	c := newClocks(o, gatedFrom, readCPUClock)
 	c.isOwn = isOwnThread
 	return c, nil
 }
 
 // NewSimulatedClocks returns a source that reads the clocks of a simulated host, whose files are
-// below root. The clock of a process that does not exist is EINVAL. Only tests call it.
-func NewSimulatedClocks(root string, clock func(pid int32) (time.Duration, error)) *Clocks {
-	c := newClocks(root, func(pid int32) (units.CPUTime, error) {
+// below o.Root. The clock of a process that does not exist is EINVAL. Only tests call it.
+func NewSimulatedClocks(o Options, clock func(pid int32) (time.Duration, error)) *Clocks {
+	const from = 1 // simulated cgroups are small
+	return newClocks(o, from, func(pid int32) (units.CPUTime, error) {
 		now, err := clock(pid)
 		return units.CPUTime(now), err
 	})
-	c.gate = newGate(root, 1, nil) // simulated cgroups are small
-	return c
 }
 
-func newClocks(root string, clock func(pid int32) (units.CPUTime, error)) *Clocks {
-	c := &Clocks{Procfs: *NewProcfs(root), clock: clock, gate: newGate(root, gatedFrom, nil), isOwn: func(int32) bool { return false }}
-	c.countsCreated = true
-	return c
+// newClocks returns a source whose gate reads the counters of cgroups with at least from processes.
+func newClocks(o Options, from int, clock func(pid int32) (units.CPUTime, error)) *Clocks {
+	return &Clocks{
+		Procfs: *NewProcfs(o), clock: clock, isOwn: func(int32) bool { return false },
+		spread: o.Topology != nil || o.PerCPU, gate: newGate(o.Root, from, o.Counters),
+	}
 }
 
 // initialPIDNamespace is the target of ns/pid of processes in the first PID namespace
@@ -106,23 +107,20 @@ func checkClocks(root string) error {
 // Close implements Source.
 func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
 
-// shareCounters implements sharesCounters.
-func (c *Clocks) shareCounters(counters cgroup.CPUTime) {
-	c.gate = newGate(c.gate.root, c.gate.from, counters)
+// Traits implements Source.
+func (c *Clocks) Traits() Traits {
+	return Traits{Name: "clocks", Late: lateInCgroup, ChildRounding: 2 * Tick, Unread: c.Procfs.unread()}
 }
 
-// Name implements Source.
-func (*Clocks) Name() string { return "clocks" }
-
-// ReadProcesses implements Source.
-func (c *Clocks) ReadProcesses(t *scan.Table) error {
+// Scan implements Source.
+func (c *Clocks) Scan(t *scan.Table, of Request) error {
 	now, err := c.beginScan(t)
 	if err != nil {
 		return err
 	}
 	tasks, newest := c.tasks()
 	last := clampInt32(int64(newest))
-	created, known := c.takeCreated()
+	created, known := of.Created, of.Created > 0
 	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
 	if c.table != t || t.Resuming() {
 		s.given.all = true
@@ -130,9 +128,9 @@ func (c *Clocks) ReadProcesses(t *scan.Table) error {
 	}
 	c.table = nil // until the table has what this scan finds
 	if now < c.fresh || now-c.fresh >= recheck {
-		s.all = t.FreshResident
+		s.all = of.Resident
 	}
-	s.moved = !s.given.none() || created != c.numbers.created || !t.MayBePartial || t.FreshLastCPU || c.perCPU || len(c.domains) > 1
+	s.moved = !s.given.none() || created != c.numbers.created || of.All || of.LastCPU || c.spread
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(s.all || s.given.all || isListed)
@@ -142,12 +140,11 @@ func (c *Clocks) ReadProcesses(t *scan.Table) error {
 		t.Abort()
 		return err
 	}
-	t.Rounding, t.Late, t.ChildRounding = 0, lateInCgroup, 2*Tick
 	t.Hidden = s.unreadable || hides(tasks, s.threads)
-	t.Finish(units.Advance(c.scanned, c.node.Process))
+	t.Finish(of.Used)
 	c.findMissed(t, newest)
 	s.placeAll()
-	c.scanned, c.table = c.node.Process, t
+	c.table = t
 	c.numbers.advance(last, created, known)
 	if s.all || s.given.all {
 		c.fresh = now

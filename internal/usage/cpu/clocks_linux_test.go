@@ -42,7 +42,7 @@ func TestTheClockOfAProcess(t *testing.T) {
 
 // The kernel shows the clock of a process by the number of the calling thread.
 func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
-	source := newClocks("/", readCPUClock)
+	source, windows := newClocks(Options{Root: "/"}, gatedFrom, readCPUClock), newWindows(t, "/")
 	source.isOwn = isOwnThread
 	defer func() { require.NoError(t, source.Close()) }()
 	done := make(chan struct{})
@@ -51,14 +51,12 @@ func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
 		runtime.LockOSThread() // the thread ends with the goroutine
 		table := &scan.Table{}
 		for range 3 {
-			_, err := source.ReadNode()
+			_, err := windows.read(source, table, Want{All: true})
 			assert.NoError(t, err)
-			assert.NoError(t, source.ReadProcesses(table))
 		}
 		source.numbers.last, source.numbers.before = int32(syscall.Gettid())-1, int32(syscall.Gettid())-1
-		_, err := source.ReadNode()
+		_, err := windows.read(source, table, Want{All: true})
 		assert.NoError(t, err)
-		assert.NoError(t, source.ReadProcesses(table))
 		for i := range table.Processes {
 			pid := int(table.Processes[i].PID)
 			assert.False(t, pid != os.Getpid() && pid == syscall.Gettid())
@@ -89,7 +87,7 @@ func TestClocksAreNotReadWhereNumbersAreThoseOfAnotherNamespace(t *testing.T) {
 
 	source, rejected, err := Open(Options{Kind: KindClocks, Root: root})
 	require.NoError(t, err)
-	assert.Equal(t, "procfs", source.Name())
+	assert.Equal(t, "procfs", source.Traits().Name)
 	require.ErrorIs(t, rejected, errOtherNamespace)
 	require.NoError(t, source.Close())
 }
@@ -101,11 +99,10 @@ func TestClocksOfThisMachine(t *testing.T) {
 		t.Skipf("lacks the CPU clocks of the host's processes: %v", rejected)
 	}
 	defer func() { require.NoError(t, source.Close()) }()
-	table := &scan.Table{MayBePartial: true}
+	table, windows := &scan.Table{}, newWindows(t, "/")
 	rescan := func() *scan.Process {
-		_, err := source.ReadNode()
+		_, err := windows.read(source, table, Want{})
 		require.NoError(t, err)
-		require.NoError(t, source.ReadProcesses(table))
 		return scan.Find(table.Processes, int32(os.Getpid()))
 	}
 	rescan()

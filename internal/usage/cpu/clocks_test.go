@@ -23,7 +23,7 @@ import (
 // gives.
 func watchClocks(t testing.TB) *watched {
 	w := watch(t)
-	w.clocks = NewSimulatedClocks(w.Root(), w.CPUClock)
+	w.clocks = NewSimulatedClocks(Options{Root: w.Root()}, w.CPUClock)
 	w.LastPID, w.Created, w.MaxPID = 50, 50, 32768
 	t.Cleanup(func() { assert.NoError(t, w.clocks.Close()) })
 	return w
@@ -40,9 +40,9 @@ func (w *watched) fork(p hostsim.Process) (pid int32) {
 // partly scans, and allows that rows of processes that did not run stay as they are.
 func (w *watched) partly() {
 	w.Helper()
-	w.table.MayBePartial = true
+	w.want.All = false
 	w.scan()
-	w.table.MayBePartial = false
+	w.want.All = true
 }
 
 // pass lets a second pass.
@@ -88,7 +88,7 @@ func TestTheCPUOnWhichAProcessRanLastIsReadInPartialScansOnRequest(t *testing.T)
 	pid := w.fork(hostsim.Process{Parent: 1, LastCPU: 2})
 	w.scan()
 	for _, fresh := range []bool{false, true} {
-		w.table.FreshLastCPU = fresh
+		w.want.LastCPU = fresh
 		w.Processes[int(pid)].LastCPU = 3
 		w.Processes[int(pid)].Fraction++
 		w.pass()
@@ -282,7 +282,7 @@ func TestProcessesThatAreHiddenAreReported(t *testing.T) {
 func TestAProcessWhoseClockCannotBeReadIsHidden(t *testing.T) {
 	w := watchClocks(t)
 	refused := int32(0)
-	w.clocks = NewSimulatedClocks(w.Root(), func(pid int32) (time.Duration, error) {
+	w.clocks = NewSimulatedClocks(Options{Root: w.Root()}, func(pid int32) (time.Duration, error) {
 		if pid == refused {
 			return 0, syscall.EPERM
 		}
@@ -307,11 +307,8 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	w := watchClocks(t)
 	pid := w.fork(hostsim.Process{Parent: 1, Comm: "a"})
 	w.scan()
-	var past Past
-	w.clocks.past(&past)
-	past.Now, past.Processes = w.table.Now, w.table.AppendPast(past.Processes[:0])
+	past := Past{Now: w.table.Now, Processes: w.table.AppendPast(nil)}
 	w.table = scan.Table{}
-	w.clocks.resume(&past)
 	resumeTable(&w.table, &past, false)
 	w.Processes[int(pid)].Fraction += 3
 	w.pass()
@@ -337,7 +334,8 @@ func findAll(t *testing.T, seed uint64) {
 	if seed%2 == 0 {
 		l.LimitPIDs(64)
 	}
-	source, table := NewSimulatedClocks(l.Host.Root(), l.Host.CPUClock), &scan.Table{}
+	source, table := NewSimulatedClocks(Options{Root: l.Host.Root()}, l.Host.CPUClock), &scan.Table{}
+	windows := newWindows(t, l.Host.Root())
 	defer func() { require.NoError(t, source.Close()) }()
 	var found units.CPUTime
 	ran, left, looked, late, scans := time.Duration(-1), 0, 0, 0, 0
@@ -348,16 +346,15 @@ func findAll(t *testing.T, seed uint64) {
 		l.Step(time.Duration(e.A%3000) * time.Millisecond)
 		l.Show()
 		require.NoError(t, l.Render())
-		_, err := source.ReadNode()
+		all := e.B%3 == 0
+		_, err := windows.read(source, table, Want{All: all})
 		require.NoError(t, err)
-		table.MayBePartial = e.B%3 > 0
-		require.NoError(t, source.ReadProcesses(table))
 		if ran < 0 {
 			ran = l.Ran()
 		}
 		left, looked = left+len(source.gate.left), looked+len(table.Processes)
 		scans++
-		if checkRows(t, l.Host, source, table) > 2*maxDebt {
+		if checkRows(t, l.Host, source, table, all) > 2*maxDebt {
 			late++
 		}
 		for i := range table.Processes {
@@ -376,7 +373,7 @@ func findAll(t *testing.T, seed uint64) {
 
 // checkRows compares a table with the host. It returns how much CPU time the table lacks. A process
 // that was moved to another cgroup may run or end unnoticed for a while.
-func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table) (late time.Duration) {
+func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table, all bool) (late time.Duration) {
 	t.Helper()
 	for i := range table.Processes {
 		p := &table.Processes[i]
@@ -392,7 +389,7 @@ func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table)
 		if source.gate.open {
 			require.Equal(t, units.CPUTime(clock), p.CPU)
 		}
-		if source.gate.open && !table.MayBePartial {
+		if source.gate.open && all {
 			require.Equal(t, h.Processes[int(p.PID)].Parent, int(p.Parent))
 		}
 		require.Equal(t, time.Duration(h.Processes[int(p.PID)].Start)*hostsim.Tick, p.Start)

@@ -4,13 +4,13 @@ package cpu
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
@@ -23,7 +23,8 @@ type Group interface {
 	Processes(yield func(pid int32)) error
 }
 
-// Command is the CPU time source of one group of processes, such as a command and its descendants.
+// Command is the CPU time source of one group of processes, such as a command and its descendants,
+// and the clock of the node (Options.Clock).
 // It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
 // node are hidden, so what they used is unattributed. The CPU time of a row is read from the CPU
 // clock of the process if the process can be in the same PID namespace, and else in ticks.
@@ -34,88 +35,76 @@ type Group interface {
 // /proc/stat, which over a tenth of a second is closer to what ran than the ticks of busy time, and
 // at least what the group used.
 type Command struct {
-	nodeReader
+	procFiles
 	group  Group
-	online onlineCPUs
+	stat   *StatClock
+	online *divide.Online
 	clock  func(pid int32) (units.CPUTime, error) // nil: PIDs are those of another namespace
-	now    time.Time                              // of the caller; zero: Command reads the clock
-	at     time.Time                              // of the last ReadNode
-	total  Node                                   // what ReadNode returned last
-	had    units.CPUTime                          // by the CPUs, so far
-	stolen units.CPUTime                          // of that
+	began  time.Time                              // at the first Read
+	at     time.Time                              // at the last Read
+	node   Node                                   // returned by the last Read
+	had    units.CPUTime                          // by the CPUs, since the first Read
 
 	names *commandNames // nil if nothing provides the names of short-lived processes
 
-	used    units.CPUTime // by the group, as of the last ReadNode
+	used    units.CPUTime // by the group, as of the last Read
 	claimed units.CPUTime // as of the last scan
 }
 
 // NewCommand returns the source of a group. It reads below root as NewProcfs does. The group's CPU time
 // counts from the first scan on.
 func NewCommand(root string, group Group) *Command {
-	c := &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
+	c := &Command{procFiles: newProcFiles(root), group: group, stat: NewStatClock(root), online: divide.NewOnline(root)}
 	if self, err := os.Readlink(filepath.Join(root, "proc/self")); err == nil && self == strconv.Itoa(os.Getpid()) {
 		c.clock = readCPUClock
 	}
 	return c
 }
 
-// Name implements Source.
-func (*Command) Name() string { return "command" }
-
-// Exact implements Source.
-func (*Command) Exact() bool { return true }
+// Traits implements Source.
+func (*Command) Traits() Traits { return Traits{Name: "command", Exact: true} }
 
 // Close implements Source.
 func (c *Command) Close() error {
-	return errors.Join(c.proc.Close(), c.online.dir.Close(), c.names.close())
+	return errors.Join(c.proc.Close(), c.stat.Close(), c.online.Close(), c.names.close())
 }
 
-func (c *Command) setTime(now time.Time) { c.now = now }
-
-// ReadNode implements Source.
-func (c *Command) ReadNode() (Node, error) {
-	now := c.now
-	if now.IsZero() {
-		now = time.Now()
-	}
-	c.now = time.Time{}
+// Read implements NodeClock. It counts the CPU time of the group, too.
+func (c *Command) Read(at time.Time) (Times, error) {
 	used, err := c.group.Used()
 	if err != nil {
-		return c.total, err
+		return Times{Node: c.node}, err
 	}
-	before := c.last
-	stat, err := c.nodeReader.ReadNode()
+	stat, err := c.stat.Read(at)
 	if err != nil {
-		return c.total, err
+		return Times{Node: c.node}, err
 	}
-	if c.online.cpus == 0 || now.Sub(c.online.counted) >= recheck {
-		if err := c.online.count(); err != nil && c.online.cpus == 0 {
-			return c.total, err
+	if c.at.IsZero() {
+		if _, err := c.online.Read(); err != nil {
+			return Times{Node: c.node}, err
 		}
-		c.online.counted = now
+		c.began = at
+	} else {
+		c.online.Refresh(at.Sub(c.began))
+		c.addNode(at, max(used, c.used), &stat.Node)
 	}
-	if !c.at.IsZero() {
-		c.stolen += ticks(units.Advance(before[steal], c.last[steal]))
-		c.addNode(now, max(used, c.used), &stat)
-	}
-	c.at, c.used = now, max(used, c.used)
-	return c.total, nil
+	c.at, c.used = at, max(used, c.used)
+	return Times{Node: c.node}, nil
 }
 
-// addNode adds the interval until now. used is the CPU time of the group and stat that of the node
-// by /proc/stat, so far.
-func (c *Command) addNode(now time.Time, used units.CPUTime, stat *Node) {
-	passed := units.CPUTime(max(now.Sub(c.at), 0)) * units.CPUTime(c.online.cpus)
+// addNode adds the interval until at. used is the CPU time of the group and stat that of the node by
+// /proc/stat, in all.
+func (c *Command) addNode(at time.Time, used units.CPUTime, stat *Node) {
+	passed := units.CPUTime(max(at.Sub(c.at), 0)) * units.CPUTime(len(c.online.CPUs()))
 	c.had += passed
 	busy := stat.Busy
-	if columns := stat.Total + c.stolen; isNear(columns, c.had) { // else they are not of this machine
+	if columns := stat.Total + c.stat.Stolen(); isNear(columns, c.had) { // else they are not of this machine
 		busy = units.Advance(columns-busy, c.had)
 	}
 	// What is late is added at the rate that the CPUs allow, and what was added early is not added
 	// again.
-	grown := max(min(units.Advance(c.total.Busy, busy), passed), used-c.used)
-	c.total.ran(grown, 0, max(passed, grown))
+	grown := max(min(units.Advance(c.node.Busy, busy), passed), used-c.used)
+	c.node.ran(grown, 0, max(passed, grown))
 }
 
 // isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may
@@ -124,15 +113,11 @@ func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*Tick
 }
 
-// ReadProcesses implements Source.
-func (c *Command) ReadProcesses(t *scan.Table) error {
-	b, err := c.read("uptime")
+// Scan implements Source.
+func (c *Command) Scan(t *scan.Table, _ Request) error {
+	now, err := c.uptime()
 	if err != nil {
 		return err
-	}
-	now, err := parseUptime(b)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.path("uptime"), err)
 	}
 	t.Begin(now)
 	if t.Scans() == 0 {

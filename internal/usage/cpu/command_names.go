@@ -18,7 +18,7 @@ import (
 // commandNames finds the names of the processes of a group that no scan of the group has seen, by a
 // source of the whole machine. A nil commandNames finds none.
 type commandNames struct {
-	source  Source
+	source  Names
 	path    func() string
 	table   scan.Table
 	members map[int32]bool // the processes of the group in the last scan
@@ -33,14 +33,18 @@ func (c *Command) AwaitNames() {
 	}
 }
 
-// NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, as far
-// as a source of the whole machine reports them. path returns the path of the group's cgroup in the
-// v2 hierarchy, or an empty string if the group has none. It must be called before the first scan.
-// Close closes the other source.
-func (c *Command) NameBy(source Source, path func() string) {
-	if n, ok := source.(naming); ok {
-		n.nameExits()
-	}
+// Names is a CPU time source of the whole machine, such as BPF, that was opened with Options.Names.
+type Names interface {
+	Source
+	// AwaitExits waits until the next scan has the exits until now.
+	AwaitExits()
+}
+
+// NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, if
+// another source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or
+// an empty string if the group has none. It must be called before the first scan. Close closes the
+// other source.
+func (c *Command) NameBy(source Names, path func() string) {
 	c.names = &commandNames{source: source, path: path}
 }
 
@@ -63,10 +67,10 @@ func (n *commandNames) name(t *scan.Table, total units.CPUTime) (named units.CPU
 	}
 	before := n.members
 	n.members = members
-	if source, ok := n.source.(naming); ok && n.await.Load() && t.ShortLived > total/50 {
-		source.awaitExits()
+	if n.await.Load() && t.ShortLived > total/50 {
+		n.source.AwaitExits()
 	}
-	if n.source.ReadProcesses(&n.table) != nil || n.table.Scans() == 1 {
+	if n.source.Scan(&n.table, Request{Want: Want{All: true}}) != nil || n.table.Scans() == 1 {
 		return 0
 	}
 	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })

@@ -19,16 +19,15 @@ import (
 // fakeNames is a source of the whole machine.
 type fakeNames struct {
 	Source
-	named, awaited, closed bool
-	err                    error
-	fill                   func(t *scan.Table)
+	awaited, closed bool
+	err             error
+	fill            func(t *scan.Table)
 }
 
-func (f *fakeNames) nameExits()   { f.named = true }
-func (f *fakeNames) awaitExits()  { f.awaited = true }
+func (f *fakeNames) AwaitExits()  { f.awaited = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
-func (f *fakeNames) ReadProcesses(t *scan.Table) error {
+func (f *fakeNames) Scan(t *scan.Table, _ Request) error {
 	t.Processes, t.Ended, t.ShortLivedBy = nil, nil, nil
 	if f.err == nil {
 		t.EndScan()
@@ -62,9 +61,8 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	names := &fakeNames{}
 	c := NewCommand(h.Root(), &h.group)
 	c.NameBy(names, func() string { return "/a/group" })
-	assert.True(t, names.named)
 	require.NoError(t, h.reader.Close())
-	h.reader = NewReader(c, Options{Root: h.Root()})
+	h.reader = NewReader(c, Options{Root: h.Root(), Clock: c})
 	h.scan(t, 0)
 
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
@@ -126,7 +124,7 @@ func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 	c.AwaitNames() // without names it has no effect
 	c.NameBy(names, func() string { return "/a/group" })
 	require.NoError(t, h.reader.Close())
-	h.reader = NewReader(c, Options{Root: h.Root()})
+	h.reader = NewReader(c, Options{Root: h.Root(), Clock: c})
 	h.scan(t, 0)
 	h.group.used = units.Second
 	h.scan(t, time.Second)

@@ -47,10 +47,15 @@ func newCommandHost(t *testing.T) *commandHost {
 	cpus := filepath.Join(h.Root(), "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
-	h.reader = NewReader(NewCommand(h.Root(), &h.group), Options{Root: h.Root()})
+	h.open(&h.group)
 	t.Cleanup(func() { assert.NoError(t, h.reader.Close()) })
 	h.scan(t, 0)
 	return h
+}
+
+func (h *commandHost) open(group Group) {
+	command := NewCommand(h.Root(), group)
+	h.reader = NewReader(command, Options{Root: h.Root(), Clock: command})
 }
 
 // scan lets time pass and scans. It returns what the node's CPU time grew by.
@@ -58,11 +63,11 @@ func (h *commandHost) scan(t *testing.T, d time.Duration) Node {
 	t.Helper()
 	require.NoError(t, h.Render())
 	h.now = h.now.Add(d)
-	node, err := h.reader.ReadNode(h.now)
+	node, err := h.reader.Begin(h.now, Want{All: true})
 	require.NoError(t, err)
-	_, err = h.reader.ReadProcesses()
+	_, err = h.reader.Read()
 	require.NoError(t, err)
-	grown := Node{Busy: node.Busy - h.last.Busy, Total: node.Total - h.last.Total, Process: node.Process - h.last.Process}
+	grown := node.since(h.last)
 	h.last = node
 	return grown
 }
@@ -126,7 +131,7 @@ func TestTheCPUTimeOfAProcessThatRunsBeforeTheFirstScanIsAllOfItsRow(t *testing.
 	group := &laggingGroup{fakeGroup{used: 5 * millisecond, pids: []int32{70}}}
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "server", Start: 1, User: 30}
 	require.NoError(t, h.reader.Close())
-	h.reader = NewReader(NewCommand(h.Root(), group), Options{Root: h.Root()})
+	h.open(group)
 	h.scan(t, 0)
 	rows, short := h.shown()
 	assert.Zero(t, rows+short)
@@ -172,15 +177,15 @@ func TestTheBusyTimeOfAStatThatIsNotThisMachinesIsTakenAsItIs(t *testing.T) {
 func TestAScanOfACommandThatFailsIsMadeUpForByTheNext(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.used, h.group.err = 5*millisecond, errors.New("gone")
-	_, err := h.reader.ReadNode(h.now.Add(time.Second))
+	_, err := h.reader.Begin(h.now.Add(time.Second), Want{All: true})
 	require.ErrorIs(t, err, h.group.err)
 	h.group.err = nil
-	_, err = h.reader.ReadNode(h.now.Add(2 * time.Second))
+	_, err = h.reader.Begin(h.now.Add(2*time.Second), Want{All: true})
 	require.NoError(t, err)
 	h.group.err = errors.New("gone again")
-	replaced, err := h.reader.ReadProcesses()
+	w, err := h.reader.Read()
 	require.ErrorIs(t, err, h.group.err)
-	assert.False(t, replaced)
+	assert.False(t, w.Replaced)
 	h.group.err = nil
 	h.group.used += 2 * millisecond
 	node := h.scan(t, 3*time.Second)
@@ -193,12 +198,12 @@ func TestACommandIsNeverReplacedByProcfs(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.err = errors.New("gone")
 	for range 2 * maxFailures {
-		_, _ = h.reader.ReadNode(h.now)
-		replaced, err := h.reader.ReadProcesses()
+		_, _ = h.reader.Begin(h.now, Want{All: true})
+		w, err := h.reader.Read()
 		require.Error(t, err)
-		assert.False(t, replaced)
+		assert.False(t, w.Replaced)
 	}
 	h.group.err = nil
 	h.scan(t, time.Second)
-	assert.Equal(t, "command", h.reader.Source().Name())
+	assert.Equal(t, "command", h.reader.Traits().Name)
 }

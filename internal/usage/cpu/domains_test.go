@@ -32,6 +32,14 @@ func twoSockets(t *testing.T, cpus int) *hostsim.Machine {
 	return m
 }
 
+// statClockOf returns the clock of a machine, whose packages it divides.
+func statClockOf(t testing.TB, root string) *StatClock {
+	clock := NewStatClock(root)
+	t.Cleanup(func() { assert.NoError(t, clock.Close()) })
+	clock.divide(topologyOf(t, root))
+	return clock
+}
+
 // run adds a process to a socket.
 func run(m *hostsim.Machine, socket int, demand float64) *hostsim.Task {
 	task := m.Init().Spawn()
@@ -43,34 +51,34 @@ func TestDomainsHaveTheCPUTimeOfTheirOwnCPUs(t *testing.T) {
 	m := twoSockets(t, 2)
 	run(m, 0, 1.5)
 	run(m, 1, 0.25)
-	source := openProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
-	_, err := source.ReadNode()
+	clock := statClockOf(t, m.Host.Root())
+	times, err := clock.Read(time.Time{})
 	require.NoError(t, err)
-	assert.Equal(t, []Node{{}, {}}, source.Domains(), "the baseline")
+	assert.Equal(t, []Node{{}, {}}, times.Domains, "the baseline")
 	m.Step(10 * time.Second)
 	require.NoError(t, m.Render())
-	node, err := source.ReadNode()
+	times, err = clock.Read(time.Time{})
 	require.NoError(t, err)
-	domains := source.Domains()
+	domains := times.Domains
 	for i, busy := range []units.CPUTime{15 * units.Second, 2500 * millisecond} {
 		assert.InDelta(t, float64(busy), float64(domains[i].Busy), float64(10*Tick), "domain %d", i)
 		assert.InDelta(t, float64(20*units.Second), float64(domains[i].Total), float64(10*Tick), "domain %d", i)
 	}
-	assert.InDelta(t, float64(node.Total), float64(domains[0].Total+domains[1].Total), float64(20*Tick))
+	assert.InDelta(t, float64(times.Node.Total), float64(domains[0].Total+domains[1].Total), float64(20*Tick))
 }
 
 func TestTimeOfAnOfflineCPUIsKept(t *testing.T) {
 	m := twoSockets(t, 2)
 	h := m.Host
 	h.EachCPU = []hostsim.CPU{{User: 100}, {User: 200}, {User: 300}, {User: 400}}
-	source := openProcfs(Options{Root: h.Root(), Topology: topologyOf(t, h.Root())})
+	clock := statClockOf(t, h.Root())
 	read := func(cpus int) (busy []units.CPUTime) {
 		t.Helper()
 		h.CPUs = cpus
 		require.NoError(t, h.Render())
-		_, err := source.ReadNode()
+		times, err := clock.Read(time.Time{})
 		require.NoError(t, err)
-		for _, d := range source.Domains() {
+		for _, d := range times.Domains {
 			busy = append(busy, d.Busy/Tick)
 		}
 		return busy
@@ -86,25 +94,24 @@ func TestTimeOfAnOfflineCPUIsKept(t *testing.T) {
 
 func TestATruncatedCPULineIsAnErrorAndChangesNothing(t *testing.T) {
 	m := twoSockets(t, 1)
-	source := openProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
+	clock := statClockOf(t, m.Host.Root())
 	text := "cpu  10 0 0 10\ncpu0 5 0 0 5\ncpu1 5 0 0 5\nbtime 1\n"
 	write := func(text string) { dividetest.Put(t, m.Host.Root(), map[string]string{"proc/stat": text}) }
 	write(text)
-	_, err := source.ReadNode()
+	_, err := clock.Read(time.Time{})
 	require.NoError(t, err)
 	later := strings.NewReplacer("10", "30", "5", "15").Replace(text)
 	for _, bad := range []string{later[:len("cpu  30 0 0 30\ncpu0 15 0 0 15\ncpu1 1")], strings.Replace(later, "cpu1", "cpux", 1), strings.Replace(later, "cpu1 15", "cpu1 -15", 1)} {
 		write(bad)
-		node, err := source.ReadNode()
+		times, err := clock.Read(time.Time{})
 		require.Error(t, err, bad)
-		assert.Zero(t, node)
-		assert.Equal(t, []Node{{}, {}}, source.Domains())
+		assert.Equal(t, Times{Domains: []Node{{}, {}}}, times)
 	}
 	write(later)
-	node, err := source.ReadNode()
+	times, err := clock.Read(time.Time{})
 	require.NoError(t, err)
-	assert.Equal(t, Node{Busy: 20 * Tick, Total: 40 * Tick, Process: 20 * Tick}, node)
-	assert.Equal(t, []Node{{Busy: 10 * Tick, Total: 20 * Tick, Process: 10 * Tick}, {Busy: 10 * Tick, Total: 20 * Tick, Process: 10 * Tick}}, source.Domains())
+	half := Node{Busy: 10 * Tick, Total: 20 * Tick, Process: 10 * Tick}
+	assert.Equal(t, Times{Node: half.plus(half), Domains: []Node{half, half}}, times)
 }
 
 // statOf is a /proc/stat with a line for each CPU, which was busy for so many ticks.
@@ -122,22 +129,22 @@ func statOf(busy ...int) string {
 
 func TestTheBusyTimeOfEachCPUIsCountedIfAskedFor(t *testing.T) {
 	root := t.TempDir()
-	n := newNodeReader(root)
-	t.Cleanup(func() { _ = n.proc.Close() })
+	clock := NewStatClock(root)
+	t.Cleanup(func() { _ = clock.Close() })
 	read := func(busy ...int) []units.CPUTime {
 		dividetest.Put(t, root, map[string]string{"proc/stat": statOf(busy...)})
-		_, err := n.ReadNode()
+		times, err := clock.Read(time.Time{})
 		require.NoError(t, err)
-		return n.CPUs()
+		return times.CPUs
 	}
 	assert.Nil(t, read(5, 5))
-	n.countCPUs()
+	clock.perCPU = true
 	assert.Equal(t, []units.CPUTime{0, 0}, read(10, 20))
 	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, 20))
 	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, -1), "offline")
 	assert.Equal(t, []units.CPUTime{11 * Tick, 5 * Tick}, read(21, 25))
 	assert.Zero(t, testing.AllocsPerRun(20, func() {
-		if _, err := n.ReadNode(); err != nil {
+		if _, err := clock.Read(time.Time{}); err != nil {
 			panic(err)
 		}
 	}))
@@ -147,12 +154,12 @@ func TestTheBusyTimeOfEachCPUIsCountedIfAskedFor(t *testing.T) {
 func TestAllCPUsAreCountedHoweverManyThereAre(t *testing.T) {
 	for _, cpus := range []int{100, 113, 120, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 1024} {
 		root := t.TempDir()
-		n := newNodeReader(root)
-		t.Cleanup(func() { _ = n.proc.Close() })
-		n.countCPUs()
+		clock := NewStatClock(root)
+		t.Cleanup(func() { _ = clock.Close() })
+		clock.perCPU = true
 		dividetest.Put(t, root, map[string]string{"proc/stat": statOf(make([]int, cpus)...) + strings.Repeat("x", 1<<16)})
-		_, err := n.ReadNode()
+		times, err := clock.Read(time.Time{})
 		require.NoError(t, err)
-		assert.Len(t, n.CPUs(), cpus)
+		assert.Len(t, times.CPUs, cpus)
 	}
 }

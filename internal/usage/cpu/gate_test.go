@@ -27,7 +27,7 @@ type gated struct {
 
 func watchGate(t *testing.T) *gated {
 	g := &gated{watched: watchClocks(t), read: map[int32]int{}, before: func(int32) {}}
-	g.clocks = NewSimulatedClocks(g.Root(), func(pid int32) (time.Duration, error) {
+	g.clocks = NewSimulatedClocks(Options{Root: g.Root()}, func(pid int32) (time.Duration, error) {
 		g.read[pid]++
 		g.before(pid)
 		return g.CPUClock(pid)

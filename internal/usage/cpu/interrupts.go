@@ -9,7 +9,7 @@ import (
 // CountsInterrupts reports whether the kernel of the machine whose root directory is at root
 // measures how long interrupts take. Otherwise Node.Interrupt is the time of ksoftirqd alone.
 func CountsInterrupts(root string) (bool, error) {
-	n := newNodeReader(root)
+	n := newProcFiles(root)
 	defer func() { _ = n.proc.Close() }() // it was only read from
 	b, err := n.read("stat")
 	if err != nil {

@@ -93,7 +93,7 @@ func TestProcessesForWhichAScanHasNoTimeAreReadByTheNext(t *testing.T) {
 		w.scan()
 		assert.Len(t, w.table.Processes, len(w.Processes))
 		assert.False(t, w.table.Hidden)
-		assert.NoError(t, w.clocks.Unread())
+		assert.NoError(t, w.clocks.Traits().Unread)
 	})
 }
 

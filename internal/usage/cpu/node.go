@@ -6,43 +6,72 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/procfs"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of
-// /proc that do not belong to a process.
-type nodeReader struct {
-	proc *kernfs.Dir
-	buf  []byte
-
-	node  Node
-	last  cpuTicks
-	begun bool
-
-	topology *divide.Topology // nil: the node is not divided
-	domains  []domainTime     // by the topology's order
-	nodes    []Node           // what Domains returned last
-	cpus     []lastTicks      // by number
-
-	countsCreated bool   // the number of created tasks is read, too
-	created       uint64 // tasks created since boot
-	createdKnown  bool   // created is of the last ReadNode
-
-	perCPU bool            // CPU time is counted by CPU, too
-	busy   []units.CPUTime // of each CPU, by number
+// Node is CPU time summed over the CPUs of the node or of a domain. No figure ever decreases: if the
+// kernel's counter steps back (idle, iowait, a CPU taken offline), the figure stays.
+type Node struct {
+	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time is
+	// neither in Busy nor in Total: it belongs to another machine.
+	Busy units.CPUTime
+	// Total is Busy, idle and iowait time.
+	Total units.CPUTime
+	// Process is user, nice and system time, which processes account for.
+	Process units.CPUTime
+	// Interrupt is irq and softirq time, a part of Busy. It includes the time of ksoftirqd; see
+	// Table.Softirqd. On kernels that do not measure interrupts it includes nothing else, and may
+	// stand still.
+	Interrupt units.CPUTime
 }
 
-// domainTime is the CPU time of a domain. The domains' times are sums over their own CPUs; all of
-// them together may differ from the node's by some ticks, because the kernel rounds each line of
-// /proc/stat.
+// Times are the CPU times of the node and of its parts.
+type Times struct {
+	Node Node
+	// Domains are the times of the domains of the topology, in its order. It is nil without a
+	// topology. All of them together may differ from Node by some ticks, because the kernel rounds
+	// each line of /proc/stat.
+	Domains []Node
+	// CPUs are the busy times of each CPU, by its number, since the first read or, if the CPU was
+	// offline then, since it came online. It is nil unless Options.PerCPU is set, and in windows
+	// that are too short for the ticks of /proc/stat: use the slices of the exact source instead.
+	CPUs []units.CPUTime
+}
+
+// NodeClock counts the CPU time of the node.
+type NodeClock interface {
+	// Read returns the CPU times until at, which is now and has a monotonic clock reading. The
+	// slices are valid until the next call. After an error the times are those of the last call
+	// that succeeded.
+	Read(at time.Time) (Times, error)
+}
+
+// StatClock counts the CPU time of the node by /proc/stat, in ticks, from the first Read on. It is
+// not safe for concurrent use.
+type StatClock struct {
+	files    procFiles
+	topology *divide.Topology // nil: the node is not divided
+	perCPU   bool
+	// countsCreated has created read, too.
+	countsCreated bool
+
+	node    domainTime
+	last    cpuTicks
+	begun   bool
+	domains []domainTime // by the topology's order
+	cpus    []lastTicks  // by number
+	busy    []units.CPUTime
+	created uint64 // tasks created since boot, as of the last Read; 0 if unknown
+	nodes   []Node // returned by the last Read
+}
+
+// domainTime is the CPU time of the node or of a domain.
 type domainTime struct {
 	Node
 	stolen units.CPUTime // the time that another machine had
@@ -55,78 +84,76 @@ type lastTicks struct {
 	listed     bool // it is in the text that is being parsed
 }
 
-func newNodeReader(root string) nodeReader {
-	return nodeReader{proc: kernfs.New(filepath.Join(root, "proc")), buf: make([]byte, 4096)}
+// NewStatClock returns the clock of the machine whose root directory is at root. It reads nothing.
+func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFiles(root)} }
+
+// divide makes the clock count CPU time by domain, too.
+func (c *StatClock) divide(t *divide.Topology) {
+	c.topology = t
+	c.domains, c.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
 }
 
-// ReadNode returns the node's CPU time since the first call.
-func (n *nodeReader) ReadNode() (Node, error) {
-	n.createdKnown = false
-	b, err := n.read("stat")
-	if err != nil {
-		return n.node, err
-	}
-	now, err := parseNode(b)
-	if err == nil && (n.topology != nil || n.perCPU) {
-		err = n.parseCPUs(b)
-	}
-	if err == nil && n.countsCreated {
-		err = n.parseCreated(b)
-	}
-	if errors.Is(err, errTruncated) && len(b) == len(n.buf) && len(n.buf) < maxCPUs*lineRoom {
-		n.buf = make([]byte, 2*len(n.buf)) // there are more CPUs or interrupts than it has room for
-		return n.ReadNode()
-	}
-	if err != nil {
-		return n.node, fmt.Errorf("%s: %w", n.path("stat"), err)
-	}
-	n.addCPUs(now.measuresInterrupts())
-	if n.begun {
-		n.node.add(&n.last, &now, now.measuresInterrupts())
-	}
-	n.last, n.begun = now, true
-	return n.node, nil
+// Close closes the files.
+func (c *StatClock) Close() error { return c.files.proc.Close() }
+
+// Stolen returns the CPU time that another machine had, as of the last Read.
+func (c *StatClock) Stolen() units.CPUTime { return c.node.stolen }
+
+// Read implements NodeClock.
+func (c *StatClock) Read(time.Time) (Times, error) {
+	err := c.read()
+	return c.times(), err
 }
 
-// parseCreated reads how many tasks were created since boot. The error is errTruncated if the text
-// ends before that.
-func (n *nodeReader) parseCreated(b []byte) error {
-	created, err := parseCreated(b)
-	if n.createdKnown = err == nil; errors.Is(err, errTruncated) && len(b) == len(n.buf) {
+func (c *StatClock) times() Times {
+	for i := range c.domains {
+		c.nodes[i] = c.domains[i].Node
+	}
+	return Times{Node: c.node.Node, Domains: c.nodes, CPUs: c.busy}
+}
+
+// read adds what the columns grew by. The first reading is the baseline.
+func (c *StatClock) read() error {
+	c.created = 0
+	if c.topology != nil {
+		if room := 4096 + lineRoom*len(c.topology.ByCPU()); len(c.files.buf) < room {
+			c.files.buf = make([]byte, room)
+		}
+	}
+	b, err := c.files.read("stat")
+	if err != nil {
 		return err
 	}
-	n.created = created
+	now, created, err := c.parse(b)
+	if errors.Is(err, errTruncated) && len(b) == len(c.files.buf) && len(b) < maxCPUs*lineRoom {
+		c.files.buf = make([]byte, 2*len(b)) // there are more CPUs or interrupts than it has room for
+		return c.read()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.files.path("stat"), err)
+	}
+	c.addCPUs(now.measuresInterrupts())
+	if c.begun {
+		c.node.add(&c.last, &now, now.measuresInterrupts())
+	}
+	c.last, c.begun, c.created = now, true, created
 	return nil
 }
 
-// takeCreated returns how many tasks were created since boot, as of the last ReadNode. It is not
-// known if ReadNode was not called since the previous call.
-func (n *nodeReader) takeCreated() (created uint64, known bool) {
-	known, n.createdKnown = n.createdKnown, false
-	return n.created, known
-}
-
-// divide makes the reader count CPU time by domain, too.
-func (n *nodeReader) divide(t *divide.Topology) {
-	n.topology = t
-	n.domains, n.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
-}
-
-// countCPUs makes the reader count the busy time of each CPU, too.
-func (n *nodeReader) countCPUs() { n.perCPU = true }
-
-// CPUs returns the busy time of each CPU, by its number, since the first ReadNode or, if it was
-// offline then, since it came online; nil unless countCPUs was called. The slice is valid until the
-// next ReadNode.
-func (n *nodeReader) CPUs() []units.CPUTime { return n.busy }
-
-// Domains returns the CPU time of each domain since the first ReadNode, in the order of the
-// topology, nil where the node is not divided. The slice is valid until the next ReadNode.
-func (n *nodeReader) Domains() []Node {
-	for i := range n.domains {
-		n.nodes[i] = n.domains[i].Node
+// parse parses the text of /proc/stat. It stores the lines of the CPUs in cpus and changes nothing
+// else.
+func (c *StatClock) parse(b []byte) (node cpuTicks, created uint64, err error) {
+	node, err = parseNode(b)
+	if err == nil && (c.topology != nil || c.perCPU) {
+		err = c.parseCPUs(b)
 	}
-	return n.nodes
+	if err == nil && c.countsCreated {
+		created, err = parseCreated(b)
+		if err != nil && !(errors.Is(err, errTruncated) && len(b) == len(c.files.buf)) {
+			return node, 0, nil // the text is complete and lacks the number
+		}
+	}
+	return node, created, err
 }
 
 // lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.
@@ -135,18 +162,17 @@ const lineRoom = 256
 // cpuLine is the prefix of the line of a CPU.
 var cpuLine = []byte("cpu")
 
-// parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in
-// cpus and changes nothing else.
-func (n *nodeReader) parseCPUs(b []byte) error {
-	for i := range n.cpus {
-		n.cpus[i].listed = false
+// parseCPUs reads the lines of the online CPUs, which follow the node's line.
+func (c *StatClock) parseCPUs(b []byte) error {
+	for i := range c.cpus {
+		c.cpus[i].listed = false
 	}
 	_, rest, _ := bytes.Cut(b, []byte{'\n'})
 	for {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
 		columns, ok := bytes.CutPrefix(line, cpuLine)
 		if !ok {
-			if !whole && len(b) == len(n.buf) && bytes.HasPrefix(cpuLine, line) {
+			if !whole && len(b) == len(c.files.buf) && bytes.HasPrefix(cpuLine, line) {
 				return errTruncated
 			}
 			return nil
@@ -158,40 +184,40 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 		if err != nil {
 			return err
 		}
-		for len(n.cpus) <= cpu {
-			n.cpus = append(n.cpus, lastTicks{})
+		for len(c.cpus) <= cpu {
+			c.cpus = append(c.cpus, lastTicks{})
 		}
-		n.cpus[cpu].now, n.cpus[cpu].listed = now, true
+		c.cpus[cpu].now, c.cpus[cpu].listed = now, true
 		rest = after
 	}
 }
 
 // addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU
 // is its baseline. measured reports whether the kernel measures interrupts.
-func (n *nodeReader) addCPUs(measured bool) {
-	for i := range n.cpus {
-		c := &n.cpus[i]
-		if !c.listed {
+func (c *StatClock) addCPUs(measured bool) {
+	for i := range c.cpus {
+		p := &c.cpus[i]
+		if !p.listed {
 			continue
 		}
-		if c.known && n.topology != nil {
-			n.domains[n.topology.Of(int32(i))].add(&c.ticks, &c.now, measured)
+		if p.known && c.topology != nil {
+			c.domains[c.topology.Of(int32(i))].add(&p.ticks, &p.now, measured)
 		}
-		if n.perCPU {
-			n.addCPU(i, c)
+		if c.perCPU {
+			c.addCPU(i, p)
 		}
-		c.ticks, c.known = c.now, true
+		p.ticks, p.known = p.now, true
 	}
 }
 
-func (n *nodeReader) addCPU(i int, c *lastTicks) {
-	for len(n.busy) <= i {
-		n.busy = append(n.busy, 0)
+func (c *StatClock) addCPU(i int, p *lastTicks) {
+	for len(c.busy) <= i {
+		c.busy = append(c.busy, 0)
 	}
-	if c.known {
+	if p.known {
 		var grown Node
-		grown.add(&c.ticks, &c.now, false)
-		n.busy[i] += grown.Busy
+		grown.add(&p.ticks, &p.now, false)
+		c.busy[i] += grown.Busy
 	}
 }
 
@@ -214,13 +240,24 @@ func (n *Node) add(last, now *cpuTicks, measured bool) {
 	}
 	process := step(user, nice, system)
 	interrupts := step(irq, softirq)
-	busy := process + interrupts
 	if measured {
 		n.Interrupt += interrupts
 	}
 	n.Process += process
-	n.Busy += busy
-	n.Total += busy + step(idle, iowait)
+	n.Busy += process + interrupts
+	n.Total += process + interrupts + step(idle, iowait)
+}
+
+// since returns n without the CPU time before.
+func (n Node) since(before Node) Node {
+	return Node{
+		Busy: n.Busy - before.Busy, Total: n.Total - before.Total,
+		Process: n.Process - before.Process, Interrupt: n.Interrupt - before.Interrupt,
+	}
+}
+
+func (n Node) plus(m Node) Node {
+	return Node{Busy: n.Busy + m.Busy, Total: n.Total + m.Total, Process: n.Process + m.Process, Interrupt: n.Interrupt + m.Interrupt}
 }
 
 // BootTime returns when the machine booted, by its wall clock, in whole seconds.
@@ -239,45 +276,7 @@ func BootTime(root string) (time.Time, error) {
 // SinceBoot returns the time since the machine booted, in hundredths of a second, time in suspend
 // included.
 func SinceBoot(root string) (time.Duration, error) {
-	name := filepath.Join(root, "proc/uptime")
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	since, err := parseUptime(b)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
-	}
-	return since, nil
-}
-
-func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path(), name) }
-
-// read reads a file of /proc that does not belong to a process.
-func (n *nodeReader) read(name string) ([]byte, error) {
-	if n.topology != nil {
-		if room := 4096 + lineRoom*len(n.topology.ByCPU()); len(n.buf) < room {
-			n.buf = make([]byte, room)
-		}
-	}
-	b, err := n.proc.Read(name, n.buf)
-	if err != nil {
-		_ = n.proc.Close() // /proc may be mounted anew
-		return nil, fmt.Errorf("read %s: %w", n.path(name), err)
-	}
-	return b, nil
-}
-
-// tasks returns the number of tasks of the whole system, and the ID of the newest one, both 0 if
-// they are unknown.
-func (n *nodeReader) tasks() (number, newest uint64) {
-	b, err := n.read("loadavg")
-	if err != nil {
-		return 0, 0
-	}
-	number, newest, err = parseTasks(b)
-	if err != nil {
-		return 0, 0
-	}
-	return number, newest
+	files := newProcFiles(root)
+	defer func() { _ = files.proc.Close() }() // it was only read from
+	return files.uptime()
 }

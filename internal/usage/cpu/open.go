@@ -2,7 +2,14 @@
 
 package cpu
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+)
 
 // SourceKind is a way to read CPU times, as the configuration names it.
 type SourceKind string
@@ -15,12 +22,58 @@ const (
 	KindProcfs SourceKind = "procfs"
 )
 
+// TickWindow is the shortest interval that the ticks of procfs resolve: 100 ticks of a CPU, so that
+// rounding is 1 % of what one busy CPU uses.
+const TickWindow = time.Second
+
+// Options selects what a Reader and its Source read.
+type Options struct {
+	// Root is where the host's root directory is: "/", or where it is mounted in a container.
+	Root string
+	// Kind is the CPU time source to use.
+	Kind SourceKind
+	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source
+	// gives the node's CPU time, too.
+	Window time.Duration
+	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
+	Topology *divide.Topology
+	// Slices has an exact source note on which CPUs the threads of each process ran, so that
+	// Table.Slices returns them. A Topology implies it.
+	Slices bool
+	// Names makes an exact source provide the names and users of short-lived processes in
+	// Table.ShortLivedBy.
+	Names bool
+	// PerCPU makes the Reader count the busy time of each CPU, too.
+	PerCPU bool
+	// BeforeScan, if set, is called right before each scan of a source that is not exact, for
+	// counters that must be read before the processes are.
+	BeforeScan func()
+	// Counters, if set, returns the counters that BeforeScan read.
+	Counters cgroup.CPUTime
+	// Clock, if set, counts the node's CPU time in place of /proc/stat. The Reader does not close
+	// it.
+	Clock NodeClock
+}
+
+// OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails,
+// and rejected is why BPF is not used.
+func OpenReader(o Options) (r *Reader, rejected, err error) {
+	source, rejected, err := Open(o)
+	if err != nil {
+		if o.Topology != nil {
+			err = errors.Join(err, o.Topology.Close())
+		}
+		return nil, nil, err
+	}
+	return NewReader(source, o), rejected, nil
+}
+
 // Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs
 // take the place of another source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
 	switch o.Kind {
 	case KindProcfs:
-		return openProcfs(o), nil, nil
+		return NewProcfs(o), nil, nil
 	case KindClocks:
 		source, rejected = openClocks(o)
 		return source, rejected, nil
@@ -39,24 +92,11 @@ func Open(o Options) (source Source, rejected, err error) {
 	return source, err, nil
 }
 
-func openProcfs(o Options) *Procfs { return divided(NewProcfs(o.Root), o) }
-
 // openClocks returns a source that reads CPU clocks, or procfs and why the clocks cannot be read.
 func openClocks(o Options) (source Source, rejected error) {
-	clocks, err := OpenClocks(o.Root)
+	clocks, err := OpenClocks(o)
 	if err != nil {
-		return openProcfs(o), fmt.Errorf("read CPU clocks: %w", err)
+		return NewProcfs(o), fmt.Errorf("read CPU clocks: %w", err)
 	}
-	return divided(clocks, o), nil
-}
-
-// divided makes a source divide CPU time by domain if the options say so.
-func divided[S interface {
-	Source
-	divisible
-}](source S, o Options) S {
-	if o.Topology != nil {
-		source.divide(o.Topology)
-	}
-	return source
+	return clocks, nil
 }

@@ -50,15 +50,13 @@ func TestATableThatDividesNothingHasNoParts(t *testing.T) {
 func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	m := twoSockets(t, 2)
 	first, second := run(m, 0, 0.5), run(m, 1, 0.25)
-	source := openProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
+	source := NewProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
 	table := &scan.Table{}
 	rescan := func() {
 		t.Helper()
 		m.Step(time.Second)
 		require.NoError(t, m.Render())
-		_, err := source.ReadNode()
-		require.NoError(t, err)
-		require.NoError(t, source.ReadProcesses(table))
+		require.NoError(t, scanAll(source, table))
 	}
 	rescan()
 	rescan()
@@ -90,10 +88,10 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	fake, b, table := fakeBPF(t)
 	k := &sliced{fakeKernel: fake}
 	b.list = k
-	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	rescan := func() {
 		t.Helper()
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 	}
 	rescan()
 	k.listed[0].Run += 100
@@ -121,8 +119,8 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 
 func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
-	require.NoError(t, b.ReadProcesses(table))
+	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+	require.NoError(t, scanAll(b, table))
 	k.listed = k.listed[:1]
 	start := uint64(k.now) + 1
 	k.ends = []tasks.Ended{
@@ -131,20 +129,20 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 		{Pid: 31, Start: start, Run: 13, Cgroup: 5, Parent: 1, Weights: []uint64{13, 0}},   // and again
 		{Pid: 32, Start: start, Run: 20, Cgroup: 99, Parent: 77, Weights: []uint64{15, 5}}, // a cgroup without rows
 	}
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.Equal(t, []units.CPUTime{80, 20}, table.LastSliceParts(&table.Ended[0]))
 	assert.Equal(t, []units.CPUTime{13, 11}, table.ShortLivedParts(&table.Processes[0]))
 	assert.Equal(t, []units.CPUTime{15, 5}, table.UnplacedParts())
 	assert.Equal(t, []units.CPUTime{80 + 13 + 15, 20 + 11 + 5}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, []units.CPUTime{0, 0}, table.ShortLivedParts(&table.Processes[0]))
 	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
 }
 
 func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	b.divide(topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	ends := make([]tasks.Ended, 1000)
 	inUse := func(scans int) uint64 {
 		for range scans {
@@ -152,7 +150,7 @@ func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
 				ends[i] = tasks.Ended{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 5, Cgroup: 5, Parent: 1, Weights: []uint64{2, 3}}
 			}
 			k.ends = ends
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 		}
 		var m runtime.MemStats
 		runtime.GC()
@@ -173,13 +171,11 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
 		t.Run(name, func(t *testing.T) {
 			l := hostsim.NewLife(twoSockets(t, 2))
-			topology := topologyOf(t, l.Host.Root())
-			var source Source = openProcfs(Options{Root: l.Host.Root(), Topology: topology})
+			options := Options{Root: l.Host.Root(), Topology: topologyOf(t, l.Host.Root())}
+			var source Source = NewProcfs(options)
 			if exact {
 				k := hostsim.NewKernel(l.Machine)
-				b := NewSimulatedBPF(l.Host.Root(), k, k.Now)
-				b.divide(topology)
-				source = b
+				source = NewSimulatedBPF(options, k, k.Now)
 			}
 			table := &scan.Table{}
 			divided := units.CPUTime(0)
@@ -199,9 +195,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				}
 				l.Step(time.Duration(e.A%3000) * time.Millisecond)
 				require.NoError(t, l.Render())
-				_, err := source.ReadNode()
-				require.NoError(t, err)
-				require.NoError(t, source.ReadProcesses(table))
+				require.NoError(t, scanAll(source, table))
 				for i := range table.Processes {
 					p := &table.Processes[i]
 					both(p.Used, table.Parts(p))
@@ -235,15 +229,15 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
-		table := &scan.Table{}
+		table, rescanned := &scan.Table{}, scanAll
 		if ofWhoRan {
 			b.attachHook(t)
-			require.NoError(t, b.ReadProcesses(table))
-			table.MayBePartial = true
+			require.NoError(t, scanAll(b, table))
+			rescanned = scanRan
 		}
 		rescan := func() *scan.Process {
 			t.Helper()
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, rescanned(b, table))
 			i := slices.IndexFunc(table.Processes, func(p scan.Process) bool { return int(p.PID) == os.Getpid() })
 			require.GreaterOrEqual(t, i, 0)
 			return &table.Processes[i]
@@ -328,9 +322,8 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 	all, allTable := open()
 	partial, table := open()
 	partial.attachHook(t)
-	require.NoError(t, all.ReadProcesses(allTable))
-	require.NoError(t, partial.ReadProcesses(table))
-	table.MayBePartial = true
+	require.NoError(t, scanAll(all, allTable))
+	require.NoError(t, scanAll(partial, table))
 	group := newCgroup(t)
 	worker := startBurner(t, group, "on:0", "burn:40", "second:0", "on:1", "burn:120", "say", "wait")
 	done := make(chan struct{})
@@ -345,12 +338,12 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 			busy = false
 		case <-time.After(5 * time.Millisecond):
 		}
-		require.NoError(t, partial.ReadProcesses(table))
+		require.NoError(t, scanRan(partial, table))
 		onCPUs(t, table, group.id, &got)
 	}
-	require.NoError(t, all.ReadProcesses(allTable))
+	require.NoError(t, scanAll(all, allTable))
 	onCPUs(t, allTable, group.id, &want)
-	require.NoError(t, partial.ReadProcesses(table))
+	require.NoError(t, scanRan(partial, table))
 	onCPUs(t, table, group.id, &got)
 	require.Greater(t, want[0], 30*ms)
 	require.Greater(t, want[1], 100*ms)
@@ -372,16 +365,16 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table := &scan.Table{}
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		group := newCgroup(t)
 		anchor := startBurner(t, group, "say", "wait")
 		anchor.said()
-		require.NoError(t, b.ReadProcesses(table))
+		require.NoError(t, scanAll(b, table))
 		child := startBurner(t, group, "on:1", "burn:60")
 		used := child.end()
 		var first, second units.CPUTime
 		for range 50 {
-			require.NoError(t, b.ReadProcesses(table))
+			require.NoError(t, scanAll(b, table))
 			for i := range table.Processes {
 				if p := &table.Processes[i]; p.Cgroup == group.id {
 					parts := table.ShortLivedParts(p)
@@ -432,11 +425,11 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	b, err := OpenBPF(Options{Root: "/", Topology: topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
-	assert.Equal(t, "bpf (task stream)", b.Name())
-	require.ErrorContains(t, b.Lacks(), "what each thread of a process used")
+	assert.Equal(t, "bpf (task stream)", b.Traits().Name)
+	require.ErrorContains(t, b.Traits().Lacks, "what each thread of a process used")
 	table := &scan.Table{}
-	require.NoError(t, b.ReadProcesses(table))
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
+	require.NoError(t, scanAll(b, table))
 	for _, i := range table.Active {
 		p := &table.Processes[i]
 		parts := table.Parts(p)

@@ -17,7 +17,7 @@ type Past struct {
 	Exact bool
 	// Now is when the last scan began, since boot.
 	Now time.Duration
-	// Node is the last result of ReadNode. After Resume the node's CPU time continues from there.
+	// Node is the CPU time of the node in the last window, from which the time continues after Resume.
 	Node Node
 	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
 	// idle, iowait, irq, softirq and steal (proc_stat(5)).
@@ -42,77 +42,65 @@ type PastCPU struct {
 	Ticks  [8]uint64
 }
 
-// Past stores in p what another Reader needs to go on after the last ReadNode and ReadProcesses,
-// both of which must have succeeded. It allocates nothing if p was used before with as many
-// processes.
+// Past stores in p what another Reader needs to continue after the last window, whose reads must
+// have succeeded. It allocates nothing if p was used before with as many processes.
 func (r *Reader) Past(p *Past) error {
-	if r.runtime != nil { // which reads /proc/stat now and then only
-		if _, err := r.source.ReadNode(); err != nil {
+	if r.precise != nil { // which reads /proc/stat now and then only
+		if err := r.stat.read(); err != nil {
 			return err
 		}
 	}
-	p.Exact, p.Node = r.source.Exact(), r.node
+	p.Exact, p.Node = r.traits.Exact, r.times.Node
 	p.Domains = p.Domains[:0]
-	for i := range r.domains {
-		p.Domains = append(p.Domains, PastDomain{r.options.Topology.Domains()[i], r.domains[i].node})
+	for i, node := range r.times.Domains {
+		p.Domains = append(p.Domains, PastDomain{r.options.Topology.Domains()[i], node})
 	}
-	if s, ok := r.source.(statReader); ok {
-		s.past(p)
-	}
+	r.stat.past(p)
 	p.Now, p.Processes = r.table.Now, r.table.AppendPast(p.Processes[:0])
 	return nil
 }
 
-// Resume continues from the state of an earlier Reader: the first ReadNode returns the CPU time of
-// the past and what the node used since, and in the first scan processes of the past have used what
-// they used since. It must precede the first ReadNode. The Reader keeps p until a scan has
-// succeeded.
+// Resume continues from the state of an earlier Reader: the first window has the CPU time of the
+// past and what the node used since, and in its scan processes of the past have used what they used
+// since. It must precede the first Begin. The Reader keeps p until a scan has succeeded.
 func (r *Reader) Resume(p *Past) {
-	r.resuming, r.unread = p, true
-	r.node, r.earlier = p.Node, p.Node
-	for i := range r.domains {
-		d := &r.domains[i]
-		of := slices.IndexFunc(p.Domains, func(of PastDomain) bool { return of.Domain == r.options.Topology.Domains()[i] })
-		if of >= 0 {
-			d.node, d.earlier = p.Domains[of].Node, p.Domains[of].Node
-		}
-	}
-	r.resumeSource()
+	r.stat.resume(p)
+	r.times = r.stat.times()
+	r.resuming = p
+	r.resumeTable()
 }
 
-// resumeSource makes the source and the table go on.
-func (r *Reader) resumeSource() {
-	if s, ok := r.source.(statReader); ok {
-		s.resume(r.resuming)
-	}
-	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact, r.source.Exact())
+// resumeTable makes the processes of the past those of the previous scan.
+func (r *Reader) resumeTable() {
+	r.scanned = r.resuming.Node.Process
+	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact, r.traits.Exact)
 }
 
-// statReader is a Source that reads /proc/stat.
-type statReader interface {
-	past(*Past)
-	resume(*Past)
-}
-
-func (n *nodeReader) past(p *Past) {
-	p.Ticks, p.CPUs = n.last, p.CPUs[:0]
-	for i := range n.cpus {
-		if c := &n.cpus[i]; c.known {
-			p.CPUs = append(p.CPUs, PastCPU{int32(i), c.ticks})
+func (c *StatClock) past(p *Past) {
+	p.Ticks, p.CPUs = c.last, p.CPUs[:0]
+	for i := range c.cpus {
+		if of := &c.cpus[i]; of.known {
+			p.CPUs = append(p.CPUs, PastCPU{int32(i), of.ticks})
 		}
 	}
 }
 
-// resume makes what the past read the last that was read.
-func (n *nodeReader) resume(p *Past) {
-	n.last, n.begun = p.Ticks, true
-	for _, c := range p.CPUs {
-		if c.Number < 0 || c.Number >= maxCPUs {
+// resume continues from the times and columns of the past.
+func (c *StatClock) resume(p *Past) {
+	c.node.Node, c.last, c.begun = p.Node, p.Ticks, true
+	for i := range c.domains {
+		is := func(of PastDomain) bool { return of.Domain == c.topology.Domains()[i] }
+		if of := slices.IndexFunc(p.Domains, is); of >= 0 {
+			c.domains[i].Node = p.Domains[of].Node
+		}
+	}
+	for _, of := range p.CPUs {
+		if of.Number < 0 || of.Number >= maxCPUs {
 			continue
 		}
-		for len(n.cpus) <= int(c.Number) {
-			n.cpus = append(n.cpus, lastTicks{})
+		for len(c.cpus) <= int(of.Number) {
+			c.cpus = append(c.cpus, lastTicks{})
 		}
-		n.cpus[c.Number] = lastTicks{ticks: c.Ticks, known: true}
+		c.cpus[of.Number] = lastTicks{ticks: of.Ticks, known: true}
 	}
 }

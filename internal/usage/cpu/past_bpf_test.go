@@ -19,7 +19,7 @@ import (
 
 // resumedBPF returns a source and a table that go on from the past of others, of the same kernel.
 func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *scan.Table) {
-	b := newBPF(t.TempDir(), k, k)
+	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
 	table := &scan.Table{}
 	resumeTable(table, written(t, p), true)
@@ -28,7 +28,7 @@ func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *scan.Table) {
 
 func TestBPFCountsSinceThePast(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	p := Past{Exact: true}
 	p.Now, p.Processes = table.Now, table.AppendPast(p.Processes[:0])
 
@@ -41,7 +41,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 		{Pid: 5, Start: 3, Run: 1 << 40, Cgroup: 5}, // had ended before
 	}
 	b, table = resumedBPF(t, k, &p)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 7, table.Processes[0].Used)
 	assert.EqualValues(t, 11, table.Processes[0].ShortLived)
 	assert.EqualValues(t, 30, table.Processes[1].Used, "of a new one all")
@@ -53,7 +53,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	assert.Empty(t, b.missing, "its end is not waited for")
 
 	k.listed[0].Run += 5
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 5, table.Processes[0].Used)
 	assert.Zero(t, table.Untraced)
 }
@@ -65,7 +65,7 @@ func TestTheEndOfAProcessOfThePastIsTakenWhereItIsTold(t *testing.T) {
 	k.listed = k.listed[:1]
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
 	b, table := resumedBPF(t, k, &p)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 123, table.Ended[0].LastSlice)
 }
@@ -79,7 +79,7 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 		{PID: 1, Threads: 1}, {PID: 10, Threads: 1, Start: time.Duration(start).Truncate(time.Duration(Tick)), CPU: 4 * Tick},
 	}}
 	b, table := resumedBPF(t, k, &p)
-	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.Ended)
 	assert.Equal(t, 18*ms, table.Processes[1].Used)
 	assert.Equal(t, 1000*units.CPUTime(1), table.Processes[0].Used)
@@ -97,7 +97,7 @@ func (w *randomKernel) restart() {
 		w.lost += p.Run - p.shown
 	}
 	w.dead = nil
-	w.source, w.table = newBPF(w.TempDir(), w, w), scan.Table{}
+	w.source, w.table = newBPF(Options{Root: w.TempDir()}, w, w), scan.Table{}
 	w.source.bootNow = func() time.Duration { return w.now }
 	resumeTable(&w.table, written(w, &p), true)
 	for range w.r.IntN(60) {

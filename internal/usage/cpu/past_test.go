@@ -35,13 +35,12 @@ func written(t testing.TB, p *Past) *Past {
 
 // restart has another source and table go on.
 func (w *watched) restart() {
-	var p Past
-	w.source.past(&p)
-	p.Now, p.Processes = w.table.Now, w.table.AppendPast(p.Processes[:0])
+	p := Past{Now: w.table.Now, Processes: w.table.AppendPast(nil)}
+	w.windows.stat.past(&p)
 	again := written(w, &p)
 	require.NoError(w, w.source.Close())
-	w.source, w.table, w.node = NewProcfs(w.Root()), scan.Table{}, Node{}
-	w.source.resume(again)
+	w.source, w.windows, w.table, w.node = NewProcfs(Options{Root: w.Root()}), newWindows(w, w.Root()), scan.Table{}, Node{}
+	w.windows.stat.resume(again)
 	resumeTable(&w.table, again, false)
 }
 
@@ -84,11 +83,11 @@ func (h *restarted) open(exact bool) {
 	}
 	h.source = nil
 	if exact {
-		h.source = &failing{Procfs: NewProcfs(h.Root())}
+		h.source = &failing{Procfs: NewProcfs(options)}
 		h.reader = NewReader(h.source, options)
 		return
 	}
-	h.reader = NewReader(openProcfs(options), options)
+	h.reader = NewReader(NewProcfs(options), options)
 }
 
 // again has another Reader go on.
@@ -106,9 +105,9 @@ func (h *restarted) run(d time.Duration, used map[int]int64) Node {
 	h.Helper()
 	h.Run(d, used)
 	require.NoError(h, h.Render())
-	node, err := h.reader.ReadNode(h.Now())
+	node, err := h.reader.Begin(h.Now(), Want{All: true})
 	require.NoError(h, err)
-	_, err = h.reader.ReadProcesses()
+	_, err = h.reader.Read()
 	require.NoError(h, err)
 	return node
 }
@@ -132,7 +131,7 @@ func TestTheNodeGoesOnWhereItWas(t *testing.T) {
 				h.run(time.Second, map[int]int64{1: 50})
 				before := h.run(time.Second, map[int]int64{1: 50})
 				h.again(exact)
-				assert.Equal(t, before, h.reader.node)
+				assert.Equal(t, before, h.reader.times.Node)
 				after := h.run(time.Minute, map[int]int64{1: 700})
 				assert.Equal(t, 700*Tick, after.Busy-before.Busy, "busy")
 				assert.Equal(t, 700*Tick, after.Process-before.Process, "of processes")
@@ -188,9 +187,9 @@ func TestAFailedScanLosesNothingOfThePast(t *testing.T) {
 	h.source.fail = errors.New("refused")
 	h.Run(time.Minute, map[int]int64{1: 100})
 	require.NoError(t, h.Render())
-	_, err := h.reader.ReadNode(h.Now())
+	_, err := h.reader.Begin(h.Now(), Want{All: true})
 	require.NoError(t, err)
-	_, err = h.reader.ReadProcesses()
+	_, err = h.reader.Read()
 	require.Error(t, err)
 	h.source.fail = nil
 	after := h.run(time.Second, map[int]int64{1: 10})
@@ -210,12 +209,12 @@ func TestTheSourceThatReplacesAnotherGoesOnToo(t *testing.T) {
 			h.Run(time.Second, map[int]int64{1: 20})
 			require.NoError(t, h.Render())
 			var err error
-			after, err = h.reader.ReadNode(h.Now())
+			after, err = h.reader.Begin(h.Now(), Want{All: true})
 			require.NoError(t, err)
-			_, err = h.reader.ReadProcesses()
+			_, err = h.reader.Read()
 			require.Error(t, err)
 		}
-		require.Equal(t, "procfs", h.reader.Source().Name())
+		require.Equal(t, "procfs", h.reader.Traits().Name)
 		assert.Equal(t, 60*Tick, h.used(1), "window %v", window)
 		after = h.run(time.Second, map[int]int64{1: 20})
 		assert.Equal(t, 80*Tick, after.Busy-before.Busy, "window %v", window)
@@ -232,11 +231,11 @@ func TestANodeThatCannotBeReadAtFirstGoesOnLater(t *testing.T) {
 	stat, err := os.ReadFile(h.Root() + "/proc/stat")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(h.Root()+"/proc/stat", []byte("cpu"), 0o600))
-	node, err := h.reader.ReadNode(h.Now())
+	node, err := h.reader.Begin(h.Now(), Want{All: true})
 	require.Error(t, err)
 	assert.Equal(t, before, node)
 	require.NoError(t, os.WriteFile(h.Root()+"/proc/stat", stat, 0o600))
-	node, err = h.reader.ReadNode(h.Now())
+	node, err = h.reader.Begin(h.Now(), Want{All: true})
 	require.NoError(t, err)
 	assert.Equal(t, 100*Tick, node.Busy-before.Busy)
 }
@@ -295,13 +294,13 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 		text := fmt.Sprintf("cpu  %d 0 0 9000 0 0 0 0 0 0\ncpu0 %d 0 0 4000 0 0 0 0 0 0\ncpu1 %d 0 0 5000 0 0 0 0 0 0\nintr 0\n",
 			first+second, first, second)
 		dividetest.Put(t, h.Root(), map[string]string{"proc/stat": text})
-		_, err := h.reader.ReadNode(h.Now())
+		_, err := h.reader.Begin(h.Now(), Want{All: true})
 		require.NoError(t, err)
 		return slices.Clone(h.reader.Domains())
 	}
 	stat(1000, 2000)
 	before := stat(1100, 2010)
-	_, err := h.reader.ReadProcesses()
+	_, err := h.reader.Read()
 	require.NoError(t, err)
 	h.again(false)
 	assert.Equal(t, before, h.reader.Domains())
@@ -312,7 +311,7 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 
 // readerWith returns a Reader whose last scan has so many processes.
 func readerWith(n int) *Reader {
-	r := NewReader(NewProcfs("/nowhere"), Options{})
+	r := NewReader(NewProcfs(Options{Root: "/nowhere"}), Options{})
 	for i := range n {
 		r.table.Processes = append(r.table.Processes, scan.Process{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick})
 	}
@@ -343,9 +342,9 @@ func BenchmarkPast(b *testing.B) {
 
 func TestCPUsOfImpossibleNumbersTakeNoMemory(t *testing.T) {
 	t.Parallel()
-	n := newNodeReader(t.TempDir())
-	n.resume(&Past{CPUs: []PastCPU{{Number: -1}, {Number: math.MaxInt32}, {Number: 1}}})
-	assert.Len(t, n.cpus, 2)
+	c := NewStatClock(t.TempDir())
+	c.resume(&Past{CPUs: []PastCPU{{Number: -1}, {Number: math.MaxInt32}, {Number: 1}}})
+	assert.Len(t, c.cpus, 2)
 }
 
 // resumeTable makes a table continue from a past.

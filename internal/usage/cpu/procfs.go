@@ -13,20 +13,20 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates
 // nothing once its buffers have grown to the size of the node.
 type Procfs struct {
-	nodeReader
-	scanned units.CPUTime // node.Process at the last scan
-	newest  uint64        // the ID of the newest task at the last scan, 0 if it is unknown
-	cached  *kernfs.Dir   // reads files of processes by names that the kernel has in its cache
-	first   *stall.Guard[*firstRead]
-	list    *stall.Guard[*listing]
-	from    int64 // position in /proc for the start of the next listing
+	procFiles
+	topology *divide.Topology // nil: the node is not divided
+	newest   uint64           // the ID of the newest task at the last scan, 0 if it is unknown
+	cached   *kernfs.Dir      // reads files of processes by names that the kernel has in its cache
+	first    *stall.Guard[*firstRead]
+	list     *stall.Guard[*listing]
+	from     int64 // position in /proc for the start of the next listing
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can
@@ -99,31 +99,29 @@ func guardListing(options stall.Options[*listing], most time.Duration) *stall.Gu
 	return stall.New(options)
 }
 
-// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root
-// directory is mounted in a container. It touches nothing.
-func NewProcfs(root string) *Procfs {
+// NewProcfs returns a source that reads below o.Root. It touches nothing. Of the other options only
+// Topology applies.
+func NewProcfs(o Options) *Procfs {
 	return &Procfs{
-		nodeReader: newNodeReader(root),
-		cached:     kernfs.NewCached(filepath.Join(root, "proc")),
-		first:      guardFirstReads(stall.Options[*firstRead]{Root: root}),
-		list:       guardListing(stall.Options[*listing]{Root: root}, listTime),
+		procFiles: newProcFiles(o.Root), topology: o.Topology,
+		cached: kernfs.NewCached(filepath.Join(o.Root, "proc")),
+		first:  guardFirstReads(stall.Options[*firstRead]{Root: o.Root}),
+		list:   guardListing(stall.Options[*listing]{Root: o.Root}, listTime),
 	}
 }
 
-// Name implements Source.
-func (*Procfs) Name() string { return "procfs" }
-
-// Exact implements Source.
-func (*Procfs) Exact() bool { return false }
+// Traits implements Source.
+func (p *Procfs) Traits() Traits {
+	return Traits{Name: "procfs", Rounding: 2 * Tick, Unread: p.unread()}
+}
 
 // Close implements Source.
 func (p *Procfs) Close() error {
 	return errors.Join(p.first.Close(), p.list.Close(), p.cached.Close(), p.proc.Close())
 }
 
-// Unread returns an error if CPU times of some processes are not read because processes block reads,
-// or reads are slow.
-func (p *Procfs) Unread() error {
+// unread returns Traits.Unread.
+func (p *Procfs) unread() error {
 	switch err := p.list.Err(""); {
 	case errors.Is(err, stall.ErrSlow):
 		return errListSlow
@@ -138,8 +136,8 @@ var (
 	errListSlow    = errors.New("new processes may be found late, because the listing of /proc is slow")
 )
 
-// ReadProcesses implements Source.
-func (p *Procfs) ReadProcesses(t *scan.Table) error {
+// Scan implements Source.
+func (p *Procfs) Scan(t *scan.Table, of Request) error {
 	if _, err := p.beginScan(t); err != nil {
 		return err
 	}
@@ -150,18 +148,16 @@ func (p *Procfs) ReadProcesses(t *scan.Table) error {
 	}
 	s.readMissed()
 	all, newest := p.tasks()
-	t.Rounding, t.Late = 2*Tick, 0
 	t.Hidden = s.unreadable || hides(all, s.threads)
-	t.Finish(units.Advance(p.scanned, p.node.Process))
+	t.Finish(of.Used)
 	p.findMissed(t, newest)
-	p.scanned = p.node.Process
 	p.findDiscarding(t)
 	return nil
 }
 
 // beginScan starts a scan and returns its time since boot.
 func (p *Procfs) beginScan(t *scan.Table) (now time.Duration, err error) {
-	if now, err = p.readUptime(); err != nil {
+	if now, err = p.uptime(); err != nil {
 		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
 		return 0, err
 	}
@@ -172,18 +168,6 @@ func (p *Procfs) beginScan(t *scan.Table) (now time.Duration, err error) {
 	t.Begin(now)
 	p.first.Begin(time.Unix(0, 0).Add(now))
 	p.list.Begin(time.Unix(0, 0).Add(now))
-	return now, nil
-}
-
-func (p *Procfs) readUptime() (time.Duration, error) {
-	b, err := p.read("uptime")
-	if err != nil {
-		return 0, err
-	}
-	now, err := parseUptime(b)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", p.path("uptime"), err)
-	}
 	return now, nil
 }
 

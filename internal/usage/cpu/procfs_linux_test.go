@@ -53,10 +53,10 @@ func TestProcessThatTheListingLacksIsFoundByItsNumber(t *testing.T) {
 	source := realProc(t)
 	lacking := unlisted(t, source)
 	var table scan.Table
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	require.Nil(t, scan.Find(table.Processes, lacking.PID))
 	insert(&table, lacking)
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	found := scan.Find(table.Processes, lacking.PID)
 	require.NotNil(t, found)
 	assert.False(t, found.Born)
@@ -67,11 +67,11 @@ func TestThreadThatHasTheNumberOfAnEndedProcessIsNoProcess(t *testing.T) {
 	source := realProc(t)
 	thread := unlisted(t, source)
 	var table scan.Table
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	old := thread
 	old.Start -= time.Duration(Tick)
 	insert(&table, old)
-	require.NoError(t, source.ReadProcesses(&table))
+	require.NoError(t, scanAll(source, &table))
 	assert.Nil(t, scan.Find(table.Processes, thread.PID), "its time is in its process's")
 	assert.True(t, slices.ContainsFunc(table.Ended, func(e scan.Ended) bool { return e.PID == thread.PID }))
 }
@@ -88,10 +88,10 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	source := realProc(t)
 	own := int32(os.Getpid())
 	var table scan.Table
+	windows := newWindows(t, "/")
 	read := func() (Node, *scan.Process) {
-		node, err := source.ReadNode()
+		node, err := windows.read(source, &table, Want{All: true})
 		require.NoError(t, err)
-		require.NoError(t, source.ReadProcesses(&table))
 		p := scan.Find(table.Processes, own)
 		require.NotNil(t, p)
 		return node, p
@@ -132,13 +132,13 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 		return got, err
 	})()
 	require.NoError(t, w.Render())
-	require.ErrorIs(t, w.source.ReadProcesses(&w.table), stall.ErrUnread, "no process is known")
+	require.ErrorIs(t, scanAll(w.source, &w.table), stall.ErrUnread, "no process is known")
 	require.NoError(t, unix.Close(pipe[1]))
 	w.add(42, hostsim.Process{Parent: 1})
 	finds := func(processes int) func() bool {
 		return func() bool {
 			w.Run(time.Second, nil)
-			return w.Render() == nil && w.source.ReadProcesses(&w.table) == nil && len(w.pids()) == processes && w.source.Unread() == nil
+			return w.Render() == nil && scanAll(w.source, &w.table) == nil && len(w.pids()) == processes && w.source.Traits().Unread == nil
 		}
 	}
 	require.Eventually(t, finds(2), time.Minute, time.Millisecond)
@@ -151,7 +151,7 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 		assert.Equal(t, []int32{1, 42}, w.pids())
 		assert.Equal(t, 300*Tick, w.used(42))
 	}
-	require.ErrorIs(t, w.source.Unread(), errListBlocked)
+	require.ErrorIs(t, w.source.Traits().Unread, errListBlocked)
 	require.NoError(t, unix.Close(pipe[1]))
 	require.Eventually(t, finds(3), time.Minute, time.Millisecond)
 	require.NoError(t, unix.Close(pipe[0]))

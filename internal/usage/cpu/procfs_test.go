@@ -33,15 +33,17 @@ const ms = units.CPUTime(time.Millisecond)
 type watched struct {
 	testing.TB
 	*hostsim.Host
-	source *Procfs
-	clocks *Clocks // nil: source is read
-	table  scan.Table
-	node   Node
+	source  *Procfs
+	clocks  *Clocks // nil: source is read
+	windows *windows
+	want    Want
+	table   scan.Table
+	node    Node
 }
 
 func watch(t testing.TB) *watched {
 	h := hostsim.New(t.TempDir())
-	w := &watched{TB: t, Host: h, source: NewProcfs(h.Root())}
+	w := &watched{TB: t, Host: h, source: NewProcfs(Options{Root: h.Root()}), windows: newWindows(t, h.Root()), want: Want{All: true}}
 	t.Cleanup(func() { assert.NoError(t, w.source.Close()) })
 	return w
 }
@@ -91,10 +93,9 @@ func (w *watched) next() {
 	if w.clocks != nil {
 		source = w.clocks
 	}
-	node, err := source.ReadNode()
+	node, err := w.windows.read(source, &w.table, w.want)
 	require.NoError(w, err)
 	w.node = node
-	require.NoError(w, source.ReadProcesses(&w.table))
 	w.check()
 }
 
@@ -473,7 +474,7 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			}
 			restore := spoil(w)
 			for range 2 {
-				require.Error(t, w.source.ReadProcesses(&w.table))
+				require.Error(t, scanAll(w.source, &w.table))
 				assert.Equal(t, rows, w.table.Processes, "the table is as it was")
 				assert.Equal(t, before.Now, w.table.Now)
 			}
@@ -511,10 +512,10 @@ func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
 
 func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
 	w := watch(t)
-	_, err := w.source.ReadNode()
+	err := w.windows.stat.read()
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, w.path())
-	err = w.source.ReadProcesses(&w.table)
+	err = scanAll(w.source, &w.table)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Empty(t, w.table.Processes)
 	assert.Zero(t, w.table.Slots())
@@ -527,9 +528,8 @@ func TestProcThatIsMountedAnewIsFoundAgain(t *testing.T) {
 	w := watch(t)
 	w.scan()
 	require.NoError(t, os.RemoveAll(w.path()))
-	_, err := w.source.ReadNode()
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.Error(t, w.source.ReadProcesses(&w.table))
+	require.ErrorIs(t, w.windows.stat.read(), fs.ErrNotExist)
+	require.Error(t, scanAll(w.source, &w.table))
 	w.Run(10*time.Second, map[int]int64{1: 5})
 	w.scan()
 	assert.Equal(t, 5*Tick, w.used(1))
@@ -543,7 +543,7 @@ func TestSourceCanBeUsedAfterClose(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{1: 5})
 	w.scan()
 	assert.Equal(t, 5*Tick, w.used(1))
-	assert.Equal(t, "procfs", w.source.Name())
+	assert.Equal(t, "procfs", w.source.Traits().Name)
 	var _ Source = w.source
 }
 
@@ -652,7 +652,7 @@ func realProc(t testing.TB) *Procfs {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skipf("no /proc: %v", err)
 	}
-	source := NewProcfs("/")
+	source := NewProcfs(Options{Root: "/"})
 	t.Cleanup(func() { assert.NoError(t, source.Close()) })
 	return source
 }
@@ -779,9 +779,9 @@ func TestNodeThatCannotBeReadStandsStillAndIsMadeUpFor(t *testing.T) {
 		"garbage":    func() func() { return w.cut(w.path("stat"), 12) },
 	} {
 		restore := spoil()
-		node, err := w.source.ReadNode()
+		times, err := w.windows.stat.Read(time.Time{})
 		require.ErrorContains(t, err, w.path("stat"), name)
-		assert.Equal(t, before, node, name)
+		assert.Equal(t, before, times.Node, name)
 		restore()
 	}
 	w.Run(10*time.Second, map[int]int64{1: 100})
@@ -796,8 +796,7 @@ func TestOneCPULineLongerThanTheBuffer(t *testing.T) {
 	require.NoError(t, err)
 	long := string(text) + strings.Repeat("cpu0 1 2 3 4 5 6 7 8 9 10\n", 1000)
 	require.NoError(t, os.WriteFile(w.path("stat"), []byte(long), 0o600))
-	_, err = w.source.ReadNode()
-	assert.NoError(t, err)
+	assert.NoError(t, w.windows.stat.read())
 }
 
 // tableOf fills a table without a source.
@@ -854,19 +853,12 @@ func TestAScanAllocatesNothing(t *testing.T) {
 		w := steady(t, n)
 		var err error
 		allocated := testing.AllocsPerRun(20, func() {
-			if _, e := w.source.ReadNode(); e != nil {
-				err = e
-			}
-		})
-		require.NoError(t, err)
-		assert.Zero(t, allocated, "ReadNode")
-		allocated = testing.AllocsPerRun(20, func() {
-			if e := w.source.ReadProcesses(&w.table); e != nil {
+			if _, e := w.windows.read(w.source, &w.table, w.want); e != nil {
 				err = e
 			}
 		})
 		require.NoError(t, err)
 		require.Len(t, w.table.Processes, n+1)
-		assert.Zero(t, allocated, "ReadProcesses of %d processes", n)
+		assert.Zero(t, allocated, "%d processes", n)
 	}
 }

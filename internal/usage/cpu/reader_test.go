@@ -22,13 +22,13 @@ type failing struct {
 	closed bool
 }
 
-func (*failing) Exact() bool    { return true }
-func (f *failing) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failing) ReadProcesses(t *scan.Table) error {
+func (f *failing) Traits() Traits { return Traits{Name: "failing", Exact: true} }
+func (f *failing) Close() error   { f.closed = true; return f.Procfs.Close() }
+func (f *failing) Scan(t *scan.Table, of Request) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	err := f.Procfs.ReadProcesses(t)
+	err := f.Procfs.Scan(t, of)
 	if err == nil {
 		t.AddUp()
 	}
@@ -37,7 +37,7 @@ func (f *failing) ReadProcesses(t *scan.Table) error {
 
 func newFailing(t *testing.T, kind SourceKind) (*hostsim.Host, *failing, *Reader) {
 	host := hostsim.New(t.TempDir())
-	source := &failing{Procfs: NewProcfs(host.Root())}
+	source := &failing{Procfs: NewProcfs(Options{Root: host.Root()})}
 	r := NewReader(source, Options{Root: host.Root(), Kind: kind})
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return host, source, r
@@ -49,10 +49,10 @@ const busy = units.Second / 2
 func read(t *testing.T, host *hostsim.Host, r *Reader) (node Node, replaced bool, err error) {
 	host.Run(time.Second, map[int]int64{1: 50})
 	require.NoError(t, host.Render())
-	node, err = r.ReadNode(host.Now())
+	_, err = r.Begin(host.Now(), Want{All: true})
 	require.NoError(t, err)
-	replaced, err = r.ReadProcesses()
-	return node, replaced, err
+	w, err := r.Read()
+	return w.Node, w.Replaced, err
 }
 
 func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
@@ -67,33 +67,35 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 		require.Equal(t, rescan == 2, replaced)
 	}
 	assert.True(t, source.closed)
-	assert.Equal(t, "procfs", r.Source().Name())
+	assert.Equal(t, "procfs", r.Traits().Name)
 	after, _, err := read(t, host, r)
 	require.NoError(t, err)
 	assert.Equal(t, 4*busy, after.Busy-before.Busy, "the node's time goes on from where the source left it")
 	assert.Equal(t, busy, r.Table().Processes[0].Used, "and the next scan counts from procfs's first one")
 }
 
-func TestTheTimeOfEachCPUIsThatOfTheSourceInUse(t *testing.T) {
-	host := hostsim.New(t.TempDir())
-	host.EachCPU = []hostsim.CPU{{User: 5}}
-	for window, want := range map[time.Duration][]units.CPUTime{TickWindow: {100 * Tick}, TickWindow / 2: nil} {
-		host.EachCPU[0].User = 5
-		source := &failing{Procfs: NewProcfs(host.Root())}
+func TestTheTimeOfEachCPUContinuesWhateverTheSource(t *testing.T) {
+	for window, want := range map[time.Duration][2][]units.CPUTime{
+		TickWindow:     {{100 * Tick}, {500 * Tick}},
+		TickWindow / 2: {nil, {100 * Tick}}, // the slices of the exact source are used before
+	} {
+		host := hostsim.New(t.TempDir())
+		host.EachCPU = []hostsim.CPU{{User: 5}}
+		source := &failing{Procfs: NewProcfs(Options{Root: host.Root()})}
 		r := NewReader(source, Options{Root: host.Root(), Kind: Auto, Window: window, PerCPU: true})
-		advance := func() {
+		advance := func() []units.CPUTime {
 			host.EachCPU[0].User += 100
 			_, _, _ = read(t, host, r)
+			return r.times.CPUs
 		}
 		advance()
-		advance()
-		assert.Equal(t, want, r.CPUs(), "windows of %v", window)
+		assert.Equal(t, want[0], advance(), "windows of %v", window)
 		source.fail = errors.New("refused")
-		for range 4 {
+		for range 3 {
 			advance()
 		}
-		assert.Equal(t, "procfs", r.Source().Name())
-		assert.Equal(t, []units.CPUTime{100 * Tick}, r.CPUs(), "procfs has begun anew")
+		assert.Equal(t, want[1], advance(), "windows of %v", window)
+		assert.Equal(t, "procfs", r.Traits().Name)
 		require.NoError(t, r.Close())
 	}
 }

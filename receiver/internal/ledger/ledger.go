@@ -125,7 +125,7 @@ func (l *Ledger) buildClaims() {
 	cfg := o.Config
 	l.Claims = claims.NewBuilder(claims.Options{
 		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
-		Exact:     o.Node.CPU.Source().Exact(),
+		Exact:     o.Node.CPU.Exact(),
 		Cgroups:   o.Node.Cgroups,
 		Keys:      o.Node.Keys,
 		Kinds:     l.Kinds,
@@ -158,7 +158,7 @@ func (l *Ledger) Attribute(m *claims.Measurement, isBaseline, replaced bool) {
 		l.Feeding.Begin(l)
 	}
 	if replaced && !isBaseline {
-		l.Claims.StartOver(m, l.Options.Node.CPU.Source().Exact())
+		l.Claims.StartOver(m, l.Options.Node.CPU.Exact())
 	} else {
 		l.Claims.Observe(m)
 	}

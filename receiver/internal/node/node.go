@@ -89,22 +89,24 @@ func (n *Node) Open(beforeScan func()) error {
 		return err
 	}
 	n.CPU = reader
-	reader.Table().FreshResident, reader.Table().FreshLastCPU = n.Keys.Sleepers(), n.Keys.OfClockRates()
 	n.logSource(rejected)
 	return nil
 }
 
+// Want returns what a window reads of the processes, for the attribution weights.
+func (n *Node) Want(all bool) cpu.Want {
+	return cpu.Want{All: all, Resident: n.Keys.Sleepers(), LastCPU: n.Keys.OfClockRates()}
+}
+
 // logSource logs the CPU time source, what it lacks, and why a preferred one was rejected.
 func (n *Node) logSource(rejected error) {
-	source := n.CPU.Source()
-	fields := []zap.Field{zap.String("source", source.Name())}
+	source := n.CPU.Traits()
+	fields := []zap.Field{zap.String("source", source.Name)}
 	if rejected != nil {
-		fields = append(fields, zap.NamedError("rejected", rejected), rejection("CPU time source selected: "+source.Name(), rejected))
+		fields = append(fields, zap.NamedError("rejected", rejected), rejection("CPU time source selected: "+source.Name, rejected))
 	}
-	if partial, ok := source.(cpu.Partial); ok {
-		if err := partial.Lacks(); err != nil {
-			fields = append(fields, zap.NamedError("lacks", err))
-		}
+	if source.Lacks != nil {
+		fields = append(fields, zap.NamedError("lacks", source.Lacks))
 	}
 	n.logger.Info("CPU time source selected", fields...)
 }
@@ -226,22 +228,7 @@ func (n *Node) LogKeys() {
 // Unread returns an error if processes block reads of their files, or if these reads are slow. The
 // error is on one line, and covers the CPU time source and the identifier.
 func (n *Node) Unread(identifier *workload.Identifier) error {
-	return unreadProcesses(n.CPU.Source(), identifier)
-}
-
-// unreadProcesses returns the joined errors of the readers. CPU time sources that no process can
-// block have no method Unread.
-func unreadProcesses(readers ...any) error {
-	var err error
-	for _, reader := range readers {
-		if r, ok := reader.(interface{ Unread() error }); ok {
-			err = errors.Join(err, r.Unread())
-		}
-	}
-	if err != nil {
-		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	return nil
+	return oneline.Join(n.CPU.Traits().Unread, identifier.Unread())
 }
 
 // Close closes everything that Open opened.

@@ -6,18 +6,28 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// unreadReader is a part of the receiver whose files are not read if err is not nil.
-type unreadReader struct{ err error }
+// unread is a source that does not read the CPU times of some processes if err is not nil.
+type unread struct {
+	cpu.Source
+	err error
+}
 
-func (b unreadReader) Unread() error { return b.err }
+func (u *unread) Traits() cpu.Traits { return cpu.Traits{Unread: u.err} }
 
-func TestUnreadFilesOfAllPartsAreReported(t *testing.T) {
-	times, names := unreadReader{errors.New("CPU times of user 1")}, unreadReader{errors.New("names of user 2")}
-	require.EqualError(t, unreadProcesses(times, names), "CPU times of user 1; names of user 2")
-	require.EqualError(t, unreadProcesses(times, unreadReader{}), "CPU times of user 1")
-	require.EqualError(t, unreadProcesses(struct{}{}, names), "names of user 2")
-	require.NoError(t, unreadProcesses(unreadReader{}, unreadReader{}))
+func TestProcessesThatTheSourceDoesNotReadAreReportedAsOfNow(t *testing.T) {
+	root := t.TempDir()
+	source := &unread{}
+	n := &Node{CPU: cpu.NewReader(source, cpu.Options{Root: root})}
+	identifier := workload.NewIdentifier(root, workload.Wanted{})
+	t.Cleanup(func() { assert.NoError(t, identifier.Close()) })
+	require.NoError(t, n.Unread(identifier))
+	source.err = errors.New("CPU times of user 1")
+	require.ErrorIs(t, n.Unread(identifier), source.err)
 }

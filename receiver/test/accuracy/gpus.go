@@ -283,7 +283,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	}
 	l.receive(cfg)
 	kernel := hostsim.NewKernel(l.machine)
-	l.readFrom(cpu.NewSimulatedBPF(root, kernel, kernel.Now))
+	l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
 	l.r.Windows.Sampler.Window = cfg.Window // the simulator's clock is the sampler
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.r.Start(t.Context(), host))

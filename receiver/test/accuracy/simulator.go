@@ -259,9 +259,9 @@ func (l *simulator) start(setting simSetting, trained []byte) (window time.Durat
 	switch setting.source {
 	case cpu.KindBPF:
 		kernel := hostsim.NewKernel(l.machine)
-		l.readFrom(cpu.NewSimulatedBPF(l.root, kernel, kernel.Now))
+		l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
 	case cpu.KindClocks:
-		l.readFrom(cpu.NewSimulatedClocks(l.root, l.machine.Host.CPUClock))
+		l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, l.machine.Host.CPUClock) })
 	}
 	if setting.counts {
 		l.countEvents()
@@ -287,8 +287,8 @@ func (l *simulator) receive(cfg *config.Config) {
 }
 
 // readFrom sets the CPU time source.
-func (l *simulator) readFrom(source cpu.Source) {
-	l.r.Node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(source, o), nil, nil }
+func (l *simulator) readFrom(open func(cpu.Options) cpu.Source) {
+	l.r.Node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
 // trainedOnce holds the results of trainedOn, as functions by machine and setting.

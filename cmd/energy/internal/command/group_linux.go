@@ -103,7 +103,7 @@ func (g *Group) countNext() (err error) {
 
 // Source returns a CPU time source of the group. names is a source of the whole machine that reports
 // the names of short-lived processes, or nil. The returned source closes it. The Group outlives both.
-func (g *Group) Source(names cpu.Source) cpu.Source {
+func (g *Group) Source(names cpu.Names) *cpu.Command {
 	c := cpu.NewCommand(g.root, g)
 	if names == nil {
 		return c

@@ -74,7 +74,7 @@ type embedded interface {
 type meterOptions struct {
 	cfg    *energyreceiver.Config
 	static map[power.Class]float64 // static power of measured zones in watts, nil if energy need not be split
-	source cpu.Source              // of the command; nil: the whole machine is measured
+	source *cpu.Command            // of the command; nil: the whole machine is measured
 }
 
 // opened counts meters. Each has a feed of its own, because a receiver that hung may publish later.
@@ -87,12 +87,12 @@ func openMeter(ctx context.Context, o *Options, m meterOptions) (*meter, error) 
 		StaticPower: m.static, Extensions: o.Extensions,
 	}
 	if m.source != nil {
-		options.CPU, options.Container = m.source, container
+		options.CPU, options.Container = cpu.NewReader(m.source, cpu.Options{Root: m.cfg.RootPath, Clock: m.source}), container
 	}
 	e, err := energyreceiver.Embed(m.cfg, options)
 	if err != nil {
 		if m.source != nil {
-			err = errors.Join(err, m.source.Close())
+			err = errors.Join(err, options.CPU.Close())
 		}
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func (r *run) measureBaseline(ctx context.Context, cfg *energyreceiver.Config) (
 
 // sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if
 // that is wanted and BPF programs can be loaded.
-func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) cpu.Source {
+func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) *cpu.Command {
 	if !o.Names || cfg.CPUTime == cpu.KindProcfs || cfg.CPUTime == cpu.KindClocks {
 		return group.Source(nil)
 	}
@@ -261,9 +261,7 @@ const lastAttempts = 3
 
 // finish measures until the end, and fills the result.
 func (r *run) finish(ctx context.Context) {
-	if source, ok := r.meter.source.(*cpu.Command); ok {
-		source.AwaitNames()
-	}
+	r.meter.source.AwaitNames()
 	var err error
 	for range lastAttempts {
 		if err = r.collect(ctx); err == nil || errors.Is(err, errHangs) {

@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 		return nil, err
 	}
 	r := &recorder{
-		Options: &o, began: time.Now(), proc: proc, receiver: receiver, ticks: cpu.NewProcfs(root),
+		Options: &o, began: time.Now(), proc: proc, receiver: receiver, ticks: cpu.NewProcfs(cpu.Options{Root: root}),
 		meters: localMeters(o.Config), thermometers: thermometers(root), zones: map[string]*Zone{},
 		account: snapshot.Account{FromZero: true},
 		o: &Observation{
@@ -218,7 +218,7 @@ func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 // setTimes sets the CPU time of programs by a source that can be read.
 func setTimes(programs []Program, name string, source cpu.Source) {
 	var table scan.Table
-	if source.ReadProcesses(&table) != nil {
+	if source.Scan(&table, cpu.Request{Want: cpu.Want{All: true}}) != nil {
 		return
 	}
 	for i := range table.Processes {

@@ -19,17 +19,6 @@ import (
 // The first scan is the baseline: it lists all processes, and none has used anything. The zero
 // Table is ready for it.
 type Table struct {
-	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise
-	// that of a process may be as old as when it ran last.
-	FreshResident bool
-	// FreshLastCPU asks the source for values of LastCPU of this scan also if the scan may be
-	// partial. Otherwise that of a process may be as old as the last scan that was not partial.
-	FreshLastCPU bool
-	// MayBePartial allows the source to leave the rows of processes that did not run as they are in
-	// the next scan. What such a scan misses is in the next one that may not be partial: a process
-	// that moved to another cgroup and has not run since, and in Ended the processes whose rows are
-	// final.
-	MayBePartial bool
 	// Now is when the scan began, since boot.
 	Now time.Duration
 	// Processes lists all processes: by ascending PID, or those of an exact source the oldest

@@ -4,6 +4,7 @@ package drm
 
 import (
 	"fmt"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"strings"
 	"testing"
 	"time"
@@ -152,7 +153,7 @@ func BenchmarkRead(b *testing.B) {
 		b.ReportAllocs()
 		var t scan.Table
 		for b.Loop() {
-			if err := c.processes.ReadProcesses(&t); err != nil {
+			if err := c.processes.Scan(&t, cpu.Request{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -119,14 +119,14 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 		t.Skip("lacks a DRM node that may be opened")
 	}
 	self, child := int32(os.Getpid()), holdsToo(t, nodes)
-	processes, source := cpu.NewProcfs("/"), New(Options{Root: "/"})
+	processes, source := cpu.NewProcfs(cpu.Options{Root: "/"}), New(Options{Root: "/"})
 	source.finder.self = 0 // this process stands for another
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
 	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
 	var table scan.Table
 	found := func() map[string]int32 {
-		require.NoError(t, processes.ReadProcesses(&table))
+		require.NoError(t, processes.Scan(&table, cpu.Request{}))
 		if _, err := source.Read(time.Now(), &table); err != nil {
 			require.ErrorIs(t, err, errDenied) // of others' processes
 		}

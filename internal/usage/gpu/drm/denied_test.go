@@ -3,6 +3,7 @@
 package drm
 
 import (
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,7 +28,7 @@ func (w *watched) passDenied(dirs []string, pids ...int) ([]gpu.Usage, error) {
 	}
 	w.Run(time.Second, ran)
 	require.NoError(w, w.Render())
-	require.NoError(w, w.processes.ReadProcesses(&w.table))
+	require.NoError(w, w.processes.Scan(&w.table, cpu.Request{}))
 	require.NoError(w, os.Chmod(w.Root(), 0o755))
 	for _, dir := range dirs {
 		path := filepath.Join(w.Root(), "proc", dir)

@@ -43,7 +43,7 @@ func watch(t testing.TB) *watched {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	h := hostsim.New(dir)
 	h.Cached = true
-	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(dir), source: New(Options{Root: dir})}
+	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(cpu.Options{Root: dir}), source: New(Options{Root: dir})}
 	if strings.HasPrefix(dir, "/dev/shm") {
 		w.source.reader.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
 	}
@@ -112,7 +112,7 @@ func (w *watched) pass(pids ...int) []gpu.Usage {
 func (w *watched) read() ([]gpu.Usage, error) {
 	w.Helper()
 	require.NoError(w, w.Render())
-	require.NoError(w, w.processes.ReadProcesses(&w.table))
+	require.NoError(w, w.processes.Scan(&w.table, cpu.Request{}))
 	return w.source.Read(w.Now(), &w.table)
 }
 
@@ -394,7 +394,7 @@ func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
 	}
 	w.add(20+sweepRows, 1, render(3, 1))
 	require.NoError(t, w.Render())
-	require.NoError(t, w.processes.ReadProcesses(&w.table))
+	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
 	w.table.Active = nil // as BPF reports it
 	_, err := w.source.Read(w.Now(), &w.table)
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ package drm
 
 import (
 	"fmt"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"math/rand/v2"
 	"strings"
 	"syscall"
@@ -94,7 +95,7 @@ func TestAProcessThatRanWithoutBeingLookedAtIsSwept(t *testing.T) {
 	w.Processes[1400].User++
 	w.Run(time.Second, nil)
 	require.NoError(t, w.Render())
-	require.NoError(t, w.processes.ReadProcesses(&w.table)) // a scan that the source does not see
+	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{})) // a scan that the source does not see
 	found := false
 	for range 3 {
 		found = found || len(used(t, w.pass())) == 1
@@ -266,7 +267,7 @@ func TestFaults(t *testing.T) {
 		w.compute(10+random.IntN(10), "7", random.IntN(300), time.Duration(random.Int64N(1e12)))
 		w.Run(time.Second, nil)
 		require.NoError(t, w.Render())
-		if err := w.processes.ReadProcesses(&w.table); err != nil {
+		if err := w.processes.Scan(&w.table, cpu.Request{}); err != nil {
 			continue
 		}
 		usage, _ := w.source.Read(w.Now(), &w.table)

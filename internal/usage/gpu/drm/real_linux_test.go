@@ -5,6 +5,7 @@ package drm
 import (
 	"errors"
 	"fmt"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"io"
 	"os"
 	"os/exec"
@@ -28,7 +29,7 @@ func watchThisMachine(t testing.TB) *watched {
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "proc")))
 	require.NoError(t, os.Symlink("/proc", filepath.Join(w.Root(), "proc")))
 	w.source.finder.self = selfOf(w.Root())
-	require.NoError(t, w.processes.ReadProcesses(&w.table))
+	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
 	if _, err := w.source.Read(time.Now(), &w.table); err != nil {
 		require.ErrorIs(t, err, errDenied)
 	}

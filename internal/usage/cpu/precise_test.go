@@ -15,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
@@ -29,24 +30,35 @@ func slowly() func() time.Duration {
 	return func() time.Duration { now += 5 * time.Millisecond; return now }
 }
 
-func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
+// newPrecise returns a clock of a machine, which may be divided.
+func newPrecise(t testing.TB, root string, topology *divide.Topology, now func() time.Duration) *preciseClock {
+	stat := NewStatClock(root)
+	if topology != nil {
+		stat.divide(topology)
+	}
+	p := newPreciseClock(root, stat, &scan.Table{}, now)
+	t.Cleanup(func() { assert.NoError(t, errors.Join(p.Close(), stat.Close())) })
+	return p
+}
+
+func TestThePreciseClockResolvesWindowsShorterThanATick(t *testing.T) {
 	root := t.TempDir()
 	cpus := filepath.Join(root, "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	online := filepath.Join(cpus, "online")
-	r := NewRuntime(root, atOnce)
-	defer func() { require.NoError(t, r.Close()) }()
-	table, now := &scan.Table{}, time.Now()
+	r := newPrecise(t, root, nil, atOnce)
+	table, now := r.table, time.Now()
 	node := func(run units.CPUTime) Node {
 		t.Helper()
 		table.Run += run
 		now = now.Add(time.Second)
-		n, err := r.Node(table, now)
+		times, err := r.Read(now)
 		require.NoError(t, err)
-		return n
+		return times.Node
 	}
-	_, err := r.Node(table, now)
+	_, err := r.Read(now)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	dividetest.Put(t, root, map[string]string{"proc/stat": statOf(0, 0)})
 	require.NoError(t, os.WriteFile(online, []byte("0-2,5\n"), 0o644))
 	assert.Zero(t, node(77*millisecond), "the baseline")
 	assert.Equal(t, Node{Busy: 3 * millisecond, Process: 3 * millisecond, Total: 4 * units.Second}, node(3*millisecond))
@@ -56,7 +68,7 @@ func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
 	assert.Equal(t, 6*units.Second, node(0).Total, "as many as were last known")
 	assert.Equal(t, 9*units.Second, node(3*units.Second).Total, "never less than what ran")
 	table.Untraced = 36_000 * units.Second // the whole life of a process whose end was lost
-	before := r.node
+	before := r.node.Node
 	lost := node(0)
 	assert.Equal(t, before.Total+units.Second, lost.Total)
 	assert.Equal(t, before.Busy+units.Second, lost.Busy, "no more than the window has room for")
@@ -71,19 +83,18 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	cpus := filepath.Join(host.Root(), "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
-	r := NewRuntime(host.Root(), slowly())
-	defer func() { require.NoError(t, r.Close()) }()
-	table, now, last := &scan.Table{}, time.Now(), Node{}
+	r := newPrecise(t, host.Root(), nil, slowly())
+	now, last := time.Now(), Node{}
 	window := func(d time.Duration, run units.CPUTime) (busy, total units.CPUTime) {
 		t.Helper()
 		require.NoError(t, host.Render())
 		now = now.Add(d)
-		table.Run += run
-		n, err := r.Node(table, now)
+		r.table.Run += run
+		times, err := r.Read(now)
 		require.NoError(t, err)
-		busy, total = n.Busy-last.Busy, n.Total-last.Total
-		last = n
-		return busy, total
+		grown := times.Node.since(last)
+		last = times.Node
+		return grown.Busy, grown.Total
 	}
 	window(0, 0)
 	second := func(run, stolen int64) (busy, total units.CPUTime) {
@@ -115,7 +126,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 type interrupted struct {
 	*testing.T
 	host  *hostsim.Host
-	r     *Runtime
+	r     *preciseClock
 	table *scan.Table
 	now   time.Time
 	last  []Node // of the node and of the packages
@@ -128,10 +139,10 @@ func newInterrupted(t *testing.T, clock func() time.Duration) *interrupted {
 	require.NoError(t, host.Render())
 	topology, err := divide.OpenTopology(host.Root())
 	require.NoError(t, err)
-	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root(), clock), table: &scan.Table{}, now: time.Now(), last: make([]Node, 3)}
-	i.r.divide(topology)
+	t.Cleanup(func() { assert.NoError(t, topology.Close()) })
+	i := &interrupted{T: t, host: host, r: newPrecise(t, host.Root(), topology, clock), now: time.Now(), last: make([]Node, 3)}
+	i.table = i.r.table
 	i.table.Divide(topology)
-	t.Cleanup(func() { assert.NoError(t, errors.Join(topology.Close(), i.r.Close())) })
 	i.window(0)
 	return i
 }
@@ -146,11 +157,10 @@ func (i *interrupted) window(d time.Duration, ran ...scan.Process) (grown []Node
 		i.table.Active = append(i.table.Active, int32(row))
 	}
 	i.table.AddUp()
-	node, err := i.r.Node(i.table, i.now)
+	times, err := i.r.Read(i.now)
 	require.NoError(i, err)
-	for k, n := range []Node{node, i.r.domain(0), i.r.domain(1)} {
-		was := i.last[k]
-		grown = append(grown, Node{Busy: n.Busy - was.Busy, Total: n.Total - was.Total, Process: n.Process - was.Process, Interrupt: n.Interrupt - was.Interrupt})
+	for k, n := range append([]Node{times.Node}, times.Domains...) {
+		grown = append(grown, n.since(i.last[k]))
 		i.last[k] = n
 	}
 	return grown
@@ -232,7 +242,7 @@ func TestCountingAWindowAllocatesNothing(t *testing.T) {
 	i.window(100 * time.Millisecond)
 	assert.Zero(t, testing.AllocsPerRun(50, func() {
 		i.now = i.now.Add(100 * time.Millisecond)
-		if _, err := i.r.Node(i.table, i.now); err != nil {
+		if _, err := i.r.Read(i.now); err != nil {
 			panic(err)
 		}
 	}))
@@ -255,13 +265,13 @@ func TestKsoftirqdIsNoInterruptThoughItsTickComesLater(t *testing.T) {
 // What processes do not claim is Node.Interrupt without Table.Softirqd, whichever source counts.
 func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	i := newInterrupted(t, atOnce)
-	stat := newNodeReader(i.host.Root())
+	stat := NewStatClock(i.host.Root())
 	stat.divide(i.r.stat.topology)
-	t.Cleanup(func() { assert.NoError(t, stat.proc.Close()) })
+	t.Cleanup(func() { assert.NoError(t, stat.Close()) })
 	counted := func() (interrupts []units.CPUTime) {
-		node, err := stat.ReadNode()
+		times, err := stat.Read(i.now)
 		require.NoError(t, err)
-		return []units.CPUTime{node.Interrupt, stat.Domains()[0].Interrupt, stat.Domains()[1].Interrupt}
+		return []units.CPUTime{times.Node.Interrupt, times.Domains[0].Interrupt, times.Domains[1].Interrupt}
 	}
 	last := counted()
 	thread := scan.Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}

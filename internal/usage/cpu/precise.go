@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+)
+
+// recheck is how often what seldom changes is read, however short the intervals are.
+const recheck = time.Second
+
+// preciseClock counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve.
+// Busy is the run time that the scans of an exact source found, plus time in interrupts. Total is
+// the time of the online CPUs without stolen time. The time in interrupts and the stolen time are
+// those that /proc/stat counted in the window or, in windows that are shorter than the time between
+// two reads of /proc/stat, the same proportion of the CPUs' time as between the last two reads.
+//
+// Each read follows a scan into the table. The first read continues from the StatClock's times.
+type preciseClock struct {
+	stat    *StatClock
+	table   *scan.Table
+	online  *divide.Online
+	now     func() time.Duration // measures how long reading takes
+	node    preciseTime
+	domains []preciseTime // by the topology's order
+	began   time.Time     // at the first read
+	at      time.Time     // at the last read
+	counted time.Time     // when the time outside of tasks was last counted
+	read    time.Time     // when /proc/stat could last be read
+	took    time.Duration // how long counting took
+	missing bool          // scans fail, and missed is set
+	parts   []units.CPUTime
+	nodes   []Node // returned by the last Read
+}
+
+// preciseTime is the CPU time of the node or of a domain.
+type preciseTime struct {
+	Node
+	outside
+	run     units.CPUTime // of the table
+	counted domainTime    // by /proc/stat, when it was last read
+	missed  Node          // by /proc/stat, when scans began to fail
+	weight  outside       // in what proportion the node's time outside of tasks is divided
+}
+
+// outside is time of CPUs that is no task's, between two reads of /proc/stat.
+type outside struct {
+	// Another machine had stolen of had, and interrupts took another part of it.
+	stolen, interrupts, had units.CPUTime
+	// softirqd is the time of the ksoftirqd threads that no read has shown among the time of
+	// interrupts yet.
+	softirqd units.CPUTime
+}
+
+// count sets the parts to what a domain's time grew by from one read to the next, of the time that
+// its CPUs had. The sum of all columns would be that time, too, but each of them is rounded to
+// ticks.
+func (o *outside) count(before, now *domainTime, had units.CPUTime) {
+	interrupts := now.Interrupt - before.Interrupt
+	o.had = had
+	o.stolen = min(now.stolen-before.stolen, had)
+	o.interrupts = min(units.Advance(o.softirqd, interrupts), had-o.stolen)
+	o.softirqd = min(units.Advance(interrupts, o.softirqd), Tick) // a tick may be due; more is not in the column
+}
+
+// of returns the stolen part of an amount of time, and that of interrupts.
+func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
+	return units.Portion(amount, o.stolen, o.had), units.Portion(amount, o.interrupts, o.had)
+}
+
+// newPreciseClock returns a clock for a table that an exact source of the machine at root fills. now
+// measures how long reading takes. It reads nothing.
+func newPreciseClock(root string, stat *StatClock, table *scan.Table, now func() time.Duration) *preciseClock {
+	n := len(stat.domains)
+	return &preciseClock{
+		stat: stat, table: table, online: divide.NewOnline(root), now: now,
+		domains: make([]preciseTime, n), parts: make([]units.CPUTime, n), nodes: slices.Clone(stat.nodes),
+	}
+}
+
+// Close closes the files, except for those of the StatClock.
+func (p *preciseClock) Close() error { return p.online.Close() }
+
+// Read implements NodeClock.
+func (p *preciseClock) Read(at time.Time) (Times, error) {
+	p.missing = false
+	if p.at.IsZero() {
+		if err := p.begin(at); err != nil {
+			return p.stat.times(), err
+		}
+	} else {
+		p.advance(at)
+	}
+	p.at, p.node.run = at, p.table.Run
+	for i := range p.domains {
+		p.domains[i].run, p.nodes[i] = p.table.RunIn(i), p.domains[i].Node
+	}
+	return Times{Node: p.node.Node, Domains: p.nodes}, nil
+}
+
+// begin takes the baseline.
+func (p *preciseClock) begin(at time.Time) error {
+	if len(p.online.CPUs()) == 0 {
+		if _, err := p.online.Read(); err != nil {
+			return err
+		}
+	}
+	begun := p.now()
+	if err := p.stat.read(); err != nil {
+		return err
+	}
+	p.took = p.now() - begun
+	p.began, p.counted, p.read = at, at, at
+	p.node.counted, p.node.Node = p.stat.node, p.stat.node.Node
+	for i := range p.domains {
+		p.domains[i].counted, p.domains[i].Node = p.stat.domains[i], p.stat.domains[i].Node
+	}
+	return nil
+}
+
+// advance adds the time since the last read.
+func (p *preciseClock) advance(at time.Time) {
+	p.countSoftirqd()
+	p.online.Refresh(at.Sub(p.began)) // if that fails, what the scan found is still counted
+	if at.Sub(p.counted) >= p.due() {
+		begun := p.now()
+		p.countOutside(at)
+		p.counted, p.took = at, p.now()-begun
+	}
+	elapsed := units.CPUTime(max(at.Sub(p.at), 0))
+	busy := units.Advance(p.node.run, p.table.Run)
+	total := p.had(elapsed)
+	stolen, interrupts := p.node.of(total)
+	total = max(busy+interrupts, total-stolen)
+	// Untraced includes the whole lives of processes that ended, most of which was counted before.
+	untraced := min(p.table.Untraced, total-busy-interrupts)
+	p.node.ran(busy+untraced, interrupts, total)
+	p.addDomains(elapsed, untraced)
+}
+
+// had returns the time that the node's CPUs had in an interval.
+func (p *preciseClock) had(elapsed units.CPUTime) units.CPUTime {
+	return elapsed * units.CPUTime(len(p.online.CPUs()))
+}
+
+// ran adds time in which processes and interrupts ran, of a total.
+func (n *Node) ran(process, interrupts, total units.CPUTime) {
+	n.Process += process
+	n.Interrupt += interrupts
+	n.Busy += process + interrupts
+	n.Total += total
+}
+
+// addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle
+// time of the domains.
+func (p *preciseClock) addDomains(elapsed, untraced units.CPUTime) {
+	var busy, interrupts, total [divide.MaxDomains]units.CPUTime
+	var room units.CPUTime
+	for i := range p.domains {
+		d := &p.domains[i]
+		busy[i] = units.Advance(d.run, p.table.RunIn(i))
+		all := elapsed * units.CPUTime(p.stat.topology.Online(i))
+		var stolen units.CPUTime
+		stolen, interrupts[i] = d.of(all)
+		total[i] = max(busy[i]+interrupts[i], all-stolen)
+		room += total[i] - busy[i] - interrupts[i]
+	}
+	for i := range p.domains {
+		free := total[i] - busy[i] - interrupts[i]
+		p.domains[i].ran(busy[i]+units.Portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
+	}
+}
+
+// due returns how long after a count the next one is due: when the last one took at most 0.5 % of
+// that time, but not before some ticks have passed, and after a second at the latest.
+func (p *preciseClock) due() time.Duration {
+	const ticks = 5 * time.Duration(Tick)
+	if p.node.had == 0 { // the time outside of tasks was never counted
+		return 2 * ticks
+	}
+	return min(max(200*p.took, ticks), recheck)
+}
+
+// countOutside counts what the CPUs' time outside of tasks was since the last call. If /proc/stat
+// cannot be read, the proportions of the last interval apply.
+func (p *preciseClock) countOutside(at time.Time) {
+	if p.stat.read() != nil {
+		return
+	}
+	elapsed := units.CPUTime(max(at.Sub(p.read), 0))
+	p.read = at
+	p.node.count(&p.node.counted, &p.stat.node, p.had(elapsed))
+	p.node.counted = p.stat.node
+	for i := range p.domains {
+		d := &p.domains[i]
+		d.count(&d.counted, &p.stat.domains[i], elapsed*units.CPUTime(p.stat.topology.Online(i)))
+		d.counted = p.stat.domains[i]
+	}
+	p.divideOutside()
+}
+
+// divideOutside divides the node's time outside of tasks in proportion to what the lines of the
+// domains' CPUs show, or showed last. Each line of a CPU is rounded to ticks, and in a short window
+// a domain's sum may be off by as many as it has CPUs. The node's line is rounded once.
+func (p *preciseClock) divideOutside() {
+	var stolen, interrupts units.CPUTime
+	for i := range p.domains {
+		stolen += p.domains[i].stolen
+		interrupts += p.domains[i].interrupts
+	}
+	var all outside
+	for i := range p.domains {
+		d := &p.domains[i]
+		if stolen > 0 {
+			d.weight.stolen = d.stolen
+		}
+		if interrupts > 0 {
+			d.weight.interrupts = d.interrupts
+		}
+		all.stolen += d.weight.stolen
+		all.interrupts += d.weight.interrupts
+	}
+	for i := range p.domains {
+		d := &p.domains[i]
+		d.stolen = min(units.Portion(p.node.stolen, d.weight.stolen, all.stolen), d.had)
+		d.interrupts = min(units.Portion(p.node.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
+	}
+}
+
+// countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in
+// interrupts, which includes it, and notes that it is not outside of tasks.
+func (p *preciseClock) countSoftirqd() {
+	clear(p.parts)
+	used := p.table.Softirqd(p.parts)
+	p.node.softirqd += used
+	p.node.Interrupt += used
+	for i, part := range p.parts {
+		p.domains[i].softirqd += part
+		p.domains[i].Interrupt += part
+	}
+}
+
+// miss is called in place of Read after a scan that failed. The next Read covers the time.
+func (p *preciseClock) miss() {
+	if p.missing || p.stat.read() != nil {
+		return
+	}
+	p.missing, p.node.missed = true, p.stat.node.Node
+	for i := range p.domains {
+		p.domains[i].missed = p.stat.domains[i].Node
+	}
+}
+
+// handOver makes the StatClock continue from the times of this clock, with the time since the first
+// scan that failed.
+func (p *preciseClock) handOver() {
+	if p.at.IsZero() {
+		return // no time was counted
+	}
+	p.miss()
+	p.node.continueBy(&p.stat.node, p.missing)
+	for i := range p.domains {
+		p.domains[i].continueBy(&p.stat.domains[i], p.missing)
+	}
+}
+
+func (t *preciseTime) continueBy(stat *domainTime, missing bool) {
+	if !missing { // /proc/stat could not be read since: it counts from the next read on
+		t.missed = stat.Node
+	}
+	stat.Node = t.Node.plus(stat.since(t.missed))
+}
