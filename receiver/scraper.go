@@ -127,7 +127,7 @@ func (s *energyScraper) open(ctx context.Context, host component.Host) (err erro
 	if err = s.meters.Open(ctx, host, s.set.TelemetrySettings); err != nil {
 		return err
 	}
-	if err = s.node.Open(s.ledger.ReadCounters); err != nil {
+	if err = s.node.Open(); err != nil {
 		return err
 	}
 	s.warnOfSettings()

@@ -26,7 +26,7 @@ func (n *testNode) use(source cpu.Source) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.node.CPU.Close())
 	n.s.node.CPU = cpu.NewReader(source, cpu.Options{
-		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, BeforeScan: n.s.ledger.ReadCounters,
+		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, Cgroups: n.s.node.Cgroups,
 		Names: n.s.cfg.Series.Processes.GroupBy != config.GroupByPID,
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
-// counter is a number that the kernel keeps for each cgroup, and the file that holds it.
+// counter is what the kernel counts for each cgroup, and the file that shows it.
 type counter struct {
 	// controller is the version 1 controller that has the file v1. All files of version 2 are in
 	// one hierarchy.
@@ -36,7 +36,8 @@ func (c *counter) in(h *hierarchy) (name string, parse func(text []byte) (uint64
 type source struct {
 	inode     uint64 // of the file
 	kept      kernfs.Kept
-	hierarchy int8 // by its index, plus 1
+	replaced  int32 // how often another cgroup of the same path has replaced the one before
+	hierarchy int8  // by its index, plus 1
 }
 
 // maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
@@ -45,28 +46,28 @@ type source struct {
 const maxKept = 1024
 
 // read reads a counter of a cgroup from where it was last found, or else from the first hierarchy
-// that has the cgroup. another reports whether the cgroup is another one than at the last call: it
-// was removed and made again under the same name.
-func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool, failed error) {
+// of a version that has the cgroup. The text is valid until the next read.
+func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, value uint64, failed error) {
 	all, failed := t.mounts.hierarchies()
 	if n.dir == "" {
-		return 0, false, errOutside
+		return nil, 0, errOutside
 	}
 	last := int(s.hierarchy) - 1
-	if last >= 0 {
-		if value, another, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
-			return value, another, failed
+	if last >= 0 && all[last].is(of) {
+		if text, value, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
+			return text, value, failed
 		}
 	}
 	for i := range all {
-		if _, _, ok := c.in(&all[i]); !ok || i == last {
+		if _, _, ok := c.in(&all[i]); !ok || i == last || !all[i].is(of) {
 			continue
 		}
-		found := source{hierarchy: int8(i) + 1}
-		value, _, err := t.readIn(&all[i], n, &found, c)
+		found := source{hierarchy: int8(i) + 1, replaced: s.replaced}
+		text, value, err := t.readIn(&all[i], n, &found, c)
 		if err == nil {
+			t.release(s)
 			*s = found
-			return value, false, nil
+			return text, value, nil
 		}
 		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
 			failed = err
@@ -78,38 +79,39 @@ func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool,
 	if failed == nil {
 		failed = c.missing
 	}
-	return 0, false, failed
+	return nil, 0, failed
 }
 
 // readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its
 // cgroup may have been removed, and there may be another one of the same name.
-func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (value uint64, another bool, err error) {
+func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte, value uint64, err error) {
 	name, parse, _ := c.in(h)
-	read := func() (uint64, error) {
-		text, err := h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:])
-		if err != nil {
-			return 0, err
+	read := func() error {
+		if text, err = h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:]); err == nil {
+			value, err = parse(text)
 		}
-		return parse(text)
+		return err
 	}
 	if s.kept.IsOpen() {
-		if value, err = read(); err == nil {
-			return value, false, nil
+		if read() == nil {
+			return text, value, nil
 		}
 		t.release(s)
 	}
 	inode, err := t.open(h, n, s, name)
 	if err != nil {
-		return 0, false, err
+		return nil, 0, err
 	}
-	if value, err = read(); err == nil {
-		another = s.inode != 0 && s.inode != inode
+	if read() == nil {
+		if s.inode != 0 && s.inode != inode {
+			s.replaced++
+		}
 		s.inode = inode
 	}
 	if err != nil || !t.kept.Take() {
 		_ = s.kept.Close() // it was only read from
 	}
-	return value, another, err
+	return text, value, err
 }
 
 // open opens a file, which the tree does not keep yet.
@@ -132,16 +134,18 @@ func (t *Tree) release(s *source) {
 
 func (t *Tree) releaseAll(n *Node) {
 	t.release(&n.cpuFrom)
+	t.release(&n.numaFrom)
 }
 
 // halveCache closes half of the kept files and halves the allowance, permanently: the process has
 // no descriptor left.
 func (t *Tree) halveCache() {
 	t.kept.Most = t.kept.Held / 2
-	for _, n := range t.nodes {
+	for _, n := range t.byPath {
 		if t.kept.Held > t.kept.Most {
 			t.releaseAll(n)
 		}
 	}
-	t.closeFiles()
 }
+
+var errOutside = errors.New("outside of the cgroup namespace")

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,8 +52,8 @@ func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
 	require.NoError(t, n.Render())
 	b.Leave()
 	n.Sweep()
-	assert.Equal(t, []string{"a/cpu.stat"}, n.opened())
 	n.ReadCPUTime()
+	assert.Equal(t, []string{"a/cpu.stat"}, n.opened())
 	assert.Equal(t, 1, n.kept.Held)
 	require.NoError(t, n.Close())
 	assert.Empty(t, n.opened())
@@ -179,66 +178,31 @@ func withoutDescriptors(t *testing.T, f func()) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 }
 
-func TestMemoryFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
+func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	n := newNode(t)
-	n.write(mountV2, "proc/1/mountinfo")
-	read := ""
-	files := n.MemoryFiles("memory.numa_stat", nil, func(text []byte) error { read = string(text); return nil })
-	var last *File
-	for _, path := range []string{"/a", "/b", "/c", "/d", "/late"} {
-		n.write(path, v2, path, "memory.numa_stat")
-		if last = files.File(path); path != "/late" {
-			require.NoError(t, files.Read(last))
-		}
-	}
-	require.Equal(t, 4, n.kept.Held)
-	withoutDescriptors(t, func() { assert.NoError(t, files.Read(last)) })
-	assert.Equal(t, "/late", read)
-	assert.Equal(t, 1, n.kept.Held)
-	assert.Equal(t, 1, files.Kept())
-	files.Forget(last)
-	assert.Zero(t, n.kept.Held, "no file is left open")
-}
-
-func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
-	n := newNode(t)
-	for i := range 8 {
+	n.WatchFrom(1)
+	for i := range 3 {
 		n.tracked("/" + strconv.Itoa(i))
+		n.Watch([]byte("0::/" + strconv.Itoa(i) + "/in\n"))
+		n.count("/"+strconv.Itoa(i)+"/in", 0)
+		n.write("anon N0=1\nfile_mapped N0=1\n", v2, strconv.Itoa(i), "memory.numa_stat")
+		require.NoError(t, n.NUMAStat(n.Hold("/"+strconv.Itoa(i)), func(uint64, uint64) {}))
 	}
-	require.Len(t, n.opened(), 8)
-	late := n.Enter("/late", true)
-	n.Cgroups["/late"] = 0
+	require.Len(t, n.opened(), 3*3, "two counters and one file of memory each")
+	late := n.Enter("/late/in", true)
+	n.Cgroups["/late/in"] = 0
 	require.NoError(t, n.Render())
 
 	withoutDescriptors(t, n.ReadCPUTime)
 	assert.True(t, late.cpu.current, "its counter was read")
-	assert.Len(t, n.opened(), 4)
-	n.ReadCPUTime()
-	assert.Len(t, n.opened(), 4, "for good")
+	for range 2 {
+		assert.Len(t, n.opened(), 4, "for good")
+		n.ReadCPUTime()
+	}
 	for _, a := range n.Nodes() {
 		assert.True(t, a.cpu.current, a.path)
 	}
-}
-
-func TestWatchedCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
-	c := count(t, unifiedMount)
-	enter := func(path string) int32 {
-		c.v2(path, "1")
-		c.Enter([]byte("0::" + path + "\n"))
-		return c.Enter([]byte("0::" + path + "\n"))
-	}
-	for i := range 8 {
-		enter("/a/" + strconv.Itoa(i))
-	}
-	c.Read()
-	require.Equal(t, 8, c.tree.kept.Held)
-	late := enter("/a/late")
-	withoutDescriptors(t, c.Read)
-	for range 2 {
-		c.Read()
-		assert.LessOrEqual(t, c.tree.kept.Held, 4)
-	}
-	assert.True(t, c.StoodStill(late))
+	assert.True(t, n.byPath["/0/in"].StoodStill())
 }
 
 func TestOnlyTheHierarchyThatHasACounterIsRead(t *testing.T) {
@@ -255,7 +219,7 @@ func TestOnlyTheHierarchyThatHasACounterIsRead(t *testing.T) {
 		return got, err
 	})()
 	n.ReadCPUTime()
-	assert.Equal(t, map[string]int{"cpu,cpuacct" + service + "/cpuacct.usage": 1, "unified/b/cpu.stat": 1}, reads)
+	assert.Equal(t, map[string]int{"cpu,cpuacct/./cpuacct.usage": 1, "cpu,cpuacct" + service + "/cpuacct.usage": 1, "unified/b/cpu.stat": 1}, reads)
 	assert.Equal(t, units.CPUTime(1500123), a.cpu.counter)
 	assert.Equal(t, units.CPUTime(70_000), b.cpu.counter)
 }
@@ -278,42 +242,11 @@ func TestACgroupThatIsLeftInOneHierarchyGoesOnThere(t *testing.T) {
 	assert.Equal(t, units.CPUTime(900_000), a.cpu.accounted, "what was accounted for is not used again")
 }
 
-func TestCgroupsAroundSeveralAreReadFirst(t *testing.T) {
-	n := newNode(t)
-	n.Cgroups["/k"] = 0
-	for _, path := range []string{"/k/p1/c", "/k/p2/c", "/k/p2", "/s/c", "/alone"} {
-		n.tracked(path)
-	}
-	n.ReadCPUTime()
-	require.NoError(t, n.Close())
-	var reads []string
-	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		reads = append(reads, strings.TrimPrefix(path, filepath.Join(n.Root(), v2)))
-		return got, err
-	})
-	n.ReadCPUTime()
-	restore()
-	assert.Equal(t, "/k/cpu.stat", reads[0])
-	assert.Len(t, reads, 6, "and every node's, once")
-	assert.Contains(t, n.opened(), "k/cpu.stat")
-
-	for _, a := range slices.Clone(n.Nodes()) {
-		a.Leave()
-	}
-	n.Cgroups = map[string]time.Duration{}
-	require.NoError(t, n.Render())
-	n.Sweep()
-	n.ReadCPUTime()
-	n.outer.needed = true
-	n.readOuter()
-	assert.Empty(t, n.opened())
-	assert.Zero(t, n.kept.Held)
-}
-
 func TestReadingKnownCountersAllocatesNothing(t *testing.T) {
 	for _, room := range []int{maxKept, 0} {
 		n := newNode(t)
 		n.kept.Most = room
+		n.Cgroups["/outer"] = 0
 		for i := range 20 {
 			n.tracked(fmt.Sprintf("/outer/%d", i))
 		}

@@ -21,7 +21,8 @@ type cpuTime struct {
 	older     bool // the cgroup is older than its first processes
 	seen      bool // processes of the cgroup itself were accounted for in this interval
 	claimant  int32
-	processes int // that were accounted for in this interval, in the cgroup and in those inside
+	processes int   // that were accounted for in this interval, in the cgroup and in those inside
+	replaced  int32 // see source
 
 	counter    units.CPUTime
 	base       units.CPUTime // the counter when watching began
@@ -29,51 +30,73 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes
-// includes CPU time that is missing in the scan and would be taken for that of short-lived
-// processes. Only a node that the scan creates is read after the scan, once, by ShortLived.
+// ReadCPUTime reads the CPU counters of all Nodes, and of the cgroups that are watched. A counter that
+// is read after the processes includes CPU time that is missing in the scan and would be taken for
+// that of short-lived processes. Only a node that the scan creates is read after the scan, once, by
+// ShortLived.
 //
 // A counter that cannot be read does not advance. If another cgroup has replaced the previous one,
 // its whole counter is new. The same holds for a counter below its previous value.
+//
+// The cgroups directly below the root come first, for speed alone: What a cgroup of version 2 used is
+// added up when its counter is read, after the kernel has found the cgroup in the list of its siblings
+// that ran. Reading a cgroup around them adds up all of them in one walk (kernel/cgroup/rstat.c,
+// css_rstat_flush). The root itself is not added up when it is read.
 func (t *Tree) ReadCPUTime() {
-	t.readOuter()
-	t.outer.needed = false
+	t.total.known = false
+	if t.least > 0 || len(t.nodes) > 1 {
+		t.total.known = t.total.find(t)
+	}
+	for _, n := range t.total.nodes {
+		if !n.listed {
+			t.advance(n)
+		}
+	}
 	for _, n := range t.nodes {
 		n.cpu.processes, n.cpu.first = 0, false
-		t.update(n)
-		t.outer.needed = t.outer.needed || n.cpuFrom.hierarchy == 1
+		n.cpu.advance(t.advance(n))
+	}
+	for _, n := range t.byPath {
+		switch {
+		case n.listed || n.outermost:
+		case t.least > 0 && n.holds >= t.least:
+			t.advance(n)
+		default:
+			n.growth = growth{}
+		}
+	}
+	t.total.freeUnread(t)
+}
+
+// ReadNew reads the CPU counters of the nodes made since ReadCPUTime.
+func (t *Tree) ReadNew() {
+	for _, n := range t.nodes {
+		t.readNew(n)
 	}
 }
 
-// update reads the CPU counter of a node.
-func (t *Tree) update(n *Node) {
-	c := &n.cpu
-	value, another, err := t.read(n, &n.cpuFrom, &cpuCounter)
-	if c.current = err == nil; err != nil {
+func (t *Tree) readNew(n *Node) {
+	if !n.cpu.known {
+		now := t.readCPU(n)
+		n.cpu.advance(&now)
+	}
+}
+
+// advance takes note of the CPU counter.
+func (c *cpuTime) advance(now *reading) {
+	if c.current = now.ok; !now.ok {
 		return
 	}
-	counter := units.CPUTime(value)
-	if c.known && (another || counter < c.counter) {
+	if c.known && (now.replaced != c.replaced || now.counter < c.counter) {
 		*c = cpuTime{current: true}
 	}
 	if !c.known {
 		c.known, c.first = true, true
 		if c.older {
-			c.base, c.accounted = counter, 0
+			c.base, c.accounted = now.counter, 0
 		}
 	}
-	c.counter = counter
-}
-
-// CPUTime returns the CPU time of a cgroup as of the latest ReadCPUTime, by the counter of version
-// 2 or of version 1. ok is false if ReadCPUTime did not read that counter.
-func (t *Tree) CPUTime(path string, v2 bool) (used units.CPUTime, ok bool) {
-	n := t.byPath[path]
-	if n == nil || !n.cpu.current {
-		return 0, false
-	}
-	all, err := t.mounts.hierarchies()
-	return n.cpu.counter, err == nil && all[n.cpuFrom.hierarchy-1].v2 == v2
+	c.counter, c.replaced = now.counter, now.replaced
 }
 
 // Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that
@@ -132,9 +155,7 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 	for _, n := range t.nodes {
 		if n.cpu.seen {
 			n.cpu.seen = false
-			if !n.cpu.known {
-				t.update(n)
-			}
+			t.readNew(n)
 			used := n.cpu.takeShortLived(rounding, late)
 			yield(n, n.cpu.claimant, used, n.cpu.first)
 			n.parent.account(nil, used)

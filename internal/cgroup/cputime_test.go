@@ -60,8 +60,8 @@ func (n *node) write(text string, elem ...string) {
 
 // cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy has the counter.
 func (n *node) cpuTime(of *Node) (used units.CPUTime, ok bool) {
-	value, _, err := n.read(of, &of.cpuFrom, &cpuCounter)
-	return units.CPUTime(value), err == nil
+	r := n.readCPU(of)
+	return r.counter, r.ok
 }
 
 // shortLived returns the short-lived time of a cgroup.

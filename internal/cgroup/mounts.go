@@ -51,6 +51,17 @@ var controllerNames = map[string]controllers{
 
 func (h *hierarchy) has(c controllers) bool { return h.controllers&c != 0 }
 
+// version is a version of cgroups.
+type version int8
+
+const (
+	anyVersion version = iota
+	version1
+	version2
+)
+
+func (h *hierarchy) is(v version) bool { return v == anyVersion || h.v2 == (v == version2) }
+
 // mounts finds the hierarchies of the host whose tree is at root, once.
 type mounts struct {
 	root   string

@@ -29,7 +29,7 @@ func (t *Tree) Resume(past []Past) {
 	for i := range past {
 		p := &past[i]
 		if n := t.Node(p.Path); n != nil {
-			n.cpu = cpuTime{known: true, older: true, counter: p.Counter, base: p.Accounted}
+			n.cpu = cpuTime{known: true, older: true, replaced: n.cpuFrom.replaced, counter: p.Counter, base: p.Accounted}
 		}
 	}
 }

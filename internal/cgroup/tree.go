@@ -33,7 +33,9 @@ const fileRoom = 4096
 //
 // A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that
 // no hierarchy has its cgroup any more. Nodes know the nearest node around them, so that what the
-// counter of an inner cgroup shows can be distinguished from what only the outer one counted.
+// counter of an inner cgroup shows can be distinguished from what only the outer one counted. Other
+// readers hold nodes of their own with Hold and Watch, which do not change what Account and
+// ShortLived find.
 //
 // An interval is ReadCPUTime, then the scan of the processes, then Account for all that the scan
 // shows, then ShortLived, and Sweep at its end. A Tree is not safe for concurrent use. Close
@@ -42,34 +44,40 @@ type Tree struct {
 	options Options
 	mounts  mounts
 	lookups lookups
-	byPath  map[string]*Node
-	inside  map[string]int // number of nodes below a path
-	nodes   []*Node        // longest paths first, so that each node comes before those around it
-	slots   []bool         // that are in use
+	byPath  map[string]*Node // those that are listed or held
+	nodes   []*Node          // those that are listed, longest paths first: each before those around it
+	slots   []bool           // that are in use
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
-	outer   outer
-	files   *Files // nil: no memory file is read
+	least   int              // see WatchFrom, 0: nobody watches
+	total   total
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
 type Node struct {
 	path     string
-	dir      string // path relative to the mount point, "" if no mounted hierarchy can have it
-	parent   *Node  // the nearest node around it
-	members  int    // processes that entered and did not leave
-	removed  bool
-	cpu      cpuTime
-	request  request
+	dir      string  // path relative to the mount point, "" if no mounted hierarchy can have it
+	holds    int     // calls of Hold without Free
+	version  version // whose hierarchies have the CPU counter
 	cpuFrom  source
-	attached []io.Closer // by Slot
+	numaFrom source
+	growth   growth
+
+	outermost bool // it is one of total
+	listed    bool // it is one of Tree.nodes. What follows is for these
+	removed   bool
+	parent    *Node // the nearest node around it that is listed
+	members   int   // processes that entered and did not leave
+	cpu       cpuTime
+	request   request
+	attached  []io.Closer // by Slot
 }
 
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
 	return &Tree{
 		options: options, mounts: mounts{root: options.Root}, lookups: newLookups(stall.Options[*finder]{Root: options.Root}),
-		byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.Allowance{Most: maxKept},
+		byPath: map[string]*Node{}, kept: kernfs.Allowance{Most: maxKept},
 	}
 }
 
@@ -80,14 +88,10 @@ func (t *Tree) Root() string { return t.options.Root }
 // opened again when it is needed.
 func (t *Tree) Close() error {
 	errs := []error{t.mounts.close(), t.lookups.guard.Close()}
-	for _, n := range t.nodes {
+	for _, n := range t.byPath {
 		t.releaseAll(n)
 		errs = append(errs, n.close())
 	}
-	for _, n := range t.outer.nodes {
-		t.releaseAll(n)
-	}
-	t.closeFiles()
 	return errors.Join(errs...)
 }
 
@@ -97,20 +101,24 @@ func (n *Node) Path() string { return n.path }
 // Parent returns the nearest node around the cgroup, nil if there is none.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Nodes returns all nodes, each before those around it. The slice is valid until a node is made or
-// removed.
+// Nodes returns the nodes of all calls of Node and Enter, each before those around it. The slice is
+// valid until a node is made or removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
 // Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if
 // path is empty.
 func (t *Tree) Node(path string) *Node {
-	if n := t.byPath[path]; n != nil || path == "" {
+	n := t.byPath[path]
+	switch {
+	case path == "" || n != nil && n.listed:
 		return n
+	case n == nil:
+		n = &Node{path: path, dir: dirOf(path)}
+		t.byPath[path] = n
 	}
-	n := &Node{path: path, dir: dirOf(path)}
 	i, _ := slices.BinarySearchFunc(t.nodes, n, innermostFirst)
 	t.link(n, t.nodes[:i])
-	t.byPath[path] = n
+	n.listed = true
 	t.nodes = slices.Insert(t.nodes, i, n)
 	return n
 }
@@ -131,29 +139,15 @@ func innermostFirst(a, b *Node) int {
 // link finds the node around a new node, and makes the new node the one around those inside it.
 // longer has all nodes with longer paths.
 func (t *Tree) link(n *Node, longer []*Node) {
-	t.outer.stale = true
 	for up := range around(n.path) {
-		if t.inside[up]++; n.parent == nil {
-			n.parent = t.byPath[up]
+		if outer := t.byPath[up]; outer != nil && outer.listed {
+			n.parent = outer
+			break
 		}
-	}
-	if t.inside[n.path] == 0 {
-		return
 	}
 	for _, in := range longer {
 		if in.parent == n.parent && isInside(in.path, n.path) {
 			in.parent = n
-		}
-	}
-}
-
-// unlink undoes link once no other node has n as its parent.
-func (t *Tree) unlink(n *Node) {
-	t.outer.stale = true
-	delete(t.byPath, n.path)
-	for up := range around(n.path) {
-		if t.inside[up]--; t.inside[up] == 0 {
-			delete(t.inside, up)
 		}
 	}
 }
@@ -214,12 +208,13 @@ func (t *Tree) Sweep() {
 		}
 	}
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *Node) bool {
-		if n.removed {
-			t.releaseAll(n)
-			_ = n.close() // it was only read from
-			t.unlink(n)
+		if !n.removed {
+			return false
 		}
-		return n.removed
+		_ = n.close() // it was only read from
+		n.listed, n.removed, n.parent, n.cpu, n.request = false, false, nil, cpuTime{}, request{}
+		t.drop(n)
+		return true
 	})
 }
 
@@ -251,7 +246,7 @@ func (t *Tree) Restart() {
 
 // Shrink frees memory that was needed for more nodes.
 func (t *Tree) Shrink() {
-	t.byPath, t.inside = units.Shrunk(t.byPath), units.Shrunk(t.inside)
+	t.byPath = units.Shrunk(t.byPath)
 	t.nodes = slices.Clone(t.nodes)
 }
 

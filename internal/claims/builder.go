@@ -23,7 +23,8 @@ type Options struct {
 	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
 	Identifier *workload.Identifier
-	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
+	// Cgroups is the tree of the host's cgroups, whose ReadCPUTime comes right before each scan that
+	// is not exact. No other Builder may use it at the same time.
 	Cgroups   *cgroup.Tree
 	Exclusion *workload.Exclusion // nil: no workload is excluded
 	Keys      *Keys               // nil: plain CPU time is the only one
@@ -155,10 +156,6 @@ func (b *Builder) Domains() []units.Domain { return b.named }
 func (b *Builder) Held() (processes, containers int) {
 	return len(b.claimants), len(b.cgroups.Nodes())
 }
-
-// ReadCounters reads the counters of containers' cgroups. Call it right before each scan that is
-// not exact.
-func (b *Builder) ReadCounters() { b.cgroups.ReadCPUTime() }
 
 // EachProcess calls yield with each process of the scan that was observed last, with what it is part
 // of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.

@@ -79,7 +79,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	for i := range before { // with the next interval: until then the first scan of the source may have failed
 		b.leave(&before[i])
 	}
-	b.ReadCounters() // so that the next interval has a counter to start from
+	b.cgroups.ReadNew() // so that the next interval has a counter to start from
 	b.keys.forgetWork()
 }
 

@@ -69,7 +69,7 @@ func NewSimulatedClocks(o Options, clock func(pid int32) (time.Duration, error))
 func newClocks(o Options, from int, clock func(pid int32) (units.CPUTime, error)) *Clocks {
 	return &Clocks{
 		Procfs: *NewProcfs(o), clock: clock, isOwn: func(int32) bool { return false },
-		spread: o.Topology != nil || o.PerCPU, gate: newGate(o.Root, from, o.Counters),
+		spread: o.Topology != nil || o.PerCPU, gate: newGate(o, from),
 	}
 }
 
@@ -105,7 +105,7 @@ func checkClocks(root string) error {
 }
 
 // Close implements Source.
-func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.counters.Close()) }
+func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.close()) }
 
 // Traits implements Source.
 func (c *Clocks) Traits() Traits {
@@ -124,7 +124,7 @@ func (c *Clocks) Scan(t *scan.Table, of Request) error {
 	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
 	if c.table != t || t.Resuming() {
 		s.given.all = true
-		c.gate.reset(t)
+		c.gate.reset()
 	}
 	c.table = nil // until the table has what this scan finds
 	if now < c.fresh || now-c.fresh >= recheck {
@@ -133,7 +133,7 @@ func (c *Clocks) Scan(t *scan.Table, of Request) error {
 	s.moved = !s.given.none() || created != c.numbers.created || of.All || of.LastCPU || c.spread
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
-	c.gate.begin(s.all || s.given.all || isListed)
+	c.gate.begin(t, s.all || s.given.all || isListed)
 	err = s.read(now, isListed)
 	c.gate.end()
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 // The clock is read before the files: if the process runs in between, the next scan finds that its
 // clock moved.
 func (s *clocksScan) look(pid int32, old *scan.Process) {
-	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old, groupOf(s.table, old)) {
+	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old) {
 		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
 		s.keep(old)
 		return
@@ -249,7 +249,7 @@ func (s *clocksScan) look(pid int32, old *scan.Process) {
 	}
 	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
 		if old != nil && s.moved {
-			s.clocks.gate.forget(old, groupOf(s.table, old))
+			s.clocks.gate.forget(old, s.clocks.gate.groupOf(old))
 		}
 		return
 	}
@@ -257,7 +257,7 @@ func (s *clocksScan) look(pid int32, old *scan.Process) {
 	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
 		q := s.keep(old)
 		q.CPU, q.Stale = now, old.Stale || now > old.CPU
-		s.clocks.gate.explain(q, groupOf(t, old), now-old.CPU)
+		s.clocks.gate.explain(q, s.clocks.gate.groupOf(old), now-old.CPU)
 		return
 	}
 	t.Processes = append(t.Processes, scan.Process{})
@@ -302,12 +302,12 @@ func (s *clocksScan) follow(q, old *scan.Process) {
 		if q.ChildCPU > old.ChildCPU {
 			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
 		}
-		s.clocks.gate.explain(q, groupOf(s.table, old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
+		s.clocks.gate.explain(q, s.clocks.gate.groupOf(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
 	case s.table.BornSinceLastScan(q):
-		s.clocks.gate.explain(q, unplaced, q.CPU+q.ChildCPU)
+		s.clocks.gate.explain(q, nil, q.CPU+q.ChildCPU)
 	}
 	if old != nil && old.Start != q.Start { // another process has the number
-		s.clocks.gate.forget(old, groupOf(s.table, old))
+		s.clocks.gate.forget(old, s.clocks.gate.groupOf(old))
 	}
 }
 
@@ -332,7 +332,7 @@ func (s *clocksScan) refreshKin() {
 		switch {
 		case row == len(t.Processes) || t.Processes[row].PID != old.PID || t.Processes[row].Start != old.Start:
 			c.ended, c.parents = append(c.ended, old.PID), append(c.parents, old.Parent)
-			c.gate.leave(t, old)
+			c.gate.leave(old.Slot)
 		case t.Processes[row].Zombie && !old.Zombie:
 			c.ended = append(c.ended, old.PID)
 		}
@@ -360,7 +360,7 @@ func (s *clocksScan) refresh(p *scan.Process) {
 		if err != nil {
 			return
 		}
-		s.clocks.gate.leave(s.table, p)
+		s.clocks.gate.leave(p.Slot)
 		p.CPU = clock
 	}
 	now.CPU, now.Stale = p.CPU, false

@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"syscall"
@@ -29,18 +30,19 @@ import (
 // All clocks are read without need if the clock of a parent that waited was late: refreshKin reads
 // its child times after the debt was compared.
 type gate struct {
-	root     string
-	from     int
-	shared   cgroup.CPUTime
-	counters *cgroup.Counters
-	scans    int           // since all clocks were read
-	debt     time.Duration // CPU time since then that no clock explains, negative if clocks were read later
-	ahead    time.Duration // by how much the clocks of the latest scan may be ahead of the counters
-	open     bool          // all clocks are read in this scan
-	all      bool          // the counters include processes in the root
-	left     []int32       // rows of processes that were left out in this scan
-	waited   []int32       // PIDs of processes whose child times grew in this scan
-	placed   int           // processes whose cgroups were read in this scan
+	tree   *cgroup.Tree
+	isOwn  bool // nobody else uses the tree
+	from   int
+	groups []*cgroup.Node // of the processes by slot, nil for one whose cgroup was not read yet
+	shrunk uint64         // Table.Renumbered when groups began
+	scans  int            // since all clocks were read
+	debt   time.Duration  // CPU time since then that no clock explains, negative if clocks were read later
+	ahead  time.Duration  // by how much the clocks of the latest scan may be ahead of the counters
+	open   bool           // all clocks are read in this scan
+	all    bool           // the counters include processes in the root
+	left   []int32        // rows of processes that were left out in this scan
+	waited []int32        // PIDs of processes whose child times grew in this scan
+	placed int            // processes whose cgroups were read in this scan
 }
 
 const (
@@ -63,22 +65,39 @@ const (
 	placedFrom = 5 * time.Second
 )
 
-// The group of a process that is in no cgroup of the gate.
-const (
-	unplaced  = 0  // its cgroup was not read yet
-	placeless = -1 // no counter shows it apart from others, or its cgroup cannot be read
-)
+// placeless is the group of a process that no counter shows apart from others, or whose cgroup cannot
+// be read.
+var placeless = &cgroup.Node{}
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes. Counters
-// that shared has need not be read.
-func newGate(root string, from int, shared cgroup.CPUTime) gate {
-	return gate{root: root, from: from, shared: shared, counters: cgroup.NewCounters(root, from, shared)}
+// newGate returns a gate that reads the counters of cgroups with at least from processes, in the tree
+// of the options or, if there is none, in one of its own.
+func newGate(o Options, from int) gate {
+	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from}
+	if g.isOwn {
+		g.tree = cgroup.New(cgroup.Options{Root: o.Root})
+	}
+	g.tree.WatchFrom(from)
+	return g
+}
+
+// close forgets which processes are in which cgroups, and closes the gate's own tree.
+func (g *gate) close() error {
+	g.reset()
+	if g.isOwn {
+		return g.tree.Close()
+	}
+	g.tree.WatchFrom(0)
+	return nil
 }
 
 // begin reads the counters. all states that all clocks are to be read.
-func (g *gate) begin(all bool) {
-	g.counters.Read()
-	grown, withRoot, known := g.counters.Grown()
+func (g *gate) begin(t *scan.Table, all bool) {
+	if t.Renumbered() != g.shrunk {
+		g.reset()
+		g.shrunk = t.Renumbered()
+	}
+	g.tree.ReadCPUTime()
+	grown, withRoot, known := g.tree.Grown()
 	g.scans++
 	g.debt = max(g.debt, -max(maxDebt, g.ahead)) + time.Duration(grown)
 	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
@@ -91,36 +110,41 @@ func (g *gate) begin(all bool) {
 // end ends a scan. What ran while the clocks were read is in the next growth of the counters,
 // though clocks explained it.
 func (g *gate) end() {
-	g.ahead = time.Duration(g.counters.Ahead())
+	g.ahead = time.Duration(g.tree.Ahead())
 	if g.open {
 		g.debt = -g.ahead
+	}
+	if g.isOwn {
+		g.tree.Sweep()
 	}
 }
 
 // reset forgets which processes are in which cgroups.
-func (g *gate) reset(t *scan.Table) {
-	_ = g.counters.Close() // it was only read from
-	*g = newGate(g.root, g.from, g.shared)
-	clear(t.Groups)
+func (g *gate) reset() {
+	for slot := range g.groups {
+		g.leave(int32(slot))
+	}
+	g.groups = g.groups[:0]
 }
 
 // groupOf returns the cgroup of a process that has a slot.
-func groupOf(t *scan.Table, p *scan.Process) int32 {
-	if int(p.Slot) < len(t.Groups) {
-		return t.Groups[p.Slot]
+func (g *gate) groupOf(p *scan.Process) *cgroup.Node {
+	if int(p.Slot) < len(g.groups) {
+		return g.groups[p.Slot]
 	}
-	return unplaced
+	return nil
 }
 
 // leavesOut reports whether the clock of a process need not be read, because the process has not
 // run. A zombie can be waited for without running, and a process whose files are outdated may be a
 // zombie.
-func (g *gate) leavesOut(old *scan.Process, group int32) bool {
-	return !g.open && group > 0 && !old.Stale && !old.Zombie && g.counters.StoodStill(group)
+func (g *gate) leavesOut(old *scan.Process) bool {
+	group := g.groupOf(old)
+	return !g.open && group != nil && !old.Stale && !old.Zombie && group.StoodStill()
 }
 
 // explain subtracts from the debt the CPU time of a process, and of children that it waited for.
-func (g *gate) explain(p *scan.Process, group int32, used units.CPUTime) {
+func (g *gate) explain(p *scan.Process, group *cgroup.Node, used units.CPUTime) {
 	if !g.open && g.counts(p, group) {
 		g.debt -= time.Duration(used)
 	}
@@ -128,14 +152,14 @@ func (g *gate) explain(p *scan.Process, group int32, used units.CPUTime) {
 
 // forget adds to the debt the CPU time of a process that ended, which was explained while it ran:
 // the child times of its parent explain it a second time.
-func (g *gate) forget(p *scan.Process, group int32) {
+func (g *gate) forget(p *scan.Process, group *cgroup.Node) {
 	if !g.open && g.counts(p, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
 	}
 }
 
 // counts reports whether the counters include the CPU time of a process.
-func (g *gate) counts(p *scan.Process, group int32) bool {
+func (g *gate) counts(p *scan.Process, group *cgroup.Node) bool {
 	return g.all || !p.Kernel && group != placeless
 }
 
@@ -148,31 +172,32 @@ func (g *gate) sweep() bool {
 	return true
 }
 
-// leave removes a process that has a slot from its cgroup.
-func (g *gate) leave(t *scan.Table, p *scan.Process) {
-	if group := groupOf(t, p); group > 0 {
-		g.counters.Leave(group)
+// leave removes the process with a slot from its cgroup.
+func (g *gate) leave(slot int32) {
+	if int(slot) >= len(g.groups) {
+		return
 	}
-	if int(p.Slot) < len(t.Groups) {
-		t.Groups[p.Slot] = unplaced
+	if group := g.groups[slot]; group != nil && group != placeless {
+		g.tree.Free(group)
 	}
+	g.groups[slot] = nil
 }
 
 // placeAll finds the cgroups of processes that are due.
 func (s *clocksScan) placeAll() {
-	t := s.table
-	if n := t.Slots() - len(t.Groups); n > 0 {
-		t.Groups = append(t.Groups, make([]int32, n)...)
+	g, t := &s.clocks.gate, s.table
+	if n := t.Slots() - len(g.groups); n > 0 {
+		g.groups = append(g.groups, make([]*cgroup.Node, n)...)
 	}
 	for i := range t.Processes {
-		if p := &t.Processes[i]; t.Groups[p.Slot] == unplaced && t.Now-p.Start >= placedFrom && s.clocks.gate.placed < placedPerScan {
-			t.Groups[p.Slot] = s.place(p)
+		if p := &t.Processes[i]; g.groups[p.Slot] == nil && t.Now-p.Start >= placedFrom && g.placed < placedPerScan {
+			g.groups[p.Slot] = s.place(p)
 		}
 	}
 }
 
 // place returns the cgroup of a process.
-func (s *clocksScan) place(p *scan.Process) int32 {
+func (s *clocksScan) place(p *scan.Process) *cgroup.Node {
 	if p.Kernel {
 		return placeless
 	}
@@ -182,10 +207,7 @@ func (s *clocksScan) place(p *scan.Process) int32 {
 	if err != nil {
 		return placeless
 	}
-	if group := g.counters.Enter(text); group > 0 {
-		return group
-	}
-	return placeless
+	return cmp.Or(g.tree.Watch(text), placeless)
 }
 
 // lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the
@@ -203,13 +225,13 @@ func (s *clocksScan) lookAtLeft() {
 		now, err := s.clocks.clock(p.PID)
 		switch {
 		case errors.Is(err, syscall.EINVAL):
-			g.forget(p, groupOf(t, p))
+			g.forget(p, g.groupOf(p))
 			p.PID, ended = 0, true
 		case err != nil:
 			s.unreadable = true
 		case now > p.CPU:
-			g.explain(p, groupOf(t, p), now-p.CPU)
-			g.leave(t, p) // its counter stood still: it is elsewhere
+			g.explain(p, g.groupOf(p), now-p.CPU)
+			g.leave(p.Slot) // its counter stood still: it is elsewhere
 			p.CPU, p.Stale = now, true
 			s.refresh(p)
 		}

@@ -118,6 +118,23 @@ func TestWhatRunsWhileClocksAreReadIsNoDebt(t *testing.T) {
 	assert.Equal(t, units.CPUTime(maxDebt+time.Microsecond), g.used(int32(g.b)), "it hides nothing later")
 }
 
+func TestWhatRunsWhileAllClocksAreReadIsNoDebtOfTheNextScan(t *testing.T) {
+	g := watchGate(t)
+	g.before = func(pid int32) {
+		if pid == int32(g.a) {
+			g.use(g.a, 3*maxDebt, "/slice/a")
+			assert.NoError(t, g.Render())
+		}
+	}
+	g.clocks.gate.scans = sweepEvery
+	g.second()
+	require.True(t, g.clocks.gate.open)
+	assert.Equal(t, units.CPUTime(3*maxDebt), g.used(int32(g.a)), "its clock is ahead of the counter")
+	g.before = func(int32) {}
+	g.second()
+	assert.Zero(t, g.read[int32(g.b)], "all clocks were read again")
+}
+
 func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
 	for name, run := range map[string]func(*gated){
 		"with little CPU time": func(g *gated) { g.use(g.b, time.Millisecond, "/slice/a") },
@@ -296,11 +313,33 @@ func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
 	}
 }
 
+func TestCgroupsAreFoundAgainWhenTheTableShrinks(t *testing.T) {
+	g := watchGate(t)
+	g.reap(g.a)
+	g.Cgroups["/slice/a"] += time.Microsecond // so that its end is found
+	g.second()
+	g.ended(int32(g.a))
+	c := int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"}))
+	g.settle()
+	g.table.Shrink()
+	g.use(c, time.Millisecond, "/slice/a")
+	g.second()
+	assert.Equal(t, ms, g.used(int32(c)))
+	g.settle()
+	g.second()
+	assert.Zero(t, g.read[int32(c)])
+	for pid := range g.Processes {
+		if pid != 1 {
+			g.reap(pid)
+		}
+	}
+	g.settle()
+	assert.False(t, g.clocks.gate.tree.Hold("/slice/b").StoodStill(), "no process is in its cgroup any more")
+}
+
 func TestASmallCgroupHasNoCounter(t *testing.T) {
 	g := watchGate(t)
-	require.NoError(t, g.clocks.gate.counters.Close())
-	g.clocks.gate = newGate(g.Root(), 2, nil)
-	g.clocks.table = nil
+	g.clocks.gate.tree.WatchFrom(2)
 	g.settle()
 	g.second()
 	assert.Equal(t, 1, g.read[int32(g.b)])

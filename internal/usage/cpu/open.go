@@ -45,11 +45,9 @@ type Options struct {
 	Names bool
 	// PerCPU makes the Reader count the busy time of each CPU, too.
 	PerCPU bool
-	// BeforeScan, if set, is called right before each scan of a source that is not exact, for
-	// counters that must be read before the processes are.
-	BeforeScan func()
-	// Counters, if set, returns the counters that BeforeScan read.
-	Counters cgroup.CPUTime
+	// Cgroups, if set, is the tree whose CPU counters a source that is not exact reads right before
+	// the processes. It remains the caller's.
+	Cgroups *cgroup.Tree
 	// Clock, if set, counts the node's CPU time in place of /proc/stat. The Reader does not close
 	// it.
 	Clock NodeClock

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -26,7 +27,8 @@ type Procfs struct {
 	cached   *kernfs.Dir      // reads files of processes by names that the kernel has in its cache
 	first    *stall.Guard[*firstRead]
 	list     *stall.Guard[*listing]
-	from     int64 // position in /proc for the start of the next listing
+	from     int64        // position in /proc for the start of the next listing
+	cgroups  *cgroup.Tree // whose CPU counters are read before the processes, nil: none
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can
@@ -103,7 +105,7 @@ func guardListing(options stall.Options[*listing], most time.Duration) *stall.Gu
 // Topology applies.
 func NewProcfs(o Options) *Procfs {
 	return &Procfs{
-		procFiles: newProcFiles(o.Root), topology: o.Topology,
+		procFiles: newProcFiles(o.Root), topology: o.Topology, cgroups: o.Cgroups,
 		cached: kernfs.NewCached(filepath.Join(o.Root, "proc")),
 		first:  guardFirstReads(stall.Options[*firstRead]{Root: o.Root}),
 		list:   guardListing(stall.Options[*listing]{Root: o.Root}, listTime),
@@ -140,6 +142,9 @@ var (
 func (p *Procfs) Scan(t *scan.Table, of Request) error {
 	if _, err := p.beginScan(t); err != nil {
 		return err
+	}
+	if p.cgroups != nil {
+		p.cgroups.ReadCPUTime()
 	}
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {

@@ -147,9 +147,6 @@ func (r *Reader) Read() (Window, error) {
 
 func (r *Reader) scan() error {
 	used := units.Advance(r.scanned, r.times.Node.Process)
-	if r.options.BeforeScan != nil && !r.traits.Exact {
-		r.options.BeforeScan()
-	}
 	r.traits.describe(&r.table)
 	if err := r.source.Scan(&r.table, Request{Want: r.want, Used: used, Created: r.stat.created}); err != nil {
 		r.failures++

@@ -23,8 +23,7 @@ import (
 //
 // A Places is not safe for concurrent use. The cgroup.Tree closes its files.
 type Places struct {
-	root   string
-	files  *cgroup.Files
+	tree   *cgroup.Tree
 	parts  int
 	of     func(cpu int32) int
 	now    time.Time
@@ -33,11 +32,12 @@ type Places struct {
 	failed error // why the nodes' parts are not known
 	byPath map[string]*place
 	read   []uint64 // scratch: what was read last
+	add    func(numaNode, amount uint64)
 }
 
 // place holds the last known memory of one cgroup.
 type place struct {
-	file   *cgroup.File
+	in     *cgroup.Node
 	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
 	at     time.Time
 	again  time.Duration // after at
@@ -61,8 +61,14 @@ const (
 // part that a CPU is in, and the memory of a NUMA node is in the part of the node's CPUs. It reads
 // nothing yet.
 func New(tree *cgroup.Tree, parts int, of func(cpu int32) int) *Places {
-	p := &Places{root: tree.Root(), parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
-	p.files = tree.MemoryFiles("memory.numa_stat", p.parseV1, p.parseV2)
+	p := &Places{tree: tree, parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
+	p.add = func(numaNode, amount uint64) {
+		part := parts
+		if numaNode < uint64(len(p.nodes)) && p.nodes[numaNode] != elsewhere {
+			part = p.nodes[numaNode]
+		}
+		p.read[part] = units.AddSaturating(p.read[part], amount)
+	}
 	return p
 }
 
@@ -77,7 +83,7 @@ func (p *Places) Begin(now time.Time) {
 	}
 	for name, pl := range p.byPath {
 		if now.Sub(pl.used) >= forgetPlaces {
-			p.files.Forget(pl.file)
+			p.tree.Free(pl.in)
 			delete(p.byPath, name)
 		}
 	}
@@ -91,7 +97,7 @@ func (p *Places) Of(path string) []uint64 {
 	}
 	pl := p.byPath[path]
 	if pl == nil {
-		pl = &place{file: p.files.File(path)}
+		pl = &place{in: p.tree.Hold(path)}
 		p.byPath[path] = pl
 	}
 	pl.used = p.now
@@ -105,7 +111,8 @@ func (p *Places) Of(path string) []uint64 {
 // readPlace reads where the memory of a cgroup is.
 func (p *Places) readPlace(pl *place) {
 	pl.bytes = pl.bytes[:0]
-	if pl.failed = p.files.Read(pl.file); pl.failed != nil {
+	clear(p.read)
+	if pl.failed = p.tree.NUMAStat(pl.in, p.add); pl.failed != nil {
 		pl.tries++
 		return
 	}
@@ -145,7 +152,7 @@ var errSpans = errors.New("a NUMA node has CPUs of several packages")
 // findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none:
 // neither that of a device (CXL) nor persistent memory is counted by a package's zone.
 func (p *Places) findNodes() error {
-	dir := kernfs.New(filepath.Join(p.root, nodeDirectory))
+	dir := kernfs.New(filepath.Join(p.tree.Root(), nodeDirectory))
 	defer func() { _ = dir.Close() }() // it was only read from
 	buf := make([]byte, numaStatRoom)
 	list, err := dir.Read("online", buf)
@@ -188,73 +195,4 @@ func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err er
 		return elsewhere, cmp.Or(err, errSpans)
 	}
 	return part, err
-}
-
-var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
-
-// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are
-// anonymous or mapped from files.
-func (p *Places) parseV2(text []byte) error {
-	clear(p.read)
-	lines := 0
-	for line := range bytes.Lines(text) {
-		if !hasPrefix(line, "anon ") && !hasPrefix(line, "file_mapped ") {
-			continue
-		}
-		if err := p.add(line); err != nil {
-			return err
-		}
-		lines++
-	}
-	if lines < 2 {
-		return errNoNodes
-	}
-	return nil
-}
-
-// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is
-// charged, with the cgroups inside.
-func (p *Places) parseV1(text []byte) error {
-	clear(p.read)
-	for line := range bytes.Lines(text) {
-		if hasPrefix(line, "hierarchical_total=") {
-			return p.add(line)
-		}
-	}
-	return errNoNodes
-}
-
-// hasPrefix allocates nothing.
-func hasPrefix(line []byte, prefix string) bool {
-	return len(line) >= len(prefix) && string(line[:len(prefix)]) == prefix
-}
-
-// add adds the numbers of a line like "anon N0=4096 N1=0".
-func (p *Places) add(line []byte) error {
-	line, whole := bytes.CutSuffix(line, []byte{'\n'})
-	if !whole {
-		return kernfs.ErrCut
-	}
-	_, rest, _ := bytes.Cut(line, []byte{' '})
-	for field := range bytes.SplitSeq(rest, []byte{' '}) {
-		name, value, ok := bytes.Cut(field, []byte{'='})
-		digits, isNode := bytes.CutPrefix(name, []byte{'N'})
-		if !ok || !isNode {
-			continue
-		}
-		node, err := kernfs.ParseUint(digits)
-		if err != nil {
-			return err
-		}
-		held, err := kernfs.ParseUint(value)
-		if err != nil {
-			return err
-		}
-		part := len(p.read) - 1
-		if node < uint64(len(p.nodes)) && p.nodes[node] != elsewhere {
-			part = p.nodes[node]
-		}
-		p.read[part] = units.AddSaturating(p.read[part], held)
-	}
-	return nil
 }

@@ -82,7 +82,6 @@ func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 	c.write("anon N0=8\nfile_mapped N0=0\n", v2, "a/b/c", "memory.numa_stat")
 	p.Begin(c.now.Add(rereadPlaces))
 	assert.Equal(t, []uint64{8, 0, 0}, p.Of("/a/b/c"), "it was made anew, as that of a service that restarts")
-	assert.Equal(t, 1, p.files.Kept())
 }
 
 func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
@@ -115,7 +114,6 @@ func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
 	c.now = c.now.Add(forgetPlaces)
 	p.Begin(c.now)
 	assert.Empty(t, p.byPath, "nobody asks for it")
-	assert.Zero(t, p.files.Kept(), "no file is left open")
 }
 
 func TestWhereMemoryIsNotKnown(t *testing.T) {

@@ -143,13 +143,6 @@ func (l *Ledger) buildClaims() {
 	})
 }
 
-// ReadCounters reads the counters of cgroups, before a scan that the counters complete.
-func (l *Ledger) ReadCounters() {
-	if l.Begun() {
-		l.Claims.ReadCounters()
-	}
-}
-
 // Attribute attributes the window that the measurement ends. replaced reports whether the CPU time
 // source was replaced in the window. The first window after Begin without a saved state is the
 // baseline.

@@ -71,9 +71,9 @@ func (n *Node) OpenWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher
 	return claims.OpenWeigher(key, o)
 }
 
-// Open opens the CPU time source, and finds out which rules the machine supports. beforeScan is
-// called before each scan of the processes. Open fails only if the configuration requires a source.
-func (n *Node) Open(beforeScan func()) error {
+// Open opens the CPU time source, and finds out which rules the machine supports. Open
+// fails only if the configuration requires a source.
+func (n *Node) Open() error {
 	machine := &n.cfg.Attribution.Machine
 	topology, err := n.openTopology()
 	*machine = config.Machine{Undivided: err}
@@ -82,7 +82,7 @@ func (n *Node) Open(beforeScan func()) error {
 	n.openSiblings()
 	reader, rejected, err := n.Probes.Open(cpu.Options{
 		Root: n.cfg.RootPath, Kind: n.cfg.CPUTime, Window: n.cfg.WindowLength(), Topology: topology,
-		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, BeforeScan: beforeScan, Counters: n.Cgroups.CPUTime,
+		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,
 		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID,
 	})
 	if err != nil {

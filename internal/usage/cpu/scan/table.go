@@ -63,8 +63,6 @@ type Table struct {
 	Exact bool
 	// Baseline is when the first scan of an exact source began, since boot.
 	Baseline time.Duration
-	// Groups has the cgroup of each process in the gate of Clocks, by slot.
-	Groups []int32
 	// ChildRounding is by how much child times may lack what the CPU times of the rows include.
 	ChildRounding units.CPUTime
 
@@ -103,6 +101,7 @@ type slots struct {
 	numSlots    int32   // slots in use or free
 	free        []int32 // slots to reuse
 	freedByScan []int32 // slots of processes that ended in this scan: free from the next one on
+	renumbered  uint64
 }
 
 // Unbounded is the value of Table.Untraced if nothing limits it.
@@ -120,19 +119,17 @@ func (t *Table) Awaited() int { return len(t.awaited) }
 func (t *Table) Shrink() (slots []int32) {
 	slots = make([]int32, len(t.Processes))
 	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
-	var groups []int32
 	for i := range t.Processes {
-		p := &t.Processes[i]
-		if int(p.Slot) < len(t.Groups) {
-			groups = append(groups, t.Groups[p.Slot])
-		}
-		slots[i], p.Slot = p.Slot, int32(i)
+		slots[i], t.Processes[i].Slot = t.Processes[i].Slot, int32(i)
 	}
-	t.Groups = groups
+	t.renumbered++
 	t.numSlots, t.free, t.freedByScan = int32(len(slots)), nil, nil
 	t.Before, t.Ended, t.ShortLivedIn, t.ShortLivedBy, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil, nil
 	return slots
 }
+
+// Renumbered returns how often Shrink has renumbered the slots.
+func (t *Table) Renumbered() uint64 { return t.renumbered }
 
 // Scans returns how many scans have succeeded.
 func (t *Table) Scans() uint64 { return t.scans }

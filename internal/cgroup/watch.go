@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// reading is what the CPU counter of a cgroup showed.
+type reading struct {
+	ok        bool
+	hierarchy int8
+	replaced  int32 // see source
+	counter   units.CPUTime
+}
+
+// growth compares the CPU counter of a cgroup in the latest two calls of ReadCPUTime.
+type growth struct {
+	last  reading
+	grown units.CPUTime // 0 if it is not known
+	known bool
+}
+
+// since returns how much the counter has grown from an earlier reading. It is not known if either
+// failed, if another cgroup has replaced that one, or if the counter has stepped back.
+func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
+	if !r.ok || !earlier.ok || r.hierarchy != earlier.hierarchy || r.replaced != earlier.replaced || r.counter < earlier.counter {
+		return 0, false
+	}
+	return r.counter - earlier.counter, true
+}
+
+// readCPU reads the CPU counter of a node.
+func (t *Tree) readCPU(n *Node) reading {
+	_, value, err := t.read(n, &n.cpuFrom, &cpuCounter, n.version)
+	return reading{ok: err == nil, hierarchy: n.cpuFrom.hierarchy, replaced: n.cpuFrom.replaced, counter: units.CPUTime(value)}
+}
+
+// advance reads the CPU counter of a node once in a call of ReadCPUTime.
+func (t *Tree) advance(n *Node) *reading {
+	now, g := t.readCPU(n), &n.growth
+	g.grown, g.known = now.since(&g.last)
+	g.last = now
+	return &g.last
+}
+
+// total is the CPU time of all processes.
+type total struct {
+	// nodes are held: the root of the version 1 controller that counts CPU time, or else the cgroups of
+	// version 2 directly below the root.
+	nodes []*Node
+	links uint64 // hard links of the root directory when nodes was listed, 0 to list again
+	isV1  bool
+	known bool // nodes are all
+}
+
+// find finds the cgroups that have all processes together.
+func (c *total) find(t *Tree) (found bool) {
+	all, _ := t.mounts.hierarchies() // without them nothing is found
+	v1 := slices.IndexFunc(all, func(h hierarchy) bool { return h.has(controllerCPUAcct) })
+	if c.isV1 = v1 >= 0; c.isV1 {
+		if len(c.nodes) == 0 {
+			c.hold(t, "/", version1)
+		}
+		return all[v1].mountRoot == "/"
+	}
+	h, err := t.mounts.unified()
+	if err != nil || h.mountRoot != "/" {
+		return false
+	}
+	if links, err := h.dir.Links(); err == nil && links == c.links {
+		return true
+	}
+	names, err := t.lookups.outermost(h)
+	if err != nil {
+		return false
+	}
+	c.links = 2 + uint64(len(names)) // a directory has two, plus one for each directory inside
+	for _, name := range names {
+		if n := t.byPath["/"+name]; n == nil || !n.outermost {
+			c.hold(t, "/"+name, version2)
+		}
+	}
+	return true
+}
+
+func (c *total) hold(t *Tree, path string, of version) {
+	n := t.Hold(path)
+	n.outermost, n.version = true, of
+	c.nodes = append(c.nodes, n)
+}
+
+// freeUnread forgets the cgroups whose counters were not read. Others may have replaced them, without
+// a change of the number of links.
+func (c *total) freeUnread(t *Tree) {
+	c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool {
+		if n.growth.last.ok {
+			return false
+		}
+		c.links, c.known, n.outermost = 0, false, false
+		t.Free(n)
+		return true
+	})
+}
+
+// WatchFrom has ReadCPUTime read what all processes used, too, and the counters of cgroups that at
+// least so many callers of Watch and Hold have. Counters of other cgroups are not read, unless they
+// are among Nodes.
+func (t *Tree) WatchFrom(least int) { t.least = least }
+
+// Watch holds the cgroup whose counter shows whether a process has run, from the content of its
+// /proc/<pid>/cgroup: that of version 2, or else of the version 1 controller that counts CPU time.
+// It returns nil if no counter shows the process apart from others: it is in the root.
+func (t *Tree) Watch(text []byte) *Node {
+	path, of := t.watchedIn(text)
+	if len(path) < 2 || dirOf(path) == "" {
+		return nil
+	}
+	n := t.Hold(path)
+	if n.version == anyVersion {
+		n.version = of
+	}
+	if n.version != of { // a process is in the cgroup of that path in the other hierarchy
+		t.Free(n)
+		return nil
+	}
+	return n
+}
+
+func (t *Tree) watchedIn(text []byte) (path string, of version) {
+	_, err := t.mounts.unified()
+	for line := range bytes.Lines(text) {
+		_, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{':'})
+		controllers, in, found := bytes.Cut(rest, []byte{':'})
+		isV2 := len(controllers) == 0
+		switch {
+		case !found || len(in) < 2:
+		case isV2 && err == nil:
+			return string(in), version2
+		case !isV2 && isAmong(controllers, "cpuacct"):
+			path, of = string(in), version1
+		}
+	}
+	return path, of
+}
+
+func isAmong(list []byte, controller string) bool {
+	for name := range bytes.SplitSeq(list, []byte{','}) {
+		if string(name) == controller {
+			return true
+		}
+	}
+	return false
+}
+
+// Hold returns the node of the cgroup at path, which stays until Free whether or not there is the
+// cgroup. Only Node and Enter make it one of Nodes.
+func (t *Tree) Hold(path string) *Node {
+	n := t.byPath[path]
+	if n == nil {
+		n = &Node{path: path, dir: dirOf(path)}
+		t.byPath[path] = n
+	}
+	n.holds++
+	return n
+}
+
+// Free undoes one call of Hold or Watch.
+func (t *Tree) Free(n *Node) {
+	if n.holds--; n.holds == 0 {
+		n.version, n.growth = anyVersion, growth{}
+		t.drop(n)
+	}
+}
+
+// drop forgets a node that nobody needs.
+func (t *Tree) drop(n *Node) {
+	if n.holds == 0 && !n.listed {
+		t.releaseAll(n)
+		delete(t.byPath, n.path)
+	}
+}
+
+// StoodStill reports whether the counter of the cgroup shows that none of its processes ran between
+// the latest two calls of ReadCPUTime.
+func (n *Node) StoodStill() bool { return n.growth.known && n.growth.grown == 0 }
+
+// Grown returns how much CPU time all processes used between the latest two calls of ReadCPUTime,
+// including exited ones. If all is true, processes are included for which Watch returned nil. If ok
+// is false, the CPU time is unknown.
+func (t *Tree) Grown() (grown units.CPUTime, all, ok bool) {
+	ok = t.total.known
+	for _, n := range t.total.nodes {
+		grown += n.growth.grown
+		ok = ok && n.growth.known
+	}
+	return grown, t.total.isV1, ok
+}
+
+// Ahead returns how much CPU time all processes have used since the latest ReadCPUTime, as far as it
+// is known. It does not change what was read.
+func (t *Tree) Ahead() (used units.CPUTime) {
+	for _, n := range t.total.nodes {
+		now := t.readCPU(n)
+		grown, _ := now.since(&n.growth.last)
+		used += grown
+	}
+	return used
+}
