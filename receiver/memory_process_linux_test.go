@@ -28,7 +28,10 @@ func (u *unmoving) run() {
 	}
 }
 
-func (u *unmoving) Read() ([]tasks.Process, error)                { return u.processes, nil }
+func (u *unmoving) List(bool) (tasks.Listing, error) {
+	return tasks.Listing{Processes: u.processes}, nil
+}
+
 func (*unmoving) Drain(func(*tasks.Ended)) (tasks.Lost, error)    { return tasks.Lost{}, nil }
 func (*unmoving) DrainCgroups(func(id uint64, path string)) error { return nil }
 func (*unmoving) Close() error                                    { return nil }

@@ -121,7 +121,9 @@ func (n *gpuNode) end(pid int32) {
 	}
 }
 
-func (n *gpuNode) Read() ([]tasks.Process, error) { return n.list, nil }
+func (n *gpuNode) List(bool) (tasks.Listing, error) {
+	return tasks.Listing{Processes: n.list}, nil
+}
 
 func (n *gpuNode) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range n.ended {

@@ -93,14 +93,8 @@ func (k *Kernel) spreads(t *Task) bool { return k.Spreads && t.PID%2 == 0 && k.d
 // Now returns the clock that start times are measured with.
 func (k *Kernel) Now() time.Duration { return k.machine.Now() }
 
-// Read returns all processes, oldest first.
-func (k *Kernel) Read() ([]tasks.Process, error) {
-	l, err := k.Update(true)
-	return l.Processes, err
-}
-
-// Update returns all processes, oldest first, and what changed since the last successful call.
-func (k *Kernel) Update(bool) (tasks.Listing, error) {
+// List returns all processes, oldest first, and what changed since the last successful call.
+func (k *Kernel) List(bool) (tasks.Listing, error) {
 	if k.Fails > 0 {
 		k.Fails--
 		return tasks.Listing{}, syscall.ENOMEM

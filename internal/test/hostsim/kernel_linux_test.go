@@ -36,8 +36,9 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	thread := task(m, 0, 0)
 	thread.Shown().Kernel = true
 
-	listed, err := k.Read()
+	l, err := k.List(true)
 	require.NoError(t, err)
+	listed := l.Processes
 	require.Len(t, listed, 4)
 	want := tasks.Process{
 		Pid: 2, Parent: 1, Start: uint64(1001 * time.Second), Run: 2, Cgroup: a.group.id, Threads: 3,
@@ -52,9 +53,9 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	assert.Equal(t, m.Now(), k.Now())
 
 	k.Fails = 1
-	_, err = k.Read()
+	_, err = k.List(true)
 	require.ErrorIs(t, err, syscall.ENOMEM)
-	_, err = k.Read()
+	_, err = k.List(true)
 	assert.NoError(t, err)
 }
 
@@ -63,7 +64,7 @@ func TestTheKernelReportsChangesSinceTheLastList(t *testing.T) {
 	k := NewKernel(m)
 	a, b, c := task(m, 0, 0), task(m, 0, 0), task(m, 0, 0)
 	update := func() (same int, changed []uint64) {
-		l, err := k.Update(false)
+		l, err := k.List(false)
 		require.NoError(t, err)
 		return l.Same, l.Changed
 	}
@@ -152,7 +153,7 @@ func TestTheKernelReportsOnWhichCPUsThreadsRan(t *testing.T) {
 	k := NewKernel(m)
 	several, one := task(m, 0, 2.5), pinned(m, 0, 0, 0.5)
 	on := func(pid int) map[uint32]time.Duration {
-		l, err := k.Update(false)
+		l, err := k.List(false)
 		require.NoError(t, err)
 		of := map[uint32]time.Duration{}
 		for _, p := range l.Processes {

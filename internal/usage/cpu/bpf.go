@@ -57,15 +57,11 @@ type BPF struct {
 // lister lists all processes, about in the order in which they were created. While a thread ends, a
 // process may show less CPU time than before. It never shows more than it used.
 type lister interface {
-	Read() ([]tasks.Process, error)
+	// List returns all processes, and what changed since the previous call. Unless all is set, a
+	// process that has not run may be described as it was when it last ran, except for its CPU time
+	// and cgroups.
+	List(all bool) (tasks.Listing, error)
 	Close() error
-}
-
-// updater is a lister that also reports what changed since the previous call. Unless all is set, a
-// process that has not run may be described as it was when it last ran, except for its CPU time and
-// cgroups.
-type updater interface {
-	Update(all bool) (tasks.Listing, error)
 }
 
 // shrinker is a lister that can free memory.
@@ -194,7 +190,7 @@ func (b *BPF) Scan(t *scan.Table, of Request) error {
 // process that ends in between is in both, and is kept for the next scan; in the other order it
 // could be in neither.
 func (b *BPF) listAll(t *scan.Table, all bool) (l tasks.Listing, ends lost, err error) {
-	if l, err = b.update(all); err != nil {
+	if l, err = b.list.List(all); err != nil {
 		return l, ends, err
 	}
 	if ends, err = b.takeLost(); err != nil {
@@ -258,15 +254,6 @@ func (b *BPF) findHidden(t *scan.Table, l *tasks.Listing, now time.Duration) {
 		b.counted, b.hidden = now, hides(all, threads)
 	}
 	t.Hidden = b.hidden
-}
-
-// update lists all processes, and what changed since the previous call if the lister reports it.
-func (b *BPF) update(all bool) (tasks.Listing, error) {
-	if u, ok := b.list.(updater); ok {
-		return u.Update(all)
-	}
-	listed, err := b.list.Read()
-	return tasks.Listing{Processes: listed}, err
 }
 
 // unmoved returns how many rows of the table can stay, counted from the first: they are the first

@@ -332,8 +332,9 @@ func TestTheCgroupIsTheInodeOfItsDirectory(t *testing.T) {
 // names returns the processes of a list by PID, and checks that none is listed twice.
 func names(t *testing.T, list lister) map[uint32]tasks.Process {
 	t.Helper()
-	rows, err := list.Read()
+	l, err := list.List(true)
 	require.NoError(t, err)
+	rows := l.Processes
 	all := map[uint32]tasks.Process{}
 	for i := range rows {
 		require.NotContains(t, all, rows[i].Pid, "listed twice")

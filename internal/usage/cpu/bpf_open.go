@@ -132,11 +132,11 @@ func (b *BPF) isThisKernel() error {
 // sameProcesses returns an error unless /proc below the root numbers processes as the kernel does:
 // that of a container with a PID namespace of its own does not.
 func (b *BPF) sameProcesses() error {
-	listed, err := b.list.Read()
+	l, err := b.list.List(true)
 	if err != nil {
 		return err
 	}
-	same := 0
+	listed, same := l.Processes, 0
 	for i := range listed {
 		var p scan.Process
 		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)

@@ -55,7 +55,7 @@ type randomKernel struct {
 	lostEnds uint64
 }
 
-func (w *randomKernel) Read() ([]tasks.Process, error) {
+func (w *randomKernel) List(bool) (tasks.Listing, error) {
 	list := make([]tasks.Process, 0, len(w.living))
 	for _, p := range w.living {
 		row := p.Process
@@ -71,7 +71,7 @@ func (w *randomKernel) Read() ([]tasks.Process, error) {
 	if w.between != nil {
 		w.between()
 	}
-	return list, nil
+	return tasks.Listing{Processes: list}, nil
 }
 
 func (w *randomKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {

@@ -54,8 +54,8 @@ func (k *marked) slice(listed []tasks.Process) []tasks.Slice {
 	return k.slices
 }
 
-func (k *marked) Update(all bool) (tasks.Listing, error) {
-	l, err := k.tracked.Update(all)
+func (k *marked) List(all bool) (tasks.Listing, error) {
+	l, err := k.tracked.List(all)
 	l.Slices = k.slice(l.Processes)
 	return l, err
 }

@@ -32,8 +32,11 @@ type fakeKernel struct {
 	incomplete uint64
 }
 
-func (k *fakeKernel) Read() ([]tasks.Process, error) { return k.listed, k.err }
-func (*fakeKernel) Close() error                     { return nil }
+func (*fakeKernel) Close() error { return nil }
+
+func (k *fakeKernel) List(bool) (tasks.Listing, error) {
+	return tasks.Listing{Processes: k.listed}, k.err
+}
 
 func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range k.ends {
@@ -212,10 +215,10 @@ func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
 	for range 65 { // a page has room for 64
 		pids[uint32(startBurner(t, nil, "wait").Process.Pid)] = true
 	}
-	listed, err := rescan.Read()
+	l, err := rescan.List(true)
 	require.NoError(t, err)
-	for i := range listed {
-		delete(pids, listed[i].Pid)
+	for i := range l.Processes {
+		delete(pids, l.Processes[i].Pid)
 	}
 	assert.Empty(t, pids)
 }

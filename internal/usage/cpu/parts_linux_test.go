@@ -80,7 +80,7 @@ type sliced struct {
 	slices []tasks.Slice
 }
 
-func (k *sliced) Update(bool) (tasks.Listing, error) {
+func (k *sliced) List(bool) (tasks.Listing, error) {
 	return tasks.Listing{Processes: k.listed, Slices: k.slices}, nil
 }
 

@@ -343,17 +343,10 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 	return nil
 }
 
-// Read returns all processes, in the order in which they were created. The slice is valid until the
-// next call.
-func (s *Scan) Read() ([]Process, error) {
-	l, err := s.Update(true)
-	return l.Processes, err
-}
-
-// Update returns all processes and what changed since the last call. Unless all is set, the
+// List returns all processes and what changed since the last call. Unless all is set, the
 // description of a process that did not run may be as old as the time when it last ran. CPU times
 // and cgroups are always current.
-func (s *Scan) Update(all bool) (Listing, error) {
+func (s *Scan) List(all bool) (Listing, error) {
 	if s.sliceRoom > 0 { // the last call had too little
 		if err := s.load(len(s.processes)/processSize, nil); err != nil {
 			return Listing{}, err
@@ -498,18 +491,12 @@ func (s *Stream) Shrink(int) error {
 	return nil
 }
 
-// Update returns all processes, as if all had changed since the call before.
-func (s *Stream) Update(bool) (Listing, error) {
-	listed, err := s.Read()
-	return Listing{Processes: listed, Slices: s.slices}, err
-}
-
-// Read returns all processes, in the order in which they were created. The slice is valid until the
-// next call.
-func (s *Stream) Read() ([]Process, error) {
+// List returns all processes, as if all had changed since the last call. Their descriptions are
+// always current.
+func (s *Stream) List(bool) (Listing, error) {
 	r, err := s.iter.Open()
 	if err != nil {
-		return nil, fmt.Errorf("open the task stream: %w", err)
+		return Listing{}, fmt.Errorf("open the task stream: %w", err)
 	}
 	defer func() { _ = r.Close() }() // it was only read from
 	s.out, s.early, s.slices = s.out[:0], s.early[:0], s.slices[:min(1, len(s.slices))]
@@ -527,7 +514,7 @@ func (s *Stream) Read() ([]Process, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the task stream: %w", err)
+			return Listing{}, fmt.Errorf("read the task stream: %w", err)
 		}
 	}
 	return s.sum()
@@ -574,7 +561,7 @@ func (s *Stream) row(pid uint32) *Process {
 }
 
 // sum completes the processes' times, and orders them by age.
-func (s *Stream) sum() ([]Process, error) {
+func (s *Stream) sum() (Listing, error) {
 	for i := range s.early {
 		t := &s.early[i]
 		row := s.row(t.Pid)
@@ -592,10 +579,10 @@ func (s *Stream) sum() ([]Process, error) {
 		p.Run, p.Dead = p.Run+p.Dead, 0
 	}
 	if len(s.out) == 0 {
-		return nil, fmt.Errorf("read the task stream: %w", errNothing)
+		return Listing{}, fmt.Errorf("read the task stream: %w", errNothing)
 	}
 	slices.SortFunc(s.out, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Pid, b.Pid)) })
-	return s.out, nil
+	return Listing{Processes: s.out, Slices: s.slices}, nil
 }
 
 // Close unloads the program.

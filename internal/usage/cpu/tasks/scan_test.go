@@ -55,7 +55,7 @@ func (e *echo) talk() {
 // all.
 func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	t.Helper()
-	l, err := s.Update(false)
+	l, err := s.List(false)
 	require.NoError(t, err)
 	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == pid })
 	require.GreaterOrEqual(t, i, 0)
@@ -102,7 +102,7 @@ func TestEveryProcessIsDescribedWhereAllAreAskedFor(t *testing.T) {
 	e := startEcho(t, "cat")
 	e.talk()
 	e.untilQuiet(s)
-	l, err := s.Update(true)
+	l, err := s.List(true)
 	require.NoError(t, err)
 	assert.Contains(t, l.Changed, uint64(slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == e.cmd.Process.Pid })))
 }
@@ -190,7 +190,7 @@ func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
 	require.Len(t, s.processes, before)
 	require.NoError(t, s.Shrink(256))
 	assert.Less(t, len(s.processes), before/2)
-	l, err := s.Update(false)
+	l, err := s.List(false)
 	require.NoError(t, err)
 	assert.Zero(t, l.Same)
 	assert.Len(t, l.Changed, len(l.Processes))
@@ -224,7 +224,7 @@ func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 // contains only slices that fit into the buffer.
 func ownSlices(t *testing.T, s *Scan) map[uint32]time.Duration {
 	t.Helper()
-	l, err := s.Update(false)
+	l, err := s.List(false)
 	require.NoError(t, err)
 	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() })
 	require.GreaterOrEqual(t, i, 0)
@@ -307,7 +307,7 @@ func TestSlicesForWhichThereIsNoRoomMakeRoom(t *testing.T) {
 	ownSlices(t, s)
 	const burnt = 30 * time.Millisecond
 	burnOn(t, 1, burnt, done)
-	l, err := s.Update(false)
+	l, err := s.List(false)
 	require.NoError(t, err)
 	require.Positive(t, s.result.Slices)
 	assert.Len(t, l.Slices, 1, "none fits")

@@ -102,14 +102,14 @@ func TestAListThatCannotGrowIsAnErrorUntilItCan(t *testing.T) {
 		})
 	}
 	restore := noMemory(t)
-	_, err := s.Read()
+	_, err := s.List(true)
 	require.ErrorIs(t, err, unix.ENOMEM)
-	_, err = s.Read()
+	_, err = s.List(true)
 	require.ErrorIs(t, err, unix.ENOMEM, "and it is no shorter list the next time")
 	restore()
-	rows, err := s.Read()
+	l, err := s.List(true)
 	require.NoError(t, err)
-	assert.Greater(t, len(rows), room)
+	assert.Greater(t, len(l.Processes), room)
 }
 
 func TestAScanThatIsClosedTwiceIsClosed(t *testing.T) {
@@ -131,7 +131,8 @@ func streamOf(tasks ...Process) ([]Process, error) {
 	for i := range tasks {
 		s.add(&tasks[i])
 	}
-	return s.sum()
+	l, err := s.sum()
+	return l.Processes, err
 }
 
 func TestTheStreamAddsUpThreadsWhereverTheyAreListed(t *testing.T) {
@@ -163,14 +164,14 @@ func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
 	s, err := OpenStream(Options{})
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	rows, err := s.Read()
+	l, err := s.List(true)
 	require.NoError(t, err)
-	for i := 1; i < len(rows); i++ {
-		require.LessOrEqual(t, rows[i-1].Start, rows[i].Start)
+	for i := 1; i < len(l.Processes); i++ {
+		require.LessOrEqual(t, l.Processes[i-1].Start, l.Processes[i].Start)
 	}
-	again, err := s.Read()
+	again, err := s.List(true)
 	require.NoError(t, err)
-	assert.True(t, slices.ContainsFunc(again, func(p Process) bool { return int(p.Pid) == os.Getpid() }))
+	assert.True(t, slices.ContainsFunc(again.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() }))
 }
 
 // end starts a process that ends at once, and waits for it.
