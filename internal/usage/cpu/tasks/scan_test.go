@@ -185,11 +185,11 @@ func TestAProcessThatIsMovedWhileItSleepsIsListed(t *testing.T) {
 
 func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
 	s := openScan(t, 16384)
-	before := len(s.processes)
+	before := len(s.loaded.processes)
 	require.NoError(t, s.Shrink(10_000), "less than half of the room is not worth it")
-	require.Len(t, s.processes, before)
+	require.Len(t, s.loaded.processes, before)
 	require.NoError(t, s.Shrink(256))
-	assert.Less(t, len(s.processes), before/2)
+	assert.Less(t, len(s.loaded.processes), before/2)
 	l, err := s.List(false)
 	require.NoError(t, err)
 	assert.Zero(t, l.Same)
@@ -309,7 +309,7 @@ func TestSlicesForWhichThereIsNoRoomMakeRoom(t *testing.T) {
 	burnOn(t, 1, burnt, done)
 	l, err := s.List(false)
 	require.NoError(t, err)
-	require.Positive(t, s.result.Slices)
+	require.Positive(t, s.args.Slices)
 	assert.Len(t, l.Slices, 1, "none fits")
 	for range 10 { // on a busy machine, the next scan may have more than twice as many slices
 		burnOn(t, 1, burnt, done)
