@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ func TestAFunctionOffTheMainThreadRunsOnAnotherThread(t *testing.T) {
 }
 
 func TestASearchDoesNotRunOnTheMainThread(t *testing.T) {
-	s := Search[int]{Dir: t.TempDir(), Always: true}
+	s := Search[int]{Dir: t.TempDir(), Always: true, Waits: &Waits{left: time.Minute}}
 	for range 20 {
 		mainthread.Run(t, func() {
 			runtime.UnlockOSThread() // so that the next goroutine runs on this thread

@@ -4,7 +4,6 @@ package kernfs
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 	"time"
 
@@ -20,11 +19,6 @@ type thread struct {
 
 	looked time.Duration // CPU time of the thread in the last call of state
 }
-
-var processID = os.Getpid()
-
-// onMainThread reports whether the caller runs on the main thread.
-func onMainThread() bool { return unix.Gettid() == processID }
 
 // isAnother reports whether the caller runs on a thread other than t.
 func (t *thread) isAnother() bool { return unix.Gettid() != t.id }

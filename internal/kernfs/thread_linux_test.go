@@ -15,47 +15,27 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/mainthread"
 )
 
-// onMain receives functions that run on the main thread.
-var onMain = make(chan func())
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func init() { runtime.LockOSThread() } // the main goroutine stays on the main thread
-
-func TestMain(m *testing.M) {
-	go func() {
-		code := m.Run()
-		if err := goleak.Find(goleak.IgnoreAnyFunction("main.main")); err != nil && code == 0 {
-			println(err.Error())
-			code = 1
-		}
-		os.Exit(code)
-	}()
-	for f := range onMain {
-		f()
-	}
-}
-
-func TestNoReadIsDoneOnTheMainThread(t *testing.T) {
-	g := guardTexts(t.TempDir(), nil)
-	w := g.worker()
-	threads := map[int]bool{}
-	read := request[*text]{read: func(*text) { threads[unix.Gettid()] = true }}
-	w.requests, w.done, w.gone = make(chan request[*text]), make(chan struct{}, 1), make(chan struct{})
-	ended := make(chan struct{})
-	onMain <- func() {
-		defer close(ended)
-		w.run(read, true)
-	}
-	<-w.done
-	for range 100 {
-		w.start(read)
-		<-w.done
-	}
-	assert.NotContains(t, threads, os.Getpid())
-	close(w.requests)
-	<-w.done
-	<-ended
+func TestNoRequestRunsOnTheMainThread(t *testing.T) {
+	mainthread.Run(t, func() {
+		w := guardTexts(t.TempDir(), nil).worker()
+		w.requests, w.done = make(chan request[*text]), make(chan struct{}, 1)
+		go func() {
+			for range 3 {
+				w.state.Store(requested)
+				w.requests <- request[*text]{read: func(*text) { assert.NotEqual(t, os.Getpid(), unix.Gettid()) }}
+				<-w.done
+			}
+			close(w.requests)
+		}()
+		w.run()
+		assert.NoError(t, w.err)
+	})
 }
 
 // blockThreads runs a function on threads of their own, and returns these threads.

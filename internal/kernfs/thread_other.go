@@ -9,8 +9,6 @@ import "time"
 // thread is the thread that runs a read. Its state is only available on Linux.
 type thread struct{ looked time.Duration }
 
-func onMainThread() bool { return false }
-
 func (*thread) isAnother() bool                       { return false }
 func (*thread) open()                                 {}
 func (*thread) begin()                                {}

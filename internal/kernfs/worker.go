@@ -26,7 +26,6 @@ type worker[J Job] struct {
 	used     time.Duration   // the CPU time of the last request
 	requests chan request[J] // nil until the goroutine is started
 	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
-	gone     chan struct{}   // closed at the end
 	err      error           // of close
 
 	// The results of an abandoned worker.
@@ -65,35 +64,21 @@ func (w *worker[J]) start(r request[J]) {
 	w.state.Store(requested)
 	w.thread.looked = 0
 	if w.requests == nil {
-		w.requests, w.done = make(chan request[J]), make(chan struct{}, 1)
-		w.gone, w.ended = make(chan struct{}), new(atomic.Bool)
-		go w.run(request[J]{}, false)
+		w.requests, w.done, w.ended = make(chan request[J]), make(chan struct{}, 1), new(atomic.Bool)
+		go w.run()
 	}
 	w.requests <- r
 }
 
-// run serves requests until the last one, or until the worker is abandoned. r is the first request if hasOne is set.
-//
-// No read runs on the main thread. The kernel prefers the main thread for signals to the process (kernel/signal.c,
-// complete_signal), so SIGTERM would wait for a read that cannot be interrupted. A goroutine on the main thread
-// therefore keeps that thread until the worker ends, while another goroutine serves the requests.
-func (w *worker[J]) run(r request[J], hasOne bool) {
-	for {
-		if !hasOne {
-			if r, hasOne = <-w.requests; !hasOne {
-				w.err = w.close()
-				close(w.done)
-				return
-			}
-		}
+// run serves requests until the worker is closed or abandoned.
+func (w *worker[J]) run() {
+	for r := range w.requests {
 		runtime.LockOSThread() // so that the read stays on the thread until it has returned
-		if onMainThread() {
-			go w.run(r, true)
-			<-w.gone
+		if IsMainThread() {
+			w.continueWith(r)
 			runtime.UnlockOSThread()
 			return
 		}
-		hasOne = false
 		served := w.serve(r)
 		runtime.UnlockOSThread()
 		if !served {
@@ -103,6 +88,20 @@ func (w *worker[J]) run(r request[J], hasOne bool) {
 		}
 		w.done <- struct{}{}
 	}
+	w.err = w.close()
+	close(w.done)
+}
+
+// continueWith serves a request and all further requests on another goroutine. The calling goroutine keeps the main
+// thread meanwhile, so that no request runs there; see OffMainThread.
+func (w *worker[J]) continueWith(r request[J]) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.run()
+	}()
+	w.requests <- r
+	<-ended
 }
 
 // serve runs a request. It returns false if the worker was abandoned meanwhile.
@@ -144,9 +143,6 @@ func (w *worker[J]) abandon() bool {
 }
 
 func (w *worker[J]) close() error {
-	if w.gone != nil {
-		close(w.gone)
-	}
 	w.thread.close()
 	return errors.Join(w.job.Close(), w.proc.Close())
 }
