@@ -46,7 +46,7 @@ func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 		}
 	}
 	if slices.Contains(cfg.Zones, power.GPU) || cfg.Metrics.HwGpuUtilization.Enabled {
-		g.drm = drm.New(drm.Options{Root: cfg.RootPath})
+		g.drm = drm.New(drm.Options{Root: cfg.RootPath, Waits: g.Waits})
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
@@ -89,17 +91,14 @@ func (c *crowd) settle() {
 	require.Len(c, c.source.clients.list, 4*crowdUsers)
 }
 
-func TestAnIntervalAllocatesNothing(t *testing.T) {
-	c := newCrowd(t, 300)
+func TestAnIntervalAllocatesNothingAndKeepsFewTextsOpen(t *testing.T) {
+	defer kernfs.LimitDescriptors(1 << 20)()
+	c := newCrowd(t, 100)
 	c.settle()
-	c.source.devices.searched = c.Now() // avoids the discovery, which allocates once a minute
-	assert.Zero(t, testing.AllocsPerRun(50, c.pass))
-}
-
-func TestTheNumberOfTextsThatAreKeptIsBounded(t *testing.T) {
-	c := newCrowd(t, 0)
-	c.settle()
+	c.source.devices.searched = c.Now().Add(time.Hour) // a search allocates
+	assert.Zero(t, allocs.Count(20, c.pass))
 	assert.Equal(t, maxKept, c.source.clients.kept.Held)
+	assert.EqualValues(t, maxKept, kernfs.Descriptors())
 	assert.Greater(t, len(c.source.clients.list), maxKept)
 }
 

@@ -47,12 +47,9 @@ func TestTextsOfOtherFilesThanDevicesAreNotRead(t *testing.T) {
 // A FIFO stands for a text that depends on a lock of the process.
 func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	w := watch(t)
-	waits := kernfs.NewWaits()
-	waits.Haste = 2 * time.Second // the machine is shared
 	w.source.reader.guard = kernfs.NewGuard(kernfs.GuardOptions[*files]{
-		Root: w.Root(), New: func() *files { return newFiles(w.Root()) }, Waits: waits, Everywhere: true,
+		Root: w.Root(), New: func() *files { return newFiles(w.Root()) }, Everywhere: true, Haste: 2 * time.Second,
 	})
-	waits.Begin(w.Now())
 	w.addGPU(0, card, "amdgpu")
 	w.add(10, 1, render(3, 1))
 	w.add(11, 1, render(3, 2, gfx(0)))
@@ -67,14 +64,12 @@ func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(path, 0o644))
 
 	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
-	waits.Begin(w.Now())
 	first, err := w.source.Read(w.Now(), &w.table)
 	require.NoError(t, err, "the read may return soon")
 	usedFirst := used(t, first)[11]
 	assert.Len(t, w.source.clients.list, 2)
 	w.Run(time.Second, nil)
 	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
-	waits.Begin(w.Now())
 	usage, err := w.source.Read(w.Now(), &w.table)
 	require.ErrorContains(t, err, "GPU usage of some processes cannot be read, because processes of these users block reads")
 	assert.Equal(t, 300*ms, usedFirst+used(t, usage)[11], "others are read, at the latest by the next Read")
@@ -88,7 +83,6 @@ func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	require.NoError(t, os.Rename(path+"-before", path))
 	w.Processes[10].Files[0] = render(3, 1, gfx(200*ms))
 	w.Run(2*time.Minute, map[int]int64{10: 1})
-	waits.Begin(w.Now())
 	usage, err = w.read()
 	require.NoError(t, err)
 	assert.Equal(t, map[int32]units.CPUTime{10: 200 * ms, 11: 0}, used(t, usage))
