@@ -81,7 +81,7 @@ func BenchmarkParseProcess(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := parseProcess(text, &p); err != nil {
+		if err := ParseProcess(text, &p); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -140,7 +140,7 @@ func (b *BPF) sameProcesses() error {
 	for i := range listed {
 		var p scan.Process
 		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)
-		if err != nil || parseProcess(text, &p) != nil {
+		if err != nil || ParseProcess(text, &p) != nil {
 			continue
 		}
 		if p.Start != time.Duration(listed[i].Start).Truncate(time.Duration(Tick)) {

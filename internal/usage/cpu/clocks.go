@@ -50,7 +50,7 @@ func OpenClocks(o Options) (*Clocks, error) {
 	if err := checkClocks(o.Root); err != nil {
 		return nil, err
 	}
-	c := newClocks(o, gatedFrom, readCPUClock)
+	c := newClocks(o, gatedFrom, ReadCPUClock)
 	c.isOwn = isOwnThread
 	return c, nil
 }
@@ -90,15 +90,15 @@ func checkClocks(root string) error {
 	if target, err := os.Readlink(filepath.Join(self, "ns/pid")); err != nil || target != initialPIDNamespace {
 		return errOtherNamespace
 	}
-	before, err := readCPUClock(0)
+	before, err := ReadCPUClock(0)
 	if err != nil {
 		return fmt.Errorf("read the CPU clock of this process: %w", err)
 	}
-	now, err := readCPUClock(int32(pid))
+	now, err := ReadCPUClock(int32(pid))
 	if err != nil {
 		return fmt.Errorf("read the CPU clock of a process: %w", err)
 	}
-	if after, err := readCPUClock(0); err != nil || now < before || now > after {
+	if after, err := ReadCPUClock(0); err != nil || now < before || now > after {
 		return fmt.Errorf("the CPU clock of a process shows %v, its own clock %v", time.Duration(now), time.Duration(before))
 	}
 	return nil

@@ -10,11 +10,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// readCPUClock returns the CPU time of a process: of all its threads, including exited ones
+// ReadCPUClock returns the CPU time of a process: of all its threads, including exited ones
 // (clock_getcpuclockid(3)). If pid is 0, it is that of this process. The error is EINVAL if there
 // is no such process, or if the number is that of a thread other than the calling one. No user can
 // block the call.
-func readCPUClock(pid int32) (units.CPUTime, error) {
+func ReadCPUClock(pid int32) (units.CPUTime, error) {
 	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
 	if pid != 0 {
 		clock = ^pid<<3 | 2 // include/linux/posix-timers.h, CPUCLOCK_SCHED

@@ -23,26 +23,26 @@ import (
 )
 
 func TestTheClockOfAProcess(t *testing.T) {
-	before, err := readCPUClock(0)
+	before, err := ReadCPUClock(0)
 	require.NoError(t, err)
-	own, err := readCPUClock(int32(os.Getpid()))
+	own, err := ReadCPUClock(int32(os.Getpid()))
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, own, before)
 
 	sleep := exec.Command("sleep", "60")
 	require.NoError(t, sleep.Start())
 	pid := int32(sleep.Process.Pid)
-	_, err = readCPUClock(pid)
+	_, err = ReadCPUClock(pid)
 	require.NoError(t, err)
 	require.NoError(t, sleep.Process.Kill())
 	_ = sleep.Wait() // it was killed
-	_, err = readCPUClock(pid)
+	_, err = ReadCPUClock(pid)
 	require.ErrorIs(t, err, syscall.EINVAL, "it was waited for")
 }
 
 // The kernel shows the clock of a process by the number of the calling thread.
 func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
-	source, windows := newClocks(Options{Root: "/"}, gatedFrom, readCPUClock), newWindows(t, "/")
+	source, windows := newClocks(Options{Root: "/"}, gatedFrom, ReadCPUClock), newWindows(t, "/")
 	source.isOwn = isOwnThread
 	defer func() { require.NoError(t, source.Close()) }()
 	done := make(chan struct{})
@@ -106,7 +106,7 @@ func TestClocksOfThisMachine(t *testing.T) {
 		return scan.Find(table.Processes, int32(os.Getpid()))
 	}
 	rescan()
-	before, err := readCPUClock(0)
+	before, err := ReadCPUClock(0)
 	require.NoError(t, err)
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
 	}
@@ -114,7 +114,7 @@ func TestClocksOfThisMachine(t *testing.T) {
 	require.NoError(t, child.Start())
 	own := rescan()
 	require.NotNil(t, own)
-	after, err := readCPUClock(0)
+	after, err := ReadCPUClock(0)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, own.Used, after)
 	assert.LessOrEqual(t, own.CPU, after)

@@ -12,4 +12,4 @@ import (
 
 func isOwnThread(int32) bool { return false }
 
-func readCPUClock(int32) (units.CPUTime, error) { return 0, errors.ErrUnsupported }
+func ReadCPUClock(int32) (units.CPUTime, error) { return 0, errors.ErrUnsupported }

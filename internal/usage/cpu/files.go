@@ -38,7 +38,7 @@ func (f *procFiles) uptime() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	now, err := parseUptime(b)
+	now, err := ParseUptime(b)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", f.path("uptime"), err)
 	}

@@ -28,9 +28,9 @@ var (
 	errReleased  = errors.New("the process is gone but for its name")
 )
 
-// parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything,
+// ParseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything,
 // brackets and newlines too, so it ends at the last closing bracket.
-func parseProcess(b []byte, p *scan.Process) error {
+func ParseProcess(b []byte, p *scan.Process) error {
 	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || shut < open {
 		return errTruncated
@@ -172,9 +172,9 @@ func parseCPU(line []byte) (cpu int, c cpuTicks, err error) {
 // maxCPUs bounds the numbers of CPUs; Linux is built for 8,192 at most.
 const maxCPUs = 1 << 16
 
-// parseUptime reads the first number of /proc/uptime (proc_uptime(5)): seconds since boot with two
+// ParseUptime reads the first number of /proc/uptime (proc_uptime(5)): seconds since boot with two
 // decimals, time in suspend included, like the start times of processes.
-func parseUptime(b []byte) (time.Duration, error) {
+func ParseUptime(b []byte) (time.Duration, error) {
 	f := fields{rest: b}
 	whole, decimals, ok := bytes.Cut(f.next(), []byte{'.'})
 	s, err := kernfs.ParseUint(whole)

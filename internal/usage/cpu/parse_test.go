@@ -32,7 +32,7 @@ func statText(comm, state string, fields ...any) string {
 func mustParse(t *testing.T, text string) scan.Process {
 	t.Helper()
 	var p scan.Process
-	require.NoError(t, parseProcess([]byte(text), &p))
+	require.NoError(t, ParseProcess([]byte(text), &p))
 	return p
 }
 
@@ -95,7 +95,7 @@ func TestNamesMayHoldAnything(t *testing.T) {
 
 func TestNameOfAnEarlierProcessDoesNotShineThrough(t *testing.T) {
 	p := mustParse(t, statText("a long name", "S"))
-	require.NoError(t, parseProcess([]byte(statText("sh", "S")), &p))
+	require.NoError(t, ParseProcess([]byte(statText("sh", "S")), &p))
 	assert.Equal(t, "sh", p.Comm.String())
 }
 
@@ -117,7 +117,7 @@ func TestKernelThreadsAreKnownByTheirFlag(t *testing.T) {
 
 func TestProcessThatIsBeingReleasedIsGone(t *testing.T) {
 	// do_task_stat() writes zeros if the signal structure has been freed.
-	err := parseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &scan.Process{})
+	err := ParseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &scan.Process{})
 	require.Error(t, err)
 	assert.True(t, gone(err))
 }
@@ -167,7 +167,7 @@ func TestMalformedStatsAreErrors(t *testing.T) {
 		"a start that just is not": statText("cat", "S", 1, 0, 0, 0, 0, 0, 1, uint64(math.MaxInt64)/10_000_000+1),
 		"bytes of 0":               strings.Repeat("\x00", 100),
 	} {
-		assert.Error(t, parseProcess([]byte(text), &scan.Process{}), name)
+		assert.Error(t, ParseProcess([]byte(text), &scan.Process{}), name)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestATruncatedStatIsAnErrorOrComplete(t *testing.T) {
 		cut := 0
 		for n := range len(text) {
 			var p scan.Process
-			if err := parseProcess([]byte(text[:n]), &p); err != nil {
+			if err := ParseProcess([]byte(text[:n]), &p); err != nil {
 				cut++
 				continue
 			}
@@ -247,12 +247,12 @@ func TestUptimes(t *testing.T) {
 		"12.34":             12340 * time.Millisecond,
 		"315360000.99 1.0 ": 10*365*24*time.Hour + 990*time.Millisecond,
 	} {
-		got, err := parseUptime([]byte(text))
+		got, err := ParseUptime([]byte(text))
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", "\n", " ", "1000", "1000.", "1000.5 1", ".50", "-1.00", "1.000", "1e3.00", "1.0x", "99999999999999999999.00", "9223372036854775807.00"} {
-		_, err := parseUptime([]byte(text))
+		_, err := ParseUptime([]byte(text))
 		assert.Error(t, err, "%q", text)
 	}
 }
@@ -292,7 +292,7 @@ func FuzzParseProcess(f *testing.F) {
 	f.Add([]byte(")("))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p scan.Process
-		if parseProcess(b, &p) != nil {
+		if ParseProcess(b, &p) != nil {
 			return
 		}
 		if p.Parent < 0 || p.Threads < 0 || p.Threads == 0 && !bytes.Contains(b, []byte("-")) || p.Start < 0 || p.Start%time.Duration(Tick) != 0 {
@@ -332,10 +332,10 @@ func FuzzParseProcessCutShort(f *testing.F) {
 		}
 		text := statText(comm, "S", 1, 0, utime, 0, 0, 0, 1, start)
 		var whole, p scan.Process
-		if parseProcess([]byte(text), &whole) != nil || n < 0 || n > len(text) {
+		if ParseProcess([]byte(text), &whole) != nil || n < 0 || n > len(text) {
 			return
 		}
-		if parseProcess([]byte(text[:n]), &p) == nil {
+		if ParseProcess([]byte(text[:n]), &p) == nil {
 			if p.LastCPU < 0 { // truncated after the times
 				whole.LastCPU, whole.Resident = p.LastCPU, p.Resident
 			}
@@ -370,7 +370,7 @@ func FuzzParseUptime(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		up, err := parseUptime(b)
+		up, err := ParseUptime(b)
 		if err != nil {
 			return
 		}

@@ -280,7 +280,7 @@ func (p *Procfs) readProcess(pid int32, q *scan.Process, isFirst bool) error {
 		return err
 	}
 	q.PID = pid
-	return parseProcess(b, q)
+	return ParseProcess(b, q)
 }
 
 // readStat reads the text of a process.

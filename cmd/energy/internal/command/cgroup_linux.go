@@ -198,7 +198,7 @@ func (c *cgroup) start(fork func(cgroup int) error) error {
 	return fork(int(leaf.Fd()))
 }
 
-// Used implements cpu.Group.
+// Used implements Members.
 func (c *cgroup) Used() (units.CPUTime, error) {
 	text, err := c.counter.Read(c.buf)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c *cgroup) Used() (units.CPUTime, error) {
 	return 0, fmt.Errorf("%s: it has no %s", c.counter.Path, c.prefix)
 }
 
-// Processes implements cpu.Group.
+// Processes implements Members.
 func (c *cgroup) Processes(yield func(pid int32)) error { return c.eachProcess(c.dir, yield) }
 
 // eachProcess calls yield with each process of a cgroup and of those below it.
@@ -342,7 +342,7 @@ func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
 	return <-c.done
 }
 
-// Processes implements cpu.Group. This process, whose thread is in the leaf, does not belong to the
+// Processes implements Members. This process, whose thread is in the leaf, does not belong to the
 // group.
 func (c *cgroupV1) Processes(yield func(pid int32)) error {
 	self := int32(os.Getpid())
@@ -363,7 +363,7 @@ func (c *cgroupV1) close() error {
 	return c.cgroup.close()
 }
 
-// Used implements cpu.Group. The time of the thread of this process does not count.
+// Used implements Members. The time of the thread of this process does not count.
 func (c *cgroupV1) Used() (units.CPUTime, error) {
 	used, err := c.cgroup.Used()
 	return units.Advance(units.Advance(c.before, clock(c.thread)), used), err

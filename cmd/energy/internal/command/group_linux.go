@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // Group is the group of a command and its descendants.
@@ -39,9 +38,9 @@ type Group struct {
 	ended    bool          // the counting has ended
 }
 
-// counter counts the CPU time of a group. It implements cpu.Group.
+// counter counts the CPU time of a group. It implements Members.
 type counter interface {
-	cpu.Group
+	Members
 	method() Method
 	path() string
 	// start calls fork, whose child must be in the group. fork makes the child in the cgroup v2 of
@@ -103,8 +102,8 @@ func (g *Group) countNext() (err error) {
 
 // Source returns a CPU time source of the group. names is a source of the whole machine that reports
 // the names of short-lived processes, or nil. The returned source closes it. The Group outlives both.
-func (g *Group) Source(names cpu.Names) *cpu.Command {
-	c := cpu.NewCommand(g.root, g)
+func (g *Group) Source(names Names) *Source {
+	c := NewSource(g.root, g)
 	if names == nil {
 		return c
 	}
@@ -142,7 +141,7 @@ func (g *Group) Path() string {
 	return g.counter.path()
 }
 
-// Used implements cpu.Group. It never decreases.
+// Used implements Members. It never decreases.
 func (g *Group) Used() (units.CPUTime, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,7 +173,7 @@ func (g *Group) End() {
 	g.ended = true
 }
 
-// Processes implements cpu.Group. A cgroup does not list commands that ended and were not waited for.
+// Processes implements Members. A cgroup does not list commands that ended and were not waited for.
 func (g *Group) Processes(yield func(pid int32)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -60,7 +60,7 @@ func (*treeTimes) close() error { return nil }
 // start implements counter.
 func (*treeTimes) start(fork func(cgroup int) error) error { return fork(-1) }
 
-// Processes implements cpu.Group. It yields the processes that run now.
+// Processes implements Members. It yields the processes that run now.
 func (t *treeTimes) Processes(yield func(pid int32)) error {
 	if err := t.read(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (t *treeTimes) Processes(yield func(pid int32)) error {
 	return nil
 }
 
-// Used implements cpu.Group.
+// Used implements Members.
 func (t *treeTimes) Used() (units.CPUTime, error) {
 	if err := t.read(); err != nil {
 		return 0, err

@@ -8,19 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // emptyGroup is a group without processes.
 type emptyGroup struct{}
 
-// Used implements cpu.Group.
+// Used implements command.Members.
 func (emptyGroup) Used() (units.CPUTime, error) { return 0, nil }
 
-// Processes implements cpu.Group.
+// Processes implements command.Members.
 func (emptyGroup) Processes(func(pid int32)) error { return nil }
 
 // Baseline holds the measurement of the machine before a command.
@@ -35,7 +35,7 @@ type Baseline struct {
 //
 // The power of other programs is a part of it, because their dynamic power is not available.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
-	m, err := openMeter(ctx, o, meterOptions{cfg: cfg, source: cpu.NewCommand(cfg.RootPath, emptyGroup{})})
+	m, err := openMeter(ctx, o, meterOptions{cfg: cfg, source: command.NewSource(cfg.RootPath, emptyGroup{})})
 	if err != nil {
 		return nil, err
 	}

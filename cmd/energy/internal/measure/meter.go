@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -74,7 +75,7 @@ type embedded interface {
 type meterOptions struct {
 	cfg    *energyreceiver.Config
 	static map[power.Class]float64 // static power of measured zones in watts, nil if energy need not be split
-	source *cpu.Command            // of the command; nil: the whole machine is measured
+	source *command.Source         // of the command; nil: the whole machine is measured
 }
 
 // opened counts meters. Each has a feed of its own, because a receiver that hung may publish later.

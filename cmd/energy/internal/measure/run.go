@@ -126,7 +126,7 @@ func (r *run) measureBaseline(ctx context.Context, cfg *energyreceiver.Config) (
 
 // sourceOf returns a CPU time source of a group. It reports the names of short-lived processes if
 // that is wanted and BPF programs can be loaded.
-func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) *cpu.Command {
+func sourceOf(group *command.Group, o *Options, cfg *energyreceiver.Config) *command.Source {
 	if !o.Names || cfg.CPUTime == cpu.KindProcfs || cfg.CPUTime == cpu.KindClocks {
 		return group.Source(nil)
 	}

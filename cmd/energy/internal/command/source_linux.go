@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package command
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Group is a group of processes whose CPU time is counted as a whole, such as the processes of a
-// cgroup.
-type Group interface {
-	// Used returns the CPU time of the processes of the group until now, including exited processes.
+// Members are processes whose CPU time is counted as a whole, such as the processes of a cgroup.
+type Members interface {
+	// Used returns the CPU time of the processes until now, including exited processes.
 	Used() (units.CPUTime, error)
-	// Processes calls yield with the PID of each process of the group.
+	// Processes calls yield with the PID of each process.
 	Processes(yield func(pid int32)) error
 }
 
-// Command is the CPU time source of one group of processes, such as a command and its descendants,
-// and the clock of the node (Options.Clock).
-// It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
+// Source is the CPU time source of a group of processes, such as a command and its descendants, and
+// the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
 // node are hidden, so what they used is unattributed. The CPU time of a row is read from the CPU
 // clock of the process if the process can be in the same PID namespace, and else in ticks.
 //
@@ -34,54 +35,58 @@ type Group interface {
 // of it, and Process is Busy, including interrupts. Busy is Total less the idle and stolen time of
 // /proc/stat, which over a tenth of a second is closer to what ran than the ticks of busy time, and
 // at least what the group used.
-type Command struct {
-	procFiles
-	group  Group
-	stat   *StatClock
+type Source struct {
+	proc   *kernfs.Dir
+	buf    []byte
+	group  Members
+	stat   *cpu.StatClock
 	online *divide.Online
 	clock  func(pid int32) (units.CPUTime, error) // nil: PIDs are those of another namespace
 	began  time.Time                              // at the first Read
 	at     time.Time                              // at the last Read
-	node   Node                                   // returned by the last Read
+	node   cpu.Node                               // returned by the last Read
 	had    units.CPUTime                          // by the CPUs, since the first Read
 
-	names *commandNames // nil if nothing provides the names of short-lived processes
+	names *exitNames // nil if nothing provides the names of short-lived processes
 
 	used    units.CPUTime // by the group, as of the last Read
 	claimed units.CPUTime // as of the last scan
 }
 
-// NewCommand returns the source of a group. It reads below root as NewProcfs does. The group's CPU time
-// counts from the first scan on.
-func NewCommand(root string, group Group) *Command {
-	c := &Command{procFiles: newProcFiles(root), group: group, stat: NewStatClock(root), online: divide.NewOnline(root)}
+// NewSource returns the source of a group on a host whose root directory is at root. It reads
+// nothing. The group's CPU time counts from the first scan on.
+func NewSource(root string, group Members) *Source {
+	c := &Source{
+		proc: kernfs.New(filepath.Join(root, "proc")), buf: make([]byte, 4096),
+		group: group, stat: cpu.NewStatClock(root), online: divide.NewOnline(root),
+	}
 	if self, err := os.Readlink(filepath.Join(root, "proc/self")); err == nil && self == strconv.Itoa(os.Getpid()) {
-		c.clock = readCPUClock
+		c.clock = cpu.ReadCPUClock
 	}
 	return c
 }
 
 // Traits implements Source.
-func (*Command) Traits() Traits { return Traits{Name: "command", Exact: true} }
+func (*Source) Traits() cpu.Traits { return cpu.Traits{Name: "command", Exact: true} }
 
 // Close implements Source.
-func (c *Command) Close() error {
+func (c *Source) Close() error {
 	return errors.Join(c.proc.Close(), c.stat.Close(), c.online.Close(), c.names.close())
 }
 
 // Read implements NodeClock. It counts the CPU time of the group, too.
-func (c *Command) Read(at time.Time) (Times, error) {
+func (c *Source) Read(at time.Time) (cpu.Times, error) {
 	used, err := c.group.Used()
 	if err != nil {
-		return Times{Node: c.node}, err
+		return cpu.Times{Node: c.node}, err
 	}
 	stat, err := c.stat.Read(at)
 	if err != nil {
-		return Times{Node: c.node}, err
+		return cpu.Times{Node: c.node}, err
 	}
 	if c.at.IsZero() {
 		if _, err := c.online.Read(); err != nil {
-			return Times{Node: c.node}, err
+			return cpu.Times{Node: c.node}, err
 		}
 		c.began = at
 	} else {
@@ -89,12 +94,12 @@ func (c *Command) Read(at time.Time) (Times, error) {
 		c.addNode(at, max(used, c.used), &stat.Node)
 	}
 	c.at, c.used = at, max(used, c.used)
-	return Times{Node: c.node}, nil
+	return cpu.Times{Node: c.node}, nil
 }
 
 // addNode adds the interval until at. used is the CPU time of the group and stat that of the node by
 // /proc/stat, in all.
-func (c *Command) addNode(at time.Time, used units.CPUTime, stat *Node) {
+func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	passed := units.CPUTime(max(at.Sub(c.at), 0)) * units.CPUTime(len(c.online.CPUs()))
 	c.had += passed
 	busy := stat.Busy
@@ -104,17 +109,19 @@ func (c *Command) addNode(at time.Time, used units.CPUTime, stat *Node) {
 	// What is late is added at the rate that the CPUs allow, and what was added early is not added
 	// again.
 	grown := max(min(units.Advance(c.node.Busy, busy), passed), used-c.used)
-	c.node.ran(grown, 0, max(passed, grown))
+	c.node.Process += grown
+	c.node.Busy += grown
+	c.node.Total += max(passed, grown)
 }
 
 // isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may
 // differ by some ticks, and in a sandbox it has nothing to do with it.
 func isNear(columns, had units.CPUTime) bool {
-	return max(columns, had)-min(columns, had) <= had/16+16*Tick
+	return max(columns, had)-min(columns, had) <= had/16+16*cpu.Tick
 }
 
 // Scan implements Source.
-func (c *Command) Scan(t *scan.Table, _ Request) error {
+func (c *Source) Scan(t *scan.Table, _ cpu.Request) error {
 	now, err := c.uptime()
 	if err != nil {
 		return err
@@ -139,9 +146,21 @@ func (c *Command) Scan(t *scan.Table, _ Request) error {
 	return nil
 }
 
+// uptime returns the time since boot.
+func (c *Source) uptime() (time.Duration, error) {
+	b, err := c.proc.Read("uptime", c.buf)
+	if err == nil {
+		var now time.Duration
+		if now, err = cpu.ParseUptime(b); err == nil {
+			return now, nil
+		}
+	}
+	return 0, fmt.Errorf("read %s: %w", filepath.Join(c.proc.Path(), "uptime"), err)
+}
+
 // begin makes the group's CPU time count from now on. The first rows are read by then, so that the rows
 // of later scans, which are read after the group's CPU time, lack no CPU time of the group.
-func (c *Command) begin() {
+func (c *Source) begin() {
 	if used, err := c.group.Used(); err == nil {
 		c.used = max(c.used, used)
 		c.claimed = c.used
@@ -149,13 +168,13 @@ func (c *Command) begin() {
 }
 
 // addRow adds the row of a process, unless the process is gone.
-func (c *Command) addRow(t *scan.Table, pid int32) {
+func (c *Source) addRow(t *scan.Table, pid int32) {
 	var p scan.Process
 	b, err := c.proc.ReadOf(pid, "stat", c.buf)
 	if err != nil {
 		return // Used has its CPU time
 	}
-	if p.PID = pid; parseProcess(b, &p) != nil {
+	if p.PID = pid; cpu.ParseProcess(b, &p) != nil {
 		return
 	}
 	if c.clock != nil {
@@ -166,14 +185,14 @@ func (c *Command) addRow(t *scan.Table, pid int32) {
 	t.Processes = append(t.Processes, p)
 }
 
-// groupPath is the path under which a Command reports the CPU time that no row shows. It is that of
+// groupPath is the path under which a Source reports the CPU time that no row shows. It is that of
 // no cgroup.
 const groupPath = "/command"
 
 // claim makes the rows and ShortLived together show the CPU time that the group used since the last
 // scan. found is the sum of the rows. It may exceed that time, because the rows are read after it and
 // may be in ticks; the next scan finds the excess.
-func (c *Command) claim(t *scan.Table, found units.CPUTime) {
+func (c *Source) claim(t *scan.Table, found units.CPUTime) {
 	used := c.used - c.claimed
 	c.claimed = c.used
 	t.ShortLived = used

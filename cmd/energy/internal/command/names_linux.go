@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package command
 
 import (
 	"bytes"
@@ -12,30 +12,31 @@ import (
 	"sync/atomic"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// commandNames finds the names of the processes of a group that no scan of the group has seen, by a
-// source of the whole machine. A nil commandNames finds none.
-type commandNames struct {
+// exitNames finds the names of the processes of a group that no scan of the group has seen, by a
+// source of the whole machine. A nil exitNames finds none.
+type exitNames struct {
 	source  Names
 	path    func() string
 	table   scan.Table
 	members map[int32]bool // the processes of the group in the last scan
-	await   atomic.Bool    // see Command.AwaitNames
+	await   atomic.Bool    // see Source.AwaitNames
 }
 
 // AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of the
 // group's CPU time. Call it before the last scan.
-func (c *Command) AwaitNames() {
+func (c *Source) AwaitNames() {
 	if c.names != nil {
 		c.names.await.Store(true)
 	}
 }
 
-// Names is a CPU time source of the whole machine, such as BPF, that was opened with Options.Names.
+// Names is a CPU time source of the whole machine, such as cpu.BPF, that was opened with cpu.Options.Names.
 type Names interface {
-	Source
+	cpu.Source
 	// AwaitExits waits until the next scan has the exits until now.
 	AwaitExits()
 }
@@ -44,11 +45,11 @@ type Names interface {
 // another source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or
 // an empty string if the group has none. It must be called before the first scan. Close closes the
 // other source.
-func (c *Command) NameBy(source Names, path func() string) {
-	c.names = &commandNames{source: source, path: path}
+func (c *Source) NameBy(source Names, path func() string) {
+	c.names = &exitNames{source: source, path: path}
 }
 
-func (n *commandNames) close() error {
+func (n *exitNames) close() error {
 	if n == nil {
 		return nil
 	}
@@ -57,7 +58,7 @@ func (n *commandNames) close() error {
 
 // name lists the part of t.ShortLived with a name, by name, and returns its CPU time. total is the CPU
 // time of the group.
-func (n *commandNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTime) {
+func (n *exitNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
@@ -70,7 +71,7 @@ func (n *commandNames) name(t *scan.Table, total units.CPUTime) (named units.CPU
 	if n.await.Load() && t.ShortLived > total/50 {
 		n.source.AwaitExits()
 	}
-	if n.source.Scan(&n.table, Request{Want: Want{All: true}}) != nil || n.table.Scans() == 1 {
+	if n.source.Scan(&n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {
 		return 0
 	}
 	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
@@ -102,7 +103,7 @@ func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUT
 
 // used returns the CPU time since the last scan of the exited processes of the group, by name, and
 // the sum.
-func (n *commandNames) used(isMember func(pid int32) bool) (used map[scan.Comm]units.CPUTime, all units.CPUTime) {
+func (n *exitNames) used(isMember func(pid int32) bool) (used map[scan.Comm]units.CPUTime, all units.CPUTime) {
 	used = map[scan.Comm]units.CPUTime{}
 	add := func(comm scan.Comm, run units.CPUTime) {
 		if run > 0 {

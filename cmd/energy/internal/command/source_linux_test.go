@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package command
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // fakeGroup is a group on a simulated host.
@@ -36,9 +37,9 @@ func (g *fakeGroup) Processes(yield func(int32)) error {
 type commandHost struct {
 	*hostsim.Host
 	group  fakeGroup
-	reader *Reader
+	reader *cpu.Reader
 	now    time.Time
-	last   Node
+	last   cpu.Node
 }
 
 func newCommandHost(t *testing.T) *commandHost {
@@ -53,21 +54,21 @@ func newCommandHost(t *testing.T) *commandHost {
 	return h
 }
 
-func (h *commandHost) open(group Group) {
-	command := NewCommand(h.Root(), group)
-	h.reader = NewReader(command, Options{Root: h.Root(), Clock: command})
+func (h *commandHost) open(group Members) {
+	command := NewSource(h.Root(), group)
+	h.reader = cpu.NewReader(command, cpu.Options{Root: h.Root(), Clock: command})
 }
 
 // scan lets time pass and scans. It returns what the node's CPU time grew by.
-func (h *commandHost) scan(t *testing.T, d time.Duration) Node {
+func (h *commandHost) scan(t *testing.T, d time.Duration) cpu.Node {
 	t.Helper()
 	require.NoError(t, h.Render())
 	h.now = h.now.Add(d)
-	node, err := h.reader.Begin(h.now, Want{All: true})
+	node, err := h.reader.Begin(h.now, cpu.Want{All: true})
 	require.NoError(t, err)
 	_, err = h.reader.Read()
 	require.NoError(t, err)
-	grown := node.since(h.last)
+	grown := cpu.Node{Busy: node.Busy - h.last.Busy, Total: node.Total - h.last.Total, Process: node.Process - h.last.Process}
 	h.last = node
 	return grown
 }
@@ -91,7 +92,7 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	h.group.used = 456_789_012
 	h.CPU.User, h.CPU.Idle = h.CPU.User+100, h.CPU.Idle+100
 	node := h.scan(t, time.Second)
-	assert.Equal(t, Node{Busy: units.Second, Process: units.Second, Total: 2 * units.Second}, node)
+	assert.Equal(t, cpu.Node{Busy: units.Second, Process: units.Second, Total: 2 * units.Second}, node)
 	rows, short := h.shown()
 	assert.Equal(t, 300*millisecond, rows)
 	assert.Equal(t, h.group.used, rows+short)
@@ -165,22 +166,22 @@ func TestTheNodeIsNeverLessBusyThanTheCommandAndMakesUpForLateTicks(t *testing.T
 func TestTimeThatAnotherMachineHadIsTheNodesAndNotBusy(t *testing.T) {
 	h := newCommandHost(t)
 	h.CPU.User, h.CPU.Steal, h.CPU.IRQ, h.CPU.Idle = h.CPU.User+50, h.CPU.Steal+60, h.CPU.IRQ+10, h.CPU.Idle+80
-	assert.Equal(t, Node{Busy: 600 * millisecond, Process: 600 * millisecond, Total: 2 * units.Second}, h.scan(t, time.Second))
+	assert.Equal(t, cpu.Node{Busy: 600 * millisecond, Process: 600 * millisecond, Total: 2 * units.Second}, h.scan(t, time.Second))
 }
 
 func TestTheBusyTimeOfAStatThatIsNotThisMachinesIsTakenAsItIs(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.used = 5 * millisecond
-	assert.Equal(t, Node{Busy: 5 * millisecond, Process: 5 * millisecond, Total: 20 * units.Second}, h.scan(t, 10*time.Second), "a sandbox counts nothing")
+	assert.Equal(t, cpu.Node{Busy: 5 * millisecond, Process: 5 * millisecond, Total: 20 * units.Second}, h.scan(t, 10*time.Second), "a sandbox counts nothing")
 }
 
 func TestAScanOfACommandThatFailsIsMadeUpForByTheNext(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.used, h.group.err = 5*millisecond, errors.New("gone")
-	_, err := h.reader.Begin(h.now.Add(time.Second), Want{All: true})
+	_, err := h.reader.Begin(h.now.Add(time.Second), cpu.Want{All: true})
 	require.ErrorIs(t, err, h.group.err)
 	h.group.err = nil
-	_, err = h.reader.Begin(h.now.Add(2*time.Second), Want{All: true})
+	_, err = h.reader.Begin(h.now.Add(2*time.Second), cpu.Want{All: true})
 	require.NoError(t, err)
 	h.group.err = errors.New("gone again")
 	w, err := h.reader.Read()
@@ -197,8 +198,8 @@ func TestAScanOfACommandThatFailsIsMadeUpForByTheNext(t *testing.T) {
 func TestACommandIsNeverReplacedByProcfs(t *testing.T) {
 	h := newCommandHost(t)
 	h.group.err = errors.New("gone")
-	for range 2 * maxFailures {
-		_, _ = h.reader.Begin(h.now, Want{All: true})
+	for range 6 {
+		_, _ = h.reader.Begin(h.now, cpu.Want{All: true})
 		w, err := h.reader.Read()
 		require.Error(t, err)
 		assert.False(t, w.Replaced)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package command
 
 import (
 	"errors"
@@ -13,12 +13,15 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
+const millisecond = units.CPUTime(time.Millisecond)
+
 // fakeNames is a source of the whole machine.
 type fakeNames struct {
-	Source
+	cpu.Source
 	awaited, closed bool
 	err             error
 	fill            func(t *scan.Table)
@@ -27,7 +30,7 @@ type fakeNames struct {
 func (f *fakeNames) AwaitExits()  { f.awaited = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
-func (f *fakeNames) Scan(t *scan.Table, _ Request) error {
+func (f *fakeNames) Scan(t *scan.Table, _ cpu.Request) error {
 	t.Processes, t.Ended, t.ShortLivedBy = nil, nil, nil
 	if f.err == nil {
 		t.EndScan()
@@ -59,10 +62,10 @@ func (h *commandHost) named() (by map[string]units.CPUTime, rest units.CPUTime) 
 func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	h := newCommandHost(t)
 	names := &fakeNames{}
-	c := NewCommand(h.Root(), &h.group)
+	c := NewSource(h.Root(), &h.group)
 	c.NameBy(names, func() string { return "/a/group" })
 	require.NoError(t, h.reader.Close())
-	h.reader = NewReader(c, Options{Root: h.Root(), Clock: c})
+	h.reader = cpu.NewReader(c, cpu.Options{Root: h.Root(), Clock: c})
 	h.scan(t, 0)
 
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
@@ -120,11 +123,11 @@ func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 			t.ShortLivedBy = []scan.NamedTime{{Comm: commOf("python3"), Row: -1, Path: "/a/group", Used: units.Second}}
 		}
 	}
-	c := NewCommand(h.Root(), &h.group)
+	c := NewSource(h.Root(), &h.group)
 	c.AwaitNames() // without names it has no effect
 	c.NameBy(names, func() string { return "/a/group" })
 	require.NoError(t, h.reader.Close())
-	h.reader = NewReader(c, Options{Root: h.Root(), Clock: c})
+	h.reader = cpu.NewReader(c, cpu.Options{Root: h.Root(), Clock: c})
 	h.scan(t, 0)
 	h.group.used = units.Second
 	h.scan(t, time.Second)
