@@ -9,7 +9,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 const (
@@ -88,7 +87,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(v.builder.cgroups.Root(), m.Table))
+			whyHidden(v.builder.cgroups.Root(), m.Table))
 	}
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)

@@ -5,7 +5,10 @@ package config
 import (
 	"fmt"
 	"iter"
+	"path/filepath"
 	"slices"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -13,9 +16,13 @@ import (
 )
 
 // countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of
-// interrupts.
+// interrupts. A kernel that does has time in the irq column of /proc/stat soon after boot.
 func countsNoInterrupts(root string) error {
-	if counts, err := cpu.CountsInterrupts(root); counts || err != nil { // what cannot be read is a condition
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return nil // a file that cannot be read is a condition
+	}
+	if stat, err := proc.Stat(); err != nil || stat.CPUTotal.IRQ > 0 {
 		return nil
 	}
 	return errNoIRQ

@@ -8,7 +8,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // GPUs are listed later than CPUs, and may appear and disappear. Each GPU's model is stored with
@@ -82,5 +81,5 @@ func hardwareOfGPU(root string, domain units.Domain, readings []power.Reading) (
 		}
 	}
 	slices.Sort(hardware)
-	return append(hardware, cpu.Hardware(root)...)
+	return append(hardware, processorsOf(root)...)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -186,7 +185,7 @@ func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 		return nil
 	}
 	slices.Sort(hardware[1:])
-	return append(hardware, cpu.Hardware(root)...)
+	return append(hardware, processorsOf(root)...)
 }
 
 // zonePrefix is the start of the lines of zones.

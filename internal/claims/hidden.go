@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package claims
 
 import (
 	"errors"
@@ -21,9 +21,9 @@ var (
 	errFiltered = errors.New("its list is incomplete: a sandbox or a security module filters it, or scans had too little CPU time")
 )
 
-// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read,
+// whyHidden returns the likely cause of processes that a scan of root into t could not see or read,
 // and what to do.
-func WhyHidden(root string, t *scan.Table) error {
+func whyHidden(root string, t *scan.Table) error {
 	proc := filepath.Join(root, "proc")
 	if option := hidepid(proc); option != "" {
 		return fmt.Errorf("%s is mounted with hidepid=%s: grant the receiver CAP_SYS_PTRACE, or mount it with gid= of one of its groups",

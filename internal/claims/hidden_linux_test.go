@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package claims
 
 import (
 	"os"
@@ -18,9 +18,9 @@ func TestHiddenProcessesAreExplained(t *testing.T) {
 	root := t.TempDir()
 	private := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2}}}
 	host := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2, Kernel: true}}}
-	require.ErrorIs(t, WhyHidden(root, private), errNamespace)
-	require.ErrorIs(t, WhyHidden(root, host), errFiltered)
-	require.ErrorIs(t, WhyHidden(root, &scan.Table{}), errNamespace)
+	require.ErrorIs(t, whyHidden(root, private), errNamespace)
+	require.ErrorIs(t, whyHidden(root, host), errFiltered)
+	require.ErrorIs(t, whyHidden(root, &scan.Table{}), errNamespace)
 
 	mount := filepath.Join(root, "proc")
 	require.NoError(t, os.Mkdir(mount, 0o700))
@@ -28,7 +28,7 @@ func TestHiddenProcessesAreExplained(t *testing.T) {
 		if err := unix.Mount("proc", mount, "proc", 0, option); err != nil {
 			t.Skipf("not permitted to mount: %v", err)
 		}
-		err := WhyHidden(root, private)
+		err := whyHidden(root, private)
 		require.NoError(t, unix.Unmount(mount, 0))
 		if hides {
 			assert.ErrorContains(t, err, "is mounted with hidepid=", option)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package training
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func FuzzProcessors(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("x"), 100_000))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, info []byte) {
-		lines := processors(info)
+		lines := parseProcessors(info)
 		var number int
 		_, err := fmt.Sscanf(lines[len(lines)-1], "processors %d", &number)
 		require.NoError(t, err)
@@ -32,7 +32,7 @@ func FuzzProcessors(f *testing.F) {
 				return ok && bytes.Contains(info, []byte(key)) && bytes.Contains(info, []byte(value))
 			}), line)
 		}
-		again := processors(append(slices.Clone(info), "\nprocessor: 9\nmodel name: another\n"...))
+		again := parseProcessors(append(slices.Clone(info), "\nprocessor: 9\nmodel name: another\n"...))
 		if number > 0 { // the rest of a long line is not read
 			require.Equal(t, lines[:len(lines)-1], again[:len(again)-1], "only the first one counts")
 		}

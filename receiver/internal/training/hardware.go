@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package training
 
 import (
 	"bufio"
@@ -19,12 +19,12 @@ var identifying = []string{
 	"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
 }
 
-// Hardware describes the processors of the machine whose root directory is at root, their microcode
+// processorsOf describes the processors of the machine whose root directory is at root, their microcode
 // and the kernel, a line each. Two machines with different descriptions may have different static
 // power. What cannot be read is left out.
-func Hardware(root string) (description []string) {
+func processorsOf(root string) (description []string) {
 	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
-		description = processors(info)
+		description = parseProcessors(info)
 	}
 	if version, err := os.ReadFile(filepath.Join(root, "proc/version")); err == nil {
 		description = append(description, strings.TrimSpace(string(version)))
@@ -32,9 +32,9 @@ func Hardware(root string) (description []string) {
 	return description
 }
 
-// processors returns the identifying fields of the first processor in /proc/cpuinfo, and the number
+// parseProcessors returns the identifying fields of the first processor in /proc/cpuinfo, and the number
 // of processors.
-func processors(info []byte) (description []string) {
+func parseProcessors(info []byte) (description []string) {
 	number := 0
 	lines := bufio.NewScanner(bytes.NewReader(info))
 	for lines.Scan() {
