@@ -25,7 +25,7 @@ type Creations struct {
 	ring   *ring.Reader
 }
 
-// CreationsBuffer is a buffer for some 1,200 cgroups of Kubernetes between two reads.
+// CreationsBuffer is the size of a buffer for about 1,200 cgroups of Kubernetes between two reads.
 const CreationsBuffer = 256 << 10
 
 // OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages. The
@@ -57,7 +57,7 @@ func OpenCreations(buffer int, types *btf.Cache) (*Creations, error) {
 
 const idSize = 8
 
-// Drain calls yield for each cgroup that was created since the last call, with its id and with its
+// Drain calls yield for each cgroup that was created since the last call, with its ID and its
 // path below the root of the hierarchy.
 func (c *Creations) Drain(yield func(id uint64, path string)) error {
 	err := c.ring.Drain(func(record []byte) {
@@ -71,8 +71,8 @@ func (c *Creations) Drain(yield func(id uint64, path string)) error {
 	return nil
 }
 
-// parseCreation reads what the hook reports of a new cgroup: its id and, as long as the rest is,
-// its path.
+// parseCreation parses a record of the hook: the ID of a cgroup, and its path in the rest of the
+// record.
 func parseCreation(b []byte) (id uint64, path string, ok bool) {
 	if len(b) <= idSize {
 		return 0, "", false

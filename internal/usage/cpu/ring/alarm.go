@@ -14,8 +14,8 @@ import (
 )
 
 // Alarm calls a function when a BPF program wakes the readers of a ring buffer
-// (BPF_RB_FORCE_WAKEUP). While the program does not, it costs nothing: the runtime's poller waits
-// for it, without a timeout and without a thread of its own.
+// (BPF_RB_FORCE_WAKEUP). Without wakeups, an Alarm has no cost: the runtime's poller waits for it,
+// without a timeout and without a separate thread.
 type Alarm struct {
 	file *os.File
 	done chan struct{}
@@ -51,7 +51,7 @@ func NewAlarm(fd int, ring func()) (*Alarm, error) {
 	return a, nil
 }
 
-// Close returns when no call of the function is running and none will follow.
+// Close returns when no call of the function is running. No call follows.
 func (a *Alarm) Close() error {
 	err := a.file.Close()
 	<-a.done

@@ -17,9 +17,9 @@ import (
 
 // Reader reads a ring buffer (BPF_MAP_TYPE_RINGBUF). It does not wait for records.
 //
-// The kernel counts every page of a buffer that is mapped as resident, and a buffer is mapped twice
-// in a row, so that records at its end are not cut. A Reader maps the part that it reads. A Reader
-// is not safe for concurrent use.
+// The kernel counts every mapped page of a buffer as resident memory, so a Reader maps only the part
+// that it reads. The kernel maps a buffer twice in a row, so that records at its end are contiguous.
+// A Reader is not safe for concurrent use.
 type Reader struct {
 	fd       int
 	size     uint64 // of the buffer in bytes, a power of two
@@ -45,7 +45,7 @@ const windowSize = 64 << 10
 var mapMemory = unix.Mmap
 
 // NewReader returns a reader of the map with this descriptor and a buffer of size bytes. The map
-// must stay open as long as the reader.
+// must stay open until Close.
 func NewReader(fd int, size uint32) (*Reader, error) {
 	r := &Reader{fd: fd, size: uint64(size)}
 	page := os.Getpagesize()

@@ -7,5 +7,5 @@
 // generate-bpf` compiles them with clang. The output is committed, so other builds need no clang.
 package tasks
 
-//go:generate bpf2go -target amd64,arm64 -type process -type ended -type scanned tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate bpf2go -target amd64,arm64 -type process -type ended -type scan_args tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
 //go:generate bpf2go -target amd64,arm64 -cflags "-mcpu=v3" ran ran.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

@@ -57,7 +57,7 @@ type Endings struct {
 	lost    Lost // since the hook was attached
 	domains int
 
-	ended Ended               // the last one that was reported
+	ended Ended               // the argument of yield
 	take  func(record []byte) // parse
 	yield func(*Ended)        // of the call of Drain
 }

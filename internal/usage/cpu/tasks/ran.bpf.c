@@ -1,34 +1,36 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Lists the processes that ran. A hook at each context switch marks, by process number, whose thread leaves a CPU and whose
-// comes. A program takes the marks and describes each marked process.
+// BPF programs that list the processes that ran. on_switch marks the processes of both threads at
+// each context switch, in a bitmap by PID. scan_ran takes the marks and describes each marked
+// process.
 #include "tasks.h"
 
 typedef _Bool bool;
 
-#define NUMBERS (1 << 22) /* PID_MAX_LIMIT (include/linux/threads.h) */
+#define PIDS (1 << 22) /* PID_MAX_LIMIT (include/linux/threads.h) */
 
-/* A bit for each process number, and a bit for each word of these. */
-__u64 marks[NUMBERS / 64];
-__u64 summary[NUMBERS / 4096];
+/* Bitmap of the marked processes by PID, and bitmap of its words that can have marks. */
+__u64 marks[PIDS / 64];
+__u64 summary[PIDS / 4096];
 
-/* How many marks there are. */
+/* The number of marks. It has a cache line of its own, because on_switch writes to it. */
 __u64 marked __attribute__((aligned(64)));
 
-/* What scan_ran is told, and tells. */
-struct visits {
-	__u32 most;   /* in: with more marks than these the marks are taken and no process is described */
-	__u32 marked; /* how many processes were marked, about */
-	__u32 found;  /* how many of these there are, which may be more than the array holds */
-	__u64 elapsed; /* in: ns since the last scan, of all processes or of those that ran; 0 in the first */
-	__u32 slices;  /* how many there are, which may be more than the array holds */
+/* Arguments and results of scan_ran. */
+struct visit_args {
+	__u32 most;    /* in: if more processes are marked, take the marks and describe no process */
+	__u32 marked;  /* approximate number of marked processes */
+	__u32 found;   /* number of described processes, which can exceed the size of the map */
+	__u64 elapsed; /* in: ns since the previous run of scan or scan_ran, 0 in the first */
+	__u32 slices;  /* number of slices, which can exceed the size of the map */
 };
 
-/* The same, outside of the context so that functions may add to it. */
-struct visits counted;
+/* State of the running scan_ran. It is not part of the context, so that global functions can change
+ * it. */
+struct visit_args visit_state;
 
-/* Resized before it is loaded. */
+/* Array, read by user space: the processes that ran. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -46,21 +48,23 @@ extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym __weak;
 extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym __weak;
 extern struct task_struct *bpf_task_from_pid(int pid) __ksym __weak;
 
-/* Marks a process, unless it is marked: then the hook writes nothing. */
+/* Marks a process. The mark of a marked process is not written again. */
 static __always_inline void mark(__u32 tgid)
 {
 	__u64 bit = 1ull << (tgid & 63);
-	__u64 *word = &marks[(tgid >> 6) & (NUMBERS / 64 - 1)];
+	__u64 *word = &marks[(tgid >> 6) & (PIDS / 64 - 1)];
 
 	if (!tgid || *(volatile __u64 *)word & bit) /* 0 is the idle task */
 		return;
 	if (__sync_fetch_and_or(word, bit) & bit)
 		return;
-	__sync_fetch_and_or(&summary[(tgid >> 12) & (NUMBERS / 4096 - 1)], 1ull << ((tgid >> 6) & 63));
+	__sync_fetch_and_or(&summary[(tgid >> 12) & (PIDS / 4096 - 1)], 1ull << ((tgid >> 6) & 63));
 	__sync_fetch_and_add(&marked, 1);
 }
 
-/* The kernel has added what prev used to its time. One of both would do if the hook were called at each switch: it is not. */
+/* Marks the processes of the thread that leaves a CPU and of the thread that gets it. The kernel
+ * has updated the CPU time of prev. Both are marked because the hook is not called at every
+ * switch. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -69,8 +73,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* Marks the processes that are on a CPU or wait for one. It runs once after the hook is attached: no switch shows a process
- * that stays on its CPU. */
+/* Marks the processes that are on a CPU or wait for a CPU. User space runs the program after
+ * on_switch is attached, and after scan_ran took marks without describing the processes. A process
+ * that stays on its CPU has no switches. */
 SEC("syscall")
 int mark_running(void *unused)
 {
@@ -87,7 +92,8 @@ int mark_running(void *unused)
 	return 0;
 }
 
-/* Describes a process, and marks it again while it runs: no switch shows what it uses from here on until it leaves its CPU. */
+/* Describes a marked process. A running process is marked again for the next scan_ran, because it
+ * can stay on its CPU without a switch. */
 __noinline int visit(__u32 pid)
 {
 	struct task_struct *t, *u, *thread;
@@ -99,12 +105,12 @@ __noinline int visit(__u32 pid)
 	t = bpf_task_from_pid(pid);
 	if (!t)
 		return 0;
-	at = counted.found;
+	at = visit_state.found;
 	if ((__u32)t->pid != (__u32)t->tgid || is_released(t)) {
 		bpf_task_release(t);
 		return 0;
 	}
-	counted.found = at + 1;
+	visit_state.found = at + 1;
 	p = bpf_map_lookup_elem(&ran_processes, &at);
 	if (!p) {
 		bpf_task_release(t);
@@ -147,7 +153,7 @@ __noinline int visit(__u32 pid)
 	return 0;
 }
 
-/* The number of the lowest bit that is set. */
+/* Returns the index of the lowest bit that is set. */
 static __always_inline __u32 lowest(__u64 v)
 {
 	__u32 n = 0;
@@ -160,13 +166,13 @@ static __always_inline __u32 lowest(__u64 v)
 	return n + !(v & 1);
 }
 
-/* Takes a word of marks. */
+/* Takes a word of marks and visits its processes. */
 __noinline int take(__u32 at)
 {
-	__u64 word = __sync_lock_test_and_set(&marks[at & (NUMBERS / 64 - 1)], 0);
+	__u64 word = __sync_lock_test_and_set(&marks[at & (PIDS / 64 - 1)], 0);
 	struct bpf_iter_num it;
 
-	if (counted.marked > counted.most)
+	if (visit_state.marked > visit_state.most)
 		return 0;
 	bpf_iter_num_new(&it, 0, 64);
 	while (bpf_iter_num_next(&it)) {
@@ -182,21 +188,22 @@ __noinline int take(__u32 at)
 	return 0;
 }
 
-/* Describes the processes that were marked since the last run. */
+/* Takes the marks, and describes the marked processes in ran_processes (Linux 6.7: open-coded task
+ * iterators). The marks are removed even if there are too many. */
 SEC("syscall")
-int scan_ran(struct visits *r)
+int scan_ran(struct visit_args *r)
 {
 	struct bpf_iter_num it, inner;
 	int *i;
 
-	counted.most = r->most;
-	counted.marked = __sync_lock_test_and_set(&marked, 0);
-	counted.found = 0;
+	visit_state.most = r->most;
+	visit_state.marked = __sync_lock_test_and_set(&marked, 0);
+	visit_state.found = 0;
 	if (slicing)
 		begin_slices(r->elapsed);
-	bpf_iter_num_new(&it, 0, NUMBERS / 4096);
+	bpf_iter_num_new(&it, 0, PIDS / 4096);
 	while ((i = bpf_iter_num_next(&it))) {
-		__u32 at = *i & (NUMBERS / 4096 - 1);
+		__u32 at = *i & (PIDS / 4096 - 1);
 		__u64 word = summary[at];
 
 		if (!word)
@@ -215,9 +222,9 @@ int scan_ran(struct visits *r)
 		bpf_iter_num_destroy(&inner);
 	}
 	bpf_iter_num_destroy(&it);
-	r->marked = counted.marked;
-	r->found = counted.found;
+	r->marked = visit_state.marked;
+	r->found = visit_state.found;
 	if (slicing)
-		r->slices = sliced.slices;
+		r->slices = slice_state.slices;
 	return 0;
 }

@@ -20,7 +20,7 @@ type Ran struct {
 	processes []Process
 	slices    []Slice // nil unless slices are recorded
 	with      *Scan
-	args      ranVisits
+	args      ranVisitArgs
 	scan      runAttr
 	running   runAttr
 }
@@ -82,17 +82,17 @@ func (r *Ran) markRunning() error {
 // more than there is room for, the Listing is empty: then list all. The Listing is valid until the
 // next call.
 //
-// For a process that runs during the call, the next call may be the first one that returns it, with
-// all its CPU time until then. Exited processes are not returned.
+// A process that runs during the call may be missing until the next call, which then returns all its
+// CPU time. Exited processes are not returned.
 func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 	room := len(r.processes)
-	r.args = ranVisits{Most: uint32(min(most, room)), Elapsed: r.with.elapsed()}
+	r.args = ranVisitArgs{Most: uint32(min(most, room)), Elapsed: r.with.elapsed()}
 	if err := r.scan.run(unix.RawSyscall); err != nil {
 		return Listing{}, 0, fmt.Errorf("visit the processes that ran: %w", err)
 	}
 	marked, found := int(r.args.Marked), int(r.args.Found)
 	if marked > most || marked > room || found > room {
-		// The marks were taken, also those of processes that stay on their CPU.
+		// The program took all marks, also of processes that stay on their CPU.
 		return Listing{}, max(marked, found), r.markRunning()
 	}
 	r.with.scanned = time.Now()

@@ -40,7 +40,7 @@ type ranSlice struct {
 	Next uint32
 }
 
-type ranVisits struct {
+type ranVisitArgs struct {
 	_       structs.HostLayout
 	Most    uint32
 	Marked  uint32
@@ -62,12 +62,12 @@ const (
 	ranProgMarkRunning = "mark_running"
 	ranProgOnSwitch    = "on_switch"
 	ranProgScanRan     = "scan_ran"
-	ranVarCounted      = "counted"
 	ranVarMarked       = "marked"
 	ranVarMarks        = "marks"
-	ranVarSliced       = "sliced"
+	ranVarSliceState   = "slice_state"
 	ranVarSlicing      = "slicing"
 	ranVarSummary      = "summary"
+	ranVarVisitState   = "visit_state"
 )
 
 // loadRan returns the embedded CollectionSpec for ran.
@@ -131,12 +131,12 @@ type ranMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ranVariableSpecs struct {
-	Counted *ebpf.VariableSpec `ebpf:"counted"`
-	Marked  *ebpf.VariableSpec `ebpf:"marked"`
-	Marks   *ebpf.VariableSpec `ebpf:"marks"`
-	Sliced  *ebpf.VariableSpec `ebpf:"sliced"`
-	Slicing *ebpf.VariableSpec `ebpf:"slicing"`
-	Summary *ebpf.VariableSpec `ebpf:"summary"`
+	Marked     *ebpf.VariableSpec `ebpf:"marked"`
+	Marks      *ebpf.VariableSpec `ebpf:"marks"`
+	SliceState *ebpf.VariableSpec `ebpf:"slice_state"`
+	Slicing    *ebpf.VariableSpec `ebpf:"slicing"`
+	Summary    *ebpf.VariableSpec `ebpf:"summary"`
+	VisitState *ebpf.VariableSpec `ebpf:"visit_state"`
 }
 
 // ranObjects contains all objects after they have been loaded into the kernel.
@@ -178,12 +178,12 @@ func (m *ranMaps) Close() error {
 //
 // It can be passed to loadRanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ranVariables struct {
-	Counted *ebpf.Variable `ebpf:"counted"`
-	Marked  *ebpf.Variable `ebpf:"marked"`
-	Marks   *ebpf.Variable `ebpf:"marks"`
-	Sliced  *ebpf.Variable `ebpf:"sliced"`
-	Slicing *ebpf.Variable `ebpf:"slicing"`
-	Summary *ebpf.Variable `ebpf:"summary"`
+	Marked     *ebpf.Variable `ebpf:"marked"`
+	Marks      *ebpf.Variable `ebpf:"marks"`
+	SliceState *ebpf.Variable `ebpf:"slice_state"`
+	Slicing    *ebpf.Variable `ebpf:"slicing"`
+	Summary    *ebpf.Variable `ebpf:"summary"`
+	VisitState *ebpf.Variable `ebpf:"visit_state"`
 }
 
 // ranPrograms contains all programs after they have been loaded into the kernel.

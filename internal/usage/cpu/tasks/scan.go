@@ -20,7 +20,7 @@ import (
 type Scan struct {
 	spec      *ebpf.CollectionSpec
 	loaded    scanProgram
-	args      tasksScanned
+	args      tasksScanArgs
 	quick     bool      // the last run
 	sliceRoom int       // the minimum room for slices of the next program, 0 if this one suffices
 	scanned   time.Time // when processes were listed last, by the Scan or by a Ran
@@ -149,7 +149,7 @@ func (s *Scan) listing() Listing {
 const soon = 500 * time.Microsecond
 
 func (s *Scan) run(all bool) error {
-	s.args = tasksScanned{Same: math.MaxUint32, Elapsed: s.elapsed()}
+	s.args = tasksScanArgs{Same: math.MaxUint32, Elapsed: s.elapsed()}
 	if all {
 		s.args.All = 1
 	}

@@ -1,13 +1,15 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Lists every process with its CPU time, and catches the final CPU time of every one that ends.
+// BPF programs that list all processes with their CPU time (scan, stream) and record the final
+// CPU time of each process that exits (on_free).
 #include "tasks.h"
 
-/* What is left of a process that ended. */
+/* Exit record of a process. If domains is set, the CPU time in each domain follows, as __u64 in
+ * ns. */
 struct ended {
-	__u64 start;
-	__u64 run; /* all that it used */
+	__u64 start; /* ns since boot */
+	__u64 run;   /* total CPU time in ns */
 	__u64 cgroup;
 	__u32 pid;
 	__u32 parent;
@@ -24,19 +26,21 @@ typedef struct refcount_struct {
 	atomic_t refs;
 } CORE refcount_t;
 
-/* The part of signal_struct that only this program reads. */
+/* The reference count of signal_struct, which only on_free reads. */
 struct signal_struct___references {
-	refcount_t sigcnt; /* the tasks that were not freed */
+	refcount_t sigcnt; /* number of tasks of the process that are not freed yet */
 } CORE;
 
-/* A process by what no other has at the same time: the kernel uses the memory of a signal_struct again. */
+/* Identifies a process. The address of its signal_struct does not suffice, because the kernel
+ * reuses that memory. */
 struct process_key {
 	__u64 signal;
 	__u64 pid;
 	__u64 start;
 };
 
-/* Resized before it is loaded. */
+/* Array, read by user space: the processes in the order of the kernel's task list, oldest first.
+ * scan updates the entries of changed processes only. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -45,23 +49,26 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
-/* By what a scan sees that a process has not changed since the one before: all else of one with a single thread
- * changes only when it runs. */
+/* The state that scan compares to detect an unchanged process. All other fields of a
+ * single-threaded process change only when it runs. */
 struct seen {
 	__u64 start;
-	__u64 run; /* of a process with one thread: the thread's */
+	__u64 run; /* CPU time in ns; of a single-threaded process: of its thread */
 	__u64 cgroups;
-	__u64 task; /* the address of its first thread */
+	__u64 task; /* address of the leader */
 	__u32 pid;
-	__u32 alone; /* for how many scans it had one thread, up to SETTLED */
+	__u32 alone; /* number of scans in a row with a single thread, at most SETTLED */
 };
 
-/* The time of a thread that ended may show a moment after the thread is gone. */
+/* The number of scans after which a process counts as single-threaded. The CPU time of an exited
+ * thread can appear in the sum of the process shortly after the thread has disappeared. */
 #define SETTLED 2
 
-/* By how many tasks memory is read ahead. */
+/* Prefetch distance in tasks. */
 #define AHEAD 8
 
+/* Array: the state of each process at the previous scan, by its index in processes. The loader sets
+ * the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -69,8 +76,8 @@ struct {
 	__type(value, struct seen);
 } seen SEC(".maps");
 
-/* The addresses of the threads of processes with several, in the order in which the scan before came to them. Resized before
- * it is loaded. */
+/* Array: the task addresses of the threads of multithreaded processes in the order of the previous
+ * scan, for prefetching. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -78,7 +85,8 @@ struct {
 	__type(value, __u64);
 } threads SEC(".maps");
 
-/* Which processes changed, by their places in the array. */
+/* Array, read by user space: the indices in processes that the last scan changed, ascending. The
+ * loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -87,12 +95,12 @@ struct {
 	__type(value, __u64);
 } changes SEC(".maps");
 
-/* How many domains the node's CPUs are divided into, 0 where nothing is divided: then the verifier removes all that is
- * about domains. Only the times of processes that ended are divided here. */
+/* The number of domains of CPUs. on_free divides the CPU time of exited processes into these
+ * domains. If 0, the verifier removes that code as dead code. */
 const volatile __u32 domains = 0;
 #define MAX_DOMAINS 16
 
-/* The domain of each CPU. Resized before it is loaded. */
+/* Array by CPU number: the domain of each CPU, written by user space. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -100,33 +108,33 @@ struct {
 	__type(value, __u32);
 } domain_of SEC(".maps");
 
-/* What scan is told, and tells. */
-struct scanned {
-	__u32 all;       /* in: describe those that did not change, too */
-	__u32 processes; /* how many there are, which may be more than the array holds */
-	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the scan before */
-	__u32 changed;   /* how many of these are in changes */
-	__u64 elapsed;   /* in: ns since the last scan, of all processes or of those that ran; 0 in the first */
-	__u32 slices;    /* how many there are, which may be more than the array holds */
-	__u32 threads;   /* how many there are of processes with several */
+/* Arguments and results of scan. */
+struct scan_args {
+	__u32 all;       /* in: describe unchanged processes, too */
+	__u32 processes; /* number of processes, which can exceed the size of the map */
+	__u32 same;      /* in: -1; out: number of leading processes that kept their index */
+	__u32 changed;   /* number of indices in changes */
+	__u64 elapsed;   /* in: ns since the previous run of scan or scan_ran, 0 in the first */
+	__u32 slices;    /* number of slices, which can exceed the size of the map */
+	__u32 threads;   /* number of threads of multithreaded processes */
 };
 
-/* Resized before it is loaded. */
+/* Ring buffer: an exit record (struct ended) for each exited process. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } endings SEC(".maps");
 
-/* The size of endings in bytes. */
+/* The size of endings in bytes, set by the loader. */
 const volatile __u32 endings_size = 4096;
 
-/* The number of wakeups while the second half of endings fills: a reader that misses the first one because two CPUs
- * crossed the mark at the same time gets the next one. */
+/* The number of wakeups while the second half of endings fills. Two CPUs that cross the mark at the
+ * same time can both miss it. The reader then gets the next wakeup. */
 #define WAKEUPS 32
 
-/* The final times of threads that were freed before their process. For a process that it evicts the kernel's own sum is used,
- * which is a little short. Keys of threads that are freed after their process stay until they are evicted. Resized before it is
- * loaded. */
+/* LRU hash: the CPU time in ns of the threads that were freed before their process, by process. If
+ * an entry was evicted, on_free uses the kernel's sum, which is slightly too low. Entries of
+ * threads that are freed after their process remain until eviction. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -134,10 +142,12 @@ struct {
 	__type(value, __u64);
 } freed_threads SEC(".maps");
 
+/* The size of freed_keys, a power of two. */
 #define SLOTS 4096
 
-/* How many keys of freed_threads there are by the end of their PID, or more: it may have forgotten some. A process whose count is 0
- * has no key, and most have not had a thread: to look here first costs a tenth of what it costs to look there. */
+/* Array by the low bits of the PID: an upper bound of the number of keys in freed_threads.
+ * Evictions do not lower it. If it is 0, as for most processes, on_free skips the lookup in
+ * freed_threads, which costs ten times as much. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS);
@@ -145,11 +155,13 @@ struct {
 	__type(value, __u32);
 } freed_keys SEC(".maps");
 
+/* CPU time in ns by domain. */
 struct by_domain {
 	__u64 run[MAX_DOMAINS];
 };
 
-/* The same by the domain that each of these threads was in last. */
+/* LRU hash: as freed_threads, divided by the last domain of each thread. Only used if domains is
+ * set. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -157,25 +169,27 @@ struct {
 	__type(value, struct by_domain);
 } freed_by_domain SEC(".maps");
 
-const struct by_domain nothing = {};
+/* The initial value of an entry in freed_by_domain. */
+const struct by_domain no_time = {};
 
-/* Exits that did not fit into the ring, and the number of processes that lack the time of threads. */
+/* Counters of losses, read by user space. */
 struct {
-	__u64 count;
-	__u64 run;
-	__u64 incomplete;
+	__u64 count;      /* number of exit records that did not fit into endings */
+	__u64 run;        /* CPU time in ns of these processes */
+	__u64 incomplete; /* number of processes whose exit record lacks CPU time of threads */
 } lost;
 
-/* When the program was attached, in ns since boot. Threads of older processes may have been freed before. */
+/* The time when on_free was attached in ns since boot, written by user space. Threads of older
+ * processes may have been freed before. */
 __u64 attached = -1;
 
-/* So that their layout is in the object's BTF. */
+/* These variables keep the types in the BTF of the object. bpf2go generates Go types from it. */
 const struct process *unused_process __attribute__((unused));
 const struct ended *unused_ended __attribute__((unused));
-const struct scanned *unused_scanned __attribute__((unused));
+const struct scan_args *unused_scan_args __attribute__((unused));
 
-/* Says that the process at a place changed. */
-static __always_inline void note_change(struct scanned *result, __u32 at)
+/* Appends an index to changes. */
+static __always_inline void note_change(struct scan_args *result, __u32 at)
 {
 	__u32 next = result->changed;
 	__u64 *place = bpf_map_lookup_elem(&changes, &next);
@@ -185,9 +199,9 @@ static __always_inline void note_change(struct scanned *result, __u32 at)
 	result->changed = next + 1;
 }
 
-/* The kernel's lists lead from task to task, so following them waits for memory at each task. That is most of what a scan
- * costs. What follows has the memory of a later task read at the same time. The task may have ended: what is read is not used,
- * and where there is no memory a program reads 0. */
+/* Prefetches the task AHEAD places after the index. The kernel links its tasks in a list, so a scan
+ * waits for the memory of each task, which is most of its cost. The read overlaps with that wait.
+ * The task may have exited: the value is not used, and a read of unmapped memory returns 0. */
 static __always_inline void read_ahead(__u32 at)
 {
 	struct seen *later;
@@ -198,8 +212,9 @@ static __always_inline void read_ahead(__u32 at)
 		(void)*(struct list_head *volatile *)&untrusted((struct task_struct *)later->task)->tasks.next;
 }
 
-/* The same for a thread of a process with several, and notes where this one is. */
-static __always_inline void read_thread_ahead(struct scanned *result, struct task_struct *t)
+/* Prefetches the thread AHEAD places later, and records the address of this thread for the next
+ * scan. */
+static __always_inline void read_thread_ahead(struct scan_args *result, struct task_struct *t)
 {
 	__u32 at = result->threads;
 	__u64 *address = bpf_map_lookup_elem(&threads, &at);
@@ -213,16 +228,16 @@ static __always_inline void read_thread_ahead(struct scanned *result, struct tas
 		(void)*(struct list_head *volatile *)&untrusted((struct task_struct *)*address)->thread_node.next;
 }
 
-/* Adds the threads of a process to p, to the time of those that ended. Only if that shows that one ran what each of them used is
- * looked at, or if the process is new here. */
-static __always_inline void add_threads(struct scanned *result, struct seen *s, struct process *p, struct task_struct *first)
+/* Adds the CPU times of the threads of a process to p->run, which contains the time of exited
+ * threads. Records slices only if the sum changed or the process was not multithreaded before. */
+static __always_inline void add_threads(struct scan_args *result, struct seen *s, struct process *p, struct task_struct *first)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
-	__u64 latest = 0; /* when one last began to run */
+	__u64 latest = 0; /* when a thread last started to run */
 
 	first = bpf_task_acquire(first);
-	if (!first) /* all have ended meanwhile */
+	if (!first) /* the process has exited meanwhile */
 		return;
 	bpf_iter_task_new(&it, first, PROCESS_THREADS);
 	while ((t = bpf_iter_task_next(&it))) {
@@ -238,7 +253,7 @@ static __always_inline void add_threads(struct scanned *result, struct seen *s, 
 	}
 	bpf_iter_task_destroy(&it);
 	if (slicing && (s->alone || s->run != p->run)) {
-		__u64 before = s->alone ? s->run : 0; /* what the first had used at the scan before */
+		__u64 before = s->alone ? s->run : 0; /* CPU time of the leader at the previous scan */
 
 		bpf_iter_task_new(&it, first, PROCESS_THREADS);
 		while ((t = bpf_iter_task_next(&it))) {
@@ -251,10 +266,11 @@ static __always_inline void add_threads(struct scanned *result, struct seen *s, 
 	bpf_task_release(first);
 }
 
-/* Brings the array of processes up to date. What is counted is counted in the result: the verifier would follow each count
- * of a variable that is compared. */
+/* Updates the maps processes, changes and slices, in one run over all processes (Linux 6.7:
+ * open-coded task iterators). All counters are in the result, because the verifier would explore
+ * each value of a counter in a local variable. */
 SEC("syscall")
-int scan(struct scanned *result)
+int scan(struct scan_args *result)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
@@ -275,14 +291,15 @@ int scan(struct scanned *result)
 		alone = u->thread_node.next == u->thread_node.prev;
 		start = t->start_boottime;
 		sum = t->se.sum_exec_runtime;
-		/* No later task at the same address has the same start, so its number need not be read. */
+		/* A later task at the same address has another start time, so the PID need not be
+		 * read. */
 		if (s && s->task == (__u64)t && s->start == start && alone && s->alone == SETTLED && !result->all && s->run == sum &&
 		    s->cgroups == (__u64)u->cgroups) {
 			result->processes = at + 1;
 			continue;
 		}
-		/* 0 is the idle task. A first thread has another number if exec has just made another the first: then the next scan
-		 * lists the process. */
+		/* 0 is the idle task. The IDs differ for a moment when another thread calls execve
+		 * and becomes the leader. The next scan then lists the process. */
 		tgid = t->tgid;
 		if (tgid == 0 || (__u32)t->pid != tgid || is_released(t))
 			continue;
@@ -326,7 +343,7 @@ int scan(struct scanned *result)
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	if (slicing)
-		result->slices = sliced.slices;
+		result->slices = slice_state.slices;
 	if (result->same > result->processes)
 		result->same = result->processes;
 	return 0;
@@ -341,8 +358,8 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } CORE;
 
-/* The same for kernels without open-coded iterators (before 6.7): one record per thread, by thread number, is
- * read as a stream, and the reader adds them up. */
+/* Task iterator that user space reads as a stream, for kernels without open-coded iterators (before
+ * Linux 6.7). It writes a struct process for each thread, by thread ID. User space adds them up. */
 SEC("iter/task")
 int stream(struct bpf_iter__task *ctx)
 {
@@ -357,7 +374,7 @@ int stream(struct bpf_iter__task *ctx)
 	if (t->pid == t->tgid)
 		describe(&p, t);
 	else
-		p.pid = t->tgid; /* no threads marks one that is no leader */
+		p.pid = t->tgid; /* threads stays 0 */
 	p.run = t->se.sum_exec_runtime;
 	if (slicing) {
 		__u64 us = grown(t, 0, -1) / 1000;
@@ -369,7 +386,7 @@ int stream(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The domain of the CPU that a task was on last. */
+/* Returns the domain of the last CPU of a task, 0 by default. */
 static __always_inline __u32 domain(struct task_struct *t)
 {
 	__u32 cpu = cpu_of(t), *of = bpf_map_lookup_elem(&domain_of, &cpu);
@@ -377,22 +394,23 @@ static __always_inline __u32 domain(struct task_struct *t)
 	return of ? *of : 0;
 }
 
-/* Notes in which domain a thread ended. */
+/* Adds the CPU time of a freed thread to freed_by_domain. */
 static __always_inline void free_by_domain(struct task_struct *t, const struct process_key *key, __u64 run)
 {
 	struct by_domain *by = bpf_map_lookup_elem(&freed_by_domain, key);
 	__u32 in = domain(t);
 
 	if (!by) {
-		bpf_map_update_elem(&freed_by_domain, key, &nothing, BPF_NOEXIST);
+		bpf_map_update_elem(&freed_by_domain, key, &no_time, BPF_NOEXIST);
 		by = bpf_map_lookup_elem(&freed_by_domain, key);
 	}
 	if (by && in < MAX_DOMAINS)
 		__sync_fetch_and_add(&by->run[in], run);
 }
 
-/* Writes what all threads of a process used, by domain, behind its end: those that were freed before, if there were
- * several, and the last. */
+/* Writes the CPU time of a process by domain to its exit record: of the leader t and, if several
+ * is set, of the threads that were freed before. Removes the entry of the process in
+ * freed_by_domain. */
 static __always_inline void end_by_domain(struct task_struct *t, const struct process_key *key, __u32 several, __u64 *parts)
 {
 	struct by_domain *by = several ? bpf_map_lookup_elem(&freed_by_domain, key) : 0;
@@ -404,7 +422,7 @@ static __always_inline void end_by_domain(struct task_struct *t, const struct pr
 		bpf_map_delete_elem(&freed_by_domain, key);
 }
 
-/* The count of the keys that a process's may be among. */
+/* Returns the element of freed_keys for a process. */
 static __always_inline __u32 *keys_like(const struct process_key *key)
 {
 	__u32 slot = key->pid & (SLOTS - 1);
@@ -412,7 +430,7 @@ static __always_inline __u32 *keys_like(const struct process_key *key)
 	return bpf_map_lookup_elem(&freed_keys, &slot);
 }
 
-/* Notes what a thread used that is freed before its process. */
+/* Adds the CPU time of a thread that is freed before its process to the maps. */
 static __always_inline void free_thread(struct task_struct *t, const struct process_key *key, __u64 run)
 {
 	__u64 *threads = bpf_map_lookup_elem(&freed_threads, key);
@@ -427,13 +445,13 @@ static __always_inline void free_thread(struct task_struct *t, const struct proc
 				__sync_fetch_and_add(keys, 1);
 			return;
 		}
-		threads = bpf_map_lookup_elem(&freed_threads, key); /* another CPU was faster */
+		threads = bpf_map_lookup_elem(&freed_threads, key); /* another CPU added it meanwhile */
 	}
 	if (threads)
 		__sync_fetch_and_add(threads, run);
 }
 
-/* Returns what the threads used that were freed before their process, and forgets it. */
+/* Removes the entry of a process in freed_threads and returns its CPU time, 0 without an entry. */
 static __always_inline __u64 take_threads(const struct process_key *key, __u32 *keys)
 {
 	__u64 *threads = bpf_map_lookup_elem(&freed_threads, key), run;
@@ -446,8 +464,9 @@ static __always_inline __u64 take_threads(const struct process_key *key, __u32 *
 	return run;
 }
 
-/* Whether the times of all threads of a process but its first one, t, are missing: freed_threads evicted them, or the kernel did not
- * call the program. All of them were freed, but run, the time of t and of freed threads, is less than the kernel's sum. */
+/* Reports whether the CPU times of all threads but the leader t are missing: freed_threads evicted
+ * them, or the kernel did not call on_free. All these threads were freed, but run, the time of t
+ * and of freed threads, is below all, the kernel's sum. */
 static __always_inline int is_incomplete(struct task_struct *t, __u64 run, __u64 all)
 {
 	struct signal_struct___references *signal = (void *)untrusted(t)->signal;
@@ -456,8 +475,8 @@ static __always_inline int is_incomplete(struct task_struct *t, __u64 run, __u64
 	       bpf_core_field_exists(signal->sigcnt.refs.counter) && signal->sigcnt.refs.counter == 1;
 }
 
-/* Returns the flags that submit a record of this size: they wake the reader when endings becomes half full, and do not
- * while it is emptier. */
+/* Returns the flags for submitting a record of this size. They wake the reader only while the
+ * second half of endings fills. */
 static __always_inline __u64 wakeup(__u64 size)
 {
 	__u64 full = bpf_ringbuf_query(&endings, BPF_RB_AVAIL_DATA);
@@ -467,10 +486,11 @@ static __always_inline __u64 wakeup(__u64 size)
 	return full % (endings_size / 2 / WAKEUPS) < size ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
-/* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not, nor
- * mostly when the kernel adds it to signal->sum_sched_runtime (kernel/exit.c, __exit_signal). So the exact time
- * of a process is the sum of what its threads had when they were freed. A thread that is freed after its
- * process's first one is missing there; then the kernel's sum is what comes nearest. Neither is ever too much. */
+/* Records the exit of a process. Runs when a task is freed, because only then its CPU time is
+ * final. At sched_process_exit it is not, and mostly not when the kernel adds it to
+ * signal->sum_sched_runtime (kernel/exit.c, __exit_signal). The exact CPU time of a process is
+ * therefore the sum over its freed threads. That sum lacks threads that are freed after the leader;
+ * in that case the kernel's sum is the closest lower bound. Neither value overcounts. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(on_free, struct task_struct *t)
 {

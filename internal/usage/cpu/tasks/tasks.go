@@ -37,7 +37,7 @@ type Slice = tasksSlice
 // Listing contains processes, and the changes since the previous call. It is valid until the next
 // call.
 type Listing struct {
-	// Processes are in the order in which they were created.
+	// Processes are in the order of creation.
 	Processes []Process
 	// Same is the number of processes, from the first, that were at the same index before.
 	Same int
@@ -50,13 +50,13 @@ type Listing struct {
 }
 
 // Options enables features of the programs in addition to listing and catching processes. The zero
-// Options enables none.
+// Options disables them.
 type Options struct {
 	// Slices records the CPU time of each thread by the last CPU of the thread. This requires task
 	// storage (Linux 5.11).
 	Slices bool
-	// Domains is the number of domains into which the CPU time of exited processes is divided, 0 for
-	// no division.
+	// Domains is the number of domains of CPUs that divide the CPU time of exited processes, 0 for no
+	// division.
 	Domains int
 	// Types, if set, shares the kernel's types between programs. Reading the types takes 25 ms.
 	Types *btf.Cache
@@ -98,7 +98,7 @@ func perCPU(m *ebpf.MapSpec) error {
 	return err
 }
 
-// programs is a loaded collection, and what is open on it.
+// programs is a loaded collection with its attached hooks and mapped memory.
 type programs struct {
 	*ebpf.Collection
 	what   string
@@ -134,7 +134,7 @@ func withGrants(err error) error {
 	return fmt.Errorf("%w: it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
 }
 
-// close closes what is open on the programs, and unloads them. Further calls do nothing.
+// close detaches hooks, unmaps memory, and unloads the programs. Further calls have no effect.
 func (p *programs) close() error {
 	if p == nil {
 		return nil
@@ -203,7 +203,7 @@ func setSlices(spec *ebpf.CollectionSpec, on bool) error {
 		}
 		return nil
 	}
-	if m := spec.Maps[tasksMapSliceOn]; m != nil { // a stream has none
+	if m := spec.Maps[tasksMapSliceOn]; m != nil { // not in a stream
 		if err := perCPU(m); err != nil {
 			return err
 		}

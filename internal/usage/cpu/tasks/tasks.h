@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What the programs about tasks share: how a task is read, and what is told of a process.
+// Declarations of kernel types, the description of a process, and the recording of slices.
+// tasks.bpf.c and ran.bpf.c share them.
 //
-// Only the fields that are used are declared: their places in the running kernel are found when the
-// programs are loaded (BPF CO-RE).
+// The kernel types declare only the fields that the programs read. The loader resolves their
+// offsets in the running kernel (BPF CO-RE).
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -41,7 +42,7 @@ struct list_head {
 	struct list_head *next, *prev;
 } CORE;
 
-/* Since Linux 6.2. */
+/* The type of the counters in mm_struct.rss_stat since Linux 6.2. */
 struct percpu_counter {
 	__s64 count;
 } CORE;
@@ -50,7 +51,7 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 } CORE;
 
-/* Before. */
+/* The types of mm_struct.rss_stat before Linux 6.2. */
 struct rss_counter {
 	long counter;
 };
@@ -63,7 +64,8 @@ struct mm_struct___atomic {
 	struct rss_counters rss_stat;
 } CORE;
 
-/* include/linux/mm_types_task.h; 2 counts what is swapped out. */
+/* Indices in rss_stat (include/linux/mm_types_task.h). The counter at 2, MM_SWAPENTS, counts
+ * swapped pages. */
 #define MM_FILEPAGES 0
 #define MM_ANONPAGES 1
 #define MM_SHMEMPAGES 3
@@ -72,7 +74,7 @@ struct thread_info {
 	__u32 cpu;
 } CORE;
 
-/* Before Linux 5.16. */
+/* task_struct before Linux 5.16. */
 struct task_struct___cpu {
 	unsigned int cpu;
 } CORE;
@@ -107,52 +109,57 @@ struct task_struct {
 	struct task_struct *group_leader;
 } CORE;
 
-/* include/linux/sched.h */
+/* Bits of task_struct.flags and exit_state (include/linux/sched.h). */
 #define PF_KTHREAD 0x00200000
 #define EXIT_DEAD 0x10
 #define EXIT_ZOMBIE 0x20
 
+/* Bits of process.flags. */
 #define KERNEL_THREAD 1
 #define ZOMBIE 2
 
-/* One process. */
+/* Description of a process. The program stream writes one for each thread. */
 struct process {
 	__u64 start;   /* ns since boot */
-	__u64 run;     /* ns on a CPU, all threads, those that ended too */
-	__u64 cgroup;  /* id in the v2 hierarchy */
-	__u64 cgroups; /* another one whenever it moves in any hierarchy, v1 or v2 */
+	__u64 run;     /* CPU time in ns of all threads, exited ones included; stream: of this thread */
+	__u64 cgroup;  /* cgroup ID in the v2 hierarchy */
+	__u64 cgroups; /* changes whenever the process moves in any hierarchy, v1 or v2 */
 	__u32 pid;
-	__u32 parent;
-	__u32 threads;
+	__u32 parent;  /* PID of the parent */
+	__u32 threads; /* number of threads; stream: 0 for threads other than the leader */
 	__u32 flags;
 	__u8 comm[16];
-	__u64 execs; /* another one whenever it executes a program */
-	__u64 dead;  /* stream: ns on a CPU of the threads that ended, which run does not have there */
-	__u64 resident; /* pages */
-	__u32 cpu; /* the one that it was on last; scans: that its thread was on that began to run last */
-	__u32 slice; /* scans: its last slice; stream: what the thread used since the one before, in us; 0: cpu tells where it ran */
-	__u32 uid; /* of the real user */
+	__u64 execs;    /* changes with each execve */
+	__u64 dead;     /* stream: CPU time in ns of the exited threads of the process */
+	__u64 resident; /* resident memory in pages */
+	__u32 cpu;      /* last CPU of the thread that started to run last; stream: of this thread */
+	__u32 slice;    /* scans: last slice of the process, 0 if all CPU time counts on cpu;
+			 * stream: CPU time of this thread in us since the previous read */
+	__u32 uid;      /* real user ID */
 	__u32 unused;
 };
 
-/* Whether slices are noted. Where they are not the verifier removes all that is about them. */
+/* Enables the recording of slices. If 0, the verifier removes that code as dead code. */
 const volatile __u32 slicing = 0;
 
-/* What the threads of a process used on one CPU since the scan before. */
+/* CPU time of the threads of a process since the previous scan, of threads with the same last
+ * CPU. */
 struct slice {
-	__u64 run;
+	__u64 run; /* ns */
 	__u32 cpu;
-	__u32 next; /* slice of the process, 0 if this is the last one */
+	__u32 next; /* next slice of the process, always a lower index; 0 ends the list */
 };
 
-/* What a scan knows of slices, outside of its context so that functions may change it. */
+/* Slice state of the running scan. It is not part of the context, so that the global function
+ * add_slice can change it. */
 struct {
-	__u64 elapsed; /* ns since the last scan */
-	__u32 slices;  /* how many there are, which may be more than the array holds */
-	__u32 others;  /* how many of them are those of other processes */
-} sliced;
+	__u64 elapsed; /* ns since the previous scan */
+	__u32 slices;  /* number of slices, which can exceed the size of the map */
+	__u32 others;  /* number of slices of the processes before the current one */
+} slice_state;
 
-/* What each thread had used at the scan before. Scans of all processes and of those that ran share it. */
+/* Task storage: CPU time in ns of each thread at the previous scan. scan and scan_ran share the
+ * map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -160,7 +167,8 @@ struct {
 	__type(value, __u64);
 } thread_runs SEC(".maps");
 
-/* The slices of processes with several threads. Slice 0 is not used. Resized before it is loaded. */
+/* Array, read by user space: the slices of multithreaded processes since the previous scan. Slice 0
+ * is not used. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -169,7 +177,8 @@ struct {
 	__type(value, struct slice);
 } slices SEC(".maps");
 
-/* The slice that was last begun on each CPU. Resized before it is loaded. */
+/* Array by CPU number: the index of the slice that was added last for this CPU. The loader sets the
+ * size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -190,14 +199,15 @@ extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 extern void *bpf_rdonly_cast(const void *obj, __u32 type) __ksym __weak;
 
-/* kernel/bpf/task_iter.c */
+/* Flags of bpf_iter_task_new (kernel/bpf/task_iter.c). */
 #define ALL_PROCESSES 0
 #define ALL_THREADS 1
 #define PROCESS_THREADS 2
 
-/* The same task, whose pointers are to be read through what this returns. Whenever the verifier comes to a read of a pointer
- * through a trusted task, it searches the names of all the kernel's types up to four times (kernel/bpf/verifier.c,
- * btf_nested_type_is_trusted): 1 ms, and nine tenths of the time that loading took. The cast itself is no instruction. */
+/* Returns a task as an untrusted pointer, through which the pointers of the task are read cheaply.
+ * For each read of a pointer through a trusted task, the verifier searches the names of all kernel
+ * types up to four times (kernel/bpf/verifier.c, btf_nested_type_is_trusted). Each read takes 1 ms,
+ * and these reads were nine tenths of the load time. The verifier replaces the cast by a move. */
 static __always_inline struct task_struct *untrusted(struct task_struct *t)
 {
 	if (!bpf_rdonly_cast) /* before Linux 6.2 */
@@ -205,33 +215,35 @@ static __always_inline struct task_struct *untrusted(struct task_struct *t)
 	return bpf_rdonly_cast(t, bpf_core_type_id_kernel(struct task_struct));
 }
 
-/* A task that is being released: its time is, or is about to be, in signal->sum_sched_runtime as well. It is
- * EXIT_DEAD before that (kernel/exit.c, __exit_signal), so read after the sum this tells whether the sum may
- * have it. Until the sum has it the process shows less than before; never more than it used. */
+/* Reports whether a task is being released: signal->sum_sched_runtime includes its CPU time, or
+ * will soon. The task is EXIT_DEAD before the kernel adds its time (kernel/exit.c, __exit_signal).
+ * Callers read the sum first and this state afterwards, so no time counts twice. Until the kernel
+ * adds the time, the process shows less CPU time than before, and never more than it used. */
 static __always_inline int is_released(struct task_struct *t)
 {
 	return (t->exit_state & (EXIT_ZOMBIE | EXIT_DEAD)) == EXIT_DEAD;
 }
 
-/* The CPU that a task is on or was on last. */
+/* Returns the current or last CPU of a task. */
 static __always_inline __u32 cpu_of(struct task_struct *t)
 {
 	if (bpf_core_field_exists(t->thread_info.cpu))
 		return t->thread_info.cpu;
 	if (bpf_core_field_exists(((struct task_struct___cpu *)t)->cpu))
 		return ((struct task_struct___cpu *)t)->cpu;
-	return -1; /* a kernel for one CPU */
+	return -1; /* a kernel without SMP */
 }
 
-/* When a task last began to run, by a clock that all CPUs share, unlike exec_start. 0 where the kernel does not keep it
- * (CONFIG_SCHED_INFO). */
+/* Returns when a task last started to run, 0 on kernels without CONFIG_SCHED_INFO. All CPUs share
+ * its clock, unlike the clock of exec_start. */
 static __always_inline __u64 arrival(struct task_struct *t)
 {
 	return bpf_core_field_exists(t->sched_info.last_arrival) ? t->sched_info.last_arrival : 0;
 }
 
-/* What a thread used since the scan before. A thread that no scan noted had used before then, or 0 if that is not known: it used no
- * more than the time that passed. */
+/* Returns the CPU time in ns of a thread since the previous scan, and records its present CPU time.
+ * For a thread without a recorded time, before is its CPU time at the previous scan, 0 if
+ * unavailable. The result is then at most elapsed, the time since the previous scan. */
 static __always_inline __u64 grown(struct task_struct *t, __u64 before, __u64 elapsed)
 {
 	__u64 run = t->se.sum_exec_runtime, used, *last;
@@ -248,22 +260,22 @@ static __always_inline __u64 grown(struct task_struct *t, __u64 before, __u64 el
 	return used < elapsed ? used : elapsed;
 }
 
-/* Adds what a thread used on a CPU to the slices of its process. The verifier follows it once, and not for each path that leads
- * to it. */
+/* Adds CPU time of a thread to the slice of its CPU in the current process. It is a global
+ * function, so that the verifier checks it once and not on each path to a call. */
 __noinline int add_slice(__u64 run, __u32 cpu)
 {
 	__u32 *on = bpf_map_lookup_elem(&slice_on, &cpu), at = on ? *on : 0;
 	struct slice *slice;
 
-	if (at > sliced.others && at <= sliced.slices) {
+	if (at > slice_state.others && at <= slice_state.slices) {
 		slice = bpf_map_lookup_elem(&slices, &at);
-		if (slice && slice->cpu == cpu) { /* else it was begun in an earlier scan */
+		if (slice && slice->cpu == cpu) { /* else from an earlier scan */
 			slice->run += run;
 			return 0;
 		}
 	}
-	at = sliced.slices + 1;
-	sliced.slices = at;
+	at = slice_state.slices + 1;
+	slice_state.slices = at;
 	if (on)
 		*on = at;
 	slice = bpf_map_lookup_elem(&slices, &at);
@@ -271,42 +283,45 @@ __noinline int add_slice(__u64 run, __u32 cpu)
 		return 0;
 	slice->run = run;
 	slice->cpu = cpu;
-	slice->next = at - 1 > sliced.others ? at - 1 : 0;
+	slice->next = at - 1 > slice_state.others ? at - 1 : 0;
 	return 0;
 }
 
-/* Adds what a thread used to the slices of its process. */
+/* Adds the CPU time of a thread since the previous scan to the slices of the current process. */
 static __always_inline void add_thread(struct task_struct *t, __u64 before)
 {
-	__u64 run = grown(t, before, sliced.elapsed);
+	__u64 run = grown(t, before, slice_state.elapsed);
 
 	if (run)
 		add_slice(run, cpu_of(t));
 }
 
-/* The last slice of the process whose threads were just added, 0 if it has none. The next process begins. */
+/* Returns the last slice of the current process, 0 if there are no slices, and starts the next
+ * process. */
 static __always_inline __u32 last_slice(void)
 {
-	__u32 last = sliced.slices > sliced.others ? sliced.slices : 0;
+	__u32 last = slice_state.slices > slice_state.others ? slice_state.slices : 0;
 
-	sliced.others = sliced.slices;
+	slice_state.others = slice_state.slices;
 	return last;
 }
 
-/* Begins a scan. */
+/* Starts a scan, elapsed ns after the previous one. */
 static __always_inline void begin_slices(__u64 elapsed)
 {
-	sliced.elapsed = elapsed;
-	sliced.slices = sliced.others = 0;
+	slice_state.elapsed = elapsed;
+	slice_state.slices = slice_state.others = 0;
 }
 
-/* A counter may be below 0 for a moment: each CPU counts for itself first. */
+/* Returns a counter as a number of pages. A counter can be negative for a moment, because each CPU
+ * batches its changes. */
 static __always_inline __u64 pages(__s64 count)
 {
 	return count > 0 ? count : 0;
 }
 
-/* The verifier does not follow a pointer into an array of what only a typedef names, atomic_long_t. */
+/* Returns the resident memory in pages before Linux 6.2. The counters are copied, because the
+ * verifier rejects direct reads: their type, atomic_long_t, is a typedef of an unnamed struct. */
 static __always_inline __u64 resident_before_6_2(struct mm_struct *mm)
 {
 	struct mm_struct___atomic *old = (struct mm_struct___atomic *)mm;
@@ -318,12 +333,13 @@ static __always_inline __u64 resident_before_6_2(struct mm_struct *mm)
 	return pages(file) + pages(anon) + pages(shmem);
 }
 
-/* What a task has in memory, about: the same counters as in /proc/<pid>/stat. */
+/* Returns the approximate resident memory in pages, from the counters that /proc/<pid>/stat
+ * reports. */
 static __always_inline __u64 resident(struct task_struct *t)
 {
 	struct mm_struct *mm = t->mm;
 
-	if (!mm || t->flags & PF_KTHREAD) /* which may have borrowed another's */
+	if (!mm || t->flags & PF_KTHREAD) /* which can borrow an mm_struct */
 		return 0;
 	if (bpf_core_field_exists(mm->rss_stat[0].count))
 		return pages(mm->rss_stat[MM_FILEPAGES].count) + pages(mm->rss_stat[MM_ANONPAGES].count) +
@@ -331,13 +347,13 @@ static __always_inline __u64 resident(struct task_struct *t)
 	return resident_before_6_2(mm);
 }
 
-/* The number of the real user, in the first user namespace. */
+/* Returns the real user ID in the initial user namespace. */
 static __always_inline __u32 user_of(struct task_struct *u)
 {
 	return u->real_cred->uid.val;
 }
 
-/* All but the times. */
+/* Sets all fields of p but the CPU times, from the leader of the process. */
 static __always_inline void describe(struct process *p, struct task_struct *t)
 {
 	struct task_struct *u = untrusted(t);
@@ -353,7 +369,7 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	p->resident = resident(u);
 	p->cpu = cpu_of(t);
 	p->uid = user_of(u);
-	/* A first thread that ended is a zombie too while others go on. */
+	/* An exited leader is a zombie while other threads run, too. The process is not. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
 		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);
 	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));

@@ -57,7 +57,7 @@ type tasksProcessKey struct {
 	Start  uint64
 }
 
-type tasksScanned struct {
+type tasksScanArgs struct {
 	_         structs.HostLayout
 	All       uint32
 	Processes uint32
@@ -89,31 +89,31 @@ type tasksSlice struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	tasksMapChanges       = "changes"
-	tasksMapDomainOf      = "domain_of"
-	tasksMapEndings       = "endings"
-	tasksMapFreedByDomain = "freed_by_domain"
-	tasksMapFreedKeys     = "freed_keys"
-	tasksMapFreedThreads  = "freed_threads"
-	tasksMapProcesses     = "processes"
-	tasksMapSeen          = "seen"
-	tasksMapSliceOn       = "slice_on"
-	tasksMapSlices        = "slices"
-	tasksMapThreadRuns    = "thread_runs"
-	tasksMapThreads       = "threads"
-	tasksProgOnFree       = "on_free"
-	tasksProgScan         = "scan"
-	tasksProgStream       = "stream"
-	tasksVarAttached      = "attached"
-	tasksVarDomains       = "domains"
-	tasksVarEndingsSize   = "endings_size"
-	tasksVarLost          = "lost"
-	tasksVarNothing       = "nothing"
-	tasksVarSliced        = "sliced"
-	tasksVarSlicing       = "slicing"
-	tasksVarUnusedEnded   = "unused_ended"
-	tasksVarUnusedProcess = "unused_process"
-	tasksVarUnusedScanned = "unused_scanned"
+	tasksMapChanges        = "changes"
+	tasksMapDomainOf       = "domain_of"
+	tasksMapEndings        = "endings"
+	tasksMapFreedByDomain  = "freed_by_domain"
+	tasksMapFreedKeys      = "freed_keys"
+	tasksMapFreedThreads   = "freed_threads"
+	tasksMapProcesses      = "processes"
+	tasksMapSeen           = "seen"
+	tasksMapSliceOn        = "slice_on"
+	tasksMapSlices         = "slices"
+	tasksMapThreadRuns     = "thread_runs"
+	tasksMapThreads        = "threads"
+	tasksProgOnFree        = "on_free"
+	tasksProgScan          = "scan"
+	tasksProgStream        = "stream"
+	tasksVarAttached       = "attached"
+	tasksVarDomains        = "domains"
+	tasksVarEndingsSize    = "endings_size"
+	tasksVarLost           = "lost"
+	tasksVarNoTime         = "no_time"
+	tasksVarSliceState     = "slice_state"
+	tasksVarSlicing        = "slicing"
+	tasksVarUnusedEnded    = "unused_ended"
+	tasksVarUnusedProcess  = "unused_process"
+	tasksVarUnusedScanArgs = "unused_scan_args"
 )
 
 // loadTasks returns the embedded CollectionSpec for tasks.
@@ -185,16 +185,16 @@ type tasksMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksVariableSpecs struct {
-	Attached      *ebpf.VariableSpec `ebpf:"attached"`
-	Domains       *ebpf.VariableSpec `ebpf:"domains"`
-	EndingsSize   *ebpf.VariableSpec `ebpf:"endings_size"`
-	Lost          *ebpf.VariableSpec `ebpf:"lost"`
-	Nothing       *ebpf.VariableSpec `ebpf:"nothing"`
-	Sliced        *ebpf.VariableSpec `ebpf:"sliced"`
-	Slicing       *ebpf.VariableSpec `ebpf:"slicing"`
-	UnusedEnded   *ebpf.VariableSpec `ebpf:"unused_ended"`
-	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
-	UnusedScanned *ebpf.VariableSpec `ebpf:"unused_scanned"`
+	Attached       *ebpf.VariableSpec `ebpf:"attached"`
+	Domains        *ebpf.VariableSpec `ebpf:"domains"`
+	EndingsSize    *ebpf.VariableSpec `ebpf:"endings_size"`
+	Lost           *ebpf.VariableSpec `ebpf:"lost"`
+	NoTime         *ebpf.VariableSpec `ebpf:"no_time"`
+	SliceState     *ebpf.VariableSpec `ebpf:"slice_state"`
+	Slicing        *ebpf.VariableSpec `ebpf:"slicing"`
+	UnusedEnded    *ebpf.VariableSpec `ebpf:"unused_ended"`
+	UnusedProcess  *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedScanArgs *ebpf.VariableSpec `ebpf:"unused_scan_args"`
 }
 
 // tasksObjects contains all objects after they have been loaded into the kernel.
@@ -252,16 +252,16 @@ func (m *tasksMaps) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksVariables struct {
-	Attached      *ebpf.Variable `ebpf:"attached"`
-	Domains       *ebpf.Variable `ebpf:"domains"`
-	EndingsSize   *ebpf.Variable `ebpf:"endings_size"`
-	Lost          *ebpf.Variable `ebpf:"lost"`
-	Nothing       *ebpf.Variable `ebpf:"nothing"`
-	Sliced        *ebpf.Variable `ebpf:"sliced"`
-	Slicing       *ebpf.Variable `ebpf:"slicing"`
-	UnusedEnded   *ebpf.Variable `ebpf:"unused_ended"`
-	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
-	UnusedScanned *ebpf.Variable `ebpf:"unused_scanned"`
+	Attached       *ebpf.Variable `ebpf:"attached"`
+	Domains        *ebpf.Variable `ebpf:"domains"`
+	EndingsSize    *ebpf.Variable `ebpf:"endings_size"`
+	Lost           *ebpf.Variable `ebpf:"lost"`
+	NoTime         *ebpf.Variable `ebpf:"no_time"`
+	SliceState     *ebpf.Variable `ebpf:"slice_state"`
+	Slicing        *ebpf.Variable `ebpf:"slicing"`
+	UnusedEnded    *ebpf.Variable `ebpf:"unused_ended"`
+	UnusedProcess  *ebpf.Variable `ebpf:"unused_process"`
+	UnusedScanArgs *ebpf.Variable `ebpf:"unused_scan_args"`
 }
 
 // tasksPrograms contains all programs after they have been loaded into the kernel.
