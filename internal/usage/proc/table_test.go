@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// host is a table, and the processes that the next scan sees, 10 s after the previous one.
+type host struct {
+	testing.TB
+	*proc.Table
+	all  map[int32]*proc.Sight
+	now  time.Duration
+	node units.CPUTime // used since the previous scan
+}
+
+const interval = 10 * time.Second
+
+// watch returns a host with process 1, before its first scan.
+func watch(t testing.TB, traits proc.Traits) *host {
+	h := &host{t, proc.New(traits), map[int32]*proc.Sight{}, 1000 * time.Second, 0}
+	h.add(1, 0).Start = 0
+	return h
+}
+
+// add adds a process that starts in the moment of the latest scan, just after it.
+func (h *host) add(pid, parent int32) *proc.Sight {
+	h.all[pid] = &proc.Sight{ID: proc.ID{PID: pid, Start: h.now}, Parent: parent, Threads: 1}
+	return h.all[pid]
+}
+
+// run lets a process and its children use CPU time.
+func (h *host) run(pid int32, cpu, children units.CPUTime) {
+	h.all[pid].CPU += cpu
+	h.all[pid].ChildCPU += children
+	h.node += cpu + children
+}
+
+// end ends a process. Its parent waits for it.
+func (h *host) end(pid int32) {
+	p := h.all[pid]
+	delete(h.all, pid)
+	if parent := h.all[p.Parent]; parent != nil {
+		parent.ChildCPU += p.CPU + p.ChildCPU
+	}
+}
+
+// see begins a scan that sees some processes, or all.
+func (h *host) see(pids ...int32) *proc.Scan {
+	h.now += interval
+	s := h.Begin(h.now)
+	if len(pids) == 0 {
+		pids = slices.Sorted(maps.Keys(h.all))
+	}
+	for _, pid := range pids {
+		s.See(h.all[pid])
+	}
+	return s
+}
+
+// scan scans all processes.
+func (h *host) scan() {
+	h.Helper()
+	s := h.see()
+	s.MissUnknown()
+	s.End(h.node)
+	h.node = 0
+	check(h, h.Table)
+}
+
+// found is the CPU time that a scan found of a process, of others beside it, and after its end.
+type found struct{ used, beside, last units.CPUTime }
+
+// found returns what the scan found by PID.
+func (h *host) found() map[int32]found {
+	of := map[int32]found{}
+	add := func(pid int32, used, beside, last units.CPUTime) {
+		if f := of[pid]; used+beside+last > 0 {
+			of[pid] = found{f.used + used, f.beside + beside, f.last + last}
+		}
+	}
+	for p := range h.All() {
+		add(p.PID, p.Used, 0, 0)
+	}
+	for _, c := range h.Charges {
+		add(h.Rows[c.Slot].PID, 0, c.CPU, 0)
+	}
+	for _, e := range h.Ended {
+		add(e.PID, 0, 0, e.LastSlice)
+	}
+	return of
+}
+
+func TestTheFirstScanIsTheBaseline(t *testing.T) {
+	h := watch(t, tickTraits)
+	h.run(1, 50*tick, 70*tick)
+	h.add(42, 1).Start = h.now + interval // no process is younger than the scan
+	h.run(42, tick, tick)
+	h.scan()
+	assert.Empty(t, h.found())
+	assert.Equal(t, 50*tick, h.Find(1).CPU)
+	assert.True(t, h.Find(1).Is(proc.Born))
+	assert.Equal(t, []proc.Slot{0, 1}, h.Active)
+	assert.Equal(t, proc.Unseen{}, h.Unseen)
+	assert.Equal(t, []time.Duration{h.now, h.now}, []time.Duration{h.Before, h.Now})
+	assert.EqualValues(t, 1, h.Scans())
+	h.scan()
+	assert.Empty(t, h.Active, "they are not new any more")
+	assert.Equal(t, []time.Duration{h.now - interval, h.now}, []time.Duration{h.Before, h.Now})
+}
+
+func TestUsedIsTheTimeSinceThePreviousScan(t *testing.T) {
+	h := watch(t, tickTraits)
+	h.add(42, 1)
+	h.scan()
+	h.run(42, 30*tick, 0)
+	h.scan()
+	assert.Equal(t, map[int32]found{42: {used: 30 * tick}}, h.found())
+	assert.Equal(t, []proc.Slot{h.Find(42).Slot}, h.Active)
+	assert.Equal(t, 30*tick, h.Used(nil))
+	h.scan()
+	assert.Empty(t, h.found())
+	assert.Empty(t, h.Active)
+}
+
+func TestANewProcessIsCountedFromItsStartOrFromNowOn(t *testing.T) {
+	second := time.Second
+	for _, c := range []struct {
+		name         string
+		traits       proc.Traits
+		start        time.Duration // since the previous scan, which is not the first
+		used, unseen units.CPUTime
+	}{
+		{"started after the previous scan", tickTraits, second, 30 * tick, 0},
+		{"started in the moment of the previous scan", tickTraits, 0, 30 * tick, 0},
+		{"missed by an earlier scan", tickTraits, -second, 0, 30 * tick},
+		{"missed by an earlier exact scan", exactTraits, -second, 30 * tick, 0},
+		{"missed by the first exact scan", exactTraits, -interval - second, 0, 0},
+	} {
+		h := watch(t, c.traits)
+		h.scan()
+		h.scan()
+		h.add(42, 1).Start = h.now + c.start
+		h.all[42].Threads = 3
+		h.run(42, 30*tick, 0)
+		h.scan()
+		p := h.Find(42)
+		assert.True(t, p.Is(proc.Born), c.name)
+		assert.Equal(t, c.used > 0, h.BornSinceLastScan(&p.Sight), c.name)
+		assert.Equal(t, c.used, p.Used, c.name)
+		assert.Equal(t, c.unseen, h.Unseen.Untraced, c.name)
+		assert.EqualValues(t, 3, h.BornThreads(), c.name)
+		h.run(42, tick, 0)
+		h.scan()
+		assert.Equal(t, tick, h.Find(42).Used, c.name)
+		assert.Zero(t, h.BornThreads(), c.name)
+	}
+}
+
+func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {
+	h := watch(t, tickTraits)
+	h.run(1, 50*tick, 50*tick)
+	h.scan()
+	for _, c := range []struct{ to, used units.CPUTime }{{30 * tick, 0}, {50 * tick, 0}, {55 * tick, 5 * tick}} {
+		h.all[1].CPU, h.all[1].ChildCPU, h.node = c.to, c.to, 100*tick
+		h.scan()
+		assert.Equal(t, found{used: c.used, beside: c.used}, h.found()[1])
+		assert.Equal(t, max(c.to, 50*tick), h.Find(1).CPU)
+	}
+}
+
+func TestAReusedPIDIsAnotherProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		start time.Duration // since the previous scan
+		used  units.CPUTime
+	}{
+		"that started later": {time.Second, 100 * tick}, "that started earlier": {-time.Hour, 0},
+	} {
+		h := watch(t, tickTraits)
+		h.add(42, 1).Comm = proc.Comm{'o', 'l', 'd'}
+		h.run(42, 90*tick, 0)
+		h.scan()
+		h.scan()
+		slot := h.Find(42).Slot
+		h.end(42)
+		h.add(42, 1).Start += c.start
+		h.run(42, 100*tick, 0)
+		h.scan()
+		p := h.Find(42)
+		assert.True(t, p.Is(proc.Born), name)
+		assert.Equal(t, c.used, p.Used, name)
+		assert.NotEqual(t, slot, p.Slot, name)
+		require.Len(t, h.Ended, 1, name)
+		assert.Equal(t, "old", h.Ended[0].Comm.String(), name)
+		assert.Equal(t, slot, h.Ended[0].Slot, name)
+		assert.Equal(t, 90*tick, h.Ended[0].CPU, name)
+		assert.Zero(t, h.Ended[0].LastSlice, name)
+	}
+}
+
+// The ends of two are awaited while a third one lives.
+func TestProcessesOfOnePIDEndInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
+		h := watch(t, exactTraits)
+		var ids []proc.ID
+		for range 3 {
+			h.add(42, 1)
+			h.run(42, 100, 0)
+			h.scan()
+			ids = append(ids, h.all[42].ID)
+		}
+		assert.Equal(t, 2, h.Awaited())
+		assert.Equal(t, 4, h.Len())
+		assert.Equal(t, ids[2], h.Find(42).ID)
+		for i, generation := range order {
+			s := h.see(1)
+			require.True(t, s.Exit(ids[generation], 105, nil))
+			s.End(0)
+			check(t, h.Table)
+			assert.Equal(t, map[int32]found{42: {last: 5}}, h.found(), "%v", order)
+			assert.Equal(t, ids[generation], h.Ended[0].ID)
+			assert.Equal(t, i < 2, h.Find(42) != nil)
+		}
+		assert.Equal(t, 1, h.Len())
+	}
+}
+
+func TestASlotIsReusedOneScanAfterItsProcessEnded(t *testing.T) {
+	h := watch(t, tickTraits)
+	h.add(42, 1)
+	h.scan()
+	slot := h.Find(42).Slot
+	h.end(42)
+	h.add(43, 1)
+	h.scan()
+	assert.NotEqual(t, slot, h.Find(43).Slot)
+	h.add(44, 1)
+	h.scan()
+	assert.Equal(t, slot, h.Find(44).Slot)
+	for pid := int32(100); pid < 300; pid++ {
+		h.add(pid, 1)
+		h.scan()
+		h.end(pid)
+	}
+	assert.LessOrEqual(t, len(h.Rows), 5)
+}
+
+func TestShrinkRenumbersTheSlotsInTheOrderOfTheRows(t *testing.T) {
+	h := watch(t, exactTraits)
+	for pid := int32(2); pid < 102; pid++ {
+		h.add(pid, 1)
+	}
+	h.scan()
+	for pid := int32(2); pid < 90; pid++ {
+		delete(h.all, pid)
+	}
+	first := h.all[95].ID
+	h.add(95, 1) // the end of another process of this PID is awaited
+	s := h.see()
+	for pid := int32(2); pid < 90; pid++ {
+		s.Exit(proc.ID{PID: pid, Start: first.Start}, 7, nil)
+	}
+	s.MissUnknown()
+	s.Charge(proc.Charge{Slot: 0, CPU: 1})
+	s.End(0)
+	were := h.Shrink()
+	require.Len(t, were, 14)
+	assert.EqualValues(t, 89, were[1])
+	for now, slot := range were {
+		assert.LessOrEqual(t, int32(now), slot)
+	}
+	assert.Empty(t, h.Ended)
+	assert.Empty(t, h.Charges)
+	assert.Equal(t, []proc.Slot{h.Find(95).Slot}, h.Active)
+	assert.EqualValues(t, 1, h.Renumbered())
+	assert.Less(t, cap(h.Rows), 20)
+	check(t, h.Table)
+
+	h.run(91, 3, 0)
+	s = h.see()
+	require.True(t, s.Exit(first, 9, nil))
+	s.MissUnknown()
+	s.End(0)
+	check(t, h.Table)
+	assert.Equal(t, map[int32]found{91: {used: 3}, 95: {last: 9}}, h.found())
+	assert.Zero(t, h.Awaited())
+	assert.Equal(t, 13, h.Len())
+}
+
+func TestOnlyThreadsForSoftirqsCountAsSoftirqd(t *testing.T) {
+	h := watch(t, tickTraits)
+	for pid, name := range map[int32]string{2: "ksoftirqd/0", 3: "ksoftirqd/17", 4: "kworker/0:1", 5: "ksoftirqd/user"} {
+		copy(h.add(pid, 1).Comm[:], name)
+		if pid < 5 {
+			h.all[pid].Flags = proc.Kernel
+		}
+	}
+	h.scan()
+	for pid := int32(2); pid < 5; pid++ {
+		h.run(pid, units.CPUTime(pid)*tick, 0)
+	}
+	h.run(5, 100*tick, 0)
+	h.scan()
+	assert.Equal(t, 5*tick, h.Softirqd(nil))
+	h.scan()
+	assert.Zero(t, h.Softirqd(nil))
+}
+
+func TestANameIsPrintableAndEndsAtTheFirstZero(t *testing.T) {
+	for name, want := range map[string]string{"": "", "sh": "sh", "a\x00b": "a", "\xffx": "\uFFFDx", "fifteen bytes..": "fifteen bytes.."} {
+		var comm proc.Comm
+		copy(comm[:], name)
+		assert.Equal(t, want, comm.String())
+	}
+}
