@@ -186,16 +186,43 @@ func TestAClientInSeveralDescriptorsAndProcessesIsCountedOnce(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{11: 400 * ms}, used(t, w.pass()), "it went on to the child")
 }
 
-func TestABrokersClientIsTheSessions(t *testing.T) {
+func TestAClientBelongsToAParentOrToTheProcessThatStartedLast(t *testing.T) {
+	type holder struct{ pid, parent, start int }
+	for name, c := range map[string]struct {
+		holders []holder // in the order in which they open it
+		want    int32
+	}{
+		"a child":                               {[]holder{{10, 1, 1}, {11, 10, 3}}, 10},
+		"a child that is looked at first":       {[]holder{{20, 1, 1}, {11, 20, 3}}, 20},
+		"a session of a broker":                 {[]holder{{10, 1, 1}, {20, 1, 3}}, 20},
+		"a session that is looked at first":     {[]holder{{20, 1, 1}, {11, 1, 3}}, 11},
+		"a child with a broker after its start": {[]holder{{20, 1, 1}, {11, 20, 3}, {30, 1, 2}}, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			w.addGPU(0, card, "amdgpu")
+			open := func(u units.CPUTime) {
+				for _, h := range c.holders {
+					p := w.add(h.pid, h.parent, render(3, 1, gfx(u)))
+					p.Start = int64(h.start)
+				}
+			}
+			open(0)
+			w.pass()
+			open(100 * ms)
+			assert.Equal(t, map[int32]units.CPUTime{c.want: 100 * ms}, used(t, w.pass()))
+		})
+	}
+}
+
+func TestABrokersClientMovesToANewSession(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
 	broker := w.add(10, 1, render(9, 1))
 	w.pass()
-	session := w.add(20, 1, render(5, 1, gfx(100*ms)))
+	w.add(20, 1, render(5, 1, gfx(100*ms)))
 	broker.Files[0] = render(9, 1, gfx(100*ms))
 	assert.Equal(t, map[int32]units.CPUTime{20: 100 * ms}, used(t, w.pass(10, 20)))
-	broker.Files[0], session.Files[0] = render(9, 1, gfx(300*ms)), render(5, 1, gfx(300*ms))
-	assert.Equal(t, map[int32]units.CPUTime{20: 200 * ms}, used(t, w.pass(10, 20)))
 }
 
 func TestWhatACounterStepsBackByIsNotCountedAgain(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,6 +104,18 @@ func TestAProcessThatRanWithoutBeingLookedAtIsSwept(t *testing.T) {
 	assert.True(t, found)
 }
 
+func TestALookThatExceedsTheBudgetDelaysLaterLooks(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.add(9, 1)
+	w.pass()
+	w.source.finder.budget = -2 * perSecond
+	w.add(10, 1, render(3, 1))
+	assert.Empty(t, used(t, w.pass(10)))
+	assert.Empty(t, used(t, w.pass(10)))
+	assert.Len(t, used(t, w.pass(10)), 1)
+}
+
 func TestDescriptorsThatMayNotBeReadAreOneError(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
@@ -146,35 +159,38 @@ func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
 		return got, err
 	})
 	defer restore()
-	w.Processes[11].Files = append(w.Processes[11].Files, xe(1, 1))
+	other := xe(1, 1180)
+	other.Info = strings.Replace(other.Info, "client-id:\t4", "client-id:\t5", 1)
+	w.Processes[11].Files = append(w.Processes[11].Files, other)
 	for range 3 {
 		usage := w.pass(10, 11)
 		assert.Zero(t, usage[0].Total, "its energy waits")
 	}
-	w.Processes[11].Files = []hostsim.OpenFile{}
 	restore()
 	w.Files[status] = "active\n"
 	p.Files[0] = xe(250, 1180)
-	usage := w.pass(10)
+	usage := w.pass(10, 11)
 	assert.Equal(t, 2*second, usage[0].Total, "those in which it went to sleep and woke up")
 	assert.Equal(t, second+500*ms, usage[0].Busy, "by the rate of its clock, which stood still while it slept")
-	assert.Equal(t, map[int32]units.CPUTime{10: second + 500*ms}, used(t, usage))
+	assert.Equal(t, map[int32]units.CPUTime{10: second + 500*ms, 11: 0}, used(t, usage), "11 opened it meanwhile")
 	p.Files[0] = xe(300, 1280)
-	assert.Equal(t, map[int32]units.CPUTime{10: 500 * ms}, used(t, w.pass(10)))
+	assert.Equal(t, map[int32]units.CPUTime{10: 500 * ms, 11: 0}, used(t, w.pass(10)))
 }
 
 func TestAProcessWithManyDescriptors(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
-	hostile := w.add(10, 1)
+	hostile, many := w.add(10, 1), w.add(11, 1)
 	for fd := range 1000 {
 		hostile.Files = append(hostile.Files, render(fd, uint64(1000+fd)))
 	}
-	many := w.add(11, 1)
 	for fd := range 2500 {
 		many.Files = append(many.Files, hostsim.OpenFile{FD: fd, Target: "pipe:[7]", Info: "pos:\t0\n"})
 	}
 	many.Files[2400] = render(2400, 1)
+	for _, p := range []*hostsim.Process{hostile, many} {
+		slices.Reverse(p.Files) // a tmpfs lists the last file first, and procfs the lowest descriptor
+	}
 	w.add(12, 1, render(3, 2))
 	w.pass()
 	c := &crowd{watched: w, active: []int32{1, 2}}
@@ -186,7 +202,7 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 	byPID := used(t, w.source.report(w.Now()))
 	assert.Contains(t, byPID, int32(11))
 	assert.Contains(t, byPID, int32(12))
-	assert.LessOrEqual(t, len(w.source.clients.list), maxOfProcess+2)
+	assert.Len(t, w.source.clients.list, maxOfProcess+2)
 }
 
 func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
