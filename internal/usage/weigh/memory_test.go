@@ -17,7 +17,7 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 		{CPU: 10 * ms, Resident: 3 * page, Held: 10 * time.Second},
 		{CPU: 20 * ms, Resident: 5 * page, Held: 4 * time.Second},
 		{CPU: 0, Resident: 2 * page, Held: 10 * time.Second}, // sleeps
-		{CPU: 30 * ms, ShortLived: true},
+		{CPU: 30 * ms, ShortLived: true, Work: 9},
 	}
 	for byCPUTime, want := range map[bool][]uint64{
 		false: {3 * 10_000, 5 * 4_000, 2 * 10_000, 0},

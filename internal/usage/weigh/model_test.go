@@ -112,6 +112,9 @@ func TestModelsShareTheirCounters(t *testing.T) {
 	for _, k := range m.kernels {
 		assert.Empty(t, k.opened)
 	}
+	third := m.open()
+	assert.NotEmpty(t, m.kernels[Cycles].opened)
+	require.NoError(t, third.Close())
 }
 
 // The meter is read every third interval, when its energy is that of three seconds.

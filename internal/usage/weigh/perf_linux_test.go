@@ -314,7 +314,9 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	// The counter includes interrupts and the time that a hypervisor took away. The CPU time does
 	// not.
 	assert.Less(t, time.Duration(counted), elapsed)
+	before := openDescriptors(t)
 	assert.False(t, c.replaced())
+	assert.Equal(t, before, openDescriptors(t))
 	c.(*perfCount).inode++
 	assert.True(t, c.replaced(), "another directory has the path")
 	c.(*perfCount).node = p.tree.Node(cgroup + "/no")
