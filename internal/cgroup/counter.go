@@ -14,22 +14,20 @@ import (
 type counter struct {
 	// controller is the version 1 controller that has the file v1. All files of version 2 are in
 	// one hierarchy.
-	controller       controllers
-	v1, v2           string
-	parseV1, parseV2 func(text []byte) (uint64, error)
-	missing          error // no mounted hierarchy has the counter
+	controller controllers
+	v1, v2     string
+	missing    error // no mounted hierarchy has the counter
 }
 
-// in returns the name of the file in a hierarchy, and how it is parsed. It is not ok if the
-// hierarchy does not have the counter.
-func (c *counter) in(h *hierarchy) (name string, parse func(text []byte) (uint64, error), ok bool) {
+// in returns the name of the file in a hierarchy, empty if the hierarchy does not have the counter.
+func (c *counter) in(h *hierarchy) (name string) {
 	switch {
 	case h.has(c.controller):
-		return c.v1, c.parseV1, true
+		return c.v1
 	case h.v2:
-		return c.v2, c.parseV2, true
+		return c.v2
 	}
-	return "", nil, false
+	return ""
 }
 
 // source is where a counter of a cgroup was last found. The zero source is nowhere.
@@ -45,29 +43,29 @@ type source struct {
 // (BenchmarkReadCPUTime).
 const maxKept = 1024
 
-// read reads a counter of a cgroup from where it was last found, or else from the first hierarchy
-// of a version that has the cgroup. The text is valid until the next read.
-func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, value uint64, failed error) {
+// read reads the text of a counter of a cgroup from where it was last found, or else from the first
+// hierarchy of a version that has the cgroup. The text is valid until the next read.
+func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, from *hierarchy, failed error) {
 	all, failed := t.mounts.hierarchies()
 	if n.dir == "" {
-		return nil, 0, errOutside
+		return nil, nil, errOutside
 	}
 	last := int(s.hierarchy) - 1
 	if last >= 0 && all[last].is(of) {
-		if text, value, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
-			return text, value, failed
+		if text, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
+			return text, &all[last], failed
 		}
 	}
 	for i := range all {
-		if _, _, ok := c.in(&all[i]); !ok || i == last || !all[i].is(of) {
+		if c.in(&all[i]) == "" || i == last || !all[i].is(of) {
 			continue
 		}
 		found := source{hierarchy: int8(i) + 1, replaced: s.replaced}
-		text, value, err := t.readIn(&all[i], n, &found, c)
+		text, err := t.readIn(&all[i], n, &found, c)
 		if err == nil {
 			t.release(s)
 			*s = found
-			return text, value, nil
+			return text, &all[i], nil
 		}
 		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
 			failed = err
@@ -79,30 +77,25 @@ func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, va
 	if failed == nil {
 		failed = c.missing
 	}
-	return nil, 0, failed
+	return nil, nil, failed
 }
 
 // readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its
 // cgroup may have been removed, and there may be another one of the same name.
-func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte, value uint64, err error) {
-	name, parse, _ := c.in(h)
-	read := func() error {
-		if text, err = h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:]); err == nil {
-			value, err = parse(text)
-		}
-		return err
-	}
+func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte, err error) {
+	name := c.in(h)
 	if s.kept.IsOpen() {
-		if read() == nil {
-			return text, value, nil
+		text, err = h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:])
+		if err == nil && len(text) > 0 {
+			return text, nil
 		}
 		t.release(s)
 	}
 	inode, err := t.open(h, n, s, name)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	if read() == nil {
+	if text, err = h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:]); err == nil {
 		if s.inode != 0 && s.inode != inode {
 			s.replaced++
 		}
@@ -111,7 +104,7 @@ func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte
 	if err != nil || !t.kept.Take() {
 		_ = s.kept.Close() // it was only read from
 	}
-	return text, value, err
+	return text, err
 }
 
 // open opens a file, which the tree does not keep yet.

@@ -185,12 +185,10 @@ func (c *cpuTime) rebase() {
 // cpuCounter is the CPU time that a cgroup has used, in nanoseconds.
 var cpuCounter = counter{
 	controller: controllerCPUAcct,
-	v1:         "cpuacct.usage", parseV1: parseLine, // cgroup-v1/cpuacct.rst
-	v2: "cpu.stat", parseV2: parseCPUStat,
-	missing: errNoCPU,
+	v1:         "cpuacct.usage", // cgroup-v1/cpuacct.rst
+	v2:         "cpu.stat",
+	missing:    errors.New("no mounted hierarchy counts CPU time"),
 }
-
-var errNoCPU = errors.New("no mounted hierarchy counts CPU time")
 
 var errNoUsage = errors.New("cpu.stat has no usage_usec")
 

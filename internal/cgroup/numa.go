@@ -10,20 +10,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-var (
-	errNoMemory = errors.New("no mounted hierarchy has a memory controller")
-	errNoNodes  = errors.New("memory.numa_stat has no line of what is looked for")
-)
-
-// numaStat is the memory of a cgroup by NUMA node, whose text NUMAStat parses.
+// numaStat is the memory of a cgroup by NUMA node.
 var numaStat = counter{
 	controller: controllerMemory,
-	v1:         "memory.numa_stat", parseV1: anyText,
-	v2: "memory.numa_stat", parseV2: anyText,
-	missing: errNoMemory,
+	v1:         "memory.numa_stat",
+	v2:         "memory.numa_stat",
+	missing:    errors.New("no mounted hierarchy has a memory controller"),
 }
 
-func anyText([]byte) (uint64, error) { return 0, nil }
+var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
 
 // NUMAStat calls yield with how much memory of a cgroup is on each NUMA node, in one or two parts a
 // node. It reads memory.numa_stat of the cgroup, or of the nearest cgroup around it that has a
@@ -31,21 +26,19 @@ func anyText([]byte) (uint64, error) { return 0, nil }
 // from files, as the pages of processes are. With version 1 (cgroup-v1/memory.rst), it is the pages
 // of all that is charged, with the cgroups inside. After an error, yield may have been called.
 func (t *Tree) NUMAStat(n *Node, yield func(numaNode, amount uint64)) error {
-	from := &n.numaFrom
-	text, _, err := t.read(n, from, &numaStat, anyVersion)
+	text, from, err := t.read(n, &n.numaFrom, &numaStat, anyVersion)
 	for up := range around(n.path) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		from = &source{}
-		text, _, err = t.read(&Node{path: up, dir: dirOf(up)}, from, &numaStat, anyVersion)
-		t.release(from)
+		outer := Node{path: up, dir: dirOf(up)}
+		text, from, err = t.read(&outer, &outer.numaFrom, &numaStat, anyVersion)
+		t.release(&outer.numaFrom)
 	}
 	if err != nil {
 		return err
 	}
-	all, _ := t.mounts.hierarchies() // one of them has the text
-	return parseNUMAStat(text, all[from.hierarchy-1].v2, yield)
+	return parseNUMAStat(text, from.v2, yield)
 }
 
 func parseNUMAStat(text []byte, v2 bool, yield func(numaNode, amount uint64)) error {

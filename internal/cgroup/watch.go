@@ -35,8 +35,16 @@ func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
 
 // readCPU reads the CPU counter of a node.
 func (t *Tree) readCPU(n *Node) reading {
-	_, value, err := t.read(n, &n.cpuFrom, &cpuCounter, n.version)
-	return reading{ok: err == nil, hierarchy: n.cpuFrom.hierarchy, replaced: n.cpuFrom.replaced, counter: units.CPUTime(value)}
+	text, h, err := t.read(n, &n.cpuFrom, &cpuCounter, n.version)
+	if err != nil {
+		return reading{}
+	}
+	parse := parseLine
+	if h.v2 {
+		parse = parseCPUStat
+	}
+	used, err := parse(text)
+	return reading{ok: err == nil, hierarchy: n.cpuFrom.hierarchy, replaced: n.cpuFrom.replaced, counter: units.CPUTime(used)}
 }
 
 // advance reads the CPU counter of a node once in a call of ReadCPUTime.

@@ -76,7 +76,6 @@ func newGate(o Options, from int) gate {
 	if g.isOwn {
 		g.tree = cgroup.New(cgroup.Options{Root: o.Root})
 	}
-	g.tree.WatchFrom(from)
 	return g
 }
 
@@ -96,6 +95,7 @@ func (g *gate) begin(t *scan.Table, all bool) {
 		g.reset()
 		g.shrunk = t.Renumbered()
 	}
+	g.tree.WatchFrom(g.from)
 	g.tree.ReadCPUTime()
 	grown, withRoot, known := g.tree.Grown()
 	g.scans++

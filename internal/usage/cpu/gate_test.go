@@ -339,7 +339,7 @@ func TestCgroupsAreFoundAgainWhenTheTableShrinks(t *testing.T) {
 
 func TestASmallCgroupHasNoCounter(t *testing.T) {
 	g := watchGate(t)
-	g.clocks.gate.tree.WatchFrom(2)
+	g.clocks.gate.from = 2
 	g.settle()
 	g.second()
 	assert.Equal(t, 1, g.read[int32(g.b)])
