@@ -113,55 +113,27 @@ func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
 	}
 }
 
-func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
-	n := newNode(t)
-	n.kept.Most = 3
-	var nodes []*Node
-	for i := range 10 {
-		nodes = append(nodes, n.tracked("/"+strconv.Itoa(i)))
-	}
-	n.ReadCPUTime()
-	assert.Len(t, n.opened(), 3)
-	for i, a := range nodes {
-		n.count(a.path, 100*ms)
-		a.Account(int32(i), 0)
-		assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
-	}
-	assert.Len(t, n.opened(), 3)
-}
-
-func TestTreesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.T) {
-	const budget = 40
-	t.Cleanup(kernfs.LimitDescriptors(8 * budget))
-	var trees []*node
-	for range 17 {
-		trees = append(trees, newNode(t))
-	}
-	for _, n := range trees {
-		for i := range 5 {
-			path := "/" + strconv.Itoa(i)
-			a := n.tracked(path)
-			n.count(path, 100*ms)
-			a.Account(0, 0)
-			assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+func TestNoMoreFilesStayOpenThanThereIsRoomFor(t *testing.T) {
+	for name, limit := range map[string]func(*node){
+		"of the tree":    func(n *node) { n.kept.Most = 3 },
+		"of the process": func(*node) { t.Cleanup(kernfs.LimitDescriptors(8 * (kernfs.Descriptors() + 3))) },
+	} {
+		n := newNode(t)
+		limit(n)
+		var nodes []*Node
+		for i := range 10 {
+			nodes = append(nodes, n.tracked("/"+strconv.Itoa(i)))
 		}
-	}
-	open := func() (files int) {
-		for _, n := range trees {
-			files += len(n.opened())
+		n.ReadCPUTime()
+		assert.Len(t, n.opened(), 3, name)
+		for i, a := range nodes {
+			n.count(a.path, 100*ms)
+			a.Account(int32(i), 0)
+			assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a), name)
 		}
-		return files
-	}
-	assert.Equal(t, budget, open())
-	assert.Empty(t, trees[16].opened())
-
-	require.NoError(t, trees[0].Close())
-	assert.Equal(t, budget-5, open())
-	trees[16].ReadCPUTime()
-	assert.Len(t, trees[16].opened(), 5)
-	assert.Equal(t, budget, open())
-	for _, n := range trees {
+		assert.Len(t, n.opened(), 3, name)
 		require.NoError(t, n.Close())
+		assert.Empty(t, n.opened(), name)
 	}
 }
 
@@ -240,18 +212,6 @@ func TestACgroupThatIsLeftInOneHierarchyGoesOnThere(t *testing.T) {
 	n.ReadCPUTime()
 	assert.Equal(t, units.CPUTime(1_000_000), a.cpu.counter)
 	assert.Equal(t, units.CPUTime(900_000), a.cpu.accounted, "what was accounted for is not used again")
-}
-
-func TestReadingKnownCountersAllocatesNothing(t *testing.T) {
-	for _, room := range []int{maxKept, 0} {
-		n := newNode(t)
-		n.kept.Most = room
-		n.Cgroups["/outer"] = 0
-		for i := range 20 {
-			n.tracked(fmt.Sprintf("/outer/%d", i))
-		}
-		assert.Zero(t, testing.AllocsPerRun(20, n.ReadCPUTime), "room for %d", room)
-	}
 }
 
 // cgroupfs is where cgroup v2 is mounted on this machine.

@@ -101,11 +101,3 @@ func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	_, err = n.OpenPerfEventDir(n.Node("/none"), &dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
-
-func TestLookupsOfCgroupsAllocateNothing(t *testing.T) {
-	n := newGuarded(t)
-	n.kept.Most = 0
-	n.tracked("/a")
-	assert.Zero(t, testing.AllocsPerRun(50, n.ReadCPUTime))
-	assert.Zero(t, testing.AllocsPerRun(50, n.Sweep))
-}

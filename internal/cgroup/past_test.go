@@ -27,71 +27,6 @@ func (n *node) again() {
 	n.Resume(past)
 }
 
-func TestACounterGoesOnWhereItWas(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked(service)
-	n.count(service, 1000*ms)
-	a.Account(0, 300*ms)
-	require.Equal(t, 680*ms, n.shortLived(a))
-	n.again()
-	n.count(service, 5000*ms)
-	a = n.Enter(service, false) // the same process
-	a.Account(0, 1000*ms)
-	assert.Equal(t, 3000*ms, n.shortLived(a))
-	n.Sweep()
-	n.count(service, 5100*ms)
-	a.Account(0, 0)
-	assert.Equal(t, 100*ms, n.shortLived(a))
-}
-
-func TestTimeThatProcessesWereAheadIsOffsetAfterARestart(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked(service)
-	n.count(service, 100*ms)
-	a.Account(0, 400*ms)
-	require.Zero(t, n.shortLived(a))
-	n.again()
-	n.count(service, 520*ms)
-	a = n.Enter(service, false)
-	a.Account(0, 0)
-	assert.Equal(t, 100*ms, n.shortLived(a))
-}
-
-func TestACgroupOfTheTimeDownHasAllThatWasUsed(t *testing.T) {
-	n := newNode(t)
-	n.again()
-	n.count(service, 5000*ms)
-	a := n.Enter(service, true)
-	a.Account(0, 1000*ms)
-	assert.Equal(t, 4000*ms-2*units.Tick, n.shortLived(a), "at once")
-	n.Sweep()
-	n.count(service, 5100*ms)
-	a.Account(0, 0)
-	assert.Equal(t, 100*ms, n.shortLived(a), "and only what is new after")
-}
-
-func TestACgroupThatNobodyKnewAndIsOlderHasNothing(t *testing.T) {
-	n := newNode(t)
-	n.again()
-	n.count(service, 5000*ms)
-	a := n.Enter(service, true)
-	n.Enter(service, false)
-	a.Account(0, 1000*ms)
-	assert.Zero(t, n.shortLived(a))
-}
-
-func TestACgroupThatTookThePlaceOfOneOfThePastHasItsOwnTime(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked(service)
-	n.count(service, 9000*ms)
-	a.Account(0, 9000*ms)
-	n.again()
-	n.count(service, 5000*ms)
-	a = n.Enter(service, true)
-	a.Account(0, 1000*ms)
-	assert.Equal(t, 4000*ms-2*units.Tick, n.shortLived(a))
-}
-
 func TestACgroupThatEndedIsForgotten(t *testing.T) {
 	n := newNode(t)
 	n.tracked(service)
@@ -140,11 +75,4 @@ func TestNoRestartCountsACgroupTwice(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestAppendingThePastAllocatesNothing(t *testing.T) {
-	n := newNode(t)
-	n.tracked(service)
-	past := make([]Past, 0, 4)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { past = n.AppendPast(past[:0]) }))
 }

@@ -10,12 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 func TestNodesKnowTheirNearestAncestorInAnyOrderOfCreation(t *testing.T) {
@@ -185,29 +182,4 @@ func TestTheUnifiedHierarchyIsFoundAmongTheOthers(t *testing.T) {
 			assert.Equal(t, n.Root()+"/"+c.want, h.dir.Path(), name)
 		}
 	}
-}
-
-func TestAnIntervalAllocatesNothing(t *testing.T) {
-	n := newNode(t)
-	for _, p := range []string{"/a", "/a/b", "/c", "/empty"} {
-		n.Cgroups[p] = time.Second
-	}
-	require.NoError(t, n.Render())
-	in := []*Node{n.Enter("/a", true), n.Enter("/a/b", true), n.Enter("/c", false), n.Enter("/gone", true)}
-	n.Node("/empty")
-	assert.Zero(t, testing.AllocsPerRun(20, func() { interval(n.Tree, in) }))
-}
-
-// interval does everything that a tree does in an interval.
-func interval(t *Tree, in []*Node) {
-	t.ReadCPUTime()
-	for i, n := range in {
-		t.Enter(n.path, true).Leave()
-		n.Account(int32(i), ms)
-	}
-	for _, n := range in {
-		_ = t.Request(n, time.Time{}.Add(1))
-	}
-	t.ShortLived(2*units.Tick, 0, func(*Node, int32, units.CPUTime, bool) {})
-	t.Sweep()
 }
