@@ -33,7 +33,7 @@ type preciseClock struct {
 	counted time.Time     // when the time outside of tasks was last counted
 	read    time.Time     // when /proc/stat could last be read
 	took    time.Duration // how long counting took
-	missing bool          // scans fail, and missed is set
+	missing bool          // the time since scans began to fail is that of /proc/stat since counted
 	parts   []units.CPUTime
 	nodes   []Node // returned by the last Read
 }
@@ -44,7 +44,6 @@ type preciseTime struct {
 	outside
 	run     units.CPUTime // of the table
 	counted domainTime    // by /proc/stat, when it was last read
-	missed  Node          // by /proc/stat, when scans began to fail
 	weight  outside       // in what proportion the node's time outside of tasks is divided
 }
 
@@ -187,10 +186,10 @@ func (p *preciseClock) due() time.Duration {
 }
 
 // countOutside counts what the CPUs' time outside of tasks was since the last call. If /proc/stat
-// cannot be read, the proportions of the last interval apply.
-func (p *preciseClock) countOutside(at time.Time) {
+// cannot be read, it returns false, and the proportions of the last interval apply.
+func (p *preciseClock) countOutside(at time.Time) (counted bool) {
 	if p.stat.read() != nil {
-		return
+		return false
 	}
 	elapsed := units.CPUTime(max(at.Sub(p.read), 0))
 	p.read = at
@@ -202,6 +201,7 @@ func (p *preciseClock) countOutside(at time.Time) {
 		d.counted = p.stat.domains[i]
 	}
 	p.divideOutside()
+	return true
 }
 
 // divideOutside divides the node's time outside of tasks in proportion to what the lines of the
@@ -246,32 +246,22 @@ func (p *preciseClock) countSoftirqd() {
 }
 
 // miss is called in place of Read after a scan that failed. The next Read covers the time.
-func (p *preciseClock) miss() {
-	if p.missing || p.stat.read() != nil {
-		return
-	}
-	p.missing, p.node.missed = true, p.stat.node.Node
-	for i := range p.domains {
-		p.domains[i].missed = p.stat.domains[i].Node
-	}
+func (p *preciseClock) miss(at time.Time) {
+	p.missing = p.missing || p.at.IsZero() || p.countOutside(at)
 }
 
-// handOver makes the StatClock continue from the times of this clock, with the time since the first
-// scan that failed.
+// handOver makes the StatClock continue from the times of this clock, with the time that /proc/stat
+// has counted since the first miss. If no Read succeeded, the StatClock has all time.
 func (p *preciseClock) handOver() {
 	if p.at.IsZero() {
-		return // no time was counted
+		return
 	}
-	p.miss()
-	p.node.continueBy(&p.stat.node, p.missing)
+	p.node.continueBy(&p.stat.node)
 	for i := range p.domains {
-		p.domains[i].continueBy(&p.stat.domains[i], p.missing)
+		p.domains[i].continueBy(&p.stat.domains[i])
 	}
 }
 
-func (t *preciseTime) continueBy(stat *domainTime, missing bool) {
-	if !missing { // /proc/stat could not be read since: it counts from the next read on
-		t.missed = stat.Node
-	}
-	stat.Node = t.Node.plus(stat.since(t.missed))
+func (t *preciseTime) continueBy(stat *domainTime) {
+	stat.Node = t.Node.plus(stat.since(t.counted.Node))
 }

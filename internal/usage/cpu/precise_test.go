@@ -294,3 +294,29 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	i.pass(5, 0, 10)
 	assert.Equal(t, 80*millisecond, i.window(100*time.Millisecond, thread)[0].Busy, "a user may take the name")
 }
+
+func TestTheTimeSinceScansBeganToFailIsThatOfProcStat(t *testing.T) {
+	i := newInterrupted(t, slowly())
+	run := func(ticks int64) {
+		i.host.EachCPU[1].User += ticks
+		i.host.CPU.User += ticks
+		i.now = i.now.Add(100 * time.Millisecond)
+		require.NoError(t, i.host.Render())
+	}
+	run(2)
+	i.window(0, scan.Process{Used: 2 * Tick, LastCPU: 1})
+	run(5) // after the last scan, and before /proc/stat is read
+	i.r.miss(i.now)
+	for range 2 {
+		run(7)
+		i.r.miss(i.now)
+	}
+	i.r.handOver()
+	times, err := i.r.stat.Read(i.now)
+	require.NoError(t, err)
+	for k, n := range []Node{times.Node, times.Domains[0], times.Domains[1]} {
+		grown := n.since(i.last[k])
+		assert.Equal(t, grown.Process, grown.Busy)
+		assert.Equal(t, []units.CPUTime{14 * Tick, 0, 14 * Tick}[k], grown.Process)
+	}
+}

@@ -111,11 +111,11 @@ func (r *Reader) Table() *scan.Table { return &r.table }
 func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	r.want = want
 	if r.precise != nil {
-		if r.scanErr = r.scan(); r.scanErr != nil && !r.isBroken() {
-			r.precise.miss()
-			return r.times.Node, nil
-		}
-		if r.scanErr != nil {
+		if r.scanErr = r.scan(); r.scanErr != nil {
+			r.precise.miss(at)
+			if !r.isBroken() {
+				return r.times.Node, nil
+			}
 			r.precise.handOver()
 			_ = r.precise.Close() // it was only read from
 			r.precise = nil

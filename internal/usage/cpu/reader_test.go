@@ -125,3 +125,22 @@ func TestASourceThatTheConfigurationInsistsOnIsNotReplaced(t *testing.T) {
 	}
 	assert.False(t, source.closed)
 }
+
+func TestAWindowAllocatesNothing(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	r := NewReader(NewProcfs(Options{Root: host.Root()}), Options{Root: host.Root()})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	_, _, err := read(t, host, r)
+	require.NoError(t, err)
+	assert.Zero(t, testing.AllocsPerRun(20, func() {
+		if _, err := r.Begin(host.Now(), Want{}); err != nil {
+			panic(err)
+		}
+		if _, err := r.Read(); err != nil {
+			panic(err)
+		}
+		if r.Traits().Unread != nil {
+			panic("all are read")
+		}
+	}))
+}
