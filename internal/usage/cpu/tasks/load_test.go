@@ -5,9 +5,9 @@
 package tasks
 
 import (
+	"maps"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -16,27 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noteLoaded notes the programs that are loaded.
-func noteLoaded(t *testing.T) map[string]*ebpf.Program {
-	t.Helper()
-	loaded := map[string]*ebpf.Program{}
-	original := newCollection
-	t.Cleanup(func() { newCollection = original })
-	newCollection = func(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions) (*ebpf.Collection, error) {
-		c, err := original(spec, o)
-		if err == nil {
-			for name, p := range c.Programs {
-				loaded[name] = p
-			}
-		}
-		return c, err
-	}
-	return loaded
-}
-
-// verified is the most instructions of each program that the verifier may follow, without slices
-// and domains and with them: a path more in a loop, or a function that is followed for each of its
-// callers, costs many times as much.
+// verified is the maximum number of instructions that the verifier may follow in each program,
+// without and with slices and domains. One more path in a loop, or a function that is followed for
+// each of its callers, costs many times as much.
 var verified = map[string][2]uint32{
 	tasksProgScan:      {5_000, 8_000},
 	tasksProgStream:    {300, 500},
@@ -48,8 +30,17 @@ var verified = map[string][2]uint32{
 
 func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 	types := btf.NewCache()
+	original := newCollection
+	t.Cleanup(func() { newCollection = original })
 	for divided, o := range []Options{{Types: types}, {Slices: true, Domains: 2, Types: types}} {
-		loaded := noteLoaded(t)
+		loaded := map[string]*ebpf.Program{}
+		newCollection = func(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions) (*ebpf.Collection, error) {
+			c, err := original(spec, o)
+			if err == nil {
+				maps.Copy(loaded, c.Programs)
+			}
+			return c, err
+		}
 		scan, err := OpenScan(1, o)
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, scan.Close()) }()
@@ -75,28 +66,19 @@ func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 	}
 }
 
-// threadTime is the CPU time of the calling thread.
-func threadTime(t *testing.T) time.Duration {
-	t.Helper()
-	var used unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used))
-	return time.Duration(used.Nano())
-}
-
-// The verifier may search the kernel's types by name whenever it comes to a read of a pointer,
-// which takes longer than all else that it does. To read them once is a measure of how many they
-// are.
-func TestToLoadTheScanTakesLittleMoreThanToReadTheTypesOfTheKernel(t *testing.T) {
+// The verifier may search the kernel's types by name at each read of a pointer, which takes longer
+// than the rest of its work. The time to read the types once scales with their number.
+func TestLoadingTheScanTakesLittleMoreThanReadingTheTypesOfTheKernel(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	types := btf.NewCache()
-	began := threadTime(t)
+	began := clock(t, unix.CLOCK_THREAD_CPUTIME_ID)
 	_, err := types.Kernel()
 	skipUnlessPossible(t, err)
-	read := threadTime(t)
+	read := clock(t, unix.CLOCK_THREAD_CPUTIME_ID)
 	s, err := OpenScan(1, Options{Types: types})
 	skipUnlessPossible(t, err)
-	loaded := threadTime(t)
+	loaded := clock(t, unix.CLOCK_THREAD_CPUTIME_ID)
 	require.NoError(t, s.Close())
 	t.Logf("%v to read the types, %v to load the scan", read-began, loaded-read)
 	assert.Less(t, loaded-read, 5*(read-began))

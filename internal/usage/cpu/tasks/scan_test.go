@@ -51,18 +51,24 @@ func (e *echo) talk() {
 	require.NoError(e, err)
 }
 
-// look scans what changed, and returns what is reported of a process and whether it was reported at
-// all.
+// find returns the index of a process in a listing.
+func find(t *testing.T, l Listing, pid int) int {
+	t.Helper()
+	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == pid })
+	require.GreaterOrEqual(t, i, 0)
+	return i
+}
+
+// look scans, and returns a process and whether the scan reported it as changed.
 func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	t.Helper()
 	l, err := s.List(false)
 	require.NoError(t, err)
-	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == pid })
-	require.GreaterOrEqual(t, i, 0)
+	i := find(t, l, pid)
 	return l.Processes[i], i >= l.Same || slices.Contains(l.Changed, uint64(i))
 }
 
-// untilQuiet scans until a process sleeps, and returns what is reported of it then.
+// untilQuiet scans until a process sleeps, and returns the process.
 func (e *echo) untilQuiet(s *Scan) (row Process) {
 	e.Helper()
 	quiet := 0
@@ -79,7 +85,7 @@ func (e *echo) untilQuiet(s *Scan) (row Process) {
 }
 
 func TestAProcessIsListedWhenItRan(t *testing.T) {
-	s := openScan(t, 1024)
+	s := openScan(t, 1024, Options{})
 	e := startEcho(t, "cat")
 	e.talk()
 	before := e.untilQuiet(s)
@@ -91,39 +97,24 @@ func TestAProcessIsListedWhenItRan(t *testing.T) {
 	after := e.untilQuiet(s)
 	assert.Greater(t, after.Run, before.Run)
 
-	fresh := openScan(t, 1024)
+	fresh := openScan(t, 1024, Options{})
 	want, changed := look(t, fresh, e.cmd.Process.Pid)
-	assert.True(t, changed, "to a scan all are new at first")
+	assert.True(t, changed, "all processes are new to a scan")
 	assert.Equal(t, want, after)
-}
 
-func TestEveryProcessIsDescribedWhereAllAreAskedFor(t *testing.T) {
-	s := openScan(t, 1024)
-	e := startEcho(t, "cat")
-	e.talk()
-	e.untilQuiet(s)
 	l, err := s.List(true)
 	require.NoError(t, err)
-	assert.Contains(t, l.Changed, uint64(slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == e.cmd.Process.Pid })))
+	assert.Contains(t, l.Changed, uint64(find(t, l, e.cmd.Process.Pid)), "all are described")
 }
 
 func TestThreadsAreAddedUpInEveryScan(t *testing.T) {
-	s := openScan(t, 1024)
+	s := openScan(t, 1024, Options{})
 	look(t, s, os.Getpid())
 	before, _ := look(t, s, os.Getpid())
 	const burnt = 50 * time.Millisecond
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and the thread ends with the goroutine
-		var now unix.Timespec
-		for now.Nano() < int64(burnt) {
-			if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-				panic(err)
-			}
-		}
-	}()
-	<-done
+	close(done)
+	burnOn(t, -1, burnt, done)
 	require.Eventually(t, func() bool { // a thread's last time, and time since the last tick, are late
 		after, changed := look(t, s, os.Getpid())
 		return changed && after.Run >= before.Run+uint64(burnt)
@@ -131,7 +122,7 @@ func TestThreadsAreAddedUpInEveryScan(t *testing.T) {
 }
 
 func TestExecutingAProgramIncrementsExecs(t *testing.T) {
-	s := openScan(t, 1024)
+	s := openScan(t, 1024, Options{})
 	e := startEcho(t, "sh", "-c", "read line; exec cat")
 	before := e.untilQuiet(s)
 	_, err := e.in.Write([]byte("\n"))
@@ -143,8 +134,7 @@ func TestExecutingAProgramIncrementsExecs(t *testing.T) {
 	assert.Equal(t, after.Execs, e.untilQuiet(s).Execs)
 }
 
-// someCgroup makes a cgroup below an existing one, and returns the files of both that move
-// processes.
+// someCgroup creates a cgroup, and returns its cgroup.procs and the one of its parent.
 func someCgroup(t *testing.T) (there, back string) {
 	t.Helper()
 	var errs []error
@@ -169,7 +159,7 @@ func someCgroup(t *testing.T) (there, back string) {
 }
 
 func TestAProcessThatIsMovedWhileItSleepsIsListed(t *testing.T) {
-	s := openScan(t, 1024)
+	s := openScan(t, 1024, Options{})
 	there, back := someCgroup(t)
 	e := startEcho(t, "cat")
 	e.talk()
@@ -183,10 +173,10 @@ func TestAProcessThatIsMovedWhileItSleepsIsListed(t *testing.T) {
 	assert.Equal(t, before.Run, after.Run, "and it has not run")
 }
 
-func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
-	s := openScan(t, 16384)
+func TestAScanThatShrinksListsAllProcessesAsNew(t *testing.T) {
+	s := openScan(t, 16384, Options{})
 	before := len(s.loaded.processes)
-	require.NoError(t, s.Shrink(10_000), "less than half of the room is not worth it")
+	require.NoError(t, s.Shrink(10_000), "no effect unless it halves the room")
 	require.Len(t, s.loaded.processes, before)
 	require.NoError(t, s.Shrink(256))
 	assert.Less(t, len(s.loaded.processes), before/2)
@@ -194,11 +184,11 @@ func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, l.Same)
 	assert.Len(t, l.Changed, len(l.Processes))
-	assert.True(t, slices.ContainsFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() }))
+	find(t, l, os.Getpid())
 }
 
-// burnOn uses CPU time in a thread of this process that runs on one CPU and ends when done is
-// closed.
+// burnOn uses CPU time in a new thread of this process, which runs on one CPU, or on any for -1. The
+// thread exits when done is closed.
 func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 	t.Helper()
 	ready := make(chan error)
@@ -206,7 +196,10 @@ func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 		runtime.LockOSThread() // and the thread ends with the goroutine
 		var set unix.CPUSet
 		set.Set(cpu)
-		err := unix.SchedSetaffinity(0, &set)
+		var err error
+		if cpu >= 0 {
+			err = unix.SchedSetaffinity(0, &set)
+		}
 		var first, now unix.Timespec
 		if err == nil {
 			err = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &first)
@@ -220,34 +213,22 @@ func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
 	require.NoError(t, <-ready)
 }
 
-// ownSlices scans, and returns the CPU time of this process on each CPU since the previous scan. It
-// contains only slices that fit into the buffer.
-func ownSlices(t *testing.T, s *Scan) map[uint32]time.Duration {
+// onCPU1 returns the CPU time of this process on CPU 1 by the slices of a listing. Slices that did
+// not fit into the buffer are missing.
+func onCPU1(t *testing.T, l Listing) time.Duration {
 	t.Helper()
-	l, err := s.List(false)
-	require.NoError(t, err)
-	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() })
-	require.GreaterOrEqual(t, i, 0)
 	on := map[uint32]time.Duration{}
-	for at := l.Processes[i].Slice; at > 0 && int(at) < len(l.Slices); at = l.Slices[at].Next {
+	for at := l.Processes[find(t, l, os.Getpid())].Slice; at > 0 && int(at) < len(l.Slices); at = l.Slices[at].Next {
 		slice := l.Slices[at]
 		require.Less(t, slice.Next, at)
-		require.NotContains(t, on, slice.Cpu, "one slice a CPU")
+		require.NotContains(t, on, slice.Cpu, "one slice for each CPU")
 		on[slice.Cpu] = time.Duration(slice.Run)
 	}
-	return on
+	return on[1]
 }
 
-// late is how far the kernel's CPU time of a thread may lag while the thread leaves its CPU.
+// late is the maximum lag of the kernel's CPU time of a thread that leaves its CPU.
 const late = 10 * time.Millisecond
-
-// ownTime returns the CPU time of this process.
-func ownTime(t *testing.T) time.Duration {
-	t.Helper()
-	var now unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now))
-	return time.Duration(now.Nano())
-}
 
 func openSlicingScan(t *testing.T) *Scan {
 	t.Helper()
@@ -256,71 +237,34 @@ func openSlicingScan(t *testing.T) *Scan {
 	if !allowed.IsSet(1) {
 		t.Skip("needs CPU 1")
 	}
-	s, err := OpenScan(1024, Options{Slices: true})
-	skipUnlessPossible(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Close()) })
-	return s
+	return openScan(t, 1024, Options{Slices: true})
 }
 
-func TestSlicesAreWhatThreadsUsedSinceTheLastScan(t *testing.T) {
-	s := openSlicingScan(t)
-	done := make(chan struct{})
-	defer close(done)
-	first := ownTime(t)
-	assert.Empty(t, ownSlices(t, s), "in the first scan")
-	const burnt = 60 * time.Millisecond
-	burnOn(t, 1, burnt, done)
-	burnOn(t, 1, burnt, done)
-	second := ownTime(t)
-	on := ownSlices(t, s)
-	assert.GreaterOrEqual(t, on[1], 2*burnt-late)
-	assert.LessOrEqual(t, on[1], ownTime(t)-first+late)
-	assert.LessOrEqual(t, ownSlices(t, s)[1], ownTime(t)-second+late, "not again")
-}
-
-func TestWhatThreadsUsedIsKnownAfterTheScanIsLoadedAnew(t *testing.T) {
-	s := openSlicingScan(t)
-	done := make(chan struct{})
-	defer close(done)
-	ownSlices(t, s)
-	for range 3 {
-		burnOn(t, 1, 150*time.Millisecond, done)
-	}
-	ownSlices(t, s)
-	began := time.Now()
-	const burnt = 60 * time.Millisecond
-	burnOn(t, 1, burnt, done)
-	require.NoError(t, s.load(1024, nil))
-	on := ownSlices(t, s)[1]
-	assert.GreaterOrEqual(t, on, burnt-10*time.Millisecond)
-	assert.LessOrEqual(t, on, time.Since(began)+10*time.Millisecond, "no more than the CPU had")
-}
-
-func TestSlicesForWhichThereIsNoRoomMakeRoom(t *testing.T) {
+func TestSlicesWithoutRoomMakeRoom(t *testing.T) {
 	s := openSlicingScan(t)
 	original := slicesPerProcess
 	t.Cleanup(func() { slicesPerProcess = original })
 	slicesPerProcess = 0
-	require.NoError(t, s.load(1<<16, nil)) // for more processes than there are, so that it is not loaded anew
+	require.NoError(t, s.load(1<<16, nil)) // for more processes than there are, so that only slices cause a load
 	done := make(chan struct{})
 	defer close(done)
-	ownSlices(t, s)
 	const burnt = 30 * time.Millisecond
-	burnOn(t, 1, burnt, done)
-	l, err := s.List(false)
-	require.NoError(t, err)
-	require.Positive(t, s.args.Slices)
-	assert.Len(t, l.Slices, 1, "none fits")
-	for range 10 { // on a busy machine, the next scan may have more than twice as many slices
-		burnOn(t, 1, burnt, done)
-		if ownSlices(t, s)[1] >= burnt-late {
+	for try := range 10 { // on a busy machine, a scan may have more than twice as many slices as the previous one
+		l, err := s.List(false)
+		require.NoError(t, err)
+		if onCPU1(t, l) >= burnt-late {
 			return
 		}
+		if try == 1 {
+			require.Positive(t, s.args.Slices)
+			assert.Len(t, l.Slices, 1, "none fits")
+		}
+		burnOn(t, 1, burnt, done)
 	}
 	assert.Fail(t, "no room was made")
 }
 
-func TestProcessesThatRanHaveSlicesSinceTheLastScanOfEitherKind(t *testing.T) {
+func TestSlicesAreSinceTheLastScanOfEitherKind(t *testing.T) {
 	s := openSlicingScan(t)
 	const room = 1 << 16 // for more processes than there are: whatever else runs, all that ran are listed
 	ran, err := OpenRan(room, s)
@@ -328,40 +272,43 @@ func TestProcessesThatRanHaveSlicesSinceTheLastScanOfEitherKind(t *testing.T) {
 	defer func() { require.NoError(t, ran.Close()) }()
 	done := make(chan struct{})
 	defer close(done)
-	ownRan := func() time.Duration {
+	visit := func() time.Duration {
 		l, _, err := ran.Visit(room)
 		require.NoError(t, err)
-		i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() })
-		require.GreaterOrEqual(t, i, 0)
-		for at := l.Processes[i].Slice; at > 0; at = l.Slices[at].Next {
-			if l.Slices[at].Cpu == 1 {
-				return time.Duration(l.Slices[at].Run)
-			}
-		}
-		return 0
+		return onCPU1(t, l)
 	}
-	ownAll := func() time.Duration { return ownSlices(t, s)[1] }
+	list := func() time.Duration {
+		l, err := s.List(false)
+		require.NoError(t, err)
+		return onCPU1(t, l)
+	}
 	const burnt = 60 * time.Millisecond
-	since := ownTime(t) // before the last scan of either kind
-	ownAll()
+	since := clock(t, unix.CLOCK_PROCESS_CPUTIME_ID) // before the last scan of either kind
+	assert.Zero(t, list(), "in the first scan")
 	check := func(read func() time.Duration) {
 		t.Helper()
 		burnOn(t, 1, burnt, done)
-		now := ownTime(t)
+		burnOn(t, 1, burnt, done)
+		now := clock(t, unix.CLOCK_PROCESS_CPUTIME_ID)
 		used := read()
-		assert.GreaterOrEqual(t, used, burnt-late)
-		assert.LessOrEqual(t, used, ownTime(t)-since+late, "no more than since the last scan")
+		assert.GreaterOrEqual(t, used, 2*burnt-late)
+		assert.LessOrEqual(t, used, clock(t, unix.CLOCK_PROCESS_CPUTIME_ID)-since+late, "no more than since the last scan")
 		since = now
 	}
-	check(ownRan)
-	check(ownAll)
-	check(ownRan)
+	check(list)
+	check(visit)
+	check(list)
+	check(visit)
 	_, count, err := ran.Visit(0)
 	require.NoError(t, err)
 	require.Positive(t, count)
 	check(func() time.Duration {
-		_, _, err = ran.Visit(0) // the marks are taken, and no thread is looked at
+		_, _, err = ran.Visit(0) // takes the marks and visits no thread
 		require.NoError(t, err)
-		return ownAll()
+		return list()
+	})
+	check(func() time.Duration {
+		require.NoError(t, s.load(1024, nil)) // as for more room
+		return list()
 	})
 }

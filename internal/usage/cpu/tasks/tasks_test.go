@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
@@ -37,40 +38,23 @@ func skipUnlessPossible(t *testing.T, err error) {
 	}
 }
 
-func openScan(t *testing.T, room int) *Scan {
+func openScan(t *testing.T, room int, o Options) *Scan {
 	t.Helper()
-	s, err := OpenScan(room, Options{})
+	s, err := OpenScan(room, o)
 	skipUnlessPossible(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	t.Cleanup(func() {
+		assert.NoError(t, s.Close())
+		assert.NoError(t, s.Close(), "again")
+	})
 	return s
 }
 
-func openDescriptors(t *testing.T) int {
+// clock reads a clock of the calling thread or process.
+func clock(t *testing.T, id int32) time.Duration {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(entries)
-}
-
-// noMemory makes the mapping of results fail, until the returned function is called.
-func noMemory(t *testing.T) (restore func()) {
-	t.Helper()
-	original := mapMemory
-	mapMemory = func(int, int64, int, int, int) ([]byte, error) { return nil, unix.ENOMEM }
-	restore = func() { mapMemory = original }
-	t.Cleanup(restore)
-	return restore
-}
-
-func TestResultsThatCannotBeMappedAreAnError(t *testing.T) {
-	openScan(t, 1)
-	before := openDescriptors(t)
-	noMemory(t)
-	s, err := OpenScan(1, Options{})
-	require.ErrorIs(t, err, unix.ENOMEM)
-	require.ErrorContains(t, err, "map processes of the task scan")
-	assert.Nil(t, s)
-	assert.LessOrEqual(t, openDescriptors(t), before, "nothing of it stays open")
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(id, &now))
+	return time.Duration(now.Nano())
 }
 
 func TestTheErrorOfALoadNamesTheProgram(t *testing.T) {
@@ -79,41 +63,39 @@ func TestTheErrorOfALoadNamesTheProgram(t *testing.T) {
 		return nil, ebpf.ErrNotSupported
 	}
 	t.Cleanup(func() { newCollection = original })
-	_, err := OpenScan(1, Options{})
-	require.ErrorIs(t, err, ebpf.ErrNotSupported)
-	require.ErrorContains(t, err, "load the task scan")
-	_, err = OpenStream(Options{})
-	require.ErrorIs(t, err, ebpf.ErrNotSupported)
-	require.ErrorContains(t, err, "load the task stream")
-	_, err = OpenEndings(4096, Options{})
-	require.ErrorIs(t, err, ebpf.ErrNotSupported)
-	require.ErrorContains(t, err, "load the hook on process ends")
+	var errs [4]error
+	_, errs[0] = OpenScan(1, Options{})
+	_, errs[1] = OpenStream(Options{})
+	_, errs[2] = OpenEndings(4096, Options{})
+	_, errs[3] = OpenRan(1, nil)
+	for i, program := range []string{"task scan", "task stream", "hook on process ends", "hook on context switches"} {
+		require.ErrorIs(t, errs[i], ebpf.ErrNotSupported)
+		require.ErrorContains(t, errs[i], "load the "+program)
+	}
 }
 
-func TestAListThatCannotGrowIsAnErrorUntilItCan(t *testing.T) {
-	s := openScan(t, 1)
-	restore := noMemory(t)
-	_, err := s.List(true)
+func TestAScanWhoseResultsCannotBeMappedFailsUntilTheyCan(t *testing.T) {
+	s := openScan(t, 1, Options{})
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	before, original := open(), mapMemory
+	t.Cleanup(func() { mapMemory = original })
+	mapMemory = func(int, int64, int, int, int) ([]byte, error) { return nil, unix.ENOMEM }
+	_, err := OpenScan(1, Options{})
 	require.ErrorIs(t, err, unix.ENOMEM)
-	_, err = s.List(true)
-	require.ErrorIs(t, err, unix.ENOMEM, "and it is no shorter list the next time")
-	restore()
+	require.ErrorContains(t, err, "map processes of the task scan")
+	for range 2 { // there is no shorter list the second time
+		_, err = s.List(true)
+		require.ErrorIs(t, err, unix.ENOMEM)
+	}
+	assert.LessOrEqual(t, open(), before, "nothing stays open")
+	mapMemory = original
 	l, err := s.List(true)
 	require.NoError(t, err)
 	assert.Greater(t, len(l.Processes), 1)
-}
-
-func TestAScanThatIsClosedTwiceIsClosed(t *testing.T) {
-	s := openScan(t, 1)
-	require.NoError(t, s.Close())
-	require.NoError(t, s.Close())
-}
-
-func TestABufferThatIsNoPowerOfTwoIsRefused(t *testing.T) {
-	openScan(t, 1)
-	e, err := OpenEndings(5000, Options{})
-	require.ErrorContains(t, err, "load the hook on process ends")
-	assert.Nil(t, e)
 }
 
 // streamOf returns the processes that a stream makes of these tasks.
