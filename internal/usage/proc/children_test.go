@@ -23,11 +23,13 @@ import (
 //	   └─ 60, 61 (kernel threads; 60 is old); 46 and 48 (a zombie) have no visible parent
 func relatives(t testing.TB) *host {
 	h := watch(t, tickTraits)
-	for pid, parent := range map[int32]int32{42: 1, 43: 42, 44: 42, 45: 42, 46: 0, 47: 42, 48: 0, 50: 43, 51: 50, 60: 1, 61: 1} {
+	parents := map[int32]int32{42: 1, 43: 42, 44: 42, 45: 42, 46: 0, 47: 42, 48: 0, 50: 43, 51: 50, 60: 1, 61: 1}
+	for pid, parent := range parents {
 		h.add(pid, parent)
 		h.run(pid, 500*tick, 500*tick)
 	}
-	h.all[47].Flags, h.all[48].Flags, h.all[60].Flags, h.all[61].Flags = proc.Zombie, proc.Zombie, proc.Kernel, proc.Kernel
+	h.all[47].Flags, h.all[48].Flags = proc.Zombie, proc.Zombie
+	h.all[60].Flags, h.all[61].Flags = proc.Kernel, proc.Kernel
 	h.all[60].Start = 0
 	h.all[45].Threads = 64
 	h.scan()
@@ -150,15 +152,21 @@ func TestUntracedBoundsWhatNoChildTimeShows(t *testing.T) {
 		act  func(h *host)
 		want units.CPUTime
 	}{
-		"nothing ended":                         {func(h *host) { h.node += 900 * tick }, 0},
-		"a process without a visible parent":    {func(h *host) { h.end(46) }, proc.Unbounded},
-		"a parent that did not wait":            {func(h *host) { delete(h.all, 43) }, proc.Unbounded},
-		"a zombie without a visible parent":     {func(h *host) { h.end(48) }, 0},
-		"a kernel thread, after the interval":   {func(h *host) { delete(h.all, 60) }, 10*units.Second + 2*tick},
-		"a kernel thread, after its life":       {func(h *host) { h.now += time.Hour; delete(h.all, 61) }, 10*units.Second + 2*tick},
-		"kernel threads and an unbounded time":  {func(h *host) { delete(h.all, 46); delete(h.all, 60) }, proc.Unbounded},
-		"a time that is less than the rounding": {func(h *host) { h.end(43); h.all[42].ChildCPU -= 2 * tick }, 0},
-		"a time that is more than the rounding": {func(h *host) { h.end(43); h.all[42].ChildCPU -= 2*tick + 1 }, proc.Unbounded},
+		"nothing ended":                       {func(h *host) { h.node += 900 * tick }, 0},
+		"a process without a visible parent":  {func(h *host) { h.end(46) }, proc.Unbounded},
+		"a parent that did not wait":          {func(h *host) { delete(h.all, 43) }, proc.Unbounded},
+		"a zombie without a visible parent":   {func(h *host) { h.end(48) }, 0},
+		"a kernel thread, after the interval": {func(h *host) { delete(h.all, 60) }, 10*units.Second + 2*tick},
+		"a kernel thread, after its life": {
+			func(h *host) { h.now += time.Hour; delete(h.all, 61) }, 10*units.Second + 2*tick,
+		},
+		"kernel threads and an unbounded time": {
+			func(h *host) { delete(h.all, 46); delete(h.all, 60) }, proc.Unbounded,
+		},
+		"a time that is not more than the rounding": {func(h *host) { h.end(43); h.all[42].ChildCPU -= 2 * tick }, 0},
+		"a time that is more than the rounding": {
+			func(h *host) { h.end(43); h.all[42].ChildCPU -= 2*tick + 1 }, proc.Unbounded,
+		},
 	} {
 		h := relatives(t)
 		c.act(h)
@@ -178,7 +186,8 @@ func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 	h.end(70)
 	h.run(42, 0, 500*tick)
 	h.scan()
-	assert.Equal(t, map[int32]found{42: {beside: 498 * tick}, 70: {last: 2 * tick}}, h.found(), "user and system time are rounded")
+	want := map[int32]found{42: {beside: 498 * tick}, 70: {last: 2 * tick}} // user and system time are rounded
+	assert.Equal(t, want, h.found())
 }
 
 func TestAParentThatWaitsAfterItWasReadOwesTheLifeOfItsChild(t *testing.T) {
@@ -254,6 +263,8 @@ func TestAYoungerProcessIsNoParent(t *testing.T) {
 		h.scan()
 		assert.Equal(t, found{beside: 40 * tick}, h.found()[42], name)
 		assert.Zero(t, h.Find(42).Owed, name)
+		isOwed := h.Find(1).Owed > tickTraits.ChildRounding
+		assert.NotEqual(t, isNew, isOwed, "%s: the parent of a new stranger is no ancestor", name)
 	}
 }
 
@@ -300,9 +311,8 @@ func TestParentsInACircleDoNotHang(t *testing.T) {
 func TestGarbageIsNotInferred(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	number := func() units.CPUTime {
-		return [...]units.CPUTime{
-			units.CPUTime(r.Uint64()), math.MaxInt64, units.CPUTime(r.Uint64N(uint64(units.Second))), units.CPUTime(r.Uint64N(uint64(100 * units.Second))),
-		}[r.IntN(4)]
+		most := [...]uint64{math.MaxUint64, math.MaxInt64, uint64(units.Second), uint64(100 * units.Second)}
+		return units.CPUTime(r.Uint64N(most[r.IntN(4)]))
 	}
 	for range 300 {
 		table, now := proc.New(tickTraits), time.Duration(0)

@@ -39,7 +39,8 @@ type family struct {
 }
 
 func newFamily(seed uint64, orderly bool) *family {
-	f := &family{r: rand.New(rand.NewPCG(seed, 1)), now: time.Hour, orderly: orderly, living: []*kin{{ID: proc.ID{PID: 1}}}}
+	f := &family{r: rand.New(rand.NewPCG(seed, 1)), now: time.Hour, orderly: orderly}
+	f.living = []*kin{{ID: proc.ID{PID: 1}}}
 	for range 200 {
 		f.act()
 	}
@@ -56,9 +57,9 @@ func (f *family) act() {
 		f.next = f.next%maxPID + 1
 		taken := slices.ContainsFunc(f.living, func(q *kin) bool { return q.PID == f.next })
 		if !p.zombie && !taken && len(f.living) < maxPID/2 {
-			f.living = append(f.living, &kin{
-				ID: proc.ID{PID: f.next, Start: f.now}, parent: p.PID, cgroup: 1 + f.r.Uint64N(6), kernel: !f.orderly && f.r.IntN(20) == 0,
-			})
+			child := &kin{ID: proc.ID{PID: f.next, Start: f.now}, parent: p.PID, cgroup: 1 + f.r.Uint64N(6)}
+			child.kernel = !f.orderly && f.r.IntN(20) == 0
+			f.living = append(f.living, child)
 		}
 	case n < 6:
 		f.leave(latest)

@@ -317,7 +317,7 @@ func TestOnlyThreadsForSoftirqsCountAsSoftirqd(t *testing.T) {
 }
 
 func TestANameIsPrintableAndEndsAtTheFirstZero(t *testing.T) {
-	for name, want := range map[string]string{"": "", "sh": "sh", "a\x00b": "a", "\xffx": "\uFFFDx", "fifteen bytes..": "fifteen bytes.."} {
+	for name, want := range map[string]string{"": "", "a\x00b": "a", "\xffx": "\uFFFDx"} {
 		var comm proc.Comm
 		copy(comm[:], name)
 		assert.Equal(t, want, comm.String())
