@@ -227,18 +227,35 @@ func TestAnIncompleteEndIsNoLostOne(t *testing.T) {
 func TestAProcessThatIsSeenAgainIsAwaitedAnew(t *testing.T) {
 	h := reporting(t)
 	p := h.all[42]
-	for range 2 {
+	for _, isRead := range []bool{true, false, true} {
 		delete(h.all, 42) // exec makes another thread the first one
 		h.scan()
 		assert.Equal(t, 1, h.Awaited())
 		h.now += time.Minute - interval - 1
 		h.all[42] = p
 		h.run(42, 9, 0)
-		h.scan()
+		if s := h.see(1, 43); isRead {
+			assert.False(t, s.See(p).Is(proc.Zombie))
+			s.End(0)
+		} else {
+			s.Run(h.Find(42), p.CPU)
+			s.End(0)
+		}
 		assert.Zero(t, h.Awaited())
-		assert.False(t, h.Find(42).Is(proc.Zombie))
 		assert.Equal(t, map[int32]found{42: {used: 9}}, h.found())
 	}
+}
+
+func TestTheEndOfAYoungProcessMayLackAllOfTheInterval(t *testing.T) {
+	h := reporting(t)
+	h.add(70, 1).Start = h.now + interval - 1
+	h.all[70].Threads = 3
+	h.scan()
+	delete(h.all, 70)
+	h.scan()
+	h.now += time.Minute
+	h.scan()
+	assert.Equal(t, proc.Unseen{LostEnds: 1, Untraced: 3*10*units.Second + 2*tick}, h.Unseen)
 }
 
 func TestAClockThatJumpsBackLosesNothing(t *testing.T) {

@@ -129,7 +129,7 @@ func TestARowKeepsNoSlicesOfAnEarlierScan(t *testing.T) {
 	h.run(1, 100, 0)
 	assert.Equal(t, []units.CPUTime{0, 100}, scan(second))
 	s := h.see(43)
-	s.AddSlice(1, 1, 0) // of another
+	assert.EqualValues(t, 1, s.AddSlice(1, 1, 0), "lists of earlier scans take no memory")
 	s.Run(h.Find(1), h.Find(1).CPU+5)
 	s.End(0)
 	assert.Zero(t, h.Find(1).Split)

@@ -119,20 +119,6 @@ func TestTheFirstScanIsTheBaseline(t *testing.T) {
 	assert.Equal(t, []time.Duration{h.now - interval, h.now}, []time.Duration{h.Before, h.Now})
 }
 
-func TestUsedIsTheTimeSinceThePreviousScan(t *testing.T) {
-	h := watch(t, tickTraits)
-	h.add(42, 1)
-	h.scan()
-	h.run(42, 30*tick, 0)
-	h.scan()
-	assert.Equal(t, map[int32]found{42: {used: 30 * tick}}, h.found())
-	assert.Equal(t, []proc.Slot{h.Find(42).Slot}, h.Active)
-	assert.Equal(t, 30*tick, h.Used(nil))
-	h.scan()
-	assert.Empty(t, h.found())
-	assert.Empty(t, h.Active)
-}
-
 func TestANewProcessIsCountedFromItsStartOrFromNowOn(t *testing.T) {
 	second := time.Second
 	for _, c := range []struct {
