@@ -3,6 +3,7 @@
 package proc_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -26,70 +27,41 @@ func reporting(t testing.TB) *host {
 	return h
 }
 
+// Scans are separated by "next". Those without "end" are aborted.
 func TestAnEndGivesAProcessItsLastSlice(t *testing.T) {
-	for name, c := range map[string]struct {
-		reports func(h *host, exit func(*proc.Scan))
-		used    units.CPUTime // of the 23 ns, those that a row showed
-	}{
-		"before the process is missed": {func(h *host, exit func(*proc.Scan)) {
-			s := h.see(1, 43)
-			exit(s)
-			s.MissUnknown()
-			s.End(0)
-		}, 0},
-		"in the scan that missed it": {func(h *host, exit func(*proc.Scan)) {
-			s := h.see(1, 43)
-			s.MissUnknown()
-			exit(s)
-			s.End(0)
-		}, 0},
-		"in the scan that still saw it": {func(h *host, exit func(*proc.Scan)) {
-			h.run(42, 20, 0)
-			s := h.see()
-			exit(s)
-			s.End(0)
-		}, 0},
-		"in the scan after that": {func(h *host, exit func(*proc.Scan)) {
-			h.run(42, 20, 0)
-			h.scan()
-			s := h.see(1)
-			exit(s)
-			s.EndPartial()
-		}, 20},
-		"in a scan after an aborted one that saw it": {func(h *host, exit func(*proc.Scan)) {
-			h.run(42, 20, 0)
-			h.see()
-			s := h.see(1, 43)
-			exit(s)
-			s.End(0)
-		}, 0},
-		"in an aborted scan": {func(h *host, exit func(*proc.Scan)) {
-			exit(h.see())
-			s := h.see(1, 43)
-			s.MissUnknown()
-			s.End(0)
-		}, 0},
-		"two scans after it was missed": {func(h *host, exit func(*proc.Scan)) {
-			delete(h.all, 42)
-			for range 2 {
-				h.scan()
-				require.Empty(h, h.Ended)
-				require.Equal(h, 1, h.Awaited())
-				require.Equal(h, 3, h.Len())
-				require.True(h, h.Find(42).Is(proc.Zombie), "it does not run")
-			}
-			s := h.see()
-			exit(s)
-			s.End(0)
-		}, 0},
+	for name, script := range map[string]string{
+		"before the process is missed":      "exit miss end",
+		"in the scan that missed it":        "miss exit end",
+		"in the scan that still saw it":     "run see exit miss end",
+		"in the next scan":                  "run see end next exit end",
+		"after an aborted scan that saw it": "run see next exit miss end",
+		"in an aborted scan":                "see exit next miss end",
+		"two scans after it was missed":     "miss end next run see end next miss end next miss end next exit end",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := reporting(t)
-			id := h.all[42].ID
-			c.reports(h, func(s *proc.Scan) { require.True(t, s.Exit(id, 123, nil)) })
+			p := h.all[42]
 			delete(h.all, 42)
-			check(t, h.Table)
-			assert.Equal(t, map[int32]found{42: {last: 23 - c.used}}, h.found())
+			billed, s := units.CPUTime(0), h.see()
+			for word := range strings.FieldsSeq(script) {
+				switch word {
+				case "run":
+					p.CPU += 20
+				case "see":
+					s.See(p)
+				case "miss":
+					s.MissUnknown()
+				case "exit":
+					require.True(t, s.Exit(p.ID, 123, nil))
+				case "end":
+					s.End(0)
+					check(t, h.Table)
+					billed += h.Used(nil)
+				case "next":
+					s = h.see()
+				}
+			}
+			assert.EqualValues(t, 23, billed)
 			require.Len(t, h.Ended, 1)
 			assert.Zero(t, h.Ended[0].Used)
 			assert.Equal(t, proc.Unseen{}, h.Unseen)
@@ -176,6 +148,8 @@ func TestAnEndIsAwaitedForAMinute(t *testing.T) {
 				h.now -= interval
 				scan(1 + i)
 				require.Equal(t, 1, h.Awaited(), "scan %d", i)
+				require.True(t, h.Find(42).Is(proc.Zombie), "it does not run")
+				require.Empty(t, h.Ended)
 			}
 			scan(99)
 			assert.Equal(t, proc.Unseen{LostEnds: c.lostEnds, Untraced: c.untraced}, h.Unseen)
