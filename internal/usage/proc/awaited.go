@@ -45,7 +45,7 @@ func (s *Scan) await(p *Process) {
 // for too long.
 func (s *Scan) settleAwaited() {
 	a := &s.awaited
-	a.list = slices.DeleteFunc(a.list, func(w await) bool { return !s.Rows[w.slot].gone })
+	s.Table().dropFound()
 	for i := range a.list {
 		w := &a.list[i]
 		w.since = min(w.since, s.Now)
@@ -66,7 +66,12 @@ func (s *Scan) settleAwaited() {
 		a.givenUp[p.ID] = struct{}{}
 		s.end(p, 0)
 	}
-	a.list = slices.DeleteFunc(a.list, func(w await) bool { return !s.Rows[w.slot].gone })
+	s.Table().dropFound()
+}
+
+// dropFound stops waiting for the ends of processes that ended or were seen again.
+func (t *Table) dropFound() {
+	t.awaited.list = slices.DeleteFunc(t.awaited.list, func(w await) bool { return !t.Rows[w.slot].gone })
 }
 
 // gaveUp reports whether the end of a process is no longer waited for, and forgets that.

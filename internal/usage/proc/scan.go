@@ -16,12 +16,15 @@ type Scan Table
 
 // Begin begins a scan at a time since boot.
 func (t *Table) Begin(now time.Duration) *Scan {
-	if t.ended {
+	switch {
+	case t.ended:
 		t.Before = t.Now
 		t.rest()
-	}
-	if t.scans == 0 {
+	case t.scans == 0:
+		t.forget()
 		t.Before, t.baseline = now, now // nothing is younger than the baseline
+	default:
+		t.dropFound() // a process may go missing again
 	}
 	t.Now, t.ended = now, false
 	t.round++
@@ -38,6 +41,13 @@ func (t *Table) rest() {
 	t.Active, t.Ended, t.Charges = t.Active[:0], t.Ended[:0], t.Charges[:0]
 	t.Splits.slices = t.Splits.slices[:0]
 	t.Unseen = Unseen{}
+}
+
+// forget drops the rows of a first scan that failed.
+func (t *Table) forget() {
+	t.Active, t.Rows, t.Ended, t.Charges = t.Active[:0], t.Rows[:0], t.Ended[:0], t.Charges[:0]
+	t.Splits.slices = t.Splits.slices[:0]
+	t.Unseen, t.slots, t.awaited = Unseen{}, slots{of: map[int32]Slot{}}, awaited{}
 }
 
 // Table returns the Table that is scanned.
@@ -67,7 +77,7 @@ func (s *Scan) See(now *Sight) *Process {
 	if p.Is(Discards) && childUsed == 0 {
 		kept |= Discards
 	}
-	moved := p.Cgroup != now.Cgroup
+	settles := p.gone || p.Cgroup != now.Cgroup
 	p.Sight = *now
 	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
 	p.Used, p.ChildUsed = p.Used+used, p.ChildUsed+childUsed
@@ -75,7 +85,7 @@ func (s *Scan) See(now *Sight) *Process {
 		p.Split = split
 	}
 	p.round, p.gone = s.round, false
-	if moved {
+	if settles {
 		s.settle(p)
 	}
 	s.activate(p, active)
@@ -86,8 +96,11 @@ func (s *Scan) See(now *Sight) *Process {
 // changes.
 func (s *Scan) Run(p *Process, cpu units.CPUTime) {
 	active, used := p.isActive(), units.Advance(p.CPU, cpu)
-	p.CPU, p.Used = p.CPU+used, p.Used+used
-	p.round, p.gone = s.round, false
+	p.CPU, p.Used, p.round = p.CPU+used, p.Used+used, s.round
+	if p.gone {
+		p.gone, p.Flags = false, p.Flags&^Zombie
+		s.settle(p)
+	}
 	s.activate(p, active)
 }
 
@@ -181,7 +194,7 @@ func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 	}
 	if p != nil {
 		s.remove(p)
-		s.slots.free = append(s.slots.free, p.Slot)
+		s.slots.freedByScan = append(s.slots.freedByScan, p.Slot) // it is in Active
 	}
 	return s.awaited.gaveUp(id) || s.scans == 0 || id.Start < s.baseline
 }
