@@ -186,8 +186,9 @@ func check(t testing.TB, table *proc.Table) {
 		t.Fatalf("active slots without rows: %v; %d rows of %d; %+v", active, rows, table.Len(), table.Unseen)
 	}
 	for i := range table.Ended {
-		if p := &table.Rows[table.Ended[i].Slot]; p.PID != 0 {
-			t.Fatalf("slot %d of an ended process is reused in the same scan", p.Slot)
+		e := &table.Ended[i]
+		if table.Rows[e.Slot].PID != 0 || e.Used > 0 || e.Is(proc.Born) {
+			t.Fatalf("its slot is reused in the same scan, or it is as if it lived: %+v", e)
 		}
 	}
 }

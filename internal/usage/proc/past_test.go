@@ -18,7 +18,7 @@ func (h *host) restart(traits proc.Traits, wasExact bool, change func(p *proc.Pa
 	for i := range past {
 		change(&past[i])
 	}
-	now := h.Table.Now
+	now := h.Now
 	h.Table = proc.New(traits)
 	h.Resume(past, now, wasExact)
 	h.now += time.Hour
