@@ -42,7 +42,7 @@ func oldFigures(t *scan.Table) figures {
 }
 
 func TestBothTablesFindTheSame(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			f := newFamily(seed, false)
 			var before scan.Table

@@ -166,7 +166,7 @@ func TestTheTableBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 	}{
 		{name: "all ends are reported"}, {name: "some ends are lost", lossy: true}, {name: "with restarts", restarts: true},
 	} {
-		for seed := range uint64(8) {
+		for seed := range uint64(5) {
 			t.Run(c.name+"/"+strconv.FormatUint(seed, 10), func(t *testing.T) {
 				e := newExact(t, seed)
 				e.lossy = c.lossy
@@ -217,7 +217,7 @@ func TestTheTableBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 func TestChildTimesShowAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, restarts := range []bool{false, true} {
-		for seed := range uint64(8) {
+		for seed := range uint64(5) {
 			t.Run(strconv.FormatBool(restarts)+"/"+strconv.FormatUint(seed, 10), func(t *testing.T) {
 				f := newFamily(seed, true)
 				table := proc.New(tickTraits)
@@ -278,7 +278,7 @@ func shuffled(r *rand.Rand, sights []proc.Sight) []proc.Sight {
 }
 
 func TestTheOrderOfReportsDoesNotMatter(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		f := newFamily(seed, false)
 		table, other := proc.New(tickTraits), proc.New(tickTraits)
 		for range 100 {

@@ -332,10 +332,17 @@ func TestHomeIsAProcessThatRunsInTheCgroup(t *testing.T) {
 	assert.Zero(t, home(s, 88), "a zombie does not run")
 	assert.EqualValues(t, 42, home(s, 77), "the first one stays it")
 	s.End(0)
+	none := h.add(72, 1).ID
+	s = h.see()
+	assert.EqualValues(t, 72, home(s, 0))
+	s.End(0)
 	s = h.see()
 	s.Exit(h.all[42].ID, 100, nil)
+	s.Exit(none, 0, nil)
 	delete(h.all, 42)
+	delete(h.all, 72)
 	assert.EqualValues(t, 71, home(s, 77), "the first one ended, and another one is there")
+	assert.Zero(t, home(s, 0), "an emptied slot is no home")
 	s.End(0)
 	h.Shrink()
 	s = h.see()
@@ -361,7 +368,12 @@ func TestHomesOfManyCgroupsAreForgotten(t *testing.T) {
 	assert.Equal(t, h.Find(1).Slot, s.Home(5))
 	assert.Equal(t, h.Find(42).Slot, s.Home(h.all[42].Cgroup))
 	assert.Negative(t, s.Home(100))
+	for pid := range int32(1<<16 + 10) { // too many with processes
+		s.See(&proc.Sight{ID: proc.ID{PID: 100 + pid}, Cgroup: uint64(100 + pid)})
+	}
+	assert.Negative(t, s.Home(99))
 	s.End(0)
+	assert.Negative(t, h.see().Home(99))
 }
 
 // The rows of one that ended only after an aborted scan saw it are not more than it used.
@@ -379,7 +391,7 @@ func TestWhatOnlyAnAbortedScanSawCounts(t *testing.T) {
 }
 
 func TestAScanThatDoesNotEndLosesNothing(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(5) {
 		f := newFamily(seed, true)
 		table, aborted := proc.New(exactTraits), proc.New(exactTraits)
 		want, got := map[proc.ID]units.CPUTime{}, map[proc.ID]units.CPUTime{}
