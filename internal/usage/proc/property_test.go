@@ -73,7 +73,7 @@ func (e *exact) scan(all bool) (ended bool) {
 			cpu = units.CPUTime(e.r.Uint64N(uint64(cpu) + 1))
 		}
 		p.shown = max(p.shown, cpu)
-		if row != nil && !row.Is(proc.Zombie) && !p.zombie && e.r.IntN(4) == 0 {
+		if row != nil && !p.zombie && e.r.IntN(4) == 0 {
 			s.Run(row, cpu)
 			continue
 		}
@@ -82,7 +82,7 @@ func (e *exact) scan(all bool) (ended bool) {
 			sight.Flags = proc.Zombie
 		}
 		s.See(&sight)
-		if !e.still && e.r.IntN(1000) == 0 {
+		if !e.still && e.r.IntN(200) == 0 {
 			return false
 		}
 	}
@@ -113,7 +113,7 @@ func (e *exact) reportEnds(s *proc.Scan) bool {
 	var short []*kin
 	aborted := false
 	e.dead = slices.DeleteFunc(e.dead, func(p *kin) bool {
-		aborted = aborted || !e.still && e.r.IntN(100) == 0
+		aborted = aborted || !e.still && e.r.IntN(20) == 0
 		switch {
 		case aborted || !e.still && e.r.IntN(2) == 0:
 			return false
