@@ -344,7 +344,7 @@ func TestHomeIsAProcessThatRunsInTheCgroup(t *testing.T) {
 	delete(h.all, 42)
 	delete(h.all, 72)
 	assert.EqualValues(t, 71, home(s, 77), "the first one ended, and another one is there")
-	assert.Zero(t, home(s, 0), "an emptied slot is no home")
+	assert.Negative(t, s.Home(0), "an emptied slot is no home")
 	s.End(0)
 	h.Shrink()
 	s = h.see()

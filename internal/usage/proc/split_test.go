@@ -73,6 +73,7 @@ func TestPartsAreAddedByDomain(t *testing.T) {
 	assert.Equal(t, to, s.AddParts(to, 7, []uint64{1, 0}), "the list has that domain")
 	assert.Equal(t, to, s.AddParts(to, 7, []uint64{0, 0}), "the weights show nothing")
 	assert.Equal(t, to, s.AddParts(to, 7, nil))
+	assert.Len(t, s.Splits.Slices(to, 20, 0), 1, "none of no time")
 	both := s.AddParts(to, 20, []uint64{15, 5})
 	assert.Equal(t, []units.CPUTime{35, 5}, slices.Clone(s.Splits.Parts(both, 40, 0)))
 	assert.Len(t, s.Splits.Slices(both, 40, 0), 2, "one for each domain")
