@@ -197,4 +197,4 @@ func (e *Endings) SetDomains(of []int32) error {
 }
 
 // Close detaches and unloads the hook.
-func (e *Endings) Close() error { return e.loaded.close() }
+func (e *Endings) Close() error { return e.loaded.Close() }

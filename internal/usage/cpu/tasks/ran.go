@@ -103,4 +103,4 @@ func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 }
 
 // Close detaches the hook and unloads the programs.
-func (r *Ran) Close() error { return r.loaded.close() }
+func (r *Ran) Close() error { return r.loaded.Close() }

@@ -87,11 +87,11 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 		next.slices = arrayOf[Slice](p, tasksMapSlices)
 	}
 	if p.err != nil {
-		return errors.Join(p.err, p.close())
+		return errors.Join(p.err, p.Close())
 	}
 	last := s.loaded
 	s.loaded, s.sliceRoom = next, 0
-	return last.close()
+	return last.Close()
 }
 
 // elapsed returns the time since the last scan in nanoseconds, 0 before the first scan.
@@ -177,5 +177,5 @@ func (s *Scan) Shrink(room int) error {
 
 // Close unloads the program.
 func (s *Scan) Close() error {
-	return errors.Join(s.loaded.close(), s.threads[tasksMapThreadRuns].Close())
+	return errors.Join(s.loaded.Close(), s.threads[tasksMapThreadRuns].Close())
 }

@@ -44,7 +44,7 @@ func OpenStream(o Options) (*Stream, error) {
 	}
 	iter, err := link.AttachIter(link.IterOptions{Program: p.Programs[tasksProgStream]})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("attach the task stream: %w", err), p.close())
+		return nil, errors.Join(fmt.Errorf("attach the task stream: %w", err), p.Close())
 	}
 	p.closes = append(p.closes, iter.Close)
 	s := &Stream{loaded: p, iter: iter, buf: make([]byte, 1024*processSize)}
@@ -155,4 +155,4 @@ func (s *Stream) sum() (Listing, error) {
 }
 
 // Close unloads the program.
-func (s *Stream) Close() error { return s.loaded.close() }
+func (s *Stream) Close() error { return s.loaded.Close() }

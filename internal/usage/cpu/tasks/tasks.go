@@ -134,8 +134,8 @@ func withGrants(err error) error {
 	return fmt.Errorf("%w: it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
 }
 
-// close detaches hooks, unmaps memory, and unloads the programs. Further calls have no effect.
-func (p *programs) close() error {
+// Close detaches hooks, unmaps memory, and unloads the programs. Further calls have no effect.
+func (p *programs) Close() error {
 	if p == nil {
 		return nil
 	}
