@@ -160,12 +160,10 @@ func (e *Endings) Drain(yield func(*Ended)) (Lost, error) {
 	if err := e.ring.Drain(e.take); err != nil {
 		return Lost{}, fmt.Errorf("read process exits: %w", err)
 	}
-	var now Lost
-	if err := e.loaded.Variables[tasksVarLost].Get(&now); err != nil {
+	last, now := e.lost, &e.lost
+	if err := e.loaded.Variables[tasksVarLost].Get(now); err != nil {
 		return Lost{}, fmt.Errorf("read the counters of lost process exits: %w", err)
 	}
-	last := e.lost
-	e.lost = now
 	return Lost{Count: now.Count - last.Count, Run: now.Run - last.Run, Incomplete: now.Incomplete - last.Incomplete}, nil
 }
 
