@@ -172,6 +172,23 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 	}
 }
 
+func TestNoDescriptorStaysOpenAfterACheckOrClose(t *testing.T) {
+	root := tree(t)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/online"), []byte("0,2\n"), 0o600))
+	cpus := map[int]bool{}
+	replace(t, func(_ *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
+		cpus[cpu] = true
+		return pipe(t, 7, 100, 100), nil
+	})
+	before := openDescriptors(t)
+	require.NoError(t, CountsEvents(cgroupsOf(root), Cycles, Instructions))
+	c, err := OpenNodeCounter(root, Cycles)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	assert.Equal(t, before, openDescriptors(t))
+	assert.Equal(t, map[int]bool{0: true, 2: true}, cpus, "those online")
+}
+
 // Otherwise the collector could open no other file.
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	held := kernfs.Descriptors()
