@@ -169,6 +169,7 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 		})
 		_, err := NewCounters(cgroupsOf(tree(t)), event)
 		require.EqualError(t, err, "the machine does not count "+string(event))
+		require.EqualError(t, CountsEvents(cgroupsOf(tree(t)), event), err.Error())
 	}
 }
 
