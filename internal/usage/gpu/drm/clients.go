@@ -33,7 +33,7 @@ func (h *holder) subject() kernfs.Subject { return kernfs.Subject{PID: h.pid, St
 type client struct {
 	key
 	holder
-	other   int32         // PID of another process that has the client, 0 if none is known
+	other   int32         // PID of another process that has the client, or 0
 	latest  time.Duration // the latest start of an unrelated process that has held the client
 	counted []counter     // by the index of the engine class
 	since   time.Time     // of the last reading of its counters

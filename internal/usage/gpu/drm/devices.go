@@ -240,10 +240,10 @@ func openOnce(f *kernfs.File, needed bool) {
 	}
 }
 
-// drop closes the opened files, from which nothing was read.
+// drop closes the opened files.
 func (found discovered) drop() {
 	for _, d := range found.devices {
-		_ = d.close()
+		_ = d.close() // it was only read from
 	}
 }
 

@@ -49,7 +49,7 @@ var (
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
 )
 
-// New returns a source. It reads nothing of GPUs or of other processes.
+// New returns a source. It does not read files of GPUs or of other processes.
 func New(options Options) *Source {
 	s := &Source{devices: newDevices(options), reader: newReader(options)}
 	s.clients = clients{reader: &s.reader, processes: &s.processes, byKey: map[key]*client{}}
@@ -68,7 +68,7 @@ func (s *Source) Close() error {
 	return err
 }
 
-// Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
+// Read implements gpu.Source. It does not allocate memory while the same processes use the GPUs.
 func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	if found, ok := s.devices.find(now); ok {
 		s.kfd.takeOver(found)
@@ -89,7 +89,7 @@ func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
 	return usage, s.err()
 }
 
-// err returns why some GPU usage is unknown, nil if all is known.
+// err returns the reasons if the usage is incomplete.
 func (s *Source) err() error {
 	hidden := slices.ContainsFunc(s.devices.list, func(d *device) bool { return d.compute.hidden })
 	errs := s.errs[:0]

@@ -148,6 +148,8 @@ func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
 		return node(3, 0, "drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t"+card, fmt.Sprint("drm-cycles-ccs:\t", cycles), fmt.Sprint("drm-total-cycles-ccs:\t", total))
 	}
 	w.Files[status] = "active\n"
+	w.pass()
+	w.Run(findEvery, nil) // the next Read opens the file again
 	p := w.add(10, 1, xe(0, 900))
 	w.add(11, 1)
 	w.pass()
@@ -192,12 +194,14 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 		slices.Reverse(p.Files) // a tmpfs lists the last file first, and procfs the lowest descriptor
 	}
 	w.add(12, 1, render(3, 2))
+	w.add(13, 1, render(lastDescriptor+1, 3))
 	w.pass()
 	c := &crowd{watched: w, active: []int32{1, 2}}
 	w.table.Active = c.active
 	for range 10 {
 		c.pass()
 		require.LessOrEqual(t, len(w.source.finder.look.entries), maxTexts)
+		require.LessOrEqual(t, w.source.reader.files().found.seen, maxLook)
 	}
 	byPID := used(t, w.source.report(w.Now()))
 	assert.Contains(t, byPID, int32(11))

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// files holds the parameters and results of a read, and what the read keeps open. It implements
-// kernfs.Job.
+// files holds the parameters and results of a read, and the directories that it keeps open. It
+// implements kernfs.Job.
 type files struct {
 	proc, kfd *kernfs.Dir
 	links     *kernfs.Dir // reads links of descriptors that were just listed: the kernel has cached them

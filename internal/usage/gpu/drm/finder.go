@@ -22,7 +22,7 @@ const (
 	// The costs in microseconds of a look at a process, of a descriptor, of its text, and of counting
 	// descriptors. BenchmarkThisMachine measures them.
 	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
-	// sweepRows is the number of rows of the table in which an interval searches for processes that ran
+	// sweepRows is the number of rows of the table that an interval checks for processes that ran
 	// without a look at them.
 	sweepRows = 1024
 	// maxLook is the maximum number of descriptors in one look. The next look at the process continues
@@ -39,8 +39,8 @@ const (
 	// age of the process, within these bounds.
 	minPause = time.Second
 	maxPause = time.Minute
-	// The descriptors of a process that runs are counted again after a sixteenth of the time for which
-	// their number has been the same, at most after maxRest.
+	// The descriptors of a process that runs are counted again after a sixteenth of the time since their
+	// number changed, at most after maxRest.
 	restPart = 16
 	maxRest  = 4 * time.Second
 )

@@ -41,7 +41,7 @@ type kfdProcess struct {
 	pid    int32
 	used   []units.CPUTime // in the interval
 	copied []counter       // SDMA
-	still  []uint8         // the number of Reads for which the counter stood still, modulo 256
+	still  []uint8         // the number of Reads since the counter advanced, modulo 256
 	round  uint64          // the last Read that listed the process
 }
 

@@ -15,11 +15,11 @@ type process struct {
 	seen        int32 // the number of descriptors before from
 	denied      bool  // its descriptors may not be read
 	start       time.Duration
-	cpu         uint64        // its CPU time when all its clients were last known to be in the list
+	cpu         uint64        // its CPU time when all its clients were last in the list
 	due         time.Duration // of the next look if the number of its descriptors does not change
 	descriptors int64         // the number of its descriptors, negative if it is not available
-	since       time.Duration // the time at which descriptors had this value first
-	recount     time.Duration // the time at which descriptors are counted again
+	since       time.Duration // the time when descriptors had this value first
+	recount     time.Duration // the time when descriptors are counted again
 	ran         uint64        // the last Read before which it ran
 }
 

@@ -16,7 +16,7 @@ import (
 type cgroups struct {
 	proc        *kernfs.Dir
 	buf         []byte
-	paths, next map[int32]string // by PID; next is of the poll that is being read
+	paths, next map[int32]string // by PID; next is filled while a poll is read
 }
 
 // maxCgroupFile is the maximum number of bytes read of a process's file cgroup. Version 1 has about
@@ -59,7 +59,7 @@ func (c *cgroups) readOf(pid int32) {
 	c.next[pid] = path
 }
 
-// of returns the common cgroup of processes, empty if they have none or one was not read.
+// of returns the common cgroup of processes, empty if their cgroups differ or were not read.
 func (c *cgroups) of(pids []int32) (path string) {
 	for i, pid := range pids {
 		of, ok := c.paths[pid]

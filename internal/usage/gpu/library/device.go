@@ -17,17 +17,18 @@ import (
 // poll was returned.
 type device struct {
 	zone power.Zone
-	// returned is up to when the energy of the GPU was returned.
+	// returned is the end of the time whose energy was returned.
 	returned time.Time
-	// counted is up to when the usage is in pending, less the time that the library has not
-	// reported yet, and known up to when the library knew it.
+	// counted is the time of the last poll whose usage is in pending, and known the time of the last
+	// poll that reported usage. untold is the time before counted of which the library may report usage
+	// later.
 	counted, known time.Time
 	untold         time.Duration
-	// energy is the counter as the zone has it, if hasEnergy, and seen as the last poll had it.
+	// energy is the counter of the zone, if hasEnergy is set, and seen the counter of the last poll.
 	energy    units.Energy
 	hasEnergy bool
 	seen      uint64
-	// unknown is why the users of the GPU are not known, nil if they are.
+	// unknown is the reason if the users of the GPU cannot be read, otherwise nil.
 	unknown error
 
 	pending []*tally // from the oldest to the newest
@@ -39,8 +40,8 @@ const (
 	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait
 	// for the energy of the second.
 	maxPending = 4
-	// patience is how long the energy waits for usage that the library does not know. A library
-	// that can be asked again reports it then, for the whole time.
+	// patience is the time for which energy is deferred while the library reports no usage. A library
+	// that recovers reports the usage of the whole time.
 	patience = 10 * time.Second
 	// maxLag is how much of a poll's usage the next one may report: drivers show samples late.
 	maxLag = 2 * time.Second
@@ -63,7 +64,7 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	d.counted, d.untold, d.unknown = at, d.untold+span, nil
 	if isKnown {
 		d.known = at
-		elapsed := min(found.Elapsed, d.untold) // of what was unattributed, nothing counts again
+		elapsed := min(found.Elapsed, d.untold) // unattributed time does not count again
 		t.fill(found, elapsed, in)
 		d.untold -= elapsed
 	} else if found.Err == nil { // else the zone reports what is wrong
@@ -76,9 +77,9 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	return true
 }
 
-// value returns the energy of a poll as its zone's sensor reports it. isCounted reports whether the
-// usage up to the same moment is known: if it is not, or the counter stands still, the zone has
-// nothing new, so that its next energy is that of a time whose usage is known.
+// value returns the energy of a poll for its zone. isCounted reports whether the usage of the same time
+// is in pending. If it is not, or if the counter stands still, the value of the zone does not change.
+// The next energy then covers a time whose usage is available.
 func (d *device) value(found *gpulibrary.Device, isCounted bool) power.Value {
 	switch {
 	case found.HasPower:
@@ -115,8 +116,8 @@ func (d *device) merge(n int) {
 	d.pending = slices.Delete(d.pending, 1, n)
 }
 
-// handOut returns the usage up to the moment up to which the energy was returned, nothing if it is
-// not known up to then. It is valid until the next call.
+// handOut returns the usage of the time whose energy was returned, or no usage if the usage of that time
+// is incomplete. It is valid until the next call.
 func (d *device) handOut() gpu.Usage {
 	if d.out != nil {
 		d.spare = append(d.spare, d.out)
@@ -151,17 +152,17 @@ type tally struct {
 const (
 	// maxUsers bounds the users of a tally. The GPU time of others is unattributed.
 	maxUsers = 4096
-	// maxTime bounds what a library may report as one GPU time, so that sums do not overflow.
+	// maxTime bounds each GPU time that a library reports, so that sums do not overflow.
 	maxTime = 1 << 56
 )
 
-// reset empties the tally. It keeps the memory, also that of the users' PIDs.
+// reset empties the tally. It keeps the memory, also of the users' PIDs.
 func (t *tally) reset(at time.Time) {
 	t.at, t.busy, t.total, t.unattributed, t.assumed, t.users = at, 0, 0, 0, false, t.users[:0]
 	clear(t.single)
 }
 
-// fill sets the usage of a poll as far as it is of the last part of its time, elapsed.
+// fill sets the usage of a poll, scaled to the last part of its time, elapsed.
 func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroups) {
 	part := func(of time.Duration) units.CPUTime {
 		used := uint64(min(max(of, 0), maxTime))
@@ -186,7 +187,7 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	}
 }
 
-// addUnattributed adds a time in which the users of the GPU are not known.
+// addUnattributed adds a time whose users could not be read.
 func (t *tally) addUnattributed(d time.Duration) {
 	t.busy += units.CPUTime(d)
 	t.total += units.CPUTime(d)

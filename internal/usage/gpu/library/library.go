@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package library reads GPUs by the libraries of their vendors: the energy of each, and the
-// processes that used it. A library answers on a goroutine of its own, so that one that hangs
+// processes that used it. Each library is called on its own goroutine, so that a call that hangs
 // delays no collection.
 package library
 
@@ -19,15 +19,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// Options say how libraries are asked.
+// Options configure a Meter.
 type Options struct {
-	// Root is where the host's root directory is. The cgroups of GPU users are read below it.
+	// Root is the root directory of the host. The cgroups of GPU users are read below it.
 	Root string
 	// Every is the time from one poll of a library to the next.
 	Every time.Duration
 }
 
-// Library is a library with the name that errors have of it.
+// Library is a library, and its name in errors.
 type Library struct {
 	Name string
 	// Open returns the reader of the library. The first poll calls it.
@@ -36,12 +36,12 @@ type Library struct {
 
 // Meter is the power.Meter of some libraries, and the gpu.Source of the same GPUs.
 //
-// Energy and usage of a poll meet in one interval: the source returns the usage of a poll when, or
-// after, Read has returned the GPU's energy up to that poll. Where Read has nothing new of a GPU,
-// because its counter stands still or its library hangs, the usage waits as the energy does. Usage
-// that waits for long is merged and loses no GPU time.
+// Energy and usage of a poll meet in one interval: the source returns the usage of a poll once Read has
+// returned the GPU's energy until that poll. While Read returns no new energy of a GPU, because its
+// counter stands still or its library hangs, its usage is deferred like the energy. Usage that is
+// deferred for long is merged and loses no GPU time.
 //
-// A GPU that several libraries report is read by the one that reported it first.
+// If several libraries report a GPU, the library that reported it first reads it.
 //
 // The zero Meter is not usable; call New. One goroutine uses a Meter and its source.
 type Meter struct {
@@ -54,12 +54,12 @@ type Meter struct {
 const (
 	timeout    = 10 * time.Second // of a poll
 	maxBackoff = time.Minute      // so that a driver that is loaded later is found
-	// standsStill is how long an energy counter may stand still. A GPU at rest uses some watts, and
-	// counters have units of a mJ.
+	// standsStill is the time for which an energy counter may stand still. A GPU at rest uses a few
+	// watts, and counters have units of a mJ.
 	standsStill = 5 * time.Minute
 )
 
-// New returns a meter of the libraries. It calls none of them.
+// New returns a meter of the libraries. It does not call them.
 func New(libraries []Library, o Options) *Meter {
 	m := &Meter{owners: map[units.Domain]*polled{}}
 	for _, l := range libraries {
@@ -68,8 +68,8 @@ func New(libraries []Library, o Options) *Meter {
 	return m
 }
 
-// Read returns what the last polls found. It waits for none of them, and allocates nothing while
-// nothing fails.
+// Read returns the results of the last polls. It does not wait for polls, and does not allocate
+// memory unless one fails.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.readings = m.readings[:0]
 	var missing, failed error
@@ -95,7 +95,7 @@ func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, erro
 	return m.readings, failed
 }
 
-// owns reports whether a library was the first one that reported a GPU.
+// owns reports whether a library was the first to report a GPU.
 func (m *Meter) owns(p *polled, domain units.Domain) bool {
 	owner, ok := m.owners[domain]
 	if !ok {
@@ -104,14 +104,14 @@ func (m *Meter) owns(p *polled, domain units.Domain) bool {
 	return !ok || owner == p
 }
 
-// Usage returns the source of the GPUs' usage. Closing it does nothing: it ends with the meter.
+// Usage returns the source of the GPUs' usage. It ends with the meter: its Close has no effect.
 func (m *Meter) Usage() gpu.Source { return source{m} }
 
 // source is the gpu.Source of a Meter.
 type source struct{ *Meter }
 
-// Read returns the usage of each GPU up to the moment of the reading that the meter returned last.
-// A GPU of which that was nothing new has the zero usage.
+// Read returns the usage of each GPU until the last reading that the meter returned. The usage of a GPU
+// without a new reading is zero.
 func (s source) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 	m := s.Meter
 	m.usage = m.usage[:0]
@@ -133,7 +133,7 @@ func (s source) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
 
 func (source) Close() error { return nil }
 
-// Close closes the libraries side by side. It waits up to three seconds for one that hangs.
+// Close closes all libraries at the same time. It waits up to three seconds for a library that hangs.
 func (m *Meter) Close() error {
 	pollers := make([]*power.Poller, len(m.polled))
 	for i, p := range m.polled {

@@ -28,17 +28,17 @@ type polled struct {
 	root   string
 	poller *power.Poller
 
-	// What follows is of the poller's goroutine.
+	// The poller's goroutine uses these fields.
 	reader    gpulibrary.Reader // nil before the first poll
 	broken    error             // once the library has panicked
 	begun     bool
-	elsewhere error // why PIDs cannot be looked up, nil if they can
+	elsewhere error // the reason if PIDs cannot be looked up
 	cgroups   *cgroups
 	values    []power.Value
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	devices []*device
-	unknown error // which GPUs' users are not known, nil if all are
+	unknown error // names the GPUs whose users cannot be read
 }
 
 func newPolled(l Library, o Options) *polled {
