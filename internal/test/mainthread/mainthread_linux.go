@@ -23,7 +23,7 @@ func Run(t *testing.T, f func()) {
 	release := make(chan struct{})
 	defer close(release)
 	for range maxThreads {
-		time.Sleep(1) // ends a wait of the main thread in Go's network poller
+		time.Sleep(time.Nanosecond) // ends a wait of the main thread in Go's network poller
 		onMain := make(chan bool)
 		go func() {
 			runtime.LockOSThread()

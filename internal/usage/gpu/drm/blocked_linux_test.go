@@ -4,7 +4,6 @@ package drm
 
 import (
 	"fmt"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // Any user can name a directory dri. Only a device is of DRM.

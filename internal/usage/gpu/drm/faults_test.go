@@ -4,7 +4,6 @@ package drm
 
 import (
 	"fmt"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {

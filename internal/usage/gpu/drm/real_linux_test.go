@@ -5,7 +5,6 @@ package drm
 import (
 	"errors"
 	"fmt"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // watchThisMachine returns a source of a GPU that is not there and of the processes of this
