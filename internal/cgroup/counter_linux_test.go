@@ -72,17 +72,41 @@ func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
 			a.Account(0, 500*ms)
 			require.Zero(t, n.shortLived(a))
 
-			// The file of the next one has another number: the first one's still exists, elsewhere.
-			dir := filepath.Join(n.Root(), v2, service)
-			require.NoError(t, os.Truncate(filepath.Join(dir, "cpu.stat"), 0))
-			require.NoError(t, os.Rename(dir, filepath.Join(n.Root(), "removed")))
-			require.NoError(t, os.Mkdir(dir, 0o755))
+			n.makeAgain(filepath.Join(v2, service))
 			n.count(service, 700*ms)
 			a.Account(0, 100*ms)
 			assert.Equal(t, 600*ms-2*units.Tick, n.shortLived(a), "all that the new one counted, and not only what it counted more")
 			assert.Len(t, n.opened(), min(room, 1))
 		})
 	}
+}
+
+// makeAgain removes a cgroup and makes another one at the same path. Files of the next one have other
+// numbers: those of the first one still exist, elsewhere.
+func (n *node) makeAgain(path string) {
+	dir := filepath.Join(n.Root(), path)
+	counters, err := filepath.Glob(filepath.Join(dir, "cpu*"))
+	require.NoError(n, err)
+	for _, counter := range counters {
+		require.NoError(n, os.Truncate(counter, 0))
+	}
+	require.NoError(n, os.Rename(dir, n.TempDir()+"/removed"))
+	require.NoError(n, os.Mkdir(dir, 0o755))
+}
+
+func TestATreeGoesOnFromAPastOfItsOwn(t *testing.T) {
+	n := newNode(t)
+	n.tracked(service)
+	n.makeAgain(filepath.Join(v2, service))
+	n.count(service, 700*ms)
+	n.Node(service).Account(0, 700*ms)
+	past := n.AppendPast(nil)
+	n.Restart()
+	n.Resume(past)
+	a := n.Enter(service, false)
+	n.count(service, 800*ms)
+	a.Account(0, 0)
+	assert.Equal(t, 80*ms, n.shortLived(a))
 }
 
 func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
@@ -175,6 +199,8 @@ func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 		assert.True(t, a.cpu.current, a.path)
 	}
 	assert.True(t, n.byPath["/0/in"].StoodStill())
+	require.NoError(t, n.Close())
+	assert.Empty(t, n.opened())
 }
 
 func TestOnlyTheHierarchyThatHasACounterIsRead(t *testing.T) {

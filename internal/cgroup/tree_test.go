@@ -127,7 +127,7 @@ func TestARestartKeepsCgroupsAndForgetsProcesses(t *testing.T) {
 	n.count("/a", 5000*ms)
 	n.Restart()
 	require.Same(t, a, n.Enter("/a", false))
-	n.ReadCPUTime()
+	n.ReadNew()
 	a.Account(0, 0)
 	assert.Zero(t, n.shortLived(a), "the baseline")
 	n.count("/a", 6000*ms)

@@ -59,11 +59,11 @@ func TestTheCgroupThatIsWatchedForAProcess(t *testing.T) {
 
 func TestACounterThatStoodStillProvesThatNoneRan(t *testing.T) {
 	for name, test := range map[string]struct {
-		mounts, text string
-		set          func(n *node, path, used string)
+		mounts, text, hierarchy string
+		set                     func(n *node, path, used string)
 	}{
-		"v1": {mountCPU, "2:cpu,cpuacct:/s/a\n", (*node).v1},
-		"v2": {mountUnified, "0::/s/a\n", (*node).v2},
+		"v1": {mountCPU, "2:cpu,cpuacct:/s/a\n", v1, (*node).v1},
+		"v2": {mountUnified, "0::/s/a\n", hybrid, (*node).v2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := watching(t, test.mounts)
@@ -80,6 +80,8 @@ func TestACounterThatStoodStillProvesThatNoneRan(t *testing.T) {
 			assert.True(t, read("1"))
 			assert.False(t, read("2"))
 			assert.True(t, read("2"))
+			n.makeAgain(test.hierarchy + "/s/a")
+			assert.False(t, read("2"), "it is another one")
 			assert.False(t, read("x"), "it cannot be read")
 			assert.False(t, read("2"))
 			assert.False(t, read("1"), "it steps back")
@@ -199,16 +201,20 @@ func (n *node) reads(f func()) (reads []string) {
 func TestOnlyOneVersionOfACgroupIsWatched(t *testing.T) {
 	n := watching(t, mountCPU+mountUnified)
 	n.v1("/", "1")
-	n.v1("/a", "5")
-	n.v2("/a", "9")
+	n.v1("/a", "5000")
+	n.v2("/a", "5")
+	n.Enter("/a", true)
+	n.ReadCPUTime()
 	inV1 := []byte("2:cpu,cpuacct:/a\n0::/\n")
 	a := n.Watch(inV1)
 	assert.Same(t, a, n.Watch(inV1))
 	assert.Nil(t, n.Watch([]byte("0::/a\n")), "other processes are there")
-	for range 2 {
-		n.ReadCPUTime()
-		assert.Equal(t, units.CPUTime(5), a.growth.last.counter)
-	}
+	n.ReadCPUTime()
+	assert.False(t, a.StoodStill(), "that was the other version")
+	n.v1("/a", "5001")
+	n.ReadCPUTime()
+	assert.False(t, a.StoodStill())
+	n.ReadCPUTime()
 	assert.True(t, a.StoodStill())
 	n.Free(a)
 	n.Free(a)
