@@ -38,10 +38,10 @@ type cpuTime struct {
 // A counter that cannot be read does not advance. If another cgroup has replaced the previous one,
 // its whole counter is new. The same holds for a counter below its previous value.
 //
-// The cgroups directly below the root come first, for speed alone: What a cgroup of version 2 used is
-// added up when its counter is read, after the kernel has found the cgroup in the list of its siblings
-// that ran. Reading a cgroup around them adds up all of them in one walk (kernel/cgroup/rstat.c,
-// css_rstat_flush). The root itself is not added up when it is read.
+// The cgroups directly below the root come first, for speed alone. When a counter of version 2 is read,
+// the kernel looks for the cgroup in the list of its siblings that ran, and adds up its CPU time.
+// Reading a cgroup around them adds up all of them in one walk (kernel/cgroup/rstat.c,
+// css_rstat_flush). Reading the root does not.
 func (t *Tree) ReadCPUTime() {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {

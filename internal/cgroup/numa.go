@@ -18,7 +18,7 @@ var numaStat = counter{
 	missing:    errors.New("no mounted hierarchy has a memory controller"),
 }
 
-var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
+var errNoNodes = errors.New("memory.numa_stat lacks the lines that are added up")
 
 // NUMAStat calls yield with how much memory of a cgroup is on each NUMA node, in one or two parts a
 // node. It reads memory.numa_stat of the cgroup, or of the nearest cgroup around it that has a

@@ -27,7 +27,7 @@ func newWalked(t *testing.T) *walked {
 	w := &walked{node: n, Paths: NewPaths(n.Root())}
 	w.make("/")
 	now := time.Now()
-	w.Paths.now = func() time.Time { w.clocks++; now = now.Add(time.Hour); return now }
+	w.now = func() time.Time { w.clocks++; now = now.Add(time.Hour); return now }
 	return w
 }
 
@@ -43,15 +43,15 @@ func (w *walked) make(path string) (id uint64) {
 func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
 	w := newWalked(t)
 	id := w.make("/a.slice/b.scope")
-	assert.Equal(t, "/a.slice/b.scope", w.Paths.Path(id))
+	assert.Equal(t, "/a.slice/b.scope", w.Path(id))
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "sys")))
-	assert.Equal(t, "/a.slice/b.scope", w.Paths.Path(id))
+	assert.Equal(t, "/a.slice/b.scope", w.Path(id))
 }
 
 func TestAReportedCgroupMayBeGone(t *testing.T) {
 	w := newWalked(t)
 	w.Remember(4711, "/a.slice/gone.scope")
-	assert.Equal(t, "/a.slice/gone.scope", w.Paths.Path(4711))
+	assert.Equal(t, "/a.slice/gone.scope", w.Path(4711))
 	assert.Zero(t, w.clocks, "nothing was unknown")
 }
 
@@ -59,26 +59,26 @@ func TestCgroupsAreWalkedForUnknownIdsOnlyAndNotTooOften(t *testing.T) {
 	w := newWalked(t)
 	id := w.make("/a")
 	now := time.Now()
-	w.Paths.now = func() time.Time { w.clocks++; return now }
-	assert.Empty(t, w.Paths.Path(1<<60))
+	w.now = func() time.Time { w.clocks++; return now }
+	assert.Empty(t, w.Path(1<<60))
 	walked := w.clocks
 	require.NotZero(t, walked)
-	assert.Equal(t, "/a", w.Paths.Path(id))
-	assert.Empty(t, w.Paths.Path(1<<60))
+	assert.Equal(t, "/a", w.Path(id))
+	assert.Empty(t, w.Path(1<<60))
 	assert.Equal(t, walked, w.clocks, "one is known and the other known to be gone")
 	late := w.make("/late")
-	assert.Empty(t, w.Paths.Path(late), "too soon")
+	assert.Empty(t, w.Path(late), "too soon")
 	now = now.Add(walkEvery)
-	assert.Equal(t, "/late", w.Paths.Path(late))
+	assert.Equal(t, "/late", w.Path(late))
 
 	now = now.Add(walkEvery)
-	w.Paths.now = func() time.Time { now = now.Add(time.Second); return now } // a walk takes a second
-	assert.Empty(t, w.Paths.Path(1<<61))
+	w.now = func() time.Time { now = now.Add(time.Second); return now } // a walk takes a second
+	assert.Empty(t, w.Path(1<<61))
 	last := w.make("/last")
 	now = now.Add((walkShare - 2) * time.Second)
-	assert.Empty(t, w.Paths.Path(last), "walks take a hundredth of the time at most")
+	assert.Empty(t, w.Path(last), "walks take a hundredth of the time at most")
 	now = now.Add(2 * time.Second)
-	assert.Equal(t, "/last", w.Paths.Path(last))
+	assert.Equal(t, "/last", w.Path(last))
 }
 
 func TestPathsOfCgroupsAreForgottenWhenThereAreTooMany(t *testing.T) {
@@ -87,12 +87,12 @@ func TestPathsOfCgroupsAreForgottenWhenThereAreTooMany(t *testing.T) {
 	w.Remember(1, "/used")
 	for id := range uint64(10_000) {
 		w.Remember(1000+id, "/x")
-		path, ok := w.Paths.known(1)
+		path, ok := w.known(1)
 		require.True(t, ok)
 		require.Equal(t, "/used", path)
 	}
 	assert.LessOrEqual(t, len(w.recent)+len(w.older), 200)
-	_, ok := w.Paths.known(1000)
+	_, ok := w.known(1000)
 	assert.False(t, ok)
 }
 
@@ -105,7 +105,7 @@ func TestAWalkForgetsNoneOfItsCgroupsHoweverMany(t *testing.T) {
 	w.room = 10
 	require.NoError(t, w.walk())
 	for i, id := range ids {
-		path, _ := w.Paths.known(id)
+		path, _ := w.known(id)
 		assert.Equal(t, fmt.Sprint("/", i), path)
 	}
 }

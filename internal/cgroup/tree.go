@@ -49,7 +49,7 @@ type Tree struct {
 	slots   []bool           // that are in use
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
-	least   int              // see WatchFrom, 0: nobody watches
+	least   int              // see WatchFrom
 	total   total
 }
 
@@ -64,7 +64,7 @@ type Node struct {
 	growth   growth
 
 	outermost bool // it is one of total
-	listed    bool // it is one of Tree.nodes. What follows is for these
+	listed    bool // it is one of Tree.nodes, which use the fields below
 	removed   bool
 	parent    *Node // the nearest node around it that is listed
 	members   int   // processes that entered and did not leave

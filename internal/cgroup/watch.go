@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// reading is what the CPU counter of a cgroup showed.
+// reading is one reading of the CPU counter of a cgroup.
 type reading struct {
 	ok        bool
 	hierarchy int8
@@ -20,12 +20,12 @@ type reading struct {
 // growth compares the CPU counter of a cgroup in the latest two calls of ReadCPUTime.
 type growth struct {
 	last  reading
-	grown units.CPUTime // 0 if it is not known
-	known bool
+	grown units.CPUTime // 0 unless the two can be compared
+	known bool          // the two can be compared
 }
 
-// since returns how much the counter has grown from an earlier reading. It is not known if either
-// failed, if another cgroup has replaced that one, or if the counter has stepped back.
+// since returns how much the counter has grown from an earlier reading. The two cannot be compared
+// if either failed, if another cgroup has replaced the first one, or if the counter has stepped back.
 func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
 	if !r.ok || !earlier.ok || r.hierarchy != earlier.hierarchy || r.replaced != earlier.replaced || r.counter < earlier.counter {
 		return 0, false
@@ -67,7 +67,7 @@ type total struct {
 
 // find finds the cgroups that have all processes together.
 func (c *total) find(t *Tree) (found bool) {
-	all, _ := t.mounts.hierarchies() // without them nothing is found
+	all, _ := t.mounts.hierarchies() // if they cannot be found, all is empty
 	v1 := slices.IndexFunc(all, func(h hierarchy) bool { return h.has(controllerCPUAcct) })
 	if c.isV1 = v1 >= 0; c.isV1 {
 		if len(c.nodes) == 0 {
@@ -114,14 +114,14 @@ func (c *total) freeUnread(t *Tree) {
 	})
 }
 
-// WatchFrom has ReadCPUTime read what all processes used, too, and the counters of cgroups that at
-// least so many callers of Watch and Hold have. Counters of other cgroups are not read, unless they
-// are among Nodes.
+// WatchFrom makes ReadCPUTime read the CPU time of all processes, too, and the counters of nodes that
+// are held at least so many times. With 0 it reads neither.
 func (t *Tree) WatchFrom(least int) { t.least = least }
 
-// Watch holds the cgroup whose counter shows whether a process has run, from the content of its
-// /proc/<pid>/cgroup: that of version 2, or else of the version 1 controller that counts CPU time.
-// It returns nil if no counter shows the process apart from others: it is in the root.
+// Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text is
+// the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
+// version 1 controller that counts CPU time. Watch returns nil if the process is in the root, whose
+// counter includes other cgroups.
 func (t *Tree) Watch(text []byte) *Node {
 	path, of := t.watchedIn(text)
 	if len(path) < 2 || dirOf(path) == "" {
@@ -184,7 +184,7 @@ func (t *Tree) Free(n *Node) {
 	}
 }
 
-// drop forgets a node that nobody needs.
+// drop removes a node that is neither held nor listed.
 func (t *Tree) drop(n *Node) {
 	if n.holds == 0 && !n.listed {
 		t.releaseAll(n)
@@ -192,13 +192,13 @@ func (t *Tree) drop(n *Node) {
 	}
 }
 
-// StoodStill reports whether the counter of the cgroup shows that none of its processes ran between
+// StoodStill reports whether the counter of the cgroup shows that its processes did not run between
 // the latest two calls of ReadCPUTime.
 func (n *Node) StoodStill() bool { return n.growth.known && n.growth.grown == 0 }
 
 // Grown returns how much CPU time all processes used between the latest two calls of ReadCPUTime,
-// including exited ones. If all is true, processes are included for which Watch returned nil. If ok
-// is false, the CPU time is unknown.
+// including exited ones. all reports whether it includes processes in the root. If ok is false, a
+// counter could not be read or compared.
 func (t *Tree) Grown() (grown units.CPUTime, all, ok bool) {
 	ok = t.total.known
 	for _, n := range t.total.nodes {
@@ -208,8 +208,8 @@ func (t *Tree) Grown() (grown units.CPUTime, all, ok bool) {
 	return grown, t.total.isV1, ok
 }
 
-// Ahead returns how much CPU time all processes have used since the latest ReadCPUTime, as far as it
-// is known. It does not change what was read.
+// Ahead returns the CPU time that all processes have used since the latest ReadCPUTime, 0 if the
+// counters cannot be read. The next ReadCPUTime compares to the latest one nevertheless.
 func (t *Tree) Ahead() (used units.CPUTime) {
 	for _, n := range t.total.nodes {
 		now := t.readCPU(n)

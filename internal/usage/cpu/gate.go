@@ -31,7 +31,7 @@ import (
 // its child times after the debt was compared.
 type gate struct {
 	tree   *cgroup.Tree
-	isOwn  bool // nobody else uses the tree
+	isOwn  bool // only the gate uses the tree
 	from   int
 	groups []*cgroup.Node // of the processes by slot, nil for one whose cgroup was not read yet
 	shrunk uint64         // Table.Renumbered when groups began
@@ -69,8 +69,8 @@ const (
 // be read.
 var placeless = &cgroup.Node{}
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes, in the tree
-// of the options or, if there is none, in one of its own.
+// newGate returns a gate that reads the counters of cgroups with at least from processes. It uses the
+// tree of the options, or else a tree of its own.
 func newGate(o Options, from int) gate {
 	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from}
 	if g.isOwn {
@@ -79,7 +79,7 @@ func newGate(o Options, from int) gate {
 	return g
 }
 
-// close forgets which processes are in which cgroups, and closes the gate's own tree.
+// close frees the nodes of the tree, and closes the gate's own tree.
 func (g *gate) close() error {
 	g.reset()
 	if g.isOwn {
@@ -119,7 +119,7 @@ func (g *gate) end() {
 	}
 }
 
-// reset forgets which processes are in which cgroups.
+// reset frees the nodes of the tree. The cgroups of all processes are read again.
 func (g *gate) reset() {
 	for slot := range g.groups {
 		g.leave(int32(slot))
