@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory
 // forever, and a cgroup file system never looks up a name without that lock (dev/kernel-reads.md),
 // so lookups have a deadline.
 type lookups struct {
-	guard *stall.Guard[*finder]
+	guard *kernfs.Guard[*finder]
 	seed  maphash.Seed
 }
 
@@ -45,15 +44,15 @@ type directory struct {
 	info  fs.FileInfo
 }
 
-func newLookups(options stall.Options[*finder]) lookups {
+func newLookups(options kernfs.GuardOptions[*finder]) lookups {
 	options.Everywhere = true // hierarchies that cannot be blocked are read without the Guard
 	options.New = func() *finder {
 		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
 	}
-	return lookups{guard: stall.New(options), seed: maphash.MakeSeed()}
+	return lookups{guard: kernfs.NewGuard(options), seed: maphash.MakeSeed()}
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (f *finder) Close() error {
 	errs := []error{f.kept.Close()}
 	for _, d := range f.dirs {
@@ -119,7 +118,7 @@ func list(dir string) (names []string, err error) {
 func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
 	f := l.guard.Job()
 	f.mount, f.sub, f.name = h.dir.Path(), sub, name
-	if err := l.guard.RunShared(maphash.String(l.seed, sub), lookup); err != nil {
+	if err := l.guard.Do(kernfs.Subject{ID: maphash.String(l.seed, sub)}, lookup); err != nil {
 		return nil, err
 	}
 	return f, f.err
@@ -202,7 +201,7 @@ func (l *lookups) err() error {
 	switch err := l.guard.Err(""); {
 	case err == nil:
 		return nil
-	case errors.Is(err, stall.ErrSlow):
+	case errors.Is(err, kernfs.ErrSlow):
 		return errors.New("counters of some cgroups are not read, because lookups in their directories are slow")
 	}
 	return errors.New("counters of some cgroups are not read, because a user blocks lookups in their directories")

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -24,7 +23,7 @@ func newGuarded(t *testing.T) *node {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	n := newNode(t)
-	n.lookups = newLookups(stall.Options[*finder]{Haste: 2 * time.Second})
+	n.lookups = newLookups(kernfs.GuardOptions[*finder]{Haste: 2 * time.Second})
 	require.NoError(t, n.Render())
 	all, err := n.mounts.hierarchies()
 	require.NoError(t, err)

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 var errNoNamespaceMount = errors.New("cgroup v2 is not mounted from inside of the namespace")
@@ -41,7 +40,7 @@ func NamespaceRoot(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	lookups := newLookups(stall.Options[*finder]{Root: root})
+	lookups := newLookups(kernfs.GuardOptions[*finder]{Root: root})
 	found, err := findDir(&lookups, host, begin)
 	return found, errors.Join(err, lookups.guard.Close(), m.close())
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
 // Paths finds the paths of version 2 cgroups by their ids: of those that were passed to Remember,
@@ -43,7 +43,7 @@ const (
 
 // NewPaths returns the paths of the host whose tree is at root. It touches nothing.
 func NewPaths(root string) *Paths {
-	lookups := newLookups(stall.Options[*finder]{Root: root})
+	lookups := newLookups(kernfs.GuardOptions[*finder]{Root: root})
 	return &Paths{mounts: mounts{root: root}, lookups: lookups, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
 }
 

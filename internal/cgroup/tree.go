@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -24,6 +23,8 @@ type Options struct {
 	// LinearWeights reports whether the container runtime converts CPU shares to weights as runc
 	// before 1.3.2 and crun before 1.23 did, instead of as they do since.
 	LinearWeights bool
+	// Waits bounds the waits for directories that users lock. nil: the Tree has its own.
+	Waits *kernfs.Waits
 }
 
 // fileRoom is the size of buffers for files: more than any file that is read takes.
@@ -76,8 +77,9 @@ type Node struct {
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
 	return &Tree{
-		options: options, mounts: mounts{root: options.Root}, lookups: newLookups(stall.Options[*finder]{Root: options.Root}),
-		byPath: map[string]*Node{}, kept: kernfs.Allowance{Most: maxKept},
+		options: options, mounts: mounts{root: options.Root},
+		lookups: newLookups(kernfs.GuardOptions[*finder]{Root: options.Root, Waits: options.Waits}),
+		byPath:  map[string]*Node{}, kept: kernfs.Allowance{Most: maxKept},
 	}
 }
 

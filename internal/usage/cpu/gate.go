@@ -74,7 +74,7 @@ var placeless = &cgroup.Node{}
 func newGate(o Options, from int) gate {
 	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from}
 	if g.isOwn {
-		g.tree = cgroup.New(cgroup.Options{Root: o.Root})
+		g.tree = cgroup.New(cgroup.Options{Root: o.Root, Waits: o.Waits})
 	}
 	return g
 }

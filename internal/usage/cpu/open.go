@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
@@ -51,6 +52,8 @@ type Options struct {
 	// Clock, if set, counts the node's CPU time in place of /proc/stat. The Reader does not close
 	// it.
 	Clock NodeClock
+	// Waits bounds the waits for files that users block. nil: each source has its own.
+	Waits *kernfs.Waits
 }
 
 // OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails,

@@ -107,8 +107,8 @@ func NewProcfs(o Options) *Procfs {
 	return &Procfs{
 		procFiles: newProcFiles(o.Root), topology: o.Topology, cgroups: o.Cgroups,
 		cached: kernfs.NewCached(filepath.Join(o.Root, "proc")),
-		first:  guardFirstReads(stall.Options[*firstRead]{Root: o.Root}),
-		list:   guardListing(stall.Options[*listing]{Root: o.Root}, listTime),
+		first:  guardFirstReads(stall.Options[*firstRead]{Root: o.Root, Waits: o.Waits}),
+		list:   guardListing(stall.Options[*listing]{Root: o.Root, Waits: o.Waits}, listTime),
 	}
 }
 

@@ -51,7 +51,9 @@ func New(cfg *config.Config, logger *zap.Logger) *Node {
 	n := &Node{cfg: cfg, logger: logger, Waits: kernfs.NewWaits(), Probes: Probes{
 		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, OpenClock: weigh.NewClock, CountsEvents: weigh.CountsEvents,
 	}}
-	n.Cgroups = cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear})
+	n.Cgroups = cgroup.New(cgroup.Options{
+		Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear, Waits: n.Waits,
+	})
 	n.selectKeys()
 	return n
 }
@@ -83,7 +85,7 @@ func (n *Node) Open() error {
 	reader, rejected, err := n.Probes.Open(cpu.Options{
 		Root: n.cfg.RootPath, Kind: n.cfg.CPUTime, Window: n.cfg.WindowLength(), Topology: topology,
 		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,
-		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID,
+		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID, Waits: n.Waits,
 	})
 	if err != nil {
 		return err
