@@ -7,7 +7,6 @@ import (
 	"io/fs"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 )
 
 // counter is what the kernel counts for each cgroup, and the file that shows it.
@@ -70,7 +69,7 @@ func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, fr
 		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}
-		if errors.Is(err, stall.ErrUnread) { // it may have the counter
+		if errors.Is(err, kernfs.ErrUnread) { // it may have the counter
 			break
 		}
 	}
