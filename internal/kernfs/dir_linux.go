@@ -99,54 +99,55 @@ func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64
 	if _, err := Result(d.path, nil, nil); err != nil {
 		return 0, d.fail("readdirent", err)
 	}
+	err = eachEntry(d.fd, d.entries, func(name []byte, after int64) bool {
+		if yield(name) {
+			return true
+		}
+		next = after
+		return false
+	})
+	if err != nil {
+		return 0, d.fail("readdirent", err)
+	}
+	return next, nil
+}
+
+// eachEntry calls yield with the name of each entry of a directory, and with the position of the entry after it, until
+// yield returns false. It begins at the current position and reads into buf.
+func eachEntry(dir int, buf []byte, yield func(name []byte, after int64) bool) error {
 	for {
-		n, err := unix.Getdents(d.fd, d.entries)
+		n, err := unix.Getdents(dir, buf)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return 0, d.fail("readdirent", err)
+			return err
 		case n == 0:
-			return 0, nil
+			return nil
 		}
-		next, ok := eachEntry(d.entries[:n], yield)
-		if !ok {
-			return 0, d.fail("readdirent", unix.EIO)
-		}
-		if next != 0 {
-			return next, nil
+		if more, err := eachIn(buf[:n], yield); !more || err != nil {
+			return err
 		}
 	}
 }
 
-// eachEntry calls yield with the name of every entry in the result of getdents64(2), until yield returns false. next is
-// the position of the next entry if yield returned false, otherwise 0. ok reports whether the result is well-formed.
-func eachEntry(b []byte, yield func(name []byte) bool) (next int64, ok bool) {
+// eachIn calls yield like eachEntry for the entries in a result of getdents64(2). more is false if yield returned false.
+func eachIn(b []byte, yield func(name []byte, after int64) bool) (more bool, err error) {
 	for len(b) > 0 {
-		name, rest, ok := cutEntry(b)
-		if !ok {
-			return 0, false
+		if len(b) <= direntName {
+			return false, unix.EIO
 		}
-		if !yield(name) {
-			return int64(binary.NativeEndian.Uint64(b[direntOffset:])), true
+		length := int(binary.NativeEndian.Uint16(b[direntLength:]))
+		if length <= direntName || length > len(b) {
+			return false, unix.EIO
 		}
-		b = rest
+		name, _, _ := bytes.Cut(b[direntName:length], []byte{0})
+		if !yield(name, int64(binary.NativeEndian.Uint64(b[direntOffset:]))) {
+			return false, nil
+		}
+		b = b[length:]
 	}
-	return 0, true
-}
-
-// cutEntry returns the name of the first entry in the result of getdents64(2), and what follows it.
-// It is not ok if the result is malformed.
-func cutEntry(b []byte) (name, rest []byte, ok bool) {
-	if len(b) <= direntName {
-		return nil, nil, false
-	}
-	length := int(binary.NativeEndian.Uint16(b[direntLength:]))
-	if length <= direntName || length > len(b) {
-		return nil, nil, false
-	}
-	name, _, _ = bytes.Cut(b[direntName:length], []byte{0})
-	return name, b[length:], true
+	return true, nil
 }
 
 // fail closes the directory, so that the next call opens it again.
@@ -312,27 +313,7 @@ func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	for {
-		n, err := unix.Getdents(fd, d.entries)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return nil
-		}
-		for b := d.entries[:n]; len(b) > 0; {
-			name, rest, ok := cutEntry(b)
-			switch {
-			case !ok:
-				return unix.EIO
-			case !isDot(name) && !yield(name):
-				return nil
-			}
-			b = rest
-		}
-	}
+	return eachEntry(fd, d.entries, func(name []byte, _ int64) bool { return isDot(name) || yield(name) })
 }
 
 func isDot(name []byte) bool { return string(name) == "." || string(name) == ".." }

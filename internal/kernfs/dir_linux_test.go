@@ -44,8 +44,7 @@ func list(d *Dir) (names []string, err error) {
 func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 	root := t.TempDir()
 	want := []string{".", ".."}
-	for i := range 5000 {
-		// Records of 40 to 60 bytes: a buffer of 64 KiB holds a third of them at most.
+	for i := range 300 { // records of 40 to 60 bytes
 		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16+i%20))
 		write(t, "", root, name)
 		want = append(want, name)
@@ -56,6 +55,7 @@ func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 	slices.Sort(want)
 
 	d := newDir(t, root)
+	d.entries = make([]byte, 4<<10) // for a third of the entries at most
 	for round := range 2 {
 		got, err := list(d)
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
 	root := t.TempDir()
 	want := []string{".", ".."}
-	for i := range 3000 {
+	for i := range 300 {
 		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16))
 		write(t, "", root, name)
 		want = append(want, name)
@@ -82,7 +82,7 @@ func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
 	var got []string
 	calls, position := 0, int64(0)
 	for ; calls == 0 || position != 0; calls++ {
-		d, left := New(root), 700 // each call has a descriptor of its own
+		d, left := New(root), 70 // each call has a descriptor of its own
 		next, err := d.EachFrom(position, func(name []byte) bool {
 			got = append(got, string(name))
 			left--
@@ -99,10 +99,11 @@ func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
 
 func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
 	root := t.TempDir()
-	for i := range 4000 {
+	for i := range 200 {
 		write(t, strconv.Itoa(i), root, strconv.Itoa(i), "stat")
 	}
 	d := newDir(t, root)
+	d.entries = make([]byte, 1<<10) // for less than the entries
 	buf := make([]byte, 16)
 	seen := map[int32]bool{}
 	require.NoError(t, d.Each(func(name []byte) {
@@ -115,7 +116,7 @@ func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
 		require.Equal(t, string(name), string(b))
 		seen[int32(pid)] = true
 	}))
-	assert.Len(t, seen, 4000)
+	assert.Len(t, seen, 200)
 }
 
 func TestReadReturnsTheContentOfTheFile(t *testing.T) {
@@ -348,12 +349,12 @@ func FuzzEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, name string) {
 		total := 0
 		list := func(b []byte) (names []string, ok bool) {
-			_, ok = eachEntry(b, func(name []byte) bool {
+			_, err := eachIn(b, func(name []byte, _ int64) bool {
 				names = append(names, string(name))
 				total += direntName + len(name)
 				return true
 			})
-			return names, ok
+			return names, err == nil
 		}
 		names, ok := list(b)
 		require.LessOrEqual(t, total, len(b), "nothing is listed twice")

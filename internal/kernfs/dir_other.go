@@ -166,6 +166,3 @@ func IsProc(string) (bool, error) { return false, nil }
 
 // IsSysfs returns false.
 func IsSysfs(string) bool { return false }
-
-// WaitFor does nothing: no lock of a directory is held for long.
-func (*Dir) WaitFor(int32) {}

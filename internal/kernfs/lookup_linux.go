@@ -4,7 +4,6 @@ package kernfs
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -231,21 +230,6 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	return fd, err
 }
 
-// WaitFor waits until the lock of the directory of a process is free, or returns at once if the process has ended.
-// The wait is killable.
-func (d *Dir) WaitFor(pid int32) {
-	if d.open() != nil {
-		return
-	}
-	d.name = append(appendInt(d.name[:0], pid), 0)
-	dir, err := d.openEntry(d.fd, d.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-	if err != nil {
-		return
-	}
-	_ = fill(dir, 0) // the end of the wait is all that matters
-	_ = unix.Close(dir)
-}
-
 // openEntry opens an entry of a directory by a NUL-terminated name.
 func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	if d.isProc {
@@ -303,24 +287,10 @@ func (d *Dir) position(dir int, name []byte) int64 {
 
 // positionsIn returns the positions of the names in a directory /proc/PID.
 func positionsIn(dir int) map[string]int64 {
-	positions := map[string]int64{}
-	buf, next := make([]byte, 16<<10), int64(0)
-	for {
-		n, err := unix.Getdents(dir, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n <= 0 {
-			return positions
-		}
-		for b := buf[:n]; len(b) > direntName; {
-			name, rest, ok := cutEntry(b)
-			if !ok {
-				return positions
-			}
-			positions[string(name)] = next
-			next = int64(binary.NativeEndian.Uint64(b[direntOffset:])) // of the entry after it
-			b = rest
-		}
-	}
+	positions, next := map[string]int64{}, int64(0)
+	_ = eachEntry(dir, make([]byte, 16<<10), func(name []byte, after int64) bool { // the names until an error
+		positions[string(name)], next = next, after
+		return true
+	})
+	return positions
 }
