@@ -9,7 +9,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -86,18 +85,10 @@ type GuardOptions[J Job] struct {
 // the deadline is abandoned: it keeps its goroutine, its thread and its buffers until the read returns. Its subject is
 // not read again until the read has returned and a minute has passed.
 //
-// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. After half a second of such
-// jobs, a scan stops reading. If such a job is abandoned, its subject is read again as soon as the read has returned.
-// The same applies to a job whose thread state cannot be read.
+// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. If such a job is abandoned, its
+// subject is read again as soon as the read has returned. The same applies to a job whose thread state cannot be read.
 //
-// Waits states the bounds of all Guards that share it. A read that is blocked in the lookup of a name counts against no
-// user, because any user can lock the directory of a process. The Guard adds three or four microseconds to each read
-// and allocates no memory.
-//
-// Remaining risk: an attacker can reach the bound of a Guard or the total bound with several user IDs, such as the IDs
-// of a user namespace. Locking the directories of as many processes has the same effect (dev/kernel-reads.md). The Guard then reads no
-// other process until the reads return. Reaching the bound delays a few scans by 200 ms. A process that blocks for less than the
-// deadline delays scans by that time, and a later scan reads the remaining files.
+// The Guard adds three or four microseconds to each read and allocates no memory.
 //
 // A Guard is not safe for concurrent use. The first Do starts its goroutine; Close ends it.
 type Guard[J Job] struct {
@@ -325,27 +316,22 @@ func (g *Guard[J]) Err(what string) error {
 	}
 	var by []string
 	for _, u := range slices.Sorted(maps.Keys(processes)) {
-		by = append(by, describe(u, processes[u]))
-	}
-	if more := len(by) - namedUsers; more > 0 {
-		by = append(by[:namedUsers], fmt.Sprintf("and those of %d more", more))
+		by = append(by, u.describe(processes[u]))
 	}
 	return fmt.Errorf("%s of some processes cannot be read, because processes of these users block reads of their files in /proc: %s",
 		what, strings.Join(by, ", "))
 }
 
-// namedUsers is the maximum number of users that an error names.
-const namedUsers = 3
-
-func describe(u user, processes int) string {
-	name := "user " + strconv.FormatInt(int64(u), 10)
-	if u == noUser {
-		name = "unknown user"
+// describe describes a user with a number of processes.
+func (u user) describe(processes int) string {
+	name, plural := "unknown user", "es"
+	if u != noUser {
+		name = fmt.Sprintf("user %d", u)
 	}
 	if processes == 1 {
-		return name + " (1 process)"
+		plural = ""
 	}
-	return fmt.Sprintf("%s (%d processes)", name, processes)
+	return fmt.Sprintf("%s (%d process%s)", name, processes, plural)
 }
 
 // Close ends the idle goroutine and closes its Job. Abandoned goroutines end when their reads return.

@@ -23,7 +23,7 @@ type thread struct {
 // isAnother reports whether the caller runs on a thread other than t.
 func (t *thread) isAnother() bool { return unix.Gettid() != t.id }
 
-// open sets the closed t to the thread of the caller and opens the file of its state, which any user can block.
+// open opens the file of the thread of the caller into t, which is closed. Any user can block that.
 func (t *thread) open() {
 	t.id = unix.Gettid()
 	threads := NewKillable("/proc/self/task")

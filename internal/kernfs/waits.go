@@ -9,29 +9,32 @@ import (
 )
 
 const (
-	// patience is the maximum wait for one read. Once the total wait in a scan exceeds patience, the maximum wait for
-	// each read is haste. Once it exceeds twice patience, the scan stops reading.
-	patience = 100 * time.Millisecond
-	haste    = 20 * time.Millisecond
-	// firstPatience replaces patience in the first scan, which has the most to read and which no collection waits for.
+	patience      = 100 * time.Millisecond
+	haste         = 20 * time.Millisecond
 	firstPatience = time.Second
-	// maxStarved is the maximum total time that the slow reads of a scan may use a CPU or wait for a CPU. After that,
-	// the scan stops reading, so that the collection is not late, and the next scan reads the other files.
-	maxStarved = 500 * time.Millisecond
-	// maxMissed is the maximum number of reads that missed the deadline within the last pause or have not returned.
-	// Each such read occupies a thread until it returns. maxOfGuard and maxOfUser are the maximum numbers for a Guard
-	// and for the processes of a user. A Guard may not use up the total: blocked command lines must not hide CPU times.
-	maxMissed, maxOfGuard, maxOfUser = 32, 16, 8
+	maxStarved    = 500 * time.Millisecond
+	maxMissed     = 32
+	maxOfGuard    = 16
+	maxOfUser     = 8
 )
 
 // Waits bounds how long the scans of a receiver wait for files that users block, and how many threads these reads
 // occupy. All Guards and Searches that run on one goroutine may share a Waits:
 //
-//   - A scan waits for at most about 200 ms, and the first scan for at most about 1.1 s. After 100 ms, a read that
-//     takes more than 20 ms misses its deadline. After 200 ms, the scan stops reading.
-//   - After 50 ms, the processes of each user may block the scan for 20 ms more.
-//   - At most 32 reads have missed the deadline and not returned, or missed it within the last minute: 16 of each
-//     Guard, and 8 of the processes of each user. Beyond that, the Guard reads no other process, or none of the user.
+//   - A read has up to 100 ms (patience). Once the scan has waited for 100 ms, a read has up to 20 ms (haste), and after
+//     200 ms the scan stops reading. The first scan, for which no collection waits, may wait for 1 s more.
+//   - Once the scan has waited for 50 ms, the processes of each user may block it for 20 ms more.
+//   - The slow reads of a scan may use a CPU or wait for a CPU for 500 ms in total (maxStarved). After that, the scan
+//     stops reading, so that the collection is not late. The next scan reads the other files.
+//   - At most 32 reads have not returned or missed the deadline within the last minute (maxMissed). Each occupies a
+//     thread until it returns. At most 16 are reads of a Guard, so that blocked command lines do not hide CPU times,
+//     and at most 8 are reads of the processes of a user. Beyond a bound, other processes are not read.
+//
+// A read that is blocked in the lookup of a name counts against no user: any user can lock the directory of a process.
+//
+// Remaining risk: an attacker can reach the bounds with several user IDs, such as the IDs of a user namespace. Locking
+// the directories of as many processes has the same effect (dev/kernel-reads.md). Reaching a bound delays a few scans by 200 ms. A
+// process that blocks for less than the deadline delays scans by that time, and a later scan reads the other files.
 //
 // A Waits is not safe for concurrent use.
 type Waits struct {
