@@ -22,10 +22,11 @@ const (
 // occupy. All Guards and Searches that run on one goroutine may share a Waits:
 //
 //   - A read has up to 100 ms (patience). Once the scan has waited for 100 ms, a read has up to 20 ms (haste), and after
-//     200 ms the scan stops reading. The first scan, for which no collection waits, may wait for 1 s more.
+//     200 ms the scan stops reading.
 //   - Once the scan has waited for 50 ms, the processes of each user may block it for 20 ms more.
 //   - The slow reads of a scan may use a CPU or wait for a CPU for 500 ms in total (maxStarved). After that, the scan
 //     stops reading, so that the collection is not late. The next scan reads the other files.
+//   - The first scan, for which no collection waits, may wait for 1 s more of each.
 //   - At most 32 reads have not returned or missed the deadline within the last minute (maxMissed). Each occupies a
 //     thread until it returns. At most 16 are reads of a Guard, so that blocked command lines do not hide CPU times,
 //     and at most 8 are reads of the processes of a user. Beyond a bound, other processes are not read.
@@ -67,13 +68,13 @@ type user int64
 const noUser user = -1
 
 // NewWaits returns the Waits of a receiver whose first scan has not begun.
-func NewWaits() *Waits { return &Waits{left: firstPatience} }
+func NewWaits() *Waits { return &Waits{left: firstPatience, starved: -firstPatience} }
 
 // Begin begins a scan at now.
 func (w *Waits) Begin(now time.Time) {
 	w.now, w.left, w.starved = now, patience, 0
 	if w.scans++; w.scans == 1 {
-		w.left = firstPatience
+		w.left, w.starved = firstPatience, -firstPatience
 	}
 	clear(w.spent)
 	if len(w.missed) > 0 {
