@@ -41,48 +41,48 @@ func list(d *Dir) (names []string, err error) {
 	return names, err
 }
 
-func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
-	root := t.TempDir()
-	want := []string{".", ".."}
-	for i := range 300 { // records of 40 to 60 bytes
-		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16+i%20))
-		write(t, "", root, name)
-		want = append(want, name)
+// numbered returns a directory with 200 processes and a name of the maximum length, and the names in it.
+func numbered(t *testing.T) (root string, names []string) {
+	root, names = t.TempDir(), []string{".", "..", strings.Repeat("n", 255)}
+	write(t, "", root, names[2])
+	for i := range 200 {
+		name := strconv.Itoa(i)
+		write(t, name, root, name, "stat")
+		names = append(names, name)
 	}
-	longest := strings.Repeat("n", 255)
-	write(t, "", root, longest)
-	want = append(want, longest)
-	slices.Sort(want)
+	slices.Sort(names)
+	return root, names
+}
 
-	d := newDir(t, root)
-	d.entries = make([]byte, 4<<10) // for a third of the entries at most
-	for round := range 2 {
-		got, err := list(d)
-		require.NoError(t, err)
-		require.Equal(t, want, got, "round %d", round)
+func TestAListHasEachEntryOnceWhileEntriesAreRead(t *testing.T) {
+	root, want := numbered(t)
+	d, buf := newDir(t, root), make([]byte, 16)
+	d.entries = make([]byte, 1<<10) // too small for all
+	for range 2 {
+		var got []string
+		require.NoError(t, d.Each(func(name []byte) {
+			got = append(got, string(name))
+			if pid, err := strconv.Atoi(string(name)); err == nil {
+				b, err := d.ReadOf(int32(pid), "stat", buf)
+				require.NoError(t, err)
+				require.Equal(t, string(name), string(b))
+			}
+		}))
+		slices.Sort(got)
+		require.Equal(t, want, got)
 	}
-
-	require.NoError(t, os.Remove(filepath.Join(root, longest)))
-	write(t, "", root, "later")
+	require.NoError(t, os.Remove(filepath.Join(root, strings.Repeat("n", 255))))
 	got, err := list(d)
 	require.NoError(t, err)
-	assert.NotContains(t, got, longest)
-	assert.Contains(t, got, "later")
+	assert.Len(t, got, len(want)-1)
 }
 
 func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
-	root := t.TempDir()
-	want := []string{".", ".."}
-	for i := range 300 {
-		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16))
-		write(t, "", root, name)
-		want = append(want, name)
-	}
-	slices.Sort(want)
+	root, want := numbered(t)
 	var got []string
 	calls, position := 0, int64(0)
 	for ; calls == 0 || position != 0; calls++ {
-		d, left := New(root), 70 // each call has a descriptor of its own
+		d, left := New(root), 50 // each call has a descriptor of its own
 		next, err := d.EachFrom(position, func(name []byte) bool {
 			got = append(got, string(name))
 			left--
@@ -97,85 +97,39 @@ func TestAListThatStopsContinuesWhereItStopped(t *testing.T) {
 	assert.Equal(t, 5, calls)
 }
 
-func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
-	root := t.TempDir()
-	for i := range 200 {
-		write(t, strconv.Itoa(i), root, strconv.Itoa(i), "stat")
-	}
-	d := newDir(t, root)
-	d.entries = make([]byte, 1<<10) // for less than the entries
-	buf := make([]byte, 16)
-	seen := map[int32]bool{}
-	require.NoError(t, d.Each(func(name []byte) {
-		pid, err := strconv.Atoi(string(name))
-		if err != nil {
-			return
-		}
-		b, err := d.ReadOf(int32(pid), "stat", buf)
-		require.NoError(t, err)
-		require.Equal(t, string(name), string(b))
-		seen[int32(pid)] = true
-	}))
-	assert.Len(t, seen, 200)
-}
-
-func TestReadReturnsTheContentOfTheFile(t *testing.T) {
+func TestReadsReturnWhatFitsOfFilesAndLinks(t *testing.T) {
 	root := t.TempDir()
 	write(t, "1000.00 1.00\n", root, "uptime")
 	write(t, "", root, "empty")
 	write(t, strings.Repeat("y", 100), root, "longer")
-	write(t, "42", root, "4194304", "stat")
-	write(t, "max", root, strconv.Itoa(math.MaxInt32), "stat")
-	write(t, "zero", root, "0", "stat")
-	d := newDir(t, root)
-	buf := make([]byte, 50)
-
-	b, err := d.Read("uptime", buf)
-	require.NoError(t, err)
-	assert.Equal(t, "1000.00 1.00\n", string(b))
-
-	b, err = d.Read("empty", buf)
-	require.NoError(t, err)
-	assert.Empty(t, b)
-
-	b, err = d.ReadIn("4194304", "stat", buf)
-	require.NoError(t, err)
-	assert.Equal(t, "42", string(b))
-
-	b, err = d.Read("longer", buf)
-	require.NoError(t, err)
-	assert.Len(t, b, len(buf), "what fits")
-
-	for pid, want := range map[int32]string{4194304: "42", math.MaxInt32: "max", 0: "zero"} {
-		b, err = d.ReadOf(pid, "stat", buf)
-		require.NoError(t, err)
-		assert.Equal(t, want, string(b))
+	for _, pid := range []int{0, 4194304, math.MaxInt32} {
+		write(t, "42", root, strconv.Itoa(pid), "stat")
 	}
-}
-
-func TestHasReportsExistingEntries(t *testing.T) {
-	root := t.TempDir()
-	write(t, "1", root, "a", "b")
-	d := newDir(t, root)
-	for name, want := range map[string]bool{"a": true, "a/b": true, "c": false, "a/c": false, "a/b/c": false} {
+	require.NoError(t, os.Symlink("/usr/bin/some program (deleted)", filepath.Join(root, "0", "exe")))
+	d, buf := newDir(t, root), make([]byte, 20)
+	for name, c := range map[string]struct {
+		want string
+		read func() ([]byte, error)
+	}{
+		"file":       {"1000.00 1.00\n", func() ([]byte, error) { return d.Read("uptime", buf) }},
+		"empty file": {"", func() ([]byte, error) { return d.Read("empty", buf) }},
+		"long file":  {strings.Repeat("y", 20), func() ([]byte, error) { return d.Read("longer", buf) }},
+		"file in":    {"42", func() ([]byte, error) { return d.ReadIn("4194304", "stat", buf) }},
+		"file of":    {"42", func() ([]byte, error) { return d.ReadOf(math.MaxInt32, "stat", buf) }},
+		"file of 0":  {"42", func() ([]byte, error) { return d.ReadOf(0, "stat", buf) }},
+		"long link":  {"/usr/bin/some progra", func() ([]byte, error) { return d.LinkOf(0, "exe", buf) }},
+		"link": {"/usr/bin/some program (deleted)", func() ([]byte, error) {
+			return d.LinkOf(0, "exe", make([]byte, 100))
+		}},
+	} {
+		got, err := c.read()
+		require.NoError(t, err, name)
+		assert.Equal(t, c.want, string(got), name)
+	}
+	for name, want := range map[string]bool{"0": true, "0/stat": true, "c": false, "0/c": false, "0/stat/c": false} {
 		assert.Equal(t, want, d.Has(name), name)
 	}
 	assert.False(t, newDir(t, filepath.Join(root, "c")).Has("a"), "no directory")
-}
-
-func TestLinkOfGivesTheTarget(t *testing.T) {
-	root := t.TempDir()
-	write(t, "", root, "7", "stat")
-	require.NoError(t, os.Symlink("/usr/bin/some program (deleted)", filepath.Join(root, "7", "exe")))
-	d := newDir(t, root)
-
-	b, err := d.LinkOf(7, "exe", make([]byte, 100))
-	require.NoError(t, err)
-	assert.Equal(t, "/usr/bin/some program (deleted)", string(b))
-
-	b, err = d.LinkOf(7, "exe", make([]byte, 4))
-	require.NoError(t, err)
-	assert.Equal(t, "/usr", string(b), "what fits")
 }
 
 func TestErrorsIdentifyTheFailure(t *testing.T) {
@@ -203,61 +157,38 @@ func TestErrorsIdentifyTheFailure(t *testing.T) {
 	assert.Equal(t, "x", string(b))
 }
 
-func TestMissingDirectoryIsFoundOnceItAppears(t *testing.T) {
+func TestADirectoryThatIsReplacedIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proc")
 	d := newDir(t, path)
-	buf := make([]byte, 100)
-
+	require.NoError(t, d.Close(), "never opened")
 	_, err := list(d)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, path)
-	_, err = d.Read("uptime", buf)
+	_, err = d.Read("old", make([]byte, 10))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = d.LinkOf(1, "exe", buf)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-
-	write(t, "1", path, "uptime")
-	b, err := d.Read("uptime", buf)
-	require.NoError(t, err)
-	assert.Equal(t, "1", string(b))
-	assert.Equal(t, path, d.Path())
-}
-
-func TestFileInTheDirectorysPlaceIsAnError(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "proc")
 	write(t, "", path)
-	_, err := list(newDir(t, path))
-	assert.ErrorIs(t, err, syscall.ENOTDIR)
-}
-
-func TestListingADirectoryThatWasReplacedFailsOnceThenListsTheNewOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "proc")
-	write(t, "", path, "old")
-	d := newDir(t, path)
-	_, err := list(d)
-	require.NoError(t, err)
-
-	require.NoError(t, os.RemoveAll(path))
-	write(t, "", path, "new")
 	_, err = list(d)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	got, err := list(d)
-	require.NoError(t, err)
-	assert.Equal(t, []string{".", "..", "new"}, got)
-}
+	require.ErrorIs(t, err, syscall.ENOTDIR, "a file")
 
-func TestCloseIsIdempotentAndTheDirectoryReusable(t *testing.T) {
-	root := t.TempDir()
-	write(t, "x", root, "file")
-	d := New(root)
-	require.NoError(t, d.Close(), "never opened")
-	for range 3 {
-		b, err := d.Read("file", make([]byte, 10))
+	require.NoError(t, os.Remove(path))
+	write(t, "x", path, "old")
+	for range 2 {
+		b, err := d.Read("old", make([]byte, 10))
 		require.NoError(t, err)
-		require.Equal(t, "x", string(b))
+		assert.Equal(t, "x", string(b))
 		require.NoError(t, d.Close())
 		require.NoError(t, d.Close(), "again")
 	}
+	_, err = list(d)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(path))
+	write(t, "", path, "new")
+	_, err = list(d)
+	require.ErrorIs(t, err, fs.ErrNotExist, "once")
+	got, err := list(d)
+	require.NoError(t, err)
+	assert.Equal(t, []string{".", "..", "new"}, got)
+	assert.Equal(t, path, d.Path())
 }
 
 func TestNoDescriptorIsLeftOpen(t *testing.T) {
@@ -283,17 +214,11 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 	}
 	assert.Equal(t, before+1, open(), "the directory itself")
-	require.NoError(t, d.Close())
-	assert.Equal(t, before, open())
-}
-
-func TestDescriptorsAreClosedOnExec(t *testing.T) {
-	d := newDir(t, "/proc")
-	_, err := d.Read("uptime", make([]byte, 100))
-	require.NoError(t, err)
 	flags, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFD, 0)
 	require.NoError(t, err)
 	assert.NotZero(t, flags&unix.FD_CLOEXEC)
+	require.NoError(t, d.Close())
+	assert.Equal(t, before, open())
 }
 
 func TestNothingIsAllocatedPerCall(t *testing.T) {
