@@ -164,7 +164,7 @@ func (g *Guard[J]) Do(of Subject, read func(J)) error {
 	}
 	at := len(w.missed)
 	g.miss(of, u, late)
-	if u == noUser && of.PID != 0 && late.seen != inLookup && w.starved < maxStarved {
+	if u == noUser && of.PID != 0 && late.seen != inLookup && !w.isOver() {
 		w.missed[at].user, _ = g.userOf(of)
 	}
 	return ErrUnread

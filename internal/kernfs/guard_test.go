@@ -228,6 +228,22 @@ func TestReadsThatNeedCPUTimeDelayAScanByABound(t *testing.T) {
 	})
 }
 
+func TestAScanWithoutTimeDoesNotFindTheUserOfABlockedRead(t *testing.T) {
+	onHost(t, func(h *host) {
+		h.add(1, 1000, "cmdline", "status")
+		looks := 0
+		h.guard.look = func(*thread) state {
+			if looks++; looks <= 2 {
+				return running
+			}
+			return inRead
+		}
+		h.guard.waits.starved = maxStarved - time.Millisecond
+		h.requireUnread(1)
+		assert.Len(h, h.guard.waits.missed, 1)
+	})
+}
+
 // readSlowly reads a process with a read that takes some time.
 func (h *host) readSlowly(pid int, duration time.Duration) error {
 	job := h.guard.Job()
@@ -303,6 +319,7 @@ func TestTheFirstScanWaitsLonger(t *testing.T) {
 	assert.Equal(t, firstPatience, w.left, "reads before it")
 	w.Begin(time.Unix(1, 0))
 	assert.Equal(t, firstPatience, w.left)
+	assert.Equal(t, -firstPatience, w.starved)
 	w.Begin(time.Unix(2, 0))
 	assert.Equal(t, patience, w.left)
 }
