@@ -37,8 +37,8 @@ func whyHidden(root string, t *scan.Table) error {
 	return fmt.Errorf("%s: %w", proc, errNamespace)
 }
 
-// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides
-// nothing.
+// hidepid returns the mount option hidepid of a proc file system (proc(5)), or an empty string if
+// no process is hidden.
 func hidepid(mountPoint string) (option string) {
 	self, err := procfs.Self()
 	if err != nil {

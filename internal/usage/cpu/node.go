@@ -26,8 +26,8 @@ type Node struct {
 	// Process is user, nice and system time, which processes account for.
 	Process units.CPUTime
 	// Interrupt is irq and softirq time, a part of Busy. It includes the time of ksoftirqd; see
-	// Table.Softirqd. On kernels that do not measure interrupts it includes nothing else, and may
-	// stand still.
+	// Table.Softirqd. On kernels that do not measure interrupts it is the time of ksoftirqd
+	// alone, and may not grow.
 	Interrupt units.CPUTime
 }
 
@@ -47,7 +47,7 @@ type Times struct {
 // NodeClock counts the CPU time of the node.
 type NodeClock interface {
 	// Read returns the CPU times until at, which is now and has a monotonic clock reading. The
-	// slices are valid until the next call. After an error the times are those of the last call
+	// slices are valid until the next call. After an error it returns the times of the last call
 	// that succeeded.
 	Read(at time.Time) (Times, error)
 }
@@ -67,7 +67,7 @@ type StatClock struct {
 	domains []domainTime // by the topology's order
 	cpus    []lastTicks  // by number
 	busy    []units.CPUTime
-	created uint64 // tasks created since boot, as of the last Read; 0 if unknown
+	created uint64 // tasks created since boot, as of the last Read; 0 if not read
 	nodes   []Node // returned by the last Read
 }
 
@@ -84,7 +84,7 @@ type lastTicks struct {
 	listed     bool // it is in the text that is being parsed
 }
 
-// NewStatClock returns the clock of the machine whose root directory is at root. It reads nothing.
+// NewStatClock returns the clock of the machine whose root directory is at root. It does not access the machine.
 func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFiles(root)} }
 
 // divide makes the clock count CPU time by domain, too.
@@ -112,7 +112,7 @@ func (c *StatClock) times() Times {
 	return Times{Node: c.node.Node, Domains: c.nodes, CPUs: c.busy}
 }
 
-// read adds what the columns grew by. The first reading is the baseline.
+// read adds the growth of the columns. The first reading is the baseline.
 func (c *StatClock) read() error {
 	c.created = 0
 	if c.topology != nil {
@@ -140,8 +140,7 @@ func (c *StatClock) read() error {
 	return nil
 }
 
-// parse parses the text of /proc/stat. It stores the lines of the CPUs in cpus and changes nothing
-// else.
+// parse parses the text of /proc/stat. It only changes the lines in cpus.
 func (c *StatClock) parse(b []byte) (node cpuTicks, created uint64, err error) {
 	node, err = parseNode(b)
 	if err == nil && (c.topology != nil || c.perCPU) {
@@ -192,7 +191,7 @@ func (c *StatClock) parseCPUs(b []byte) error {
 	}
 }
 
-// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU
+// addCPUs adds the growth of the lines in cpus to the domains and CPUs. The first line of a CPU
 // is its baseline. measured reports whether the kernel measures interrupts.
 func (c *StatClock) addCPUs(measured bool) {
 	for i := range c.cpus {
@@ -226,11 +225,11 @@ func (d *domainTime) add(last, now *cpuTicks, measured bool) {
 	d.stolen += min(ticks(units.Advance(last[steal], now[steal])), maxColumn)
 }
 
-// maxColumn bounds the growth of a column between two reads to 18 years of CPU time, so that no sum
-// of columns overflows: a kernel may print a negative number as one near 2^64.
+// maxColumn is the maximum growth of a column between two reads: 18 years of CPU time. It keeps sums
+// of columns from overflowing, because a kernel may print a negative number as one near 2^64.
 const maxColumn units.CPUTime = 1 << 59
 
-// add adds what the columns grew by. measured reports whether the kernel measures interrupts.
+// add adds the growth of the columns. measured reports whether the kernel measures interrupts.
 func (n *Node) add(last, now *cpuTicks, measured bool) {
 	step := func(columns ...int) (sum units.CPUTime) {
 		for _, c := range columns {

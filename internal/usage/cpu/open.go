@@ -17,19 +17,19 @@ type SourceKind string
 
 // The kinds of sources.
 const (
-	Auto       SourceKind = "auto" // BPF where the kernel and the permissions allow it, else KindClocks
+	Auto       SourceKind = "auto" // BPF if the kernel and the permissions allow it, else KindClocks
 	KindBPF    SourceKind = "bpf"
-	KindClocks SourceKind = "clocks" // procfs where the receiver does not share the PID namespace of the host
+	KindClocks SourceKind = "clocks" // procfs if the receiver does not share the PID namespace of the host
 	KindProcfs SourceKind = "procfs"
 )
 
 // TickWindow is the shortest interval that the ticks of procfs resolve: 100 ticks of a CPU, so that
-// rounding is 1 % of what one busy CPU uses.
+// rounding is 1 % of the time of one busy CPU.
 const TickWindow = time.Second
 
-// Options selects what a Reader and its Source read.
+// Options configures a Reader and its Source.
 type Options struct {
-	// Root is where the host's root directory is: "/", or where it is mounted in a container.
+	// Root is the root directory of the host: "/", or its mount point in a container.
 	Root string
 	// Kind is the CPU time source to use.
 	Kind SourceKind

@@ -96,7 +96,7 @@ func IgnoresSIGCHLD(status []byte) bool {
 }
 
 // parsePlaces parses the fields after the start time. If they are malformed, the CPU of the process
-// is not known; its CPU time is valid all the same.
+// is -1. Its CPU time is valid all the same.
 func parsePlaces(f fields) (resident uint64, cpu int32) {
 	f.skip(1)            // 23 virtual size
 	pages := f.int()     // 24
@@ -125,11 +125,11 @@ const (
 
 // measuresInterrupts reports whether the kernel measures how long interrupts take. Such a kernel
 // leaves their time out of the times of the tasks that they interrupt (kernel/sched/core.c,
-// update_rq_clock_task), and has time in the irq column soon after boot, because each timer tick is
-// an interrupt.
+// update_rq_clock_task). It has time in the irq column soon after boot, because each timer tick is an
+// interrupt.
 //
-// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) note at each tick
-// what the tick interrupted. Handlers run with interrupts off, so the irq column stays 0, and
+// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) count a tick for the
+// task or softirq that it interrupts. Handlers run with interrupts off, so the irq column stays 0, and
 // tasks' times include the interrupts that came while they ran. The softirq column of such a kernel
 // would count these twice.
 func (c *cpuTicks) measuresInterrupts() bool { return c[irq] > 0 }
@@ -157,8 +157,7 @@ func parseColumns(b []byte) (c cpuTicks, err error) {
 	return c, nil
 }
 
-// parseCPU reads the line of one CPU of /proc/stat behind its first three letters, like that of the
-// node.
+// parseCPU reads the line of one CPU of /proc/stat after its first three letters.
 func parseCPU(line []byte) (cpu int, c cpuTicks, err error) {
 	number, _, _ := bytes.Cut(line, []byte{' '})
 	n, err := kernfs.ParseUint(number)
@@ -188,9 +187,9 @@ func ParseUptime(b []byte) (time.Duration, error) {
 	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
 }
 
-// parseTasks reads the number of tasks that exist on the whole system, whatever the reader may see,
-// and the PID or thread ID of the newest one in the PID namespace of the reader, from the last two
-// fields of /proc/loadavg (proc_loadavg(5)).
+// parseTasks reads the last two fields of /proc/loadavg (proc_loadavg(5)). number is the number of
+// tasks of the whole system, including hidden ones. newest is the PID or thread ID of the newest task
+// in the PID namespace of the reader.
 func parseTasks(b []byte) (number, newest uint64, err error) {
 	f := fields{rest: b}
 	f.skip(3)
@@ -221,7 +220,7 @@ func parseCreated(b []byte) (uint64, error) {
 	return kernfs.ParseUint(number)
 }
 
-// parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
+// parsePID reads the name of a directory of /proc; ok is false unless it is the directory of a process.
 func parsePID(name []byte) (pid int32, ok bool) {
 	n, err := kernfs.ParseUint(name)
 	if err != nil || name[0] == '0' || n > math.MaxInt32 {
@@ -239,8 +238,8 @@ func ticks(n uint64) units.CPUTime {
 
 func clampInt32(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-// fields walks over the fields of a line that spaces separate; after the first error it yields
-// nothing.
+// fields walks over the fields of a line that spaces separate. After the first error all fields are
+// empty or 0.
 type fields struct {
 	rest []byte
 	err  error

@@ -10,14 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// Past is the state of an earlier Reader of the same boot, from which a Reader resumes. It holds no
+// Past is the state of an earlier Reader of the same boot. A Reader can resume from it. It holds no
 // pointers, so all of it can be stored.
 type Past struct {
 	// Exact reports whether an exact source found the processes. It reports no child times.
 	Exact bool
 	// Now is when the last scan began, since boot.
 	Now time.Duration
-	// Node is the CPU time of the node in the last window, from which the time continues after Resume.
+	// Node is the CPU time of the node in the last window. After Resume the time continues from it.
 	Node Node
 	// Ticks are the columns of the node in /proc/stat at that time, in ticks: user, nice, system,
 	// idle, iowait, irq, softirq and steal (proc_stat(5)).
@@ -26,7 +26,7 @@ type Past struct {
 	// a topology.
 	Domains []PastDomain
 	CPUs    []PastCPU
-	// Processes are those of the last successful scan.
+	// Processes are the processes of the last successful scan.
 	Processes []scan.PastProcess
 }
 
@@ -42,10 +42,10 @@ type PastCPU struct {
 	Ticks  [8]uint64
 }
 
-// Past stores in p what another Reader needs to continue after the last window, whose reads must
-// have succeeded. It allocates nothing if p was used before with as many processes.
+// Past stores in p the state after the last window, whose reads must have succeeded. It does not
+// allocate if p was used before with as many processes.
 func (r *Reader) Past(p *Past) error {
-	if r.precise != nil { // which reads /proc/stat now and then only
+	if r.precise != nil { // it reads /proc/stat less often
 		if err := r.stat.read(); err != nil {
 			return err
 		}
@@ -60,9 +60,10 @@ func (r *Reader) Past(p *Past) error {
 	return nil
 }
 
-// Resume continues from the state of an earlier Reader: the first window has the CPU time of the
-// past and what the node used since, and in its scan processes of the past have used what they used
-// since. It must precede the first Begin. The Reader keeps p until a scan has succeeded.
+// Resume continues from the state of an earlier Reader. The first window then covers the time since
+// the past. The node's CPU time is the time of the past plus the growth since. Processes of the past
+// have used the growth of their CPU time since. It must precede the first Begin. The Reader
+// keeps p until a scan has succeeded.
 func (r *Reader) Resume(p *Past) {
 	r.stat.resume(p)
 	r.times = r.stat.times()
@@ -70,7 +71,7 @@ func (r *Reader) Resume(p *Past) {
 	r.resumeTable()
 }
 
-// resumeTable makes the processes of the past those of the previous scan.
+// resumeTable makes the processes of the past the rows of the previous scan.
 func (r *Reader) resumeTable() {
 	r.scanned = r.resuming.Node.Process
 	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact, r.traits.Exact)

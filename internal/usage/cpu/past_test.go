@@ -325,21 +325,6 @@ func TestTakingThePastAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Past(&p) }))
 }
 
-func BenchmarkPast(b *testing.B) {
-	for _, n := range []int{500, 10_000} {
-		b.Run(fmt.Sprintf("processes=%d", n), func(b *testing.B) {
-			r := readerWith(n)
-			var p Past
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := r.Past(&p); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func TestCPUsOfImpossibleNumbersTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	c := NewStatClock(t.TempDir())

@@ -11,14 +11,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
-// recheck is how often what seldom changes is read, however short the intervals are.
+// recheck is how often values that seldom change are read, however short the intervals are.
 const recheck = time.Second
 
 // preciseClock counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve.
 // Busy is the run time that the scans of an exact source found, plus time in interrupts. Total is
-// the time of the online CPUs without stolen time. The time in interrupts and the stolen time are
-// those that /proc/stat counted in the window or, in windows that are shorter than the time between
-// two reads of /proc/stat, the same proportion of the CPUs' time as between the last two reads.
+// the time of the online CPUs without stolen time.
+//
+// The time in interrupts and the stolen time are the growth of /proc/stat in the window. If windows
+// are shorter than the time between two reads of /proc/stat, they are the same proportion of the
+// CPUs' time as between the last two reads.
 //
 // Each read follows a scan into the table. The first read continues from the StatClock's times.
 type preciseClock struct {
@@ -33,7 +35,7 @@ type preciseClock struct {
 	counted time.Time     // when the time outside of tasks was last counted
 	read    time.Time     // when /proc/stat could last be read
 	took    time.Duration // how long counting took
-	missing bool          // the time since scans began to fail is that of /proc/stat since counted
+	missing bool          // scans fail, and /proc/stat was counted after the first failure
 	parts   []units.CPUTime
 	nodes   []Node // returned by the last Read
 }
@@ -44,7 +46,7 @@ type preciseTime struct {
 	outside
 	run     units.CPUTime // of the table
 	counted domainTime    // by /proc/stat, when it was last read
-	weight  outside       // in what proportion the node's time outside of tasks is divided
+	weight  outside       // for dividing the node's time outside of tasks
 }
 
 // outside is time of CPUs that is no task's, between two reads of /proc/stat.
@@ -56,9 +58,8 @@ type outside struct {
 	softirqd units.CPUTime
 }
 
-// count sets the parts to what a domain's time grew by from one read to the next, of the time that
-// its CPUs had. The sum of all columns would be that time, too, but each of them is rounded to
-// ticks.
+// count sets the parts to the growth of a domain's time from one read to the next. had is the time
+// that its CPUs had: the sum of all columns is close to it, but each column is rounded to ticks.
 func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 	interrupts := now.Interrupt - before.Interrupt
 	o.had = had
@@ -67,13 +68,13 @@ func (o *outside) count(before, now *domainTime, had units.CPUTime) {
 	o.softirqd = min(units.Advance(interrupts, o.softirqd), Tick) // a tick may be due; more is not in the column
 }
 
-// of returns the stolen part of an amount of time, and that of interrupts.
+// of returns the parts of an amount of time that were stolen and used by interrupts.
 func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
 	return units.Portion(amount, o.stolen, o.had), units.Portion(amount, o.interrupts, o.had)
 }
 
 // newPreciseClock returns a clock for a table that an exact source of the machine at root fills. now
-// measures how long reading takes. It reads nothing.
+// measures how long reading takes. It does not access the machine.
 func newPreciseClock(root string, stat *StatClock, table *scan.Table, now func() time.Duration) *preciseClock {
 	n := len(stat.domains)
 	return &preciseClock{
@@ -82,7 +83,7 @@ func newPreciseClock(root string, stat *StatClock, table *scan.Table, now func()
 	}
 }
 
-// Close closes the files, except for those of the StatClock.
+// Close closes the files that the StatClock does not have.
 func (p *preciseClock) Close() error { return p.online.Close() }
 
 // Read implements NodeClock.
@@ -125,7 +126,7 @@ func (p *preciseClock) begin(at time.Time) error {
 // advance adds the time since the last read.
 func (p *preciseClock) advance(at time.Time) {
 	p.countSoftirqd()
-	p.online.Refresh(at.Sub(p.began)) // if that fails, what the scan found is still counted
+	p.online.Refresh(at.Sub(p.began)) // if that fails, the last number of CPUs applies
 	if at.Sub(p.counted) >= p.due() {
 		begun := p.now()
 		p.countOutside(at)
@@ -136,7 +137,7 @@ func (p *preciseClock) advance(at time.Time) {
 	total := p.had(elapsed)
 	stolen, interrupts := p.node.of(total)
 	total = max(busy+interrupts, total-stolen)
-	// Untraced includes the whole lives of processes that ended, most of which was counted before.
+	// Untraced includes the whole lives of processes that ended, and most of that was counted before.
 	untraced := min(p.table.Untraced, total-busy-interrupts)
 	p.node.ran(busy+untraced, interrupts, total)
 	p.addDomains(elapsed, untraced)
@@ -147,7 +148,7 @@ func (p *preciseClock) had(elapsed units.CPUTime) units.CPUTime {
 	return elapsed * units.CPUTime(len(p.online.CPUs()))
 }
 
-// ran adds time in which processes and interrupts ran, of a total.
+// ran adds the time of processes and interrupts, and the total time of the CPUs.
 func (n *Node) ran(process, interrupts, total units.CPUTime) {
 	n.Process += process
 	n.Interrupt += interrupts
@@ -175,8 +176,8 @@ func (p *preciseClock) addDomains(elapsed, untraced units.CPUTime) {
 	}
 }
 
-// due returns how long after a count the next one is due: when the last one took at most 0.5 % of
-// that time, but not before some ticks have passed, and after a second at the latest.
+// due returns the time between two counts of the time outside of tasks. A count takes at most 0.5 %
+// of it. It is at least 50 ms, and at most a second.
 func (p *preciseClock) due() time.Duration {
 	const ticks = 5 * time.Duration(Tick)
 	if p.node.had == 0 { // the time outside of tasks was never counted
@@ -185,7 +186,7 @@ func (p *preciseClock) due() time.Duration {
 	return min(max(200*p.took, ticks), recheck)
 }
 
-// countOutside counts what the CPUs' time outside of tasks was since the last call. If /proc/stat
+// countOutside counts the CPUs' time outside of tasks since the last call. If /proc/stat
 // cannot be read, it returns false, and the proportions of the last interval apply.
 func (p *preciseClock) countOutside(at time.Time) (counted bool) {
 	if p.stat.read() != nil {
@@ -204,8 +205,8 @@ func (p *preciseClock) countOutside(at time.Time) (counted bool) {
 	return true
 }
 
-// divideOutside divides the node's time outside of tasks in proportion to what the lines of the
-// domains' CPUs show, or showed last. Each line of a CPU is rounded to ticks, and in a short window
+// divideOutside divides the node's time outside of tasks in proportion to the growth of the lines of
+// the domains' CPUs, or to their last growth above 0. Each line of a CPU is rounded to ticks, and in a short window
 // a domain's sum may be off by as many as it has CPUs. The node's line is rounded once.
 func (p *preciseClock) divideOutside() {
 	var stolen, interrupts units.CPUTime
@@ -232,8 +233,8 @@ func (p *preciseClock) divideOutside() {
 	}
 }
 
-// countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in
-// interrupts, which includes it, and notes that it is not outside of tasks.
+// countSoftirqd adds the CPU time of the ksoftirqd threads since the previous scan to the time in
+// interrupts, which includes it, and records that it is not outside of tasks.
 func (p *preciseClock) countSoftirqd() {
 	clear(p.parts)
 	used := p.table.Softirqd(p.parts)

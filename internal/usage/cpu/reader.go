@@ -41,7 +41,7 @@ type Window struct {
 	// Table is the last scan that succeeded. It is the same in all windows of a Reader.
 	Table *scan.Table
 	// Replaced reports whether another source has replaced BPF. Then Table is the first scan of that
-	// source, which has nothing in common with the scans before it.
+	// source, and unrelated to the scans before it.
 	Replaced bool
 }
 
@@ -93,7 +93,7 @@ func (r *Reader) Traits() Traits { return r.source.Traits() }
 func (r *Reader) Exact() bool { return r.traits.Exact }
 
 // CgroupPath returns the path of the cgroup with the ID in Process.Cgroup, below the root of the
-// version 2 hierarchy. It returns an empty string if the path is unknown.
+// version 2 hierarchy. It returns an empty string if the path is not available.
 func (r *Reader) CgroupPath(cgroup uint64) string {
 	if r.traits.Paths == nil {
 		return ""
@@ -105,8 +105,8 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 func (r *Reader) Table() *scan.Table { return &r.table }
 
 // Begin begins a window and returns the node's CPU time until at, which is now and has a monotonic
-// clock reading. After an error the time is that of the window before, and the next window covers
-// this one. In windows that are too short for /proc/stat, Begin scans the processes; while such
+// clock reading. After an error it returns the time of the window before, and the next window
+// covers this one. In windows that are too short for /proc/stat, Begin scans the processes; while such
 // scans fail, the time stays as it is.
 func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	r.want = want
@@ -166,7 +166,7 @@ func (r *Reader) isBroken() bool {
 
 // replaceSource replaces BPF by CPU clocks or procfs.
 func (r *Reader) replaceSource() {
-	_ = r.source.Close() // nothing more is read from it
+	_ = r.source.Close() // it was only read from
 	r.source, _ = openClocks(r.options)
 	r.traits, r.failures, r.table = r.source.Traits(), 0, scan.Table{}
 	r.scanned = r.times.Node.Process

@@ -22,11 +22,11 @@ type Source interface {
 	Close() error
 }
 
-// Want selects what a window reads of processes that did not run since the previous scan.
+// Want selects the values that a window reads of processes that did not run since the previous scan.
 type Want struct {
-	// All updates the rows of all processes, and ends those of all processes that ended. Otherwise
-	// the source may leave the rows of processes that did not run as they are, and in Table.Ended
-	// leave out those whose rows are final. The next scan with All has what this one lacks.
+	// All updates the rows of all processes, and Table.Ended has all processes that ended. Otherwise
+	// the source may leave the rows of processes that did not run as they are, and leave processes
+	// whose rows are final out of Table.Ended. The next scan with All makes up for that.
 	All bool
 	// Resident asks for values of Process.Resident that are at most a second old. Otherwise the
 	// value of a process may be as old as when it ran last.
@@ -36,11 +36,11 @@ type Want struct {
 	LastCPU bool
 }
 
-// Request is what a Reader passes to a scan.
+// Request is a Reader's request to scan.
 type Request struct {
 	Want
 	// Used is the growth of Node.Process since the window of the last scan that succeeded. It limits
-	// the CPU time that a source infers. An exact source infers none.
+	// the CPU time that a source infers. An exact source does not infer.
 	Used units.CPUTime
 	// Created is the number of tasks created since boot, 0 if it is not available or the source is
 	// exact.
@@ -54,7 +54,7 @@ type Traits struct {
 	// Exact reports whether scans account for all CPU time, including processes that ended. If
 	// false, the caller infers the rest from child times and cgroup counters.
 	Exact bool
-	// Rounding, Late and ChildRounding are those of the Table.
+	// Rounding, Late and ChildRounding are the values for the Table.
 	Rounding, Late, ChildRounding units.CPUTime
 	// Lacks is why the source does without something that it was asked for, or nil.
 	Lacks error
@@ -70,11 +70,11 @@ type Traits struct {
 // Paths finds the paths of version 2 cgroups.
 type Paths interface {
 	// Path returns the path of the cgroup with an ID, below the root of the hierarchy, or an empty
-	// string if it is unknown.
+	// string if the path is not available.
 	Path(id uint64) string
 }
 
-// describe sets what the table has of the traits.
+// describe sets the traits that the table has, too.
 func (t *Traits) describe(table *scan.Table) {
 	table.Rounding, table.Late, table.ChildRounding = t.Rounding, t.Late, t.ChildRounding
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // exitNames finds the names of the processes of a group that no scan of the group has seen, by a
-// source of the whole machine. A nil exitNames finds none.
+// source of the whole machine. It may be nil.
 type exitNames struct {
 	source  Names
 	path    func() string
@@ -34,7 +34,8 @@ func (c *Source) AwaitNames() {
 	}
 }
 
-// Names is a CPU time source of the whole machine, such as cpu.BPF, that was opened with cpu.Options.Names.
+// Names is a CPU time source of the whole machine, such as cpu.BPF. It was opened with
+// cpu.Options.Names.
 type Names interface {
 	cpu.Source
 	// AwaitExits waits until the next scan has the exits until now.
@@ -43,7 +44,7 @@ type Names interface {
 
 // NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, if
 // another source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or
-// an empty string if the group has none. It must be called before the first scan. Close closes the
+// an empty string if the group has no cgroup. It must be called before the first scan. Close closes the
 // other source.
 func (c *Source) NameBy(source Names, path func() string) {
 	c.names = &exitNames{source: source, path: path}
@@ -76,8 +77,8 @@ func (n *exitNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTim
 	}
 	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
 	named = share(t, used, min(all, t.ShortLived))
-	// The kernel reports the exit of a process up to an RCU grace period late. The rest is of the
-	// processes that ended, as far as their last interval shows how much each of them runs.
+	// The kernel reports the exit of a process up to an RCU grace period late. The rest is
+	// divided among the processes that ended, in proportion to their CPU time in the last interval.
 	clear(used)
 	for i := range t.Ended {
 		used[t.Ended[i].Comm] += t.Ended[i].Used
@@ -85,8 +86,8 @@ func (n *exitNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTim
 	return named + share(t, used, t.ShortLived-named)
 }
 
-// share lists an amount of CPU time by name, in proportion to weights, and returns how much that
-// is: all, or nothing without weights.
+// share lists an amount of CPU time by name, in proportion to weights. It returns the amount, or 0
+// if there are no weights.
 func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
 	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {

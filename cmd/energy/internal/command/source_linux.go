@@ -26,35 +26,35 @@ type Members interface {
 }
 
 // Source is the CPU time source of a group of processes, such as a command and its descendants, and
-// the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in Table.ShortLived. All other processes of the
-// node are hidden, so what they used is unattributed. The CPU time of a row is read from the CPU
-// clock of the process if the process can be in the same PID namespace, and else in ticks.
+// the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in
+// Table.ShortLived. All other processes of the node are hidden, so their CPU time is unattributed.
+// The CPU time of a row is read from the CPU clock of the process if the process can be in the same
+// PID namespace, and else in ticks.
 //
-// The node's CPU time is counted so that the group's share of the node depends on nothing but the
-// group: Total is the time that passed times the number of CPUs, including what another machine had
-// of it, and Process is Busy, including interrupts. Busy is Total less the idle and stolen time of
-// /proc/stat, which over a tenth of a second is closer to what ran than the ticks of busy time, and
-// at least what the group used.
+// The node's CPU time is counted so that the group's share of the node depends only on the group.
+// Total is the time that passed times the number of CPUs, including stolen time. Busy is Total less
+// the idle and stolen time of /proc/stat, and at least the CPU time of the group. Over a tenth of a
+// second that is more accurate than the ticks of busy time. Process is Busy, including interrupts.
 type Source struct {
 	proc   *kernfs.Dir
 	buf    []byte
 	group  Members
 	stat   *cpu.StatClock
 	online *divide.Online
-	clock  func(pid int32) (units.CPUTime, error) // nil: PIDs are those of another namespace
+	clock  func(pid int32) (units.CPUTime, error) // nil: another PID namespace
 	began  time.Time                              // at the first Read
 	at     time.Time                              // at the last Read
 	node   cpu.Node                               // returned by the last Read
 	had    units.CPUTime                          // by the CPUs, since the first Read
 
-	names *exitNames // nil if nothing provides the names of short-lived processes
+	names *exitNames // nil if the names of short-lived processes are not available
 
 	used    units.CPUTime // by the group, as of the last Read
 	claimed units.CPUTime // as of the last scan
 }
 
-// NewSource returns the source of a group on a host whose root directory is at root. It reads
-// nothing. The group's CPU time counts from the first scan on.
+// NewSource returns the source of a group on a host whose root directory is at root. It does
+// not access the machine. The group's CPU time counts from the first scan on.
 func NewSource(root string, group Members) *Source {
 	c := &Source{
 		proc: kernfs.New(filepath.Join(root, "proc")), buf: make([]byte, 4096),
@@ -97,8 +97,8 @@ func (c *Source) Read(at time.Time) (cpu.Times, error) {
 	return cpu.Times{Node: c.node}, nil
 }
 
-// addNode adds the interval until at. used is the CPU time of the group and stat that of the node by
-// /proc/stat, in all.
+// addNode adds the interval until at. used is the total CPU time of the group, and stat the
+// total of the node by /proc/stat.
 func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	passed := units.CPUTime(max(at.Sub(c.at), 0)) * units.CPUTime(len(c.online.CPUs()))
 	c.had += passed
@@ -106,7 +106,7 @@ func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	if columns := stat.Total + c.stat.Stolen(); isNear(columns, c.had) { // else they are not of this machine
 		busy = units.Advance(columns-busy, c.had)
 	}
-	// What is late is added at the rate that the CPUs allow, and what was added early is not added
+	// Late time is added at the rate that the CPUs allow. Time that was added early is not added
 	// again.
 	grown := max(min(units.Advance(c.node.Busy, busy), passed), used-c.used)
 	c.node.Process += grown
@@ -114,8 +114,8 @@ func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	c.node.Total += max(passed, grown)
 }
 
-// isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may
-// differ by some ticks, and in a sandbox it has nothing to do with it.
+// isNear reports whether the sum of all columns of /proc/stat agrees with the time of the CPUs. It
+// may differ by some ticks. In a sandbox it is unrelated.
 func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*cpu.Tick
 }
@@ -185,8 +185,8 @@ func (c *Source) addRow(t *scan.Table, pid int32) {
 	t.Processes = append(t.Processes, p)
 }
 
-// groupPath is the path under which a Source reports the CPU time that no row shows. It is that of
-// no cgroup.
+// groupPath is the path under which a Source reports the CPU time that no row shows. No cgroup
+// has the path.
 const groupPath = "/command"
 
 // claim makes the rows and ShortLived together show the CPU time that the group used since the last

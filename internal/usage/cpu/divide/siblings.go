@@ -12,10 +12,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// ErrUnshared is why Siblings lists none.
+// ErrUnshared is the error of a machine without siblings.
 var ErrUnshared = errors.New("no core has more than one thread online")
 
-// Siblings lists for each logical CPU the other threads of its core. It knows the CPUs that are
+// Siblings lists for each logical CPU the other threads of its core. It lists the CPUs that are
 // online. A Siblings is not safe for concurrent use.
 type Siblings struct {
 	online *Online
@@ -41,7 +41,7 @@ func OpenSiblings(root string) (*Siblings, error) {
 // Shared reports whether any core has more than one thread online.
 func (s *Siblings) Shared() bool { return s.shared }
 
-// CPUs returns a number that is above that of each CPU.
+// CPUs returns the highest number of a CPU plus 1.
 func (s *Siblings) CPUs() int { return len(s.of) }
 
 // Online reports whether a CPU below CPUs was online when that was last read.
@@ -96,7 +96,7 @@ func (s *Siblings) siblings(cpu int, online [][]int32) ([]int32, error) {
 	return siblings, err
 }
 
-// Close closes the directory that the siblings are read from. A nil Siblings has none.
+// Close closes the directory that the siblings are read from. It may be nil.
 func (s *Siblings) Close() error {
 	if s == nil {
 		return nil

@@ -43,7 +43,7 @@ type Topology struct {
 	changes int      // how often the online CPUs have changed
 }
 
-// place is where a CPU is. die is 0 if domains are packages.
+// place is the location of a CPU. die is 0 if domains are packages.
 type place struct{ physical, die uint64 }
 
 func (p place) compare(o place) int {
@@ -51,8 +51,7 @@ func (p place) compare(o place) int {
 }
 
 // OpenTopology reads the topology of the machine whose root directory is at root. It returns an
-// error where that cannot be read, and where there are fewer than two domains or more than
-// MaxDomains.
+// error if that cannot be read, and if there are fewer than two domains or more than MaxDomains.
 func OpenTopology(root string) (*Topology, error) {
 	t := &Topology{online: NewOnline(root)}
 	if err := t.open(root); err != nil {
@@ -127,7 +126,7 @@ func (p place) domain(byDie bool) units.Domain {
 	return units.Domain(name)
 }
 
-// place reads where a CPU is. The kernel prints -1 for a package that it does not know, and kernels
+// place reads the location of a CPU. The kernel prints -1 for an unidentified package, and kernels
 // before 5.2 have no die_id.
 func (t *Topology) place(cpu int) (place, error) {
 	dir := "cpu" + strconv.Itoa(cpu) + "/topology/"
@@ -174,7 +173,7 @@ func (t *Topology) assign() {
 	t.changes++
 }
 
-// at returns the domain of a place, the first domain if it is in none.
+// at returns the domain of a place, or the first domain.
 func (t *Topology) at(p place) int {
 	if !t.byDie {
 		p.die = 0
@@ -185,7 +184,7 @@ func (t *Topology) at(p place) int {
 // Domains returns the names of the domains.
 func (t *Topology) Domains() []units.Domain { return t.domains }
 
-// Of returns the index of the domain of a CPU. An unknown CPU is in the first domain.
+// Of returns the index of the domain of a CPU. A CPU that was never online is in the first domain.
 func (t *Topology) Of(cpu int32) int {
 	if cpu < 0 || int(cpu) >= len(t.of) {
 		return 0
