@@ -146,13 +146,14 @@ func (c *StatClock) parse(b []byte) (node cpuTicks, created uint64, err error) {
 	if err == nil && (c.topology != nil || c.perCPU) {
 		err = c.parseCPUs(b)
 	}
-	if err == nil && c.countsCreated {
-		created, err = parseCreated(b)
-		if err != nil && !(errors.Is(err, errTruncated) && len(b) == len(c.files.buf)) {
-			return node, 0, nil // the text is complete and lacks the number
-		}
+	if err != nil || !c.countsCreated {
+		return node, 0, err
 	}
-	return node, created, err
+	created, err = parseCreated(b)
+	if errors.Is(err, errTruncated) && len(b) == len(c.files.buf) {
+		return node, 0, err
+	}
+	return node, created, nil // a complete text may lack the number
 }
 
 // lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.

@@ -35,7 +35,6 @@ type preciseClock struct {
 	counted time.Time     // when the time outside of tasks was last counted
 	read    time.Time     // when /proc/stat could last be read
 	took    time.Duration // how long counting took
-	missing bool          // scans fail, and /proc/stat was counted after the first failure
 	parts   []units.CPUTime
 	nodes   []Node // returned by the last Read
 }
@@ -46,6 +45,7 @@ type preciseTime struct {
 	outside
 	run     units.CPUTime // of the table
 	counted domainTime    // by /proc/stat, when it was last read
+	then    Node          // at that time
 	weight  outside       // for dividing the node's time outside of tasks
 }
 
@@ -88,7 +88,6 @@ func (p *preciseClock) Close() error { return p.online.Close() }
 
 // Read implements NodeClock.
 func (p *preciseClock) Read(at time.Time) (Times, error) {
-	p.missing = false
 	if p.at.IsZero() {
 		if err := p.begin(at); err != nil {
 			return p.stat.times(), err
@@ -116,10 +115,11 @@ func (p *preciseClock) begin(at time.Time) error {
 	}
 	p.took = p.now() - begun
 	p.began, p.counted, p.read = at, at, at
-	p.node.counted, p.node.Node = p.stat.node, p.stat.node.Node
+	p.node.Node, p.node.counted = p.stat.node.Node, p.stat.node
 	for i := range p.domains {
-		p.domains[i].counted, p.domains[i].Node = p.stat.domains[i], p.stat.domains[i].Node
+		p.domains[i].Node, p.domains[i].counted = p.stat.domains[i].Node, p.stat.domains[i]
 	}
+	p.noteCounted()
 	return nil
 }
 
@@ -141,6 +141,17 @@ func (p *preciseClock) advance(at time.Time) {
 	untraced := min(p.table.Untraced, total-busy-interrupts)
 	p.node.ran(busy+untraced, interrupts, total)
 	p.addDomains(elapsed, untraced)
+	if p.read.Equal(at) {
+		p.noteCounted()
+	}
+}
+
+// noteCounted records the times after a read of /proc/stat.
+func (p *preciseClock) noteCounted() {
+	p.node.then = p.node.Node
+	for i := range p.domains {
+		p.domains[i].then = p.domains[i].Node
+	}
 }
 
 // had returns the time that the node's CPUs had in an interval.
@@ -187,10 +198,10 @@ func (p *preciseClock) due() time.Duration {
 }
 
 // countOutside counts the CPUs' time outside of tasks since the last call. If /proc/stat
-// cannot be read, it returns false, and the proportions of the last interval apply.
-func (p *preciseClock) countOutside(at time.Time) (counted bool) {
+// cannot be read, the proportions of the last interval apply.
+func (p *preciseClock) countOutside(at time.Time) {
 	if p.stat.read() != nil {
-		return false
+		return
 	}
 	elapsed := units.CPUTime(max(at.Sub(p.read), 0))
 	p.read = at
@@ -202,7 +213,6 @@ func (p *preciseClock) countOutside(at time.Time) (counted bool) {
 		d.counted = p.stat.domains[i]
 	}
 	p.divideOutside()
-	return true
 }
 
 // divideOutside divides the node's time outside of tasks in proportion to the growth of the lines of
@@ -246,23 +256,25 @@ func (p *preciseClock) countSoftirqd() {
 	}
 }
 
-// miss is called in place of Read after a scan that failed. The next Read covers the time.
-func (p *preciseClock) miss(at time.Time) {
-	p.missing = p.missing || p.at.IsZero() || p.countOutside(at)
-}
-
-// handOver makes the StatClock continue from the times of this clock, with the time that /proc/stat
-// has counted since the first miss. If no Read succeeded, the StatClock has all time.
+// handOver makes the StatClock continue from the times of this clock, with the time since the last
+// Read. If no Read succeeded, the StatClock has all time.
 func (p *preciseClock) handOver() {
 	if p.at.IsZero() {
 		return
 	}
+	_ = p.stat.read() // without it the time continues from the last Read
 	p.node.continueBy(&p.stat.node)
 	for i := range p.domains {
 		p.domains[i].continueBy(&p.stat.domains[i])
 	}
 }
 
+// continueBy adds the growth of /proc/stat since this clock last read it to the time then. It is at
+// least the time of the last Read: ticks may be late.
 func (t *preciseTime) continueBy(stat *domainTime) {
-	stat.Node = t.Node.plus(stat.since(t.counted.Node))
+	now := t.then.plus(stat.since(t.counted.Node))
+	stat.Node = Node{
+		Busy: max(now.Busy, t.Busy), Total: max(now.Total, t.Total),
+		Process: max(now.Process, t.Process), Interrupt: max(now.Interrupt, t.Interrupt),
+	}
 }

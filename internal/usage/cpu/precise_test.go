@@ -295,28 +295,24 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	assert.Equal(t, 80*millisecond, i.window(100*time.Millisecond, thread)[0].Busy, "a user may take the name")
 }
 
-func TestTheTimeSinceScansBeganToFailIsThatOfProcStat(t *testing.T) {
-	i := newInterrupted(t, slowly())
-	run := func(ticks int64) {
-		i.host.EachCPU[1].User += ticks
-		i.host.CPU.User += ticks
-		i.now = i.now.Add(100 * time.Millisecond)
-		require.NoError(t, i.host.Render())
-	}
-	run(2)
-	i.window(0, scan.Process{Used: 2 * Tick, LastCPU: 1})
-	run(5) // after the last scan, and before /proc/stat is read
-	i.r.miss(i.now)
-	for range 2 {
-		run(7)
-		i.r.miss(i.now)
-	}
-	i.r.handOver()
-	times, err := i.r.stat.Read(i.now)
-	require.NoError(t, err)
-	for k, n := range []Node{times.Node, times.Domains[0], times.Domains[1]} {
-		grown := n.since(i.last[k])
-		assert.Equal(t, grown.Process, grown.Busy)
-		assert.Equal(t, []units.CPUTime{14 * Tick, 0, 14 * Tick}[k], grown.Process)
+func TestTheTimeSinceTheLastScanIsThatOfProcStatAfterAHandOver(t *testing.T) {
+	for name, busy := range map[string]int64{"busy": 14, "less than shown early": 2, "standing still": 0} {
+		t.Run(name, func(t *testing.T) {
+			i := newInterrupted(t, slowly())
+			run := func(ticks int64) {
+				i.host.EachCPU[1].User += ticks
+				i.host.CPU.User += ticks
+				require.NoError(t, i.host.Render())
+			}
+			i.window(time.Second)
+			i.window(100*time.Millisecond, scan.Process{Used: 5 * Tick, LastCPU: 1}) // /proc/stat is not read
+			run(busy)
+			i.r.handOver()
+			for k, n := range append([]Node{i.r.stat.node.Node}, i.r.stat.times().Domains...) {
+				grown := n.since(i.last[k])
+				assert.Equal(t, grown.Process, grown.Busy)
+				assert.Equal(t, []units.CPUTime{1, 0, 1}[k]*Tick*units.CPUTime(max(busy, 5)-5), grown.Process)
+			}
+		})
 	}
 }

@@ -111,11 +111,10 @@ func (r *Reader) Table() *scan.Table { return &r.table }
 func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	r.want = want
 	if r.precise != nil {
-		if r.scanErr = r.scan(); r.scanErr != nil {
-			r.precise.miss(at)
-			if !r.isBroken() {
-				return r.times.Node, nil
-			}
+		if r.scanErr = r.scan(); r.scanErr != nil && !r.isBroken() {
+			return r.times.Node, nil
+		}
+		if r.scanErr != nil {
 			r.precise.handOver()
 			_ = r.precise.Close() // it was only read from
 			r.precise = nil
@@ -169,7 +168,6 @@ func (r *Reader) replaceSource() {
 	_ = r.source.Close() // it was only read from
 	r.source, _ = openClocks(r.options)
 	r.traits, r.failures, r.table = r.source.Traits(), 0, scan.Table{}
-	r.scanned = r.times.Node.Process
 	r.useStat()
 	if r.resuming != nil {
 		r.resumeTable() // the new source continues from the past, too

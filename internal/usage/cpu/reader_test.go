@@ -57,6 +57,7 @@ func read(t *testing.T, host *hostsim.Host, r *Reader) (node Node, replaced bool
 
 func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	host, source, r := newFailing(t, Auto)
+	host.Created = 70
 	before, _, err := read(t, host, r)
 	require.NoError(t, err)
 	refused := errors.New("refused")
@@ -72,6 +73,7 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 4*busy, after.Busy-before.Busy, "the node's time goes on from where the source left it")
 	assert.Equal(t, busy, r.Table().Processes[0].Used, "and the next scan counts from procfs's first one")
+	assert.EqualValues(t, 70, r.stat.created, "CPU clocks find new processes by it")
 }
 
 func TestTheTimeOfEachCPUContinuesWhateverTheSource(t *testing.T) {
