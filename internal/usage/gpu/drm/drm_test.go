@@ -4,8 +4,10 @@ package drm
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -382,6 +384,10 @@ func TestKFDsComputeIsOfTheSameGPUAsDRMsClients(t *testing.T) {
 	usage := w.pass(10, 11)
 	assert.Equal(t, 800*ms, usage[0].Busy, "of the compute units")
 	assert.Equal(t, map[int32]units.CPUTime{10: 800 * ms, 11: 250 * ms}, used(t, usage))
+
+	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "sys/class/kfd/kfd/proc/11")))
+	maps.DeleteFunc(w.Files, func(path, _ string) bool { return strings.Contains(path, "kfd/proc/11/") })
+	assert.Equal(t, map[int32]units.CPUTime{10: 600 * ms}, used(t, w.pass(10)), "11 has closed it")
 }
 
 func TestKFDsProcessesAreBounded(t *testing.T) {
