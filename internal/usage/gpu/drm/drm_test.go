@@ -270,6 +270,20 @@ func TestAClientThatIsNew(t *testing.T) {
 	}
 }
 
+// The kernel does not show the number of descriptors.
+func TestClientsAreFoundBeforeLinux62(t *testing.T) {
+	w := watch(t)
+	w.source.reader.entries = func(int64) int64 { return 0 }
+	w.addGPU(0, card, "amdgpu")
+	w.add(10, 1, render(3, 1))
+	w.add(11, 1)
+	assert.Len(t, used(t, w.pass()), 1)
+	w.pass(11)
+	w.Processes[11].Files = append(w.Processes[11].Files, render(3, 2))
+	w.pass(11)
+	assert.Len(t, used(t, w.pass(11)), 2, "after the shortest pause")
+}
+
 func TestBusyIsAtMostTheInterval(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
@@ -388,6 +402,22 @@ func TestKFDsComputeIsOfTheSameGPUAsDRMsClients(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "sys/class/kfd/kfd/proc/11")))
 	maps.DeleteFunc(w.Files, func(path, _ string) bool { return strings.Contains(path, "kfd/proc/11/") })
 	assert.Equal(t, map[int32]units.CPUTime{10: 600 * ms}, used(t, w.pass(10)), "11 has closed it")
+}
+
+func TestAnSDMACounterThatRestedIsReportedWithinAFewReads(t *testing.T) {
+	w := watch(t)
+	w.addKFD(1, "7", 0x300)
+	w.add(10, 1)
+	w.compute(10, "7", 0, 0)
+	for range 3 * sdmaRest {
+		w.pass()
+	}
+	w.compute(10, "7", 0, 200*time.Millisecond)
+	sum := units.CPUTime(0)
+	for range sdmaRest {
+		sum += used(t, w.pass())[10]
+	}
+	assert.Equal(t, 100*ms, sum, "of two engines")
 }
 
 func TestKFDsProcessesAreBounded(t *testing.T) {
