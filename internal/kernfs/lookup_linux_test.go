@@ -85,6 +85,18 @@ func TestACachedDirReadsOnlyNamesThatWereLookedUp(t *testing.T) {
 	assert.False(t, killable.Has("self/no-such-file"))
 }
 
+func TestTheFirstLookupCachesOtherNamesThatWillBeRead(t *testing.T) {
+	cached, _ := cachedAndKillable(t)
+	pid, buf, d := newProcess(t), make([]byte, 4096), NewKillable("/proc", "limits")
+	defer func() { assert.NoError(t, d.Close()) }()
+	_, err := d.ReadOf(pid, "stat", buf)
+	require.NoError(t, err)
+	_, err = cached.ReadOf(pid, "limits", buf)
+	require.NoError(t, err)
+	_, err = cached.ReadOf(pid, "status", buf)
+	require.ErrorIs(t, err, ErrNotCached)
+}
+
 func TestAKillableDirReadsWhatAnyDirReads(t *testing.T) {
 	_, killable := cachedAndKillable(t)
 	anyDir, pid := newDir(t, "/proc"), newProcess(t)
