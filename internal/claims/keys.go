@@ -71,7 +71,7 @@ type KeyOptions struct {
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, err error)
 
-	// Waits bounds the time for which a scan waits for directories that users block. nil: each key has its own.
+	// Waits bounds the waits for directories that users block. nil: each key has its own.
 	Waits *kernfs.Waits
 
 	events *weigh.Events // of all power models

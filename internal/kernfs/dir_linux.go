@@ -19,7 +19,7 @@ type Dir struct {
 	path    string
 	fd      int
 	isOpen  bool
-	isProc  bool // it is on procfs; known if lookup is not lookupAny
+	isProc  bool // it is on procfs; not set if lookup is lookupAny
 	lookup  lookup
 	also    []string // names that a first lookup has the kernel cache, too
 	how     unix.OpenHow
@@ -29,7 +29,7 @@ type Dir struct {
 	inode   unix.Stat_t
 }
 
-// New returns the directory at path. It opens nothing; the first read does.
+// New returns the directory at path. The first read opens it.
 func New(path string) *Dir { return &Dir{path: path} }
 
 // Path returns the path given to New.
@@ -170,7 +170,7 @@ func (d *Dir) Links() (uint64, error) {
 }
 
 // Read reads the file <directory>/name with one call of read(2) into buf. A file of /proc that fits into buf is read
-// whole. Errors are bare errno values, so that reading a process that has ended allocates nothing.
+// whole. Errors are bare errno values, so that reading an exited process does not allocate.
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	d.name = append(d.name[:0], name...)
 	return d.read(buf)
@@ -400,7 +400,7 @@ func IsProc(path string) (bool, error) {
 	return kind == unix.PROC_SUPER_MAGIC, err
 }
 
-// IsSysfs reports whether path is known to be on a sysfs.
+// IsSysfs reports whether path is on a sysfs. It returns false if the file system cannot be determined.
 func IsSysfs(path string) bool {
 	kind, err := fileSystem(path)
 	return err == nil && kind == unix.SYSFS_MAGIC

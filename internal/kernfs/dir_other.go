@@ -35,7 +35,7 @@ func NewKillable(path string, _ ...string) *Dir { return New(path) }
 // Path returns the path given to New.
 func (d *Dir) Path() string { return d.path }
 
-// Close does nothing.
+// Close has no effect.
 func (*Dir) Close() error { return nil }
 
 // Each calls yield with the name of every entry.
@@ -130,13 +130,13 @@ type Kept struct{}
 // IsOpen returns false.
 func (*Kept) IsOpen() bool { return false }
 
-// Close does nothing.
+// Close has no effect.
 func (*Kept) Close() error { return nil }
 
-// OpenIn does nothing.
+// OpenIn has no effect.
 func (*Dir) OpenIn(*Kept, string, string) (inode uint64, err error) { return 0, nil }
 
-// OpenOf does nothing.
+// OpenOf has no effect.
 func (*Dir) OpenOf(*Kept, int32, string) error { return nil }
 
 // ReadKeptIn reads the file <directory>/<sub>/name into buf.

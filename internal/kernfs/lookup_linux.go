@@ -19,9 +19,9 @@ import (
 // without a lock.
 var ErrNotCached = errors.New("not in the kernel's name cache")
 
-// lookup is the method by which a Dir finds files by name. A name that is not in the kernel's cache
-// is looked up under the lock of its directory, which any user with permission to list the
-// directory can hold forever (dev/kernel-reads.md).
+// lookup is the method of a Dir to find files by name. The kernel looks up a name that is not in its
+// cache under the lock of the directory. Any user with permission to list the directory can hold this
+// lock forever (dev/kernel-reads.md).
 type lookup uint8
 
 const (
@@ -45,9 +45,9 @@ func (d *Dir) NeverWaits() bool {
 }
 
 // NewKillable returns the directory at path like New. Its methods wait for the locks of directories killably: SIGKILL
-// ends the wait. Since Linux 5.16, this always holds for files of procfs. In other file systems, and for descriptors
-// in /proc/PID/fd and fdinfo that are closed meanwhile, the methods wait as those of New for a lock that is taken
-// within the few microseconds between two system calls.
+// ends the wait. Since Linux 5.16, this always holds for files of procfs. There are two exceptions: other file systems,
+// and descriptors in /proc/PID/fd and fdinfo that are closed meanwhile. If a lock is taken within the few microseconds
+// between two system calls there, SIGKILL does not end the wait.
 //
 // The first lookup in a directory /proc/PID also caches the names in also, which costs less than separate lookups
 // later.
@@ -71,8 +71,8 @@ type probed struct {
 // found is the result of the probe, or nil until it has returned.
 var found atomic.Pointer[probed]
 
-// unknown is the result while the probe has not returned. Names that are not cached are then looked up uninterruptibly.
-var unknown = sync.OnceValue(func() *probed { return &probed{resolves: hasResolveCached()} })
+// expected is the result while the probe has not returned. Names that are not cached are then looked up uninterruptibly.
+var expected = sync.OnceValue(func() *probed { return &probed{resolves: hasResolveCached()} })
 
 // waitForProbe starts the probe of /proc/self, and waits for it for up to probePatience: any user can block reads of
 // that directory (dev/kernel-reads.md).
@@ -95,7 +95,7 @@ func await(find func() *probed, patience time.Duration) {
 	}
 }
 
-// proc returns what is known about procfs.
+// proc returns the result of the probe of procfs.
 func proc() *probed {
 	if p := found.Load(); p != nil {
 		return p
@@ -104,7 +104,7 @@ func proc() *probed {
 	if p := found.Load(); p != nil {
 		return p
 	}
-	return unknown()
+	return expected()
 }
 
 func resolves() bool { return proc().resolves }
@@ -131,8 +131,8 @@ func probe(path string) *probed {
 	return p
 }
 
-// hasResolveCached reports whether RESOLVE_CACHED is expected to find names of procfs, without a lookup: openat2(2)
-// is permitted, and the kernel is at least Linux 5.16.
+// hasResolveCached reports, without a lookup, whether RESOLVE_CACHED is expected to find names of procfs. The
+// conditions are that openat2(2) is permitted, and that the kernel is at least Linux 5.16.
 func hasResolveCached() bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolveCached}
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &how)
@@ -149,7 +149,7 @@ func hasResolveCached() bool {
 	return n == 2 && (major > 5 || major == 5 && minor >= 16)
 }
 
-// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in
+// openAt appends a NUL to d.name and opens this file. After an error the descriptor is negative. The wrapper in
 // x/sys/unix copies the name to the heap on each call.
 func (d *Dir) openAt(flags uint64) (int, error) {
 	d.name = append(d.name, 0)
@@ -247,7 +247,7 @@ func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 // until the lock of the directory is free.
 //
 // A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock and created the
-// first entry (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times as long as the first read of a
+// first entry (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times the time of the first read of a
 // file.
 func fill(dir int, position int64) error {
 	if _, err := unix.Seek(dir, position, 0); err != nil {
@@ -271,7 +271,7 @@ const (
 	descriptorsFrom = 2
 )
 
-// position returns the position of a name in a directory of procfs, or 0 if it is unknown.
+// position returns the position of a name in a directory of procfs, or 0 if the position is not available.
 func (d *Dir) position(dir int, name []byte) int64 {
 	if !d.isProc {
 		return 0

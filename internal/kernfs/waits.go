@@ -26,7 +26,7 @@ const (
 //   - Once the scan has waited for 50 ms, the processes of each user may block it for 20 ms more.
 //   - The slow reads of a scan may use a CPU or wait for a CPU for 500 ms in total (maxStarved). After that, the scan
 //     stops reading, so that the collection is not late. The next scan reads the other files.
-//   - The first scan, for which no collection waits, may wait for 1 s more of each.
+//   - The first scan may wait for 1 s more of each, because no collection depends on it.
 //   - At most 32 reads have not returned or missed the deadline within the last minute (maxMissed). Each occupies a
 //     thread until it returns. At most 16 are reads of a Guard, so that blocked command lines do not hide CPU times,
 //     and at most 8 are reads of the processes of a user. Beyond a bound, other processes are not read.

@@ -99,7 +99,7 @@ type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
-	// Waits bounds the time for which meters wait for directories that users block. nil: each meter has its own.
+	// Waits bounds the waits for directories that users block. nil: each meter has its own.
 	Waits *kernfs.Waits
 }
 
