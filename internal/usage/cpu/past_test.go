@@ -129,7 +129,7 @@ func TestTheNodeGoesOnWhereItWas(t *testing.T) {
 			t.Run(fmt.Sprintf("exact=%t window=%v", exact, window), func(t *testing.T) {
 				h := restarting(t, exact, window)
 				h.run(time.Second, map[int]int64{1: 50})
-				before := h.run(time.Second, map[int]int64{1: 50})
+				before := h.run(20*time.Millisecond, map[int]int64{1: 1}) // shorter than between two reads of /proc/stat
 				h.again(exact)
 				assert.Equal(t, before, h.reader.times.Node)
 				after := h.run(time.Minute, map[int]int64{1: 700})
@@ -286,10 +286,16 @@ func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
 }
 
 func TestDomainsGoOnWhereTheyWere(t *testing.T) {
-	h := restarting(t, false, 0)
+	for exact, window := range map[bool]time.Duration{false: 0, true: 100 * time.Millisecond} {
+		domainsGoOn(t, exact, window)
+	}
+}
+
+func domainsGoOn(t *testing.T, exact bool, window time.Duration) {
+	h := restarting(t, exact, window)
 	h.CPUs, h.Topology = 2, []hostsim.Place{{Package: 0}, {Package: 1}}
 	require.NoError(t, h.Render())
-	h.open(false)
+	h.open(exact)
 	stat := func(first, second int) []Node {
 		text := fmt.Sprintf("cpu  %d 0 0 9000 0 0 0 0 0 0\ncpu0 %d 0 0 4000 0 0 0 0 0 0\ncpu1 %d 0 0 5000 0 0 0 0 0 0\nintr 0\n",
 			first+second, first, second)
@@ -302,7 +308,7 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 	before := stat(1100, 2010)
 	_, err := h.reader.Read()
 	require.NoError(t, err)
-	h.again(false)
+	h.again(exact)
 	assert.Equal(t, before, h.reader.Domains())
 	after := stat(1150, 2510)
 	assert.Equal(t, 50*Tick, after[0].Busy-before[0].Busy)

@@ -304,7 +304,7 @@ func TestTheTimeSinceTheLastScanIsThatOfProcStatAfterAHandOver(t *testing.T) {
 				i.host.CPU.User += ticks
 				require.NoError(t, i.host.Render())
 			}
-			i.window(time.Second)
+			i.window(time.Second, scan.Process{Used: 9 * Tick, LastCPU: 1})
 			i.window(100*time.Millisecond, scan.Process{Used: 5 * Tick, LastCPU: 1}) // /proc/stat is not read
 			run(busy)
 			i.r.handOver()

@@ -76,6 +76,29 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	assert.EqualValues(t, 70, r.stat.created, "CPU clocks find new processes by it")
 }
 
+func TestTheNodesTimeContinuesWithoutAJumpWhenTheClockIsReplaced(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	source := &failing{Procfs: NewProcfs(Options{Root: host.Root()})}
+	r := NewReader(source, Options{Root: host.Root(), Kind: Auto, Window: TickWindow / 2})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	_, _, err := read(t, host, r)
+	require.NoError(t, err)
+	host.CPU.User += 30 // that no scan finds
+	before, _, err := read(t, host, r)
+	require.NoError(t, err)
+	source.fail = errors.New("refused")
+	for window := range 3 {
+		failed, replaced, err := read(t, host, r)
+		require.ErrorIs(t, err, source.fail)
+		if require.Equal(t, window == 2, replaced); !replaced {
+			assert.Equal(t, before, failed)
+		}
+	}
+	after, _, err := read(t, host, r)
+	require.NoError(t, err)
+	assert.Equal(t, 4*busy, after.Busy-before.Busy)
+}
+
 func TestTheTimeOfEachCPUContinuesWhateverTheSource(t *testing.T) {
 	for window, want := range map[time.Duration][2][]units.CPUTime{
 		TickWindow:     {{100 * Tick}, {500 * Tick}},
