@@ -15,7 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // take replaces the CPU time source, and starts over with it.
@@ -118,17 +118,16 @@ func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T)
 // shortLivedSource is an exact source whose next scan reports short-lived processes of some cgroups.
 type shortLivedSource struct {
 	*cpu.Procfs
-	in []scan.CgroupTime
+	in []proc.Charge
 }
 
-func (*shortLivedSource) Traits() cpu.Traits { return cpu.Traits{Name: "exact", Exact: true} }
+func (*shortLivedSource) Traits() cpu.Traits {
+	return cpu.Traits{Name: "exact", Traits: proc.Traits{Exact: true, ChildTimes: true}}
+}
 
-func (u *shortLivedSource) Scan(t *scan.Table, of cpu.Request) error {
+func (u *shortLivedSource) Scan(t *proc.Table, of cpu.Request) error {
 	err := u.Procfs.Scan(t, of)
-	t.ShortLivedIn = u.in
-	for _, in := range u.in {
-		t.ShortLived += in.Used
-	}
+	t.Charges = append(t.Charges, u.in...)
 	u.in = nil
 	return err
 }
@@ -141,10 +140,10 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	began := n.s.ledger.Claims.Last().Stamp
-	source.in = []scan.CgroupTime{
-		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
-		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child cgroup without live processes
-		{Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
+	source.in = []proc.Charge{
+		{Slot: -1, Path: "/kubepods/burstable/pod" + pod + "/" + idB, CPU: 100 * cpu.Tick},
+		{Slot: -1, Path: "/system.slice/docker-" + idA + ".scope/init", CPU: 200 * cpu.Tick}, // in a child cgroup without live processes
+		{Slot: -1, Path: "/system.slice/cron.service", CPU: 300 * cpu.Tick},
 	}
 	n.host.CPU.User += 600
 	n.host.CPU.Idle -= 600

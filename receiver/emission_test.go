@@ -23,8 +23,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -135,7 +135,7 @@ func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, er
 	return m.readings[:], nil
 }
 
-func (u *cardUsage) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
+func (u *cardUsage) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 	u.usage[0] = gpu.Usage{Domain: cardZone.Domain, Busy: units.Second, Total: 4 * units.Second}
 	return u.usage[:], nil
 }

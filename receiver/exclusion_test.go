@@ -14,7 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -173,7 +173,7 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
-	source.in = []scan.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cpu.Tick}}
+	source.in = []proc.Charge{{Slot: -1, Path: "/system.slice/cron.service", CPU: 400 * cpu.Tick}}
 	n.host.CPU.User += 400
 	n.host.CPU.Idle -= 400
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})

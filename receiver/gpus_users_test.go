@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was
@@ -37,7 +37,7 @@ func (*card) Close() error { return nil }
 // cardUsers is the source of the usage of a card. It reports the usage since the last read.
 type cardUsers struct{ *card }
 
-func (c cardUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
+func (c cardUsers) Read(now time.Time, _ *proc.Table) ([]gpu.Usage, error) {
 	u := gpu.Usage{Domain: c.reading.Zone.Domain}
 	if !c.at.IsZero() {
 		u.Busy = units.CPUTime(now.Sub(c.at))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const (
@@ -86,8 +86,8 @@ func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
-	source.in = []scan.CgroupTime{
-		{Path: slurmStep, Used: 100 * cpu.Tick}, {Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
+	source.in = []proc.Charge{
+		{Slot: -1, Path: slurmStep, CPU: 100 * cpu.Tick}, {Slot: -1, Path: "/system.slice/cron.service", CPU: 300 * cpu.Tick},
 	}
 	n.host.Processes[10].CUser += 200 // of children in the same cgroup
 	n.host.CPU.User += 600

@@ -34,6 +34,9 @@ func (u *unmoving) List(bool) (tasks.Listing, error) {
 
 func (*unmoving) Drain(func(*tasks.Ended)) (tasks.Lost, error)    { return tasks.Lost{}, nil }
 func (*unmoving) DrainCgroups(func(id uint64, path string)) error { return nil }
+func (*unmoving) Shrink(int) error                                { return nil }
+func (*unmoving) SetDomains([]int32) error                        { return nil }
+func (*unmoving) Watch(func()) error                              { return nil }
 func (*unmoving) Close() error                                    { return nil }
 
 // newUnmoving returns a kernel with init and the crowd.

@@ -13,28 +13,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// namedExits is an exact source that reports the names of short-lived processes. Rows are by PID,
-// of the host's processes.
+// namedExits is an exact source that reports the names of short-lived processes. Slot is the PID of
+// the process beside which they ran.
 type namedExits struct {
 	exactSource
-	exits []scan.NamedTime
+	exits []proc.Charge
 }
 
-func (s *namedExits) Scan(t *scan.Table, of cpu.Request) error {
+func (s *namedExits) Scan(t *proc.Table, of cpu.Request) error {
 	err := s.exactSource.Scan(t, of)
-	for _, n := range s.exits {
-		t.ShortLived += n.Used
-		t.ShortLivedBy = append(t.ShortLivedBy, n)
+	for _, exit := range s.exits {
+		exit.Slot = t.Find(exit.Slot).Slot
+		t.Charges = append(t.Charges, exit)
 	}
 	return err
 }
 
-func exited(name string, uid uint32, row int32, ticks int) scan.NamedTime {
-	n := scan.NamedTime{UID: uid, Row: row, Used: units.CPUTime(ticks) * cpu.Tick}
+func exited(name string, uid uint32, beside int32, ticks int) proc.Charge {
+	n := proc.Charge{Slot: beside, Named: true, UID: uid, CPU: units.CPUTime(ticks) * cpu.Tick}
 	copy(n.Comm[:15], name)
 	return n
 }
@@ -100,8 +100,8 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	n := byProgram(t, "", func(o cpu.Options) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(o)}; return source })
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "a-program-with-a", Exe: "/usr/bin/a-program-with-a-long-name", UID: 1000,
 		Start: int64(n.host.Uptime / hostsim.Tick)}
-	source.exits = []scan.NamedTime{ // row 1 is make, and row 2 the shell in the container
-		exited("cc1", 1000, 1, 100), exited("cc1", 1000, 1, 200), exited("cc1", 0, 1, 50), exited("cc1", 1000, 2, 150), exited("", 7, 1, 10),
+	source.exits = []proc.Charge{ // 10 is make, and 20 the shell in the container
+		exited("cc1", 1000, 10, 100), exited("cc1", 1000, 10, 200), exited("cc1", 0, 10, 50), exited("cc1", 1000, 20, 150), exited("", 7, 10, 10),
 	}
 	n.runUnseen(510)
 	n.run(100*joule, map[int]int64{30: 490})
@@ -115,7 +115,7 @@ func TestExitedProcessesHaveTheProgramOfTheirNameUserAndCgroup(t *testing.T) {
 	assert.InDelta(t, 15, n.one("container.energy", "container.id="+idA).value, 1e-6)
 	assert.Zero(t, n.one("process.energy", "otel.metric.overflow=true").value, "nothing is nameless")
 
-	source.exits = []scan.NamedTime{exited("a-program-with-", 1000, 1, 500), exited("a-program-with-", 0, 1, 500)}
+	source.exits = []proc.Charge{exited("a-program-with-", 1000, 10, 500), exited("a-program-with-", 0, 10, 500)}
 	n.runUnseen(1000)
 	n.run(20*joule, nil)
 	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=a-program-with-").value, 1e-6, "root's is not known")
@@ -142,7 +142,7 @@ func TestNamesDoNotMoveEnergyToAnotherUserOrContainer(t *testing.T) {
 	source := &namedExits{}
 	n := byProgram(t, config.GroupByProgram, func(o cpu.Options) cpu.Source { source.exactSource = exactSource{cpu.NewProcfs(o)}; return source })
 	n.run(20*joule, map[int]int64{10: 500, 20: 500})
-	source.exits = []scan.NamedTime{exited("make", 1001, 1, 250), exited("dash", 1000, 1, 250), exited("make", 1000, 2, 500)}
+	source.exits = []proc.Charge{exited("make", 1001, 10, 250), exited("dash", 1000, 10, 250), exited("make", 1000, 20, 500)}
 	n.runUnseen(1000)
 	n.run(40*joule, nil)
 	assert.InDelta(t, 10, n.one("process.energy", "process.executable.name=make", "process.owner=1001").value, 1e-6)

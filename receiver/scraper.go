@@ -357,8 +357,8 @@ func (s *energyScraper) measure(ctx context.Context, all bool) (m *claims.Measur
 
 // observeEnds counts the process exits that the CPU time source missed.
 func (s *energyScraper) observeEnds(m *claims.Measurement) {
-	s.telemetry.lostExits += int64(m.Table.LostEnds)
-	if s.node.CPU.Exact() && (m.Table.Untraced > 0 || m.Table.LostEnds > 0) {
+	s.telemetry.lostExits += int64(m.Table.Unseen.LostEnds)
+	if s.node.CPU.Exact() && (m.Table.Unseen.Untraced > 0 || m.Table.Unseen.LostEnds > 0) {
 		s.conditions.Observe("process ends", claims.ErrEndsLost)
 	}
 }

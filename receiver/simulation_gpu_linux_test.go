@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // simCards measures the cards of a simulated machine beside powercap, and has news of each only in
@@ -101,7 +101,7 @@ func (m *simCards) Usage() gpu.Source { return simUsers{m} }
 type simUsers struct{ *simCards }
 
 // Read implements gpu.Source.
-func (s simUsers) Read(now time.Time, _ *scan.Table) ([]gpu.Usage, error) {
+func (s simUsers) Read(now time.Time, _ *proc.Table) ([]gpu.Usage, error) {
 	s.usage = s.usage[:0]
 	for _, c := range s.cards {
 		if c.card.Driver == "nvidia" {

@@ -549,7 +549,7 @@ func (sim *simulation) checkInterval() {
 		sim.claimed += c.CPU
 	}
 	if sim.byBPF() {
-		sim.untraced += sim.s.node.CPU.Table().Untraced
+		sim.untraced += sim.s.node.CPU.Table().Unseen.Untraced
 	}
 	sim.checkDomains(iv)
 	if *simSeed != 0 && testing.Verbose() {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -14,7 +15,9 @@ type exactSource struct {
 	*cpu.Procfs
 }
 
-func (exactSource) Traits() cpu.Traits { return cpu.Traits{Name: "exact", Exact: true} }
+func (exactSource) Traits() cpu.Traits {
+	return cpu.Traits{Name: "exact", Traits: proc.Traits{Exact: true, ChildTimes: true}}
+}
 
 // openAs returns a function for the scraper's open that opens the test's source.
 func openAs(open func(o cpu.Options) cpu.Source) func(cpu.Options) (*cpu.Reader, error, error) {

@@ -69,7 +69,7 @@ func (s *energyScraper) observeScans() error {
 			kind, _, _ := strings.Cut(s.node.CPU.Traits().Name, " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
-		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.node.CPU.Table().Processes)) })),
+		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(s.node.CPU.Table().Len()) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
 		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.Counts(); return windows })),

@@ -21,7 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
@@ -225,10 +225,12 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 // losingSource loses three ends in each scan.
 type losingSource struct{ exactSource }
 
-func (losingSource) Traits() cpu.Traits { return cpu.Traits{Name: "bpf (task scan)", Exact: true} }
-func (s losingSource) Scan(t *scan.Table, of cpu.Request) error {
+func (losingSource) Traits() cpu.Traits {
+	return cpu.Traits{Name: "bpf (task scan)", Traits: proc.Traits{Exact: true, ChildTimes: true}}
+}
+func (s losingSource) Scan(t *proc.Table, of cpu.Request) error {
 	err := s.exactSource.Scan(t, of)
-	t.LostEnds = 3
+	t.Unseen.LostEnds = 3
 	return err
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -124,9 +124,11 @@ type failingSource struct {
 	closed bool
 }
 
-func (*failingSource) Traits() cpu.Traits { return cpu.Traits{Name: "failing", Exact: true} }
-func (f *failingSource) Close() error     { f.closed = true; return f.Procfs.Close() }
-func (f *failingSource) Scan(t *scan.Table, of cpu.Request) error {
+func (*failingSource) Traits() cpu.Traits {
+	return cpu.Traits{Name: "failing", Traits: proc.Traits{Exact: true, ChildTimes: true}}
+}
+func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
+func (f *failingSource) Scan(t *proc.Table, of cpu.Request) error {
 	if f.fail != nil {
 		return f.fail
 	}
@@ -206,7 +208,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	began, found := time.Now(), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.node.CPU.Table().Run > 0
+		return s.node.CPU.Table().Used(nil) > 0
 	}
 	for time.Since(began) < 300*time.Millisecond || !found() {
 		require.Less(t, time.Since(began), time.Minute, "the sampler sees processes between scrapes")

@@ -111,6 +111,14 @@ func (n *Node) Account(claimant int32, used units.CPUTime) {
 	n.account(nil, used)
 }
 
+// AccountBeside takes note of more CPU time of a process of the cgroup that was accounted for: that
+// of its children.
+func (n *Node) AccountBeside(used units.CPUTime) {
+	for ; n != nil; n = n.parent {
+		n.cpu.accounted += used
+	}
+}
+
 // account informs the nodes from n up to top, which is left out.
 func (n *Node) account(top *Node, used units.CPUTime) {
 	for ; n != top; n = n.parent {

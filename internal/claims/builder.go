@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -159,7 +159,7 @@ func (b *Builder) Held() (processes, containers int) {
 
 // EachProcess calls yield with each process of the scan that was observed last, with what it is part
 // of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.
-func (b *Builder) EachProcess(t *scan.Table, yield func(*scan.Process, identity.Workload, *cgroup.Node)) {
+func (b *Builder) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
 	for p := range rows(t, true) {
 		if c := &b.claimants[p.Slot]; c.open {
 			yield(p, b.engine.Workload(c.id), c.cgroup)

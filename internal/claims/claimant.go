@@ -6,7 +6,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // claimant is the engine's claimant of the process in a slot. The zero claimant marks an empty slot.
@@ -33,6 +32,3 @@ type sleepersKey struct {
 	in       identity.Workload
 	excluded bool
 }
-
-// hasClaims reports whether there is CPU time to claim for a process.
-func hasClaims(p *scan.Process) bool { return p.Used > 0 || p.ShortLived > 0 }

@@ -9,23 +9,23 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // update opens a claimant for a process that has none, and another for a process that changed its
 // identity.
-func (b *Builder) update(c *claimant, p *scan.Process, m *Measurement) {
+func (b *Builder) update(c *claimant, p *proc.Process, m *Measurement) {
 	if b.identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
 	}
-	if c.sleeps && hasClaims(p) {
+	if c.sleeps && p.Used > 0 {
 		b.wake(c, p.Slot, p.PID, p.Start, m)
 	}
 }
 
 // renew opens another claimant for a process that changed its identity.
-func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
+func (b *Builder) renew(c *claimant, p *proc.Process, m *Measurement) {
 	found, changed := b.identifier.Identity(p.Slot)
 	b.identifier.Moved(p.Slot)
 	excluded := b.exclusion.Excludes(found, m.ReadAt)
@@ -42,7 +42,7 @@ func (b *Builder) renew(c *claimant, p *scan.Process, m *Measurement) {
 	if b.byProgram && b.exact {
 		b.programs.learn(&owner)
 	}
-	if !hasClaims(p) && b.mayWait(&owner) {
+	if p.Used == 0 && b.mayWait(&owner) {
 		b.sleep(c, sleepersKey{found.Workload, excluded}, b.since(p.Start, m))
 	} else {
 		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
@@ -80,12 +80,18 @@ func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Mea
 }
 
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
-func (b *Builder) enter(c *claimant, path string, p *scan.Process, m *Measurement) {
+func (b *Builder) enter(c *claimant, path string, p *proc.Process, m *Measurement) {
 	from := c.cgroup
-	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
+	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
 	from.Leave()
 	if !b.exact {
-		cgroup.AccountMove(from, c.cgroup, p.Used+p.ShortLived)
+		used := p.Used
+		for i := range m.Table.Charges {
+			if charge := &m.Table.Charges[i]; charge.Slot == p.Slot {
+				used += charge.CPU
+			}
+		}
+		cgroup.AccountMove(from, c.cgroup, used)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -21,12 +21,12 @@ import (
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
-	cpus     []core          // by number, those of siblings
-	slices   []divide.Slice  // of all claims
-	ends     []int           // of each claim's slices
-	counted  bool            // busy was counted by the kernel in the interval, and is not the sum of claims
-	one      [1]divide.Slice // returned last
-	mean     uint64          // discount of CPU time whose CPU is not known
+	cpus     []core        // by number, those of siblings
+	slices   []proc.Slice  // of all claims
+	ends     []int         // of each claim's slices
+	counted  bool          // busy was counted by the kernel in the interval, and is not the sum of claims
+	one      [1]proc.Slice // returned last
+	mean     uint64        // discount of CPU time whose CPU is not known
 }
 
 // core is a logical CPU in an interval.
@@ -75,24 +75,24 @@ func (c *cores) works() bool { return c != nil && c.siblings.Shared() }
 
 // slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs shows the CPU of
 // a process's first thread only.
-func (c *cores) slicesOf(p *scan.Process, t *scan.Table, exact bool) []divide.Slice {
+func (c *cores) slicesOf(p *proc.Process, t *proc.Table, exact bool) []proc.Slice {
 	if !c.works() || !exact && p.Threads > 1 {
 		return nil
 	}
-	return t.Slices(p)
+	return t.Splits.Slices(p.Split, p.Used, p.LastCPU)
 }
 
 // lastSlice returns where the last slice of a process was used, nil if that is not known.
-func (c *cores) lastSlice(e *scan.Ended, used units.CPUTime, exact bool) []divide.Slice {
+func (c *cores) lastSlice(e *proc.Ended, used units.CPUTime, exact bool) []proc.Slice {
 	if !c.works() || !exact && e.Threads > 1 {
 		return nil
 	}
-	c.one[0] = divide.Slice{CPU: e.LastCPU, Used: used}
+	c.one[0] = proc.Slice{CPU: e.LastCPU, Used: used}
 	return c.one[:]
 }
 
 // claimed notes where the next claim's CPU time was used, as far as that is known.
-func (c *cores) claimed(on []divide.Slice) {
+func (c *cores) claimed(on []proc.Slice) {
 	if c.works() {
 		c.slices = append(c.slices, on...)
 		c.ends = append(c.ends, len(c.slices))
@@ -188,7 +188,7 @@ func (c *cores) counts(others float64) float64 {
 	return of(whole) + (others-whole)*(of(whole+1)-of(whole))
 }
 
-func (c *cores) discountOf(used units.CPUTime, on []divide.Slice) (discount units.CPUTime) {
+func (c *cores) discountOf(used units.CPUTime, on []proc.Slice) (discount units.CPUTime) {
 	for i := range on {
 		part := min(on[i].Used, used)
 		used -= part

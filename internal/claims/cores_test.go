@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -48,17 +48,17 @@ const ms = units.CPUTime(time.Millisecond)
 
 // ran is a claim on CPU time: where it was used, or of unknown if that is not known.
 type ran struct {
-	on      []divide.Slice
+	on      []proc.Slice
 	unknown units.CPUTime
 }
 
-func on(slices ...divide.Slice) ran { return ran{on: slices} }
+func on(slices ...proc.Slice) ran { return ran{on: slices} }
 
 // countedIn returns the counted part of the CPU time of claims in an interval of 100 ms, relative
 // to that time. busy is the time that the kernel counted so far, nil if it counted none.
 func countedIn(c *cores, busy []units.CPUTime, claims ...ran) (counted []float64) {
 	k := &Keys{}
-	c.begin(&Measurement{Table: &scan.Table{}, CPUs: busy})
+	c.begin(&Measurement{Table: &proc.Table{}, CPUs: busy})
 	for _, r := range claims {
 		used := r.unknown
 		for _, slice := range r.on {
@@ -82,17 +82,17 @@ func TestCPUTimeCountsForLessWhileASiblingIsBusy(t *testing.T) {
 		claims []ran
 		want   []float64
 	}{
-		"alone":          {[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms})}, []float64{1}},
-		"on other cores": {[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: 1, Used: 50 * ms})}, []float64{1, 1}},
-		"on one core":    {[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: 2, Used: 100 * ms})}, []float64{0.6, 0.6}},
-		"a busy part":    {[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: 2, Used: 25 * ms})}, []float64{0.9, 0.6}},
+		"alone":          {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms})}, []float64{1}},
+		"on other cores": {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 1, Used: 50 * ms})}, []float64{1, 1}},
+		"on one core":    {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{0.6, 0.6}},
+		"a busy part":    {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms})}, []float64{0.9, 0.6}},
 		"several on a CPU": {
-			[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: 2, Used: 25 * ms}), on(divide.Slice{CPU: 2, Used: 50 * ms})},
+			[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms}), on(proc.Slice{CPU: 2, Used: 50 * ms})},
 			[]float64{0.7, 0.6, 0.6},
 		},
-		"its own threads": {[]ran{on(divide.Slice{CPU: 1, Used: 100 * ms}, divide.Slice{CPU: 3, Used: 100 * ms}, divide.Slice{CPU: 2, Used: 100 * ms})}, []float64{2.2 / 3}},
+		"its own threads": {[]ran{on(proc.Slice{CPU: 1, Used: 100 * ms}, proc.Slice{CPU: 3, Used: 100 * ms}, proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{2.2 / 3}},
 		"CPUs that there are not": { // 30 ms, of which the idle CPUs get 10 each
-			[]ran{on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: -1, Used: 10 * ms}, divide.Slice{CPU: 1 << 30, Used: 20 * ms})},
+			[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: -1, Used: 10 * ms}, proc.Slice{CPU: 1 << 30, Used: 20 * ms})},
 			[]float64{0.96, (2*0.96 + 0.6) / 3},
 		},
 	} {
@@ -105,9 +105,9 @@ func TestWhatTheKernelCountedOfACPUIsPreferredToClaims(t *testing.T) {
 	c := newTestCores(t, 0.6, twoCores...)
 	countedIn(c, []units.CPUTime{7, 7, 7, 7})
 	busy := []units.CPUTime{7 + 100*ms, 7, 7 + 50*ms, 7}
-	assert.InDeltaSlice(t, []float64{0.8}, countedIn(c, busy, on(divide.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "an interrupt may have used the other")
-	assert.InDeltaSlice(t, []float64{1}, countedIn(c, busy, on(divide.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "nothing was busy since")
-	assert.InDeltaSlice(t, []float64{1}, countedIn(c, []units.CPUTime{0, 0, 0, 0}, on(divide.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "another source begins at 0")
+	assert.InDeltaSlice(t, []float64{0.8}, countedIn(c, busy, on(proc.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "an interrupt may have used the other")
+	assert.InDeltaSlice(t, []float64{1}, countedIn(c, busy, on(proc.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "nothing was busy since")
+	assert.InDeltaSlice(t, []float64{1}, countedIn(c, []units.CPUTime{0, 0, 0, 0}, on(proc.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "another source begins at 0")
 }
 
 // Of 250 ms of busy time 100 have a CPU; what is left is on CPU 1, alone, and on CPU 2, whose
@@ -115,20 +115,20 @@ func TestWhatTheKernelCountedOfACPUIsPreferredToClaims(t *testing.T) {
 func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
 	c := newTestCores(t, 0.6, twoCores...)
 	countedIn(c, make([]units.CPUTime, 4))
-	got := countedIn(c, []units.CPUTime{100 * ms, 100 * ms, 50 * ms, 0}, on(divide.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	got := countedIn(c, []units.CPUTime{100 * ms, 100 * ms, 50 * ms, 0}, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{0.8, (100 + 50*0.6) / 150}, got, 1e-6)
 }
 
 // Without the kernel's counts, time without a CPU is taken to be where room is left, 100 ms on each
 // of three CPUs.
 func TestTimeWithoutACPUMakesCPUsBusy(t *testing.T) {
-	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(divide.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150}, got, 1e-6)
 }
 
 // 150 ms are on CPUs 2 and 3, of which only CPU 2 has a busy sibling.
 func TestTimeWithoutACPUIsNotOnOfflineCPUs(t *testing.T) {
-	got := countedIn(newTestCores(t, 0.6, "0,2", "", "0,2", "3"), nil, on(divide.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	got := countedIn(newTestCores(t, 0.6, "0,2", "", "0,2", "3"), nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.75, (0.6 + 1) / 2}, got, 1e-6)
 }
 
@@ -137,7 +137,7 @@ func TestACPUIsBusyForNoLongerThanTheInterval(t *testing.T) {
 	c := newTestCores(t, 0.6, twoCores...)
 	countedIn(c, make([]units.CPUTime, 4))
 	busy := []units.CPUTime{110 * ms, 0, 110 * ms, 0}
-	got := countedIn(c, busy, on(divide.Slice{CPU: 0, Used: 110 * ms}), on(divide.Slice{CPU: 2, Used: 110 * ms}), ran{unknown: 5 * ms})
+	got := countedIn(c, busy, on(proc.Slice{CPU: 0, Used: 110 * ms}), on(proc.Slice{CPU: 2, Used: 110 * ms}), ran{unknown: 5 * ms})
 	assert.InDeltaSlice(t, []float64{0.6, 0.6, 0.6}, got, 1e-6, "what no CPU has counts as all does on average")
 }
 
@@ -146,7 +146,7 @@ func TestTimeThatIsShownLateCountsInTheNextInterval(t *testing.T) {
 	c, sum := newTestCores(t, 0.6, twoCores...), 0.0
 	for i := range 20 {
 		used := []units.CPUTime{80 * ms, 120 * ms}[i%2]
-		sum += countedIn(c, nil, on(divide.Slice{CPU: 0, Used: 100 * ms}), on(divide.Slice{CPU: 2, Used: used}))[0]
+		sum += countedIn(c, nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: used}))[0]
 	}
 	assert.InDelta(t, 0.6*20, sum, 0.1, "only the first interval lacks something")
 }
@@ -158,7 +158,7 @@ func TestEachFurtherThreadOfACoreAddsTheSame(t *testing.T) {
 	for busy := 1; busy <= 8; busy++ {
 		var claims []ran
 		for i := range busy {
-			claims = append(claims, on(divide.Slice{CPU: int32(i), Used: 100 * ms}))
+			claims = append(claims, on(proc.Slice{CPU: int32(i), Used: 100 * ms}))
 		}
 		sum := 0.0
 		for _, counted := range countedIn(c, nil, claims...) {
@@ -170,7 +170,7 @@ func TestEachFurtherThreadOfACoreAddsTheSame(t *testing.T) {
 
 func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
 	c := newTestCores(t, 0.5, "0", "1")
-	assert.Equal(t, []float64{1, 1}, countedIn(c, nil, on(divide.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 100 * ms}))
+	assert.Equal(t, []float64{1, 1}, countedIn(c, nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 100 * ms}))
 	assert.Empty(t, c.slices)
 	assert.Nil(t, newCores(nil, 0.5))
 }
@@ -182,13 +182,13 @@ func TestTheCPUOfAProcessIsKnownWithBPFOrIfItHasOneThread(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		for threads := range int32(3) {
 			known := exact || threads < 2
-			p := scan.Process{LastCPU: 2, Threads: threads, Used: 5 * ms}
-			e := scan.Ended{Process: p}
-			var slices []divide.Slice
+			p := proc.Process{Sight: proc.Sight{LastCPU: 2, Threads: threads}, Used: 5 * ms}
+			e := proc.Ended{Process: p}
+			var slices []proc.Slice
 			if known {
-				slices = []divide.Slice{{CPU: 2, Used: 5 * ms}}
+				slices = []proc.Slice{{CPU: 2, Used: 5 * ms}}
 			}
-			assert.Equal(t, slices, c.slicesOf(&p, &scan.Table{}, exact), "exact %v, %d threads", exact, threads)
+			assert.Equal(t, slices, c.slicesOf(&p, &proc.Table{}, exact), "exact %v, %d threads", exact, threads)
 			assert.Equal(t, slices, c.lastSlice(&e, 5*ms, exact), "exact %v, %d threads", exact, threads)
 		}
 	}
@@ -198,10 +198,10 @@ func TestDiscountsNeverExceedTheCPUTime(t *testing.T) {
 	c := newTestCores(t, 0.5, "0-1", "0-1")
 	k := &Keys{}
 	for range 3 {
-		c.begin(&Measurement{Table: &scan.Table{}, CPUs: []units.CPUTime{1 << 63, 1<<64 - 1}})
+		c.begin(&Measurement{Table: &proc.Table{}, CPUs: []units.CPUTime{1 << 63, 1<<64 - 1}})
 		k.shares = nil
 		for _, used := range []units.CPUTime{0, 1, 3, maxClaim, 1<<64 - 1} {
-			c.claimed([]divide.Slice{{CPU: 0, Used: used}, {CPU: 1, Used: used}})
+			c.claimed([]proc.Slice{{CPU: 0, Used: used}, {CPU: 1, Used: used}})
 			k.claimed(weigh.Share{CPU: used})
 		}
 		c.discount(k, time.Second)
@@ -213,8 +213,8 @@ func TestDiscountsNeverExceedTheCPUTime(t *testing.T) {
 
 func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
 	c, k := newTestCores(t, 0.6, twoCores...), &Keys{}
-	m := &Measurement{Table: &scan.Table{}, CPUs: make([]units.CPUTime, 4)}
-	slices := []divide.Slice{{CPU: 0, Used: ms}, {CPU: 2, Used: ms}}
+	m := &Measurement{Table: &proc.Table{}, CPUs: make([]units.CPUTime, 4)}
+	slices := []proc.Slice{{CPU: 0, Used: ms}, {CPU: 2, Used: ms}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		m.Table.Now += time.Second
 		k.begin()
@@ -254,9 +254,9 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	usage := make([]attribution.Usage, 2)
 	begin(d, usage, 150*ms, 50*ms)
 	k.begin()
-	c.begin(&Measurement{Table: &scan.Table{}})
+	c.begin(&Measurement{Table: &proc.Table{}})
 	var node attribution.Usage
-	for i, slices := range [][]divide.Slice{{{CPU: 0, Used: 50 * ms}, {CPU: 1, Used: 50 * ms}}, {{CPU: 2, Used: 100 * ms}}} {
+	for i, slices := range [][]proc.Slice{{{CPU: 0, Used: 50 * ms}, {CPU: 1, Used: 50 * ms}}, {{CPU: 2, Used: 100 * ms}}} {
 		var used units.CPUTime
 		parts := make([]units.CPUTime, 2)
 		for _, slice := range slices {
@@ -268,7 +268,7 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 		d.claimed(parts, nil)
 		node.Claims = append(node.Claims, attribution.Claim{Claimant: attribution.Claimant(i + 1), CPU: used})
 	}
-	ended := &scan.Ended{Process: scan.Process{Threads: 2, LastCPU: 3}}
+	ended := &proc.Ended{Process: proc.Process{Sight: proc.Sight{Threads: 2, LastCPU: 3}}}
 	c.claimed(c.lastSlice(ended, 20*ms, true))
 	k.claimed(weigh.Share{CPU: 20 * ms})
 	d.claimed([]units.CPUTime{10 * ms, 10 * ms}, &ended.Process)
@@ -296,7 +296,7 @@ func BenchmarkDiscounts(b *testing.B) {
 		lists = append(lists, fmt.Sprintf("%d,%d", i%64, i%64+64))
 	}
 	c, k := newTestCores(b, 0.6, lists...), &Keys{}
-	m := &Measurement{Table: &scan.Table{}, CPUs: make([]units.CPUTime, 128)}
+	m := &Measurement{Table: &proc.Table{}, CPUs: make([]units.CPUTime, 128)}
 	for b.Loop() {
 		for i := range m.CPUs {
 			m.CPUs[i] += 500 * ms
@@ -304,7 +304,7 @@ func BenchmarkDiscounts(b *testing.B) {
 		k.begin()
 		c.begin(m)
 		for i := range int32(10_000) {
-			c.claimed([]divide.Slice{{CPU: i % 128, Used: ms}, {CPU: i * 7 % 128, Used: 2 * ms}})
+			c.claimed([]proc.Slice{{CPU: i % 128, Used: ms}, {CPU: i * 7 % 128, Used: 2 * ms}})
 			k.claimed(weigh.Share{CPU: 3 * ms})
 		}
 		c.discount(k, time.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a
@@ -111,12 +111,11 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 	clear(d.cgroups)
 	clear(d.shortLived)
 	clear(d.placed)
-	d.noteShortLived(m.Table.UnplacedParts())
 }
 
 // claimed notes where the next claim's CPU time was used. If parts shows nothing, it is where p was
 // last, or else where all claims before it were.
-func (d *domains) claimed(parts []units.CPUTime, p *scan.Process) {
+func (d *domains) claimed(parts []units.CPUTime, p *proc.Process) {
 	if d == nil {
 		return
 	}
@@ -176,7 +175,7 @@ func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
 
 // ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not
 // run.
-func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *scan.Process) {
+func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) {
 	if d == nil {
 		return
 	}
@@ -219,16 +218,6 @@ func (d *domains) ofShortLived() []units.CPUTime {
 		return nil
 	}
 	return d.shortLived
-}
-
-// forgetShortLived takes back what was noted of them.
-func (d *domains) forgetShortLived(parts []units.CPUTime) {
-	if d == nil {
-		return
-	}
-	for i, part := range parts {
-		d.shortLived[i] = units.Advance(part, d.shortLived[i])
-	}
 }
 
 // ofSoftirqd returns where to add what ksoftirqd used in each domain.

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in
@@ -41,7 +41,7 @@ func newTwoPackages(t *testing.T) *domains {
 
 // begin starts an interval in which each package had so much CPU time of processes.
 func begin(d *domains, usage []attribution.Usage, process ...units.CPUTime) {
-	m := &Measurement{Table: &scan.Table{}, Domains: make([]cpu.Node, len(process))}
+	m := &Measurement{Table: &proc.Table{}, Domains: make([]cpu.Node, len(process))}
 	for i := range process {
 		if d.last != nil {
 			m.Domains[i] = d.last[i]
@@ -67,7 +67,7 @@ func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
 	}, Unattributed: 90, Unweighed: [attribution.Weights]bool{true}}
 	d.claimed([]units.CPUTime{30, 0}, nil)
 	d.claimed([]units.CPUTime{25, 75}, nil)
-	d.claimed(nil, &scan.Process{LastCPU: 1})
+	d.claimed(nil, &proc.Process{Sight: proc.Sight{LastCPU: 1}})
 	d.claimed(nil, nil) // as all before
 	d.divide(&node, 0)
 	assert.Equal(t, []attribution.Claim{

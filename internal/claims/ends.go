@@ -20,8 +20,8 @@ import (
 // claimEnded claims the last slices of the processes that ended.
 func (b *Builder) claimEnded(m *Measurement) {
 	t := m.Table
-	if n := len(b.claimants); n < t.Slots() {
-		b.claimants = slices.Grow(b.claimants, t.Slots()-n)[:t.Slots()]
+	if n := len(b.claimants); n < len(t.Rows) {
+		b.claimants = slices.Grow(b.claimants, len(t.Rows)-n)[:len(t.Rows)]
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
@@ -37,7 +37,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 			last = c.cgroup.Clamp(last)
 			c.cgroup.Account(int32(c.id), last)
 		}
-		parts := t.LastSliceParts(e)
+		parts := t.Splits.Parts(e.Split, e.LastSlice, e.LastCPU)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, b.cores.lastSlice(e, last, b.exact), c.cgroup, &e.Process, m)
 		if !b.exact {
 			b.domains.ranIn(c.cgroup, parts, &e.Process)

@@ -125,6 +125,10 @@ func (n *gpuNode) List(bool) (tasks.Listing, error) {
 	return tasks.Listing{Processes: n.list}, nil
 }
 
+func (*gpuNode) Shrink(int) error         { return nil }
+func (*gpuNode) SetDomains([]int32) error { return nil }
+func (*gpuNode) Watch(func()) error       { return nil }
+
 func (n *gpuNode) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range n.ended {
 		yield(&n.ended[i])

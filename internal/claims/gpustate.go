@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const (
@@ -77,7 +77,7 @@ type lateUser struct {
 }
 
 // note takes note of a process that a scan has found.
-func (g *gpus) note(p *scan.Process) {
+func (g *gpus) note(p *proc.Process) {
 	if g.processes == nil {
 		return
 	}
@@ -87,18 +87,17 @@ func (g *gpus) note(p *scan.Process) {
 }
 
 // renew forgets the processes and takes note of those in a scan.
-func (g *gpus) renew(t *scan.Table) {
+func (g *gpus) renew(t *proc.Table) {
 	clear(g.processes)
-	for i := range t.Processes {
-		g.note(&t.Processes[i])
+	for p := range t.All() {
+		g.note(p)
 	}
 }
 
 // forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
 // source.
-func (g *gpus) forgetReplaced(t *scan.Table) {
-	for i := range t.Processes {
-		now := &t.Processes[i]
+func (g *gpus) forgetReplaced(t *proc.Table) {
+	for now := range t.All() {
 		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
 			delete(g.processes, now.PID)
 		}
@@ -106,7 +105,7 @@ func (g *gpus) forgetReplaced(t *scan.Table) {
 }
 
 // shrink frees the memory that was needed for more processes, whose slots are renumbered.
-func (g *gpus) shrink(t *scan.Table) {
+func (g *gpus) shrink(t *proc.Table) {
 	g.renew(t)
 	if g.processes != nil {
 		g.processes = units.Shrunk(g.processes)

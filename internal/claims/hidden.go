@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // kthreadd is the PID of the kernel's thread that starts the others, in the first PID namespace.
@@ -23,18 +23,16 @@ var (
 
 // whyHidden returns the likely cause of processes that a scan of root into t could not see or read,
 // and what to do.
-func whyHidden(root string, t *scan.Table) error {
-	proc := filepath.Join(root, "proc")
-	if option := hidepid(proc); option != "" {
+func whyHidden(root string, t *proc.Table) error {
+	dir := filepath.Join(root, "proc")
+	if option := hidepid(dir); option != "" {
 		return fmt.Errorf("%s is mounted with hidepid=%s: grant the receiver CAP_SYS_PTRACE, or mount it with gid= of one of its groups",
-			proc, option)
+			dir, option)
 	}
-	for i := range t.Processes {
-		if p := &t.Processes[i]; p.PID == kthreadd && p.Kernel {
-			return fmt.Errorf("%s: %w", proc, errFiltered)
-		}
+	if p := t.Find(kthreadd); p != nil && p.Is(proc.Kernel) {
+		return fmt.Errorf("%s: %w", dir, errFiltered)
 	}
-	return fmt.Errorf("%s: %w", proc, errNamespace)
+	return fmt.Errorf("%s: %w", dir, errNamespace)
 }
 
 // hidepid returns the mount option hidepid of a proc file system (proc(5)), or an empty string if

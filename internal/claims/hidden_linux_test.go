@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func TestHiddenProcessesAreExplained(t *testing.T) {
 	root := t.TempDir()
-	private := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2}}}
-	host := &scan.Table{Processes: []scan.Process{{PID: 1}, {PID: 2, Kernel: true}}}
+	private, host := proc.New(proc.Traits{}), proc.New(proc.Traits{})
+	private.Begin(0).See(&proc.Sight{ID: proc.ID{PID: 2}})
+	host.Begin(0).See(&proc.Sight{ID: proc.ID{PID: 2}, Flags: proc.Kernel})
 	require.ErrorIs(t, whyHidden(root, private), errNamespace)
 	require.ErrorIs(t, whyHidden(root, host), errFiltered)
-	require.ErrorIs(t, whyHidden(root, &scan.Table{}), errNamespace)
+	require.ErrorIs(t, whyHidden(root, &proc.Table{}), errNamespace)
 
 	mount := filepath.Join(root, "proc")
 	require.NoError(t, os.Mkdir(mount, 0o700))

@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Measurement holds the readings of one window.
@@ -26,7 +26,7 @@ type Measurement struct {
 	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
 	CPUs []units.CPUTime
 	// Table is the scan. The Builder reads it in Observe only.
-	Table *scan.Table
+	Table *proc.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading
 	// GPUs is the usage of each GPU since the last measurement.

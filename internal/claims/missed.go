@@ -7,7 +7,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // missed finds the CPU time of processes that start and exit between two scans and that neither
@@ -30,7 +30,7 @@ func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) 
 	switch {
 	case !b.begun:
 		f.balance = 0
-	case !m.Table.Missed:
+	case !m.Table.Unseen.Missed:
 		f.balance = min(f.balance, 0)
 	case f.balance > 2*b.noise(used, m.Table):
 		found := min(units.CPUTime(f.balance), rest-untraced)
@@ -44,7 +44,7 @@ func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) 
 // and that of all processes, which used some. The node's is counted in timer ticks, each of which
 // finds a CPU busy or not: the variance of a binomial distribution. A process's user and system
 // time are each rounded to ticks at both ends of the interval.
-func (b *Builder) noise(used float64, t *scan.Table) float64 {
+func (b *Builder) noise(used float64, t *proc.Table) float64 {
 	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))
 	ran := float64(len(t.Active) + len(t.Ended))
 	return math.Sqrt(used*idle*float64(cpu.Tick) + ran*float64(cpu.Tick)*float64(cpu.Tick))

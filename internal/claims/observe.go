@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Observe has the engine attribute the interval since the last measurement. The first measurement
@@ -25,8 +25,6 @@ func (b *Builder) Observe(m *Measurement) {
 	changed := b.identify(m)
 	b.claimRunning(m, changed)
 	b.claimByCounters(m)
-	b.claimByNames(m)
-	b.claimByCgroups(m)
 	b.claimRest(m)
 	b.claimInterrupts(m)
 	b.weigh(m)
@@ -41,7 +39,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.cgroups.Sweep()
 	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
 	// units.SlackTime.
-	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
+	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
 		b.Shrink(t)
 	}
 	b.last = *m
@@ -54,7 +52,7 @@ func (b *Builder) Observe(m *Measurement) {
 // busy the node was. Processes keep their series.
 func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without := *m
-	without.Table = &scan.Table{Hidden: true, Now: m.Table.Now}
+	without.Table = &proc.Table{Unseen: proc.Unseen{Hidden: true}, Now: m.Table.Now}
 	if without.Node.Total == b.last.Node.Total {
 		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
 		without.Node.Busy += elapsed
@@ -71,7 +69,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 		b.identifier.Forget(int32(slot))
 	}
 	b.cgroups.Restart()
-	b.exact, b.claimants = exact, make([]claimant, m.Table.Slots())
+	b.exact, b.claimants = exact, make([]claimant, len(m.Table.Rows))
 	b.identify(m)
 	for p := range rows(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
@@ -111,7 +109,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 	b.node.Claims = b.node.Claims[:0]
 	b.domains.beginPlaces(b.places, b.keys, m.ReadAt)
 	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
-	b.claimed, b.shortLived = 0, m.Table.ShortLived
+	b.claimed, b.shortLived = 0, 0
 	b.keys.begin()
 	b.cores.begin(m)
 }
@@ -168,7 +166,7 @@ func (b *Builder) dropUsage() {
 
 // Shrink frees the memory that was needed for more processes than there are. Observe calls it a
 // while after a burst of processes. It does nothing unless the scan in t was observed.
-func (b *Builder) Shrink(t *scan.Table) {
+func (b *Builder) Shrink(t *proc.Table) {
 	if b.scan != t.Scans() {
 		return
 	}

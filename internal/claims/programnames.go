@@ -5,7 +5,7 @@ package claims
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // programs holds a Builder's state about the programs of short-lived processes. The zero programs
@@ -24,8 +24,8 @@ type standIn struct {
 
 // family is the short-lived descendants of a process.
 type family struct {
-	row *scan.Process
-	of  attribution.Claimant
+	charge *proc.Charge
+	of     attribution.Claimant
 }
 
 // longName is the part of a program's name that fits in a task's name, with its workload and user.
@@ -88,6 +88,6 @@ func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 }
 
 // noteFamily records the short-lived descendants of a process.
-func (g *programs) noteFamily(p *scan.Process, of attribution.Claimant) {
-	g.families = append(g.families, family{p, of})
+func (g *programs) noteFamily(c *proc.Charge, of attribution.Claimant) {
+	g.families = append(g.families, family{c, of})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -48,34 +48,16 @@ func (b *Builder) besideOf(c *claimant) attribution.Claimant {
 	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
 }
 
-// claimByNames claims the time of short-lived processes whose names are known.
-func (b *Builder) claimByNames(m *Measurement) {
-	if !b.byProgram {
-		return
-	}
-	for i := range m.Table.ShortLivedBy {
-		n := &m.Table.ShortLivedBy[i]
-		id, in, row := b.claimantForName(n, m)
-		if id == attribution.NoClaimant {
-			continue
-		}
-		parts := m.Table.PartsBy(n)
-		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: n.Used}, parts, nil, in, row, m)
-		b.shortLived -= min(b.shortLived, n.Used)
-		b.domains.forgetShortLived(parts)
-	}
-}
-
-// claimantForName returns a claimant for short-lived processes with a name, the cgroup of their
-// container and a process in their cgroup, both nil if there is none.
-func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribution.Claimant, in *cgroup.Node, row *scan.Process) {
+// besideByName returns who claims the time of short-lived processes with a name. row is a process
+// in their cgroup, nil if there is none.
+func (b *Builder) besideByName(n *proc.Charge, row *proc.Process) beside {
 	user := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
-	if n.Row >= 0 {
-		row = &m.Table.Processes[n.Row]
+	var in *cgroup.Node
+	if row != nil {
 		c := &b.claimants[row.Slot]
 		if !c.open {
-			return attribution.NoClaimant, nil, nil
+			return beside{}
 		}
 		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
@@ -89,7 +71,8 @@ func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribu
 	user.Executable = b.programs.nameOf(n.Comm.String(), user.Owner, &user.Workload)
 	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
 	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
-	return b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded), in, row
+	id := b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
+	return beside{known: id != attribution.NoClaimant, claimant: id, in: in, row: row}
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of
@@ -99,16 +82,16 @@ func (b *Builder) claimantForName(n *scan.NamedTime, m *Measurement) (id attribu
 func (b *Builder) claimFamilies(m *Measurement) {
 	var all units.CPUTime
 	for _, f := range b.programs.families {
-		all = units.AddSaturating(all, f.row.ShortLived)
+		all = units.AddSaturating(all, f.charge.CPU)
 	}
 	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
 	for _, f := range b.programs.families {
-		used := units.CPUTime(division.Next(min(uint64(f.row.ShortLived), division.Left())))
+		used := units.CPUTime(division.Next(min(uint64(f.charge.CPU), division.Left())))
 		owner := b.engine.Owner(f.of)
 		owner.Unit = identity.SystemdUnit{}
 		owner.Process = owner.Process.Program()
 		owner.Process.Descendants = owner.Process.Executable != ""
 		id := b.standIn(owner, false)
-		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, m.Table.ShortLivedParts(f.row), nil, nil, f.row, m)
+		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, m.Table.ChargeParts(f.charge), nil, nil, &m.Table.Rows[f.charge.Slot], m)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -21,14 +20,14 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
 	b.identifier.Begin(m.ReadAt)
-	b.identifier.Grow(m.Table.Slots())
-	if missed && len(m.Table.Processes) > 0 {
+	b.identifier.Grow(len(m.Table.Rows))
+	if missed && m.Table.Len() > 0 {
 		b.gpus.renew(m.Table)
 	}
 	b.identifier.MayDefer(!m.EndsCollection && !b.exact)
 	for p := range rows(m.Table, missed) {
 		b.identifier.Identify(p, m.Table.Now)
-		if p.Born {
+		if p.Is(proc.Born) {
 			b.gpus.note(p)
 		}
 	}
@@ -42,42 +41,93 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims the usage of running processes and of their short-lived children.
-// Processes that did not run are looked at only if they may need another claimant, explain a
-// container's counter or hold memory that counts.
+// claimRunning claims the usage of running processes, and of short-lived processes beside them and
+// elsewhere. Processes that did not run are looked at only if they may need another claimant, explain
+// a container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
-	t := m.Table
+	t, charges := m.Table, m.Table.Charges
 	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
 		b.update(c, p, m)
-		parts := t.Parts(p)
+		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.exact), c.cgroup, p, m)
 		if !b.exact {
-			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
+			c.cgroup.Account(int32(c.id), p.Used)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
-		// An exact source gives this time to a row of the same cgroup. procfs gives it to the
-		// parent: the same workload, but after re-parenting to init perhaps another unit.
-		switch {
-		case c.inWorkload || c.withCgroup && b.exact:
-			id := c.id
-			if b.byProgram && p.ShortLived > 0 {
-				id = b.besideOf(c)
-			}
-			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
-		case b.byProgram && !b.exact && p.ShortLived > 0:
-			b.programs.noteFamily(p, c.id)
-		default:
-			b.shortLived += p.ShortLived
-			b.domains.noteShortLived(t.ShortLivedParts(p))
+		for ; len(charges) > 0 && charges[0].Slot == p.Slot; charges = charges[1:] {
+			b.claimCharge(&charges[0], m)
 		}
 	}
+	for i := range charges {
+		b.claimCharge(&charges[i], m)
+	}
+}
+
+// claimCharge claims the CPU time of short-lived processes that the scan found. The time of which no
+// claimant is known is left to claimRest.
+func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
+	var by beside
+	var row *proc.Process
+	if charge.Slot >= 0 {
+		row = &m.Table.Rows[charge.Slot]
+	}
+	switch {
+	case charge.Named && b.byProgram:
+		by = b.besideByName(charge, row)
+	case row != nil:
+		by = b.besideRow(charge, row, m)
+	case charge.Path != "":
+		by.claimant, by.in, by.known = b.claimantForCgroup(charge.Path)
+	}
+	switch parts := m.Table.ChargeParts(charge); {
+	case by.later:
+	case !by.known:
+		b.shortLived += charge.CPU
+		b.domains.noteShortLived(parts)
+	default:
+		b.claim(attribution.Claim{Claimant: by.claimant, ShortLived: true, CPU: charge.CPU}, parts, nil, by.in, by.row, m)
+	}
+}
+
+// beside is who claims the CPU time of short-lived processes.
+type beside struct {
+	known    bool // otherwise claimRest claims it
+	claimant attribution.Claimant
+	in       *cgroup.Node  // the cgroup of their container, nil if there is none
+	row      *proc.Process // a process in their cgroup, nil if there is none
+	later    bool          // claimFamilies claims it
+}
+
+// besideRow returns who claims the time of short-lived processes without a name beside a process.
+// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the
+// same workload, but after re-parenting to init perhaps another unit.
+func (b *Builder) besideRow(charge *proc.Charge, row *proc.Process, m *Measurement) beside {
+	c := &b.claimants[row.Slot]
+	if c.sleeps {
+		b.wake(c, row.Slot, row.PID, row.Start, m)
+	}
+	if !b.exact {
+		c.cgroup.AccountBeside(charge.CPU)
+	}
+	switch {
+	case c.inWorkload || c.withCgroup && b.exact:
+		id := c.id
+		if b.byProgram {
+			id = b.besideOf(c)
+		}
+		return beside{known: true, claimant: id, in: c.cgroup, row: row}
+	case b.byProgram && !b.exact:
+		b.programs.noteFamily(charge, c.id)
+		return beside{later: true}
+	}
+	return beside{}
 }
 
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters
 // of the containers' cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
-	b.cgroups.ShortLived(m.Table.Rounding, m.Table.Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
+	b.cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
 		// others have claimed. Cap it at what the interval has left. Later readings have no such
 		// cap: the node's ticks miss what runs between two of them, and the counter does not.
@@ -90,20 +140,6 @@ func (b *Builder) claimByCounters(m *Measurement) {
 		}
 		b.claim(attribution.Claim{Claimant: by, ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
 	})
-}
-
-// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source)
-// where no scan saw a process.
-func (b *Builder) claimByCgroups(m *Measurement) {
-	for i := range m.Table.ShortLivedIn {
-		in := &m.Table.ShortLivedIn[i]
-		if id, node, ok := b.claimantForCgroup(in.Path); ok {
-			parts := m.Table.PartsIn(in)
-			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, parts, nil, node, nil, m)
-			b.shortLived -= min(b.shortLived, in.Used)
-			b.domains.forgetShortLived(parts)
-		}
-	}
 }
 
 // claimRest claims what other short-lived processes used, without a claimant. What remains of the
@@ -120,12 +156,12 @@ func (b *Builder) claimRest(m *Measurement) {
 
 	rest := b.unclaimed(m)
 	switch {
-	case m.Table.Hidden:
+	case m.Table.Unseen.Hidden:
 		b.node.Unattributed = rest
 	case b.missedUnattributed && !b.exact:
-		b.node.Unattributed = b.missed.find(b, m, min(rest, m.Table.Untraced), rest)
+		b.node.Unattributed = b.missed.find(b, m, min(rest, m.Table.Unseen.Untraced), rest)
 	default:
-		b.node.Unattributed = min(rest, m.Table.Untraced)
+		b.node.Unattributed = min(rest, m.Table.Unseen.Untraced)
 	}
 }
 
@@ -157,7 +193,7 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 // domains, and on lists on which CPUs; either is nil if it is not known. in is the cgroup of the
 // claimant's container. p is the process that used the time, or beside which it was used, nil if
 // that is not known.
-func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.Slice, in *cgroup.Node, p *scan.Process, m *Measurement) {
+func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []proc.Slice, in *cgroup.Node, p *proc.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
 		return
@@ -172,7 +208,7 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.
 	share := weigh.Share{CPU: c.CPU, LastCPU: -1, Cgroup: in, ShortLived: c.ShortLived}
 	if p != nil {
 		share.LastCPU, share.Resident = p.LastCPU, p.Resident
-		if !p.Zombie {
+		if !p.Is(proc.Zombie) {
 			share.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
 	}
@@ -182,7 +218,7 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []divide.
 
 // pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not
 // matter or is not known. The arguments are those of claim.
-func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
+func (b *Builder) pathOf(in *cgroup.Node, p *proc.Process) string {
 	switch {
 	case b.places == nil:
 		return ""
@@ -194,20 +230,20 @@ func (b *Builder) pathOf(in *cgroup.Node, p *scan.Process) string {
 	return ""
 }
 
-// rows returns all rows of a scan, or only those of processes that are new, ran or have something
-// else to claim.
-func rows(t *scan.Table, all bool) iter.Seq[*scan.Process] {
-	return func(yield func(*scan.Process) bool) {
-		n := len(t.Active)
-		if all {
-			n = len(t.Processes)
-		}
-		for i := range n {
-			row := i
-			if !all {
-				row = int(t.Active[i])
+// rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then all
+// others if all is set.
+func rows(t *proc.Table, all bool) iter.Seq[*proc.Process] {
+	return func(yield func(*proc.Process) bool) {
+		for _, slot := range t.Active {
+			if !yield(&t.Rows[slot]) {
+				return
 			}
-			if !yield(&t.Processes[row]) {
+		}
+		if !all {
+			return
+		}
+		for p := range t.All() {
+			if !p.IsActive() && !yield(p) {
 				return
 			}
 		}

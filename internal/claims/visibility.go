@@ -51,8 +51,8 @@ func (v *Visibility) Observe(m *Measurement, b *Builder) {
 		v.begin(m, b)
 	}
 	v.scans++
-	v.lostEnds += m.Table.LostEnds
-	if m.Table.Hidden {
+	v.lostEnds += m.Table.Unseen.LostEnds
+	if m.Table.Unseen.Hidden {
 		v.hidden++
 	}
 	if elapsed := m.ReadAt.Sub(v.began); first || elapsed >= visibilitySpan {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // blockedHost is a simulated host with hypervisors. A file that is a FIFO blocks its readers.
@@ -26,7 +26,7 @@ type blockedHost struct {
 	*identified
 	now   time.Duration
 	every time.Duration       // between scans
-	scan  func(*scan.Process) // modifies the rows of the scan, if set
+	scan  func(*proc.Process) // modifies the rows of the scan, if set
 }
 
 func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
@@ -139,7 +139,7 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	require.NoError(t, h.host.Render())
 	h.id.wanted.ProcessCgroup = true
 	h.id.wanted.CgroupPath = paths(map[uint64]string{1: "/", 7: "/docker/" + hexA + "/init"})
-	h.scan = func(p *scan.Process) { p.Cgroup = 7 }
+	h.scan = func(p *proc.Process) { p.Cgroup = 7 }
 	unblock := h.block(10, "cgroup")
 	h.look(10)
 	found, changed := h.id.Identity(10)
@@ -171,7 +171,7 @@ func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
 		h.host.Processes[10].Cgroup = file
 		require.NoError(t, h.host.Render())
 		cgroup := uint64(7)
-		h.scan = func(p *scan.Process) { p.Cgroup = cgroup }
+		h.scan = func(p *proc.Process) { p.Cgroup = cgroup }
 		if file != "" {
 			h.look(10)
 			h.id.known[10].found = false // the kernel evicted the name
@@ -204,7 +204,7 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	h.every = 5 * time.Second
 	known, asked := map[uint64]string{}, 0
 	h.id.wanted.CgroupPath = func(cgroup uint64) string { asked++; return known[cgroup] }
-	h.scan = func(p *scan.Process) { p.Cgroup = 7 }
+	h.scan = func(p *proc.Process) { p.Cgroup = 7 }
 	unblock := h.block(10, "cgroup")
 	for range 2 * maxAttempts {
 		h.look(10)
@@ -236,7 +236,7 @@ func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 		h.host.Processes[9].Cgroup = file
 		require.NoError(t, h.host.Render())
 		cgroup := uint64(7)
-		h.scan = func(p *scan.Process) { p.Cgroup = cgroup }
+		h.scan = func(p *proc.Process) { p.Cgroup = cgroup }
 		h.block(10, "cgroup")
 		unit := func() string {
 			found, _ := h.id.Identity(10)

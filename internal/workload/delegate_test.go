@@ -11,6 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // delegates are directories in which others than the host may create cgroups, with the prefixes of
@@ -222,7 +223,7 @@ func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	i.round(10)
 	p.Cgroup = "4:cpu,cpuacct:/"
 	row := process(10, p)
-	row.Zombie = true
+	row.Flags |= proc.Zombie
 	if err := i.host.Render(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
 	id := NewIdentifier("/nowhere", Wanted{CommandLine: true, ProcessCgroup: true, Unit: true, Everything: "build"})
 	defer func() { assert.NoError(t, id.Close()) }()
 	in := identity.Workload{Container: identity.Container{ID: "build"}}
-	p := &scan.Process{PID: 7, Comm: scan.Comm{'c', 'c'}}
+	p := &proc.Process{Sight: proc.Sight{ID: proc.ID{PID: 7}, Comm: proc.Comm{'c', 'c'}}}
 	id.Identify(p, 0)
 	got, changed := id.Identity(0)
 	assert.True(t, changed)
@@ -24,7 +24,7 @@ func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
 	id.Identify(p, 1)
 	_, changed = id.Identity(0)
 	assert.False(t, changed)
-	p.Comm = scan.Comm{'l', 'd'}
+	p.Comm = proc.Comm{'l', 'd'}
 	id.Identify(p, 2)
 	got, changed = id.Identity(0)
 	assert.True(t, changed, "it executes another program")

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // maxFile is the maximum number of bytes read of a cgroup file or of a hypervisor's command line,
@@ -67,10 +67,10 @@ func (f *files) readWhole(name string) {
 
 // read reads a file of a process that the process may block. The result is valid until the next
 // read.
-func (id *Identifier) read(p *scan.Process, read func(*files)) ([]byte, error) {
+func (id *Identifier) read(p *proc.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable
-	of := kernfs.Subject{PID: p.PID, Start: p.Start, UID: p.UID, HasUID: p.HasUID}
+	of := kernfs.Subject{PID: p.PID, Start: p.Start, UID: p.UID, HasUID: p.Is(proc.HasUID)}
 	if err := id.files.Do(of, read); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (id *Identifier) read(p *scan.Process, read func(*files)) ([]byte, error) {
 
 // readFound is like read for a file that cannot be blocked after its name has been looked up
 // (dev/kernel-reads.md).
-func (id *Identifier) readFound(p *scan.Process, e *entry, read func(*files)) ([]byte, error) {
+func (id *Identifier) readFound(p *proc.Process, e *entry, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	if e.found || f.cached.NeverWaits() {
 		f.pid, f.proc = p.PID, f.cached

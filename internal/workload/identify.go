@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Identity is the description of a process and of the workload that it belongs to.
@@ -96,7 +96,7 @@ type entry struct {
 	execs    uint64
 	cgroups  uint64
 	group    uint64
-	comm     scan.Comm
+	comm     proc.Comm
 	user     *user     // the real user, nil if it is not known
 	parent   int32     // when it was first identified
 	asked    int32     // when the user was last read, in seconds, if the source does not provide it
@@ -222,11 +222,11 @@ const (
 // isSame reports whether the process need not be looked at: the scan shows that it has not changed,
 // or it was looked at a moment ago. A process may rename itself as often as it likes, which must
 // cost nothing.
-func (e *entry) isSame(p *scan.Process, now time.Duration) bool {
+func (e *entry) isSame(p *proc.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
 		return false
-	case p.HasUID && e.user != nil && p.UID != e.user.uid:
+	case p.Is(proc.HasUID) && e.user != nil && p.UID != e.user.uid:
 		return false
 	case !e.settled && e.attempts < maxAttempts:
 		return false
@@ -256,7 +256,7 @@ func (id *Identifier) IsDeferred(slot int32) bool { return id.known[slot].deferr
 const settledAge = 5 * time.Second
 
 // canWait reports whether Identify may defer a process.
-func (e *entry) canWait(p *scan.Process, now time.Duration) bool {
+func (e *entry) canWait(p *proc.Process, now time.Duration) bool {
 	return p.Cgroups == 0 && e.settled && p.Comm == e.comm && e.seen-p.Start >= settledAge && now >= e.seen
 }
 
@@ -267,7 +267,7 @@ func (e *entry) canWait(p *scan.Process, now time.Duration) bool {
 // provides its new cgroup, as soon as the path of the cgroup is known. The identity is completed
 // when the files become readable. The process then keeps its container, unless containers are
 // nested in version 1 only, and its program if the names are equal.
-func (id *Identifier) Identify(p *scan.Process, now time.Duration) {
+func (id *Identifier) Identify(p *proc.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
 	fresh := e.program == nil
@@ -278,7 +278,7 @@ func (id *Identifier) Identify(p *scan.Process, now time.Duration) {
 		id.placeWithAll(e, p)
 		return
 	}
-	if p.Kernel && (fresh || p.Comm != e.comm) {
+	if p.Is(proc.Kernel) && (fresh || p.Comm != e.comm) {
 		if name := kernelThreadName(p.Comm.String()); name != e.program.name {
 			e.program, e.changed = id.programOf(programKey{name: name}), true
 		}
@@ -310,15 +310,15 @@ func (id *Identifier) Identify(p *scan.Process, now time.Duration) {
 
 // look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is
 // unknown or the same as before.
-func (id *Identifier) look(p *scan.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
+func (id *Identifier) look(p *proc.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
 	e.settled, id.missed = true, false
-	if !p.Kernel {
+	if !p.Is(proc.Kernel) {
 		id.readProgram(p, e, fresh, now)
 	}
 	id.findUser(p, e, before, fresh, now)
 	var in *cgroupText
 	var err error
-	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
+	if !p.Is(proc.Zombie) || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
 		if in, err = id.readCgroup(p, e); err != nil {
 			in = id.cgroupOf(p, e)
 		}
@@ -330,7 +330,7 @@ func (id *Identifier) look(p *scan.Process, e, before *entry, fresh bool, now ti
 
 // placeWithAll places a process in the container that all processes are in. Its executable is known
 // by the task's name.
-func (id *Identifier) placeWithAll(e *entry, p *scan.Process) {
+func (id *Identifier) placeWithAll(e *entry, p *proc.Process) {
 	if p.Comm != e.comm {
 		e.comm, e.changed = p.Comm, true
 		e.program = id.programOf(programKey{name: p.Comm.String()})
@@ -343,7 +343,7 @@ func (id *Identifier) placeWithAll(e *entry, p *scan.Process) {
 }
 
 // note records that the process was looked at. err is why its cgroup could not be read.
-func (e *entry) note(p *scan.Process, now time.Duration, err error) {
+func (e *entry) note(p *proc.Process, now time.Duration, err error) {
 	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
 		e.attempts = 0
 	}
@@ -356,7 +356,7 @@ func (e *entry) note(p *scan.Process, now time.Duration, err error) {
 }
 
 // noteMachine lists a process of a virtual machine, whose machine may have changed.
-func (id *Identifier) noteMachine(e *entry, p *scan.Process) {
+func (id *Identifier) noteMachine(e *entry, p *proc.Process) {
 	id.unsettled = true
 	g := e.asGuest(p)
 	if !g.listed {
@@ -366,7 +366,7 @@ func (id *Identifier) noteMachine(e *entry, p *scan.Process) {
 }
 
 // asGuest returns what is kept of a process because it is of a virtual machine.
-func (e *entry) asGuest(p *scan.Process) *guestMember {
+func (e *entry) asGuest(p *proc.Process) *guestMember {
 	if e.guest == nil {
 		e.guest = &guestMember{pid: p.PID, start: p.Start}
 	}
@@ -455,12 +455,12 @@ func (id *Identifier) UserName(uid uint32) string { return id.wanted.Users.of(ui
 // findUser updates the real user of a process. If the source does not provide the user, it is read
 // when the process may have executed a program, and some time after the previous read: only a
 // privileged process changes its user without executing a program.
-func (id *Identifier) findUser(p *scan.Process, e, before *entry, fresh bool, now time.Duration) {
+func (id *Identifier) findUser(p *proc.Process, e, before *entry, fresh bool, now time.Duration) {
 	if id.wanted.Users == nil {
 		return
 	}
 	uid := p.UID
-	if !p.HasUID {
+	if !p.Is(proc.HasUID) {
 		seconds := int32(now / time.Second)
 		if !fresh && e.program == before.program && seconds >= e.asked && seconds-e.asked < int32(lookSoon/time.Second) {
 			return

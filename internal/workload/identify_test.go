@@ -21,7 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const (
@@ -49,8 +49,11 @@ func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	return i
 }
 
-func process(pid int, p *hostsim.Process) *scan.Process {
-	q := &scan.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
+func process(pid int, p *hostsim.Process) *proc.Process {
+	q := &proc.Process{Slot: int32(pid), Sight: proc.Sight{ID: proc.ID{PID: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick}}}
+	if p.Kernel {
+		q.Flags |= proc.Kernel
+	}
 	copy(q.Comm[:15], p.Comm)
 	return q
 }
@@ -362,7 +365,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
 	i.host.Processes[15].Comm = "renamed"
 	i.round(10)
-	var rows []*scan.Process
+	var rows []*proc.Process
 	for pid, p := range i.host.Processes {
 		rows = append(rows, process(pid, p))
 	}
@@ -398,24 +401,24 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		now  time.Duration
-		edit func(*scan.Process)
+		edit func(*proc.Process)
 		want string
 	}{
-		"it merely ran":                      {11 * second, func(*scan.Process) {}, "before"},
-		"an hour ago":                        {10*second + lookAgain, func(*scan.Process) {}, "after"},
-		"the clock went back":                {9 * second, func(*scan.Process) {}, "after"},
-		"it executed a program":              {10 * second, func(p *scan.Process) { p.Execs++ }, "after"},
-		"it moved":                           {10 * second, func(p *scan.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":          {10 * second, func(p *scan.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                {11 * second, func(p *scan.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute": {10*second + lookSoon, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source no longer reports it":    {10 * second, func(p *scan.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+		"it merely ran":                      {11 * second, func(*proc.Process) {}, "before"},
+		"an hour ago":                        {10*second + lookAgain, func(*proc.Process) {}, "after"},
+		"the clock went back":                {9 * second, func(*proc.Process) {}, "after"},
+		"it executed a program":              {10 * second, func(p *proc.Process) { p.Execs++ }, "after"},
+		"it moved":                           {10 * second, func(p *proc.Process) { p.Cgroups++ }, "after"},
+		"its cgroup is another one":          {10 * second, func(p *proc.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                {11 * second, func(p *proc.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute": {10*second + lookSoon, func(p *proc.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source no longer reports it":    {10 * second, func(p *proc.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*scan.Process)) Identity {
+			identify := func(now time.Duration, edit func(*proc.Process)) Identity {
 				if err := i.host.Render(); err != nil {
 					t.Fatal(err)
 				}
@@ -427,7 +430,7 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 				found, _ := i.id.Identity(10)
 				return *found
 			}
-			identify(10*second, func(*scan.Process) {})
+			identify(10*second, func(*proc.Process) {})
 			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
 			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
 			if got.Executable != tt.want || got.Container.ID != container {
@@ -441,20 +444,20 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		first, now time.Duration // when it is identified, and when again
-		edit       func(*scan.Process)
+		edit       func(*proc.Process)
 		want       string
 	}{
-		"old":                                {settledAge, settledAge + second, func(*scan.Process) {}, "before"},
-		"young when it was identified":       {settledAge - second, settledAge + second, func(*scan.Process) {}, "after"},
-		"with another name":                  {settledAge, settledAge + second, func(p *scan.Process) { p.Comm[0] = 'x' }, "after"},
-		"after the clock went back":          {settledAge + second, settledAge, func(*scan.Process) {}, "after"},
-		"of a source that counts executions": {settledAge, settledAge + second, func(p *scan.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
+		"old":                                {settledAge, settledAge + second, func(*proc.Process) {}, "before"},
+		"young when it was identified":       {settledAge - second, settledAge + second, func(*proc.Process) {}, "after"},
+		"with another name":                  {settledAge, settledAge + second, func(p *proc.Process) { p.Comm[0] = 'x' }, "after"},
+		"after the clock went back":          {settledAge + second, settledAge, func(*proc.Process) {}, "after"},
+		"of a source that counts executions": {settledAge, settledAge + second, func(p *proc.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*scan.Process)) string {
+			identify := func(now time.Duration, edit func(*proc.Process)) string {
 				require.NoError(t, i.host.Render())
 				row := process(10, p)
 				edit(row)
@@ -463,7 +466,7 @@ func TestOnlySettledProcessesAreDeferred(t *testing.T) {
 				return found.Executable
 			}
 			i.id.MayDefer(true)
-			require.Equal(t, "before", identify(tt.first, func(*scan.Process) {}), "the first time")
+			require.Equal(t, "before", identify(tt.first, func(*proc.Process) {}), "the first time")
 			p.Exe = "/bin/after"
 			require.Equal(t, tt.want, identify(tt.now, tt.edit))
 			require.Equal(t, tt.want == "before", i.id.IsDeferred(10))
@@ -520,7 +523,7 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 }
 
 // renamers are processes that the test renames before each identification.
-func (i *identified) renamers() (rows []*scan.Process) {
+func (i *identified) renamers() (rows []*proc.Process) {
 	nul := strings.Repeat("\x00", 900_000)
 	for pid, p := range map[int]hostsim.Process{
 		10: {Comm: "app", Exe: "/bin/app", Args: []string{"app", nul}},
@@ -544,7 +547,7 @@ func TestRenamingAllocatesNothing(t *testing.T) {
 			look := func() {
 				now, names = now+10*time.Second, names+1
 				for _, p := range rows {
-					if !p.Kernel {
+					if !p.Is(proc.Kernel) {
 						p.Comm[0] = 'a' + names%2
 					}
 					if counted {
@@ -645,7 +648,7 @@ func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
 	const processes, scans = 200, 100
 	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
 		i := newIdentified(t, false)
-		var rows []*scan.Process
+		var rows []*proc.Process
 		for pid := 10; pid < 10+processes; pid++ {
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 			i.host.Processes[pid] = p
@@ -747,7 +750,7 @@ func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 		if err := i.host.Render(); err != nil {
 			t.Fatal(err)
 		}
-		row.Comm, row.Execs = scan.Comm{}, execs
+		row.Comm, row.Execs = proc.Comm{}, execs
 		copy(row.Comm[:], comm)
 		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {

@@ -6,15 +6,15 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Network returns the bytes that the network namespace of a process received and transmitted,
 // loopback excluded. It is not ok in the namespace of the host's first process, or if a file cannot
 // be read.
-func (id *Identifier) Network(p *scan.Process) (received, transmitted uint64, ok bool) {
+func (id *Identifier) Network(p *proc.Process) (received, transmitted uint64, ok bool) {
 	if id.hostNetwork == 0 {
-		if _, host, err := id.readNetwork(&scan.Process{PID: 1}); err == nil {
+		if _, host, err := id.readNetwork(&proc.Process{Sight: proc.Sight{ID: proc.ID{PID: 1}}}); err == nil {
 			id.hostNetwork = host
 		}
 	}
@@ -27,7 +27,7 @@ func (id *Identifier) Network(p *scan.Process) (received, transmitted uint64, ok
 
 // readNetwork returns /proc/PID/net/dev and its inode number, of which each network namespace has its
 // own. Links of namespaces show the same, but only with CAP_SYS_PTRACE.
-func (id *Identifier) readNetwork(p *scan.Process) (text []byte, namespace uint64, err error) {
+func (id *Identifier) readNetwork(p *proc.Process) (text []byte, namespace uint64, err error) {
 	f := id.files.Job()
 	if text, err = id.read(p, (*files).readNetwork); err != nil { // f may still be in use
 		return nil, 0, err

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // cgroupText is the text of a cgroup file, or the path of a version 2 cgroup, and the placement of
@@ -39,7 +39,7 @@ func (c *cgroupText) place(p *Placement) *Placement {
 
 // readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is
 // the same as before.
-func (id *Identifier) readCgroup(p *scan.Process, e *entry) (*cgroupText, error) {
+func (id *Identifier) readCgroup(p *proc.Process, e *entry) (*cgroupText, error) {
 	text, err := id.readFound(p, e, (*files).readCgroup)
 	if err != nil || len(text) == 0 {
 		return nil, err
@@ -59,7 +59,7 @@ func (id *Identifier) readCgroup(p *scan.Process, e *entry) (*cgroupText, error)
 // cannot be read. It returns nil if the path is unknown, if only the file shows the cgroup (version
 // 1), or if the cgroup is the one that is already known. If the path is unknown, the process is
 // stray: cgroupOf is called again in the next scan.
-func (id *Identifier) cgroupOf(p *scan.Process, e *entry) *cgroupText {
+func (id *Identifier) cgroupOf(p *proc.Process, e *entry) *cgroupText {
 	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group && !e.stray || !e.in.isUnified()) {
 		return nil
 	}

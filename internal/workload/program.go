@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // deletedSuffix is the suffix that the kernel appends to the path of a removed file (d_path).
@@ -29,7 +29,7 @@ const (
 )
 
 // readProgram updates the name and the path of the program and, if they matter, its arguments.
-func (id *Identifier) readProgram(p *scan.Process, e *entry, fresh bool, now time.Duration) {
+func (id *Identifier) readProgram(p *proc.Process, e *entry, fresh bool, now time.Duration) {
 	counted := p.Cgroups != 0 && e.cgroups != 0
 	switch {
 	case fresh, counted && p.Execs != e.execs:
@@ -53,7 +53,7 @@ func (id *Identifier) readProgram(p *scan.Process, e *entry, fresh bool, now tim
 }
 
 // becomeUnknown records that only the task's name is known of the program.
-func (id *Identifier) becomeUnknown(e *entry, p *scan.Process) {
+func (id *Identifier) becomeUnknown(e *entry, p *proc.Process) {
 	e.program = id.programOf(programKey{name: p.Comm.String()})
 }
 
@@ -107,7 +107,7 @@ var argsSeed = maphash.MakeSeed()
 // A process chooses how long its command line is and how often it renames itself. So only the begin
 // is read unless the program is a hypervisor, and a hypervisor that renames itself is read again
 // after lookSoon.
-func (id *Identifier) readArguments(p *scan.Process, e *entry, readable bool, now time.Duration) {
+func (id *Identifier) readArguments(p *proc.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
 		e.executed, e.line = unlikely, nil
 		e.isNoHypervisor()
@@ -165,7 +165,7 @@ func (e *entry) isNoHypervisor() {
 
 // readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if
 // that is long, from more of it.
-func (id *Identifier) readGuest(p *scan.Process, e *entry, line []byte, now time.Duration) {
+func (id *Identifier) readGuest(p *proc.Process, e *entry, line []byte, now time.Duration) {
 	comm := p.Comm.String()
 	if _, ok := ParseVM(line, comm, e.program.exe, ""); !ok {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func TestUsersHaveTheirNamesOfPasswd(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\n"), 0o600))
 	id := NewIdentifier(root, Wanted{Users: NewUsers(root), Parent: true})
-	p := &scan.Process{PID: 10, Parent: 7}
+	p := &proc.Process{Sight: proc.Sight{ID: proc.ID{PID: 10}, Parent: 7}}
 	owner := func(now time.Duration) string {
 		id.Begin(time.Unix(0, 0).Add(now))
 		id.Identify(p, now)
@@ -109,7 +109,7 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 	write("33")
 	exec("/bin/b")
 	assert.Equal(t, "33", owner(3*time.Second+lookSoon))
-	p.HasUID, p.UID = true, 44
+	p.Flags, p.UID = proc.HasUID, 44
 	assert.Equal(t, "44", owner(4*time.Second+lookSoon), "the source tells it")
 	p.Parent = 1
 	found, changed := id.Identity(p.Slot)

@@ -217,6 +217,9 @@ func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
 	return nil
 }
 
+// Shrink does nothing: a simulated kernel has room for any number of processes.
+func (*Kernel) Shrink(int) error { return nil }
+
 // Close ends Watch.
 func (k *Kernel) Close() error {
 	k.halfFull = nil

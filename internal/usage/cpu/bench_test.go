@@ -4,14 +4,12 @@ package cpu
 
 import (
 	"bytes"
-	"strconv"
 	"testing"
 
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone
@@ -23,14 +21,14 @@ func BenchmarkPass(b *testing.B) {
 	}
 	b.Run("source=procfs", func(b *testing.B) {
 		source := realProc(b)
-		var t scan.Table
+		var t proc.Table
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := scanAll(source, &t); err != nil {
 				b.Fatal(err)
 			}
 		}
-		perProcess(b, len(t.Processes))
+		perProcess(b, len(t.Rows))
 	})
 	b.Run("source=floor", func(b *testing.B) {
 		realProc(b)
@@ -77,42 +75,13 @@ func BenchmarkPass(b *testing.B) {
 
 func BenchmarkParseProcess(b *testing.B) {
 	text := []byte(statText("containerd-shim", "S", 1, 4194560, 123456, 23456, 3456, 456, 12, 1234567))
-	var p scan.Process
+	var p proc.Sight
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := ParseProcess(text, &p); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkTable measures tables of 10,000 processes: a scan without the reads.
-func BenchmarkTable(b *testing.B) {
-	const n = 10_000
-	row := func(pid int) scan.Process {
-		return scan.Process{PID: int32(pid), Parent: int32(pid / 8), Threads: 1, CPU: 1000 * Tick, ChildCPU: Tick}
-	}
-	for _, turnover := range []int{0, 1000} {
-		b.Run("turnover="+strconv.Itoa(turnover), func(b *testing.B) {
-			var t scan.Table
-			now, first := 1000*hostsim.Tick, 1
-			b.ReportAllocs()
-			for b.Loop() {
-				now += 1000 * hostsim.Tick
-				first += turnover
-				if first > 3*n {
-					first = 1
-				}
-				t.Begin(now)
-				t.Processes = append(t.Processes, row(1))
-				for pid := range n {
-					t.Processes = append(t.Processes, row(first+1+pid))
-				}
-				t.Finish(Tick * 1000)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/process")
-		})
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the
@@ -32,11 +32,11 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	source.first = guardFirstReads(stall.Options[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
 	defer func() { assert.NoError(t, source.Close()) }()
 
-	var table scan.Table
+	var table proc.Table
 	require.NoError(t, scanAll(source, &table))
-	require.Len(t, table.Processes, 2, "init and the other one")
-	assert.EqualValues(t, 11, table.Processes[1].PID)
-	assert.True(t, table.Hidden)
+	require.Equal(t, 2, table.Len(), "init and the other one")
+	assert.EqualValues(t, 11, table.Rows[1].PID)
+	assert.True(t, table.Unseen.Hidden)
 	require.NoError(t, source.Traits().Unread, "the read may return soon")
 	source.first.Begin(time.Unix(0, 0).Add(h.Uptime + time.Second))
 	require.ErrorContains(t, source.Traits().Unread, "CPU times of some processes cannot be read")
@@ -50,7 +50,7 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	h.Uptime += 2 * time.Minute
 	require.NoError(t, h.Render())
 	require.NoError(t, scanAll(source, &table))
-	assert.Len(t, table.Processes, 3)
+	assert.Equal(t, 3, table.Len())
 }
 
 // A PID may be reused between two scans. The kernel has not looked up the files of the new process
@@ -61,7 +61,7 @@ func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 	require.NoError(t, h.Render())
 	source := NewProcfs(Options{Root: h.Root()})
 	defer func() { assert.NoError(t, source.Close()) }()
-	var table scan.Table
+	var table proc.Table
 	require.NoError(t, scanAll(source, &table))
 
 	h.Processes[10].Comm = "other"
@@ -78,9 +78,9 @@ func TestAProcessThatIsNotInTheKernelsCacheIsReadByTheGuard(t *testing.T) {
 		return got, err
 	})()
 	require.NoError(t, scanAll(source, &table))
-	p := scan.Find(table.Processes, 10)
+	p := table.Find(10)
 	require.NotNil(t, p)
 	assert.Equal(t, "other", p.Comm.String())
-	assert.False(t, table.Hidden)
+	assert.False(t, table.Unseen.Hidden)
 	assert.GreaterOrEqual(t, reads, 2)
 }

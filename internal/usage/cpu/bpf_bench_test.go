@@ -17,15 +17,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which
 // measure a scan without the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
 	rescan := func(b *testing.B, source *BPF) {
-		var table scan.Table
+		var table proc.Table
 		require.NoError(b, scanAll(source, &table))
 		b.ReportAllocs()
 		for b.Loop() {
@@ -33,7 +33,7 @@ func BenchmarkBPFPass(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		n := len(table.Processes)
+		n := len(table.Rows)
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/process")
 		b.ReportMetric(float64(n), "processes")
 	}
@@ -70,7 +70,7 @@ func BenchmarkBPFPass(b *testing.B) {
 			}
 			source := newBPF(Options{Root: "/"}, k, k)
 			source.bootNow = func() time.Duration { return k.now }
-			var table scan.Table
+			var table proc.Table
 			require.NoError(b, scanAll(source, &table))
 			c.odd(k)
 			ends := k.ends
@@ -106,7 +106,7 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 		startBurner(b, nil, pool, "say", "wait").said()
 	}
 	var sources [2]*BPF
-	var tables [2]scan.Table
+	var tables [2]proc.Table
 	for i := range sources {
 		sources[i], err = OpenBPF(Options{Root: "/", Slices: i == 1})
 		skipUnlessPossible(b, err)
@@ -132,7 +132,7 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 			if which == 3 {
 				ran += len(table.Active)
 				for _, row := range table.Active {
-					used += len(table.Slices(&table.Processes[row]))
+					used += len(table.Slices(&table.Rows[row]))
 				}
 			}
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Processes that no scan listed, one that is listed, one that the scan before took no notice of,
 // and a parent that ended.
 func TestADrainBetweenScansChangesNoResult(t *testing.T) {
-	run := func(t *testing.T, divided bool, drained []int) *scan.Table {
+	run := func(t *testing.T, divided bool, drained []int) *proc.Table {
 		k, b, table := fakeBPF(t)
 		if divided {
 			b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
@@ -74,7 +74,7 @@ func TestAProcessThatIsListedLateIsDrainedAsItself(t *testing.T) {
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 5, Run: 30, Cgroup: 5, Threads: 1})
 	require.NoError(t, scanAll(b, table))
 	k.listed = k.listed[:2]
-	k.ends = []tasks.Ended{{Pid: 20, Start: uint64(table.Processes[2].Start), Run: 42, Cgroup: 5}}
+	k.ends = []tasks.Ended{{Pid: 20, Start: uint64(table.Rows[2].Start), Run: 42, Cgroup: 5}}
 	b.drainBetween()
 	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
@@ -94,10 +94,10 @@ func TestWhatIsLostBetweenScansIsInTheNext(t *testing.T) {
 	b.drainBetween()
 	k.count, k.lost = 1, 4
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 3, table.LostEnds)
-	assert.EqualValues(t, 34, table.Untraced)
+	assert.EqualValues(t, 3, table.Unseen.LostEnds)
+	assert.EqualValues(t, 34, table.Unseen.Untraced)
 	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.LostEnds)
+	assert.Zero(t, table.Unseen.LostEnds)
 }
 
 func TestEndsThatLackTimesOfThreadsAreLostEnds(t *testing.T) {
@@ -106,10 +106,10 @@ func TestEndsThatLackTimesOfThreadsAreLostEnds(t *testing.T) {
 	b.drainBetween()
 	k.incomplete = 1
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 3, table.LostEnds)
-	assert.Zero(t, table.Untraced, "the time was missing in earlier scans")
+	assert.EqualValues(t, 3, table.Unseen.LostEnds)
+	assert.Zero(t, table.Unseen.Untraced, "the time was missing in earlier scans")
 	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.LostEnds)
+	assert.Zero(t, table.Unseen.LostEnds)
 }
 
 // A million processes of ever new parents and cgroups take no more memory than a few.
@@ -137,10 +137,10 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 			assert.LessOrEqual(t, len(b.forks), maxForks)
 			assert.Empty(t, b.ended)
 			require.NoError(t, scanAll(b, table))
-			assert.EqualValues(t, 2*batches*batch, table.Run)
-			assert.Zero(t, table.Untraced)
+			assert.EqualValues(t, 2*batches*batch, table.Used(nil))
+			assert.Zero(t, table.Unseen.Untraced)
 			require.NoError(t, scanAll(b, table))
-			assert.EqualValues(t, 2*batches*batch, table.Run, "once")
+			assert.EqualValues(t, 2*batches*batch, table.Used(nil), "once")
 			assert.LessOrEqual(t, len(b.homes), maxOrigins+1)
 		})
 	}

@@ -29,8 +29,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // These tests measure processes of the kernel that they run on.
@@ -45,11 +45,11 @@ const schedulerTick = 10 * ms
 type observed struct {
 	testing.TB
 	source *BPF
-	table  scan.Table
+	table  proc.Table
 	scans  int
 
-	billed       map[scan.ID]units.CPUTime // Used plus LastSlice
-	shortLived   map[scan.ID]units.CPUTime // short-lived time given to this row
+	billed       map[proc.ID]units.CPUTime // Used plus LastSlice
+	shortLived   map[proc.ID]units.CPUTime // short-lived time given to this row
 	unattributed units.CPUTime
 	inside       map[uint64]units.CPUTime // all of both, by cgroup
 	lost         units.CPUTime
@@ -61,7 +61,7 @@ func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
-		billed: map[scan.ID]units.CPUTime{}, shortLived: map[scan.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+		billed: map[proc.ID]units.CPUTime{}, shortLived: map[proc.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
 	if ofWhoRan {
 		o.partial = true
@@ -155,18 +155,18 @@ func (o *observed) scan() {
 	require.NoError(o, scanFor(o.source, &o.table, Request{Want: Want{All: all}}))
 	o.scans++
 	t := &o.table
-	o.lost += t.Untraced
+	o.lost += t.Unseen.Untraced
 	o.unattributed += t.ShortLived
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		id := scan.ID{PID: p.PID, Start: p.Start}
+	for i := range t.Rows {
+		p := &t.Rows[i]
+		id := proc.ID{PID: p.PID, Start: p.Start}
 		o.billed[id] += p.Used
 		o.shortLived[id] += p.ShortLived
 		o.inside[p.Cgroup] += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
-		o.billed[scan.ID{PID: e.PID, Start: e.Start}] += e.LastSlice
+		o.billed[proc.ID{PID: e.PID, Start: e.Start}] += e.LastSlice
 		o.inside[e.Cgroup] += e.LastSlice
 	}
 }
@@ -185,10 +185,10 @@ func (o *observed) until(what string, holds func() bool) {
 }
 
 // row returns the row of a running process, which must be the only one.
-func (o *observed) row(pid int) *scan.Process {
-	var row *scan.Process
-	for i := range o.table.Processes {
-		if p := &o.table.Processes[i]; p.PID == int32(pid) && !p.Zombie {
+func (o *observed) row(pid int) *proc.Process {
+	var row *proc.Process
+	for i := range o.table.Rows {
+		if p := &o.table.Rows[i]; p.PID == int32(pid) && !p.Is(proc.Zombie) {
 			require.Nil(o, row, "process %d has two rows", pid)
 			row = p
 		}
@@ -196,7 +196,7 @@ func (o *observed) row(pid int) *scan.Process {
 	return row
 }
 
-func (o *observed) self() *scan.Process {
+func (o *observed) self() *proc.Process {
 	o.Helper()
 	p := o.row(os.Getpid())
 	require.NotNil(o, p)
@@ -468,7 +468,7 @@ func TestBPFShowsTheTimeOfThisProcess(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		p := o.self()
-		id := scan.ID{PID: p.PID, Start: p.Start}
+		id := proc.ID{PID: p.PID, Start: p.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		spin(100 * time.Millisecond)
 		used := rusage(unix.RUSAGE_SELF) - before

@@ -24,12 +24,12 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // of returns the sum of all processes with a PID.
-func (*observed) of(pid int, sums map[scan.ID]units.CPUTime) (sum units.CPUTime) {
+func (*observed) of(pid int, sums map[proc.ID]units.CPUTime) (sum units.CPUTime) {
 	for id, used := range sums {
 		if id.PID == int32(pid) {
 			sum += used
@@ -43,7 +43,7 @@ func TestBPFShowsTheTimeOfRunningAndEndedThreads(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		self := o.self()
-		id := scan.ID{PID: self.PID, Start: self.Start}
+		id := proc.ID{PID: self.PID, Start: self.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		var stay, leave sync.WaitGroup
 		release := make(chan struct{})
@@ -110,7 +110,7 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 			before := o.of(child.Process.Pid, o.billed)
 			used := child.end()
 			found := o.soon(func() bool {
-				return slices.ContainsFunc(o.table.Ended, func(e scan.Ended) bool { return e.PID == int32(child.Process.Pid) })
+				return slices.ContainsFunc(o.table.Ended, func(e proc.Ended) bool { return e.PID == int32(child.Process.Pid) })
 			})
 			if !found {
 				return "its end"
@@ -204,10 +204,10 @@ func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
 			o.scans = 1 + i%7
 			o.scan()
 			if i%10 == 9 {
-				from, run := o.table.Now, o.table.Run
+				from, run := o.table.Now, o.table.Used(nil)
 				o.scans = 0
 				o.scan()
-				missed, since = missed+o.table.Run-run, since+bootNow()-from
+				missed, since = missed+o.table.Used(nil)-run, since+bootNow()-from
 			}
 		}
 		for _, b := range all {
@@ -253,7 +253,7 @@ func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
 		o.scan()
 		row := o.row(b.Process.Pid)
 		require.NotNil(t, row)
-		id, slot := scan.ID{PID: row.PID, Start: row.Start}, row.Slot
+		id, slot := proc.ID{PID: row.PID, Start: row.Start}, row.Slot
 		_, err := b.in.(interface{ Write([]byte) (int, error) }).Write([]byte{1})
 		require.NoError(t, err)
 		b.said()
@@ -265,7 +265,7 @@ func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
 		}
 		row = o.row(b.Process.Pid)
 		require.NotNil(t, row)
-		same := scan.ID{PID: row.PID, Start: row.Start}
+		same := proc.ID{PID: row.PID, Start: row.Start}
 		assert.Equal(t, id, same)
 		assert.Equal(t, slot, row.Slot)
 		assert.EqualValues(t, 1, row.Threads)
@@ -303,9 +303,9 @@ func TestAProcessThatIsNotWaitedForIsAZombieForBPF(t *testing.T) {
 		o := observe(t)
 		b := startBurner(t, nil, "burn:5")
 		o.until("it is a zombie", func() bool {
-			its := func(p scan.Process) bool { return p.PID == int32(b.Process.Pid) }
-			i := slices.IndexFunc(o.table.Processes, its)
-			return i >= 0 && o.table.Processes[i].Zombie && o.table.Processes[i].Threads == 1 &&
+			its := func(p proc.Process) bool { return p.PID == int32(b.Process.Pid) }
+			i := slices.IndexFunc(o.table.Rows, its)
+			return i >= 0 && o.table.Rows[i].Is(proc.Zombie) && o.table.Rows[i].Threads == 1 &&
 				o.table.Awaited() == 0
 		})
 		b.end()
@@ -418,7 +418,7 @@ func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 	// Other processes run on other CPUs each time.
 	unlessMissed(t, func(t *testing.T) string {
 		before, inStream := names(t, rescan), names(t, stream)
-		var shown scan.Table
+		var shown proc.Table
 		source := NewProcfs(Options{Root: "/"})
 		defer func() { require.NoError(t, source.Close()) }()
 		require.NoError(t, scanAll(source, &shown))
@@ -512,7 +512,7 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 		cycle := func() {
 			source, err := OpenBPF(Options{Root: "/"})
 			require.NoError(t, err)
-			var table scan.Table
+			var table proc.Table
 			require.NoError(t, scanAll(source, &table))
 			require.NoError(t, source.Close())
 			_, err = OpenBPF(Options{Root: host.Root()})
@@ -548,11 +548,11 @@ func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 	defer func() { require.NoError(t, proc.Close()) }()
 	b := startBurner(t, nil, "say", "wait", "burn:300", "say", "wait")
 	b.said()
-	var byBPF, byProc scan.Table
+	var byBPF, byProc proc.Table
 	read := func() (one, other units.CPUTime) {
 		require.NoError(t, scanAll(bpf, &byBPF))
 		require.NoError(t, scanAll(proc, &byProc))
-		p := scan.Find(byProc.Processes, int32(b.Process.Pid))
+		p := byProc.Find(int32(b.Process.Pid))
 		require.NotNil(t, p)
 		for i := range byBPF.Processes {
 			if q := &byBPF.Processes[i]; q.PID == p.PID {
@@ -560,7 +560,7 @@ func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 				require.Equal(t, p.Parent, q.Parent)
 				require.Equal(t, p.Threads, q.Threads)
 				require.Equal(t, p.Comm, q.Comm)
-				require.Equal(t, p.Kernel, q.Kernel)
+				require.Equal(t, p.Is(proc.Kernel), q.Kernel)
 				return q.Used, p.Used
 			}
 		}
@@ -639,10 +639,10 @@ func TestAGivenUpEndThatComesAfterAllIsNotBilledAgain(t *testing.T) {
 	k.now += maxAwait
 	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
-	run := table.Run
+	run := table.Used(nil)
 	k.ends = []tasks.Ended{{Pid: 20, Start: young.Start, Run: 35, Cgroup: 5}}
 	require.NoError(t, scanAll(b, table))
-	assert.Equal(t, run, table.Run)
+	assert.Equal(t, run, table.Used(nil))
 	assert.Empty(t, b.givenUp, "nor remembered any longer")
 }
 
@@ -654,6 +654,6 @@ func TestTheWaitForEndsThatNeverComeTakesNoMoreAndMoreRoom(t *testing.T) {
 	}
 	assert.LessOrEqual(t, table.Awaited(), 61)
 	assert.LessOrEqual(t, len(b.missing), 61)
-	assert.Less(t, table.Slots(), 70)
+	assert.Less(t, len(table.Rows), 70)
 	assert.LessOrEqual(t, len(b.givenUp), maxGivenUp)
 }

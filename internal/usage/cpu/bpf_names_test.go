@@ -14,8 +14,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func named(name string, uid uint32, e tasks.Ended) tasks.Ended {
@@ -25,7 +25,7 @@ func named(name string, uid uint32, e tasks.Ended) tasks.Ended {
 }
 
 // byName returns what a table has by name, as name/user/row/path.
-func byName(t *scan.Table) map[string]units.CPUTime {
+func byName(t *proc.Table) map[string]units.CPUTime {
 	got := map[string]units.CPUTime{}
 	for i := range t.ShortLivedBy {
 		n := &t.ShortLivedBy[i]
@@ -61,8 +61,8 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 		assert.Equal(t, map[string]units.CPUTime{
 			"cc1/1000/0/": 130, "cc1/0/0/": 7, "as/1000/0/": 11, "as/1000/1/": 13, "rm/0/-1//gone/already": 17, "sh/0/1/": 23,
 		}, byName(table))
-		assert.EqualValues(t, 100+30+7+11+13+17+19+23+29, table.ShortLived)
-		assert.Equal(t, table.ShortLived, table.Run)
+		assert.EqualValues(t, 100+30+7+11+13+17+19+23+29, unplaced(table))
+		assert.Equal(t, unplaced(table), table.Used(nil))
 		assert.Empty(t, table.ShortLivedIn)
 		require.NoError(t, scanAll(b, table))
 		assert.Empty(t, table.ShortLivedBy)
@@ -73,8 +73,8 @@ func TestTheProgramsTellTheUserOfEachProcess(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed[1].Uid, k.listed[1].Run = 1000, k.listed[1].Run+1
 	require.NoError(t, scanAll(b, table))
-	assert.True(t, table.Processes[1].HasUID)
-	assert.EqualValues(t, 1000, table.Processes[1].UID)
+	assert.True(t, table.Rows[1].HasUID)
+	assert.EqualValues(t, 1000, table.Rows[1].UID)
 }
 
 // A user runs processes under ever new names, as another user and in other cgroups too.
@@ -98,15 +98,15 @@ func TestNamesAreBounded(t *testing.T) {
 	assert.Len(t, got, maxNamesOf+2)
 	assert.EqualValues(t, 2, got["honest/1001/0/"], "another user has names of its own")
 	assert.EqualValues(t, 2, got["honest/1000/1/"], "and another cgroup")
-	assert.EqualValues(t, 2*(1000-maxNamesOf), table.Processes[0].ShortLived, "the rest has no name, but a cgroup")
-	assert.Equal(t, sum, table.Run)
+	assert.EqualValues(t, 2*(1000-maxNamesOf), beside(table, 0), "the rest has no name, but a cgroup")
+	assert.Equal(t, sum, table.Used(nil))
 
 	for i := range 3 * maxNamed {
 		exit(fmt.Sprint(i), uint32(i), 5)
 	}
 	require.NoError(t, scanAll(b, table))
 	assert.Len(t, table.ShortLivedBy, maxNamed)
-	assert.Equal(t, sum, table.Run)
+	assert.Equal(t, sum, table.Used(nil))
 	exit("later", 1000, 5)
 	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, map[string]units.CPUTime{"later/1000/0/": 2}, byName(table))
@@ -131,7 +131,7 @@ func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
 	got := byName(table)
 	assert.Len(t, got, maxNamesInRoot+1)
 	assert.EqualValues(t, 2, got["honest/1001/0/"])
-	assert.Equal(t, sum, table.Run)
+	assert.Equal(t, sum, table.Used(nil))
 }
 
 func TestNamedTimeIsDividedByDomain(t *testing.T) {

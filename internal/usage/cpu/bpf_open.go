@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // minRoom is the fewest processes that the list has room for. A list without enough room is loaded
@@ -53,7 +53,7 @@ func initialRoom() int {
 // where the processes below the root are not this kernel's own. It does not look at o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
 	b := newBPF(o, nil, nil)
-	b.slicing = o.Slices || o.Topology != nil
+	b.programs.slicing = o.Slices || o.Topology != nil
 	if err := b.open(); err != nil {
 		return nil, oneline.Join(err, b.Close())
 	}
@@ -65,13 +65,13 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	o := tasks.Options{Slices: b.slicing, Domains: b.numDomains(), Types: btf.NewCache()} // which is read once
+	o := tasks.Options{Slices: b.programs.slicing, Domains: b.ends.domains, Types: btf.NewCache()} // which is read once
 	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
 		if list, err = openStream(o); err != nil && o.Slices {
-			b.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
+			b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
 			o.Slices = false
 			list, err = openStream(o) // before Linux 5.13 programs cannot note what each thread used
 		}
@@ -84,7 +84,7 @@ func (b *BPF) open() error {
 	if err != nil {
 		return err
 	}
-	b.endings = hook
+	b.ends.endings = hook
 	b.cgroups.listen(o.Types)
 	b.hook.open = func() (visitor, error) { return openRan(list) }
 	if err := b.setDomains(); err != nil {
@@ -93,7 +93,7 @@ func (b *BPF) open() error {
 	if err := b.sameProcesses(); err != nil {
 		return err
 	}
-	return b.watch()
+	return b.ends.endings.Watch(b.ends.drainBetween)
 }
 
 // bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick
@@ -136,9 +136,10 @@ func (b *BPF) sameProcesses() error {
 	if err != nil {
 		return err
 	}
-	listed, same := l.Processes, 0
+	listed := l.Processes
+	same := 0
 	for i := range listed {
-		var p scan.Process
+		var p proc.Sight
 		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)
 		if err != nil || ParseProcess(text, &p) != nil {
 			continue

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // life is one process of a simulated kernel.
@@ -34,7 +34,7 @@ type randomKernel struct {
 	testing.TB
 	r        *rand.Rand
 	source   *BPF
-	table    scan.Table
+	table    proc.Table
 	now      time.Duration
 	scan     int
 	nextPid  uint32
@@ -150,10 +150,10 @@ func (w *randomKernel) read() {
 	w.scan++
 	require.NoError(w, w.rescan())
 	t := &w.table
-	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return scan.ByAge(&a, &b) }))
+	require.True(w, slices.IsSortedFunc(t.Rows, func(a, b proc.Process) int { return scan.ByAge(&a, &b) }))
 	taken := map[int32]bool{}
-	for i := range t.Processes {
-		p := &t.Processes[i]
+	for i := range t.Rows {
+		p := &t.Rows[i]
 		require.False(w, taken[p.Slot], "slot %d is given to two", p.Slot)
 		taken[p.Slot] = true
 		w.billed += p.Used + p.ShortLived
@@ -226,13 +226,13 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				}
 				if w.r.IntN(15) == 0 {
 					w.drainErr = errors.New("refused")
-					before := slices.Clone(w.table.Processes)
+					before := slices.Clone(w.table.Rows)
 					require.Error(t, w.rescan())
-					require.Equal(t, before, w.table.Processes, "the table is as it was")
+					require.Equal(t, before, w.table.Rows, "the table is as it was")
 					w.drainErr = nil
 				}
 				w.read()
-				require.Zero(t, w.table.Untraced)
+				require.Zero(t, w.table.Unseen.Untraced)
 				if i%10 == 9 {
 					w.settle()
 					require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
@@ -242,7 +242,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 			assert.Equal(t, w.used, uint64(w.billed))
 			assert.Empty(t, w.source.ended)
 			assert.Empty(t, w.source.missing)
-			assert.Less(t, w.table.Slots(), 400)
+			assert.Less(t, len(w.table.Rows), 400)
 		})
 	}
 }
@@ -260,7 +260,7 @@ func TestOnlyLostEndsAreMissing(t *testing.T) {
 					w.act()
 				}
 				w.read()
-				untraced += w.table.Untraced
+				untraced += w.table.Unseen.Untraced
 			}
 			w.lossy = false
 			w.settle()
@@ -274,93 +274,6 @@ func TestOnlyLostEndsAreMissing(t *testing.T) {
 	}
 }
 
-func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	start := uint64(k.now)
-	for i := range uint64(3) { // generations of PID 10 between two scans
-		k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: start + 1 + i, Run: 100, Cgroup: 5})
-	}
-	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5007, Cgroup: 7})
-	k.listed[1] = tasks.Process{Pid: 10, Start: start + 9, Run: 40, Cgroup: 7, Threads: 1}
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.EqualValues(t, 7, table.Ended[0].LastSlice)
-	assert.EqualValues(t, 300, table.Processes[0].ShortLived)
-	require.Len(t, table.Processes, 2)
-	assert.True(t, table.Processes[1].Born)
-	assert.EqualValues(t, 40, table.Processes[1].Used)
-	assert.NotEqual(t, table.Ended[0].Slot, table.Processes[1].Slot)
-}
-
-func TestAProcessCreatedDuringTheScanIsCountedFromItsStart(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	require.NoError(t, scanAll(b, table))
-	// It took its start time long before the scan, but was listed after it.
-	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - 900*time.Millisecond), Run: 30, Threads: 1})
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 30, table.Processes[2].Used)
-}
-
-func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
-	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Cgroup: 5, Threads: 1}}}
-	k.ends = []tasks.Ended{{Pid: 20, Start: 5, Run: 1000, Cgroup: 5}}
-	k.count, k.lost = 3, 4000
-	b := newBPF(Options{Root: t.TempDir()}, k, k)
-	b.bootNow = func() time.Duration { return k.now }
-	table := &scan.Table{}
-	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.Untraced, "nor is what was lost then")
-	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first scan
-	k.now += time.Second
-	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived)
-	assert.Zero(t, table.Run)
-}
-
-func TestAProcessThatIsListedAgainIsKept(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	all := k.listed
-	k.listed = all[:1] // exec was making another thread its first
-	require.NoError(t, scanAll(b, table))
-	k.listed = all
-	k.now += 2 * maxAwait
-	require.NoError(t, scanAll(b, table))
-	require.False(t, table.Processes[1].Zombie)
-	k.listed = all[:1]
-	require.NoError(t, scanAll(b, table))
-	require.Empty(t, table.Ended, "its end is waited for")
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5009, Cgroup: 7}}
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.EqualValues(t, 9, table.Ended[0].LastSlice)
-}
-
-func TestAClockThatJumpsBackLosesNothing(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.now -= 50 * time.Second
-	k.listed[0].Run += 5
-	k.listed = append(k.listed[:1], tasks.Process{Pid: 20, Start: uint64(101500 * time.Millisecond), Run: 30, Threads: 1})
-	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(101600 * time.Millisecond), Run: 11, Cgroup: 5}}
-	require.NoError(t, scanAll(b, table)) // 10 is awaited
-	assert.EqualValues(t, 5+30+11, table.Run)
-	k.now -= 40 * time.Second
-	require.NoError(t, scanAll(b, table))
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5008, Cgroup: 7}}
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 5+30+11+8, table.Run)
-	require.Len(t, table.Ended, 1)
-}
-
-func TestAListThatIsNotInOrderIsSorted(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	slices.Reverse(k.listed)
-	k.listed[0].Run += 3
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 3, table.Processes[1].Used)
-	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b scan.Process) int { return cmp.Compare(a.Start, b.Start) }))
-	assert.Empty(t, table.Ended)
-}
-
 func TestParentsInACircleEndTheSearch(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	start := uint64(k.now) + 1
@@ -368,5 +281,5 @@ func TestParentsInACircleEndTheSearch(t *testing.T) {
 		k.ends = append(k.ends, tasks.Ended{Pid: 30 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 30 + (i+1)%3})
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 3, table.ShortLived)
+	assert.EqualValues(t, 3, unplaced(table))
 }

@@ -7,13 +7,12 @@ package cpu
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -24,106 +23,6 @@ type visitor interface {
 	// call may show the rest of its CPU time in the next one. A process that ended may be missing.
 	Visit(most int) (ran tasks.Listing, count int, err error)
 	Close() error
-}
-
-// scanRan scans only the processes that ran, if that is enough and cheaper. It returns false, and
-// leaves the table as it is, if all processes must be scanned. described reports whether the lister
-// must describe all processes, and all whether the rows of all must be up to date.
-func (b *BPF) scanRan(t *scan.Table, now time.Duration, described, all bool) (done bool, err error) {
-	if described || all || t.Finals() > max(64, len(t.Processes)/8) {
-		b.hook.ready(now) // before the list: all that it lacks is marked
-		return false, nil
-	}
-	ran, ok := b.hook.visit(now)
-	if !ok {
-		return false, nil
-	}
-	// The processes come before the ends, as in a scan of all.
-	lost, err := b.takeLost()
-	if err != nil {
-		return false, err
-	}
-	b.lossUnlisted = b.lossUnlisted || lost.isAny()
-	b.cgroups.learn()
-	t.BeginPartial(now)
-	takeSlices(t, ran.Slices)
-	b.fillRan(t, ran.Processes)
-	b.endRows(t)
-	b.giveShortLived(t)
-	b.forks = emptied(b.forks)
-	slices.Sort(t.Active)
-	b.table = t
-	t.AddLost(lost.count+lost.incomplete, lost.run)
-	t.Hidden = b.hidden
-	t.AddUp()
-	b.noteNewest(t)
-	t.EndScan()
-	return true, nil
-}
-
-// fillRan brings the rows of processes that ran up to date, and adds rows for new ones.
-func (b *BPF) fillRan(t *scan.Table, ran []tasks.Process) {
-	b.born = b.born[:0]
-	for i := range ran {
-		var p scan.Process
-		fill(&p, &ran[i])
-		row := b.rowOf(t, scan.ID{PID: p.PID, Start: p.Start})
-		if row < 0 {
-			b.born = append(b.born, p)
-			continue
-		}
-		if t.Processes[row].Cgroup != p.Cgroup {
-			b.settle(p.Cgroup, row)
-		}
-		t.Advance(row, &p)
-	}
-	if len(b.born) == 0 {
-		return
-	}
-	first := t.InsertBorn(scan.ByAge, b.born)
-	for i := first; i < len(t.Processes); i++ {
-		if t.Processes[i].Born {
-			b.settle(t.Processes[i].Cgroup, int32(i))
-		}
-	}
-	// The processes of the previous list from there on have other rows.
-	n, _ := slices.BinarySearch(b.highest, int32(first))
-	b.rows, b.highest = b.rows[:n], b.highest[:n]
-}
-
-// hints is how many rows are remembered by the last bits of their PIDs.
-const hints = 1024
-
-// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like
-// PID was last time: most of those that run do so again, and a search touches many rows.
-func (b *BPF) rowOf(t *scan.Table, id scan.ID) int32 {
-	hint := &b.hints[uint32(id.PID)%hints]
-	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.PID && t.Processes[i].Start == id.Start {
-		return *hint
-	}
-	row := int32(rowOf(t.Processes, id))
-	if row >= 0 {
-		*hint = row
-	}
-	return row
-}
-
-// settle notes the row of a cgroup that was known to have none.
-func (b *BPF) settle(cgroup uint64, row int32) {
-	if home, ok := b.homes[cgroup]; ok && home < 0 {
-		b.homes[cgroup] = row
-	}
-}
-
-// endRows gives rows whose processes ended all that these used.
-func (b *BPF) endRows(t *scan.Table) {
-	for id, e := range b.ended {
-		if row := b.rowOf(t, id); row >= 0 {
-			t.End(row, e.run)
-			delete(b.ended, id)
-			delete(b.missing, id)
-		}
-	}
 }
 
 // The cost of a scan of the processes that ran, compared with visiting one thread in a scan of all.
@@ -157,6 +56,7 @@ type switchHook struct {
 	switches   uint64        // of the node until then
 	partial    uint64        // how many scans since then might leave out processes that did not run
 	ran        uint64        // how many processes ran in these
+	stat       []byte        // scratch of readSwitches
 }
 
 type opened struct {
@@ -230,7 +130,7 @@ func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	if elapsed >= 0 && elapsed < considerEvery || h.partial == 0 && h.visitor == nil {
 		return
 	}
-	switches, err := b.readSwitches()
+	switches, err := h.readSwitches(b.proc)
 	if err != nil {
 		return
 	}
@@ -273,19 +173,19 @@ const maxStat = 1 << 20
 var errNoSwitches = errors.New("no number of context switches")
 
 // readSwitches returns the number of context switches since boot on all CPUs.
-func (b *BPF) readSwitches() (uint64, error) {
+func (h *switchHook) readSwitches(dir *kernfs.Dir) (uint64, error) {
 	for {
-		text, err := b.proc.Read("stat", b.stat)
+		text, err := dir.Read("stat", h.stat)
 		if err != nil {
 			return 0, err
 		}
-		if len(text) < len(b.stat) {
+		if len(text) < len(h.stat) {
 			return parseSwitches(text)
 		}
-		if len(b.stat) >= maxStat {
+		if len(h.stat) >= maxStat {
 			return 0, errNoSwitches
 		}
-		b.stat = make([]byte, max(8192, 2*len(b.stat)))
+		h.stat = make([]byte, max(8192, 2*len(h.stat)))
 	}
 }
 

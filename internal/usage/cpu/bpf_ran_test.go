@@ -20,8 +20,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // marked is a simulated kernel that also lists the processes that ran, as the hook on context
@@ -63,10 +63,10 @@ func (k *marked) List(all bool) (tasks.Listing, error) {
 // requireSlices checks that the slices of each row are its own and add up to what it used.
 func (k *marked) requireSlices() {
 	k.Helper()
-	for i := range k.table.Processes {
-		p := &k.table.Processes[i]
+	for i := range k.table.Rows {
+		p := &k.table.Rows[i]
 		var sum units.CPUTime
-		of := k.table.Slices(p)
+		of := k.table.Splits.Slices(p.Split, p.Used, p.LastCPU)
 		for _, s := range of {
 			sum += s.Used
 			if len(of) > 1 || s.CPU != p.LastCPU {
@@ -123,7 +123,7 @@ func beginMarked(t *testing.T, seed uint64, exact bool) *marked {
 	w.source = newBPF(Options{Root: t.TempDir()}, k, k)
 	w.source.bootNow = func() time.Duration { return w.now }
 	w.source.hook.visitor, w.source.hook.based, w.source.hook.most = k, true, 1000
-	w.table, w.dead = scan.Table{}, nil
+	w.table, w.dead = proc.Table{}, nil
 	r := w.r
 	w.r = rand.New(&still{})
 	w.read()
@@ -171,8 +171,8 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					w.drainErr = nil
 				}
 				w.read()
-				require.Zero(t, w.table.Untraced)
-				require.Equal(t, w.billed, w.table.Run)
+				require.Zero(t, w.table.Unseen.Untraced)
+				require.Equal(t, w.billed, w.table.Used(nil))
 				k.requireSlices()
 				if i%20 == 19 {
 					w.partial = false
@@ -186,48 +186,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 			}
 			assert.Greater(t, k.visits, 200)
 			assert.Greater(t, k.split, 1000)
-			assert.Less(t, w.table.Slots(), 500)
-		})
-	}
-}
-
-func TestOnlyLostEndsAreMissingFromPartialScans(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(6) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			k := beginMarked(t, seed, false)
-			w := k.randomKernel
-			w.lossy = true
-			var untraced units.CPUTime
-			var ends uint64
-			for range 500 {
-				w.between = nil
-				if w.r.IntN(2) == 0 {
-					w.between = func() {
-						for range w.r.IntN(5) {
-							w.act()
-						}
-					}
-				}
-				for range w.r.IntN(40) {
-					w.act()
-				}
-				w.partial = w.r.IntN(8) > 0
-				w.read()
-				untraced, ends = untraced+w.table.Untraced, ends+w.table.LostEnds
-			}
-			w.lossy, w.partial = false, false
-			w.settle()
-			w.now += maxAwait
-			w.settle()
-			require.Positive(t, w.lost)
-			assert.Equal(t, w.used-w.lost, uint64(w.billed))
-			assert.GreaterOrEqual(t, uint64(untraced), w.lost)
-			assert.Equal(t, w.lostEnds, ends)
-			assert.Zero(t, w.table.Awaited())
-			assert.Empty(t, w.source.ended)
-			assert.Empty(t, w.source.missing)
+			assert.Less(t, len(w.table.Rows), 500)
 		})
 	}
 }
@@ -235,11 +194,11 @@ func TestOnlyLostEndsAreMissingFromPartialScans(t *testing.T) {
 // requireRows checks the rows after a scan of all processes that showed everything.
 func (k *marked) requireRows() {
 	k.Helper()
-	require.Len(k, k.table.Processes, len(k.living))
+	require.Equal(k, len(k.living), k.table.Len())
 	for _, p := range k.living {
-		i := rowOf(k.table.Processes, scan.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
+		i := rowOf(k.table.Rows, proc.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
 		require.GreaterOrEqual(k, i, 0)
-		row := &k.table.Processes[i]
+		row := &k.table.Rows[i]
 		require.Equal(k, []uint64{p.Run, p.Cgroup}, []uint64{uint64(row.CPU), row.Cgroup})
 		require.False(k, row.Final || row.Zombie)
 	}
@@ -270,12 +229,12 @@ func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
 				w.r = r
 				require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
 				for _, p := range w.living {
-					i := rowOf(w.table.Processes, scan.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
+					i := rowOf(w.table.Rows, proc.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
 					if i < 0 {
 						require.Zero(t, p.Run, "it never ran")
 						continue
 					}
-					row := &w.table.Processes[i]
+					row := &w.table.Rows[i]
 					require.EqualValues(t, p.Run, row.CPU)
 					require.EqualValues(t, p.Run-ran[p], row.Used)
 					require.Equal(t, row.Born || row.Used > 0 || row.ShortLived > 0, slices.Contains(w.table.Active, int32(i)))
@@ -309,23 +268,23 @@ func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
 		}
 		w.read()
 		in := uint64(0)
-		for j := range w.table.Processes {
-			if p := &w.table.Processes[j]; p.ShortLived >= 5e6 && !p.Zombie {
+		for j := range w.table.Rows {
+			if p := &w.table.Rows[j]; p.ShortLived >= 5e6 && !p.Is(proc.Zombie) {
 				in = p.Cgroup
 			}
 		}
-		lives := slices.ContainsFunc(w.table.Processes, func(p scan.Process) bool { return p.Cgroup == ended.Cgroup && !p.Zombie })
+		lives := slices.ContainsFunc(w.table.Rows, func(p proc.Process) bool { return p.Cgroup == ended.Cgroup && !p.Is(proc.Zombie) })
 		if lives {
 			require.Equal(t, ended.Cgroup, in)
 		} else {
 			require.Zero(t, in)
-			require.GreaterOrEqual(t, w.table.ShortLived, units.CPUTime(5e6))
+			require.GreaterOrEqual(t, unplaced(w.table), units.CPUTime(5e6))
 		}
 	}
 }
 
 // hookedBPF returns fakeBPF's source with a hook that lists ran.
-func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *scan.Table) {
+func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *proc.Table) {
 	t.Helper()
 	k, b, table := fakeBPF(t)
 	v := &fakeVisitor{}
@@ -352,75 +311,6 @@ func (v *fakeVisitor) Close() error {
 	return nil
 }
 
-func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Threads: 1}}
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
-	require.NoError(t, scanRan(b, table))
-	require.Len(t, table.Processes, 2)
-	row := &table.Processes[1]
-	assert.EqualValues(t, 123, row.Used, "that of its last moments too")
-	assert.EqualValues(t, 5123, row.CPU)
-	assert.True(t, row.Zombie)
-	assert.Empty(t, table.Ended)
-	slot := row.Slot
-	v.ran = []tasks.Process{{Pid: 10, Start: uint64(k.now), Run: 30, Cgroup: 7, Parent: 1, Threads: 1}} // the number is used again
-	require.NoError(t, scanRan(b, table))
-	require.Len(t, table.Processes, 3)
-	assert.Zero(t, table.Processes[1].Used)
-	assert.True(t, table.Processes[2].Born)
-	assert.NotEqual(t, slot, table.Processes[2].Slot)
-	assert.EqualValues(t, 30, table.Processes[2].Used)
-	k.listed = []tasks.Process{k.listed[0], v.ran[0]}
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Processes, 2)
-	require.Len(t, table.Ended, 1)
-	assert.Equal(t, slot, table.Ended[0].Slot)
-	assert.Zero(t, table.Ended[0].LastSlice, "it was counted before")
-	assert.EqualValues(t, 123+30, table.Run)
-}
-
-func TestANewProcessMayBeOlderThanOthersThatHaveRows(t *testing.T) {
-	for name, ends := range map[string]bool{"and go on": false, "and end at once": true} {
-		t.Run(name, func(t *testing.T) {
-			life := func(pid uint32) *life {
-				return &life{Process: tasks.Process{Pid: pid, Start: uint64(time.Hour) + uint64(pid), Run: 100, Cgroup: 5, Threads: 1}}
-			}
-			list := &tracked{randomKernel: &randomKernel{r: rand.New(&still{})}}
-			for pid := uint32(10); pid < 60; pid += 10 {
-				list.living = append(list.living, life(pid))
-			}
-			b := newBPF(Options{Root: t.TempDir()}, list, list)
-			b.bootNow = func() time.Duration { return time.Hour }
-			v := &fakeVisitor{}
-			b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
-			table := &scan.Table{}
-			require.NoError(t, scanAll(b, table))
-			v.ran = []tasks.Process{list.living[0].Process, life(25).Process, list.living[4].Process}
-			v.ran[0].Run, v.ran[2].Run = 103, 104
-			require.NoError(t, scanRan(b, table))
-			pids := func() (pids []int32) {
-				for i := range table.Processes {
-					pids = append(pids, table.Processes[i].PID)
-				}
-				return pids
-			}
-			require.Equal(t, []int32{10, 20, 25, 30, 40, 50}, pids())
-			require.Equal(t, []int32{0, 2, 5}, table.Active)
-			want, kept := []int32{10, 20, 30, 40, 50}, life(25)
-			if list.dead = append(list.dead, kept); !ends {
-				want, list.dead, list.living = []int32{10, 20, 25, 30, 40, 50}, nil, append(list.living, kept)
-			}
-			list.living[0].Run, list.living[4].Run = 103, 107
-			require.NoError(t, scanAll(b, table))
-			require.Equal(t, want, pids())
-			assert.EqualValues(t, 3, table.Processes[len(want)-1].Used)
-			assert.Len(t, table.Ended, 6-len(want))
-			assert.EqualValues(t, 3+4+100+3, table.Run)
-		})
-	}
-}
-
 func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	end := func(pid uint32) {
@@ -428,34 +318,18 @@ func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
 		require.NoError(t, scanRan(b, table))
 	}
 	end(100)
-	require.EqualValues(t, 11, table.ShortLived, "no process is there")
+	require.EqualValues(t, 11, unplaced(table), "no process is there")
 	v.ran = []tasks.Process{{Pid: 20, Start: uint64(k.now), Run: 1, Cgroup: 77, Threads: 1}} // a new one
 	end(101)
-	assert.EqualValues(t, 11, table.Processes[2].ShortLived)
+	assert.EqualValues(t, 11, beside(table, 2))
 	k.ends = []tasks.Ended{{Pid: 20, Start: v.ran[0].Start, Run: 2, Cgroup: 77}}
 	v.ran = nil
 	require.NoError(t, scanRan(b, table))
 	end(102)
-	assert.EqualValues(t, 11, table.ShortLived, "it has ended")
+	assert.EqualValues(t, 11, unplaced(table), "it has ended")
 	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5000, Cgroup: 77, Threads: 1}} // it moved
 	end(103)
-	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
-}
-
-func TestManyRowsOfEndedProcessesMakeAScanOfAll(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	b.hook.most = 1000
-	for i := range uint32(70) {
-		v.ran = append(v.ran, tasks.Process{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 3, Threads: 1})
-		k.ends = append(k.ends, tasks.Ended{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 5})
-	}
-	require.NoError(t, scanRan(b, table))
-	require.Len(t, table.Processes, 72)
-	v.ran = nil
-	require.NoError(t, scanRan(b, table))
-	assert.Len(t, table.Processes, 2)
-	assert.Len(t, table.Ended, 70)
-	assert.EqualValues(t, 70*5, table.Run)
+	assert.EqualValues(t, 11, beside(table, 1))
 }
 
 func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
@@ -463,7 +337,7 @@ func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
 	v.count = 11
 	k.listed[1].Run += 9
 	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 9, table.Processes[1].Used)
+	assert.EqualValues(t, 9, table.Rows[1].Used)
 	assert.Equal(t, 1, v.visits)
 }
 
@@ -472,43 +346,20 @@ func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 	v.err = errors.New("refused")
 	k.listed[1].Run += 9
 	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 9, table.Processes[1].Used)
+	assert.EqualValues(t, 9, table.Rows[1].Used)
 	assert.True(t, v.closed)
 	assert.ErrorIs(t, b.Traits().Lacks, v.err)
 	k.listed[1].Run += 4
 	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 4, table.Processes[1].Used)
+	assert.EqualValues(t, 4, table.Rows[1].Used)
 	assert.Equal(t, 1, v.visits)
-}
-
-func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
-	for name, during := range map[string]bool{"in a partial scan": false, "in a scan of all": true} {
-		t.Run(name, func(t *testing.T) {
-			k, v, b, table := hookedBPF(t)
-			k.count, k.lost = 1, 5100 // 10 ended after it was listed
-			require.NoError(t, scanFor(b, table, Request{Want: Want{All: during}}))
-			assert.EqualValues(t, 5100, table.Untraced)
-			k.count, k.lost = 0, 0
-			for range 5 {
-				require.NoError(t, scanRan(b, table))
-			}
-			assert.GreaterOrEqual(t, v.visits, 5)
-			k.listed = k.listed[:1]
-			require.NoError(t, scanAll(b, table)) // 10 is missing
-			k.now += maxAwait
-			require.NoError(t, scanAll(b, table))
-			assert.Zero(t, table.Awaited())
-			assert.Zero(t, table.Untraced)
-			assert.Zero(t, table.LostEnds)
-		})
-	}
 }
 
 // node is a machine on which a hook can be attached.
 type node struct {
 	testing.TB
 	source   *BPF
-	table    scan.Table
+	table    proc.Table
 	kernel   *asked
 	visitor  *fakeVisitor
 	now      time.Duration
@@ -644,7 +495,7 @@ func TestAPartialScanAllocatesNothing(t *testing.T) {
 			v.ran[i].Run += 5
 		}
 		require.NoError(t, scanRan(b, table))
-		if len(table.Slices(&table.Processes[table.Active[3]])) != 2 {
+		if len(table.Slices(&table.Rows[table.Active[3]])) != 2 {
 			t.Error("it has two slices")
 		}
 	}

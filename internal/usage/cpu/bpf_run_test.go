@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // tracked is a simulated kernel that also reports changes, as the task scan does.
@@ -91,7 +91,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 			reference := newBPF(Options{Root: t.TempDir()}, retold{k}, retold{k})
 			w.source.bootNow = func() time.Duration { return w.now }
 			reference.bootNow = w.source.bootNow
-			var table, want scan.Table
+			var table, want proc.Table
 			quick := 0
 			for rescan := range 600 {
 				for range w.r.IntN(6) {
@@ -127,17 +127,17 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				if table.Kept() > 0 {
 					quick++
 				}
-				require.Equal(t, want.Processes, table.Processes, "scan %d, %d rows kept", rescan, table.Kept())
+				require.Equal(t, want.Processes, table.Rows, "scan %d, %d rows kept", rescan, table.Kept())
 				require.Equal(t, want.Ended, table.Ended)
 				var active []int32
-				for i := range table.Processes {
-					if p := &table.Processes[i]; p.Born || p.Used > 0 || p.ShortLived > 0 {
+				for i := range table.Rows {
+					if p := &table.Rows[i]; p.Is(proc.Born) || p.Used > 0 || p.ShortLived > 0 {
 						active = append(active, int32(i))
 					}
 				}
 				require.ElementsMatch(t, active, table.Active)
 				require.True(t, slices.IsSorted(table.Active))
-				require.Equal(t, [3]any{want.Run, want.ShortLived, want.ShortLivedIn}, [3]any{table.Run, table.ShortLived, table.ShortLivedIn})
+				require.Equal(t, [3]any{want.Run, want.ShortLived, want.ShortLivedIn}, [3]any{table.Used(nil), unplaced(table), table.ShortLivedIn})
 				if w.r.IntN(50) == 0 { // memory is given back
 					require.Equal(t, want.Shrink(), table.Shrink())
 				}
@@ -152,12 +152,12 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	k := &tracked{randomKernel: w}
 	source := newBPF(Options{Root: t.TempDir()}, k, k)
 	source.bootNow = func() time.Duration { return w.now }
-	var first, second scan.Table
+	var first, second proc.Table
 	for range 3 {
 		require.NoError(t, scanAll(source, &first))
 	}
 	require.NoError(t, scanAll(source, &second))
-	assert.Len(t, second.Processes, len(source.rows))
+	assert.Equal(t, len(source.rows), second.Len())
 	assert.Len(t, second.Active, len(second.Processes), "all are new to it")
 	require.NoError(t, scanAll(source, &first))
 	assert.Zero(t, first.Kept())
@@ -196,7 +196,7 @@ func TestAllProcessesAreDescribedOnlyWhereTheirSizesAreAskedFor(t *testing.T) {
 			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
 			b := newBPF(Options{Root: t.TempDir()}, k, k)
 			b.bootNow = func() time.Duration { return k.now }
-			table, request := &scan.Table{}, Request{Want: Want{All: true, Resident: c.sizes}}
+			table, request := &proc.Table{}, Request{Want: Want{All: true, Resident: c.sizes}}
 			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
 				require.NoError(t, scanFor(b, table, request))
 			}
@@ -220,12 +220,12 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 	k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
 	b := newBPF(Options{Root: root}, k, k)
 	b.bootNow = func() time.Duration { return k.now }
-	table := &scan.Table{}
+	table := &proc.Table{}
 	hidden := func(after time.Duration, there int) bool {
 		tasksThere(there)
 		k.now += after
 		require.NoError(t, scanAll(b, table))
-		return table.Hidden
+		return table.Unseen.Hidden
 	}
 	assert.True(t, hidden(0, 1000))
 	assert.True(t, hidden(recheck/2, 1))

@@ -24,6 +24,6 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(o, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
-	_ = b.watch() // a simulated kernel never refuses
+	_ = b.ends.endings.Watch(b.ends.drainBetween) // a simulated kernel never refuses
 	return b
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // fakeKernel is a list of processes and ends for a BPF source without BPF.
@@ -48,27 +48,27 @@ func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 }
 
 // fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first scan at 100 s.
-func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *scan.Table) {
+func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *proc.Table) {
 	t.Helper()
 	k := &fakeKernel{now: 100 * time.Second}
 	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
 	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &scan.Table{}
+	table := &proc.Table{}
 	require.NoError(t, scanAll(b, table))
 	return k, b, table
 }
 
 func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	assert.Zero(t, table.Processes[0].Used, "the baseline")
-	assert.Zero(t, table.Run)
+	assert.Zero(t, table.Rows[0].Used, "the baseline")
+	assert.Zero(t, table.Used(nil))
 	k.listed[0].Run += 7
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Threads: 1})
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 7, table.Processes[0].Used)
-	assert.EqualValues(t, 30, table.Processes[2].Used, "of a new one all")
-	assert.EqualValues(t, 37, table.Run)
+	assert.EqualValues(t, 7, table.Rows[0].Used)
+	assert.EqualValues(t, 30, table.Rows[2].Used, "of a new one all")
+	assert.EqualValues(t, 37, table.Used(nil))
 }
 
 func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
@@ -80,15 +80,15 @@ func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
 			if late {
 				require.NoError(t, scanAll(b, table))
 				require.Empty(t, table.Ended)
-				require.Len(t, table.Processes, 2, "it is waited for")
-				assert.True(t, table.Processes[1].Zombie)
+				require.Equal(t, 2, table.Len(), "it is waited for")
+				assert.True(t, table.Rows[1].Is(proc.Zombie))
 			}
 			k.ends = []tasks.Ended{end}
 			require.NoError(t, scanAll(b, table))
 			require.Len(t, table.Ended, 1)
 			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
-			assert.EqualValues(t, 123, table.Run)
-			assert.Zero(t, table.ShortLived)
+			assert.EqualValues(t, 123, table.Used(nil))
+			assert.Zero(t, unplaced(table))
 			require.NoError(t, scanAll(b, table))
 			assert.Empty(t, table.Ended, "once")
 		})
@@ -106,51 +106,12 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
-	assert.EqualValues(t, 13+17, table.Processes[0].ShortLived)
-	assert.EqualValues(t, 19, table.ShortLived)
-	assert.EqualValues(t, 60, table.Run)
+	assert.EqualValues(t, 11, beside(table, 1))
+	assert.EqualValues(t, 13+17, beside(table, 0))
+	assert.EqualValues(t, 19, unplaced(table))
+	assert.EqualValues(t, 60, table.Used(nil))
 	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.Processes[1].ShortLived+table.Processes[0].ShortLived+table.ShortLived, "once")
-}
-
-func TestAnEndThatComesWhileTheListStillShowsTheProcessIsKept(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
-	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.Run)
-	k.listed = k.listed[:1]
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.EqualValues(t, 100, table.Ended[0].LastSlice)
-}
-
-func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.listed = k.listed[:1]
-	k.count, k.lost = 1, 5100
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 5100, table.Untraced)
-	assert.EqualValues(t, 1, table.LostEnds)
-	k.now += maxAwait
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.Zero(t, table.Ended[0].LastSlice)
-	assert.Zero(t, table.Untraced)
-	assert.Zero(t, table.LostEnds, "once")
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
-	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived, "its life was counted before")
-}
-
-func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	run := k.listed[1].Run
-	k.listed[1].Run = 10 // a thread is between its end and the sum
-	require.NoError(t, scanAll(b, table))
-	k.listed[1].Run = run + 5
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 5, table.Run)
+	assert.Zero(t, beside(table, 1)+beside(table, 0)+unplaced(table), "once")
 }
 
 func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
@@ -161,7 +122,7 @@ func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 	k.err = nil
 	k.listed[0].Run += 2
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 42, table.Processes[0].Used)
+	assert.EqualValues(t, 42, table.Rows[0].Used)
 }
 
 func TestABPFScanAllocatesNothing(t *testing.T) {
@@ -249,32 +210,18 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 	})
 }
 
-func TestAClockJumpCountsNoTimeTwice(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.now -= 50 * time.Second
-	k.listed[0].Run += 3
-	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(101 * time.Second), Run: 30, Threads: 1})
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 33, table.Run)
-	k.now += time.Hour
-	k.listed[0].Run += 4
-	k.listed = append(k.listed, tasks.Process{Pid: 21, Start: uint64(102 * time.Second), Run: 50, Threads: 1})
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 33+54, table.Run)
-}
-
 func TestTwiceAsManyProcessesInOneScanAreAllCounted(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	for i := range 5000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 10_000, table.Run)
+	assert.EqualValues(t, 10_000, table.Used(nil))
 	for i := range 5000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(10_000 + i), Start: uint64(k.now) + uint64(i), Run: 1, Threads: 1})
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 15_000, table.Run)
+	assert.EqualValues(t, 15_000, table.Used(nil))
 }
 
 // Shrink makes the fake kernel a lister that can give back memory.
@@ -289,7 +236,7 @@ func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
 	}
 	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Processes, 40_002)
+	require.Equal(t, 40_002, table.Len())
 	for i := range 40_000 {
 		p := k.listed[2+i]
 		k.ends = append(k.ends, tasks.Ended{Pid: p.Pid, Start: p.Start, Run: 9, Parent: 1})
@@ -298,52 +245,10 @@ func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
 	for range 200 { // seconds
 		k.listed[1].Run += 3
 		require.NoError(t, scanAll(b, table))
-		require.Len(t, table.Processes, 2)
-		require.EqualValues(t, 3, table.Processes[1].Used)
+		require.Equal(t, 2, table.Len())
+		require.EqualValues(t, 3, table.Rows[1].Used)
 	}
 	assert.Equal(t, []int{minRoom}, k.shrunk)
 	assert.Less(t, cap(b.rows), 100)
-	assert.EqualValues(t, 40_000*9+200*3, table.Run)
-}
-
-func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	for i := range 100 {
-		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
-	}
-	require.NoError(t, scanAll(b, table))
-	require.EqualValues(t, 101, table.Processes[101].Slot)
-	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
-	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
-	require.NoError(t, scanAll(b, table)) // the ends of the others are awaited
-	slots := table.Shrink()
-	require.Len(t, slots, 101)
-	assert.EqualValues(t, 0, slots[0])
-	assert.EqualValues(t, 101, slots[100], "in the order of the rows")
-	assert.Equal(t, 101, table.Slots())
-	k.listed[1].Run += 5
-	k.listed = append(k.listed, tasks.Process{Pid: 500, Start: uint64(k.now), Run: 8, Threads: 1})
-	require.NoError(t, scanAll(b, table))
-	seen := map[int32]bool{}
-	for _, p := range table.Processes {
-		assert.False(t, seen[p.Slot], "slot %d is given to two", p.Slot)
-		seen[p.Slot] = true
-	}
-	last := table.Processes[len(table.Processes)-2]
-	assert.EqualValues(t, 199, last.PID)
-	assert.EqualValues(t, 100, last.Slot)
-	assert.EqualValues(t, 5, last.Used)
-	assert.False(t, last.Born)
-}
-
-func TestRowsOfProcessesWithoutAReportedEndAreCounted(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.listed = k.listed[:1]
-	awaited := 0
-	for range 70 { // seconds
-		require.NoError(t, scanAll(b, table))
-		require.Equal(t, len(table.Processes)-1, table.Awaited())
-		awaited += table.Awaited()
-	}
-	assert.EqualValues(t, maxAwait/time.Second, awaited)
+	assert.EqualValues(t, 40_000*9+200*3, table.Used(nil))
 }

@@ -8,9 +8,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/cgroups"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 // cgroupPaths finds the paths of the cgroups that BPF knows by their ids.
@@ -19,7 +17,6 @@ type cgroupPaths struct {
 	created  creations // nil if the kernel does not allow it: then paths come from the hierarchy only
 	refused  error     // why
 	remember func(id uint64, path string)
-	shared   map[uint64]int    // scratch of share: rows of the table's ShortLivedIn
 	paths    map[uint64]string // scratch of pathOf
 }
 
@@ -46,7 +43,7 @@ func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
 func newCgroupPaths(root string) *cgroupPaths {
 	paths := cgroup.NewPaths(root)
-	return &cgroupPaths{Paths: paths, remember: paths.Remember, shared: map[uint64]int{}, paths: map[uint64]string{}}
+	return &cgroupPaths{Paths: paths, remember: paths.Remember, paths: map[uint64]string{}}
 }
 
 // listen makes the kernel report every cgroup that is created from now on, if it allows that.
@@ -76,22 +73,4 @@ func (c *cgroupPaths) pathOf(id uint64) string {
 		c.paths[id] = path
 	}
 	return path
-}
-
-// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to
-// the table. It returns its index in ShortLivedIn, below 0 where the cgroup's path is not known.
-func (c *cgroupPaths) share(t *scan.Table, id uint64, used units.CPUTime) int {
-	i, ok := c.shared[id]
-	if !ok {
-		i = -1
-		if path := c.pathOf(id); path != "" {
-			i = len(t.ShortLivedIn)
-			t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: path})
-		}
-		c.shared[id] = i
-	}
-	if i >= 0 {
-		t.ShortLivedIn[i].Used += used
-	}
-	return i
 }

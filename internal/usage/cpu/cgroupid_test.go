@@ -19,8 +19,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // fakeCgroups are cgroups as the kernel reports them.
@@ -55,7 +55,7 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 	}
 	require.NoError(t, scanAll(b, table))
 	assert.ElementsMatch(t, []scan.CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
-	assert.EqualValues(t, 24+17+19, table.ShortLived)
+	assert.EqualValues(t, 24+17+19, unplaced(table))
 	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.ShortLivedIn, "once")
 }
@@ -82,7 +82,7 @@ func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.
 	if begin, err := cgroup.NamespaceRoot("/"); err != nil || begin != "/" {
 		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", begin, err)
 	}
-	table := &scan.Table{}
+	table := &proc.Table{}
 	require.NoError(t, scanAll(source, table))
 	dir := filepath.Join(mount, path)
 	if err := os.Mkdir(filepath.Dir(dir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {

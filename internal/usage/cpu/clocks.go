@@ -16,7 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)):
@@ -36,9 +36,10 @@ type Clocks struct {
 	gate    gate
 	unread  []int32       // PIDs of new processes that the latest scan did not read in time
 	fresh   time.Duration // when the memory of all processes was read last
-	table   *scan.Table   // whose rows are those of the latest scan
+	table   *proc.Table   // whose rows are those of the latest scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
 	parents []int32
+	scan    clocksScan
 }
 
 var errOtherNamespace = errors.New("the receiver does not share the PID namespace of the host: " +
@@ -109,20 +110,24 @@ func (c *Clocks) Close() error { return errors.Join(c.Procfs.Close(), c.gate.clo
 
 // Traits implements Source.
 func (c *Clocks) Traits() Traits {
-	return Traits{Name: "clocks", Late: lateInCgroup, ChildRounding: 2 * Tick, Unread: c.Procfs.unread()}
+	return Traits{
+		Name: "clocks", Traits: proc.Traits{ChildTimes: true, Late: lateInCgroup, ChildRounding: 2 * Tick}, Unread: c.Procfs.unread(),
+	}
 }
 
 // Scan implements Source.
-func (c *Clocks) Scan(t *scan.Table, of Request) error {
-	now, err := c.beginScan(t)
+func (c *Clocks) Scan(t *proc.Table, of Request) error {
+	p, err := c.begin(t)
 	if err != nil {
 		return err
 	}
+	now := t.Now
 	tasks, newest := c.tasks()
 	last := clampInt32(int64(newest))
 	created, known := of.Created, of.Created > 0
-	s := clocksScan{procfsScan: procfsScan{source: &c.Procfs, table: t}, clocks: c, given: c.numbers.since(last, created, known, tasks)}
-	if c.table != t || t.Resuming() {
+	c.scan = clocksScan{procfsScan: p, clocks: c, given: c.numbers.since(last, created, known, tasks), zombies: c.scan.zombies[:0]}
+	s := &c.scan
+	if c.table != t {
 		s.given.all = true
 		c.gate.reset()
 	}
@@ -134,14 +139,13 @@ func (c *Clocks) Scan(t *scan.Table, of Request) error {
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
 	c.gate.begin(t, s.all || s.given.all || isListed)
-	err = s.read(now, isListed)
+	err = s.readAll(now, isListed)
 	c.gate.end()
 	if err != nil {
-		t.Abort()
 		return err
 	}
-	t.Hidden = s.unreadable || hides(tasks, s.threads)
-	t.Finish(of.Used)
+	s.End(of.Used)
+	t.Unseen.Hidden = s.unreadable || hides(tasks, s.threads)
 	c.findMissed(t, newest)
 	s.placeAll()
 	c.table = t
@@ -153,50 +157,48 @@ func (c *Clocks) Scan(t *scan.Table, of Request) error {
 	return nil
 }
 
-// clocksScan fills a table with rows.
+// clocksScan reports what the clocks and /proc show.
 type clocksScan struct {
-	procfsScan
-	clocks *Clocks
-	given  given // since the previous scan
-	unseen given // those of tasks that the previous scan may have missed
-	all    bool  // the files of all processes are to be read
-	moved  bool  // the files of processes that ran are to be read
+	*procfsScan
+	clocks  *Clocks
+	given   given   // since the previous scan
+	unseen  given   // those of tasks that the previous scan may have missed
+	all     bool    // the files of all processes are to be read
+	moved   bool    // the files of processes that ran are to be read
+	zombies []int32 // PIDs of processes that became zombies
 }
 
-// read adds a row for each process. While the listing is blocked or incomplete, it finds new processes
-// by their numbers.
-func (s *clocksScan) read(now time.Duration, isListed bool) (err error) {
-	t, unread := s.table, s.clocks.unread
+// readAll reports each process. While the listing is blocked or incomplete, it finds new processes by
+// their numbers.
+func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
+	unread := s.clocks.unread
 	s.clocks.unread = nil
 	if isListed {
 		if isListed, err = s.readListed(now); err != nil {
 			return err
 		}
 	}
-	inPart := !isListed && len(t.Processes) > 0
-	t.EachMissed(func(old *scan.Process) { s.look(old.PID, old) })
-	if inPart {
-		t.Sort(scan.ByPID)
+	for old := range s.Unknown() {
+		s.look(old.PID, old)
 	}
 	if !isListed {
 		s.probe(unread)
 	}
 	s.lookAtLeft()
-	t.Sort(scan.ByPID)
+	s.MissUnknown()
 	s.refreshKin()
-	for i := range t.Processes {
-		s.threads += uint64(t.Processes[i].Threads)
+	for p := range s.Table().All() {
+		s.threads += uint64(p.Threads)
 	}
 	return nil
 }
 
-// probe adds rows for new processes by their PIDs. It looks up the PIDs that the kernel has assigned
+// probe reports new processes by their PIDs. It looks up the PIDs that the kernel has assigned
 // since the previous scan, unless they are many, and the PIDs that the previous scan did not read in
 // time.
 func (s *clocksScan) probe(unread []int32) {
-	known := s.table.Processes
 	look := func(pid int32) {
-		if scan.Find(known, pid) == nil {
+		if known := s.Table().Find(pid); known == nil || !s.Saw(known) {
 			s.look(pid, nil)
 		}
 	}
@@ -204,15 +206,14 @@ func (s *clocksScan) probe(unread []int32) {
 	if few {
 		s.unseen.each(look)
 	}
-	slices.Sort(unread)
-	for _, pid := range slices.Compact(unread) {
+	for _, pid := range unread {
 		if !few || !s.unseen.has(pid) {
 			look(pid)
 		}
 	}
 }
 
-// readListed adds a row for each process that list returns. whole reports whether all processes were
+// readListed reports each process that list returns. whole reports whether all processes were
 // listed.
 func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	pids, whole, err := s.list()
@@ -222,149 +223,134 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	n := &s.clocks.numbers
 	n.most = s.source.pidMax()
 	for _, pid := range pids {
-		s.look(pid, s.ofPrevious(pid))
+		s.look(pid, s.Table().Find(pid))
 	}
-	s.table.Sort(scan.ByPID)
 	if n.listed = now; !whole {
 		n.listed -= listAgain // the next scan lists the others
 	}
 	return whole, nil
 }
 
-// look adds the row of a process, unless the process is gone. old is its row of the previous scan,
-// nil if there is none. A process that cannot be read keeps that row, and the next scan that can
-// read it has the rest.
+// look reports a process, unless it is gone. old is its row of the previous scan, nil if there is none.
+// A process that cannot be read keeps that row, and the next scan that can read it has the rest.
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its
 // clock moved.
-func (s *clocksScan) look(pid int32, old *scan.Process) {
-	if old != nil && !s.given.has(pid) && s.clocks.gate.leavesOut(old) {
-		s.clocks.gate.left = append(s.clocks.gate.left, int32(len(s.table.Processes)))
-		s.keep(old)
+func (s *clocksScan) look(pid int32, old *proc.Process) {
+	gate := &s.clocks.gate
+	if old != nil && !s.given.has(pid) && gate.leavesOut(old) {
+		gate.left = append(gate.left, old.Slot)
+		s.Run(old, old.CPU)
 		return
 	}
-	now, err := s.clocks.clock(pid)
+	clock, err := s.clocks.clock(pid)
 	if err == nil && (old == nil || s.given.has(pid)) && s.clocks.isOwn(pid) {
 		err = syscall.EINVAL
 	}
 	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
 		if old != nil && s.moved {
-			s.clocks.gate.forget(old, s.clocks.gate.groupOf(old))
+			gate.forget(old, gate.groupOf(old))
 		}
 		return
 	}
-	t := s.table
-	if err == nil && old != nil && now >= old.CPU && !s.mustRead(pid, old, now > old.CPU) {
-		q := s.keep(old)
-		q.CPU, q.Stale = now, old.Stale || now > old.CPU
-		s.clocks.gate.explain(q, s.clocks.gate.groupOf(old), now-old.CPU)
+	if err == nil && old != nil && clock >= old.CPU && !s.mustRead(pid, old, clock > old.CPU) {
+		gate.explain(&old.Sight, gate.groupOf(old), clock-old.CPU)
+		if clock > old.CPU {
+			old.Flags |= proc.Stale
+		}
+		s.Run(old, clock)
 		return
 	}
-	t.Processes = append(t.Processes, scan.Process{})
-	q := &t.Processes[len(t.Processes)-1]
+	var now proc.Sight
 	if err == nil {
-		err = s.source.readProcess(pid, q, old == nil)
+		err = s.source.readProcess(pid, &now, old == nil)
 	}
-	if err == nil && old != nil && q.Start != old.Start { // the clock may have been that of the other process
-		now, err = s.clocks.clock(pid)
+	if err == nil && old != nil && now.Start != old.Start { // the clock may have been that of the other process
+		clock, err = s.clocks.clock(pid)
 	}
 	switch {
 	case err == nil:
-		q.CPU = now
-		s.follow(q, old)
-		return
+		now.CPU = clock
+		s.follow(&now, old)
+		s.See(&now)
 	case !gone(err) && !errors.Is(err, syscall.EINVAL):
 		s.unreadable = true
 		if old != nil {
-			*q = *old
-			q.Owed = 0
-			return
-		}
-		if errors.Is(err, stall.ErrUnread) {
+			s.Run(old, old.CPU)
+		} else if errors.Is(err, stall.ErrUnread) {
 			s.clocks.unread = append(s.clocks.unread, pid)
 		}
 	}
-	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// keep adds the row of the previous scan.
-func (s *clocksScan) keep(old *scan.Process) *scan.Process {
-	s.table.Processes = append(s.table.Processes, *old)
-	q := &s.table.Processes[len(s.table.Processes)-1]
-	q.Owed = 0
-	return q
-}
-
-// follow adds to a row that was read what the gate knows of its process.
-func (s *clocksScan) follow(q, old *scan.Process) {
+// follow tells the gate what was read of a process.
+func (s *clocksScan) follow(now *proc.Sight, old *proc.Process) {
+	gate := &s.clocks.gate
 	switch {
-	case old != nil && old.Start == q.Start:
-		if q.ChildCPU > old.ChildCPU {
-			s.clocks.gate.waited = append(s.clocks.gate.waited, q.PID)
+	case old != nil && old.Start == now.Start:
+		if now.ChildCPU > old.ChildCPU {
+			gate.waited = append(gate.waited, now.PID)
 		}
-		s.clocks.gate.explain(q, s.clocks.gate.groupOf(old), units.Advance(old.CPU, q.CPU)+units.Advance(old.ChildCPU, q.ChildCPU))
-	case s.table.BornSinceLastScan(q):
-		s.clocks.gate.explain(q, nil, q.CPU+q.ChildCPU)
+		if now.Is(proc.Zombie) && !old.Is(proc.Zombie) {
+			s.zombies = append(s.zombies, now.PID)
+		}
+		gate.explain(now, gate.groupOf(old), units.Advance(old.CPU, now.CPU)+units.Advance(old.ChildCPU, now.ChildCPU))
+	case s.Table().BornSinceLastScan(now):
+		gate.explain(now, nil, now.CPU+now.ChildCPU)
 	}
-	if old != nil && old.Start != q.Start { // another process has the number
-		s.clocks.gate.forget(old, s.clocks.gate.groupOf(old))
+	if old != nil && old.Start != now.Start { // another process has the number
+		gate.forget(old, gate.groupOf(old))
 	}
 }
 
 // mustRead reports whether the files of a process are to be read that has a row of the previous
 // scan.
-func (s *clocksScan) mustRead(pid int32, old *scan.Process, ran bool) bool {
-	return s.all || s.given.has(pid) || s.moved && (ran || old.Stale)
+func (s *clocksScan) mustRead(pid int32, old *proc.Process, ran bool) bool {
+	return s.all || s.given.has(pid) || s.moved && (ran || old.Is(proc.Stale))
 }
 
 // refreshKin reads the files of the parents and children of the processes that ended: a child has
 // another parent then though it has not run, and the clock of a parent that waited may not show yet
 // that it ran.
 func (s *clocksScan) refreshKin() {
-	t, c := s.table, s.clocks
-	c.ended, c.parents = c.ended[:0], c.parents[:0]
-	row := 0
-	for i := range t.Before {
-		old := &t.Before[i]
-		for row < len(t.Processes) && t.Processes[row].PID < old.PID {
-			row++
-		}
-		switch {
-		case row == len(t.Processes) || t.Processes[row].PID != old.PID || t.Processes[row].Start != old.Start:
-			c.ended, c.parents = append(c.ended, old.PID), append(c.parents, old.Parent)
-			c.gate.leave(old.Slot)
-		case t.Processes[row].Zombie && !old.Zombie:
-			c.ended = append(c.ended, old.PID)
-		}
+	t, c := s.Table(), s.clocks
+	ended, parents := append(c.ended[:0], s.zombies...), c.parents[:0]
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		ended, parents = append(ended, e.PID), append(parents, e.Parent)
+		c.gate.leave(e.Slot)
 	}
-	if len(c.ended) == 0 {
+	c.ended, c.parents = ended, parents
+	if len(ended) == 0 {
 		return
 	}
-	slices.Sort(c.parents)
-	for i := range t.Processes {
-		if p := &t.Processes[i]; isIn(c.ended, p.Parent) || isIn(c.parents, p.PID) {
+	slices.Sort(ended)
+	slices.Sort(parents)
+	for p := range t.All() {
+		if isIn(ended, p.Parent) || isIn(parents, p.PID) {
 			s.refresh(p)
 		}
 	}
 }
 
-// refresh reads the files of a process that has a row. If another process has the number, the row
-// becomes that process's.
-func (s *clocksScan) refresh(p *scan.Process) {
-	now := *p
+// refresh reads the files of a process that has a row. If another process has the number, it has a row
+// of its own.
+func (s *clocksScan) refresh(p *proc.Process) {
+	var now proc.Sight
 	if s.source.readProcess(p.PID, &now, false) != nil {
 		return
 	}
+	now.CPU = p.CPU
 	if now.Start != p.Start { // the clock may have been that of the other process
 		clock, err := s.clocks.clock(p.PID)
 		if err != nil {
 			return
 		}
 		s.clocks.gate.leave(p.Slot)
-		p.CPU = clock
+		s.Miss(p)
+		now.CPU = clock
 	}
-	now.CPU, now.Stale = p.CPU, false
-	*p = now
+	s.See(&now)
 }
 
 // pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5),
@@ -379,12 +365,4 @@ func (p *Procfs) pidMax() int32 {
 		return 0
 	}
 	return most
-}
-
-// ofPrevious returns the row of a PID in the previous scan, nil if there was none.
-func (s *procfsScan) ofPrevious(pid int32) *scan.Process {
-	if s.isFirst(pid) {
-		return nil
-	}
-	return s.table.Previous(pid)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func TestTheClockOfAProcess(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // the thread ends with the goroutine
-		table := &scan.Table{}
+		table := &proc.Table{}
 		for range 3 {
 			_, err := windows.read(source, table, Want{All: true})
 			assert.NoError(t, err)
@@ -57,8 +57,8 @@ func TestAThreadOfThisProcessIsNoProcess(t *testing.T) {
 		source.numbers.last, source.numbers.before = int32(syscall.Gettid())-1, int32(syscall.Gettid())-1
 		_, err := windows.read(source, table, Want{All: true})
 		assert.NoError(t, err)
-		for i := range table.Processes {
-			pid := int(table.Processes[i].PID)
+		for i := range table.Rows {
+			pid := int(table.Rows[i].PID)
 			assert.False(t, pid != os.Getpid() && pid == syscall.Gettid())
 		}
 	}()
@@ -99,11 +99,11 @@ func TestClocksOfThisMachine(t *testing.T) {
 		t.Skipf("lacks the CPU clocks of the host's processes: %v", rejected)
 	}
 	defer func() { require.NoError(t, source.Close()) }()
-	table, windows := &scan.Table{}, newWindows(t, "/")
-	rescan := func() *scan.Process {
+	table, windows := &proc.Table{}, newWindows(t, "/")
+	rescan := func() *proc.Process {
 		_, err := windows.read(source, table, Want{})
 		require.NoError(t, err)
-		return scan.Find(table.Processes, int32(os.Getpid()))
+		return table.Find(int32(os.Getpid()))
 	}
 	rescan()
 	before, err := ReadCPUClock(0)
@@ -119,7 +119,7 @@ func TestClocksOfThisMachine(t *testing.T) {
 	assert.LessOrEqual(t, own.Used, after)
 	assert.LessOrEqual(t, own.CPU, after)
 	assert.GreaterOrEqual(t, own.CPU, before)
-	born := scan.Find(table.Processes, int32(child.Process.Pid))
+	born := table.Find(int32(child.Process.Pid))
 	require.NotNil(t, born, "found by its number, waited for or not")
 	assert.Equal(t, int32(os.Getpid()), born.Parent)
 	require.NoError(t, child.Wait())
@@ -149,7 +149,7 @@ func TestNewProcessesAreFoundByTheirNumbersWhileTheListIsBlocked(t *testing.T) {
 		pid := w.fork(hostsim.Process{Parent: 1, User: 2})
 		w.scan()
 		assert.Equal(t, 2*Tick, w.used(pid))
-		assert.True(t, w.table.Hidden)
+		assert.True(t, w.table.Unseen.Hidden)
 		w.pass()
 	}
 }

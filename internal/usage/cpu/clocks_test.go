@@ -16,7 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // watchClocks returns a simulated host whose clocks are read. It shows what numbers its kernel
@@ -105,7 +105,7 @@ func TestFilesOfProcessesThatRanAreReadWhenTasksWereCreated(t *testing.T) {
 	w.spend(1, 4)
 	w.Processes[1].Fraction++
 	w.partly()
-	assert.Equal(t, 4*Tick-1, w.process(1).ShortLived, "all that the process itself did not use")
+	assert.Equal(t, 4*Tick-1, beside(&w.table, w.process(1).Slot), "all that the process itself did not use")
 }
 
 func TestNewProcessesAreFoundByTheirNumbers(t *testing.T) {
@@ -120,7 +120,7 @@ func TestNewProcessesAreFoundByTheirNumbers(t *testing.T) {
 	w.Created++
 	w.scan()
 	assert.Equal(t, 2*Tick, w.used(pid))
-	assert.Nil(t, scan.Find(w.table.Processes, int32(old-1)), "not yet")
+	assert.Nil(t, w.table.Find(int32(old-1)), "not yet")
 	w.Run(listAgain, nil)
 	w.scan()
 	w.process(int32(old - 1))
@@ -166,7 +166,7 @@ func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 			w.add(pid, hostsim.Process{Parent: 1, Fraction: clock})
 			w.partly()
 			assert.Equal(t, units.CPUTime(clock), w.used(int32(pid)))
-			assert.True(t, w.process(int32(pid)).Born)
+			assert.True(t, w.process(int32(pid)).Is(proc.Born))
 			assert.Equal(t, units.CPUTime(5), w.ended(int32(pid)).CPU)
 		})
 	}
@@ -238,8 +238,8 @@ func TestAParentWhoseClockIsLateIsNotBilledForItsChildsLife(t *testing.T) {
 	w.reap(int(child))
 	w.partly()
 	assert.Equal(t, 2*Tick, w.ended(child).LastSlice)
-	assert.Zero(t, w.table.Untraced)
-	assert.Zero(t, w.process(parent).ShortLived)
+	assert.Zero(t, w.table.Unseen.Untraced)
+	assert.Zero(t, beside(&w.table, w.process(parent).Slot))
 }
 
 func TestChildTimesInTicksOfChildrenInNanosecondsAreNotCountedTwice(t *testing.T) {
@@ -261,8 +261,8 @@ func TestChildTimesInTicksOfChildrenInNanosecondsAreNotCountedTwice(t *testing.T
 		w.CPU.User++
 		w.pass()
 		w.scan()
-		assert.Zero(t, w.table.Untraced)
-		found += w.process(int32(parent)).ShortLived + w.ended(int32(child)).LastSlice
+		assert.Zero(t, w.table.Unseen.Untraced)
+		found += beside(&w.table, w.process(int32(parent)).Slot) + w.ended(int32(child)).LastSlice
 	}
 	assert.Equal(t, waited, found)
 }
@@ -275,8 +275,8 @@ func TestProcessesThatAreHiddenAreReported(t *testing.T) {
 	require.NoError(t, w.Render())
 	require.NoError(t, os.Rename(w.path(pid), w.path("hidden"))) // hidepid=2: its clock can be read
 	w.next()
-	assert.Nil(t, scan.Find(w.table.Processes, pid))
-	assert.True(t, w.table.Hidden)
+	assert.Nil(t, w.table.Find(pid))
+	assert.True(t, w.table.Unseen.Hidden)
 }
 
 func TestAProcessWhoseClockCannotBeReadIsHidden(t *testing.T) {
@@ -294,12 +294,12 @@ func TestAProcessWhoseClockCannotBeReadIsHidden(t *testing.T) {
 	w.Processes[int(pid)].User++
 	w.pass()
 	w.scan()
-	assert.True(t, w.table.Hidden)
+	assert.True(t, w.table.Unseen.Hidden)
 	assert.Equal(t, 7*Tick, w.process(pid).CPU)
 	refused = 0
 	w.pass()
 	w.scan()
-	assert.False(t, w.table.Hidden)
+	assert.False(t, w.table.Unseen.Hidden)
 	assert.Equal(t, Tick, w.used(pid))
 }
 
@@ -308,12 +308,14 @@ func TestATableFromElsewhereIsReadAnew(t *testing.T) {
 	pid := w.fork(hostsim.Process{Parent: 1, Comm: "a"})
 	w.scan()
 	past := Past{Now: w.table.Now, Processes: w.table.AppendPast(nil)}
-	w.table = scan.Table{}
-	resumeTable(&w.table, &past, false)
+	table := proc.New(w.clocks.Traits().Traits)
+	table.Resume(past.Processes, past.Now, past.Exact)
 	w.Processes[int(pid)].Fraction += 3
 	w.pass()
-	w.partly()
-	p := w.process(pid)
+	require.NoError(t, w.Render())
+	_, err := w.windows.read(w.clocks, table, Want{})
+	require.NoError(t, err)
+	p := table.Find(pid)
 	assert.Equal(t, "a", p.Comm.String())
 	assert.Equal(t, units.CPUTime(3), p.Used)
 }
@@ -334,7 +336,7 @@ func findAll(t *testing.T, seed uint64) {
 	if seed%2 == 0 {
 		l.LimitPIDs(64)
 	}
-	source, table := NewSimulatedClocks(Options{Root: l.Host.Root()}, l.Host.CPUClock), &scan.Table{}
+	source, table := NewSimulatedClocks(Options{Root: l.Host.Root()}, l.Host.CPUClock), &proc.Table{}
 	windows := newWindows(t, l.Host.Root())
 	defer func() { require.NoError(t, source.Close()) }()
 	var found units.CPUTime
@@ -352,18 +354,13 @@ func findAll(t *testing.T, seed uint64) {
 		if ran < 0 {
 			ran = l.Ran()
 		}
-		left, looked = left+len(source.gate.left), looked+len(table.Processes)
+		left, looked = left+len(source.gate.left), looked+table.Len()
 		scans++
 		if checkRows(t, l.Host, source, table, all) > 2*maxDebt {
 			late++
 		}
-		for i := range table.Processes {
-			found += table.Processes[i].Used + table.Processes[i].ShortLived
-		}
-		for i := range table.Ended {
-			found += table.Ended[i].LastSlice
-		}
-		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(len(table.Processes))*table.ChildRounding
+		found += table.Used(nil)
+		most := units.CPUTime(l.Ran()-ran) + units.CPUTime(table.Len())*table.Traits().ChildRounding
 		require.LessOrEqual(t, found, most)
 	}
 	assert.Greater(t, float64(found), 0.9*float64(l.Ran()-ran))
@@ -373,10 +370,9 @@ func findAll(t *testing.T, seed uint64) {
 
 // checkRows compares a table with the host. It returns how much CPU time the table lacks. A process
 // that was moved to another cgroup may run or end unnoticed for a while.
-func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table, all bool) (late time.Duration) {
+func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *proc.Table, all bool) (late time.Duration) {
 	t.Helper()
-	for i := range table.Processes {
-		p := &table.Processes[i]
+	for p := range table.All() {
 		if h.Processes[int(p.PID)] == nil {
 			require.False(t, source.gate.open, "process %d", p.PID)
 			require.Zero(t, p.Used)
@@ -398,9 +394,9 @@ func checkRows(t *testing.T, h *hostsim.Host, source *Clocks, table *scan.Table,
 	return late
 }
 
-func pidsOf(t *scan.Table) (pids []int) {
-	for i := range t.Processes {
-		pids = append(pids, int(t.Processes[i].PID))
+func pidsOf(t *proc.Table) (pids []int) {
+	for i := range t.Rows {
+		pids = append(pids, int(t.Rows[i].PID))
 	}
 	return pids
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes
@@ -40,7 +40,7 @@ type gate struct {
 	ahead  time.Duration  // by how much the clocks of the latest scan may be ahead of the counters
 	open   bool           // all clocks are read in this scan
 	all    bool           // the counters include processes in the root
-	left   []int32        // rows of processes that were left out in this scan
+	left   []proc.Slot    // of processes that were left out in this scan
 	waited []int32        // PIDs of processes whose child times grew in this scan
 	placed int            // processes whose cgroups were read in this scan
 }
@@ -90,7 +90,7 @@ func (g *gate) close() error {
 }
 
 // begin reads the counters. all states that all clocks are to be read.
-func (g *gate) begin(t *scan.Table, all bool) {
+func (g *gate) begin(t *proc.Table, all bool) {
 	if t.Renumbered() != g.shrunk {
 		g.reset()
 		g.shrunk = t.Renumbered()
@@ -122,13 +122,13 @@ func (g *gate) end() {
 // reset frees the nodes of the tree. The cgroups of all processes are read again.
 func (g *gate) reset() {
 	for slot := range g.groups {
-		g.leave(int32(slot))
+		g.leave(proc.Slot(slot))
 	}
 	g.groups = g.groups[:0]
 }
 
 // groupOf returns the cgroup of a process that has a slot.
-func (g *gate) groupOf(p *scan.Process) *cgroup.Node {
+func (g *gate) groupOf(p *proc.Process) *cgroup.Node {
 	if int(p.Slot) < len(g.groups) {
 		return g.groups[p.Slot]
 	}
@@ -138,13 +138,13 @@ func (g *gate) groupOf(p *scan.Process) *cgroup.Node {
 // leavesOut reports whether the clock of a process need not be read, because the process has not
 // run. A zombie can be waited for without running, and a process whose files are outdated may be a
 // zombie.
-func (g *gate) leavesOut(old *scan.Process) bool {
+func (g *gate) leavesOut(old *proc.Process) bool {
 	group := g.groupOf(old)
-	return !g.open && group != nil && !old.Stale && !old.Zombie && group.StoodStill()
+	return !g.open && group != nil && !old.Is(proc.Stale) && !old.Is(proc.Zombie) && group.StoodStill()
 }
 
 // explain subtracts from the debt the CPU time of a process, and of children that it waited for.
-func (g *gate) explain(p *scan.Process, group *cgroup.Node, used units.CPUTime) {
+func (g *gate) explain(p *proc.Sight, group *cgroup.Node, used units.CPUTime) {
 	if !g.open && g.counts(p, group) {
 		g.debt -= time.Duration(used)
 	}
@@ -152,15 +152,15 @@ func (g *gate) explain(p *scan.Process, group *cgroup.Node, used units.CPUTime) 
 
 // forget adds to the debt the CPU time of a process that ended, which was explained while it ran:
 // the child times of its parent explain it a second time.
-func (g *gate) forget(p *scan.Process, group *cgroup.Node) {
-	if !g.open && g.counts(p, group) {
+func (g *gate) forget(p *proc.Process, group *cgroup.Node) {
+	if !g.open && g.counts(&p.Sight, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
 	}
 }
 
 // counts reports whether the counters include the CPU time of a process.
-func (g *gate) counts(p *scan.Process, group *cgroup.Node) bool {
-	return g.all || !p.Kernel && group != placeless
+func (g *gate) counts(p *proc.Sight, group *cgroup.Node) bool {
+	return g.all || !p.Is(proc.Kernel) && group != placeless
 }
 
 // sweep reports whether all processes that were left out must be looked at.
@@ -173,7 +173,7 @@ func (g *gate) sweep() bool {
 }
 
 // leave removes the process with a slot from its cgroup.
-func (g *gate) leave(slot int32) {
+func (g *gate) leave(slot proc.Slot) {
 	if int(slot) >= len(g.groups) {
 		return
 	}
@@ -185,20 +185,20 @@ func (g *gate) leave(slot int32) {
 
 // placeAll finds the cgroups of processes that are due.
 func (s *clocksScan) placeAll() {
-	g, t := &s.clocks.gate, s.table
-	if n := t.Slots() - len(g.groups); n > 0 {
+	t, g := s.Table(), &s.clocks.gate
+	if n := len(t.Rows) - len(g.groups); n > 0 {
 		g.groups = append(g.groups, make([]*cgroup.Node, n)...)
 	}
-	for i := range t.Processes {
-		if p := &t.Processes[i]; g.groups[p.Slot] == nil && t.Now-p.Start >= placedFrom && g.placed < placedPerScan {
+	for p := range t.All() {
+		if g.groups[p.Slot] == nil && t.Now-p.Start >= placedFrom && g.placed < placedPerScan {
 			g.groups[p.Slot] = s.place(p)
 		}
 	}
 }
 
 // place returns the cgroup of a process.
-func (s *clocksScan) place(p *scan.Process) *cgroup.Node {
-	if p.Kernel {
+func (s *clocksScan) place(p *proc.Process) *cgroup.Node {
+	if p.Is(proc.Kernel) {
 		return placeless
 	}
 	g := &s.clocks.gate
@@ -214,11 +214,11 @@ func (s *clocksScan) place(p *scan.Process) *cgroup.Node {
 // children of processes that waited for a child. Such a child ended in a cgroup that it was moved
 // to.
 func (s *clocksScan) lookAtLeft() {
-	g, t := &s.clocks.gate, s.table
-	all, ended := g.sweep(), false
+	g := &s.clocks.gate
+	all := g.sweep()
 	slices.Sort(g.waited)
-	for _, row := range g.left {
-		p := &t.Processes[row]
+	for _, slot := range g.left {
+		p := &s.Rows[slot]
 		if !all && !isIn(g.waited, p.Parent) {
 			continue
 		}
@@ -226,18 +226,16 @@ func (s *clocksScan) lookAtLeft() {
 		switch {
 		case errors.Is(err, syscall.EINVAL):
 			g.forget(p, g.groupOf(p))
-			p.PID, ended = 0, true
+			s.Miss(p)
 		case err != nil:
 			s.unreadable = true
 		case now > p.CPU:
-			g.explain(p, g.groupOf(p), now-p.CPU)
-			g.leave(p.Slot) // its counter stood still: it is elsewhere
-			p.CPU, p.Stale = now, true
+			g.explain(&p.Sight, g.groupOf(p), now-p.CPU)
+			g.leave(slot) // its counter stood still: it is elsewhere
+			p.Flags |= proc.Stale
+			s.Run(p, now)
 			s.refresh(p)
 		}
-	}
-	if ended {
-		t.Processes = slices.DeleteFunc(t.Processes, func(p scan.Process) bool { return p.PID == 0 })
 	}
 }
 

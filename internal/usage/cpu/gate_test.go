@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // gated is a simulated host with a process in each of two cgroups, whose counters the gate reads.
@@ -241,7 +242,7 @@ func TestAReusedNumberOfAProcessThatWasMovedIsAnotherProcess(t *testing.T) {
 	g.use(g.b, maxDebt+time.Millisecond, "/slice/a")
 	g.scan()
 	assert.Equal(t, units.CPUTime(maxDebt+time.Millisecond), g.used(int32(g.b)))
-	assert.True(t, g.process(int32(g.b)).Born)
+	assert.True(t, g.process(int32(g.b)).Is(proc.Born))
 	g.ended(int32(g.b))
 }
 
@@ -299,7 +300,7 @@ func TestAProcessThatEndedElsewhereIsNotBilledToItsParent(t *testing.T) {
 	g.CPU.User += 300
 	g.second()
 	g.ended(int32(child))
-	assert.Zero(t, g.process(int32(g.a)).ShortLived)
+	assert.Zero(t, beside(&g.table, g.process(int32(g.a)).Slot))
 }
 
 func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {

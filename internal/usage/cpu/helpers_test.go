@@ -9,21 +9,42 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // scanFor makes a source scan for a request, as a Reader does.
-func scanFor(s Source, t *scan.Table, of Request) error {
-	traits := s.Traits()
-	traits.describe(t)
+func scanFor(s Source, t *proc.Table, of Request) error {
+	if t.Scans() == 0 && t.Now == 0 {
+		*t = *proc.New(s.Traits().Traits)
+	}
 	return s.Scan(t, of)
 }
 
 // scanAll scans all processes.
-func scanAll(s Source, t *scan.Table) error { return scanFor(s, t, Request{Want: Want{All: true}}) }
+func scanAll(s Source, t *proc.Table) error { return scanFor(s, t, Request{Want: Want{All: true}}) }
 
 // scanRan scans at least the processes that ran.
-func scanRan(s Source, t *scan.Table) error { return scanFor(s, t, Request{}) }
+func scanRan(s Source, t *proc.Table) error { return scanFor(s, t, Request{}) }
+
+// beside returns the CPU time that was charged beside a row.
+func beside(t *proc.Table, slot proc.Slot) (used units.CPUTime) {
+	for i := range t.Charges {
+		if c := &t.Charges[i]; c.Slot == slot && !c.Named {
+			used += c.CPU
+		}
+	}
+	return used
+}
+
+// unplaced returns the CPU time that was charged beside no row or by name.
+func unplaced(t *proc.Table) (used units.CPUTime) {
+	for i := range t.Charges {
+		if c := &t.Charges[i]; c.Slot < 0 || c.Named {
+			used += c.CPU
+		}
+	}
+	return used
+}
 
 // windows reads the node and scans as a Reader does.
 type windows struct {
@@ -38,7 +59,7 @@ func newWindows(t testing.TB, root string) *windows {
 	return w
 }
 
-func (w *windows) read(s Source, t *scan.Table, want Want) (Node, error) {
+func (w *windows) read(s Source, t *proc.Table, want Want) (Node, error) {
 	times, err := w.stat.Read(time.Time{})
 	if err != nil {
 		return times.Node, err

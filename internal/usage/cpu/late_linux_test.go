@@ -14,7 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 )
 
 func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
@@ -25,16 +24,16 @@ func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
 			w.add(pid, hostsim.Process{Parent: 1})
 		}
 		w.scan()
-		assert.Len(w, w.table.Processes, listStep)
-		exits := w.table.Processes[listStep/2].PID
+		assert.Equal(w, listStep, w.table.Len())
+		exits := w.table.Rows[listStep/2].PID
 		w.reap(int(exits))
 		for range 2 {
 			slots := map[int32]int32{}
-			for i := range w.table.Processes {
-				slots[w.table.Processes[i].PID] = w.table.Processes[i].Slot
+			for p := range w.table.All() {
+				slots[p.PID] = p.Slot
 			}
 			delete(slots, exits)
-			assert.True(w, w.table.Hidden)
+			assert.True(w, w.table.Unseen.Hidden)
 			w.pass()
 			w.scan()
 			for pid, slot := range slots {
@@ -44,13 +43,13 @@ func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
 				assert.Equal(w, exits, w.table.Ended[i].PID)
 			}
 		}
-		assert.Len(w, w.table.Processes, len(w.Processes))
-		assert.True(w, w.table.Hidden, "a new process may have been where the list had begun")
+		assert.Equal(w, len(w.Processes), w.table.Len())
+		assert.True(w, w.table.Unseen.Hidden, "a new process may have been where the list had begun")
 		source.list.Job().most = listTime
 		w.pass()
 		w.scan()
-		assert.False(w, w.table.Hidden)
-		assert.Len(w, w.table.Processes, len(w.Processes))
+		assert.False(w, w.table.Unseen.Hidden)
+		assert.Equal(w, len(w.Processes), w.table.Len())
 	}
 	t.Run("procfs", func(t *testing.T) {
 		w := watch(t)
@@ -84,15 +83,15 @@ func TestProcessesForWhichAScanHasNoTimeAreReadByTheNext(t *testing.T) {
 			return got, err
 		})
 		w.scan()
-		assert.Less(t, len(w.table.Processes), len(w.Processes))
-		assert.True(t, w.table.Hidden)
+		assert.Less(t, len(w.table.Rows), len(w.Processes))
+		assert.True(t, w.table.Unseen.Hidden)
 		restore()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		w.pass()
 		w.scan()
-		assert.Len(t, w.table.Processes, len(w.Processes))
-		assert.False(t, w.table.Hidden)
+		assert.Equal(t, len(w.Processes), w.table.Len())
+		assert.False(t, w.table.Unseen.Hidden)
 		assert.NoError(t, w.clocks.Traits().Unread)
 	})
 }
@@ -104,15 +103,15 @@ func TestCPUTimeBeforeAScanFoundAProcessIsUntraced(t *testing.T) {
 	require.NoError(t, w.Render())
 	readable := w.unreadable(w.path(42, "stat"))
 	w.next()
-	require.Nil(t, scan.Find(w.table.Processes, 42))
+	require.Nil(t, w.table.Find(42))
 	readable()
 	w.Run(10*time.Second, map[int]int64{42: 300})
 	w.scan()
 	assert.Zero(t, w.used(42))
-	assert.False(t, w.table.Hidden)
-	assert.GreaterOrEqual(t, w.table.Untraced, 300*Tick)
+	assert.False(t, w.table.Unseen.Hidden)
+	assert.GreaterOrEqual(t, w.table.Unseen.Untraced, 300*Tick)
 	w.Run(10*time.Second, map[int]int64{42: 7})
 	w.scan()
 	assert.Equal(t, 7*Tick, w.used(42))
-	assert.Zero(t, w.table.Untraced)
+	assert.Zero(t, w.table.Unseen.Untraced)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // pageSize is the unit of resident sizes, in bytes.
@@ -30,12 +30,12 @@ var (
 
 // ParseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything,
 // brackets and newlines too, so it ends at the last closing bracket.
-func ParseProcess(b []byte, p *scan.Process) error {
+func ParseProcess(b []byte, p *proc.Sight) error {
 	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || shut < open {
 		return errTruncated
 	}
-	p.Comm = scan.Comm{}
+	p.Comm = proc.Comm{}
 	copy(p.Comm[:len(p.Comm)-1], b[open+1:shut])
 
 	var flags, utime, stime, start uint64
@@ -66,9 +66,13 @@ func ParseProcess(b []byte, p *scan.Process) error {
 	}
 	p.Parent = clampInt32(parent)
 	p.Threads = clampInt32(threads)
-	p.Kernel = flags&pfKthread != 0
+	if p.Flags = 0; flags&pfKthread != 0 {
+		p.Flags |= proc.Kernel
+	}
 	// A first thread that ended is shown as a zombie too while other threads go on.
-	p.Zombie = threads == 1 && len(state) == 1 && (state[0] == 'Z' || state[0] == 'X')
+	if threads == 1 && len(state) == 1 && (state[0] == 'Z' || state[0] == 'X') {
+		p.Flags |= proc.Zombie
+	}
 	p.Start = time.Duration(start) * time.Duration(Tick)
 	p.CPU = ticks(utime) + ticks(stime)
 	p.ChildCPU = ticks(uint64(max(cutime, 0))) + ticks(uint64(max(cstime, 0)))

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // statText returns a /proc/<pid>/stat as a kernel writes it, with the fields that are parsed.
@@ -28,21 +28,21 @@ func statText(comm, state string, fields ...any) string {
 		append([]any{comm, state}, f...)...)
 }
 
-func mustParse(t *testing.T, text string) scan.Process {
+func mustParse(t *testing.T, text string) proc.Sight {
 	t.Helper()
-	var p scan.Process
+	var p proc.Sight
 	require.NoError(t, ParseProcess([]byte(text), &p))
 	return p
 }
 
 func TestEveryFieldOfAProcessIsRead(t *testing.T) {
-	assert.Equal(t, scan.Process{
+	assert.Equal(t, proc.Sight{
+		ID:       proc.ID{Start: 890 * time.Millisecond},
 		Parent:   1,
 		Threads:  7,
-		Start:    890 * time.Millisecond,
 		CPU:      70 * units.CPUTime(time.Millisecond),
 		ChildCPU: 110 * units.CPUTime(time.Millisecond),
-		Comm:     scan.Comm{'c', 'a', 't'},
+		Comm:     proc.Comm{'c', 'a', 't'},
 		LastCPU:  63,
 		Resident: 200 * pageSize,
 	}, mustParse(t, statText("cat", "S")))
@@ -101,22 +101,22 @@ func TestNameOfAnEarlierProcessDoesNotShineThrough(t *testing.T) {
 func TestStates(t *testing.T) {
 	for state, zombie := range map[string]bool{"R": false, "S": false, "D": false, "T": false, "I": false, "Z": true, "X": true} {
 		p := mustParse(t, statText("cat", state, 1, 0, 0, 0, 0, 0, 1))
-		assert.Equal(t, zombie, p.Zombie, state)
+		assert.Equal(t, zombie, p.Is(proc.Zombie), state)
 	}
 	threads := mustParse(t, statText("java", "Z", 1, 0, 0, 0, 0, 0, 2))
-	assert.False(t, threads.Zombie, "its first thread ended, another runs")
+	assert.False(t, threads.Is(proc.Zombie), "its first thread ended, another runs")
 }
 
 func TestKernelThreadsAreKnownByTheirFlag(t *testing.T) {
 	for flags, kernel := range map[uint32]bool{0x208040: true, 0x200000: true, math.MaxUint32: true, 0x400000: false, 0x1fffff: false, 0: false} {
 		p := mustParse(t, statText("kthreadd", "S", 0, flags))
-		assert.Equal(t, kernel, p.Kernel, "%#x", flags)
+		assert.Equal(t, kernel, p.Is(proc.Kernel), "%#x", flags)
 	}
 }
 
 func TestProcessThatIsBeingReleasedIsGone(t *testing.T) {
 	// do_task_stat() writes zeros if the signal structure has been freed.
-	err := ParseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &scan.Process{})
+	err := ParseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &proc.Sight{})
 	require.Error(t, err)
 	assert.True(t, gone(err))
 }
@@ -166,7 +166,7 @@ func TestMalformedStatsAreErrors(t *testing.T) {
 		"a start that just is not": statText("cat", "S", 1, 0, 0, 0, 0, 0, 1, uint64(math.MaxInt64)/10_000_000+1),
 		"bytes of 0":               strings.Repeat("\x00", 100),
 	} {
-		assert.Error(t, ParseProcess([]byte(text), &scan.Process{}), name)
+		assert.Error(t, ParseProcess([]byte(text), &proc.Sight{}), name)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestATruncatedStatIsAnErrorOrComplete(t *testing.T) {
 		whole := mustParse(t, text)
 		cut := 0
 		for n := range len(text) {
-			var p scan.Process
+			var p proc.Sight
 			if err := ParseProcess([]byte(text[:n]), &p); err != nil {
 				cut++
 				continue
@@ -265,7 +265,7 @@ func FuzzParseProcess(f *testing.F) {
 	f.Add([]byte(""))
 	f.Add([]byte(")("))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var p scan.Process
+		var p proc.Sight
 		if ParseProcess(b, &p) != nil {
 			return
 		}
@@ -277,10 +277,10 @@ func FuzzParseProcess(f *testing.F) {
 		}
 		// Formatting a parsed process and parsing it again gives the same process.
 		flags, state := 0, "S"
-		if p.Kernel {
+		if p.Is(proc.Kernel) {
 			flags = pfKthread
 		}
-		if p.Zombie {
+		if p.Is(proc.Zombie) {
 			state = "Z"
 		}
 		if p.CPU > math.MaxInt64 || p.ChildCPU > math.MaxInt64 || p.CPU%Tick != 0 || p.ChildCPU%Tick != 0 || p.Threads == 0 {
@@ -331,4 +331,20 @@ func FuzzParsePID(f *testing.F) {
 			t.Fatalf("%q is %d, %v", name, pid, ok)
 		}
 	})
+}
+
+func TestIgnoresSIGCHLD(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tx\nSigIgn:\t0000000000010000\nSigCgt:\t0\n": true,
+		"Name:\tx\nSigIgn:\tffffffffffffffff\n":             true,
+		"Name:\tx\nSigIgn:\tfffffffffffeffff\n":             false,
+		"Name:\tx\nSigIgn:\t0000000000000000\n":             false,
+		"Name:\tx\nSigIgn:\t10000":                          true,
+		"Name:\tx\nSigIgn:\t1000":                           false,
+		"Name:\tx\nSigIgn:\tx0000\n":                        false,
+		"Name:\tSigIgn:\t0000000000010000\n":                false,
+		"":                                                  false,
+	} {
+		assert.Equal(t, want, IgnoresSIGCHLD([]byte(status)), status)
+	}
 }

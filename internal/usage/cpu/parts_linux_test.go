@@ -20,38 +20,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
-
-// A list that the programs did not write, such as one with a circle, ends too.
-func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
-	require.NoError(t, quick.Check(func(used units.CPUTime, first uint8, runs [8]uint64, next [8]uint8) bool {
-		var list [8]tasks.Slice
-		for i := range list {
-			list[i].Run, list[i].Next = runs[i], uint32(next[i]%8)
-		}
-		table := &scan.Table{}
-		takeSlices(table, list[:])
-		var sum units.CPUTime
-		for _, s := range table.Slices(&scan.Process{Used: used, Block: int32(first % 10)}) {
-			sum += s.Used
-		}
-		return sum == used
-	}, &quick.Config{MaxCount: 10_000}))
-}
-
-func TestATableThatDividesNothingHasNoParts(t *testing.T) {
-	table := &scan.Table{}
-	assert.Nil(t, table.Parts(&scan.Process{Used: 1}))
-	assert.Nil(t, table.UnplacedParts())
-}
 
 func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	m := twoSockets(t, 2)
 	first, second := run(m, 0, 0.5), run(m, 1, 0.25)
 	source := NewProcfs(Options{Root: m.Host.Root(), Topology: topologyOf(t, m.Host.Root())})
-	table := &scan.Table{}
+	table := &proc.Table{}
 	rescan := func() {
 		t.Helper()
 		m.Step(time.Second)
@@ -61,7 +38,7 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	rescan()
 	rescan()
 	parts := func(task *hostsim.Task) []units.CPUTime {
-		p := scan.Find(table.Processes, int32(task.PID))
+		p := table.Find(int32(task.PID))
 		require.NotZero(t, p.Used)
 		parts := slices.Clone(table.Parts(p))
 		assert.Equal(t, p.Used, parts[0]+parts[1])
@@ -100,21 +77,21 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	k.listed[1].Cpu = 1
 	k.slices = []tasks.Slice{{}, {Cpu: 0, Run: 1}, {Cpu: 1, Run: 3, Next: 1}}
 	rescan()
-	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Processes[0]))
-	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 75}, {CPU: 0, Used: 25}}, table.Slices(&table.Processes[0]))
-	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 10}}, table.Slices(&table.Processes[1]))
-	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Processes[1]), "without slices, by its CPU")
+	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Rows[0]))
+	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 75}, {CPU: 0, Used: 25}}, table.Slices(&table.Rows[0]))
+	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 10}}, table.Slices(&table.Rows[1]))
+	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Rows[1]), "without slices, by its CPU")
 	assert.Equal(t, []units.CPUTime{25, 85}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
 
 	k.listed[0].Run += 100
 	k.slices = []tasks.Slice{{}, {Cpu: 1}, {Cpu: 1, Next: 1}}
 	rescan()
-	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "no thread grew")
-	assert.Equal(t, []divide.Slice{{CPU: 0, Used: 100}}, table.Slices(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Rows[0]), "no thread grew")
+	assert.Equal(t, []divide.Slice{{CPU: 0, Used: 100}}, table.Slices(&table.Rows[0]))
 	k.slices = nil
 	k.listed[0].Run += 100
 	rescan()
-	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "the slice is missing")
+	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Rows[0]), "the slice is missing")
 }
 
 func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
@@ -132,11 +109,11 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	require.NoError(t, scanAll(b, table))
 	require.Len(t, table.Ended, 1)
 	assert.Equal(t, []units.CPUTime{80, 20}, table.LastSliceParts(&table.Ended[0]))
-	assert.Equal(t, []units.CPUTime{13, 11}, table.ShortLivedParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{13, 11}, table.ShortLivedParts(&table.Rows[0]))
 	assert.Equal(t, []units.CPUTime{15, 5}, table.UnplacedParts())
 	assert.Equal(t, []units.CPUTime{80 + 13 + 15, 20 + 11 + 5}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
 	require.NoError(t, scanAll(b, table))
-	assert.Equal(t, []units.CPUTime{0, 0}, table.ShortLivedParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{0, 0}, table.ShortLivedParts(&table.Rows[0]))
 	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
 }
 
@@ -177,7 +154,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				k := hostsim.NewKernel(l.Machine)
 				source = NewSimulatedBPF(options, k, k.Now)
 			}
-			table := &scan.Table{}
+			table := &proc.Table{}
 			divided := units.CPUTime(0)
 			both := func(all units.CPUTime, parts []units.CPUTime) {
 				require.Len(t, parts, 2)
@@ -196,8 +173,8 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				l.Step(time.Duration(e.A%3000) * time.Millisecond)
 				require.NoError(t, l.Render())
 				require.NoError(t, scanAll(source, table))
-				for i := range table.Processes {
-					p := &table.Processes[i]
+				for i := range table.Rows {
+					p := &table.Rows[i]
 					both(p.Used, table.Parts(p))
 					both(p.ShortLived, table.ShortLivedParts(p))
 				}
@@ -207,9 +184,9 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				for i := range table.ShortLivedIn {
 					both(table.ShortLivedIn[i].Used, table.PartsIn(&table.ShortLivedIn[i]))
 				}
-				both(table.ShortLived, table.UnplacedParts())
+				both(unplaced(table), table.UnplacedParts())
 				if exact {
-					require.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
+					require.Equal(t, table.Used(nil), table.RunIn(0)+table.RunIn(1))
 				}
 			}
 			assert.NotZero(t, divided)
@@ -229,18 +206,18 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
-		table, rescanned := &scan.Table{}, scanAll
+		table, rescanned := &proc.Table{}, scanAll
 		if ofWhoRan {
 			b.attachHook(t)
 			require.NoError(t, scanAll(b, table))
 			rescanned = scanRan
 		}
-		rescan := func() *scan.Process {
+		rescan := func() *proc.Process {
 			t.Helper()
 			require.NoError(t, rescanned(b, table))
-			i := slices.IndexFunc(table.Processes, func(p scan.Process) bool { return int(p.PID) == os.Getpid() })
+			i := slices.IndexFunc(table.Rows, func(p proc.Process) bool { return int(p.PID) == os.Getpid() })
 			require.GreaterOrEqual(t, i, 0)
-			return &table.Processes[i]
+			return &table.Rows[i]
 		}
 		begin, done := make(chan struct{}), make(chan struct{})
 		pinned := func(cpu int, burns time.Duration) {
@@ -274,27 +251,27 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		share := float64(parts[1]) / float64(p.Used)
 		assert.InDelta(t, 0.8, share, 0.1, "%v of %v", parts, p.Used)
 		var on [2]units.CPUTime
-		for _, s := range table.Slices(p) {
+		for _, s := range table.Splits.Slices(p.Split, p.Used, p.LastCPU) {
 			on[s.CPU] += s.Used
 		}
 		assert.Equal(t, parts, on[:], "each CPU is a domain")
 		before := [2]units.CPUTime{table.RunIn(0), table.RunIn(1)}
 		rescan()
-		assert.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
+		assert.Equal(t, table.Used(nil), table.RunIn(0)+table.RunIn(1))
 		assert.GreaterOrEqual(t, table.RunIn(1), before[1])
 	})
 }
 
 // onCPUs adds up what the processes of a cgroup used on CPUs 0 and 1.
-func onCPUs(t *testing.T, table *scan.Table, group uint64, on *[2]units.CPUTime) {
+func onCPUs(t *testing.T, table *proc.Table, group uint64, on *[2]units.CPUTime) {
 	t.Helper()
-	for i := range table.Processes {
-		p := &table.Processes[i]
+	for i := range table.Rows {
+		p := &table.Rows[i]
 		if p.Cgroup != group {
 			continue
 		}
 		var sum units.CPUTime
-		for _, s := range table.Slices(p) {
+		for _, s := range table.Splits.Slices(p.Split, p.Used, p.LastCPU) {
 			sum += s.Used
 			if s.Used > 0 {
 				on[s.CPU] += s.Used
@@ -313,11 +290,11 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 		t.Skip("needs CPUs 0 and 1")
 	}
 	skipUnlessPossible(t, tryScan())
-	open := func() (*BPF, *scan.Table) {
+	open := func() (*BPF, *proc.Table) {
 		b, err := OpenBPF(Options{Root: "/", Slices: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
-		return b, &scan.Table{}
+		return b, &proc.Table{}
 	}
 	all, allTable := open()
 	partial, table := open()
@@ -364,7 +341,7 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
-		table := &scan.Table{}
+		table := &proc.Table{}
 		require.NoError(t, scanAll(b, table))
 		group := newCgroup(t)
 		anchor := startBurner(t, group, "say", "wait")
@@ -375,8 +352,8 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 		var first, second units.CPUTime
 		for range 50 {
 			require.NoError(t, scanAll(b, table))
-			for i := range table.Processes {
-				if p := &table.Processes[i]; p.Cgroup == group.id {
+			for i := range table.Rows {
+				if p := &table.Rows[i]; p.Cgroup == group.id {
 					parts := table.ShortLivedParts(p)
 					first, second = first+parts[0], second+parts[1]
 				}
@@ -396,21 +373,6 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 	})
 }
 
-func TestARowThatIsNotActiveKeepsNoPartsOfAnEarlierScan(t *testing.T) {
-	m := twoSockets(t, 2)
-	table := &scan.Table{}
-	table.Divide(topologyOf(t, m.Host.Root()))
-	table.Begin(1)
-	table.Processes = append(table.Processes, scan.Process{PID: 1})
-	table.EndScan()
-	table.GiveShortLived(0, 3, []uint64{1, 0})
-	table.BeginKeeping(2, 1)
-	table.GiveShortLived(0, 0, []uint64{1, 0})
-	table.BeginKeeping(3, 1)
-	table.GiveShortLived(0, 9, []uint64{1, 2})
-	assert.Equal(t, []units.CPUTime{3, 6}, table.ShortLivedParts(&table.Processes[0]))
-}
-
 func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
@@ -427,11 +389,11 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	defer func() { require.NoError(t, b.Close()) }()
 	assert.Equal(t, "bpf (task stream)", b.Traits().Name)
 	require.ErrorContains(t, b.Traits().Lacks, "what each thread of a process used")
-	table := &scan.Table{}
+	table := &proc.Table{}
 	require.NoError(t, scanAll(b, table))
 	require.NoError(t, scanAll(b, table))
 	for _, i := range table.Active {
-		p := &table.Processes[i]
+		p := &table.Rows[i]
 		parts := table.Parts(p)
 		assert.Equal(t, p.Used, parts[b.topology.Of(p.LastCPU)])
 		assert.Equal(t, p.Used, parts[0]+parts[1])

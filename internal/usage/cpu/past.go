@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Past is the state of an earlier Reader of the same boot. A Reader can resume from it. It holds no
@@ -27,7 +27,7 @@ type Past struct {
 	Domains []PastDomain
 	CPUs    []PastCPU
 	// Processes are the processes of the last successful scan.
-	Processes []scan.PastProcess
+	Processes []proc.Past
 }
 
 // PastDomain is the CPU time of a domain.
@@ -74,7 +74,7 @@ func (r *Reader) Resume(p *Past) {
 // resumeTable makes the processes of the past the rows of the previous scan.
 func (r *Reader) resumeTable() {
 	r.scanned = r.resuming.Node.Process
-	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact, r.traits.Exact)
+	r.table.Resume(r.resuming.Processes, r.resuming.Now, r.resuming.Exact)
 }
 
 func (c *StatClock) past(p *Past) {

@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // resumedBPF returns a source and a table that go on from the past of others, of the same kernel.
-func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *scan.Table) {
+func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *proc.Table) {
 	b := newBPF(Options{Root: t.TempDir()}, k, k)
 	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &scan.Table{}
+	table := &proc.Table{}
 	resumeTable(table, written(t, p), true)
 	return b, table
 }
@@ -42,32 +42,20 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	}
 	b, table = resumedBPF(t, k, &p)
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 7, table.Processes[0].Used)
-	assert.EqualValues(t, 11, table.Processes[0].ShortLived)
-	assert.EqualValues(t, 30, table.Processes[1].Used, "of a new one all")
-	assert.EqualValues(t, 48, table.Run)
+	assert.EqualValues(t, 7, table.Rows[0].Used)
+	assert.EqualValues(t, 11, beside(table, 0))
+	assert.EqualValues(t, 30, table.Rows[1].Used, "of a new one all")
+	assert.EqualValues(t, 48, table.Used(nil))
 	require.Len(t, table.Ended, 1)
 	assert.Zero(t, table.Ended[0].LastSlice, "nothing tells it")
-	assert.Equal(t, scan.Unbounded, table.Untraced)
-	assert.Zero(t, table.LostEnds)
+	assert.Equal(t, proc.Unbounded, table.Unseen.Untraced)
+	assert.Zero(t, table.Unseen.LostEnds)
 	assert.Empty(t, b.missing, "its end is not waited for")
 
 	k.listed[0].Run += 5
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 5, table.Processes[0].Used)
-	assert.Zero(t, table.Untraced)
-}
-
-func TestTheEndOfAProcessOfThePastIsTakenWhereItIsTold(t *testing.T) {
-	k, _, table := fakeBPF(t)
-	p := Past{Exact: true}
-	p.Now, p.Processes = table.Now, table.AppendPast(p.Processes[:0])
-	k.listed = k.listed[:1]
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
-	b, table := resumedBPF(t, k, &p)
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.EqualValues(t, 123, table.Ended[0].LastSlice)
+	assert.EqualValues(t, 5, table.Rows[0].Used)
+	assert.Zero(t, table.Unseen.Untraced)
 }
 
 func TestBPFGoesOnFromTicks(t *testing.T) {
@@ -81,8 +69,8 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 	b, table := resumedBPF(t, k, &p)
 	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.Ended)
-	assert.Equal(t, 18*ms, table.Processes[1].Used)
-	assert.Equal(t, 1000*units.CPUTime(1), table.Processes[0].Used)
+	assert.Equal(t, 18*ms, table.Rows[1].Used)
+	assert.Equal(t, 1000*units.CPUTime(1), table.Rows[0].Used)
 }
 
 // restart resumes with another source and table. Ends that were not reported yet are never
@@ -97,7 +85,7 @@ func (w *randomKernel) restart() {
 		w.lost += p.Run - p.shown
 	}
 	w.dead = nil
-	w.source, w.table = newBPF(Options{Root: w.TempDir()}, w, w), scan.Table{}
+	w.source, w.table = newBPF(Options{Root: w.TempDir()}, w, w), proc.Table{}
 	w.source.bootNow = func() time.Duration { return w.now }
 	resumeTable(&w.table, written(w, &p), true)
 	for range w.r.IntN(60) {
@@ -111,25 +99,3 @@ func (w *randomKernel) restart() {
 
 // TempDir returns a directory for a source.
 func (w *randomKernel) TempDir() string { return w.TB.(*testing.T).TempDir() }
-
-func TestOnlyWhatEndsUnseenIsMissingAfterARestartOfBPF(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(8) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			w := begin(t, seed)
-			for range 100 {
-				for range w.r.IntN(80) {
-					w.act()
-				}
-				w.read()
-				if w.r.IntN(5) == 0 {
-					w.restart()
-				}
-			}
-			w.settle()
-			require.Positive(t, w.lost)
-			assert.Equal(t, w.used-w.lost, uint64(w.billed))
-		})
-	}
-}

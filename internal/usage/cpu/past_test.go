@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // written returns a past as it is after it was written and read.
@@ -39,23 +38,14 @@ func (w *watched) restart() {
 	w.windows.stat.past(&p)
 	again := written(w, &p)
 	require.NoError(w, w.source.Close())
-	w.source, w.windows, w.table, w.node = NewProcfs(Options{Root: w.Root()}), newWindows(w, w.Root()), scan.Table{}, Node{}
+	w.source, w.windows, w.table, w.node = NewProcfs(Options{Root: w.Root()}), newWindows(w, w.Root()), *proc.New(w.source.Traits().Traits), Node{}
 	w.windows.stat.resume(again)
-	resumeTable(&w.table, again, false)
+	w.table.Resume(again.Processes, again.Now, again.Exact)
 }
 
-func TestNoRestartCountsCPUTimeTwiceOrNever(t *testing.T) {
+func TestNoRestartOfProcfsCountsCPUTimeTwiceOrNever(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(5) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			liveOn(t, seed, 500, false, 5)
-		})
-	}
-	t.Run("files", func(t *testing.T) {
-		t.Parallel()
-		liveOn(t, 1, 120, true, 5)
-	})
+	live(t, 1, 120, 5)
 }
 
 // restarted is a simulated host that is read by one Reader after the other.
@@ -114,13 +104,9 @@ func (h *restarted) run(d time.Duration, used map[int]int64) Node {
 
 func (h *restarted) used(pid int32) units.CPUTime {
 	h.Helper()
-	for i := range h.reader.table.Processes {
-		if p := &h.reader.table.Processes[i]; p.PID == pid {
-			return p.Used
-		}
-	}
-	require.FailNow(h, "no such process")
-	return 0
+	p := h.reader.table.Find(pid)
+	require.NotNil(h, p)
+	return p.Used
 }
 
 func TestTheNodeGoesOnWhereItWas(t *testing.T) {
@@ -137,64 +123,14 @@ func TestTheNodeGoesOnWhereItWas(t *testing.T) {
 				assert.Equal(t, 700*Tick, after.Process-before.Process, "of processes")
 				assert.Equal(t, units.CPUTime(time.Minute)*units.CPUTime(h.CPUs), after.Total-before.Total, "in all")
 				assert.Equal(t, 700*Tick, h.used(1))
-				assert.Equal(t, scan.Unbounded, h.reader.table.Untraced, "not all that ended is known")
+				assert.Equal(t, proc.Unbounded, h.reader.table.Unseen.Untraced, "not all that ended is known")
 				last := h.run(time.Second, map[int]int64{1: 30})
 				assert.Equal(t, 30*Tick, last.Busy-after.Busy)
 				assert.Equal(t, 30*Tick, h.used(1))
-				assert.Zero(t, h.reader.table.Untraced)
+				assert.Zero(t, h.reader.table.Unseen.Untraced)
 			})
 		}
 	}
-}
-
-func TestProcessesOfTheTimeDownCountWithAllTheyUsed(t *testing.T) {
-	h := restarting(t, false, 0)
-	h.Processes[50] = &hostsim.Process{Parent: 1, User: 3000, Start: int64(h.Uptime / hostsim.Tick)}
-	h.run(time.Second, map[int]int64{1: 50})
-	h.run(time.Second, map[int]int64{1: 50})
-	h.again(false)
-	h.Processes[60] = &hostsim.Process{Parent: 1, User: 40, Start: int64(h.Uptime/hostsim.Tick) + 10}
-	h.Processes[50] = &hostsim.Process{Parent: 1, User: 9, Start: int64(h.Uptime/hostsim.Tick) + 20} // the number is used again
-	h.CPU.User += 49
-	h.run(time.Minute, map[int]int64{1: 7})
-	assert.Equal(t, 40*Tick, h.used(60))
-	assert.Equal(t, 9*Tick, h.used(50))
-	assert.Equal(t, 7*Tick, h.used(1))
-	require.Len(t, h.reader.table.Ended, 1)
-	assert.EqualValues(t, 50, h.reader.table.Ended[0].PID)
-	assert.Zero(t, h.reader.table.Ended[0].LastSlice)
-}
-
-func TestAProcessThatNobodyKnewHasUsedNothing(t *testing.T) {
-	h := restarting(t, false, 0)
-	h.run(time.Second, nil)
-	var p Past
-	require.NoError(t, h.reader.Past(&p))
-	p.Processes = slices.DeleteFunc(p.Processes, func(q scan.PastProcess) bool { return q.PID == 1 })
-	require.NoError(t, h.reader.Close())
-	h.open(false)
-	h.reader.Resume(&p)
-	h.run(time.Minute, map[int]int64{1: 100})
-	assert.Zero(t, h.used(1), "of before or after is not known")
-	h.run(time.Second, map[int]int64{1: 5})
-	assert.Equal(t, 5*Tick, h.used(1))
-}
-
-func TestAFailedScanLosesNothingOfThePast(t *testing.T) {
-	h := restarting(t, true, 0)
-	before := h.run(time.Second, map[int]int64{1: 50})
-	h.again(true)
-	h.source.fail = errors.New("refused")
-	h.Run(time.Minute, map[int]int64{1: 100})
-	require.NoError(t, h.Render())
-	_, err := h.reader.Begin(h.Now(), Want{All: true})
-	require.NoError(t, err)
-	_, err = h.reader.Read()
-	require.Error(t, err)
-	h.source.fail = nil
-	after := h.run(time.Second, map[int]int64{1: 10})
-	assert.Equal(t, 110*Tick, after.Busy-before.Busy)
-	assert.Equal(t, 110*Tick, h.used(1))
 }
 
 func TestTheSourceThatReplacesAnotherGoesOnToo(t *testing.T) {
@@ -240,51 +176,6 @@ func TestANodeThatCannotBeReadAtFirstGoesOnLater(t *testing.T) {
 	assert.Equal(t, 100*Tick, node.Busy-before.Busy)
 }
 
-func TestChildTimesGoOnWhereTheyWere(t *testing.T) {
-	h := restarting(t, false, 0)
-	h.Processes[50] = &hostsim.Process{Parent: 1, CUser: 5000}
-	h.Processes[51] = &hostsim.Process{Parent: 50, User: 300}
-	h.run(time.Second, nil)
-	h.again(false)
-	delete(h.Processes, 51) // ended after 20 ticks more, beside others that no scan saw
-	h.Processes[50].CUser += 300 + 20 + 70
-	h.CPU.User += 90
-	h.run(time.Minute, nil)
-	table := &h.reader.table
-	require.Len(t, table.Ended, 1)
-	parent := scan.Find(table.Processes, 50)
-	assert.Equal(t, 90*Tick, parent.ShortLived+table.Ended[0].LastSlice, "and not the life that was counted before")
-}
-
-func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
-	h := restarting(t, false, 0)
-	h.Processes[50] = &hostsim.Process{Parent: 1, User: 10, CUser: 5000}
-	h.run(time.Second, nil)
-	var p Past
-	require.NoError(t, h.reader.Past(&p))
-	p.Exact = true
-	for i := range p.Processes {
-		p.Processes[i].ChildCPU = 0
-		p.Processes[i].Start += 7 * time.Millisecond // it reports start times in nanoseconds
-		p.Processes[i].CPU += units.CPUTime(3 * time.Millisecond)
-	}
-	require.NoError(t, h.reader.Close())
-	h.open(false)
-	h.reader.Resume(&p)
-	h.Processes[50].CUser += 30
-	h.CPU.User += 30
-	h.run(time.Minute, map[int]int64{50: 20})
-	table := &h.reader.table
-	parent := scan.Find(table.Processes, 50)
-	assert.Zero(t, parent.ShortLived)
-	assert.Equal(t, 20*Tick-3*ms, parent.Used)
-	assert.Empty(t, table.Ended)
-	h.Processes[50].CUser += 30
-	h.CPU.User += 30
-	h.run(time.Second, nil)
-	assert.Equal(t, 30*Tick, scan.Find(table.Processes, 50).ShortLived, "from then on they are known")
-}
-
 func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 	for exact, window := range map[bool]time.Duration{false: 0, true: 100 * time.Millisecond} {
 		domainsGoOn(t, exact, window)
@@ -318,9 +209,11 @@ func domainsGoOn(t *testing.T, exact bool, window time.Duration) {
 // readerWith returns a Reader whose last scan has so many processes.
 func readerWith(n int) *Reader {
 	r := NewReader(NewProcfs(Options{Root: "/nowhere"}), Options{})
-	for i := range n {
-		r.table.Processes = append(r.table.Processes, scan.Process{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick})
+	past := make([]proc.Past, n)
+	for i := range past {
+		past[i] = proc.Past{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick}
 	}
+	r.table.Resume(past, 0, false)
 	return r
 }
 
@@ -337,6 +230,3 @@ func TestCPUsOfImpossibleNumbersTakeNoMemory(t *testing.T) {
 	c.resume(&Past{CPUs: []PastCPU{{Number: -1}, {Number: math.MaxInt32}, {Number: 1}}})
 	assert.Len(t, c.cpus, 2)
 }
-
-// resumeTable makes a table continue from a past.
-func resumeTable(t *scan.Table, p *Past, exact bool) { t.Resume(p.Processes, p.Now, p.Exact, exact) }

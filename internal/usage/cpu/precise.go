@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // recheck is how often values that seldom change are read, however short the intervals are.
@@ -25,7 +25,7 @@ const recheck = time.Second
 // Each read follows a scan into the table. The first read continues from the StatClock's times.
 type preciseClock struct {
 	stat    *StatClock
-	table   *scan.Table
+	table   *proc.Table
 	online  *divide.Online
 	now     func() time.Duration // measures how long reading takes
 	node    preciseTime
@@ -43,10 +43,9 @@ type preciseClock struct {
 type preciseTime struct {
 	Node
 	outside
-	run     units.CPUTime // of the table
-	counted domainTime    // by /proc/stat, when it was last read
-	then    Node          // at that time
-	weight  outside       // for dividing the node's time outside of tasks
+	counted domainTime // by /proc/stat, when it was last read
+	then    Node       // at that time
+	weight  outside    // for dividing the node's time outside of tasks
 }
 
 // outside is time of CPUs that is no task's, between two reads of /proc/stat.
@@ -75,7 +74,7 @@ func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
 
 // newPreciseClock returns a clock for a table that an exact source of the machine at root fills. now
 // measures how long reading takes. It does not access the machine.
-func newPreciseClock(root string, stat *StatClock, table *scan.Table, now func() time.Duration) *preciseClock {
+func newPreciseClock(root string, stat *StatClock, table *proc.Table, now func() time.Duration) *preciseClock {
 	n := len(stat.domains)
 	return &preciseClock{
 		stat: stat, table: table, online: divide.NewOnline(root), now: now,
@@ -95,9 +94,9 @@ func (p *preciseClock) Read(at time.Time) (Times, error) {
 	} else {
 		p.advance(at)
 	}
-	p.at, p.node.run = at, p.table.Run
+	p.at = at
 	for i := range p.domains {
-		p.domains[i].run, p.nodes[i] = p.table.RunIn(i), p.domains[i].Node
+		p.nodes[i] = p.domains[i].Node
 	}
 	return Times{Node: p.node.Node, Domains: p.nodes}, nil
 }
@@ -133,12 +132,13 @@ func (p *preciseClock) advance(at time.Time) {
 		p.counted, p.took = at, p.now()-begun
 	}
 	elapsed := units.CPUTime(max(at.Sub(p.at), 0))
-	busy := units.Advance(p.node.run, p.table.Run)
+	clear(p.parts)
+	busy := p.table.Used(p.parts)
 	total := p.had(elapsed)
 	stolen, interrupts := p.node.of(total)
 	total = max(busy+interrupts, total-stolen)
 	// Untraced includes the whole lives of processes that ended, and most of that was counted before.
-	untraced := min(p.table.Untraced, total-busy-interrupts)
+	untraced := min(p.table.Unseen.Untraced, total-busy-interrupts)
 	p.node.ran(busy+untraced, interrupts, total)
 	p.addDomains(elapsed, untraced)
 	if p.read.Equal(at) {
@@ -170,11 +170,11 @@ func (n *Node) ran(process, interrupts, total units.CPUTime) {
 // addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle
 // time of the domains.
 func (p *preciseClock) addDomains(elapsed, untraced units.CPUTime) {
-	var busy, interrupts, total [divide.MaxDomains]units.CPUTime
+	var interrupts, total [divide.MaxDomains]units.CPUTime
+	busy := p.parts
 	var room units.CPUTime
 	for i := range p.domains {
 		d := &p.domains[i]
-		busy[i] = units.Advance(d.run, p.table.RunIn(i))
 		all := elapsed * units.CPUTime(p.stat.topology.Online(i))
 		var stolen units.CPUTime
 		stolen, interrupts[i] = d.of(all)

@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const millisecond = units.CPUTime(time.Millisecond)
@@ -36,7 +36,7 @@ func newPrecise(t testing.TB, root string, topology *divide.Topology, now func()
 	if topology != nil {
 		stat.divide(topology)
 	}
-	p := newPreciseClock(root, stat, &scan.Table{}, now)
+	p := newPreciseClock(root, stat, &proc.Table{}, now)
 	t.Cleanup(func() { assert.NoError(t, errors.Join(p.Close(), stat.Close())) })
 	return p
 }
@@ -50,7 +50,7 @@ func TestThePreciseClockResolvesWindowsShorterThanATick(t *testing.T) {
 	table, now := r.table, time.Now()
 	node := func(run units.CPUTime) Node {
 		t.Helper()
-		table.Run += run
+		table.Charges = []proc.Charge{{Slot: -1, CPU: run}}
 		now = now.Add(time.Second)
 		times, err := r.Read(now)
 		require.NoError(t, err)
@@ -67,12 +67,12 @@ func TestThePreciseClockResolvesWindowsShorterThanATick(t *testing.T) {
 	require.NoError(t, os.WriteFile(online, []byte("?"), 0o644))
 	assert.Equal(t, 6*units.Second, node(0).Total, "as many as were last known")
 	assert.Equal(t, 9*units.Second, node(3*units.Second).Total, "never less than what ran")
-	table.Untraced = 36_000 * units.Second // the whole life of a process whose end was lost
+	table.Unseen.Untraced = 36_000 * units.Second // the whole life of a process whose end was lost
 	before := r.node.Node
 	lost := node(0)
 	assert.Equal(t, before.Total+units.Second, lost.Total)
 	assert.Equal(t, before.Busy+units.Second, lost.Busy, "no more than the window has room for")
-	table.Untraced = 0
+	table.Unseen.Untraced = 0
 	now = now.Add(-time.Hour)
 	assert.Equal(t, 10*units.Second, node(0).Total, "no clock takes it back")
 }
@@ -89,7 +89,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 		t.Helper()
 		require.NoError(t, host.Render())
 		now = now.Add(d)
-		r.table.Run += run
+		r.table.Charges = []proc.Charge{{Slot: -1, CPU: run}}
 		times, err := r.Read(now)
 		require.NoError(t, err)
 		grown := times.Node.since(last)
@@ -127,7 +127,7 @@ type interrupted struct {
 	*testing.T
 	host  *hostsim.Host
 	r     *preciseClock
-	table *scan.Table
+	table *proc.Table
 	now   time.Time
 	last  []Node // of the node and of the packages
 }
@@ -148,15 +148,14 @@ func newInterrupted(t *testing.T, clock func() time.Duration) *interrupted {
 }
 
 // window returns what the node's and the packages' time grew by in a window.
-func (i *interrupted) window(d time.Duration, ran ...scan.Process) (grown []Node) {
+func (i *interrupted) window(d time.Duration, ran ...proc.Process) (grown []Node) {
 	i.Helper()
 	require.NoError(i, i.host.Render())
 	i.now = i.now.Add(d)
-	i.table.Processes, i.table.Active = ran, nil
+	i.table.Rows, i.table.Active = ran, nil
 	for row := range ran {
 		i.table.Active = append(i.table.Active, int32(row))
 	}
-	i.table.AddUp()
 	times, err := i.r.Read(i.now)
 	require.NoError(i, err)
 	for k, n := range append([]Node{times.Node}, times.Domains...) {
@@ -178,7 +177,7 @@ func (i *interrupted) pass(first, second, each int64) {
 
 func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 	i := newInterrupted(t, slowly())
-	app := scan.Process{Used: 20 * millisecond, LastCPU: 1}
+	app := proc.Process{Used: 20 * millisecond, Sight: proc.Sight{LastCPU: 1}}
 	i.pass(3, 1, 10)
 	assert.Equal(t, []Node{
 		{Busy: 60 * millisecond, Total: 200 * millisecond, Process: 20 * millisecond, Interrupt: 40 * millisecond},
@@ -194,7 +193,7 @@ func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 		{Total: 100 * millisecond},
 	}, i.window(100*time.Millisecond), "as many as in the last count")
 	assert.Equal(t, Node{Busy: 205 * millisecond, Total: 205 * millisecond, Process: 185 * millisecond, Interrupt: 20 * millisecond},
-		i.window(100*time.Millisecond, scan.Process{Used: 185 * millisecond})[0], "never less than what ran")
+		i.window(100*time.Millisecond, proc.Process{Used: 185 * millisecond})[0], "never less than what ran")
 }
 
 func TestShortWindowsHaveTheirOwnInterruptsWhereReadingIsQuick(t *testing.T) {
@@ -274,7 +273,7 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 		return []units.CPUTime{times.Node.Interrupt, times.Domains[0].Interrupt, times.Domains[1].Interrupt}
 	}
 	last := counted()
-	thread := scan.Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
+	thread := proc.Process{Used: 30 * millisecond, Sight: proc.Sight{Flags: proc.Kernel}}
 	copy(thread.Comm[:], "ksoftirqd/0")
 	for range 3 {
 		i.pass(5, 0, 10)
@@ -290,7 +289,7 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 		assert.Equal(t, []units.CPUTime{thread.Used, 0}, parts)
 	}
 	i = newInterrupted(t, atOnce)
-	thread.Kernel = false
+	thread.Flags = 0
 	i.pass(5, 0, 10)
 	assert.Equal(t, 80*millisecond, i.window(100*time.Millisecond, thread)[0].Busy, "a user may take the name")
 }
@@ -304,8 +303,8 @@ func TestTheTimeSinceTheLastScanIsThatOfProcStatAfterAHandOver(t *testing.T) {
 				i.host.CPU.User += ticks
 				require.NoError(t, i.host.Render())
 			}
-			i.window(time.Second, scan.Process{Used: 9 * Tick, LastCPU: 1})
-			i.window(100*time.Millisecond, scan.Process{Used: 5 * Tick, LastCPU: 1}) // /proc/stat is not read
+			i.window(time.Second, proc.Process{Used: 9 * Tick, Sight: proc.Sight{LastCPU: 1}})
+			i.window(100*time.Millisecond, proc.Process{Used: 5 * Tick, Sight: proc.Sight{LastCPU: 1}}) // /proc/stat is not read
 			run(busy)
 			i.r.handOver()
 			for k, n := range append([]Node{i.r.stat.node.Node}, i.r.stat.times().Domains...) {

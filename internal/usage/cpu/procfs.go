@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates
@@ -27,7 +28,8 @@ type Procfs struct {
 	cached   *kernfs.Dir      // reads files of processes by names that the kernel has in its cache
 	first    *stall.Guard[*firstRead]
 	list     *stall.Guard[*listing]
-	from     int64        // position in /proc for the start of the next listing
+	from     int64 // position in /proc for the start of the next listing
+	scan     procfsScan
 	cgroups  *cgroup.Tree // whose CPU counters are read before the processes, nil: none
 }
 
@@ -114,7 +116,7 @@ func NewProcfs(o Options) *Procfs {
 
 // Traits implements Source.
 func (p *Procfs) Traits() Traits {
-	return Traits{Name: "procfs", Rounding: 2 * Tick, Unread: p.unread()}
+	return Traits{Name: "procfs", Traits: proc.Traits{ChildTimes: true, Rounding: 2 * Tick}, Unread: p.unread()}
 }
 
 // Close implements Source.
@@ -139,63 +141,62 @@ var (
 )
 
 // Scan implements Source.
-func (p *Procfs) Scan(t *scan.Table, of Request) error {
-	if _, err := p.beginScan(t); err != nil {
+func (p *Procfs) Scan(t *proc.Table, of Request) error {
+	s, err := p.begin(t)
+	if err != nil {
 		return err
 	}
 	if p.cgroups != nil {
 		p.cgroups.ReadCPUTime()
 	}
-	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
-		t.Abort()
 		return err
 	}
 	s.readMissed()
 	all, newest := p.tasks()
-	t.Hidden = s.unreadable || hides(all, s.threads)
-	t.Finish(of.Used)
+	s.MissUnknown()
+	s.End(of.Used)
+	t.Unseen.Hidden = s.unreadable || hides(all, s.threads)
 	p.findMissed(t, newest)
 	p.findDiscarding(t)
 	return nil
 }
 
-// beginScan starts a scan and returns its time since boot.
-func (p *Procfs) beginScan(t *scan.Table) (now time.Duration, err error) {
-	if now, err = p.uptime(); err != nil {
+// begin starts a scan.
+func (p *Procfs) begin(t *proc.Table) (*procfsScan, error) {
+	now, err := p.uptime()
+	if err != nil {
 		_, _ = p.cached.Close(), p.list.Job().Close() // /proc may be mounted anew
-		return 0, err
+		return nil, err
 	}
 	if p.topology != nil {
 		p.topology.Refresh(now)
 		t.Divide(p.topology)
 	}
-	t.Begin(now)
 	p.first.Begin(time.Unix(0, 0).Add(now))
 	p.list.Begin(time.Unix(0, 0).Add(now))
-	return now, nil
+	p.scan = procfsScan{source: p, Scan: t.Begin(now)}
+	return &p.scan, nil
 }
 
-// procfsScan fills a table with rows.
+// procfsScan reports what /proc shows.
 type procfsScan struct {
+	*proc.Scan
 	source     *Procfs
-	table      *scan.Table
-	threads    uint64 // of all rows
-	next       int    // the row of the previous scan that isFirst compares next
+	threads    uint64 // of all processes that were read
 	unreadable bool   // a process could not be read
 }
 
-// readListed adds a row for each process that list returns. readMissed adds the processes of the
-// previous scan that the listing lacks, which are all processes while the listing is blocked.
+// readListed reports each process that list returns. readMissed reports the processes of the previous
+// scan that the listing lacks, which are all processes while the listing is blocked.
 func (s *procfsScan) readListed() error {
 	pids, _, err := s.list()
 	if err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		s.add(pid)
+		s.read(pid, s.Table().Find(pid), true)
 	}
-	s.table.Sort(scan.ByPID)
 	return nil
 }
 
@@ -207,7 +208,7 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 	l := p.list.Job()
 	l.from = p.from
 	if err := p.list.RunShared(0, (*listing).read); err != nil {
-		if len(s.table.Before) == 0 {
+		if s.Table().Len() == 0 {
 			return nil, false, fmt.Errorf("list the processes in /proc: %w", err)
 		}
 		s.unreadable = true
@@ -218,63 +219,40 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 		_ = p.proc.Close() // /proc may be mounted anew
 		return nil, false, l.err
 	}
+	slices.Sort(l.pids) // as a real /proc lists them
 	whole = l.from == 0 && l.next == 0
 	s.unreadable = !whole
 	return l.pids, whole, nil
 }
 
-// readMissed adds a row for each process of the previous scan that the listing lacks and that still
-// runs: a listing of /proc can miss one.
+// readMissed reports each process of the previous scan that the listing lacks and that still runs: a
+// listing of /proc can miss one.
 func (s *procfsScan) readMissed() {
-	t := s.table
-	t.EachMissed(func(old *scan.Process) {
-		end := len(t.Processes)
-		s.add(old.PID)
-		// The number may be a thread's now: /proc has a directory for it with the times of its
-		// process, but does not list it.
-		if len(t.Processes) > end && t.Processes[end].Start != old.Start {
-			t.Processes = t.Processes[:end]
-		}
-	})
-	t.Sort(scan.ByPID)
+	for old := range s.Unknown() {
+		s.read(old.PID, old, false)
+	}
 }
 
-// add adds the row of a process, unless the process is gone. A process that cannot be read keeps
-// its row of the previous scan, and the next scan that can read it has the rest.
-func (s *procfsScan) add(pid int32) {
-	t := s.table
-	t.Processes = append(t.Processes, scan.Process{})
-	q := &t.Processes[len(t.Processes)-1]
-	err := s.source.readProcess(pid, q, s.isFirst(pid))
-	if err == nil {
-		s.threads += uint64(q.Threads)
-		return
-	}
-	if !gone(err) {
+// read reports a process, unless it is gone. old is the newest row of its PID, nil if there is none. A
+// process that cannot be read keeps its row, and the next scan that can read it has the rest. If
+// /proc does not list the number, it may be a thread's now: /proc has a directory for it with the
+// times of its process.
+func (s *procfsScan) read(pid int32, old *proc.Process, listed bool) {
+	var now proc.Sight
+	switch err := s.source.readProcess(pid, &now, old == nil); {
+	case err == nil && !listed && now.Start != old.Start:
+	case err == nil:
+		s.See(&now)
+		s.threads += uint64(now.Threads)
+	case !gone(err):
 		s.unreadable = true
-		if old := t.Previous(pid); old != nil {
-			*q = *old
-			return
+		if old != nil {
+			s.Run(old, old.CPU)
 		}
 	}
-	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-// isFirst reports whether the previous scan has no process with the PID, so that the kernel has not
-// looked up its files. It is fast if called in ascending order of PIDs. Another process may have
-// the PID now.
-func (s *procfsScan) isFirst(pid int32) bool {
-	before := s.table.Before
-	if s.next > 0 && before[s.next-1].PID >= pid {
-		return s.table.Previous(pid) == nil
-	}
-	for s.next < len(before) && before[s.next].PID < pid {
-		s.next++
-	}
-	return s.next == len(before) || before[s.next].PID != pid
-}
-
-func (p *Procfs) readProcess(pid int32, q *scan.Process, isFirst bool) error {
+func (p *Procfs) readProcess(pid int32, q *proc.Sight, isFirst bool) error {
 	b, err := p.readStat(pid, isFirst)
 	if err != nil {
 		return err
@@ -328,8 +306,8 @@ func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown
 
 // findMissed notes whether tasks were created since the last scan that this one does not show.
 // newest is the ID of the newest task, 0 if it is unknown.
-func (p *Procfs) findMissed(t *scan.Table, newest uint64) {
-	t.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
+func (p *Procfs) findMissed(t *proc.Table, newest uint64) {
+	t.Unseen.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
 	p.newest = newest
 }
 
@@ -346,24 +324,25 @@ func createdSince(before, newest uint64) uint64 {
 // children, and children that use less than a tick leave nothing that is missed. Only a process of
 // which a child ended without adding to its child times is looked at. SA_NOCLDWAIT has the same
 // effect, and /proc does not show it.
-func (p *Procfs) findDiscarding(t *scan.Table) {
+func (p *Procfs) findDiscarding(t *proc.Table) {
 	looked := int32(0)
 	for i := range t.Ended {
 		e := &t.Ended[i]
-		if e.Kernel || e.Zombie || e.Parent == looked {
+		if e.Is(proc.Kernel) || e.Is(proc.Zombie) || e.Parent == looked {
 			continue
 		}
 		looked = e.Parent
-		parent, old := scan.Find(t.Processes, e.Parent), t.Previous(e.Parent)
-		if parent == nil || old == nil || parent.Discards || parent.Start > e.Start || parent.ChildCPU > old.ChildCPU {
+		parent := t.Find(e.Parent)
+		if parent == nil || parent.Is(proc.Born) || parent.Is(proc.Discards) || parent.Start > e.Start || parent.ChildUsed > 0 {
 			continue
 		}
-		b, err := p.readFirst(parent.PID, (*firstRead).readStatus)
-		parent.Discards = err == nil && IgnoresSIGCHLD(b)
+		if b, err := p.readFirst(parent.PID, (*firstRead).readStatus); err == nil && IgnoresSIGCHLD(b) {
+			parent.Flags |= proc.Discards
+		}
 	}
-	for i := range t.Processes {
-		if t.Processes[i].Discards {
-			t.Untraced = scan.Unbounded
+	for q := range t.All() {
+		if q.Is(proc.Discards) {
+			t.Unseen.Untraced = proc.Unbounded
 			return
 		}
 	}

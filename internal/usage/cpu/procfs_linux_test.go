@@ -18,18 +18,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// insert adds a process to the table as if the last scan had shown it.
-func insert(t *scan.Table, p scan.Process) {
-	row := t.InsertBorn(scan.ByPID, []scan.Process{p})
-	t.Processes[row].Born, t.Processes[row].Used = false, 0
+// tableWith returns a table whose previous scan has shown a process.
+func tableWith(source Source, p proc.Sight) *proc.Table {
+	table := proc.New(source.Traits().Traits)
+	table.Resume([]proc.Past{{PID: p.PID, Start: p.Start, CPU: p.CPU}}, time.Hour, false)
+	return table
 }
 
 // unlisted returns a thread of this process, which /proc does not list but shows by its number, and
 // its content.
-func unlisted(t *testing.T, source *Procfs) scan.Process {
+func unlisted(t *testing.T, source *Procfs) proc.Sight {
 	t.Helper()
 	tid, stop := make(chan int), make(chan struct{})
 	t.Cleanup(func() { close(stop) })
@@ -44,7 +45,7 @@ func unlisted(t *testing.T, source *Procfs) scan.Process {
 		go thread()
 		own = <-tid
 	}
-	var p scan.Process
+	var p proc.Sight
 	require.NoError(t, source.readProcess(int32(own), &p, true))
 	return p
 }
@@ -52,28 +53,25 @@ func unlisted(t *testing.T, source *Procfs) scan.Process {
 func TestProcessThatTheListingLacksIsFoundByItsNumber(t *testing.T) {
 	source := realProc(t)
 	lacking := unlisted(t, source)
-	var table scan.Table
-	require.NoError(t, scanAll(source, &table))
-	require.Nil(t, scan.Find(table.Processes, lacking.PID))
-	insert(&table, lacking)
-	require.NoError(t, scanAll(source, &table))
-	found := scan.Find(table.Processes, lacking.PID)
+	table := &proc.Table{}
+	require.NoError(t, scanAll(source, table))
+	require.Nil(t, table.Find(lacking.PID))
+	table = tableWith(source, lacking)
+	require.NoError(t, scanAll(source, table))
+	found := table.Find(lacking.PID)
 	require.NotNil(t, found)
-	assert.False(t, found.Born)
-	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b scan.Process) int { return scan.ByPID(&a, &b) }))
+	assert.False(t, found.Is(proc.Born))
 }
 
 func TestThreadThatHasTheNumberOfAnEndedProcessIsNoProcess(t *testing.T) {
 	source := realProc(t)
 	thread := unlisted(t, source)
-	var table scan.Table
-	require.NoError(t, scanAll(source, &table))
 	old := thread
 	old.Start -= time.Duration(Tick)
-	insert(&table, old)
-	require.NoError(t, scanAll(source, &table))
-	assert.Nil(t, scan.Find(table.Processes, thread.PID), "its time is in its process's")
-	assert.True(t, slices.ContainsFunc(table.Ended, func(e scan.Ended) bool { return e.PID == thread.PID }))
+	table := tableWith(source, old)
+	require.NoError(t, scanAll(source, table))
+	assert.Nil(t, table.Find(thread.PID), "its time is in its process's")
+	assert.True(t, slices.ContainsFunc(table.Ended, func(e proc.Ended) bool { return e.PID == thread.PID }))
 }
 
 // processTime returns the CPU time of this process.
@@ -87,12 +85,12 @@ func processTime(t *testing.T) units.CPUTime {
 func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	source := realProc(t)
 	own := int32(os.Getpid())
-	var table scan.Table
+	var table proc.Table
 	windows := newWindows(t, "/")
-	read := func() (Node, *scan.Process) {
+	read := func() (Node, *proc.Process) {
 		node, err := windows.read(source, &table, Want{All: true})
 		require.NoError(t, err)
-		p := scan.Find(table.Processes, own)
+		p := table.Find(own)
 		require.NotNil(t, p)
 		return node, p
 	}
@@ -105,7 +103,7 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	}
 	node, p := read()
 	last := processTime(t)
-	assert.False(t, p.Born)
+	assert.False(t, p.Is(proc.Born))
 	assert.Equal(t, slot, p.Slot)
 	// User and system time are each rounded down to a tick, and the scans use some time, too.
 	const rounding = 2 * Tick

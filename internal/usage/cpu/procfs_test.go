@@ -3,7 +3,6 @@
 package cpu
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const ms = units.CPUTime(time.Millisecond)
@@ -37,7 +36,7 @@ type watched struct {
 	clocks  *Clocks // nil: source is read
 	windows *windows
 	want    Want
-	table   scan.Table
+	table   proc.Table
 	node    Node
 }
 
@@ -103,30 +102,15 @@ func (w *watched) next() {
 func (w *watched) check() {
 	w.Helper()
 	t := &w.table
-	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return scan.ByPID(&a, &b) }), "sorted")
-	slots := map[int32]bool{}
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		require.False(w, slots[p.Slot], "slot %d is given to two", p.Slot)
-		slots[p.Slot] = true
-		require.Less(w, int(p.Slot), t.Slots())
+	for p := range t.All() {
 		require.LessOrEqual(w, p.Used, p.CPU)
 	}
-	for i := range t.Ended {
-		s := t.Ended[i].Slot
-		require.False(w, slots[s], "slot %d of an ended process is reused in the same scan", s)
-		slots[s] = true
-	}
-	require.LessOrEqual(w, t.Untraced, scan.Unbounded)
+	require.LessOrEqual(w, t.Unseen.Untraced, proc.Unbounded)
 }
 
-func ascending(t *scan.Table) bool {
-	return slices.IsSortedFunc(t.Processes, func(a, b scan.Process) int { return cmp.Compare(a.PID, b.PID) })
-}
-
-func (w *watched) process(pid int32) *scan.Process {
+func (w *watched) process(pid int32) *proc.Process {
 	w.Helper()
-	p := scan.Find(w.table.Processes, pid)
+	p := w.table.Find(pid)
 	require.NotNil(w, p, "process %d is not in the table", pid)
 	return p
 }
@@ -136,7 +120,7 @@ func (w *watched) used(pid int32) units.CPUTime {
 	return w.process(pid).Used
 }
 
-func (w *watched) ended(pid int32) *scan.Ended {
+func (w *watched) ended(pid int32) *proc.Ended {
 	w.Helper()
 	for i := range w.table.Ended {
 		if w.table.Ended[i].PID == pid {
@@ -148,9 +132,10 @@ func (w *watched) ended(pid int32) *scan.Ended {
 }
 
 func (w *watched) pids() (pids []int32) {
-	for i := range w.table.Processes {
-		pids = append(pids, w.table.Processes[i].PID)
+	for p := range w.table.All() {
+		pids = append(pids, p.PID)
 	}
+	slices.Sort(pids)
 	return pids
 }
 
@@ -168,149 +153,6 @@ func (w *watched) unreadable(path string) (restore func()) {
 	}
 }
 
-func TestTheFirstScanIsTheBaseline(t *testing.T) {
-	w := watch(t)
-	w.Processes[1].User, w.Processes[1].CUser = 5000, 7000
-	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 99_999, User: 1, Comm: "cat"}
-	w.scan()
-	assert.Equal(t, []int32{1, 42}, w.pids())
-	for _, pid := range w.pids() {
-		p := w.process(pid)
-		assert.True(t, p.Born)
-		assert.Zero(t, p.Used)
-		assert.Zero(t, p.ShortLived)
-	}
-	assert.Equal(t, 5000*Tick, w.process(1).CPU)
-	assert.Equal(t, "cat", w.process(42).Comm.String())
-	assert.Empty(t, w.table.Ended)
-	assert.Equal(t, Node{}, w.node)
-	assert.Equal(t, w.Uptime, w.table.Now)
-	assert.False(t, w.table.Hidden)
-	assert.Zero(t, w.table.Untraced)
-}
-
-func TestUsedIsTheTimeSinceTheLastScan(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.add(43, hostsim.Process{Parent: 1, User: 100})
-	w.scan()
-	w.Run(10*time.Second, map[int]int64{42: 300, 1: 5})
-	w.Processes[42].System += 20
-	w.scan()
-	assert.Equal(t, 320*Tick, w.used(42))
-	assert.Equal(t, 5*Tick, w.used(1))
-	assert.Zero(t, w.used(43))
-	assert.False(t, w.process(42).Born)
-	w.Run(10*time.Second, nil)
-	w.scan()
-	assert.Zero(t, w.used(42))
-}
-
-func TestAProcessBornSinceTheLastScanIsCountedFromItsStart(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.Run(10*time.Millisecond, nil)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.Run(10*time.Second, map[int]int64{42: 300})
-	w.scan()
-	assert.True(t, w.process(42).Born)
-	assert.Equal(t, 300*Tick, w.used(42))
-	w.Run(10*time.Second, map[int]int64{42: 1})
-	w.scan()
-	assert.False(t, w.process(42).Born)
-	assert.Equal(t, 1*Tick, w.used(42))
-}
-
-func TestAProcessBornInTheTickOfTheLastScanIsCountedFromItsStart(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.add(42, hostsim.Process{Parent: 1}) // after the scan, in the same 10 ms
-	w.Run(10*time.Second, map[int]int64{42: 300})
-	w.scan()
-	assert.Equal(t, 300*Tick, w.used(42))
-}
-
-func TestOlderProcessSeenForTheFirstTimeIsNotBilledItsLifetime(t *testing.T) {
-	w := watch(t)
-	w.Run(time.Hour, nil)
-	w.scan()
-	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 100_000, User: 360_000, CUser: 10_000}
-	w.Run(10*time.Second, nil)
-	w.CPU.User += 370_000
-	w.scan()
-	assert.True(t, w.process(42).Born)
-	assert.Zero(t, w.used(42))
-	assert.Zero(t, w.process(42).ShortLived, "nor its children")
-	w.Run(10*time.Second, map[int]int64{42: 7})
-	w.scan()
-	assert.Equal(t, 7*Tick, w.used(42))
-}
-
-func TestPidReuseStartsANewIdentity(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1, Comm: "old"})
-	w.Run(time.Second, map[int]int64{42: 90})
-	w.scan()
-	slot := w.process(42).Slot
-
-	w.Run(5*time.Second, nil)
-	w.reap(42)
-	w.add(42, hostsim.Process{Parent: 1, Comm: "new"})
-	w.Run(5*time.Second, map[int]int64{42: 30})
-	w.scan()
-	p := w.process(42)
-	assert.True(t, p.Born)
-	assert.Equal(t, 30*Tick, p.Used, "its own time, not less what the other used")
-	assert.Equal(t, "new", p.Comm.String())
-	assert.NotEqual(t, slot, p.Slot)
-	old := w.ended(42)
-	assert.Equal(t, slot, old.Slot)
-	assert.Equal(t, "old", old.Comm.String())
-	assert.Equal(t, 90*Tick, old.CPU)
-	assert.Zero(t, old.LastSlice)
-}
-
-func TestPidReuseWithMoreTimeThanTheOldOneHad(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.Run(time.Second, map[int]int64{42: 10})
-	w.scan()
-	w.reap(42)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.Run(10*time.Second, map[int]int64{42: 500})
-	w.scan()
-	assert.Equal(t, 500*Tick, w.used(42))
-	assert.Len(t, w.table.Ended, 1)
-}
-
-func TestTimesThatGoBackLoseNothing(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.Run(time.Second, map[int]int64{42: 50})
-	w.scan()
-	w.Processes[42].User -= 20
-	w.scan()
-	assert.Zero(t, w.used(42))
-	assert.Equal(t, 50*Tick, w.process(42).CPU)
-	w.Processes[42].User += 25
-	w.scan()
-	assert.Equal(t, 5*Tick, w.used(42), "the other 20 were its own before")
-}
-
-func TestChildTimesThatGoBackAreNotBilledTwice(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1, CUser: 50})
-	w.Run(time.Second, nil)
-	w.scan()
-	for _, change := range []int64{-20, 20} {
-		w.Run(time.Second, nil)
-		w.CPU.User += 100 // by no visible process: nothing else limits the inferred time
-		w.Processes[42].CUser += change
-		w.scan()
-		assert.Zero(t, w.process(42).ShortLived, "after %d", change)
-	}
-}
-
 func TestProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
@@ -323,7 +165,7 @@ func TestProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
 	assert.Equal(t, []int32{1, 43}, w.pids())
 	assert.Equal(t, int32(42), w.ended(42).PID)
 	assert.Equal(t, 4*Tick, w.used(43))
-	assert.False(t, w.table.Hidden, "it is not hidden, it is gone")
+	assert.False(t, w.table.Unseen.Hidden, "it is not hidden, it is gone")
 }
 
 func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
@@ -338,7 +180,7 @@ func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
 	require.NoError(t, os.WriteFile(w.path(42, "stat"), []byte(released), 0o600))
 	w.next()
 	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
-	total := w.ended(42).LastSlice + w.process(1).ShortLived
+	total := w.ended(42).LastSlice + beside(&w.table, w.process(1).Slot)
 	assert.Equal(t, 300*Tick, total, "and its life is not attributed to its parent's children again")
 }
 
@@ -358,7 +200,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 			w.Run(10*time.Second, nil)
 			w.spend(42, 70)
 			w.scan()
-			require.Equal(t, 70*Tick, w.process(42).ShortLived)
+			require.Equal(t, 70*Tick, beside(&w.table, w.process(42).Slot))
 			slot := w.process(42).Slot
 			var restore func()
 			for range 2 {
@@ -367,11 +209,13 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 				restore = spoil(w)
 				w.next()
 				p := w.process(42)
-				assert.Equal(t, scan.Process{
-					PID: 42, Parent: 1, Threads: 1, Start: 1000 * time.Second, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm, Slot: slot,
-				}, *p, "as it was")
+				assert.Equal(t, proc.Sight{
+					ID: proc.ID{PID: 42, Start: 1000 * time.Second}, Parent: 1, Threads: 1, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm,
+				}, p.Sight, "as it was")
+				assert.Equal(t, slot, p.Slot)
+				assert.Zero(t, p.Used)
 				assert.Equal(t, "cat", p.Comm.String())
-				assert.True(t, w.table.Hidden)
+				assert.True(t, w.table.Unseen.Hidden)
 				assert.Empty(t, w.table.Ended)
 				assert.Equal(t, 5*Tick, w.used(43), "the others go on")
 				restore()
@@ -380,7 +224,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 			w.scan()
 			assert.Equal(t, 630*Tick, w.used(42))
 			assert.Equal(t, slot, w.process(42).Slot)
-			assert.False(t, w.table.Hidden)
+			assert.False(t, w.table.Unseen.Hidden)
 		})
 	}
 }
@@ -414,30 +258,11 @@ func TestAnUnreadableProcessThatWasNeverScannedIsHidden(t *testing.T) {
 	restore := w.unreadable(w.path(42, "stat"))
 	w.next()
 	assert.Equal(t, []int32{1}, w.pids())
-	assert.True(t, w.table.Hidden)
+	assert.True(t, w.table.Unseen.Hidden)
 	restore()
 	w.scan()
-	assert.True(t, w.process(42).Born)
+	assert.True(t, w.process(42).Is(proc.Born))
 	assert.Zero(t, w.used(42), "the interval of its earlier time is unknown")
-}
-
-func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.add(43, hostsim.Process{Parent: 42})
-	w.Run(100*time.Second, map[int]int64{43: 9000})
-	w.scan()
-	w.Run(10*time.Second, map[int]int64{43: 100})
-	w.reap(43)
-	require.NoError(t, w.Render())
-	restore := w.unreadable(w.path(42, "stat"))
-	w.next()
-	restore()
-	w.add(44, hostsim.Process{Parent: 1, Kernel: true}) // leaves time that no visible process used
-	w.Run(20*time.Second, map[int]int64{44: 2000})
-	delete(w.Processes, 44)
-	w.scan()
-	assert.LessOrEqual(t, w.process(42).ShortLived, 100*Tick)
 }
 
 func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
@@ -463,8 +288,6 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			w.scan()
 			w.Run(10*time.Second, map[int]int64{42: 3})
 			w.scan()
-			before := w.table
-			rows := slices.Clone(before.Processes)
 
 			w.Run(10*time.Second, map[int]int64{42: 5})
 			w.add(43, hostsim.Process{Parent: 1})
@@ -475,8 +298,6 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			restore := spoil(w)
 			for range 2 {
 				require.Error(t, scanAll(w.source, &w.table))
-				assert.Equal(t, rows, w.table.Processes, "the table is as it was")
-				assert.Equal(t, before.Now, w.table.Now)
 			}
 			restore()
 			w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
@@ -487,29 +308,6 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 	}
 }
 
-func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.add(43, hostsim.Process{Parent: 1})
-	w.HiddenThreads = 1000
-	w.scan()
-	w.Run(10*time.Second, map[int]int64{42: 3})
-	w.scan()
-	before, rows := w.table, slices.Clone(w.table.Processes)
-
-	w.table.Begin(w.Uptime + time.Second) // a listing that fails in its midst
-	w.table.Processes = append(w.table.Processes, scan.Process{PID: 1}, scan.Process{PID: 42, CPU: 1000})
-	w.table.Abort()
-	assert.Equal(t, rows, w.table.Processes)
-	assert.Equal(t, before.Now, w.table.Now)
-	assert.Equal(t, before.BeforeNow, w.table.BeforeNow)
-	assert.True(t, w.table.Hidden)
-
-	w.Run(10*time.Second, map[int]int64{42: 5})
-	w.scan()
-	assert.Equal(t, 5*Tick, w.used(42))
-}
-
 func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
 	w := watch(t)
 	err := w.windows.stat.read()
@@ -517,8 +315,8 @@ func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
 	require.ErrorContains(t, err, w.path())
 	err = scanAll(w.source, &w.table)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	assert.Empty(t, w.table.Processes)
-	assert.Zero(t, w.table.Slots())
+	assert.Empty(t, w.table.Rows)
+	assert.Zero(t, len(w.table.Rows))
 	w.scan()
 	assert.Equal(t, []int32{1}, w.pids())
 	assert.Zero(t, w.used(1))
@@ -553,7 +351,7 @@ func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
 		w.add(42, hostsim.Process{Threads: 500})
 		w.HiddenThreads = hidden
 		w.scan()
-		assert.Equal(t, want, w.table.Hidden, "%d threads", hidden)
+		assert.Equal(t, want, w.table.Unseen.Hidden, "%d threads", hidden)
 	}
 }
 
@@ -567,7 +365,7 @@ func TestWithoutLoadavgNothingIsTakenForHidden(t *testing.T) {
 		require.NoError(t, w.Render())
 		require.NoError(t, spoil(w))
 		w.next()
-		assert.False(t, w.table.Hidden, name)
+		assert.False(t, w.table.Unseen.Hidden, name)
 	}
 }
 
@@ -590,16 +388,16 @@ func TestAScanMissesTasksThatWereCreatedAndAreNotNew(t *testing.T) {
 		w := watch(t)
 		w.LastPID = c.before
 		w.scan()
-		assert.False(t, w.table.Missed, "the baseline")
+		assert.False(t, w.table.Unseen.Missed, "the baseline")
 		w.Run(time.Second, nil)
 		if w.LastPID = c.newest; c.threads > 0 {
 			w.add(42, hostsim.Process{Parent: 1, Threads: c.threads})
 		}
 		w.scan()
-		assert.Equal(t, c.want, w.table.Missed, name)
+		assert.Equal(t, c.want, w.table.Unseen.Missed, name)
 		w.Run(time.Second, nil)
 		w.scan()
-		assert.False(t, w.table.Missed, "%s: of the scan before", name)
+		assert.False(t, w.table.Unseen.Missed, "%s: of the scan before", name)
 	}
 }
 
@@ -618,33 +416,6 @@ func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{4194304: 7})
 	w.scan()
 	assert.Equal(t, 7*Tick, w.used(4194304))
-}
-
-func TestASlotIsReusedOneScanAfterItsProcessEnded(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.scan()
-	slot := w.process(42).Slot
-	w.reap(42)
-	w.add(43, hostsim.Process{Parent: 1})
-	w.scan()
-	assert.NotEqual(t, slot, w.process(43).Slot)
-	slots := w.table.Slots()
-	w.add(44, hostsim.Process{Parent: 1})
-	w.scan()
-	assert.Equal(t, slot, w.process(44).Slot)
-	assert.Equal(t, slots, w.table.Slots())
-}
-
-func TestSlotsDoNotGrowWithTurnover(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	for pid := 100; pid < 300; pid++ {
-		w.add(pid, hostsim.Process{Parent: 1})
-		w.scan()
-		w.reap(pid)
-	}
-	assert.LessOrEqual(t, w.table.Slots(), 4)
 }
 
 func realProc(t testing.TB) *Procfs {
@@ -790,33 +561,6 @@ func TestOneCPULineLongerThanTheBuffer(t *testing.T) {
 	assert.NoError(t, w.windows.stat.read())
 }
 
-// tableOf fills a table without a source.
-func tableOf(t *scan.Table, now time.Duration, node units.CPUTime, rows ...scan.Process) {
-	t.Begin(now)
-	t.Processes = append(t.Processes, rows...)
-	t.Finish(node)
-}
-
-func TestTheTableSortsProcesses(t *testing.T) {
-	var table scan.Table
-	tableOf(&table, time.Second, 0, scan.Process{PID: 3}, scan.Process{PID: 1}, scan.Process{PID: 2})
-	tableOf(&table, 2*time.Second, 0, scan.Process{PID: 2, CPU: 5}, scan.Process{PID: 1, CPU: 7})
-	assert.True(t, ascending(&table))
-	assert.Equal(t, units.CPUTime(7), scan.Find(table.Processes, 1).Used)
-	assert.Equal(t, units.CPUTime(5), scan.Find(table.Processes, 2).Used)
-	require.Len(t, table.Ended, 1)
-	assert.Equal(t, int32(3), table.Ended[0].PID)
-}
-
-func TestPidWithAnEarlierStartIsAnotherProcessToo(t *testing.T) {
-	var table scan.Table
-	tableOf(&table, 10*time.Second, 0, scan.Process{PID: 7, Start: 5 * time.Second, CPU: 3})
-	tableOf(&table, 20*time.Second, 0, scan.Process{PID: 7, Start: 4 * time.Second, CPU: 9})
-	assert.True(t, table.Processes[0].Born)
-	assert.Zero(t, table.Processes[0].Used)
-	assert.Len(t, table.Ended, 1)
-}
-
 func TestErrorsOfAProcessThatIsGone(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOENT: true, syscall.ESRCH: true, fs.ErrNotExist: true, errReleased: true,
@@ -849,7 +593,7 @@ func TestAScanAllocatesNothing(t *testing.T) {
 			}
 		})
 		require.NoError(t, err)
-		require.Len(t, w.table.Processes, n+1)
+		require.Equal(t, n+1, w.table.Len())
 		assert.Zero(t, allocated, "%d processes", n)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Reader reads the CPU time of the node and of its processes, window by window. It reads processes
@@ -24,7 +24,7 @@ type Reader struct {
 	clock   NodeClock
 	stat    *StatClock
 	precise *preciseClock // the clock if windows are too short for /proc/stat, else nil
-	table   scan.Table
+	table   proc.Table
 
 	want    Want
 	times   Times
@@ -39,7 +39,7 @@ type Reader struct {
 type Window struct {
 	Times
 	// Table is the last scan that succeeded. It is the same in all windows of a Reader.
-	Table *scan.Table
+	Table *proc.Table
 	// Replaced reports whether another source has replaced BPF. Then Table is the first scan of that
 	// source, and unrelated to the scans before it.
 	Replaced bool
@@ -49,6 +49,7 @@ type Window struct {
 // source.
 func NewReader(source Source, o Options) *Reader {
 	r := &Reader{options: o, source: source, traits: source.Traits(), stat: NewStatClock(o.Root)}
+	r.table = *proc.New(r.traits.Traits)
 	if o.Topology != nil {
 		r.stat.divide(o.Topology)
 	}
@@ -102,7 +103,7 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 }
 
 // Table returns the last scan that succeeded. The pointer stays the same for the Reader's life.
-func (r *Reader) Table() *scan.Table { return &r.table }
+func (r *Reader) Table() *proc.Table { return &r.table }
 
 // Begin begins a window and returns the node's CPU time until at, which is now and has a monotonic
 // clock reading. After an error it returns the time of the window before, and the next window
@@ -146,7 +147,6 @@ func (r *Reader) Read() (Window, error) {
 
 func (r *Reader) scan() error {
 	used := units.Advance(r.scanned, r.times.Node.Process)
-	r.traits.describe(&r.table)
 	if err := r.source.Scan(&r.table, Request{Want: r.want, Used: used, Created: r.stat.created}); err != nil {
 		r.failures++
 		return err
@@ -167,7 +167,7 @@ func (r *Reader) isBroken() bool {
 func (r *Reader) replaceSource() {
 	_ = r.source.Close() // it was only read from
 	r.source, _ = openClocks(r.options)
-	r.traits, r.failures, r.table = r.source.Traits(), 0, scan.Table{}
+	r.traits, r.failures, r.table = r.source.Traits(), 0, *proc.New(r.source.Traits().Traits)
 	r.useStat()
 	if r.resuming != nil {
 		r.resumeTable() // the new source continues from the past, too

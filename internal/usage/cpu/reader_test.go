@@ -12,7 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // failing is an exact source whose scans fail while fail is set.
@@ -22,17 +22,15 @@ type failing struct {
 	closed bool
 }
 
-func (f *failing) Traits() Traits { return Traits{Name: "failing", Exact: true} }
-func (f *failing) Close() error   { f.closed = true; return f.Procfs.Close() }
-func (f *failing) Scan(t *scan.Table, of Request) error {
+func (f *failing) Traits() Traits {
+	return Traits{Name: "failing", Traits: proc.Traits{Exact: true, ChildTimes: true}}
+}
+func (f *failing) Close() error { f.closed = true; return f.Procfs.Close() }
+func (f *failing) Scan(t *proc.Table, of Request) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	err := f.Procfs.Scan(t, of)
-	if err == nil {
-		t.AddUp()
-	}
-	return err
+	return f.Procfs.Scan(t, of)
 }
 
 func newFailing(t *testing.T, kind SourceKind) (*hostsim.Host, *failing, *Reader) {
@@ -72,7 +70,7 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	after, _, err := read(t, host, r)
 	require.NoError(t, err)
 	assert.Equal(t, 4*busy, after.Busy-before.Busy, "the node's time goes on from where the source left it")
-	assert.Equal(t, busy, r.Table().Processes[0].Used, "and the next scan counts from procfs's first one")
+	assert.Equal(t, busy, r.Table().Find(1).Used, "and the next scan counts from procfs's first one")
 	assert.EqualValues(t, 70, r.stat.created, "CPU clocks find new processes by it")
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Tick is the resolution of the CPU times in /proc.
@@ -14,9 +14,9 @@ const Tick = units.Tick
 
 // Source reads the CPU times of processes. A Source is not safe for concurrent use.
 type Source interface {
-	// Scan scans all processes into the table. After an error the table is as it was, and the next
-	// scan covers what this one missed.
-	Scan(*scan.Table, Request) error
+	// Scan scans all processes into the table. After an error the next scan covers what this one
+	// missed.
+	Scan(*proc.Table, Request) error
 	// Traits describes the source as of now.
 	Traits() Traits
 	Close() error
@@ -51,11 +51,7 @@ type Request struct {
 type Traits struct {
 	// Name is the name of the source for logs.
 	Name string
-	// Exact reports whether scans account for all CPU time, including processes that ended. If
-	// false, the caller infers the rest from child times and cgroup counters.
-	Exact bool
-	// Rounding, Late and ChildRounding are the values for the Table.
-	Rounding, Late, ChildRounding units.CPUTime
+	proc.Traits
 	// Lacks is why the source does without something that it was asked for, or nil.
 	Lacks error
 	// Unread is why the CPU times of some processes are not read: processes block reads, or reads
@@ -72,9 +68,4 @@ type Paths interface {
 	// Path returns the path of the cgroup with an ID, below the root of the hierarchy, or an empty
 	// string if the path is not available.
 	Path(id uint64) string
-}
-
-// describe sets the traits that the table has, too.
-func (t *Traits) describe(table *scan.Table) {
-	table.Rounding, table.Late, table.ChildRounding = t.Rounding, t.Late, t.ChildRounding
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Source reads which processes used some of the node's GPUs. One goroutine uses it.
@@ -17,7 +17,7 @@ type Source interface {
 	// can never report are missing. The slice is valid until the next call.
 	//
 	// If the error is not nil, the usage is incomplete.
-	Read(now time.Time, processes *scan.Table) ([]Usage, error)
+	Read(now time.Time, processes *proc.Table) ([]Usage, error)
 	// Close releases what is open. No Read follows.
 	Close() error
 }

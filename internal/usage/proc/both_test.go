@@ -46,7 +46,7 @@ func TestBothTablesFindTheSame(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			f := newFamily(seed, false)
 			var before scan.Table
-			now := proc.New(proc.Traits{ChildRounding: 2 * tick})
+			now := proc.New(proc.Traits{ChildTimes: true, ChildRounding: 2 * tick})
 			for i := range 100 {
 				used := f.used
 				for range f.r.IntN(60) {

@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -11,10 +10,10 @@ import (
 
 // children is the scratch of traceChildren.
 type children struct {
-	balance  []int64       // by slot
-	deficits []Slot        // rows with a negative balance, by ascending PID
-	tracer   []Slot        // the row where the time of each process in Ended must show, -1 if there is none
-	ended    map[int32]int // the index in Ended of each PID that had a row
+	balance []int64       // by slot
+	rows    []Slot        // returned by rowsWhere
+	tracer  []Slot        // the row where the time of each process in Ended must show, -1 if there is none
+	ended   map[int32]int // the index in Ended of each PID that had a row
 }
 
 // traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and
@@ -47,11 +46,22 @@ func (s *Scan) traceChildren(node units.CPUTime) {
 		}
 	}
 	s.giveLastSlices()
+	for _, slot := range s.rowsWhere(func(b int64) bool { return b > 0 }) {
+		s.Charge(Charge{Slot: slot, CPU: units.CPUTime(c.balance[slot])})
+	}
+}
+
+// rowsWhere returns the rows with a balance of some kind, by PID. They are valid until the next call.
+func (s *Scan) rowsWhere(is func(balance int64) bool) []Slot {
+	c := &s.children
+	c.rows = c.rows[:0]
 	for slot, b := range c.balance {
-		if b > 0 {
-			s.Charge(Charge{Slot: Slot(slot), CPU: units.CPUTime(b)})
+		if is(b) {
+			c.rows = append(c.rows, Slot(slot))
 		}
 	}
+	s.sort(c.rows)
+	return c.rows
 }
 
 // childTimeGrowth sets the balance of each row to the growth of its child times since the previous
@@ -122,14 +132,7 @@ func (s *Scan) survivingAncestor(p *Process) Slot {
 // show it in the next scan.
 func (s *Scan) settleDeficits() {
 	c := &s.children
-	c.deficits = c.deficits[:0]
-	for slot, b := range c.balance {
-		if b < 0 {
-			c.deficits = append(c.deficits, Slot(slot))
-		}
-	}
-	slices.SortFunc(c.deficits, func(a, b Slot) int { return cmp.Compare(s.Rows[a].PID, s.Rows[b].PID) })
-	for _, slot := range c.deficits {
+	for _, slot := range s.rowsWhere(func(b int64) bool { return b < 0 }) {
 		p := &s.Rows[slot]
 		deficit := -c.balance[slot]
 		for up, hops := s.Table().Find(p.Parent), 0; deficit > 0 && up != nil && hops < len(s.Rows); hops++ {

@@ -175,7 +175,7 @@ func check(t testing.TB, table *proc.Table) {
 		rows++
 		listed := active[p.Slot]
 		delete(active, p.Slot)
-		if is := p.Is(proc.Born) || p.Used > 0 || p.ChildUsed > 0; is != (listed > 0) || listed > 1 {
+		if is := p.IsActive(); is != (listed > 0) || listed > 1 {
 			t.Fatalf("active: %t, but %d times in Active: %+v", is, listed, p)
 		}
 		if &table.Rows[p.Slot] != p || p.Used > p.CPU || table.Find(p.PID) == nil || table.Find(p.PID).Start < p.Start {

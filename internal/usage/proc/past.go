@@ -46,8 +46,12 @@ func (t *Table) AppendPast(to []Past) []Past {
 func (t *Table) Resume(past []Past, now time.Duration, wasExact bool) {
 	for i := range past {
 		q := &past[i]
+		start := q.Start
+		if !t.traits.Exact {
+			start = start.Truncate(time.Duration(units.Tick))
+		}
 		p := Sight{
-			ID: ID{q.PID, q.Start}, Parent: q.Parent, Threads: q.Threads, LastCPU: -1, CPU: q.CPU, ChildCPU: q.ChildCPU,
+			ID: ID{q.PID, start}, Parent: q.Parent, Threads: q.Threads, LastCPU: -1, CPU: q.CPU, ChildCPU: q.ChildCPU,
 		}
 		for flag, set := range map[Flags]bool{Kernel: q.Kernel, Zombie: q.Zombie, Discards: q.Discards} {
 			if set {

@@ -39,8 +39,11 @@ const (
 	Stale                      // the process ran after its files were read
 )
 
-// Born is the flag that the table sets: this is the first scan with the process.
-const Born Flags = 1 << 7
+// The flags that the table sets.
+const (
+	Born    Flags = 1 << 7 // this is the first scan with the process
+	Charged Flags = 1 << 6 // a charge of this scan is beside it
+)
 
 // Sight is what a source reports of one process (thread group).
 type Sight struct {
@@ -93,12 +96,14 @@ type Process struct {
 	gone  bool   // its end is awaited
 }
 
-// isActive reports whether the row belongs to Active.
-func (p *Process) isActive() bool { return p.Is(Born) || p.Used > 0 || p.ChildUsed > 0 }
+// IsActive reports whether the row belongs to Table.Active.
+func (p *Process) IsActive() bool {
+	return p.Flags&(Born|Charged) != 0 || p.Used > 0 || p.ChildUsed > 0
+}
 
 // rest drops what a scan found.
 func (p *Process) rest() {
-	p.Flags &^= Born
+	p.Flags &^= Born | Charged
 	p.Used, p.ChildUsed, p.Split = 0, 0, 0
 }
 
@@ -141,8 +146,11 @@ type Charge struct {
 // Traits are the properties of a source.
 type Traits struct {
 	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never
-	// too much. If false, the rest is inferred from child times and cgroup counters.
+	// too much.
 	Exact bool
+	// ChildTimes reports whether the source reports child times, from which the table infers what
+	// processes used that ended.
+	ChildTimes bool
 	// ReportsEnds reports whether each process that is gone is reported by Scan.Exit.
 	ReportsEnds bool
 	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc,

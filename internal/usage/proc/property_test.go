@@ -18,7 +18,7 @@ import (
 
 var (
 	exactTraits = proc.Traits{Exact: true, ReportsEnds: true}
-	tickTraits  = proc.Traits{ChildRounding: 2 * tick}
+	tickTraits  = proc.Traits{ChildTimes: true, ChildRounding: 2 * tick}
 )
 
 // exact is an exact source of a family's CPU time. It shows time late and with steps back, misses

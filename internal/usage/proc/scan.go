@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -69,11 +70,11 @@ func (s *Scan) See(now *Sight) *Process {
 	if p == nil {
 		return s.bear(now)
 	}
-	active := p.isActive()
+	active := p.IsActive()
 	// Clamp: a time that steps back and recovers must not be counted twice.
 	used, childUsed := units.Advance(p.CPU, now.CPU), units.Advance(p.ChildCPU, now.ChildCPU)
 	cpu, childCPU, split := p.CPU+used, p.ChildCPU+childUsed, p.Split
-	kept := p.Flags & Born
+	kept := p.Flags & (Born | Charged)
 	if p.Is(Discards) && childUsed == 0 {
 		kept |= Discards
 	}
@@ -95,7 +96,7 @@ func (s *Scan) See(now *Sight) *Process {
 // Run reports that a process, whose row is p, still runs, and its CPU time. Nothing else of the row
 // changes.
 func (s *Scan) Run(p *Process, cpu units.CPUTime) {
-	active, used := p.isActive(), units.Advance(p.CPU, cpu)
+	active, used := p.IsActive(), units.Advance(p.CPU, cpu)
 	p.CPU, p.Used, p.round = p.CPU+used, p.Used+used, s.round
 	if p.gone {
 		p.gone, p.Flags = false, p.Flags&^Zombie
@@ -105,7 +106,7 @@ func (s *Scan) Run(p *Process, cpu units.CPUTime) {
 }
 
 func (s *Scan) activate(p *Process, wasActive bool) {
-	if !wasActive && p.isActive() {
+	if !wasActive && p.IsActive() {
 		s.Active = append(s.Active, p.Slot)
 	}
 }
@@ -202,7 +203,7 @@ func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 // end moves a row to Ended. last is what it used since the scan saw it last.
 func (s *Scan) end(p *Process, last units.CPUTime) {
 	e := Ended{Process: *p, LastSlice: p.Used + last}
-	e.Used, e.Flags = 0, e.Flags&^Born
+	e.Used, e.Flags = 0, e.Flags&^(Born|Charged)
 	s.Ended = append(s.Ended, e)
 	s.remove(p)
 	s.slots.freedByScan = append(s.slots.freedByScan, p.Slot)
@@ -210,7 +211,7 @@ func (s *Scan) end(p *Process, last units.CPUTime) {
 
 // remove empties a slot.
 func (s *Scan) remove(p *Process) {
-	s.slots.emptied = s.slots.emptied || p.isActive()
+	s.slots.emptied = s.slots.emptied || p.IsActive()
 	s.unlink(p)
 	*p = Process{Slot: p.Slot}
 }
@@ -234,8 +235,15 @@ func (s *Scan) unlink(p *Process) {
 
 // Charge adds CPU time that belongs to no row.
 func (s *Scan) Charge(c Charge) {
-	if c.CPU > 0 {
-		s.Charges = append(s.Charges, c)
+	if c.CPU == 0 {
+		return
+	}
+	s.Charges = append(s.Charges, c)
+	if c.Slot >= 0 {
+		p := &s.Rows[c.Slot]
+		active := p.IsActive()
+		p.Flags |= Charged
+		s.activate(p, active)
 	}
 }
 
@@ -255,7 +263,7 @@ func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
 // report run on. node is the CPU time that processes account for since the previous scan: what is
 // inferred never exceeds what the rows leave of it.
 func (s *Scan) End(node units.CPUTime) {
-	if !s.traits.Exact && !s.resumed.childless {
+	if s.traits.ChildTimes && !s.resumed.childless {
 		s.traceChildren(node)
 	}
 	if s.resumed.resuming { // what ended meanwhile is not all known
@@ -272,8 +280,25 @@ func (s *Scan) EndPartial() {
 		s.Active = slices.DeleteFunc(s.Active, func(slot Slot) bool { return s.Rows[slot].PID == 0 })
 		s.slots.emptied = false
 	}
+	s.sort(s.Active)
+	slices.SortStableFunc(s.Charges, func(a, b Charge) int { return s.compare(a.Slot, b.Slot) })
+	slices.SortFunc(s.Ended, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start)) })
 	s.ended = true
 	s.scans++
+}
+
+// sort sorts slots by PID: shares of energy are rounded one after the other, and the same processes
+// must get the same shares whichever slots they have.
+func (s *Scan) sort(list []Slot) {
+	slices.SortFunc(list, s.compare)
+}
+
+// compare compares slots by PID. A slot below 0 is the last.
+func (s *Scan) compare(a, b Slot) int {
+	if a < 0 || b < 0 {
+		return cmp.Compare(b, a)
+	}
+	return cmp.Or(cmp.Compare(s.Rows[a].PID, s.Rows[b].PID), cmp.Compare(a, b))
 }
 
 // Home returns the slot of a process that runs in a cgroup, negative if there is none.

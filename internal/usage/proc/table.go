@@ -20,12 +20,14 @@ import (
 type Table struct {
 	// Rows has the processes by slot. The PID of a free slot is 0. Rows never move.
 	Rows []Process
-	// Active lists the slots of the processes that are new, ran or waited for a child.
+	// Active lists the slots of the processes that are new, ran, waited for a child or have a charge, by
+	// PID.
 	Active []Slot
-	// Ended lists the processes that ended since the previous scan. Their slots are free from the
+	// Ended lists the processes that ended since the previous scan, by PID. Their slots are free from the
 	// next scan on.
 	Ended []Ended
-	// Charges has the CPU time that belongs to no row.
+	// Charges has the CPU time that belongs to no row: in the order of Active that beside rows, and then
+	// the rest.
 	Charges []Charge
 	// Now is when the latest scan began, since boot, and Before is when the previous one that
 	// succeeded did. Before the first scan both are 0.

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
@@ -53,14 +53,14 @@ func findStacked(root string) map[string]bool {
 
 // member is the oldest process of a container or pod: later ones may have a network namespace of their own.
 type member struct {
-	process *scan.Process
+	process *proc.Process
 	in      *cgroup.Node // of a container
 	inPod   bool
 }
 
 func (u *usage) read(at time.Time) map[emit.Subject]*emit.Usage {
 	members := map[emit.Subject]member{}
-	u.ledger.Claims.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *scan.Process, of identity.Workload, in *cgroup.Node) {
+	u.ledger.Claims.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *proc.Process, of identity.Workload, in *cgroup.Node) {
 		for _, e := range []identity.Entity{identity.ContainerEntity, identity.PodEntity} {
 			if !e.Of(&identity.Owner{Workload: of}) {
 				continue

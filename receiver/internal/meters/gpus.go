@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/drm"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -51,7 +51,7 @@ func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
 }
 
 // read returns the usage of each GPU since the last read.
-func (g *gpus) read(now time.Time, processes *scan.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
+func (g *gpus) read(now time.Time, processes *proc.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
 	g.Usage = g.Usage[:0]
 	read := func(source gpu.Source) {
 		usage, err := source.Read(now, processes)

@@ -17,8 +17,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -29,7 +29,7 @@ type toldUsage struct {
 	asked int
 }
 
-func (u *toldUsage) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
+func (u *toldUsage) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 	u.asked++
 	return u.usage, u.err
 }

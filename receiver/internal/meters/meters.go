@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -153,7 +153,7 @@ func selectedMessage(meter *power.Status) string {
 }
 
 // ReadGPUs returns the usage of each GPU since the last call, and observes what it lacks.
-func (m *Meters) ReadGPUs(now time.Time, processes *scan.Table, c *conditions.Conditions) []gpu.Usage {
+func (m *Meters) ReadGPUs(now time.Time, processes *proc.Table, c *conditions.Conditions) []gpu.Usage {
 	used, err := m.GPUs.read(now, processes, m.Readings)
 	c.Observe("GPU usage", err)
 	c.Observe("GPU library", m.GPUs.notes.check(now, m.Readings, used, m.Set))

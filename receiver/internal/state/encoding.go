@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // These functions are the format of a state.
@@ -219,7 +219,7 @@ func packTicks(p *pack.Packer, columns *[8]uint64) {
 	}
 }
 
-func packPastProcess(p *pack.Packer, o *scan.PastProcess) {
+func packPastProcess(p *pack.Packer, o *proc.Past) {
 	pack.Int(p, &o.PID)
 	pack.Int(p, &o.Parent)
 	pack.Int(p, &o.Threads)

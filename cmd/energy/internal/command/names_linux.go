@@ -13,7 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // exitNames finds the names of the processes of a group that no scan of the group has seen, by a
@@ -21,9 +21,9 @@ import (
 type exitNames struct {
 	source  Names
 	path    func() string
-	table   scan.Table
-	members map[int32]bool // the processes of the group in the last scan
-	await   atomic.Bool    // see Source.AwaitNames
+	table   *proc.Table
+	members map[int32]units.CPUTime // what each process of the group used in the last scan
+	await   atomic.Bool             // see Source.AwaitNames
 }
 
 // AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of the
@@ -47,7 +47,7 @@ type Names interface {
 // an empty string if the group has no cgroup. It must be called before the first scan. Close closes the
 // other source.
 func (c *Source) NameBy(source Names, path func() string) {
-	c.names = &exitNames{source: source, path: path}
+	c.names = &exitNames{source: source, path: path, table: proc.New(source.Traits().Traits)}
 }
 
 func (n *exitNames) close() error {
@@ -59,43 +59,47 @@ func (n *exitNames) close() error {
 
 // name lists the part of t.ShortLived with a name, by name, and returns its CPU time. total is the CPU
 // time of the group.
-func (n *exitNames) name(t *scan.Table, total units.CPUTime) (named units.CPUTime) {
+func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
-	members := make(map[int32]bool, len(t.Processes))
-	for i := range t.Processes {
-		members[t.Processes[i].PID] = true
+	members := make(map[int32]units.CPUTime, len(s.Rows))
+	for p := range s.Table().All() {
+		members[p.PID] = p.Used
 	}
 	before := n.members
 	n.members = members
-	if n.await.Load() && t.ShortLived > total/50 {
+	if n.await.Load() && rest > total/50 {
 		n.source.AwaitExits()
 	}
-	if n.source.Scan(&n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {
+	if n.source.Scan(n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {
 		return 0
 	}
-	used, all := n.used(func(pid int32) bool { return members[pid] || before[pid] })
-	named = share(t, used, min(all, t.ShortLived))
+	used, all := n.used(func(pid int32) bool {
+		_, isMember := members[pid]
+		_, wasMember := before[pid]
+		return isMember || wasMember
+	})
+	named = share(s, used, min(all, rest))
 	// The kernel reports the exit of a process up to an RCU grace period late. The rest is
 	// divided among the processes that ended, in proportion to their CPU time in the last interval.
 	clear(used)
-	for i := range t.Ended {
-		used[t.Ended[i].Comm] += t.Ended[i].Used
+	for i := range s.Ended {
+		used[s.Ended[i].Comm] += before[s.Ended[i].PID]
 	}
-	return named + share(t, used, t.ShortLived-named)
+	return named + share(s, used, rest-named)
 }
 
 // share lists an amount of CPU time by name, in proportion to weights. It returns the amount, or 0
 // if there are no weights.
-func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
+func share(s *proc.Scan, weights map[proc.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
 	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {
 		division.Total += uint64(w)
 	}
-	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b scan.Comm) int { return bytes.Compare(a[:], b[:]) }) {
+	for _, comm := range slices.SortedFunc(maps.Keys(weights), func(a, b proc.Comm) int { return bytes.Compare(a[:], b[:]) }) {
 		if part := units.CPUTime(division.Next(uint64(weights[comm]))); part > 0 {
-			t.ShortLivedBy = append(t.ShortLivedBy, scan.NamedTime{Comm: comm, Row: -1, Path: groupPath, Used: part})
+			s.Charge(proc.Charge{Slot: -1, Named: true, Comm: comm, Path: groupPath, CPU: part})
 			given += part
 		}
 	}
@@ -104,9 +108,9 @@ func share(t *scan.Table, weights map[scan.Comm]units.CPUTime, amount units.CPUT
 
 // used returns the CPU time since the last scan of the exited processes of the group, by name, and
 // the sum.
-func (n *exitNames) used(isMember func(pid int32) bool) (used map[scan.Comm]units.CPUTime, all units.CPUTime) {
-	used = map[scan.Comm]units.CPUTime{}
-	add := func(comm scan.Comm, run units.CPUTime) {
+func (n *exitNames) used(isMember func(pid int32) bool) (used map[proc.Comm]units.CPUTime, all units.CPUTime) {
+	used = map[proc.Comm]units.CPUTime{}
+	add := func(comm proc.Comm, run units.CPUTime) {
 		if run > 0 {
 			used[comm] += run
 			all += run
@@ -118,15 +122,15 @@ func (n *exitNames) used(isMember func(pid int32) bool) (used map[scan.Comm]unit
 		}
 	}
 	self, below := int32(os.Getpid()), cmp.Or(n.path(), "/")
-	for i := range n.table.ShortLivedBy {
-		by := &n.table.ShortLivedBy[i]
-		inside := by.Row < 0 && below != "/" && (by.Path == below || strings.HasPrefix(by.Path, below+"/"))
-		if by.Row >= 0 { // of a process in the same cgroup, or of the nearest ancestor
-			pid := n.table.Processes[by.Row].PID
+	for i := range n.table.Charges {
+		c := &n.table.Charges[i]
+		inside := c.Slot < 0 && below != "/" && (c.Path == below || strings.HasPrefix(c.Path, below+"/"))
+		if c.Slot >= 0 { // of a process in the same cgroup, or of the nearest ancestor
+			pid := n.table.Rows[c.Slot].PID
 			inside = pid == self || isMember(pid)
 		}
-		if inside {
-			add(by.Comm, by.Used)
+		if inside && c.Named {
+			add(c.Comm, c.CPU)
 		}
 	}
 	return used, all

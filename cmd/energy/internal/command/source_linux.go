@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Members are processes whose CPU time is counted as a whole, such as the processes of a cgroup.
@@ -27,7 +27,7 @@ type Members interface {
 
 // Source is the CPU time source of a group of processes, such as a command and its descendants, and
 // the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in
-// Table.ShortLived. All other processes of the node are hidden, so their CPU time is unattributed.
+// Table.Charges. All other processes of the node are hidden, so their CPU time is unattributed.
 // The CPU time of a row is read from the CPU clock of the process if the process can be in the same
 // PID namespace, and else in ticks.
 //
@@ -67,7 +67,9 @@ func NewSource(root string, group Members) *Source {
 }
 
 // Traits implements Source.
-func (*Source) Traits() cpu.Traits { return cpu.Traits{Name: "command", Exact: true} }
+func (*Source) Traits() cpu.Traits {
+	return cpu.Traits{Name: "command", Traits: proc.Traits{Exact: true}}
+}
 
 // Close implements Source.
 func (c *Source) Close() error {
@@ -121,28 +123,22 @@ func isNear(columns, had units.CPUTime) bool {
 }
 
 // Scan implements Source.
-func (c *Source) Scan(t *scan.Table, _ cpu.Request) error {
+func (c *Source) Scan(t *proc.Table, _ cpu.Request) error {
 	now, err := c.uptime()
 	if err != nil {
 		return err
 	}
-	t.Begin(now)
-	if t.Scans() == 0 {
-		t.Exact, t.Baseline = true, now
-	}
-	if err := c.group.Processes(func(pid int32) { c.addRow(t, pid) }); err != nil {
-		t.Abort()
+	s := t.Begin(now)
+	if err := c.group.Processes(func(pid int32) { c.see(s, pid) }); err != nil {
 		return err
 	}
 	if t.Scans() == 0 {
 		c.begin()
 	}
-	t.Hidden = true
-	found := t.Match(scan.ByPID, nil)
-	c.claim(t, found)
-	t.Activate()
-	t.AddUp()
-	t.EndScan()
+	s.MissUnknown()
+	c.claim(s)
+	s.End(0)
+	t.Unseen.Hidden = true
 	return nil
 }
 
@@ -167,9 +163,9 @@ func (c *Source) begin() {
 	}
 }
 
-// addRow adds the row of a process, unless the process is gone.
-func (c *Source) addRow(t *scan.Table, pid int32) {
-	var p scan.Process
+// see reports a process, unless it is gone.
+func (c *Source) see(s *proc.Scan, pid int32) {
+	var p proc.Sight
 	b, err := c.proc.ReadOf(pid, "stat", c.buf)
 	if err != nil {
 		return // Used has its CPU time
@@ -182,28 +178,27 @@ func (c *Source) addRow(t *scan.Table, pid int32) {
 			p.CPU = used
 		}
 	}
-	t.Processes = append(t.Processes, p)
+	s.See(&p)
 }
 
 // groupPath is the path under which a Source reports the CPU time that no row shows. No cgroup
 // has the path.
 const groupPath = "/command"
 
-// claim makes the rows and ShortLived together show the CPU time that the group used since the last
-// scan. found is the sum of the rows. It may exceed that time, because the rows are read after it and
-// may be in ticks; the next scan finds the excess.
-func (c *Source) claim(t *scan.Table, found units.CPUTime) {
-	used := c.used - c.claimed
+// claim makes the rows and the charges together show the CPU time that the group used since the last
+// scan. The sum of the rows may exceed that time, because the rows are read after it and may be in
+// ticks; the next scan finds the excess.
+func (c *Source) claim(s *proc.Scan) {
+	found, used := s.Table().Used(nil), c.used-c.claimed
 	c.claimed = c.used
-	t.ShortLived = used
-	for i := range t.Processes {
-		p := &t.Processes[i]
+	rest := used
+	for _, slot := range s.Active {
+		p := &s.Rows[slot]
 		shown := units.Portion(min(used, found), p.Used, max(found, 1))
 		p.CPU -= p.Used - shown
 		p.Used = shown
-		t.ShortLived -= shown
+		rest -= shown
 	}
-	if rest := t.ShortLived - c.names.name(t, c.used); rest > 0 {
-		t.ShortLivedIn = append(t.ShortLivedIn, scan.CgroupTime{Path: groupPath, Used: rest})
-	}
+	rest -= c.names.name(s, rest, c.used)
+	s.Charge(proc.Charge{Slot: -1, Path: groupPath, CPU: rest})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -217,12 +217,11 @@ func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
 
 // setTimes sets the CPU time of programs by a source that can be read.
 func setTimes(programs []Program, name string, source cpu.Source) {
-	var table scan.Table
-	if source.Scan(&table, cpu.Request{Want: cpu.Want{All: true}}) != nil {
+	table := proc.New(source.Traits().Traits)
+	if source.Scan(table, cpu.Request{Want: cpu.Want{All: true}}) != nil {
 		return
 	}
-	for i := range table.Processes {
-		p := &table.Processes[i]
+	for p := range table.All() {
 		if at := slices.IndexFunc(programs, func(known Program) bool { return known.PID == int(p.PID) }); at >= 0 {
 			programs[at].Counted[name] = float64(p.CPU) / 1e9
 		}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Options configure a Source.
@@ -69,7 +69,7 @@ func (s *Source) Close() error {
 }
 
 // Read implements gpu.Source. It does not allocate memory while the same processes use the GPUs.
-func (s *Source) Read(now time.Time, t *scan.Table) ([]gpu.Usage, error) {
+func (s *Source) Read(now time.Time, t *proc.Table) ([]gpu.Usage, error) {
 	if found, ok := s.devices.find(now); ok {
 		s.kfd.takeOver(found)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // The bounds of the cost of finding clients.
@@ -53,7 +53,7 @@ type finder struct {
 	clients   *clients
 	self      int32 // PID of the process that reads, 0 if it is not in the tree
 
-	table   *scan.Table
+	table   *proc.Table
 	isFirst bool // Read
 	budget  int  // microseconds
 	asleep  []string
@@ -65,7 +65,7 @@ type finder struct {
 
 // look is a look at the descriptors of one process.
 type look struct {
-	row     *scan.Process
+	row     *proc.Process
 	entries []int32 // descriptors that may be a GPU's
 	claimed bool    // new clients were opened in this interval
 	clients int     // of the process, negative until they are counted
@@ -81,7 +81,7 @@ func selfOf(root string) int32 {
 }
 
 // find searches for clients that are not in the list.
-func (f *finder) find(last, now time.Time, t *scan.Table) {
+func (f *finder) find(last, now time.Time, t *proc.Table) {
 	budget := firstBudget
 	if f.isFirst = last.IsZero(); !f.isFirst {
 		budget = max(minBudget, min(int(now.Sub(last).Seconds()*perSecond), maxBudget))
@@ -102,7 +102,7 @@ func (f *finder) lookAtLost() {
 			if !c.lost || f.budget <= 0 || slices.Contains(f.looked, pid) {
 				continue
 			}
-			if row := scan.Find(f.table.Processes, pid); row != nil {
+			if row := f.table.Find(pid); row != nil {
 				f.looked = append(f.looked, pid)
 				f.lookAt(row)
 			}
@@ -113,7 +113,7 @@ func (f *finder) lookAtLost() {
 // lookAtActive looks at processes that ran: first at new ones, then at others, from the row on for
 // which the last Read had no budget.
 func (f *finder) lookAtActive() {
-	active, rows := f.table.Active, f.table.Processes
+	active, rows := f.table.Active, f.table.Rows
 	for _, i := range active {
 		if _, known := f.processes.of(&rows[i]); !known {
 			f.lookAtDue(&rows[i], true)
@@ -130,7 +130,7 @@ func (f *finder) lookAtActive() {
 
 // sweep looks at processes that ran without a look at them. The first Read sweeps all rows.
 func (f *finder) sweep() {
-	rows := f.table.Processes
+	rows := f.table.Rows
 	n := len(rows)
 	if !f.isFirst {
 		n = min(n, sweepRows)
@@ -146,7 +146,7 @@ func (f *finder) sweep() {
 
 // lookAtDue looks at a process if a look is due, within the budget. If counts is set, a look is also
 // due if the process has another number of descriptors than before.
-func (f *finder) lookAtDue(row *scan.Process, counts bool) {
+func (f *finder) lookAtDue(row *proc.Process, counts bool) {
 	if f.budget <= 0 || !f.opens(row) {
 		return
 	}
@@ -156,13 +156,13 @@ func (f *finder) lookAtDue(row *scan.Process, counts bool) {
 	}
 }
 
-// opens reports whether a process may open a GPU. The process that reads does not.
-func (f *finder) opens(row *scan.Process) bool {
-	return !row.Kernel && !row.Zombie && row.PID != f.self
+// opens reports whether the process of a row may open a GPU. The process that reads does not.
+func (f *finder) opens(row *proc.Process) bool {
+	return row.PID != 0 && !row.Is(proc.Kernel) && !row.Is(proc.Zombie) && row.PID != f.self
 }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
-func (f *finder) recount(row *scan.Process, st *process) bool {
+func (f *finder) recount(row *proc.Process, st *process) bool {
 	now := f.table.Now
 	if st.descriptors < 0 {
 		return !st.denied
@@ -182,12 +182,12 @@ func (f *finder) recount(row *scan.Process, st *process) bool {
 	return false
 }
 
-func subjectOf(row *scan.Process) kernfs.Subject {
+func subjectOf(row *proc.Process) kernfs.Subject {
 	return kernfs.Subject{PID: row.PID, Start: row.Start}
 }
 
 // lookAt looks at the descriptors of a process.
-func (f *finder) lookAt(row *scan.Process) {
+func (f *finder) lookAt(row *proc.Process) {
 	st, known := f.processes.of(row)
 	before := process{descriptors: -1}
 	if known {
@@ -228,8 +228,8 @@ func (f *finder) lookAt(row *scan.Process) {
 
 // claims reports whether a client of a process that is not in the list was opened in this interval:
 // the process started in it, or did not run between the last look and the last Read.
-func (f *finder) claims(row *scan.Process, before *process, known bool) bool {
-	if !f.isFirst && row.Born && f.table.BornSinceLastScan(row) {
+func (f *finder) claims(row *proc.Process, before *process, known bool) bool {
+	if !f.isFirst && row.Is(proc.Born) && f.table.BornSinceLastScan(&row.Sight) {
 		return true
 	}
 	return known && before.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= before.cpu

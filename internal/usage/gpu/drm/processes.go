@@ -5,7 +5,7 @@ package drm
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // process is the search state of the process in a slot of the table.
@@ -33,7 +33,7 @@ type processes struct {
 
 // of returns the state of the slot of a row. known reports whether it is the state of the process in
 // the row: otherwise there was no look at the process.
-func (ps *processes) of(row *scan.Process) (st *process, known bool) {
+func (ps *processes) of(row *proc.Process) (st *process, known bool) {
 	st = &ps.bySlot[row.Slot]
 	return st, st.pid == row.PID && st.start == row.Start
 }
@@ -50,9 +50,9 @@ func (ps *processes) set(st *process, to process) {
 }
 
 // follow begins a Read: it drops the state of exited processes, and marks the processes that ran.
-func (ps *processes) follow(t *scan.Table) {
+func (ps *processes) follow(t *proc.Table) {
 	ps.reads++
-	if n := t.Slots(); n < len(ps.bySlot) { // slots have been renumbered
+	if n := len(t.Rows); n < len(ps.bySlot) { // slots have been renumbered
 		ps.bySlot, ps.denied = make([]process, n), 0
 	} else {
 		ps.bySlot = append(ps.bySlot, make([]process, n-len(ps.bySlot))...)
@@ -62,9 +62,9 @@ func (ps *processes) follow(t *scan.Table) {
 			ps.set(st, process{})
 		}
 	}
-	ps.exact = t.Exact
-	for _, i := range t.Active {
-		if st, known := ps.of(&t.Processes[i]); known {
+	ps.exact = t.Traits().Exact
+	for _, slot := range t.Active {
+		if st, known := ps.of(&t.Rows[slot]); known {
 			st.ran = ps.reads
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Options configure a Meter.
@@ -112,7 +112,7 @@ type source struct{ *Meter }
 
 // Read returns the usage of each GPU until the last reading that the meter returned. The usage of a GPU
 // without a new reading is zero.
-func (s source) Read(time.Time, *scan.Table) ([]gpu.Usage, error) {
+func (s source) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 	m := s.Meter
 	m.usage = m.usage[:0]
 	var failed error

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// shortLived adds up the CPU time of the short-lived processes since the previous scan.
+type shortLived struct {
+	names     bool               // processes are told apart by name
+	sums      []sum              // of each origin, in the order of their first ends
+	index     map[origin]int     // in sums
+	elsewhere sum                // of origins beyond maxOrigins
+	named     int                // how many keys of sums have a name
+	namesOf   map[nameHolder]int // the same by cgroup and user
+}
+
+// origin determines where the CPU time of a short-lived process belongs.
+type origin struct {
+	cgroup uint64
+	parent int32 // 0 unless the cgroup is the root
+	by     exitName
+}
+
+// exitName is the name and the user of a process that ended. The zero exitName is not known.
+type exitName struct {
+	comm  proc.Comm
+	uid   uint32
+	known bool
+}
+
+// nameHolder is a user in a cgroup.
+type nameHolder struct {
+	cgroup uint64
+	uid    uint32
+}
+
+// sum is the CPU time of processes. Its parts, nil if the node is not divided, add up to run.
+type sum struct {
+	from  origin
+	run   units.CPUTime
+	parts *[divide.MaxDomains]uint64
+}
+
+// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and
+// maxNamesOf of those of one user in one cgroup: a user can choose any number of names.
+// maxNamesInRoot replaces maxNamesOf in the root cgroup, which holds all processes of a v1 host and
+// has origins for each parent.
+const (
+	maxOrigins     = 1 << 16
+	maxNamed       = 1 << 13
+	maxNamesOf     = 1 << 8
+	maxNamesInRoot = maxNamed / 4
+)
+
+func newShortLived(names bool) shortLived {
+	return shortLived{names: names, index: map[origin]int{}, namesOf: map[nameHolder]int{}}
+}
+
+func originOf(t *tasks.Ended) origin {
+	from := origin{cgroup: t.Cgroup, by: exitName{comm: t.Comm, uid: t.UID, known: true}}
+	if t.Cgroup == rootCgroup { // where v1 is in use everything is there
+		from.parent = int32(t.Parent)
+	}
+	return from
+}
+
+// add adds the CPU time of a process, which ran in the domains in proportion to weights. It counts
+// without its name if there are too many names already.
+func (s *shortLived) add(from origin, run units.CPUTime, weights []uint64) {
+	i, ok := s.index[from]
+	if !ok && !s.mayName(from) {
+		from.by = exitName{}
+		i, ok = s.index[from]
+	}
+	if !ok {
+		if len(s.sums) >= maxOrigins {
+			s.elsewhere.add(run, weights)
+			return
+		}
+		if from.by.known {
+			s.named++
+			s.namesOf[nameHolder{from.cgroup, from.by.uid}]++
+		}
+		i = len(s.sums)
+		s.index[from] = i
+		s.sums = append(s.sums, sum{from: from})
+	}
+	s.sums[i].add(run, weights)
+}
+
+// mayName reports whether there may be one more name in a cgroup.
+func (s *shortLived) mayName(from origin) bool {
+	most := maxNamesOf
+	if from.cgroup == rootCgroup {
+		most = maxNamesInRoot
+	}
+	return s.names && s.named < maxNamed && s.namesOf[nameHolder{from.cgroup, from.by.uid}] < most
+}
+
+func (s *sum) add(run units.CPUTime, weights []uint64) {
+	s.run += run
+	if weights == nil {
+		return
+	}
+	if s.parts == nil {
+		s.parts = new([divide.MaxDomains]uint64)
+	}
+	var parts [divide.MaxDomains]units.CPUTime
+	units.Divide(parts[:len(weights)], run, weights)
+	for i, part := range parts {
+		s.parts[i] += uint64(part)
+	}
+}
+
+// reset forgets all processes.
+func (s *shortLived) reset() {
+	clear(s.sums)
+	if s.sums = s.sums[:0]; cap(s.sums) > burst {
+		s.sums = nil
+	}
+	s.index, s.elsewhere = emptied(s.index), sum{}
+	s.named, s.namesOf = 0, emptied(s.namesOf)
+}
