@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/scan"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const millisecond = units.CPUTime(time.Millisecond)
@@ -24,24 +24,34 @@ type fakeNames struct {
 	cpu.Source
 	awaited, closed bool
 	err             error
-	fill            func(t *scan.Table)
+	fill            func(s *proc.Scan)
 }
 
 func (f *fakeNames) AwaitExits()  { f.awaited = true }
 func (f *fakeNames) Close() error { f.closed = true; return nil }
 
-func (f *fakeNames) Scan(t *scan.Table, _ cpu.Request) error {
-	t.Processes, t.Ended, t.ShortLivedBy = nil, nil, nil
-	if f.err == nil {
-		t.EndScan()
-		if f.fill != nil {
-			f.fill(t)
-		}
+func (*fakeNames) Traits() cpu.Traits { return cpu.Traits{Traits: proc.Traits{Exact: true}} }
+
+func (f *fakeNames) Scan(t *proc.Table, _ cpu.Request) error {
+	s := t.Begin(t.Now + time.Second)
+	if f.err != nil {
+		return f.err
 	}
-	return f.err
+	if f.fill != nil {
+		f.fill(s)
+	}
+	s.End(0)
+	return nil
 }
 
-func commOf(name string) (c scan.Comm) {
+// see reports processes that have used some CPU time.
+func see(s *proc.Scan, comm string, used units.CPUTime, pids ...int32) {
+	for _, pid := range pids {
+		s.See(&proc.Sight{ID: proc.ID{PID: pid}, Comm: commOf(comm), CPU: used})
+	}
+}
+
+func commOf(name string) (c proc.Comm) {
 	copy(c[:], name)
 	return c
 }
@@ -50,11 +60,12 @@ func commOf(name string) (c scan.Comm) {
 func (h *commandHost) named() (by map[string]units.CPUTime, rest units.CPUTime) {
 	by = map[string]units.CPUTime{}
 	table := h.reader.Table()
-	for i := range table.ShortLivedBy {
-		by[table.ShortLivedBy[i].Comm.String()] += table.ShortLivedBy[i].Used
-	}
-	for i := range table.ShortLivedIn {
-		rest += table.ShortLivedIn[i].Used
+	for i := range table.Charges {
+		if c := &table.Charges[i]; c.Named {
+			by[c.Comm.String()] += c.CPU
+		} else {
+			rest += c.CPU
+		}
 	}
 	return by, rest
 }
@@ -70,21 +81,23 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
 	h.group.pids, h.group.used = []int32{70}, 400*millisecond
-	names.fill = func(t *scan.Table) {
-		t.Processes = []scan.Process{{PID: 1}, {PID: 70}, {PID: int32(os.Getpid())}}
-		t.ShortLivedBy = []scan.NamedTime{
-			{Comm: commOf("cc1"), Row: 1, Used: 100 * millisecond},
-			{Comm: commOf("cc1"), Row: 2, Used: 50 * millisecond},
-			{Comm: commOf("as"), Row: -1, Path: "/a/group/command", Used: 30 * millisecond},
-			{Comm: commOf("foreign"), Row: 0, Used: units.Second},
-			{Comm: commOf("foreign"), Row: -1, Path: "/a/group2", Used: units.Second},
+	names.fill = func(s *proc.Scan) {
+		see(s, "", 0, 1, 70, int32(os.Getpid()))
+		for _, c := range []proc.Charge{
+			{Comm: commOf("cc1"), Slot: 1, CPU: 100 * millisecond},
+			{Comm: commOf("cc1"), Slot: 2, CPU: 50 * millisecond},
+			{Comm: commOf("as"), Slot: -1, Path: "/a/group/command", CPU: 30 * millisecond},
+			{Comm: commOf("foreign"), Slot: 0, CPU: units.Second},
+			{Comm: commOf("foreign"), Slot: -1, Path: "/a/group2", CPU: units.Second},
+		} {
+			c.Named = true
+			s.Charge(c)
 		}
 	}
 	h.scan(t, time.Second)
 	by, rest := h.named()
 	assert.Equal(t, map[string]units.CPUTime{"cc1": 150 * millisecond, "as": 30 * millisecond}, by)
 	assert.Equal(t, 120*millisecond, rest)
-	assert.Equal(t, 300*millisecond, h.reader.Table().ShortLived)
 
 	h.group.used += 20 * millisecond // less than the names report
 	h.scan(t, time.Second)
@@ -97,8 +110,9 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	h.scan(t, time.Second)
 	delete(h.Processes, 70)
 	h.group.pids, h.group.used = nil, h.group.used+7*millisecond
-	names.fill = func(t *scan.Table) {
-		t.Ended = []scan.Ended{{Process: scan.Process{PID: 70, Comm: commOf("make")}, LastSlice: 2 * millisecond}}
+	names.fill = func(s *proc.Scan) {
+		see(s, "make", 2*millisecond, 70)
+		s.Miss(s.Table().Find(70))
 	}
 	h.scan(t, time.Second)
 	by, rest = h.named()
@@ -118,9 +132,9 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 	h := newCommandHost(t)
 	names := &fakeNames{}
-	names.fill = func(t *scan.Table) {
+	names.fill = func(s *proc.Scan) {
 		if names.awaited {
-			t.ShortLivedBy = []scan.NamedTime{{Comm: commOf("python3"), Row: -1, Path: "/a/group", Used: units.Second}}
+			s.Charge(proc.Charge{Slot: -1, Named: true, Comm: commOf("python3"), Path: "/a/group", CPU: units.Second})
 		}
 	}
 	c := NewSource(h.Root(), &h.group)

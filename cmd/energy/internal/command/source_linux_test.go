@@ -76,11 +76,11 @@ func (h *commandHost) scan(t *testing.T, d time.Duration) cpu.Node {
 // shown returns what the rows and the short-lived processes of the scan used.
 func (h *commandHost) shown() (rows, short units.CPUTime) {
 	table := h.reader.Table()
-	for _, i := range table.Active {
-		rows += table.Processes[i].Used
+	for _, slot := range table.Active {
+		rows += table.Rows[slot].Used
 	}
-	for _, in := range table.ShortLivedIn {
-		short += in.Used
+	for i := range table.Charges {
+		short += table.Charges[i].CPU
 	}
 	return rows, short
 }
@@ -96,8 +96,7 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	rows, short := h.shown()
 	assert.Equal(t, 300*millisecond, rows)
 	assert.Equal(t, h.group.used, rows+short)
-	assert.Equal(t, short, h.reader.Table().ShortLived)
-	assert.True(t, h.reader.Table().Hidden)
+	assert.True(t, h.reader.Table().Unseen.Hidden)
 
 	h.Processes[70].User += 20 // in ticks, which may be more than the group used
 	h.group.used += 11 * millisecond

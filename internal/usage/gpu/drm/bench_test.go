@@ -22,7 +22,7 @@ import (
 // crowd is a machine with many processes of which some use GPUs.
 type crowd struct {
 	*watched
-	active []int32 // rows that run in each interval
+	active []proc.Slot // of the processes that run in each interval
 }
 
 const (
@@ -57,12 +57,11 @@ func newCrowd(t testing.TB, others int) *crowd {
 	_, err := w.read()
 	require.NoError(t, err)
 	c := &crowd{watched: w}
-	for i := range w.table.Processes {
-		if pid := w.table.Processes[i].PID; pid >= 100 && pid < 100+crowdUsers || pid%10 == 0 {
-			c.active = append(c.active, int32(i))
+	for p := range w.table.All() {
+		if p.PID >= 100 && p.PID < 100+crowdUsers || p.PID%10 == 0 {
+			c.active = append(c.active, p.Slot)
 		}
 	}
-	c.table.Active = c.active
 	return c
 }
 
@@ -70,16 +69,14 @@ func address(card int) string { return fmt.Sprintf("0000:%02x:00.0", 1+card) }
 
 // pass lets a second pass, in which active processes run, and reads.
 func (c *crowd) pass() {
-	c.table.Now += time.Second
 	c.Uptime += time.Second
-	for i := range c.table.Processes {
-		c.table.Processes[i].Born, c.table.Processes[i].Used = false, 0
+	s := c.table.Begin(c.table.Now + time.Second)
+	for _, slot := range c.active {
+		p := &s.Rows[slot]
+		s.Run(p, p.CPU+units.Tick)
 	}
-	for _, i := range c.active {
-		p := &c.table.Processes[i]
-		p.CPU, p.Used = p.CPU+units.Tick, units.Tick
-	}
-	if _, err := c.source.Read(c.Now(), &c.table); err != nil {
+	s.End(0)
+	if _, err := c.source.Read(c.Now(), c.table); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -142,17 +139,17 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("way=all-descriptors", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			c.source.finder.budget, c.source.finder.table = 1<<30, &c.table
-			for i := range c.table.Processes {
-				c.source.finder.lookAt(&c.table.Processes[i])
+			c.source.finder.budget, c.source.finder.table = 1<<30, c.table
+			for i := range c.table.Rows {
+				c.source.finder.lookAt(&c.table.Rows[i])
 			}
 		}
 	})
 	b.Run("way=scan-of-processes", func(b *testing.B) {
 		b.ReportAllocs()
-		var t scan.Table
+		t := proc.New(c.processes.Traits().Traits)
 		for b.Loop() {
-			if err := c.processes.Scan(&t, cpu.Request{}); err != nil {
+			if err := c.processes.Scan(t, cpu.Request{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -63,14 +63,14 @@ func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	require.NoError(t, os.Rename(path, path+"-before"))
 	require.NoError(t, unix.Mkfifo(path, 0o644))
 
-	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
-	first, err := w.source.Read(w.Now(), &w.table)
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
+	first, err := w.source.Read(w.Now(), w.table)
 	require.NoError(t, err, "the read may return soon")
 	usedFirst := used(t, first)[11]
 	assert.Len(t, w.source.clients.list, 2)
 	w.Run(time.Second, nil)
-	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
-	usage, err := w.source.Read(w.Now(), &w.table)
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
+	usage, err := w.source.Read(w.Now(), w.table)
 	require.ErrorContains(t, err, "GPU usage of some processes cannot be read, because processes of these users block reads")
 	assert.Equal(t, 300*ms, usedFirst+used(t, usage)[11], "others are read, at the latest by the next Read")
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -124,10 +125,10 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
 	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
-	var table scan.Table
+	table := proc.New(processes.Traits().Traits)
 	found := func() map[string]int32 {
-		require.NoError(t, processes.Scan(&table, cpu.Request{}))
-		if _, err := source.Read(time.Now(), &table); err != nil {
+		require.NoError(t, processes.Scan(table, cpu.Request{}))
+		if _, err := source.Read(time.Now(), table); err != nil {
 			require.ErrorIs(t, err, errDenied) // of others' processes
 		}
 		got := map[string]int32{}
@@ -159,15 +160,22 @@ func TestOnlyADescriptorOfAProcessThatSleptIsNotCheckedAgain(t *testing.T) {
 		"the Read before did not see it": {exact: true, missed: true},
 	} {
 		w.pass()
-		w.table.Active, w.table.Exact = w.table.Active[:0], c.exact
-		if c.ran {
-			row := slices.IndexFunc(w.table.Processes, func(p scan.Process) bool { return p.PID == 10 })
-			w.table.Active = append(w.table.Active, int32(row))
+		table := proc.New(proc.Traits{Exact: c.exact})
+		for ran := range 2 {
+			s := table.Begin(w.table.Now + time.Duration(ran)*time.Second)
+			for p := range w.table.All() {
+				now := p.Sight
+				if c.ran {
+					now.CPU += units.CPUTime(ran)
+				}
+				s.See(&now)
+			}
+			s.End(0)
 		}
 		if w.source.clients.last = w.source.last; c.missed {
 			w.source.clients.last = w.source.last.Add(1)
 		}
-		w.source.processes.follow(&w.table)
+		w.source.processes.follow(table)
 		assert.Equal(t, c.want, w.source.clients.descriptorOf(w.source.clients.list[0]).checked, name)
 	}
 }

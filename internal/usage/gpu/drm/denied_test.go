@@ -28,7 +28,7 @@ func (w *watched) passDenied(dirs []string, pids ...int) ([]gpu.Usage, error) {
 	}
 	w.Run(time.Second, ran)
 	require.NoError(w, w.Render())
-	require.NoError(w, w.processes.Scan(&w.table, cpu.Request{}))
+	require.NoError(w, w.processes.Scan(w.table, cpu.Request{}))
 	require.NoError(w, os.Chmod(w.Root(), 0o755))
 	for _, dir := range dirs {
 		path := filepath.Join(w.Root(), "proc", dir)
@@ -36,7 +36,7 @@ func (w *watched) passDenied(dirs []string, pids ...int) ([]gpu.Usage, error) {
 		defer func() { require.NoError(w, os.Chmod(path, 0o755)) }()
 	}
 	defer unprivileged.Reads(w)()
-	return w.source.Read(w.Now(), &w.table)
+	return w.source.Read(w.Now(), w.table)
 }
 
 // other is a descriptor that is not a GPU's.

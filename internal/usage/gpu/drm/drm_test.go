@@ -33,7 +33,7 @@ type watched struct {
 	testing.TB
 	*hostsim.Host
 	processes *cpu.Procfs
-	table     scan.Table
+	table     *proc.Table
 	source    *Source
 }
 
@@ -46,6 +46,7 @@ func watch(t testing.TB) *watched {
 	h := hostsim.New(dir)
 	h.Cached = true
 	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(cpu.Options{Root: dir}), source: New(Options{Root: dir})}
+	w.table = proc.New(w.processes.Traits().Traits)
 	if strings.HasPrefix(dir, "/dev/shm") {
 		w.source.reader.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
 	}
@@ -114,8 +115,8 @@ func (w *watched) pass(pids ...int) []gpu.Usage {
 func (w *watched) read() ([]gpu.Usage, error) {
 	w.Helper()
 	require.NoError(w, w.Render())
-	require.NoError(w, w.processes.Scan(&w.table, cpu.Request{}))
-	return w.source.Read(w.Now(), &w.table)
+	require.NoError(w, w.processes.Scan(w.table, cpu.Request{}))
+	return w.source.Read(w.Now(), w.table)
 }
 
 // used returns the time of each user of the only GPU.
@@ -456,9 +457,9 @@ func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
 	}
 	w.add(20+sweepRows, 1, render(3, 1))
 	require.NoError(t, w.Render())
-	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
 	w.table.Active = nil // as BPF reports it
-	_, err := w.source.Read(w.Now(), &w.table)
+	_, err := w.source.Read(w.Now(), w.table)
 	require.NoError(t, err)
 	assert.Len(t, w.source.clients.list, 1)
 }

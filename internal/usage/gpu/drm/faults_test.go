@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
@@ -77,7 +78,7 @@ func TestAClientThatIsFoundLateClaimsOnlyWhatItUsesFromThenOn(t *testing.T) {
 	p := w.add(10, 1)
 	w.pass()
 	w.pass(10)
-	w.source.processes.bySlot[w.table.Processes[1].Slot].cpu = 0 // as if it had run unseen since it was looked at
+	w.source.processes.bySlot[w.table.Rows[1].Slot].cpu = 0 // as if it had run unseen since it was looked at
 	p.Files = append(p.Files, render(3, 1, gfx(900*ms)))
 	assert.Equal(t, map[int32]units.CPUTime{10: 0}, used(t, w.pass(10)))
 	p.Files[0] = render(3, 1, gfx(1000*ms))
@@ -96,7 +97,7 @@ func TestAProcessThatRanWithoutBeingLookedAtIsSwept(t *testing.T) {
 	w.Processes[1400].User++
 	w.Run(time.Second, nil)
 	require.NoError(t, w.Render())
-	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{})) // a scan that the source does not see
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{})) // a scan that the source does not see
 	found := false
 	for range 3 {
 		found = found || len(used(t, w.pass())) == 1
@@ -196,8 +197,7 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 	w.add(12, 1, render(3, 2))
 	w.add(13, 1, render(lastDescriptor+1, 3))
 	w.pass()
-	c := &crowd{watched: w, active: []int32{1, 2}}
-	w.table.Active = c.active
+	c := &crowd{watched: w, active: []proc.Slot{1, 2}}
 	for range 10 {
 		c.pass()
 		require.LessOrEqual(t, len(w.source.finder.look.entries), maxTexts)
@@ -287,10 +287,10 @@ func TestFaults(t *testing.T) {
 		w.compute(10+random.IntN(10), "7", random.IntN(300), time.Duration(random.Int64N(1e12)))
 		w.Run(time.Second, nil)
 		require.NoError(t, w.Render())
-		if err := w.processes.Scan(&w.table, cpu.Request{}); err != nil {
+		if err := w.processes.Scan(w.table, cpu.Request{}); err != nil {
 			continue
 		}
-		usage, _ := w.source.Read(w.Now(), &w.table)
+		usage, _ := w.source.Read(w.Now(), w.table)
 		for _, u := range usage {
 			require.LessOrEqual(t, u.Busy, u.Total)
 			for _, user := range u.Users {
@@ -347,7 +347,7 @@ func TestSlotsMayBeRenumbered(t *testing.T) {
 	w.table.Shrink()
 	p.Files = []hostsim.OpenFile{render(4, 1, gfx(400*ms))}
 	assert.Equal(t, map[int32]units.CPUTime{50: 400 * ms}, used(t, w.pass(50)))
-	assert.Len(t, w.source.processes.bySlot, w.table.Slots())
+	assert.Len(t, w.source.processes.bySlot, len(w.table.Rows))
 }
 
 // The process runs in each second, in the last of which it opens a GPU.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // watchThisMachine returns a source of a GPU that is not there and of the processes of this
@@ -29,8 +30,8 @@ func watchThisMachine(t testing.TB) *watched {
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "proc")))
 	require.NoError(t, os.Symlink("/proc", filepath.Join(w.Root(), "proc")))
 	w.source.finder.self = selfOf(w.Root())
-	require.NoError(t, w.processes.Scan(&w.table, cpu.Request{}))
-	if _, err := w.source.Read(time.Now(), &w.table); err != nil {
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
+	if _, err := w.source.Read(time.Now(), w.table); err != nil {
 		require.ErrorIs(t, err, errDenied)
 	}
 	return w
@@ -41,11 +42,11 @@ func watchThisMachine(t testing.TB) *watched {
 func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 	w := watchThisMachine(t)
 	known, changed := 0, 0
-	w.source.finder.table = &w.table
-	for i := range w.table.Processes {
-		p := &w.table.Processes[i]
+	w.source.finder.table = w.table
+	for i := range w.table.Rows {
+		p := &w.table.Rows[i]
 		st, ok := w.source.processes.of(p)
-		if !ok || st.denied || p.Kernel || st.descriptors < 0 {
+		if !ok || st.denied || p.Is(proc.Kernel) || st.descriptors < 0 {
 			continue
 		}
 		known++
@@ -53,7 +54,7 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 			changed++
 		}
 	}
-	t.Logf("of %d processes, the descriptors of %d are counted, and %d have others since", len(w.table.Processes), known, changed)
+	t.Logf("of %d processes, the descriptors of %d are counted, and %d have others since", w.table.Len(), known, changed)
 	if known == 0 {
 		t.Skip("lacks Linux 6.2, from which on the size of /proc/<pid>/fd is the number of descriptors")
 	}
@@ -63,8 +64,8 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 func TestTheProcessThatReadsIsNotLookedAt(t *testing.T) {
 	w := watchThisMachine(t)
 	assert.EqualValues(t, os.Getpid(), w.source.finder.self)
-	for i := range w.table.Processes {
-		p := &w.table.Processes[i]
+	for i := range w.table.Rows {
+		p := &w.table.Rows[i]
 		if p.PID == w.source.finder.self {
 			_, known := w.source.processes.of(p)
 			assert.False(t, known)
@@ -76,12 +77,12 @@ func TestATextThatIsKeptOpenKeepsNoDescriptor(t *testing.T) {
 	r, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.Close()) }()
-	proc, text, name := kernfs.NewKillable("/proc"), new(kernfs.Kept), fmt.Sprint("fdinfo/", write.Fd())
-	defer func() { assert.NoError(t, errors.Join(text.Close(), proc.Close())) }()
-	require.NoError(t, proc.OpenOf(text, int32(os.Getpid()), name))
+	dir, text, name := kernfs.NewKillable("/proc"), new(kernfs.Kept), fmt.Sprint("fdinfo/", write.Fd())
+	defer func() { assert.NoError(t, errors.Join(text.Close(), dir.Close())) }()
+	require.NoError(t, dir.OpenOf(text, int32(os.Getpid()), name))
 	buf := make([]byte, 512)
 	for range 2 {
-		got, err := proc.ReadKeptOf(text, int32(os.Getpid()), name, buf)
+		got, err := dir.ReadKeptOf(text, int32(os.Getpid()), name, buf)
 		require.NoError(t, err)
 		assert.Contains(t, string(got), "flags:")
 	}
@@ -93,15 +94,15 @@ func TestATextThatIsKeptOpenKeepsNoDescriptor(t *testing.T) {
 func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
 	sleep := exec.Command("sleep", "60")
 	require.NoError(t, sleep.Start())
-	proc, text, pid := kernfs.NewKillable("/proc"), new(kernfs.Kept), int32(sleep.Process.Pid)
-	defer func() { assert.NoError(t, errors.Join(text.Close(), proc.Close())) }()
-	require.NoError(t, proc.OpenOf(text, pid, "fdinfo/0"))
+	dir, text, pid := kernfs.NewKillable("/proc"), new(kernfs.Kept), int32(sleep.Process.Pid)
+	defer func() { assert.NoError(t, errors.Join(text.Close(), dir.Close())) }()
+	require.NoError(t, dir.OpenOf(text, pid, "fdinfo/0"))
 	buf := make([]byte, 512)
-	_, err := proc.ReadKeptOf(text, pid, "fdinfo/0", buf)
+	_, err := dir.ReadKeptOf(text, pid, "fdinfo/0", buf)
 	require.NoError(t, err)
 	require.NoError(t, sleep.Process.Kill())
 	require.Error(t, sleep.Wait(), "it was killed")
-	_, err = proc.ReadKeptOf(text, pid, "fdinfo/0", buf)
+	_, err = dir.ReadKeptOf(text, pid, "fdinfo/0", buf)
 	assert.True(t, gone(err), "%v", err)
 }
 
@@ -110,16 +111,16 @@ func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
 func BenchmarkThisMachine(b *testing.B) {
 	w := watchThisMachine(b)
 	descriptors, n := int64(0), 0
-	for i := range w.table.Processes {
-		if st, ok := w.source.processes.of(&w.table.Processes[i]); ok && st.descriptors > 0 {
+	for i := range w.table.Rows {
+		if st, ok := w.source.processes.of(&w.table.Rows[i]); ok && st.descriptors > 0 {
 			descriptors += st.descriptors
 			n++
 		}
 	}
 	each := func(b *testing.B, measure func(i int)) {
 		for b.Loop() {
-			for i := range w.table.Processes {
-				if st, ok := w.source.processes.of(&w.table.Processes[i]); ok && st.descriptors > 0 {
+			for i := range w.table.Rows {
+				if st, ok := w.source.processes.of(&w.table.Rows[i]); ok && st.descriptors > 0 {
 					measure(i)
 				}
 			}
@@ -128,28 +129,28 @@ func BenchmarkThisMachine(b *testing.B) {
 		b.ReportMetric(float64(descriptors)/float64(n), "descriptors/process")
 	}
 	b.Run("number", func(b *testing.B) {
-		each(b, func(i int) { _, _ = w.source.reader.count(subjectOf(&w.table.Processes[i])) })
+		each(b, func(i int) { _, _ = w.source.reader.count(subjectOf(&w.table.Rows[i])) })
 	})
 	b.Run("text", func(b *testing.B) {
-		proc := kernfs.New("/proc")
-		defer func() { assert.NoError(b, proc.Close()) }()
-		each(b, func(i int) { _, _ = proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.reader.files().buf) })
+		dir := kernfs.New("/proc")
+		defer func() { assert.NoError(b, dir.Close()) }()
+		each(b, func(i int) { _, _ = dir.ReadOf(w.table.Rows[i].PID, "fdinfo/0", w.source.reader.files().buf) })
 	})
 	b.Run("text-kept", func(b *testing.B) {
-		proc, texts := kernfs.New("/proc"), make([]kernfs.Kept, len(w.table.Processes))
-		defer func() { assert.NoError(b, proc.Close()) }()
+		dir, texts := kernfs.New("/proc"), make([]kernfs.Kept, len(w.table.Rows))
+		defer func() { assert.NoError(b, dir.Close()) }()
 		for i := range texts {
-			_ = proc.OpenOf(&texts[i], w.table.Processes[i].PID, "fdinfo/0") // it may have exited
+			_ = dir.OpenOf(&texts[i], w.table.Rows[i].PID, "fdinfo/0") // it may have exited
 		}
 		each(b, func(i int) {
-			_, _ = proc.ReadKeptOf(&texts[i], w.table.Processes[i].PID, "fdinfo/0", w.source.reader.files().buf)
+			_, _ = dir.ReadKeptOf(&texts[i], w.table.Rows[i].PID, "fdinfo/0", w.source.reader.files().buf)
 		})
 		for i := range texts {
 			require.NoError(b, texts[i].Close())
 		}
 	})
 	b.Run("look", func(b *testing.B) {
-		w.source.finder.table = &w.table
-		each(b, func(i int) { w.source.finder.lookAt(&w.table.Processes[i]) })
+		w.source.finder.table = w.table
+		each(b, func(i int) { w.source.finder.lookAt(&w.table.Rows[i]) })
 	})
 }
