@@ -256,8 +256,12 @@ func (n Node) since(before Node) Node {
 	}
 }
 
+// plus returns the sum of n and m.
 func (n Node) plus(m Node) Node {
-	return Node{Busy: n.Busy + m.Busy, Total: n.Total + m.Total, Process: n.Process + m.Process, Interrupt: n.Interrupt + m.Interrupt}
+	return Node{
+		Busy: n.Busy + m.Busy, Total: n.Total + m.Total,
+		Process: n.Process + m.Process, Interrupt: n.Interrupt + m.Interrupt,
+	}
 }
 
 // BootTime returns when the machine booted, by its wall clock, in whole seconds.
