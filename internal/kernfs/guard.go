@@ -348,11 +348,3 @@ func (g *Guard[J]) Close() error {
 	<-w.done
 	return w.err
 }
-
-// Run calls Do for a process.
-func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
-	return g.Do(Subject{PID: pid, Start: start}, read)
-}
-
-// RunShared calls Do for anything but a process.
-func (g *Guard[J]) RunShared(id uint64, read func(J)) error { return g.Do(Subject{ID: id}, read) }

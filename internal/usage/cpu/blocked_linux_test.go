@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -29,7 +28,7 @@ func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
 	require.NoError(t, os.Rename(path, path+"-before"))
 	require.NoError(t, unix.Mkfifo(path, 0o644))
 	source := NewProcfs(Options{Root: h.Root()})
-	source.first = guardFirstReads(stall.Options[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
+	source.first = guardFirstReads(kernfs.GuardOptions[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
 	defer func() { assert.NoError(t, source.Close()) }()
 
 	var table proc.Table

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -277,7 +277,7 @@ func (s *clocksScan) look(pid int32, old *proc.Process) {
 		s.unreadable = true
 		if old != nil {
 			s.Run(old, old.CPU)
-		} else if errors.Is(err, stall.ErrUnread) {
+		} else if errors.Is(err, kernfs.ErrUnread) {
 			s.clocks.unread = append(s.clocks.unread, pid)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -128,7 +127,7 @@ func TestClocksOfThisMachine(t *testing.T) {
 // A user blocks the list of /proc for longer than listAgain.
 func TestNewProcessesAreFoundByTheirNumbersWhileTheListIsBlocked(t *testing.T) {
 	w := watchClocks(t)
-	w.clocks.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second}, listTime)
+	w.clocks.list = guardListing(kernfs.GuardOptions[*listing]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second}, listTime)
 	w.scan()
 	w.pass()
 	w.scan()

@@ -12,13 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
 	run := func(w *watched, source *Procfs) {
-		source.list = guardListing(stall.Options[*listing]{Root: w.Root()}, 0)
+		source.list = guardListing(kernfs.GuardOptions[*listing]{Root: w.Root()}, 0)
 		const last = 2*listStep + 50
 		for pid := 100; pid < 100+last; pid++ {
 			w.add(pid, hostsim.Process{Parent: 1})
@@ -66,7 +65,7 @@ func TestAListOfProcessesThatRunsOutOfTimeContinuesInTheNextScan(t *testing.T) {
 func TestProcessesForWhichAScanHasNoTimeAreReadByTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watchClocks(t)
-		w.clocks.first = guardFirstReads(stall.Options[*firstRead]{Root: w.Root(), Everywhere: true})
+		w.clocks.first = guardFirstReads(kernfs.GuardOptions[*firstRead]{Root: w.Root(), Everywhere: true})
 		for range 3 {
 			w.scan()
 			w.pass()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -26,8 +25,8 @@ type Procfs struct {
 	topology *divide.Topology // nil: the node is not divided
 	newest   uint64           // the ID of the newest task at the last scan, 0 if it is unknown
 	cached   *kernfs.Dir      // reads files of processes by names that the kernel has in its cache
-	first    *stall.Guard[*firstRead]
-	list     *stall.Guard[*listing]
+	first    *kernfs.Guard[*firstRead]
+	list     *kernfs.Guard[*listing]
 	from     int64 // position in /proc for the start of the next listing
 	scan     procfsScan
 	cgroups  *cgroup.Tree // whose CPU counters are read before the processes, nil: none
@@ -43,7 +42,7 @@ type firstRead struct {
 	err  error
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (f *firstRead) Close() error { return f.proc.Close() }
 
 func (f *firstRead) readStat()   { f.got, f.err = f.proc.ReadOf(f.pid, "stat", f.buf) }
@@ -52,12 +51,12 @@ func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status",
 func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
 
 // guardFirstReads returns a Guard of first reads.
-func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
+func guardFirstReads(options kernfs.GuardOptions[*firstRead]) *kernfs.Guard[*firstRead] {
 	options.New = func() *firstRead {
 		proc := kernfs.NewKillable(filepath.Join(options.Root, "proc"), "exe", "cgroup", "status") // which identify a new process
 		return &firstRead{proc: proc, buf: make([]byte, 4096)}
 	}
-	return stall.New(options)
+	return kernfs.NewGuard(options)
 }
 
 // listing lists the processes, which any user can block (dev/kernel-reads.md).
@@ -70,7 +69,7 @@ type listing struct {
 	err  error
 }
 
-// Close implements stall.Job.
+// Close implements kernfs.Job.
 func (l *listing) Close() error { return l.proc.Close() }
 
 func (l *listing) read() {
@@ -95,12 +94,12 @@ const (
 )
 
 // guardListing returns a Guard of listings of processes. most is the maximum duration of a listing.
-func guardListing(options stall.Options[*listing], most time.Duration) *stall.Guard[*listing] {
+func guardListing(options kernfs.GuardOptions[*listing], most time.Duration) *kernfs.Guard[*listing] {
 	options.Pause = listPause
 	options.New = func() *listing {
 		return &listing{proc: kernfs.New(filepath.Join(options.Root, "proc")), most: most}
 	}
-	return stall.New(options)
+	return kernfs.NewGuard(options)
 }
 
 // NewProcfs returns a source that reads below o.Root. It touches nothing. Of the other options only
@@ -109,8 +108,8 @@ func NewProcfs(o Options) *Procfs {
 	return &Procfs{
 		procFiles: newProcFiles(o.Root), topology: o.Topology, cgroups: o.Cgroups,
 		cached: kernfs.NewCached(filepath.Join(o.Root, "proc")),
-		first:  guardFirstReads(stall.Options[*firstRead]{Root: o.Root, Waits: o.Waits}),
-		list:   guardListing(stall.Options[*listing]{Root: o.Root, Waits: o.Waits}, listTime),
+		first:  guardFirstReads(kernfs.GuardOptions[*firstRead]{Root: o.Root, Waits: o.Waits}),
+		list:   guardListing(kernfs.GuardOptions[*listing]{Root: o.Root, Waits: o.Waits}, listTime),
 	}
 }
 
@@ -127,7 +126,7 @@ func (p *Procfs) Close() error {
 // unread returns Traits.Unread.
 func (p *Procfs) unread() error {
 	switch err := p.list.Err(""); {
-	case errors.Is(err, stall.ErrSlow):
+	case errors.Is(err, kernfs.ErrSlow):
 		return errListSlow
 	case err != nil:
 		return errListBlocked
@@ -207,7 +206,7 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 	p := s.source
 	l := p.list.Job()
 	l.from = p.from
-	if err := p.list.RunShared(0, (*listing).read); err != nil {
+	if err := p.list.Do(kernfs.Subject{}, (*listing).read); err != nil {
 		if s.Table().Len() == 0 {
 			return nil, false, fmt.Errorf("list the processes in /proc: %w", err)
 		}
@@ -286,7 +285,7 @@ func (p *Procfs) readCgroup(pid int32) ([]byte, error) {
 func (p *Procfs) readFirst(pid int32, read func(*firstRead)) ([]byte, error) {
 	f := p.first.Job()
 	f.pid = pid
-	if err := p.first.Run(pid, 0, read); err != nil {
+	if err := p.first.Do(kernfs.Subject{PID: pid}, read); err != nil {
 		return nil, err
 	}
 	return f.got, f.err

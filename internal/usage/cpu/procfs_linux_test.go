@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -120,7 +119,7 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 // A user blocks the list of /proc. The processes of the previous scan are read by their PIDs.
 func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 	w := watch(t)
-	w.source.list = guardListing(stall.Options[*listing]{Root: w.Root(), Everywhere: true}, listTime)
+	w.source.list = guardListing(kernfs.GuardOptions[*listing]{Root: w.Root(), Everywhere: true}, listTime)
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
@@ -130,7 +129,7 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 		return got, err
 	})()
 	require.NoError(t, w.Render())
-	require.ErrorIs(t, scanAll(w.source, &w.table), stall.ErrUnread, "no process is known")
+	require.ErrorIs(t, scanAll(w.source, &w.table), kernfs.ErrUnread, "no process is known")
 	require.NoError(t, unix.Close(pipe[1]))
 	w.add(42, hostsim.Process{Parent: 1})
 	finds := func(processes int) func() bool {
