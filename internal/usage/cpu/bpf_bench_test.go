@@ -33,7 +33,7 @@ func BenchmarkBPFPass(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		n := len(table.Rows)
+		n := table.Len()
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/process")
 		b.ReportMetric(float64(n), "processes")
 	}
@@ -48,14 +48,12 @@ func BenchmarkBPFPass(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
 		rescan(b, openHere(b))
 	})
-	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and
-	// unusual ends.
+	// The cost of a scan without the kernel's part, and the additional cost of ends.
 	for _, c := range []struct {
 		name string
 		odd  func(k *fakeKernel)
 	}{
 		{"steady", func(*fakeKernel) {}},
-		{"unordered", func(k *fakeKernel) { k.listed[5000], k.listed[5001] = k.listed[5001], k.listed[5000] }},
 		{"awaited", func(k *fakeKernel) { k.listed = append(k.listed[:7000:7000], k.listed[7010:]...) }},
 		{"ends", func(k *fakeKernel) {
 			for i := range uint32(1000) {
@@ -131,8 +129,9 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 			took[which] = append(took[which], float64((threadTime() - before).Microseconds()))
 			if which == 3 {
 				ran += len(table.Active)
-				for _, row := range table.Active {
-					used += len(table.Slices(&table.Rows[row]))
+				for _, slot := range table.Active {
+					p := &table.Rows[slot]
+					used += len(table.Splits.Slices(p.Split, p.Used, p.LastCPU))
 				}
 			}
 		}
@@ -144,5 +143,5 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 	}
 	b.ReportMetric(float64(ran)/max(1, float64(len(took[3]))), "ran/scan")
 	b.ReportMetric(float64(used)/max(1, float64(len(took[3]))), "slices/scan")
-	b.ReportMetric(float64(len(tables[1].Processes)), "processes")
+	b.ReportMetric(float64(tables[1].Len()), "processes")
 }

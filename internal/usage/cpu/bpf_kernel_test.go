@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -48,12 +47,10 @@ type observed struct {
 	table  proc.Table
 	scans  int
 
-	billed       map[proc.ID]units.CPUTime // Used plus LastSlice
-	shortLived   map[proc.ID]units.CPUTime // short-lived time given to this row
-	unattributed units.CPUTime
-	inside       map[uint64]units.CPUTime // all of both, by cgroup
-	lost         units.CPUTime
-	partial      bool // all scans but some list the processes that ran
+	billed  map[proc.ID]units.CPUTime // Used plus LastSlice
+	inside  map[uint64]units.CPUTime  // the same by cgroup, and what was charged beside its rows
+	lost    units.CPUTime
+	partial bool // all scans but some list the processes that ran
 }
 
 // observe makes the first scan. It skips the test if this machine cannot run the programs.
@@ -61,7 +58,7 @@ func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
-		billed: map[proc.ID]units.CPUTime{}, shortLived: map[proc.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+		billed: map[proc.ID]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
 	if ofWhoRan {
 		o.partial = true
@@ -136,17 +133,16 @@ func bothLists(t *testing.T, test func(t *testing.T)) {
 
 var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
 
-// refuse makes one of the functions that open programs fail.
-func refuse[T any](t testing.TB, open *func(tasks.Options) (T, error), err error) {
-	opened := *open
-	*open = func(tasks.Options) (T, error) { var none T; return none, err }
-	t.Cleanup(func() { *open = opened })
+// replace sets a variable for the time of a test.
+func replace[T any](t testing.TB, variable *T, with T) {
+	was := *variable
+	*variable = with
+	t.Cleanup(func() { *variable = was })
 }
 
-func refuseCreations(t testing.TB, err error) {
-	opened := openCreations
-	openCreations = func(*btf.Cache) (creations, error) { return nil, err }
-	t.Cleanup(func() { openCreations = opened })
+// refuse makes one of the functions that open programs fail.
+func refuse[T any](t testing.TB, open *func(tasks.Options) (T, error), err error) {
+	replace(t, open, func(tasks.Options) (T, error) { var none T; return none, err })
 }
 
 func (o *observed) scan() {
@@ -156,18 +152,20 @@ func (o *observed) scan() {
 	o.scans++
 	t := &o.table
 	o.lost += t.Unseen.Untraced
-	o.unattributed += t.ShortLived
-	for i := range t.Rows {
-		p := &t.Rows[i]
-		id := proc.ID{PID: p.PID, Start: p.Start}
-		o.billed[id] += p.Used
-		o.shortLived[id] += p.ShortLived
-		o.inside[p.Cgroup] += p.Used + p.ShortLived
+	for _, slot := range t.Active {
+		p := &t.Rows[slot]
+		o.billed[p.ID] += p.Used
+		o.inside[p.Cgroup] += p.Used
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
-		o.billed[proc.ID{PID: e.PID, Start: e.Start}] += e.LastSlice
+		o.billed[e.ID] += e.LastSlice
 		o.inside[e.Cgroup] += e.LastSlice
+	}
+	for i := range t.Charges {
+		if c := &t.Charges[i]; c.Slot >= 0 {
+			o.inside[t.Rows[c.Slot].Cgroup] += c.CPU
+		}
 	}
 }
 
@@ -187,8 +185,8 @@ func (o *observed) until(what string, holds func() bool) {
 // row returns the row of a running process, which must be the only one.
 func (o *observed) row(pid int) *proc.Process {
 	var row *proc.Process
-	for i := range o.table.Rows {
-		if p := &o.table.Rows[i]; p.PID == int32(pid) && !p.Is(proc.Zombie) {
+	for p := range o.table.All() {
+		if p.PID == int32(pid) && !p.Is(proc.Zombie) {
 			require.Nil(o, row, "process %d has two rows", pid)
 			row = p
 		}
@@ -236,14 +234,6 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-func rusage(who int) units.CPUTime {
-	var r unix.Rusage
-	if err := unix.Getrusage(who, &r); err != nil {
-		return 0
-	}
-	return units.CPUTime(r.Utime.Nano() + r.Stime.Nano())
-}
-
 func waited(cmd *exec.Cmd) units.CPUTime {
 	return units.CPUTime(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 }
@@ -269,7 +259,7 @@ var buildBurner = sync.OnceValues(func() (string, error) {
 type burner struct {
 	testing.TB
 	*exec.Cmd
-	in  io.Closer
+	in  io.WriteCloser
 	out *bufio.Reader
 }
 
@@ -304,6 +294,13 @@ func startBurner(t testing.TB, group *realCgroup, acts ...string) *burner {
 func (b *burner) said() {
 	b.Helper()
 	_, err := b.out.ReadString('\n')
+	require.NoError(b, err)
+}
+
+// resume lets the program continue from where it waits.
+func (b *burner) resume() {
+	b.Helper()
+	_, err := b.in.Write([]byte{1})
 	require.NoError(b, err)
 }
 
@@ -359,6 +356,15 @@ func newCgroup(t testing.TB) *realCgroup {
 	info, err := dir.Stat()
 	require.NoError(t, err)
 	return &realCgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
+}
+
+// newCgroupWithARow returns a cgroup with a process, beside which short-lived ones are charged.
+func newCgroupWithARow(t testing.TB) (*realCgroup, *burner) {
+	t.Helper()
+	group := newCgroup(t)
+	anchor := startBurner(t, group, "say", "wait")
+	anchor.said()
+	return group, anchor
 }
 
 // used returns the CPU time of everything that ran in the cgroup, in microseconds.
@@ -428,9 +434,7 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				o.TB = t
 				unlessMissed(t, func(t *testing.T) string {
-					group := newCgroup(t)
-					anchor := startBurner(t, group, "say", "wait") // a row for processes that no scan sees
-					anchor.said()
+					group, anchor := newCgroupWithARow(t)
 					o.scan()
 					worker := startBurner(t, group, c.acts...)
 					done := make(chan error, 1)
@@ -460,21 +464,6 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 				})
 			})
 		}
-	})
-}
-
-func TestBPFShowsTheTimeOfThisProcess(t *testing.T) {
-	bothLists(t, func(t *testing.T) {
-		first := rusage(unix.RUSAGE_SELF)
-		o := observe(t)
-		p := o.self()
-		id := proc.ID{PID: p.PID, Start: p.Start}
-		before := rusage(unix.RUSAGE_SELF)
-		spin(100 * time.Millisecond)
-		used := rusage(unix.RUSAGE_SELF) - before
-		require.Greater(t, used, 90*ms)
-		o.until("the scheduler has updated its sums", func() bool { return o.billed[id] >= used })
-		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
 	})
 }
 

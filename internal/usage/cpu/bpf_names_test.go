@@ -6,14 +6,12 @@ package cpu
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -24,20 +22,20 @@ func named(name string, uid uint32, e tasks.Ended) tasks.Ended {
 	return e
 }
 
-// byName returns what a table has by name, as name/user/row/path.
+// byName returns what a table has by name, as name/user/slot/path.
 func byName(t *proc.Table) map[string]units.CPUTime {
 	got := map[string]units.CPUTime{}
-	for i := range t.ShortLivedBy {
-		n := &t.ShortLivedBy[i]
-		got[fmt.Sprintf("%s/%d/%d/%s", n.Comm.String(), n.UID, n.Row, n.Path)] += n.Used
+	for i := range t.Charges {
+		if c := &t.Charges[i]; c.Named {
+			got[fmt.Sprintf("%s/%d/%d/%s", c.Comm.String(), c.UID, c.Slot, c.Path)] += c.CPU
+		}
 	}
 	return got
 }
 
 func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 	for _, between := range []bool{false, true} {
-		k, b, table := fakeBPF(t)
-		b.names = true
+		k, b, table := fakeBPFOf(t, Options{Names: true})
 		b.cgroups.Remember(4711, "/gone/already")
 		start := uint64(k.now) + 1
 		for i, e := range []tasks.Ended{
@@ -54,7 +52,7 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 			e.Pid, e.Start = uint32(100+i), start
 			k.ends = append(k.ends, e)
 			if between {
-				b.drainBetween()
+				b.ends.drainBetween()
 			}
 		}
 		require.NoError(t, scanAll(b, table))
@@ -63,87 +61,67 @@ func TestShortLivedProcessesAreNamedByCgroupUserAndName(t *testing.T) {
 		}, byName(table))
 		assert.EqualValues(t, 100+30+7+11+13+17+19+23+29, unplaced(table))
 		assert.Equal(t, unplaced(table), table.Used(nil))
-		assert.Empty(t, table.ShortLivedIn)
 		require.NoError(t, scanAll(b, table))
-		assert.Empty(t, table.ShortLivedBy)
+		assert.Empty(t, table.Charges)
 	}
 }
 
-func TestTheProgramsTellTheUserOfEachProcess(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.listed[1].Uid, k.listed[1].Run = 1000, k.listed[1].Run+1
-	require.NoError(t, scanAll(b, table))
-	assert.True(t, table.Rows[1].HasUID)
-	assert.EqualValues(t, 1000, table.Rows[1].UID)
+// exit notes the end of a child of process 1 that used 2 ns.
+func (k *fakeKernel) exit(name string, uid uint32, cgroup uint64) {
+	k.ends = append(k.ends, named(name, uid, tasks.Ended{Pid: 100, Start: uint64(k.now), Run: 2, Cgroup: cgroup, Parent: 1}))
 }
 
 // A user runs processes under ever new names, as another user and in other cgroups too.
 func TestNamesAreBounded(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	b.names = true
-	start, sum := uint64(k.now), units.CPUTime(0)
-	exit := func(name string, uid uint32, cgroup uint64) {
-		start++
-		sum += 2
-		k.ends = append(k.ends, named(name, uid, tasks.Ended{Pid: 100, Start: start, Run: 2, Cgroup: cgroup, Parent: 1}))
-	}
+	k, b, table := fakeBPFOf(t, Options{Names: true})
+	k.now++
 	for i := range 1000 {
-		exit(fmt.Sprint("a", i), 1000, 5)
+		k.exit(fmt.Sprint("a", i), 1000, 5)
 	}
-	b.drainBetween()
-	exit("honest", 1001, 5)
-	exit("honest", 1000, 7)
+	b.ends.drainBetween()
+	k.exit("honest", 1001, 5)
+	k.exit("honest", 1000, 7)
 	require.NoError(t, scanAll(b, table))
 	got := byName(table)
 	assert.Len(t, got, maxNamesOf+2)
 	assert.EqualValues(t, 2, got["honest/1001/0/"], "another user has names of its own")
 	assert.EqualValues(t, 2, got["honest/1000/1/"], "and another cgroup")
 	assert.EqualValues(t, 2*(1000-maxNamesOf), beside(table, 0), "the rest has no name, but a cgroup")
-	assert.Equal(t, sum, table.Used(nil))
+	assert.EqualValues(t, 2*1002, table.Used(nil))
 
 	for i := range 3 * maxNamed {
-		exit(fmt.Sprint(i), uint32(i), 5)
+		k.exit(fmt.Sprint(i), uint32(i), 5)
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.Len(t, table.ShortLivedBy, maxNamed)
-	assert.Equal(t, sum, table.Used(nil))
-	exit("later", 1000, 5)
+	assert.Len(t, byName(table), maxNamed)
+	assert.EqualValues(t, 2*3*maxNamed, table.Used(nil))
+	k.exit("later", 1000, 5)
 	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, map[string]units.CPUTime{"later/1000/0/": 2}, byName(table))
 }
 
 // On a v1 host the root cgroup holds the processes of all users.
 func TestAUserCannotTakeAllNamesOfTheRootCgroup(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	b.names = true
-	start, sum := uint64(k.now), units.CPUTime(0)
-	exit := func(name string, uid uint32) {
-		start++
-		sum += 2
-		k.ends = append(k.ends, named(name, uid, tasks.Ended{Pid: 100, Start: start, Run: 2, Cgroup: rootCgroup, Parent: 1}))
-	}
+	k, b, table := fakeBPFOf(t, Options{Names: true})
+	k.now++
 	for i := range 2 * maxNamed {
-		exit(fmt.Sprint(i), 1000)
+		k.exit(fmt.Sprint(i), 1000, rootCgroup)
 	}
-	b.drainBetween()
-	exit("honest", 1001)
+	b.ends.drainBetween()
+	k.exit("honest", 1001, rootCgroup)
 	require.NoError(t, scanAll(b, table))
 	got := byName(table)
 	assert.Len(t, got, maxNamesInRoot+1)
 	assert.EqualValues(t, 2, got["honest/1001/0/"])
-	assert.Equal(t, sum, table.Used(nil))
+	assert.EqualValues(t, 2*(2*maxNamed+1), table.Used(nil))
 }
 
 func TestNamedTimeIsDividedByDomain(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	b.names = true
-	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-	require.NoError(t, scanAll(b, table))
+	k, b, table := dividedBPF(t, Options{Names: true})
 	k.ends = []tasks.Ended{named("cc1", 0, tasks.Ended{Pid: 100, Start: uint64(k.now) + 1, Run: 80, Cgroup: 5, Weights: []uint64{5, 3}})}
 	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.ShortLivedBy, 1)
-	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.PartsBy(&table.ShortLivedBy[0])))
-	assert.Equal(t, []units.CPUTime{50, 30}, slices.Clone(table.UnplacedParts()))
+	require.Len(t, byName(table), 1)
+	assert.Equal(t, []units.CPUTime{50, 30}, table.ChargeParts(&table.Charges[0]))
 }
 
 func TestBPFReturnsThePathOfACgroupByItsID(t *testing.T) {

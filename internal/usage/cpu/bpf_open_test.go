@@ -18,34 +18,26 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// noteTypes notes the caches of the kernel's types that programs are opened with.
-func noteTypes(t *testing.T) *[]*btf.Cache {
-	t.Helper()
+func TestAllProgramsAreLoadedWithTheSameTypesOfTheKernel(t *testing.T) {
 	var noted []*btf.Cache
 	rescan, ends, created := openScan, openEndings, openCreations
-	t.Cleanup(func() { openScan, openEndings, openCreations = rescan, ends, created })
-	openScan = func(o tasks.Options) (lister, error) {
+	replace(t, &openScan, func(o tasks.Options) (lister, error) {
 		noted = append(noted, o.Types)
 		return rescan(o)
-	}
-	openEndings = func(o tasks.Options) (endings, error) {
+	})
+	replace(t, &openEndings, func(o tasks.Options) (endings, error) {
 		noted = append(noted, o.Types)
 		return ends(o)
-	}
-	openCreations = func(types *btf.Cache) (creations, error) {
+	})
+	replace(t, &openCreations, func(types *btf.Cache) (creations, error) {
 		noted = append(noted, types)
 		return created(types)
-	}
-	return &noted
-}
-
-func TestAllProgramsAreLoadedWithTheSameTypesOfTheKernel(t *testing.T) {
-	noted := noteTypes(t)
+	})
 	openHere(t)
-	require.Len(t, *noted, 3)
-	require.NotNil(t, (*noted)[0])
-	for _, types := range *noted {
-		assert.Same(t, (*noted)[0], types)
+	require.Len(t, noted, 3)
+	require.NotNil(t, noted[0])
+	for _, types := range noted {
+		assert.Same(t, noted[0], types)
 	}
 }
 

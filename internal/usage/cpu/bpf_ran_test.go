@@ -7,281 +7,19 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
-
-// marked is a simulated kernel that also lists the processes that ran, as the hook on context
-// switches does.
-type marked struct {
-	*tracked
-	exact  bool             // it shows all CPU time at once, and misses no process
-	shown  map[*life]uint64 // CPU time when the process was visited last
-	visits int              // that were not too many
-	closed int
-	slices []tasks.Slice
-	split  int // how many rows had several slices
-}
-
-// slice gives processes slices as they come, of a CPU that has the number of the process. Some do
-// not fit, and some are of processes that used nothing.
-func (k *marked) slice(listed []tasks.Process) []tasks.Slice {
-	k.slices = append(k.slices[:0], tasks.Slice{})
-	for i := range listed {
-		p := &listed[i]
-		p.Slice = 0
-		for range k.r.IntN(4) {
-			k.slices = append(k.slices, tasks.Slice{Cpu: p.Pid, Run: k.r.Uint64N(1 << k.r.IntN(64)), Next: p.Slice})
-			p.Slice = uint32(len(k.slices) - 1)
-		}
-		if k.r.IntN(20) == 0 {
-			p.Slice = uint32(len(k.slices) + 1_000_000)
-		}
-	}
-	return k.slices
-}
-
-func (k *marked) List(all bool) (tasks.Listing, error) {
-	l, err := k.tracked.List(all)
-	l.Slices = k.slice(l.Processes)
-	return l, err
-}
-
-// requireSlices checks that the slices of each row are its own and add up to what it used.
-func (k *marked) requireSlices() {
-	k.Helper()
-	for i := range k.table.Rows {
-		p := &k.table.Rows[i]
-		var sum units.CPUTime
-		of := k.table.Splits.Slices(p.Split, p.Used, p.LastCPU)
-		for _, s := range of {
-			sum += s.Used
-			if len(of) > 1 || s.CPU != p.LastCPU {
-				require.Equal(k, p.PID, s.CPU, "a slice of another process")
-			}
-		}
-		if len(of) > 1 {
-			k.split++
-		}
-		require.Equal(k, p.Used, sum)
-	}
-}
-
-func (k *marked) Visit(most int) (listed tasks.Listing, count int, err error) {
-	var ran []tasks.Process
-	for _, p := range k.living {
-		if shown, ok := k.shown[p]; ok && shown == p.Run {
-			continue
-		}
-		row := p.Process
-		row.Cgroups = row.Cgroup
-		if !k.exact {
-			switch k.r.IntN(8) {
-			case 0: // it is on a CPU, and marked again
-				row.Run -= min(row.Run, k.r.Uint64N(4e6))
-			case 1: // no switch showed it
-				k.shown[p] = p.Run
-				continue
-			}
-		}
-		k.shown[p], p.shown = row.Run, max(p.shown, row.Run)
-		ran = append(ran, row)
-	}
-	k.r.Shuffle(len(ran), func(i, j int) { ran[i], ran[j] = ran[j], ran[i] })
-	if k.between != nil {
-		k.between()
-	}
-	if len(ran) > most {
-		return tasks.Listing{}, len(ran), nil
-	}
-	k.visits++
-	return tasks.Listing{Processes: ran, Slices: k.slice(ran)}, len(ran), nil
-}
-
-func (k *marked) Close() error {
-	k.closed++
-	return nil
-}
-
-// beginMarked starts a kernel whose hook is attached, and makes the first scan.
-func beginMarked(t *testing.T, seed uint64, exact bool) *marked {
-	w := begin(t, seed)
-	k := &marked{tracked: &tracked{randomKernel: w}, shown: map[*life]uint64{}, exact: exact}
-	w.source = newBPF(Options{Root: t.TempDir()}, k, k)
-	w.source.bootNow = func() time.Duration { return w.now }
-	w.source.hook.visitor, w.source.hook.based, w.source.hook.most = k, true, 1000
-	w.table, w.dead = proc.Table{}, nil
-	r := w.r
-	w.r = rand.New(&still{})
-	w.read()
-	w.r, w.used, w.billed = r, 0, 0
-	for _, p := range w.living {
-		k.shown[p] = p.Run
-	}
-	return k
-}
-
-func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(12) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			k := beginMarked(t, seed, false)
-			w := k.randomKernel
-			for i := range 600 {
-				w.between = nil
-				if w.r.IntN(2) == 0 {
-					w.between = func() {
-						for range w.r.IntN(5) {
-							w.act()
-						}
-					}
-				}
-				for range w.r.IntN(20) {
-					w.act()
-				}
-				if w.r.IntN(4) == 0 { // a process moves and does not run
-					w.living[w.r.IntN(len(w.living))].Cgroup = 1 + w.r.Uint64N(6)
-				}
-				if w.r.IntN(4) == 0 { // it took its start time before others that have rows
-					n := len(w.living)
-					w.spawn()
-					if p := w.living[len(w.living)-1]; len(w.living) > n && p.Pid == w.nextPid {
-						p.Start -= w.r.Uint64N(5e6)
-					}
-				}
-				w.source.hook.most = 1000 * min(1, w.r.IntN(10))
-				w.partial = w.r.IntN(8) > 0
-				if w.r.IntN(30) == 0 { // the marks are taken, and what they show is not used
-					w.drainErr = errors.New("refused")
-					require.Error(t, w.rescan())
-					w.drainErr = nil
-				}
-				w.read()
-				require.Zero(t, w.table.Unseen.Untraced)
-				require.Equal(t, w.billed, w.table.Used(nil))
-				k.requireSlices()
-				if i%20 == 19 {
-					w.partial = false
-					w.settle()
-					require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
-					k.requireRows()
-				}
-				if w.r.IntN(50) == 0 {
-					w.table.Shrink()
-				}
-			}
-			assert.Greater(t, k.visits, 200)
-			assert.Greater(t, k.split, 1000)
-			assert.Less(t, len(w.table.Rows), 500)
-		})
-	}
-}
-
-// requireRows checks the rows after a scan of all processes that showed everything.
-func (k *marked) requireRows() {
-	k.Helper()
-	require.Equal(k, len(k.living), k.table.Len())
-	for _, p := range k.living {
-		i := rowOf(k.table.Rows, proc.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
-		require.GreaterOrEqual(k, i, 0)
-		row := &k.table.Rows[i]
-		require.Equal(k, []uint64{p.Run, p.Cgroup}, []uint64{uint64(row.CPU), row.Cgroup})
-		require.False(k, row.Final || row.Zombie)
-	}
-}
-
-func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(8) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			k := beginMarked(t, seed, true)
-			w := k.randomKernel
-			for range 400 {
-				ran := map[*life]uint64{}
-				for _, p := range w.living {
-					ran[p] = p.Run
-				}
-				for range w.r.IntN(20) {
-					w.act()
-				}
-				for _, p := range w.dead {
-					p.reported = w.scan
-				}
-				w.partial = w.r.IntN(8) > 0
-				r := w.r
-				w.r = rand.New(&still{})
-				w.read()
-				w.r = r
-				require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
-				for _, p := range w.living {
-					i := rowOf(w.table.Rows, proc.ID{PID: int32(p.Pid), Start: time.Duration(p.Start)})
-					if i < 0 {
-						require.Zero(t, p.Run, "it never ran")
-						continue
-					}
-					row := &w.table.Rows[i]
-					require.EqualValues(t, p.Run, row.CPU)
-					require.EqualValues(t, p.Run-ran[p], row.Used)
-					require.Equal(t, row.Born || row.Used > 0 || row.ShortLived > 0, slices.Contains(w.table.Active, int32(i)))
-				}
-			}
-			assert.Greater(t, k.visits, 200)
-		})
-	}
-}
-
-func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
-	t.Parallel()
-	k := beginMarked(t, 3, true)
-	w := k.randomKernel
-	w.partial = true
-	for i := range 50 {
-		for _, p := range w.dead {
-			p.reported = w.scan
-		}
-		w.read()
-		ended := &life{reported: w.scan, Process: tasks.Process{
-			Pid: 1000 + uint32(i), Start: uint64(w.now), Run: 5e6, Cgroup: 2 + w.r.Uint64N(8), Parent: 1, // those above 6 are in none
-		}}
-		w.dead = append(w.dead, ended)
-		w.used += ended.Run
-		for range 3 {
-			w.act()
-		}
-		for _, p := range w.dead {
-			p.reported = w.scan
-		}
-		w.read()
-		in := uint64(0)
-		for j := range w.table.Rows {
-			if p := &w.table.Rows[j]; p.ShortLived >= 5e6 && !p.Is(proc.Zombie) {
-				in = p.Cgroup
-			}
-		}
-		lives := slices.ContainsFunc(w.table.Rows, func(p proc.Process) bool { return p.Cgroup == ended.Cgroup && !p.Is(proc.Zombie) })
-		if lives {
-			require.Equal(t, ended.Cgroup, in)
-		} else {
-			require.Zero(t, in)
-			require.GreaterOrEqual(t, unplaced(w.table), units.CPUTime(5e6))
-		}
-	}
-}
 
 // hookedBPF returns fakeBPF's source with a hook that lists ran.
 func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *proc.Table) {
@@ -295,7 +33,6 @@ func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *proc.Table) {
 type fakeVisitor struct {
 	ran    []tasks.Process
 	slices []tasks.Slice
-	count  int // more than there are in ran
 	err    error
 	visits int
 	closed bool
@@ -303,7 +40,7 @@ type fakeVisitor struct {
 
 func (v *fakeVisitor) Visit(int) (tasks.Listing, int, error) {
 	v.visits++
-	return tasks.Listing{Processes: v.ran, Slices: v.slices}, max(len(v.ran), v.count), v.err
+	return tasks.Listing{Processes: v.ran, Slices: v.slices}, len(v.ran), v.err
 }
 
 func (v *fakeVisitor) Close() error {
@@ -311,47 +48,17 @@ func (v *fakeVisitor) Close() error {
 	return nil
 }
 
-func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	end := func(pid uint32) {
-		k.ends = []tasks.Ended{{Pid: pid, Start: uint64(k.now), Run: 11, Cgroup: 77, Parent: 1}}
-		require.NoError(t, scanRan(b, table))
-	}
-	end(100)
-	require.EqualValues(t, 11, unplaced(table), "no process is there")
-	v.ran = []tasks.Process{{Pid: 20, Start: uint64(k.now), Run: 1, Cgroup: 77, Threads: 1}} // a new one
-	end(101)
-	assert.EqualValues(t, 11, beside(table, 2))
-	k.ends = []tasks.Ended{{Pid: 20, Start: v.ran[0].Start, Run: 2, Cgroup: 77}}
-	v.ran = nil
-	require.NoError(t, scanRan(b, table))
-	end(102)
-	assert.EqualValues(t, 11, unplaced(table), "it has ended")
-	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5000, Cgroup: 77, Threads: 1}} // it moved
-	end(103)
-	assert.EqualValues(t, 11, beside(table, 1))
-}
-
-func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	v.count = 11
-	k.listed[1].Run += 9
-	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 9, table.Rows[1].Used)
-	assert.Equal(t, 1, v.visits)
-}
-
 func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.err = errors.New("refused")
 	k.listed[1].Run += 9
 	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 9, table.Rows[1].Used)
+	assert.EqualValues(t, 9, table.Find(10).Used)
 	assert.True(t, v.closed)
 	assert.ErrorIs(t, b.Traits().Lacks, v.err)
 	k.listed[1].Run += 4
 	require.NoError(t, scanRan(b, table))
-	assert.EqualValues(t, 4, table.Rows[1].Used)
+	assert.EqualValues(t, 4, table.Find(10).Used)
 	assert.Equal(t, 1, v.visits)
 }
 
@@ -360,7 +67,7 @@ type node struct {
 	testing.TB
 	source   *BPF
 	table    proc.Table
-	kernel   *asked
+	kernel   *fakeKernel
 	visitor  *fakeVisitor
 	now      time.Duration
 	switches uint64
@@ -368,15 +75,16 @@ type node struct {
 	openErr  error
 }
 
-func newNode(t *testing.T, tasksThere int) *node {
-	n := &node{TB: t, now: time.Hour, visitor: &fakeVisitor{}, kernel: &asked{fakeKernel: &fakeKernel{}}}
+func newNode(t *testing.T, tasksThere int) *node { return nodeOf(t, tasksThere, nil) }
+
+func nodeOf(t *testing.T, tasksThere int, topology *divide.Topology) *node {
+	n := &node{TB: t, now: time.Hour, visitor: &fakeVisitor{}, kernel: &fakeKernel{same: true}}
 	for i := range 3 { // the number of tasks decides, not the length of the list
 		n.kernel.listed = append(n.kernel.listed, tasks.Process{Pid: uint32(1 + i), Start: uint64(1 + i), Threads: 1})
 	}
 	root := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", tasksThere), 0o600))
-	n.source = newBPF(Options{Root: root}, n.kernel, n.kernel)
+	hasTasks(t, root, tasksThere)
+	n.source = newBPF(Options{Root: root, Topology: topology}, n.kernel, n.kernel)
 	n.source.bootNow = func() time.Duration { return n.now }
 	n.source.hook.open = func() (visitor, error) {
 		n.opened++
@@ -426,8 +134,7 @@ func TestTheHookIsAttachedWhileItPays(t *testing.T) {
 }
 
 func TestTheHookIsAttachedWhereTheNodeIsDivided(t *testing.T) {
-	n := newNode(t, 10_000)
-	n.source.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+	n := nodeOf(t, 10_000, twoDomains(t))
 	n.run(10*time.Second, 10*time.Millisecond, 5000)
 	assert.Equal(t, 1, n.opened)
 	assert.Greater(t, n.visitor.visits, 600)
@@ -495,7 +202,7 @@ func TestAPartialScanAllocatesNothing(t *testing.T) {
 			v.ran[i].Run += 5
 		}
 		require.NoError(t, scanRan(b, table))
-		if len(table.Slices(&table.Rows[table.Active[3]])) != 2 {
+		if p := &table.Rows[table.Active[3]]; len(table.Splits.Slices(p.Split, p.Used, p.LastCPU)) != 2 {
 			t.Error("it has two slices")
 		}
 	}

@@ -13,82 +13,144 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
+// noKernel is a kernel that accepts all settings.
+type noKernel struct{}
+
+func (noKernel) Shrink(int) error         { return nil }
+func (noKernel) SetDomains([]int32) error { return nil }
+func (noKernel) Watch(func()) error       { return nil }
+func (noKernel) Close() error             { return nil }
+
 // fakeKernel is a list of processes and ends for a BPF source without BPF.
 type fakeKernel struct {
-	listed []tasks.Process
-	ends   []tasks.Ended
-	count  uint64
-	lost   uint64
-	err    error
-	now    time.Duration
-	shrunk []int
-
-	incomplete uint64
+	noKernel
+	listed    []tasks.Process
+	slices    []tasks.Slice
+	err       error // of the list
+	same      bool  // reports no process as changed unless it describes all
+	described int   // how often it described all
+	ends      []tasks.Ended
+	lost      tasks.Lost
+	now       time.Duration
+	shrunk    []int
 }
 
-func (*fakeKernel) Close() error { return nil }
-
-func (k *fakeKernel) List(bool) (tasks.Listing, error) {
-	return tasks.Listing{Processes: k.listed}, k.err
+func (k *fakeKernel) List(all bool) (tasks.Listing, error) {
+	l := tasks.Listing{Processes: k.listed, Slices: k.slices}
+	if k.same {
+		l.Same = len(k.listed)
+	}
+	if all {
+		k.described++
+		for i := range k.listed {
+			l.Changed = append(l.Changed, uint64(i))
+		}
+	}
+	return l, k.err
 }
 
 func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 	for i := range k.ends {
 		yield(&k.ends[i])
 	}
-	lost := tasks.Lost{Count: k.count, Run: k.lost, Incomplete: k.incomplete}
-	k.ends, k.count, k.lost, k.incomplete = nil, 0, 0, 0
+	lost := k.lost
+	k.ends, k.lost = nil, tasks.Lost{}
 	return lost, nil
 }
 
-// fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first scan at 100 s.
+func (k *fakeKernel) Shrink(room int) error {
+	k.shrunk = append(k.shrunk, room)
+	return nil
+}
+
+// source returns a source of this kernel, whose clock advances by a second with each scan.
+func (k *fakeKernel) source(t testing.TB, o Options) *BPF {
+	o.Root = t.TempDir()
+	b := newBPF(o, k, k)
+	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
+	return b
+}
+
+// fakeBPF returns a source after its first scan at 101 s. Its kernel runs process 1 in cgroup 5 and
+// process 10 in cgroup 7.
 func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *proc.Table) {
 	t.Helper()
+	return fakeBPFOf(t, Options{})
+}
+
+func fakeBPFOf(t *testing.T, o Options) (*fakeKernel, *BPF, *proc.Table) {
+	t.Helper()
 	k := &fakeKernel{now: 100 * time.Second}
-	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
-	b := newBPF(Options{Root: t.TempDir()}, k, k)
-	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &proc.Table{}
+	k.listed = []tasks.Process{
+		{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1},
+	}
+	b, table := k.source(t, o), &proc.Table{}
 	require.NoError(t, scanAll(b, table))
+	require.Zero(t, table.Used(nil), "the baseline")
 	return k, b, table
 }
 
-func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
+// twoDomains returns the topology of a machine of two domains with a CPU each.
+func twoDomains(t testing.TB) *divide.Topology {
+	return topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+}
+
+// dividedBPF is fakeBPF on a machine of two domains.
+func dividedBPF(t *testing.T, o Options) (*fakeKernel, *BPF, *proc.Table) {
+	t.Helper()
+	o.Topology = twoDomains(t)
+	return fakeBPFOf(t, o)
+}
+
+func TestARowHasWhatTheProgramsReport(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	assert.Zero(t, table.Rows[0].Used, "the baseline")
-	assert.Zero(t, table.Used(nil))
+	start := uint64(k.now) + 1
 	k.listed[0].Run += 7
-	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Threads: 1})
+	k.listed = append(k.listed, tasks.Process{
+		Pid: 20, Start: start, Run: 30, Parent: 10, Threads: 3, Cpu: 2, Uid: 1000, Comm: [16]byte{'w', 'e', 'b'},
+		Cgroup: 7, Cgroups: 8, Execs: 9, Resident: 5, Flags: tasks.KernelThread | tasks.Zombie,
+	})
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 7, table.Rows[0].Used)
-	assert.EqualValues(t, 30, table.Rows[2].Used, "of a new one all")
+	assert.EqualValues(t, 7, table.Find(1).Used)
+	p := table.Find(20)
+	assert.EqualValues(t, 30, p.Used, "of a new one all")
+	assert.Equal(t, proc.Sight{
+		ID: proc.ID{PID: 20, Start: time.Duration(start)}, Parent: 10, Threads: 3, LastCPU: 2,
+		Flags: proc.HasUID | proc.Kernel | proc.Zombie | proc.Born, Comm: proc.Comm{'w', 'e', 'b'}, UID: 1000,
+		Cgroup: 7, Cgroups: 8, Execs: 9, Resident: 5 * pageSize, CPU: 30,
+	}, p.Sight)
 	assert.EqualValues(t, 37, table.Used(nil))
 }
 
-func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
-	for name, late := range map[string]bool{"reported at once": false, "reported a scan later": true} {
+func TestAnEndGivesAProcessItsExactLastSlice(t *testing.T) {
+	end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
+	for name, prepare := range map[string]func(k *fakeKernel, scan func()){
+		"once it is not listed any more": func(k *fakeKernel, _ func()) { k.listed = k.listed[:1] },
+		"while it is still listed":       func(*fakeKernel, func()) {},
+		"a scan later": func(k *fakeKernel, scan func()) {
+			k.listed = k.listed[:1]
+			scan()
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
-			k.listed = k.listed[:1]
-			end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
-			if late {
+			prepare(k, func() {
 				require.NoError(t, scanAll(b, table))
-				require.Empty(t, table.Ended)
-				require.Equal(t, 2, table.Len(), "it is waited for")
-				assert.True(t, table.Rows[1].Is(proc.Zombie))
-			}
+				require.Equal(t, 1, table.Awaited())
+			})
 			k.ends = []tasks.Ended{end}
 			require.NoError(t, scanAll(b, table))
 			require.Len(t, table.Ended, 1)
 			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
 			assert.EqualValues(t, 123, table.Used(nil))
-			assert.Zero(t, unplaced(table))
+			k.listed = k.listed[:1]
 			require.NoError(t, scanAll(b, table))
 			assert.Empty(t, table.Ended, "once")
 		})
@@ -105,13 +167,15 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
 		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
 	}
+	for i := range uint32(3) { // parents in a circle
+		k.ends = append(k.ends, tasks.Ended{Pid: 40 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 40 + (i+1)%3})
+	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 11, beside(table, 1))
-	assert.EqualValues(t, 13+17, beside(table, 0))
-	assert.EqualValues(t, 19, unplaced(table))
-	assert.EqualValues(t, 60, table.Used(nil))
+	assert.EqualValues(t, 11, beside(table, table.Find(10).Slot))
+	assert.EqualValues(t, 13+17, beside(table, table.Find(1).Slot))
+	assert.EqualValues(t, 19+3, unplaced(table))
 	require.NoError(t, scanAll(b, table))
-	assert.Zero(t, beside(table, 1)+beside(table, 0)+unplaced(table), "once")
+	assert.Empty(t, table.Charges, "once")
 }
 
 func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
@@ -122,7 +186,7 @@ func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 	k.err = nil
 	k.listed[0].Run += 2
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 42, table.Rows[0].Used)
+	assert.EqualValues(t, 42, table.Find(1).Used)
 }
 
 func TestABPFScanAllocatesNothing(t *testing.T) {
@@ -139,33 +203,28 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(20, rescan), 20.0, "for any number of processes")
 }
 
-func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
-	host := hostsim.New(t.TempDir())
-	require.NoError(t, host.Render())
-	_, err := OpenBPF(Options{Root: host.Root()})
-	require.Error(t, err)
-	source, rejected, err := Open(Options{Kind: Auto, Root: host.Root()})
-	require.NoError(t, err)
-	assert.Error(t, rejected)
-	assert.Equal(t, "procfs", source.Traits().Name)
-	require.NoError(t, source.Close())
-	_, _, err = Open(Options{Kind: KindBPF, Root: host.Root()})
-	require.Error(t, err)
-}
-
-func TestWithoutTheScanTheStreamIsTakenAndWithoutBothTheClocks(t *testing.T) {
-	openHere(t)
-	refuse(t, &openScan, errNoKfunc)
-	source := openHere(t)
-	assert.Contains(t, source.Traits().Name, "stream")
-	refuse(t, &openStream, errors.New("load the task stream: refused"))
-	fallback, rejected, err := Open(Options{Kind: Auto, Root: "/"})
-	require.NoError(t, err)
-	assert.Equal(t, otherThanBPF(), fallback.Traits().Name)
-	assert.ErrorContains(t, rejected, "task stream")
-	assert.ErrorContains(t, rejected, "task scan")
-	assert.NotContains(t, rejected.Error(), "\n")
-	require.NoError(t, fallback.Close())
+func TestBPFFreesMemoryOnceAMinuteAfterABurst(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 40_000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
+	}
+	require.NoError(t, scanAll(b, table))
+	require.Equal(t, 40_002, table.Len())
+	for _, p := range k.listed[2:] {
+		k.ends = append(k.ends, tasks.Ended{Pid: p.Pid, Start: p.Start, Run: 9, Parent: 1})
+	}
+	k.listed = k.listed[:2]
+	used := units.CPUTime(0)
+	for range 200 { // seconds
+		k.listed[1].Run += 3
+		require.NoError(t, scanAll(b, table))
+		require.Equal(t, 2, table.Len())
+		require.EqualValues(t, 3, table.Find(10).Used)
+		used += table.Used(nil)
+	}
+	assert.Equal(t, []int{minRoom}, k.shrunk)
+	assert.Less(t, cap(b.listed), 100)
+	assert.EqualValues(t, 40_000*9+200*3, used)
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
@@ -208,47 +267,4 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 		}
 		return fmt.Sprintf("%d and %d of 301", reported, count)
 	})
-}
-
-func TestTwiceAsManyProcessesInOneScanAreAllCounted(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	for i := range 5000 {
-		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
-	}
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 10_000, table.Used(nil))
-	for i := range 5000 {
-		k.listed = append(k.listed, tasks.Process{Pid: uint32(10_000 + i), Start: uint64(k.now) + uint64(i), Run: 1, Threads: 1})
-	}
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 15_000, table.Used(nil))
-}
-
-// Shrink makes the fake kernel a lister that can give back memory.
-func (k *fakeKernel) Shrink(room int) error {
-	k.shrunk = append(k.shrunk, room)
-	return nil
-}
-
-func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	for i := range 40_000 {
-		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
-	}
-	require.NoError(t, scanAll(b, table))
-	require.Equal(t, 40_002, table.Len())
-	for i := range 40_000 {
-		p := k.listed[2+i]
-		k.ends = append(k.ends, tasks.Ended{Pid: p.Pid, Start: p.Start, Run: 9, Parent: 1})
-	}
-	k.listed = k.listed[:2]
-	for range 200 { // seconds
-		k.listed[1].Run += 3
-		require.NoError(t, scanAll(b, table))
-		require.Equal(t, 2, table.Len())
-		require.EqualValues(t, 3, table.Rows[1].Used)
-	}
-	assert.Equal(t, []int{minRoom}, k.shrunk)
-	assert.Less(t, cap(b.rows), 100)
-	assert.EqualValues(t, 40_000*9+200*3, table.Used(nil))
 }

@@ -6,14 +6,13 @@ package cpu
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -54,72 +53,53 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // a cgroup with a row
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.ElementsMatch(t, []scan.CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
-	assert.EqualValues(t, 24+17+19, unplaced(table))
-	require.NoError(t, scanAll(b, table))
-	assert.Empty(t, table.ShortLivedIn, "once")
+	assert.ElementsMatch(t, []proc.Charge{
+		{Slot: -1, Path: "/a", CPU: 24}, {Slot: -1, Path: "/b", CPU: 17}, {Slot: -1, CPU: 19}, {Slot: table.Find(10).Slot, CPU: 23},
+	}, table.Charges)
 }
 
 func TestTheKernelReportsThePathOfACgroupThatLivedBetweenTwoScans(t *testing.T) {
-	used := scanAroundCgroup(t, openHere(t), "short.scope", true)
-	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
+	assert.Greater(t, scanAroundCgroup(t, openHere(t), "short.scope", true), ms)
 }
 
 func TestTheWalkFindsAnUnreportedCgroup(t *testing.T) {
-	refuseCreations(t, errors.New("refused"))
-	used := scanAroundCgroup(t, openHere(t), "left.scope", false)
-	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
+	replace(t, &openCreations, func(*btf.Cache) (creations, error) { return nil, errors.New("refused") })
+	assert.Greater(t, scanAroundCgroup(t, openHere(t), "left.scope", false), ms)
 }
 
-// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns
-// what the source reports of it.
-func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) scan.CgroupTime {
-	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
-	mount := "/sys/fs/cgroup"
-	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
-		mount += "/unified"
-	}
-	if begin, err := cgroup.NamespaceRoot("/"); err != nil || begin != "/" {
-		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", begin, err)
+// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns the
+// CPU time that the source reports for it.
+func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) units.CPUTime {
+	if root, err := cgroup.NamespaceRoot("/"); err != nil || root != "/" {
+		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", root, err)
 	}
 	table := &proc.Table{}
 	require.NoError(t, scanAll(source, table))
-	dir := filepath.Join(mount, path)
-	if err := os.Mkdir(filepath.Dir(dir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		t.Skip("cannot make a cgroup:", err)
-	}
-	t.Cleanup(func() { _ = os.Remove(dir); _ = os.Remove(filepath.Dir(dir)) })
+	dir := filepath.Join(newCgroup(t).dir.Name(), name)
+	t.Cleanup(func() { _ = os.Remove(dir) })
 	// A kernel may miss calls of a tracepoint just after another program has left it (seen with
 	// Linux 6.18).
 	for range 20 {
-		burnIn(t, dir)
+		if err := os.Mkdir(dir, 0o755); !errors.Is(err, os.ErrExist) {
+			require.NoError(t, err)
+		}
+		group, err := os.Open(dir)
+		require.NoError(t, err)
+		startBurner(t, &realCgroup{TB: t, dir: group}, "burn:20").end()
+		require.NoError(t, group.Close())
 		if remove {
 			require.NoError(t, os.Remove(dir))
 		}
-		for scans := 0; scans < 400; scans++ { // the kernel reports an end an RCU grace period later
+		for range 400 { // the kernel reports an end an RCU grace period later
 			require.NoError(t, scanAll(source, table))
-			for _, in := range table.ShortLivedIn {
-				if in.Path == path {
-					return in
+			for i := range table.Charges {
+				if c := &table.Charges[i]; c.Path != "" && strings.HasSuffix(dir, c.Path) {
+					return c.CPU
 				}
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
 	t.Fatal("its time was never found")
-	return scan.CgroupTime{}
-}
-
-// burnIn runs a process in a cgroup, which is created if it does not exist.
-func burnIn(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Mkdir(dir, 0o755); !errors.Is(err, os.ErrExist) {
-		require.NoError(t, err)
-	}
-	group, err := os.Open(dir)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, group.Close()) }()
-	burn := exec.Command("sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
-	burn.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
-	require.NoError(t, burn.Run())
+	return 0
 }

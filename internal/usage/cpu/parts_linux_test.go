@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"testing/quick"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,11 +17,18 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
+
+// partsOf returns what a process used by domain, and checks that the parts add up.
+func partsOf(t testing.TB, table *proc.Table, p *proc.Process) []units.CPUTime {
+	t.Helper()
+	parts := slices.Clone(table.Splits.Parts(p.Split, p.Used, p.LastCPU))
+	require.Len(t, parts, 2)
+	require.Equal(t, p.Used, parts[0]+parts[1])
+	return parts
+}
 
 func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	m := twoSockets(t, 2)
@@ -40,9 +46,7 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	parts := func(task *hostsim.Task) []units.CPUTime {
 		p := table.Find(int32(task.PID))
 		require.NotZero(t, p.Used)
-		parts := slices.Clone(table.Parts(p))
-		assert.Equal(t, p.Used, parts[0]+parts[1])
-		return parts
+		return partsOf(t, table, p)
 	}
 	assert.Zero(t, parts(first)[1])
 	assert.Zero(t, parts(second)[0])
@@ -51,159 +55,37 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	assert.Zero(t, parts(first)[0], "all of it")
 }
 
-// sliced is a kernel that reports on which CPUs threads ran.
-type sliced struct {
-	*fakeKernel
-	slices []tasks.Slice
-}
-
-func (k *sliced) List(bool) (tasks.Listing, error) {
-	return tasks.Listing{Processes: k.listed, Slices: k.slices}, nil
-}
-
 func TestBPFDividesAProcessByItsThreads(t *testing.T) {
-	fake, b, table := fakeBPF(t)
-	k := &sliced{fakeKernel: fake}
-	b.list = k
-	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-	rescan := func() {
-		t.Helper()
-		require.NoError(t, scanAll(b, table))
-	}
-	rescan()
+	k, b, table := dividedBPF(t, Options{})
 	k.listed[0].Run += 100
 	k.listed[0].Slice = 2
 	k.listed[1].Run += 10
 	k.listed[1].Cpu = 1
 	k.slices = []tasks.Slice{{}, {Cpu: 0, Run: 1}, {Cpu: 1, Run: 3, Next: 1}}
-	rescan()
-	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Rows[0]))
-	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 75}, {CPU: 0, Used: 25}}, table.Slices(&table.Rows[0]))
-	assert.Equal(t, []divide.Slice{{CPU: 1, Used: 10}}, table.Slices(&table.Rows[1]))
-	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Rows[1]), "without slices, by its CPU")
-	assert.Equal(t, []units.CPUTime{25, 85}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
+	require.NoError(t, scanAll(b, table))
+	assert.Equal(t, []units.CPUTime{25, 75}, partsOf(t, table, table.Find(1)))
+	assert.Equal(t, []units.CPUTime{0, 10}, partsOf(t, table, table.Find(10)), "without slices, by its CPU")
 
-	k.listed[0].Run += 100
-	k.slices = []tasks.Slice{{}, {Cpu: 1}, {Cpu: 1, Next: 1}}
-	rescan()
-	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Rows[0]), "no thread grew")
-	assert.Equal(t, []divide.Slice{{CPU: 0, Used: 100}}, table.Slices(&table.Rows[0]))
 	k.slices = nil
 	k.listed[0].Run += 100
-	rescan()
-	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Rows[0]), "the slice is missing")
-}
-
-func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	require.NoError(t, scanAll(b, table))
-	k.listed = k.listed[:1]
-	start := uint64(k.now) + 1
-	k.ends = []tasks.Ended{
-		{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Weights: []uint64{4000, 1000}},
-		{Pid: 30, Start: start, Run: 11, Cgroup: 5, Parent: 1, Weights: []uint64{0, 11}},   // a cgroup with a row
-		{Pid: 31, Start: start, Run: 13, Cgroup: 5, Parent: 1, Weights: []uint64{13, 0}},   // and again
-		{Pid: 32, Start: start, Run: 20, Cgroup: 99, Parent: 77, Weights: []uint64{15, 5}}, // a cgroup without rows
-	}
-	require.NoError(t, scanAll(b, table))
-	require.Len(t, table.Ended, 1)
-	assert.Equal(t, []units.CPUTime{80, 20}, table.LastSliceParts(&table.Ended[0]))
-	assert.Equal(t, []units.CPUTime{13, 11}, table.ShortLivedParts(&table.Rows[0]))
-	assert.Equal(t, []units.CPUTime{15, 5}, table.UnplacedParts())
-	assert.Equal(t, []units.CPUTime{80 + 13 + 15, 20 + 11 + 5}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
-	require.NoError(t, scanAll(b, table))
-	assert.Equal(t, []units.CPUTime{0, 0}, table.ShortLivedParts(&table.Rows[0]))
-	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
+	assert.Equal(t, []units.CPUTime{100, 0}, partsOf(t, table, table.Find(1)), "the slice is missing")
 }
 
-func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	b.topology = topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-	ends := make([]tasks.Ended, 1000)
-	inUse := func(scans int) uint64 {
-		for range scans {
-			for i := range ends {
-				ends[i] = tasks.Ended{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 5, Cgroup: 5, Parent: 1, Weights: []uint64{2, 3}}
-			}
-			k.ends = ends
-			require.NoError(t, scanAll(b, table))
-		}
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := inUse(2)
-	assert.Less(t, inUse(200), before+1<<20)
-	runtime.KeepAlive(b)
-}
-
-// The parts of everything that a scan reports add up to the CPU time that ran.
-func TestTheDomainsHaveAllThatRan(t *testing.T) {
-	events := 3000
-	if testing.Short() {
-		events = 1000
-	}
-	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
-		t.Run(name, func(t *testing.T) {
-			l := hostsim.NewLife(twoSockets(t, 2))
-			options := Options{Root: l.Host.Root(), Topology: topologyOf(t, l.Host.Root())}
-			var source Source = NewProcfs(options)
-			if exact {
-				k := hostsim.NewKernel(l.Machine)
-				source = NewSimulatedBPF(options, k, k.Now)
-			}
-			table := &proc.Table{}
-			divided := units.CPUTime(0)
-			both := func(all units.CPUTime, parts []units.CPUTime) {
-				require.Len(t, parts, 2)
-				require.Equal(t, all, parts[0]+parts[1])
-				divided += parts[1]
-			}
-			for _, e := range hostsim.NewHistory(7, events, hostsim.CommonWeights()) {
-				if l.Apply(e); e.Act != hostsim.Advance {
-					continue
-				}
-				for i, task := range l.Tasks {
-					if i%3 == 0 {
-						task.Socket = int(e.B>>8) % 2
-					}
-				}
-				l.Step(time.Duration(e.A%3000) * time.Millisecond)
-				require.NoError(t, l.Render())
-				require.NoError(t, scanAll(source, table))
-				for i := range table.Rows {
-					p := &table.Rows[i]
-					both(p.Used, table.Parts(p))
-					both(p.ShortLived, table.ShortLivedParts(p))
-				}
-				for i := range table.Ended {
-					both(table.Ended[i].LastSlice, table.LastSliceParts(&table.Ended[i]))
-				}
-				for i := range table.ShortLivedIn {
-					both(table.ShortLivedIn[i].Used, table.PartsIn(&table.ShortLivedIn[i]))
-				}
-				both(unplaced(table), table.UnplacedParts())
-				if exact {
-					require.Equal(t, table.Used(nil), table.RunIn(0)+table.RunIn(1))
-				}
-			}
-			assert.NotZero(t, divided)
-		})
-	}
-}
-
-// Threads are pinned to CPUs that are presented as separate packages.
-func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
+// needTwoCPUs skips a test unless it may run on CPUs 0 and 1.
+func needTwoCPUs(t *testing.T) {
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
 	if !allowed.IsSet(0) || !allowed.IsSet(1) {
 		t.Skip("needs CPUs 0 and 1")
 	}
+}
+
+// Threads are pinned to CPUs that are presented as separate packages.
+func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
+	needTwoCPUs(t)
 	bothLists(t, func(t *testing.T) {
-		topology := topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-		b, err := OpenBPF(Options{Root: "/", Topology: topology})
+		b, err := OpenBPF(Options{Root: "/", Topology: twoDomains(t)})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table, rescanned := &proc.Table{}, scanAll
@@ -215,9 +97,9 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		rescan := func() *proc.Process {
 			t.Helper()
 			require.NoError(t, rescanned(b, table))
-			i := slices.IndexFunc(table.Rows, func(p proc.Process) bool { return int(p.PID) == os.Getpid() })
-			require.GreaterOrEqual(t, i, 0)
-			return &table.Rows[i]
+			p := table.Find(int32(os.Getpid()))
+			require.NotNil(t, p)
+			return p
 		}
 		begin, done := make(chan struct{}), make(chan struct{})
 		pinned := func(cpu int, burns time.Duration) {
@@ -245,8 +127,7 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		<-done
 		<-done
 		p := rescan()
-		parts := table.Parts(p)
-		require.Equal(t, p.Used, parts[0]+parts[1])
+		parts := partsOf(t, table, p)
 		require.Greater(t, p.Used, 150*ms)
 		share := float64(parts[1]) / float64(p.Used)
 		assert.InDelta(t, 0.8, share, 0.1, "%v of %v", parts, p.Used)
@@ -255,18 +136,13 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 			on[s.CPU] += s.Used
 		}
 		assert.Equal(t, parts, on[:], "each CPU is a domain")
-		before := [2]units.CPUTime{table.RunIn(0), table.RunIn(1)}
-		rescan()
-		assert.Equal(t, table.Used(nil), table.RunIn(0)+table.RunIn(1))
-		assert.GreaterOrEqual(t, table.RunIn(1), before[1])
 	})
 }
 
 // onCPUs adds up what the processes of a cgroup used on CPUs 0 and 1.
 func onCPUs(t *testing.T, table *proc.Table, group uint64, on *[2]units.CPUTime) {
 	t.Helper()
-	for i := range table.Rows {
-		p := &table.Rows[i]
+	for p := range table.All() {
 		if p.Cgroup != group {
 			continue
 		}
@@ -284,11 +160,7 @@ func onCPUs(t *testing.T, table *proc.Table, group uint64, on *[2]units.CPUTime)
 // A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans
 // those that ran. A scan of all by another source, at the end, shows the same.
 func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
-	var allowed unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
-	if !allowed.IsSet(0) || !allowed.IsSet(1) {
-		t.Skip("needs CPUs 0 and 1")
-	}
+	needTwoCPUs(t)
 	skipUnlessPossible(t, tryScan())
 	open := func() (*BPF, *proc.Table) {
 		b, err := OpenBPF(Options{Root: "/", Slices: true})
@@ -331,30 +203,23 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 }
 
 func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
-	var allowed unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
-	if !allowed.IsSet(0) || !allowed.IsSet(1) {
-		t.Skip("needs CPUs 0 and 1")
-	}
+	needTwoCPUs(t)
 	unlessMissed(t, func(t *testing.T) string {
-		topology := topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-		b, err := OpenBPF(Options{Root: "/", Topology: topology})
+		b, err := OpenBPF(Options{Root: "/", Topology: twoDomains(t)})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table := &proc.Table{}
 		require.NoError(t, scanAll(b, table))
-		group := newCgroup(t)
-		anchor := startBurner(t, group, "say", "wait")
-		anchor.said()
+		group, anchor := newCgroupWithARow(t)
 		require.NoError(t, scanAll(b, table))
 		child := startBurner(t, group, "on:1", "burn:60")
 		used := child.end()
 		var first, second units.CPUTime
 		for range 50 {
 			require.NoError(t, scanAll(b, table))
-			for i := range table.Rows {
-				if p := &table.Rows[i]; p.Cgroup == group.id {
-					parts := table.ShortLivedParts(p)
+			for i := range table.Charges {
+				if c := &table.Charges[i]; c.Slot >= 0 && table.Rows[c.Slot].Cgroup == group.id {
+					parts := table.ChargeParts(c)
 					first, second = first+parts[0], second+parts[1]
 				}
 			}
@@ -377,14 +242,13 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
 	stream := openStream
-	openStream = func(o tasks.Options) (lister, error) {
+	replace(t, &openStream, func(o tasks.Options) (lister, error) {
 		if o.Slices {
 			return nil, errNoKfunc
 		}
 		return stream(o)
-	}
-	defer func() { openStream = stream }()
-	b, err := OpenBPF(Options{Root: "/", Topology: topologyOf(t, dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))})
+	})
+	b, err := OpenBPF(Options{Root: "/", Topology: twoDomains(t)})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	assert.Equal(t, "bpf (task stream)", b.Traits().Name)
@@ -394,8 +258,6 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	require.NoError(t, scanAll(b, table))
 	for _, i := range table.Active {
 		p := &table.Rows[i]
-		parts := table.Parts(p)
-		assert.Equal(t, p.Used, parts[b.topology.Of(p.LastCPU)])
-		assert.Equal(t, p.Used, parts[0]+parts[1])
+		assert.Equal(t, p.Used, partsOf(t, table, p)[b.topology.Of(p.LastCPU)])
 	}
 }

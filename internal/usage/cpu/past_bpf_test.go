@@ -5,7 +5,6 @@
 package cpu
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,20 +16,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// resumedBPF returns a source and a table that go on from the past of others, of the same kernel.
-func resumedBPF(t testing.TB, k *fakeKernel, p *Past) (*BPF, *proc.Table) {
-	b := newBPF(Options{Root: t.TempDir()}, k, k)
-	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
-	table := &proc.Table{}
-	resumeTable(table, written(t, p), true)
+// resumedBPF returns a source and a table that continue from the past of others, of the same kernel.
+func resumedBPF(t testing.TB, k *fakeKernel, now time.Duration, past []proc.Past, exact bool) (*BPF, *proc.Table) {
+	b := k.source(t, Options{})
+	table := proc.New(b.Traits().Traits)
+	table.Resume(past, now, exact)
 	return b, table
 }
 
 func TestBPFCountsSinceThePast(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	require.NoError(t, scanAll(b, table))
-	p := Past{Exact: true}
-	p.Now, p.Processes = table.Now, table.AppendPast(p.Processes[:0])
+	k, _, table := fakeBPF(t)
+	before, past := table.Now, table.AppendPast(nil)
 
 	start := uint64(k.now) + 1
 	k.now += time.Minute
@@ -40,21 +36,20 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 		{Pid: 21, Start: start, Run: 11, Cgroup: 5}, // after the source was opened, and before the scan
 		{Pid: 5, Start: 3, Run: 1 << 40, Cgroup: 5}, // had ended before
 	}
-	b, table = resumedBPF(t, k, &p)
+	b, table := resumedBPF(t, k, before, past, true)
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 7, table.Rows[0].Used)
-	assert.EqualValues(t, 11, beside(table, 0))
-	assert.EqualValues(t, 30, table.Rows[1].Used, "of a new one all")
+	assert.EqualValues(t, 7, table.Find(1).Used)
+	assert.EqualValues(t, 11, beside(table, table.Find(1).Slot))
+	assert.EqualValues(t, 30, table.Find(20).Used, "of a new one all")
 	assert.EqualValues(t, 48, table.Used(nil))
 	require.Len(t, table.Ended, 1)
-	assert.Zero(t, table.Ended[0].LastSlice, "nothing tells it")
-	assert.Equal(t, proc.Unbounded, table.Unseen.Untraced)
-	assert.Zero(t, table.Unseen.LostEnds)
-	assert.Empty(t, b.missing, "its end is not waited for")
+	assert.Zero(t, table.Ended[0].LastSlice, "nothing reports it")
+	assert.Equal(t, proc.Unseen{Untraced: proc.Unbounded}, table.Unseen)
+	assert.Zero(t, table.Awaited(), "its end is not waited for")
 
 	k.listed[0].Run += 5
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 5, table.Rows[0].Used)
+	assert.EqualValues(t, 5, table.Find(1).Used)
 	assert.Zero(t, table.Unseen.Untraced)
 }
 
@@ -63,39 +58,11 @@ func TestBPFGoesOnFromTicks(t *testing.T) {
 	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{
 		{Pid: 1, Start: 1, Run: 1000, Threads: 1}, {Pid: 10, Start: start, Run: uint64(58 * time.Millisecond), Threads: 1},
 	}}
-	p := Past{Now: 90 * time.Second, Processes: []scan.PastProcess{
+	b, table := resumedBPF(t, k, 90*time.Second, []proc.Past{
 		{PID: 1, Threads: 1}, {PID: 10, Threads: 1, Start: time.Duration(start).Truncate(time.Duration(Tick)), CPU: 4 * Tick},
-	}}
-	b, table := resumedBPF(t, k, &p)
+	}, false)
 	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.Ended)
-	assert.Equal(t, 18*ms, table.Rows[1].Used)
-	assert.Equal(t, 1000*units.CPUTime(1), table.Rows[0].Used)
+	assert.Equal(t, 18*ms, table.Find(10).Used)
+	assert.Equal(t, units.CPUTime(1000), table.Find(1).Used)
 }
-
-// restart resumes with another source and table. Ends that were not reported yet are never
-// reported. Ends between the start of the source and its first scan are reported in time.
-func (w *randomKernel) restart() {
-	p := Past{Exact: true}
-	p.Now, p.Processes = w.table.Now, w.table.AppendPast(p.Processes[:0])
-	for range w.r.IntN(60) {
-		w.act()
-	}
-	for _, p := range w.dead {
-		w.lost += p.Run - p.shown
-	}
-	w.dead = nil
-	w.source, w.table = newBPF(Options{Root: w.TempDir()}, w, w), proc.Table{}
-	w.source.bootNow = func() time.Duration { return w.now }
-	resumeTable(&w.table, written(w, &p), true)
-	for range w.r.IntN(60) {
-		w.act()
-	}
-	for _, p := range w.dead {
-		p.reported = w.scan
-	}
-	w.read()
-}
-
-// TempDir returns a directory for a source.
-func (w *randomKernel) TempDir() string { return w.TB.(*testing.T).TempDir() }
