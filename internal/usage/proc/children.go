@@ -10,10 +10,25 @@ import (
 
 // children is the scratch of traceChildren.
 type children struct {
-	balance []int64       // by slot
-	rows    []Slot        // returned by rowsWhere
-	tracer  []Slot        // the row where the time of each process in Ended must show, -1 if there is none
-	ended   map[int32]int // the index in Ended of each PID that had a row
+	balance []int64         // by slot
+	rows    []Slot          // returned by rowsWhere
+	tracer  []Slot          // the row where the time of each process in Ended must show, -1 if there is none
+	ended   map[int32]int   // the index in Ended of each PID that had a row
+	above   []Slot          // the surviving ancestor of each process in Ended, unset until it is found
+	up      []Slot          // by slot: a row on the way from a row to its payer, unset until it is found
+	most    []units.CPUTime // by slot: the sum of the longest last slices below a row
+}
+
+// unset is a Slot that was not found yet.
+const unset = Slot(-2)
+
+// unsetSlots returns n unset slots in the memory of a list.
+func unsetSlots(list []Slot, n int) []Slot {
+	list = slices.Grow(list[:0], n)[:n]
+	for i := range list {
+		list[i] = unset
+	}
+	return list
 }
 
 // traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and
@@ -87,7 +102,7 @@ func (s *Scan) subtractKnown() {
 	for i := range s.Ended {
 		c.ended[s.Ended[i].PID] = i
 	}
-	c.tracer = c.tracer[:0]
+	c.tracer, c.above = c.tracer[:0], unsetSlots(c.above, len(s.Ended))
 	for i := range s.Ended {
 		e := &s.Ended[i]
 		row := Slot(-1)
@@ -95,7 +110,7 @@ func (s *Scan) subtractKnown() {
 		case e.Is(Kernel): // no process waits for a kernel thread
 			s.Unseen.add(s.longestLastSlice(&e.Process))
 		default:
-			row = s.survivingAncestor(&e.Process)
+			row = s.survivingAncestor(i)
 			if row < 0 && !e.Is(Zombie) {
 				s.Unseen.Untraced = Unbounded
 			}
@@ -107,23 +122,43 @@ func (s *Scan) subtractKnown() {
 	}
 }
 
-func (s *Scan) survivingAncestor(p *Process) Slot {
-	start := p.Start
+// survivingAncestor returns the row of the nearest ancestor that still runs of a process in Ended, -1
+// if there is none. The ancestors on the way that ended have the same one, so that however long the
+// line of a process is, no part of it is followed twice.
+func (s *Scan) survivingAncestor(of int) Slot {
+	c, row := &s.children, Slot(-1)
+	p, next, hasEnded := &s.Ended[of].Process, of, true
 	// A chain of parents is at most as long as the table; the bound is for tables that lie.
-	for pid, hops := p.Parent, 0; pid != 0 && hops <= len(s.Rows); hops++ {
-		old := s.Table().Find(pid)
-		i, hasEnded := s.children.ended[pid]
-		switch {
-		case hasEnded:
-			old = &s.Ended[i].Process
-		case old != nil && old.Start <= start:
-			return old.Slot
-		case old == nil || old.Is(Born):
-			return -1
+	for hops := 0; hops <= len(s.Rows); hops++ {
+		if hasEnded {
+			if row = c.above[next]; row != unset {
+				break
+			}
+			row, p = -1, &s.Ended[next].Process
 		}
-		start, pid = old.Start, old.Parent
+		if p.Parent == 0 {
+			break
+		}
+		if next, hasEnded = c.ended[p.Parent]; hasEnded {
+			continue
+		}
+		old := s.Table().Find(p.Parent)
+		if old == nil {
+			break
+		}
+		if old.Start <= p.Start {
+			row = old.Slot
+			break
+		}
+		if old.Is(Born) {
+			break
+		}
+		p = old
 	}
-	return -1
+	for i, ok := of, true; ok && c.above[i] == unset; i, ok = c.ended[s.Ended[i].Parent] {
+		c.above[i] = row
+	}
+	return row
 }
 
 // settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process
@@ -132,14 +167,14 @@ func (s *Scan) survivingAncestor(p *Process) Slot {
 // show it in the next scan.
 func (s *Scan) settleDeficits() {
 	c := &s.children
+	c.up = unsetSlots(c.up, len(s.Rows))
 	for _, slot := range s.rowsWhere(func(b int64) bool { return b < 0 }) {
 		p := &s.Rows[slot]
 		deficit := -c.balance[slot]
-		for up, hops := s.Table().Find(p.Parent), 0; deficit > 0 && up != nil && hops < len(s.Rows); hops++ {
-			taken := min(max(c.balance[up.Slot], 0), deficit)
-			c.balance[up.Slot] -= taken
+		for payer := s.payer(slot); deficit > 0 && payer >= 0; payer = s.payer(payer) {
+			taken := min(c.balance[payer], deficit)
+			c.balance[payer] -= taken
 			deficit -= taken
-			up = s.Table().Find(up.Parent)
 		}
 		c.balance[slot] = 0
 		if p.Owed += units.CPUTime(deficit); deficit > 0 && p.Owed > s.traits.ChildRounding {
@@ -148,33 +183,62 @@ func (s *Scan) settleDeficits() {
 	}
 }
 
+// payer returns the nearest ancestor of a row that has a positive balance, -1 if there is none. No
+// balance becomes positive meanwhile, so that the rows on the way are passed once.
+func (s *Scan) payer(of Slot) Slot {
+	c, row := &s.children, s.above(of)
+	for hops := 0; row >= 0 && c.balance[row] <= 0; hops++ {
+		if row = s.above(row); hops > len(s.Rows) {
+			row = -1 // parents in a circle
+		}
+	}
+	for at := of; at != row && at >= 0; {
+		at, c.up[at] = s.above(at), row
+	}
+	return row
+}
+
+// above returns a row that is above another one: of its parent, or of its payer as of the latest
+// search. It is -1 if there is none.
+func (s *Scan) above(of Slot) Slot {
+	c := &s.children
+	if c.up[of] == unset {
+		c.up[of] = -1
+		if p := s.Table().Find(s.Rows[of].Parent); p != nil {
+			c.up[of] = p.Slot
+		}
+	}
+	return c.up[of]
+}
+
 // giveLastSlices gives positive balances to the processes that ended below that row, up to what
 // each can have used. The rest stays in the balance: it is that of short-lived children.
 func (s *Scan) giveLastSlices() {
-	balance, tracer := s.children.balance, s.children.tracer
+	c := &s.children
+	c.most = slices.Grow(c.most[:0], len(s.Rows))[:len(s.Rows)]
+	clear(c.most)
 	for i := range s.Ended {
-		row := tracer[i]
-		if row < 0 || balance[row] <= 0 {
-			continue
-		}
-		// All that ended below one row share its balance, so the first of them serves all.
-		shown := units.CPUTime(balance[row])
-		var most units.CPUTime
-		for k := i; k < len(s.Ended); k++ {
-			if tracer[k] == row {
-				most += min(s.longestLastSlice(&s.Ended[k].Process), shown)
-			}
-		}
-		give := min(shown, most)
-		balance[row] -= int64(give)
-		for k := i; k < len(s.Ended); k++ {
-			if tracer[k] == row {
-				e := &s.Ended[k]
-				e.LastSlice += units.Portion(give, min(s.longestLastSlice(&e.Process), shown), most)
-				tracer[k] = -1
-			}
+		if row := c.tracer[i]; row >= 0 && c.balance[row] > 0 {
+			c.most[row] += s.lastSliceOf(i)
 		}
 	}
+	for i := range s.Ended {
+		if row := c.tracer[i]; row >= 0 && c.balance[row] > 0 {
+			give := min(units.CPUTime(c.balance[row]), c.most[row])
+			s.Ended[i].LastSlice += units.Portion(give, s.lastSliceOf(i), c.most[row])
+		}
+	}
+	for _, row := range c.tracer {
+		if row >= 0 && c.balance[row] > 0 {
+			c.balance[row] -= int64(min(units.CPUTime(c.balance[row]), c.most[row]))
+			c.most[row] = 0
+		}
+	}
+}
+
+// lastSliceOf bounds the last slice of a process in Ended, which its tracer shows.
+func (s *Scan) lastSliceOf(i int) units.CPUTime {
+	return min(s.longestLastSlice(&s.Ended[i].Process), units.CPUTime(s.children.balance[s.children.tracer[i]]))
 }
 
 // longestLastSlice bounds what a process can have used since the previous scan: no longer than the
