@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -40,14 +41,18 @@ var (
 	}
 )
 
-// initialRoom is how many processes the list has room for at first: at least as many as there are
-// tasks.
+// initialRoom is how many processes the list has room for at first: a quarter more than there are.
 func initialRoom() int {
 	own := newProcFiles("/")
-	tasks, _ := own.tasks()
+	processes, _ := countProcesses(own.proc)
 	_ = own.proc.Close() // it was only read from
-	return max(minRoom, int(min(tasks, 1<<22))*5/4)
+	return max(minRoom, int(min(processes, 1<<22))*5/4)
 }
+
+// countProcesses returns about how many processes there are, zombies included: each is a link of
+// /proc (fs/proc/root.c, proc_root_getattr). Threads do not count, of which there may be many times as
+// many.
+func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
 // where the processes below the root are not this kernel's own. It does not look at o.Kind.
