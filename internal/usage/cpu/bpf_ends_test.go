@@ -134,6 +134,7 @@ func TestAStormTakesBoundedMemory(t *testing.T) {
 			require.NoError(t, scanAll(b, table))
 			assert.Zero(t, table.Used(nil), "once")
 			assert.Empty(t, b.ends.short.sums)
+			assert.Empty(t, b.ends.forks)
 		})
 	}
 }

@@ -194,13 +194,6 @@ func (o *observed) row(pid int) *proc.Process {
 	return row
 }
 
-func (o *observed) self() *proc.Process {
-	o.Helper()
-	p := o.row(os.Getpid())
-	require.NotNil(o, p)
-	return p
-}
-
 // spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose
 // delay the tests are about. The last quarter is therefore as many loops as that much time took
 // before.

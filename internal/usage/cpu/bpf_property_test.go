@@ -60,9 +60,6 @@ type randomKernel struct {
 	billed units.CPUTime
 }
 
-// Close has one meaning, that of a kernel.
-func (*randomKernel) Close() error { return nil }
-
 // show returns a process as a list may show it.
 func (w *randomKernel) show(p *life) tasks.Process {
 	row := p.Process
@@ -390,6 +387,7 @@ func TestOnlyLostEndsAreMissing(t *testing.T) {
 			require.Positive(t, w.lost)
 			assert.Equal(t, w.used-w.lost, uint64(w.billed))
 			assert.GreaterOrEqual(t, uint64(untraced), w.lost, "the table says that much was not traced")
+			w.requireRows()
 			assert.Zero(t, w.table.Awaited())
 		})
 	}

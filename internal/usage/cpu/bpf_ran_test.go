@@ -48,6 +48,15 @@ func (v *fakeVisitor) Close() error {
 	return nil
 }
 
+func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	v.ran = make([]tasks.Process, 11)
+	k.listed[1].Run += 9
+	require.NoError(t, scanRan(b, table))
+	assert.EqualValues(t, 9, table.Find(10).Used)
+	assert.Equal(t, 1, v.visits)
+}
+
 func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.err = errors.New("refused")

@@ -52,15 +52,15 @@ func (k retold) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 type row struct {
 	proc.Sight
 	used   units.CPUTime
-	active bool
+	listed bool // in Active, if it is active
 }
 
 // foundIn returns the rows of a table, what ended, and what was charged by cgroup.
 func foundIn(t *proc.Table) (rows map[proc.ID]row, last map[proc.ID]units.CPUTime, charged map[uint64]units.CPUTime) {
 	rows, last, charged = map[proc.ID]row{}, map[proc.ID]units.CPUTime{}, map[uint64]units.CPUTime{}
 	for p := range t.All() {
-		r := row{p.Sight, p.Used, slices.Contains(t.Active, p.Slot)}
-		r.Split = 0
+		r := row{p.Sight, p.Used, slices.Contains(t.Active, p.Slot) == p.IsActive()}
+		r.Split, r.Flags = 0, r.Flags&^proc.Charged // which of the rows of a cgroup is charged depends on the slots
 		rows[p.ID] = r
 	}
 	for i := range t.Ended {

@@ -34,8 +34,9 @@ type fakeKernel struct {
 	listed    []tasks.Process
 	slices    []tasks.Slice
 	err       error // of the list
-	same      bool  // reports no process as changed unless it describes all
-	described int   // how often it described all
+	drainErr  error
+	same      bool // reports no process as changed unless it describes all
+	described int  // how often it described all
 	ends      []tasks.Ended
 	lost      tasks.Lost
 	now       time.Duration
@@ -57,6 +58,9 @@ func (k *fakeKernel) List(all bool) (tasks.Listing, error) {
 }
 
 func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
+	if k.drainErr != nil {
+		return tasks.Lost{}, k.drainErr
+	}
 	for i := range k.ends {
 		yield(&k.ends[i])
 	}
@@ -179,14 +183,26 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 }
 
 func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	k.err = errors.New("refused")
-	k.listed[0].Run += 40
-	require.ErrorIs(t, scanAll(b, table), k.err)
-	k.err = nil
-	k.listed[0].Run += 2
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 42, table.Find(1).Used)
+	for name, fails := range map[string]func(k *fakeKernel, h *switchHook) *error{
+		"no list": func(k *fakeKernel, _ *switchHook) *error { return &k.err },
+		"no ends": func(k *fakeKernel, _ *switchHook) *error { return &k.drainErr },
+		"no ends, and what ran is not reported again": func(k *fakeKernel, h *switchHook) *error {
+			h.visitor, h.based, h.most = &fakeVisitor{}, true, 10
+			return &k.drainErr
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, b, table := fakeBPF(t)
+			k.same = true
+			err := fails(k, &b.hook)
+			*err = errors.New("refused")
+			k.listed[0].Run += 42
+			require.ErrorIs(t, scanRan(b, table), *err)
+			*err = nil
+			require.NoError(t, scanRan(b, table))
+			assert.EqualValues(t, 42, table.Find(1).Used)
+		})
+	}
 }
 
 func TestABPFScanAllocatesNothing(t *testing.T) {

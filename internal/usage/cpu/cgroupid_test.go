@@ -56,6 +56,11 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 	assert.ElementsMatch(t, []proc.Charge{
 		{Slot: -1, Path: "/a", CPU: 24}, {Slot: -1, Path: "/b", CPU: 17}, {Slot: -1, CPU: 19}, {Slot: table.Find(10).Slot, CPU: 23},
 	}, table.Charges)
+
+	m.reported = map[uint64]string{1 << 60: "/late"}
+	k.ends = []tasks.Ended{{Pid: 35, Start: uint64(k.now) + 1, Run: 29, Cgroup: 1 << 60}}
+	require.NoError(t, scanAll(b, table))
+	assert.Equal(t, []proc.Charge{{Slot: -1, Path: "/late", CPU: 29}}, table.Charges)
 }
 
 func TestTheKernelReportsThePathOfACgroupThatLivedBetweenTwoScans(t *testing.T) {

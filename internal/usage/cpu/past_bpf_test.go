@@ -11,18 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
-
-// resumedBPF returns a source and a table that continue from the past of others, of the same kernel.
-func resumedBPF(t testing.TB, k *fakeKernel, now time.Duration, past []proc.Past, exact bool) (*BPF, *proc.Table) {
-	b := k.source(t, Options{})
-	table := proc.New(b.Traits().Traits)
-	table.Resume(past, now, exact)
-	return b, table
-}
 
 func TestBPFCountsSinceThePast(t *testing.T) {
 	k, _, table := fakeBPF(t)
@@ -36,7 +27,9 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 		{Pid: 21, Start: start, Run: 11, Cgroup: 5}, // after the source was opened, and before the scan
 		{Pid: 5, Start: 3, Run: 1 << 40, Cgroup: 5}, // had ended before
 	}
-	b, table := resumedBPF(t, k, before, past, true)
+	b := k.source(t, Options{})
+	table = proc.New(b.Traits().Traits)
+	table.Resume(past, before, true)
 	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 7, table.Find(1).Used)
 	assert.EqualValues(t, 11, beside(table, table.Find(1).Slot))
@@ -51,18 +44,4 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 5, table.Find(1).Used)
 	assert.Zero(t, table.Unseen.Untraced)
-}
-
-func TestBPFGoesOnFromTicks(t *testing.T) {
-	const start = 7_654_321_000 // ns, of which /proc shows hundredths of a second
-	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{
-		{Pid: 1, Start: 1, Run: 1000, Threads: 1}, {Pid: 10, Start: start, Run: uint64(58 * time.Millisecond), Threads: 1},
-	}}
-	b, table := resumedBPF(t, k, 90*time.Second, []proc.Past{
-		{PID: 1, Threads: 1}, {PID: 10, Threads: 1, Start: time.Duration(start).Truncate(time.Duration(Tick)), CPU: 4 * Tick},
-	}, false)
-	require.NoError(t, scanAll(b, table))
-	assert.Empty(t, table.Ended)
-	assert.Equal(t, 18*ms, table.Find(10).Used)
-	assert.Equal(t, units.CPUTime(1000), table.Find(1).Used)
 }
