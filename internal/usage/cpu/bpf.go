@@ -168,16 +168,16 @@ func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 	if b.table != nil {
 		same = min(l.Same, len(b.listed), len(l.Processes))
 	}
-	first := addSlices(s, l.Slices)
+	slices := addSlices(s, l.Slices)
 	for _, i := range l.Changed {
 		if int(i) < same {
-			b.see(s, &l.Processes[i], first)
+			b.see(s, &l.Processes[i], slices)
 		}
 	}
 	b.before = append(b.before[:0], b.listed[same:]...)
 	b.listed = b.listed[:same]
 	for i := same; i < len(l.Processes); i++ {
-		b.listed = append(b.listed, b.see(s, &l.Processes[i], first).Slot)
+		b.listed = append(b.listed, b.see(s, &l.Processes[i], slices).Slot)
 	}
 	b.ends.report(s, b.cgroups)
 	if b.table == nil {
@@ -209,9 +209,9 @@ func (b *BPF) scanRan(t *proc.Table, now time.Duration, all bool) (done bool, er
 	}
 	b.cgroups.learn()
 	s := t.Begin(now)
-	first := addSlices(s, ran.Slices)
+	slices := addSlices(s, ran.Slices)
 	for i := range ran.Processes {
-		if p := b.see(s, &ran.Processes[i], first); p.Is(proc.Born) {
+		if p := b.see(s, &ran.Processes[i], slices); p.Is(proc.Born) {
 			b.listed = append(b.listed, p.Slot)
 		}
 	}
@@ -221,14 +221,14 @@ func (b *BPF) scanRan(t *proc.Table, now time.Duration, all bool) (done bool, er
 	return true, nil
 }
 
-// see reports a process. first is the number of the first slice of its listing.
-func (b *BPF) see(s *proc.Scan, t *tasks.Process, first proc.Split) *proc.Process {
+// see reports a process.
+func (b *BPF) see(s *proc.Scan, t *tasks.Process, slices addedSlices) *proc.Process {
 	p := proc.Sight{
 		ID:     proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)},
 		Parent: int32(t.Parent), Threads: int32(t.Threads), LastCPU: int32(t.Cpu),
 		Flags: proc.HasUID, Comm: t.Comm, UID: t.Uid,
 		Cgroup: t.Cgroup, Cgroups: t.Cgroups, Execs: t.Execs,
-		Resident: t.Resident * pageSize, CPU: units.CPUTime(t.Run),
+		Resident: t.Resident * pageSize, CPU: units.CPUTime(t.Run), Split: slices.split(t),
 	}
 	if t.Flags&tasks.KernelThread != 0 {
 		p.Flags |= proc.Kernel
@@ -236,27 +236,39 @@ func (b *BPF) see(s *proc.Scan, t *tasks.Process, first proc.Split) *proc.Proces
 	if t.Flags&tasks.Zombie != 0 {
 		p.Flags |= proc.Zombie
 	}
-	if t.Slice > 0 {
-		p.Split = first + proc.Split(t.Slice)
-	}
 	b.ends.newest = max(b.ends.newest, p.Start)
 	return s.See(&p)
 }
 
-// addSlices adds the slices of a listing, and returns by how much their numbers are lower than those
-// in the listing.
-func addSlices(s *proc.Scan, from []tasks.Slice) (first proc.Split) {
+// addedSlices are the slices of a listing in a scan.
+type addedSlices struct {
+	first proc.Split // of the unused slice 0
+	count uint32
+}
+
+// addSlices adds the slices of a listing.
+func addSlices(s *proc.Scan, from []tasks.Slice) (added addedSlices) {
 	for i := range from {
 		next := proc.Split(0)
 		if from[i].Next > 0 {
-			next = first + proc.Split(from[i].Next)
+			next = added.first + proc.Split(from[i].Next)
 		}
-		added := s.AddSlice(int32(from[i].Cpu), from[i].Run, next)
+		split := s.AddSlice(int32(from[i].Cpu), from[i].Run, next)
 		if i == 0 {
-			first = added
+			added.first = split
 		}
 	}
-	return first
+	added.count = uint32(len(from))
+	return added
+}
+
+// split returns the slices of a process. It returns 0 if they did not fit in the listing: the process
+// must not get slices that the scan adds later.
+func (a addedSlices) split(t *tasks.Process) proc.Split {
+	if t.Slice == 0 || t.Slice >= a.count {
+		return 0
+	}
+	return a.first + proc.Split(t.Slice)
 }
 
 // hiddenTasks compares the threads of a listing with the number of tasks, from time to time.
@@ -290,6 +302,5 @@ func (h *hiddenTasks) find(files *procFiles, l *tasks.Listing, now time.Duration
 func (b *BPF) shrink(processes int) {
 	b.listed, b.before, b.table = nil, nil, nil // the list begins anew
 	b.ends.shrink()
-	b.cgroups.paths = map[uint64]string{}
 	_ = b.list.Shrink(max(minRoom, 2*processes)) // it goes on with the room that it has
 }

@@ -5,14 +5,12 @@
 package cpu
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -36,10 +34,10 @@ type ends struct {
 	newest  time.Duration // no row of any scan started later; 0 before the first scan
 	lost    tasks.Lost    // since the previous scan
 	ended   []ending      // of processes that may have rows
+	weights []uint64      // of these by domain, in their order
 	short   shortLived    // of processes that have none
 	// forks has the parent of each process of the root cgroup that ended since the previous scan.
 	forks map[int32]int32
-	one   [divide.MaxDomains]uint64 // scratch of weights
 
 	inScan, between func(*tasks.Ended) // note and noteBetween, which allocate no memory here
 }
@@ -47,10 +45,8 @@ type ends struct {
 // ending is the end of a process.
 type ending struct {
 	proc.ID
-	run    units.CPUTime // in all
-	from   origin
-	domain int32                      // where it ran, the first one if unknown
-	parts  *[divide.MaxDomains]uint64 // what it used by domain, in proportion, if that was in several
+	run  units.CPUTime // in all
+	from origin
 }
 
 const (
@@ -113,9 +109,10 @@ func (e *ends) take(note func(*tasks.Ended)) error {
 
 // note keeps a process exit for the scan.
 func (e *ends) note(t *tasks.Ended) {
-	end := ending{ID: proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)}, run: units.CPUTime(t.Run), from: originOf(t)}
-	end.domain, end.parts = ranIn(t.Weights)
-	e.ended = append(e.ended, end)
+	e.ended = append(e.ended, ending{
+		ID: proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)}, run: units.CPUTime(t.Run), from: originOf(t),
+	})
+	e.weights = append(e.weights, t.Weights...)
 	e.noteParent(t)
 }
 
@@ -130,20 +127,20 @@ func (e *ends) noteParent(t *tasks.Ended) {
 func (e *ends) report(s *proc.Scan, paths *cgroupPaths) {
 	s.Lose(e.lost.Count, e.lost.Incomplete, units.CPUTime(min(e.lost.Run, uint64(proc.Unbounded))))
 	for i := range e.ended {
-		if end := &e.ended[i]; !s.Exit(end.ID, end.run, e.weights(end)) {
-			e.short.add(end.from, end.run, e.weights(end))
+		end, weights := &e.ended[i], e.weights[i*e.domains:(i+1)*e.domains]
+		if !s.Exit(end.ID, end.run, weights) {
+			e.short.add(end.from, end.run, weights)
 		}
 	}
-	clear(paths.paths)
 	for i := range e.short.sums {
 		s.Charge(e.chargeOf(s, &e.short.sums[i], paths))
 	}
 	s.Charge(proc.Charge{Slot: -1, CPU: e.short.elsewhere.run, Split: e.split(s, &e.short.elsewhere)})
 	e.newest = max(e.newest, s.Now-1) // what is older and has no row has ended
 	clear(e.ended)
-	e.ended, e.lost, e.forks = e.ended[:0], tasks.Lost{}, emptied(e.forks)
+	e.ended, e.weights, e.lost, e.forks = e.ended[:0], e.weights[:0], tasks.Lost{}, emptied(e.forks)
 	if cap(e.ended) > burst {
-		e.ended = nil
+		e.ended, e.weights = nil, nil
 	}
 	e.short.reset()
 }
@@ -158,7 +155,7 @@ func (e *ends) chargeOf(s *proc.Scan, sum *sum, paths *cgroupPaths) proc.Charge 
 			return c
 		}
 	} else if c.Slot = s.Home(from.cgroup); c.Slot < 0 {
-		if c.Path = paths.pathOf(from.cgroup); c.Path == "" {
+		if c.Path = paths.Path(from.cgroup); c.Path == "" {
 			return c // their program is unknown as well
 		}
 	}
@@ -186,37 +183,12 @@ func (e *ends) split(s *proc.Scan, sum *sum) proc.Split {
 	if sum.parts == nil {
 		return 0
 	}
-	return s.AddParts(0, sum.run, sum.parts[:e.domains])
-}
-
-// ranIn returns the domain in which a process ran, and what it used by domain if it ran in several.
-func ranIn(weights []uint64) (domain int32, parts *[divide.MaxDomains]uint64) {
-	in := slices.IndexFunc(weights, func(w uint64) bool { return w > 0 })
-	if in < 0 || !slices.ContainsFunc(weights[in+1:], func(w uint64) bool { return w > 0 }) {
-		return int32(max(in, 0)), nil
-	}
-	parts = new([divide.MaxDomains]uint64)
-	copy(parts[:], weights)
-	return int32(in), parts
-}
-
-// weights returns what a process that ended used by domain, in proportion; nil if the node is not
-// divided. It is valid until the next call.
-func (e *ends) weights(of *ending) []uint64 {
-	if e.domains == 0 {
-		return nil
-	}
-	if of.parts != nil {
-		return of.parts[:e.domains]
-	}
-	e.one = [divide.MaxDomains]uint64{}
-	e.one[of.domain] = 1
-	return e.one[:e.domains]
+	return s.AddParts(sum.run, sum.parts[:e.domains])
 }
 
 // shrink frees the memory that more processes needed.
 func (e *ends) shrink() {
-	e.ended, e.forks = nil, map[int32]int32{}
+	e.ended, e.weights, e.forks = nil, nil, map[int32]int32{}
 	e.short = newShortLived(e.short.names)
 }
 

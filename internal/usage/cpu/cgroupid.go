@@ -17,7 +17,6 @@ type cgroupPaths struct {
 	created  creations // nil if the kernel does not allow it: then paths come from the hierarchy only
 	refused  error     // why
 	remember func(id uint64, path string)
-	paths    map[uint64]string // scratch of pathOf
 }
 
 // creations reports which cgroups were created.
@@ -43,7 +42,7 @@ func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
 func newCgroupPaths(root string) *cgroupPaths {
 	paths := cgroup.NewPaths(root)
-	return &cgroupPaths{Paths: paths, remember: paths.Remember, paths: map[uint64]string{}}
+	return &cgroupPaths{Paths: paths, remember: paths.Remember}
 }
 
 // listen makes the kernel report every cgroup that is created from now on, if it allows that.
@@ -63,14 +62,4 @@ func (c *cgroupPaths) close() error {
 		return nil
 	}
 	return c.created.Close()
-}
-
-// pathOf returns the path of a cgroup that no row is in, empty if it is not known.
-func (c *cgroupPaths) pathOf(id uint64) string {
-	path, ok := c.paths[id]
-	if !ok {
-		path = c.Path(id)
-		c.paths[id] = path
-	}
-	return path
 }

@@ -185,6 +185,11 @@ func check(t testing.TB, table *proc.Table) {
 	if len(active) > 0 || rows != table.Len() || table.Unseen.Untraced > proc.Unbounded {
 		t.Fatalf("active slots without rows: %v; %d rows of %d; %+v", active, rows, table.Len(), table.Unseen)
 	}
+	for _, c := range table.Charges {
+		if c.Slot >= 0 && !table.Rows[c.Slot].Is(proc.Charged) {
+			t.Fatalf("a charge without a row: %+v", c)
+		}
+	}
 	for i := range table.Ended {
 		e := &table.Ended[i]
 		if table.Rows[e.Slot].PID != 0 || e.Used > 0 || e.Is(proc.Born) {

@@ -58,10 +58,9 @@ func (s *Scan) Table() *Table { return (*Table)(s) }
 // the other slices of the process, or 0. The unit of run is the same for all slices of a list.
 func (s *Scan) AddSlice(cpu int32, run uint64, next Split) Split { return s.Splits.add(cpu, run, next) }
 
-// AddParts adds to a list what was used in the domains in proportion to weights. It returns the
-// list.
-func (s *Scan) AddParts(to Split, used units.CPUTime, weights []uint64) Split {
-	return s.Splits.addParts(to, used, weights)
+// AddParts returns the Split of CPU time that was used in the domains in proportion to weights.
+func (s *Scan) AddParts(used units.CPUTime, weights []uint64) Split {
+	return s.Splits.addParts(used, weights)
 }
 
 // See reports a process. The row is valid until the next call of See.
@@ -189,7 +188,7 @@ func (s *Scan) MissUnknown() {
 func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 	p := s.find(id)
 	if p != nil && !p.Is(Born) {
-		p.Split = s.AddParts(0, max(run, 1), weights)
+		p.Split = s.AddParts(max(run, 1), weights)
 		s.end(p, units.Advance(p.CPU, run))
 		return true
 	}
@@ -277,14 +276,26 @@ func (s *Scan) End(node units.CPUTime) {
 func (s *Scan) EndPartial() {
 	s.settleAwaited()
 	if s.slots.emptied {
-		s.Active = slices.DeleteFunc(s.Active, func(slot Slot) bool { return s.Rows[slot].PID == 0 })
-		s.slots.emptied = false
+		s.dropEmptied()
 	}
 	s.sort(s.Active)
 	slices.SortStableFunc(s.Charges, func(a, b Charge) int { return s.compare(a.Slot, b.Slot) })
 	slices.SortFunc(s.Ended, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start)) })
 	s.ended = true
 	s.scans++
+}
+
+// dropEmptied drops the slots of exited processes from Active. Their charges have no row: their
+// processes exited after the charge, in an earlier scan that failed or because their exit events are
+// overdue.
+func (s *Scan) dropEmptied() {
+	s.Active = slices.DeleteFunc(s.Active, func(slot Slot) bool { return s.Rows[slot].PID == 0 })
+	for i := range s.Charges {
+		if c := &s.Charges[i]; c.Slot >= 0 && s.Rows[c.Slot].PID == 0 {
+			c.Slot = -1
+		}
+	}
+	s.slots.emptied = false
 }
 
 // sort sorts slots by PID: shares of energy are rounded one after the other, and the same processes

@@ -100,8 +100,9 @@ func TestASourceChargesTheTimeOfProcessesWithoutARow(t *testing.T) {
 	check(t, h.Table)
 	assert.Len(t, h.Charges, 3, "of no time there is none")
 	assert.EqualValues(t, 93, h.Used(nil))
-	assert.Empty(t, h.Active)
+	assert.Equal(t, []proc.Slot{h.Find(42).Slot}, h.Active, "a row with a charge is active")
 	h.scan()
+	assert.Empty(t, h.Active)
 	assert.Empty(t, h.Charges)
 
 	first := watch(t, exactTraits)

@@ -55,29 +55,19 @@ func (d *Splits) add(cpu int32, run uint64, next Split) Split {
 	return Split(len(d.slices) - 1)
 }
 
-// addParts adds to a list what was used in the domains in proportion to weights. If the weights show
-// nothing, or nothing is divided, the list stays as it is.
-func (d *Splits) addParts(to Split, used units.CPUTime, weights []uint64) Split {
+// addParts adds a slice for each domain in proportion to weights. It returns 0 if all weights are 0
+// or there is no topology.
+func (d *Splits) addParts(used units.CPUTime, weights []uint64) (to Split) {
 	if d.topology == nil || !slices.ContainsFunc(weights, func(w uint64) bool { return w > 0 }) {
-		return to
+		return 0
 	}
 	units.Divide(d.parts, used, weights)
 	for domain := len(d.parts) - 1; domain >= 0; domain-- {
 		if part := uint64(d.parts[domain]); part > 0 {
-			to = d.addPart(to, -1-int32(domain), part)
+			to = d.add(-1-int32(domain), part, to)
 		}
 	}
 	return to
-}
-
-func (d *Splits) addPart(to Split, cpu int32, part uint64) Split {
-	for i := to; d.has(i); i = d.slices[i].next {
-		if s := &d.slices[i]; s.cpu == cpu {
-			s.run = units.AddSaturating(s.run, part)
-			return to
-		}
-	}
-	return d.add(cpu, part, to)
 }
 
 func (d *Splits) has(s Split) bool { return s > 0 && int(s) < len(d.slices) }

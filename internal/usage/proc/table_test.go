@@ -267,7 +267,7 @@ func TestShrinkRenumbersTheSlotsInTheOrderOfTheRows(t *testing.T) {
 	}
 	assert.Empty(t, h.Ended)
 	assert.Empty(t, h.Charges)
-	assert.Equal(t, []proc.Slot{h.Find(95).Slot}, h.Active)
+	assert.Equal(t, []proc.Slot{0, h.Find(95).Slot}, h.Active)
 	assert.EqualValues(t, 1, h.Renumbered())
 	assert.Less(t, cap(h.Rows), 20)
 	check(t, h.Table)
