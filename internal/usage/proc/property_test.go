@@ -126,14 +126,13 @@ func (e *exact) reportEnds(s *proc.Scan) bool {
 		return true
 	})
 	for _, p := range short {
-		home, lives := s.Home(p.cgroup), false
+		home, oldest := s.Home(p.cgroup), proc.Slot(-1)
 		for row := range s.Table().All() {
-			lives = lives || row.Cgroup == p.cgroup && !row.Is(proc.Zombie)
+			if row.Cgroup == p.cgroup && !row.Is(proc.Zombie) && (oldest < 0 || row.Start < s.Rows[oldest].Start) {
+				oldest = row.Slot
+			}
 		}
-		require.Equal(e, lives, home >= 0, "a process of cgroup %d lives", p.cgroup)
-		if lives {
-			require.Equal(e, p.cgroup, s.Rows[home].Cgroup)
-		}
+		require.Equal(e, oldest, home, "the home of cgroup %d", p.cgroup)
 		s.Charge(proc.Charge{Slot: home, CPU: p.cpu})
 	}
 	return !aborted

@@ -78,6 +78,9 @@ func (s *Scan) See(now *Sight) *Process {
 		kept |= Discards
 	}
 	settles := p.gone || p.Cgroup != now.Cgroup
+	if settles {
+		s.unsettle(p)
+	}
 	p.Sight = *now
 	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
 	p.Used, p.ChildUsed = p.Used+used, p.ChildUsed+childUsed
@@ -212,6 +215,7 @@ func (s *Scan) end(p *Process, last units.CPUTime) {
 func (s *Scan) remove(p *Process) {
 	s.slots.emptied = s.slots.emptied || p.IsActive()
 	s.unlink(p)
+	s.unsettle(p)
 	*p = Process{Slot: p.Slot}
 }
 
@@ -312,45 +316,60 @@ func (s *Scan) compare(a, b Slot) int {
 	return cmp.Or(cmp.Compare(s.Rows[a].PID, s.Rows[b].PID), cmp.Compare(a, b))
 }
 
-// Home returns the slot of a process that runs in a cgroup, negative if there is none.
+// Home returns the slot of the oldest process of a cgroup that is not a zombie, negative if there is
+// none. Call it after all calls of Exit: the processes of all cgroups are searched at most once a scan.
 func (s *Scan) Home(cgroup uint64) Slot {
-	slot, ok := s.slots.homes[cgroup]
-	if ok && s.isHome(slot, cgroup) {
+	h := &s.slots.homes
+	slot, ok := h.of[cgroup]
+	if ok && s.isHome(slot) {
 		return slot
 	}
-	if s.slots.homes != nil && !ok || s.slots.homesRound == s.round {
+	if h.of != nil && !ok || h.round == s.round {
 		return -1
 	}
-	if s.slots.homes == nil {
-		s.slots.homes = map[uint64]Slot{}
+	if h.of == nil {
+		h.of = map[uint64]Slot{}
 	}
-	clear(s.slots.homes)
-	s.slots.homesRound = s.round
+	clear(h.of)
+	h.round = s.round
 	for p := range s.Table().All() {
 		s.settle(p)
 	}
 	return s.Home(cgroup)
 }
 
-// maxHomes is how many cgroups are remembered before those with processes are found anew.
-const maxHomes = 1 << 16
-
-func (s *Scan) isHome(slot Slot, cgroup uint64) bool {
-	p := &s.Rows[slot]
-	return p.PID != 0 && p.Cgroup == cgroup && !p.Is(Zombie)
+// homes has the oldest process of each cgroup, or is empty. The slot of a cgroup is invalid once that
+// process has left the cgroup.
+type homes struct {
+	of    map[uint64]Slot
+	round uint32 // of the scan that searched all processes
 }
 
-// settle makes a row the home of its cgroup unless that has one. Once homes is set, it has each
-// cgroup with a row.
+// maxHomes is the number of cgroups above which homes is emptied. Most of the cgroups are gone then.
+const maxHomes = 1 << 16
+
+func (s *Scan) isHome(slot Slot) bool { return slot >= 0 && !s.Rows[slot].Is(Zombie) }
+
+// settle makes a process the home of its cgroup if it is the oldest.
 func (s *Scan) settle(p *Process) {
-	if s.slots.homes == nil || p.Is(Zombie) {
+	h := &s.slots.homes
+	if h.of == nil || p.Is(Zombie) {
 		return
 	}
-	if len(s.slots.homes) > maxHomes { // most of them are of cgroups that are gone
-		s.slots.homes = nil
+	if len(h.of) > maxHomes {
+		h.of = nil
 		return
 	}
-	if slot, ok := s.slots.homes[p.Cgroup]; !ok || !s.isHome(slot, p.Cgroup) {
-		s.slots.homes[p.Cgroup] = p.Slot
+	slot, ok := h.of[p.Cgroup]
+	if !ok || s.isHome(slot) && cmp.Or(cmp.Compare(p.Start, s.Rows[slot].Start), cmp.Compare(p.PID, s.Rows[slot].PID)) < 0 {
+		h.of[p.Cgroup] = p.Slot
+	}
+}
+
+// unsettle notes that a process leaves its cgroup.
+func (s *Scan) unsettle(p *Process) {
+	homes := s.slots.homes.of
+	if slot, ok := homes[p.Cgroup]; ok && slot == p.Slot {
+		homes[p.Cgroup] = -1
 	}
 }

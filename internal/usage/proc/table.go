@@ -57,8 +57,7 @@ type slots struct {
 	free        []Slot         // to be assigned
 	freedByScan []Slot         // of the processes in Table.Ended
 	emptied     bool           // a slot in Table.Active is free
-	homes       map[uint64]Slot
-	homesRound  uint32 // the round in which they were found
+	homes       homes
 	renumbered  uint64
 }
 
