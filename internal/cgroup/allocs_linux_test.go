@@ -38,7 +38,7 @@ func TestAnIntervalAllocatesNothing(t *testing.T) {
 				_ = n.Request(a, time.Time{}.Add(1))
 			}
 			n.ShortLived(2*units.Tick, 0, func(*Node, int32, units.CPUTime, bool) {})
-			assert.NoError(t, n.NUMAStat(in[2], place))
+			assert.NoError(t, n.NUMAStat("/c", place))
 			past = n.AppendPast(past[:0])
 			n.Sweep()
 		}), name)

@@ -7,29 +7,10 @@ import (
 	"io/fs"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// counter is what the kernel counts for each cgroup, and the file that shows it.
-type counter struct {
-	// controller is the version 1 controller that has the file v1. All files of version 2 are in
-	// one hierarchy.
-	controller controllers
-	v1, v2     string
-	missing    error // no mounted hierarchy has the counter
-}
-
-// in returns the name of the file in a hierarchy, empty if the hierarchy does not have the counter.
-func (c *counter) in(h *hierarchy) (name string) {
-	switch {
-	case h.has(c.controller):
-		return c.v1
-	case h.v2:
-		return c.v2
-	}
-	return ""
-}
-
-// source is where a counter of a cgroup was last found. The zero source is nowhere.
+// source is the file in which the CPU counter of a cgroup was last found. The zero source is no file.
 type source struct {
 	inode     uint64 // of the file
 	kept      kernfs.Kept
@@ -37,52 +18,83 @@ type source struct {
 	hierarchy int8  // by its index, plus 1
 }
 
+// reading is one reading of the CPU counter of a cgroup.
+type reading struct {
+	ok        bool
+	hierarchy int8
+	replaced  int32 // see source
+	counter   units.CPUTime
+}
+
 // maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
 // KiB of kernel memory. Reading an open file takes half of the time of opening the file first
 // (BenchmarkReadCPUTime).
 const maxKept = 1024
 
-// read reads the text of a counter of a cgroup from where it was last found, or else from the first
-// hierarchy of a version that has the cgroup. The text is valid until the next read.
-func (t *Tree) read(n *Node, s *source, c *counter, of version) (text []byte, from *hierarchy, failed error) {
-	all, failed := t.mounts.hierarchies()
-	if n.dir == "" {
-		return nil, nil, errOutside
+// cpuFile returns the name of the file with the CPU counter, empty if the hierarchy does not have it.
+// The file of version 2 exists whether or not the cpu controller is enabled.
+func (h *hierarchy) cpuFile() string {
+	switch {
+	case h.has(controllerCPUAcct):
+		return "cpuacct.usage" // in nanoseconds (cgroup-v1/cpuacct.rst)
+	case h.v2:
+		return "cpu.stat" // cgroup-v2.rst
 	}
-	last := int(s.hierarchy) - 1
-	if last >= 0 && all[last].is(of) {
-		if text, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
-			return text, &all[last], failed
+	return ""
+}
+
+// readCPU reads the CPU counter of a node.
+func (t *Tree) readCPU(n *Node) reading {
+	text, from := t.readCounter(n)
+	if from == nil {
+		return reading{}
+	}
+	parse := parseLine
+	if from.v2 {
+		parse = parseCPUStat
+	}
+	used, err := parse(text)
+	s := &n.cpuFrom
+	return reading{ok: err == nil, hierarchy: s.hierarchy, replaced: s.replaced, counter: units.CPUTime(used)}
+}
+
+// readCounter reads the CPU counter of a cgroup from where it was last found, or else from the first
+// hierarchy of the node's version that has the cgroup. It returns no hierarchy if the counter cannot
+// be read. The text is valid until the next read.
+func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
+	all, _ := t.mounts.hierarchies()
+	s, last := &n.cpuFrom, int(n.cpuFrom.hierarchy)-1
+	if last >= 0 && all[last].is(n.version) {
+		text, err := t.readIn(&all[last], n, s)
+		if err == nil {
+			return text, &all[last]
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
 		}
 	}
 	for i := range all {
-		if c.in(&all[i]) == "" || i == last || !all[i].is(of) {
+		if n.dir == "" || all[i].cpuFile() == "" || i == last || !all[i].is(n.version) {
 			continue
 		}
 		found := source{hierarchy: int8(i) + 1, replaced: s.replaced}
-		text, err := t.readIn(&all[i], n, &found, c)
+		text, err := t.readIn(&all[i], n, &found)
 		if err == nil {
 			t.release(s)
 			*s = found
-			return text, &all[i], nil
+			return text, &all[i]
 		}
-		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
-			failed = err
-		}
-		if errors.Is(err, kernfs.ErrUnread) { // it may have the counter
+		if errors.Is(err, kernfs.ErrUnread) { // the hierarchy may have the counter
 			break
 		}
 	}
-	if failed == nil {
-		failed = c.missing
-	}
-	return nil, nil, failed
+	return nil, nil
 }
 
-// readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its
+// readIn reads the CPU counter in one hierarchy. A kept file that cannot be read is opened again: its
 // cgroup may have been removed, and there may be another one of the same name.
-func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte, err error) {
-	name := c.in(h)
+func (t *Tree) readIn(h *hierarchy, n *Node, s *source) (text []byte, err error) {
+	name := h.cpuFile()
 	if s.kept.IsOpen() {
 		text, err = h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:])
 		if err == nil && len(text) > 0 {
@@ -90,7 +102,11 @@ func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte
 		}
 		t.release(s)
 	}
-	inode, err := t.open(h, n, s, name)
+	inode, err := t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
+	if t.kept.Held > 0 && kernfs.NoDescriptorLeft(err) {
+		t.halveCache()
+		inode, err = t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,16 +122,6 @@ func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (text []byte
 	return text, err
 }
 
-// open opens a file, which the tree does not keep yet.
-func (t *Tree) open(h *hierarchy, n *Node, s *source, name string) (inode uint64, err error) {
-	inode, err = t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
-	if t.kept.Held > 0 && kernfs.NoDescriptorLeft(err) {
-		t.halveCache()
-		inode, err = t.lookups.open(h, &s.kept, n.dir, name, s.inode != 0)
-	}
-	return inode, err
-}
-
 // release closes a file if the tree keeps it.
 func (t *Tree) release(s *source) {
 	if s.kept.IsOpen() {
@@ -124,20 +130,13 @@ func (t *Tree) release(s *source) {
 	}
 }
 
-func (t *Tree) releaseAll(n *Node) {
-	t.release(&n.cpuFrom)
-	t.release(&n.numaFrom)
-}
-
 // halveCache closes half of the kept files and halves the allowance, permanently: the process has
 // no descriptor left.
 func (t *Tree) halveCache() {
 	t.kept.Most = t.kept.Held / 2
 	for _, n := range t.byPath {
 		if t.kept.Held > t.kept.Most {
-			t.releaseAll(n)
+			t.release(&n.cpuFrom)
 		}
 	}
 }
-
-var errOutside = errors.New("outside of the cgroup namespace")

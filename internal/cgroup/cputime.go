@@ -190,18 +190,9 @@ func (c *cpuTime) rebase() {
 	}
 }
 
-// cpuCounter is the CPU time that a cgroup has used, in nanoseconds.
-var cpuCounter = counter{
-	controller: controllerCPUAcct,
-	v1:         "cpuacct.usage", // cgroup-v1/cpuacct.rst
-	v2:         "cpu.stat",
-	missing:    errors.New("no mounted hierarchy counts CPU time"),
-}
-
 var errNoUsage = errors.New("cpu.stat has no usage_usec")
 
-// parseCPUStat returns usage_usec of cpu.stat of version 2 (cgroup-v2.rst), in nanoseconds. It is
-// there whether or not the cpu controller is enabled.
+// parseCPUStat returns usage_usec of cpu.stat of version 2 (cgroup-v2.rst), in nanoseconds.
 func parseCPUStat(text []byte) (uint64, error) {
 	for line := range bytes.Lines(text) {
 		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {

@@ -12,7 +12,7 @@ func (t *Tree) DiskIO(n *Node, skip map[string]bool) (read, written uint64, ok b
 	if err != nil || n == nil || n.dir == "" {
 		return 0, 0, false
 	}
-	text, err := t.lookups.read(h, n.dir, "io.stat", t.buf[:])
+	text, err := t.lookups.read(h, n.dir, "io.stat")
 	if err != nil || len(text) == fileRoom { // of so many devices that some are missing
 		return 0, 0, false
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -17,6 +18,7 @@ import (
 // so lookups have a deadline.
 type lookups struct {
 	guard *kernfs.Guard[*finder]
+	plain *finder // of hierarchies that cannot be blocked
 	seed  maphash.Seed
 }
 
@@ -49,8 +51,11 @@ func newLookups(options kernfs.GuardOptions[*finder]) lookups {
 	options.New = func() *finder {
 		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
 	}
-	return lookups{guard: kernfs.NewGuard(options), seed: maphash.MakeSeed()}
+	return lookups{guard: kernfs.NewGuard(options), plain: options.New(), seed: maphash.MakeSeed()}
 }
+
+// close closes the directories. Later lookups open them again.
+func (l *lookups) close() error { return errors.Join(l.guard.Close(), l.plain.Close()) }
 
 // Close implements kernfs.Job.
 func (f *finder) Close() error {
@@ -92,32 +97,49 @@ func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f
 func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
 func (f *finder) look()      { f.has, f.err = f.dir().Has(f.sub), nil }
 
+// walk leaves out directories that are removed meanwhile.
 func (f *finder) walk() {
 	f.found = nil
-	f.err = walk(f.dir(), func(below string, info fs.FileInfo) error {
-		f.found = append(f.found, directory{below, info})
+	if _, f.err = os.Lstat(f.mount); f.err != nil {
+		return
+	}
+	f.err = filepath.WalkDir(f.mount, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil // a file, or removed meanwhile
+		}
+		below, err := filepath.Rel(f.mount, path)
+		if err != nil || !f.dir().Has(below) { // a killable lookup, unlike that of Info
+			return err
+		}
+		if info, err := d.Info(); err == nil {
+			f.found = append(f.found, directory{below, info})
+		}
 		return nil
 	})
 }
 
-func (f *finder) list() { f.names, f.err = list(f.mount) }
-
-// list returns the names of the directories in a directory.
-func list(dir string) (names []string, err error) {
-	entries, err := os.ReadDir(dir)
+func (f *finder) list() {
+	entries, err := os.ReadDir(f.mount)
+	f.names, f.err = nil, err
 	for _, e := range entries {
 		if e.IsDir() {
-			names = append(names, e.Name())
+			f.names = append(f.names, e.Name())
 		}
 	}
-	return names, err
 }
 
 // find runs a lookup and returns the finder with its results, which are valid until the next
 // lookup.
 func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
-	f := l.guard.Job()
+	f := l.plain
+	if h.guarded {
+		f = l.guard.Job()
+	}
 	f.mount, f.sub, f.name = h.dir.Path(), sub, name
+	if !h.guarded {
+		lookup(f)
+		return f, f.err
+	}
 	if err := l.guard.Do(kernfs.Subject{ID: maphash.String(l.seed, sub)}, lookup); err != nil {
 		return nil, err
 	}
@@ -126,9 +148,6 @@ func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*f
 
 // open opens a file of a cgroup into k. known reports whether it was opened before.
 func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known bool) (inode uint64, err error) {
-	if !h.guarded {
-		return h.dir.OpenIn(k, sub, name)
-	}
 	open := (*finder).open
 	if known {
 		open = (*finder).openKnown
@@ -141,11 +160,8 @@ func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known boo
 	return f.inode, nil
 }
 
-// read reads a file of a cgroup into buf, or into another buffer.
-func (l *lookups) read(h *hierarchy, sub, name string, buf []byte) ([]byte, error) {
-	if !h.guarded {
-		return h.dir.ReadIn(sub, name, buf)
-	}
+// read reads a file of a cgroup. The text is valid until the next lookup.
+func (l *lookups) read(h *hierarchy, sub, name string) ([]byte, error) {
 	f, err := l.find(h, sub, name, (*finder).read)
 	if err != nil {
 		return nil, err
@@ -155,37 +171,21 @@ func (l *lookups) read(h *hierarchy, sub, name string, buf []byte) ([]byte, erro
 
 // has reports whether a hierarchy has a cgroup. It returns true if that cannot be determined.
 func (l *lookups) has(h *hierarchy, sub string) bool {
-	if !h.guarded {
-		return h.dir.Has(sub)
-	}
 	f, err := l.find(h, sub, "", (*finder).look)
 	return err != nil || f.has
 }
 
-// walk calls yield for each cgroup of a hierarchy until yield returns an error.
-func (l *lookups) walk(h *hierarchy, yield func(below string, info fs.FileInfo) error) error {
-	if !h.guarded {
-		return walk(h.dir, yield)
-	}
+// walk returns all cgroups of a hierarchy.
+func (l *lookups) walk(h *hierarchy) ([]directory, error) {
 	f, err := l.find(h, "", "", (*finder).walk)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found := f.found
-	f.found = nil
-	for _, d := range found {
-		if err := yield(d.below, d.info); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.found, nil
 }
 
 // outermost returns the paths of the cgroups of a hierarchy that are directly below its root.
 func (l *lookups) outermost(h *hierarchy) (names []string, err error) {
-	if !h.guarded {
-		return list(h.dir.Path())
-	}
 	f, err := l.find(h, "", "", (*finder).list)
 	if err != nil {
 		return nil, err

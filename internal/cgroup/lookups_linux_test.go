@@ -57,7 +57,7 @@ func (n *node) begin(after time.Duration) { n.lookups.guard.Begin(time.Now().Add
 func TestABlockedCounterDoesNotStopTheOthers(t *testing.T) {
 	n := newGuarded(t)
 	a, b := n.tracked("/a"), n.tracked("/b")
-	n.releaseAll(a)
+	n.release(&a.cpuFrom)
 	unblock := n.block("a", "cpu.stat")
 	n.write("usage_usec 2000000\n", v2, "b", "cpu.stat")
 	n.begin(0)

@@ -3,7 +3,6 @@
 package cgroup
 
 import (
-	"cmp"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -94,7 +93,7 @@ func findHierarchies(root string) ([]hierarchy, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []hierarchy
+	var unified, found []hierarchy
 	for _, info := range infos {
 		h := hierarchy{mountRoot: info.Root, v2: info.FSType == "cgroup2"}
 		if info.FSType == "cgroup" {
@@ -104,24 +103,20 @@ func findHierarchies(root string) ([]hierarchy, error) {
 				}
 			}
 		}
-		if h.v2 || h.controllers != 0 {
-			h.dir, h.guarded = kernfs.New(info.MountPoint), kernfs.IsCgroup(info.MountPoint)
+		if !h.v2 && h.controllers == 0 {
+			continue
+		}
+		h.dir, h.guarded = kernfs.New(info.MountPoint), kernfs.IsCgroup(info.MountPoint)
+		if h.v2 {
+			unified = append(unified, h)
+		} else {
 			found = append(found, h)
 		}
 	}
-	if found == nil {
+	if found = append(unified, found...); found == nil {
 		return nil, errNoHierarchy
 	}
-	slices.SortStableFunc(found, func(a, b hierarchy) int { return cmp.Compare(a.version(), b.version()) })
 	return found, nil
-}
-
-// version orders hierarchies.
-func (h *hierarchy) version() int {
-	if h.v2 {
-		return 0
-	}
-	return 1
 }
 
 // unified returns the version 2 hierarchy.

@@ -5,10 +5,8 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -41,52 +39,16 @@ func NamespaceRoot(root string) (string, error) {
 		return "", err
 	}
 	lookups := newLookups(kernfs.GuardOptions[*finder]{Root: root})
-	found, err := findDir(&lookups, host, begin)
-	return found, errors.Join(err, lookups.guard.Close(), m.close())
-}
-
-// findDir returns the path in a hierarchy, from "/" on, of the directory that is the same as dir.
-func findDir(lookups *lookups, h *hierarchy, dir fs.FileInfo) (found string, err error) {
-	err = lookups.walk(h, func(below string, info fs.FileInfo) error {
-		if !os.SameFile(info, dir) {
-			return nil
-		}
-		found = path.Join("/", below)
-		return fs.SkipAll
-	})
-	if errors.Is(err, fs.SkipAll) {
-		err = nil
+	all, err := lookups.walk(host)
+	if err := errors.Join(err, lookups.close(), m.close()); err != nil {
+		return "", err
 	}
-	if err == nil && found == "" {
-		err = fmt.Errorf("%s does not hold this process's own cgroup", h.dir.Path())
+	for _, d := range all {
+		if os.SameFile(d.info, begin) {
+			return path.Join("/", d.below), nil
+		}
 	}
-	return found, err
-}
-
-// walk calls yield for each directory at and below dir, with its path relative to dir, until yield
-// returns an error. Directories that are removed meanwhile are left out.
-func walk(dir *kernfs.Dir, yield func(below string, info fs.FileInfo) error) error {
-	mount := dir.Path()
-	if _, err := os.Lstat(mount); err != nil {
-		return err
-	}
-	return filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil // a file, or removed meanwhile
-		}
-		below, err := filepath.Rel(mount, path)
-		if err != nil {
-			return err
-		}
-		if !dir.Has(below) { // which looks up the name, in a way that depends on dir
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		return yield(below, info)
-	})
+	return "", fmt.Errorf("%s does not hold this process's own cgroup", host.dir.Path())
 }
 
 // namespaceMount returns where this process sees the beginning of its cgroup namespace: where

@@ -10,35 +10,49 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// numaStat is the memory of a cgroup by NUMA node.
-var numaStat = counter{
-	controller: controllerMemory,
-	v1:         "memory.numa_stat",
-	v2:         "memory.numa_stat",
-	missing:    errors.New("no mounted hierarchy has a memory controller"),
-}
+var (
+	errNoMemory = errors.New("no mounted hierarchy has a memory controller")
+	errNoNodes  = errors.New("memory.numa_stat lacks the lines that are added up")
+	errOutside  = errors.New("outside of the cgroup namespace")
+)
 
-var errNoNodes = errors.New("memory.numa_stat lacks the lines that are added up")
-
-// NUMAStat calls yield with how much memory of a cgroup is on each NUMA node, in one or two parts a
-// node. It reads memory.numa_stat of the cgroup, or of the nearest cgroup around it that has a
-// memory controller. With version 2 (cgroup-v2.rst), it is the bytes that are anonymous or mapped
+// NUMAStat calls yield with the memory of a cgroup on each NUMA node, in one or two parts per node.
+// It reads memory.numa_stat of the cgroup, or of the nearest cgroup around it that has a memory
+// controller. With version 2 (cgroup-v2.rst), the amount is the bytes that are anonymous or mapped
 // from files, as the pages of processes are. With version 1 (cgroup-v1/memory.rst), it is the pages
 // of all that is charged, with the cgroups inside. After an error, yield may have been called.
-func (t *Tree) NUMAStat(n *Node, yield func(numaNode, amount uint64)) error {
-	text, from, err := t.read(n, &n.numaFrom, &numaStat, anyVersion)
-	for up := range around(n.path) {
+func (t *Tree) NUMAStat(path string, yield func(numaNode, amount uint64)) error {
+	all, err := t.mounts.hierarchies()
+	if err != nil {
+		return err
+	}
+	if dirOf(path) == "" {
+		return errOutside
+	}
+	text, v2, err := t.readNUMAStat(all, path)
+	for up := range around(path) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		outer := Node{path: up, dir: dirOf(up)}
-		text, from, err = t.read(&outer, &outer.numaFrom, &numaStat, anyVersion)
-		t.release(&outer.numaFrom)
+		text, v2, err = t.readNUMAStat(all, up)
 	}
 	if err != nil {
 		return err
 	}
-	return parseNUMAStat(text, from.v2, yield)
+	return parseNUMAStat(text, v2, yield)
+}
+
+func (t *Tree) readNUMAStat(all []hierarchy, path string) (text []byte, v2 bool, err error) {
+	err = errNoMemory
+	for i := range all {
+		if h := &all[i]; h.v2 || h.has(controllerMemory) {
+			text, err = t.lookups.read(h, dirOf(path), "memory.numa_stat")
+			if !errors.Is(err, fs.ErrNotExist) {
+				return text, h.v2, err
+			}
+		}
+	}
+	return nil, false, err
 }
 
 func parseNUMAStat(text []byte, v2 bool, yield func(numaNode, amount uint64)) error {
@@ -76,12 +90,9 @@ func parseNUMALine(line []byte, yield func(numaNode, amount uint64)) error {
 		if !ok || !isNode {
 			continue
 		}
-		node, err := kernfs.ParseUint(digits)
-		if err != nil {
-			return err
-		}
+		node, nodeErr := kernfs.ParseUint(digits)
 		amount, err := kernfs.ParseUint(value)
-		if err != nil {
+		if err := errors.Join(nodeErr, err); err != nil {
 			return err
 		}
 		yield(node, amount)

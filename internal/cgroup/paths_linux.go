@@ -3,8 +3,6 @@
 package cgroup
 
 import (
-	"errors"
-	"io/fs"
 	"math"
 	"path"
 	"syscall"
@@ -69,7 +67,7 @@ func (p *Paths) known(id uint64) (path string, ok bool) {
 // may walk the hierarchy, at most every ten seconds and for a hundredth of all time.
 func (p *Paths) Path(id uint64) string {
 	found, ok := p.known(id)
-	if !ok && p.walk() == nil {
+	if !ok && p.walk() {
 		if found, ok = p.known(id); !ok {
 			p.Remember(id, "")
 		}
@@ -77,20 +75,18 @@ func (p *Paths) Path(id uint64) string {
 	return found
 }
 
-var errWalked = errors.New("the cgroups were walked a moment ago")
-
-// walk remembers all cgroups that exist.
-func (p *Paths) walk() error {
+// walk remembers all cgroups that exist. It reports whether it could, and did so now.
+func (p *Paths) walk() bool {
 	began := p.now()
 	if began.Before(p.nextWalk) {
-		return errWalked
+		return false
 	}
 	p.room = math.MaxInt // whatever their number, none may push out another
 	err := p.rememberAll()
 	p.room = max(maxPaths, 2*len(p.recent))
 	ended := p.now()
 	p.nextWalk = ended.Add(max(walkEvery, walkShare*ended.Sub(began)))
-	return err
+	return err == nil
 }
 
 func (p *Paths) rememberAll() error {
@@ -100,12 +96,13 @@ func (p *Paths) rememberAll() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.lookups.guard.Close() }() // a walk is rare, and was only read from
-	return p.lookups.walk(host, func(below string, info fs.FileInfo) error {
+	defer func() { _ = p.lookups.close() }() // a walk is rare, and was only read from
+	all, err := p.lookups.walk(host)
+	for _, d := range all {
 		// The inode's number is the id (fs/kernfs, since Linux 5.5).
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			p.Remember(stat.Ino, path.Join("/", host.mountRoot, below))
+		if stat, ok := d.info.Sys().(*syscall.Stat_t); ok {
+			p.Remember(stat.Ino, path.Join("/", host.mountRoot, d.below))
 		}
-		return nil
-	})
+	}
+	return err
 }

@@ -72,7 +72,7 @@ func (t *Tree) readRequestV2(h *hierarchy, n *Node) (shares uint64, ok bool) {
 		}
 		return sharesOfQuadratic(weight), true
 	}
-	if text, err := t.lookups.read(h, n.dir, "cpu.max", t.buf[:]); err == nil {
+	if text, err := t.lookups.read(h, n.dir, "cpu.max"); err == nil {
 		if limit, ok := parseLimit(text); ok {
 			return limit, true
 		}
@@ -100,7 +100,7 @@ func isKubelets(cgroup string) bool {
 }
 
 func (t *Tree) readNumber(h *hierarchy, n *Node, name string) (number uint64, ok bool) {
-	text, err := t.lookups.read(h, n.dir, name, t.buf[:])
+	text, err := t.lookups.read(h, n.dir, name)
 	if err == nil {
 		number, err = parseNumber(text)
 	}

@@ -47,7 +47,6 @@ type Tree struct {
 	lookups lookups
 	byPath  map[string]*Node // those that are listed or held
 	nodes   []*Node          // those that are listed, longest paths first: each before those around it
-	slots   []bool           // that are in use
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	least   int              // see WatchFrom
@@ -56,13 +55,12 @@ type Tree struct {
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
 type Node struct {
-	path     string
-	dir      string  // path relative to the mount point, "" if no mounted hierarchy can have it
-	holds    int     // calls of Hold without Free
-	version  version // whose hierarchies have the CPU counter
-	cpuFrom  source
-	numaFrom source
-	growth   growth
+	path    string
+	dir     string  // path relative to the mount point, "" if no mounted hierarchy can have it
+	holds   int     // calls of Hold without Free
+	version version // whose hierarchies have the CPU counter
+	cpuFrom source
+	growth  growth
 
 	outermost bool // it is one of total
 	listed    bool // it is one of Tree.nodes, which use the fields below
@@ -71,7 +69,13 @@ type Node struct {
 	members   int   // processes that entered and did not leave
 	cpu       cpuTime
 	request   request
-	attached  []io.Closer // by Slot
+	attached  []attachment
+}
+
+// attachment is what a reader outside of this package has attached to a node.
+type attachment struct {
+	owner any
+	io.Closer
 }
 
 // New returns the tree of the host. It touches nothing.
@@ -89,9 +93,9 @@ func (t *Tree) Root() string { return t.options.Root }
 // Close closes the mount points, the counters and all that is attached to nodes. What is read is
 // opened again when it is needed.
 func (t *Tree) Close() error {
-	errs := []error{t.mounts.close(), t.lookups.guard.Close()}
+	errs := []error{t.mounts.close(), t.lookups.close()}
 	for _, n := range t.byPath {
-		t.releaseAll(n)
+		t.release(&n.cpuFrom)
 		errs = append(errs, n.close())
 	}
 	return errors.Join(errs...)
@@ -220,15 +224,11 @@ func (t *Tree) Sweep() {
 	})
 }
 
-// exists reports whether any hierarchy has the cgroup. It looks first where its counter was last
-// found.
+// exists reports whether any hierarchy has the cgroup.
 func (t *Tree) exists(n *Node) bool {
 	all, _ := t.mounts.hierarchies()
 	if n.dir == "" {
 		return false
-	}
-	if i := n.cpuFrom.hierarchy; i > 0 && t.lookups.has(&all[i-1], n.dir) {
-		return true
 	}
 	for i := range all {
 		if t.lookups.has(&all[i], n.dir) {
@@ -252,57 +252,39 @@ func (t *Tree) Shrink() {
 	t.nodes = slices.Clone(t.nodes)
 }
 
-// Slot is a place in every node of a tree where a reader outside of this package keeps what it
-// knows of the cgroup.
-type Slot int
-
-// NewSlot returns an unused slot.
-func (t *Tree) NewSlot() Slot {
-	for i, used := range t.slots {
-		if !used {
-			t.slots[i] = true
-			return Slot(i)
-		}
-	}
-	t.slots = append(t.slots, true)
-	return Slot(len(t.slots) - 1)
-}
-
-// Release closes all that is attached at a slot, which another reader may have then.
-func (t *Tree) Release(s Slot) error {
+// Release closes all that owner has attached to nodes.
+func (t *Tree) Release(owner any) error {
 	var errs []error
 	for _, n := range t.nodes {
-		if a := n.At(s); a != nil {
-			errs = append(errs, a.Close())
-			n.attached[s] = nil
-		}
+		n.attached = slices.DeleteFunc(n.attached, func(a attachment) bool {
+			if a.owner == owner {
+				errs = append(errs, a.Close())
+			}
+			return a.owner == owner
+		})
 	}
-	t.slots[s] = false
 	return errors.Join(errs...)
 }
 
-// At returns what is attached to the node at a slot, nil if nothing is.
-func (n *Node) At(s Slot) io.Closer {
-	if int(s) < len(n.attached) {
-		return n.attached[s]
+// At returns what owner has attached to the node, or nil.
+func (n *Node) At(owner any) io.Closer {
+	for i := range n.attached {
+		if a := &n.attached[i]; a.owner == owner {
+			return a.Closer
+		}
 	}
 	return nil
 }
 
-// Attach keeps c at a slot of the node. It is closed when the node is removed.
-func (n *Node) Attach(s Slot, c io.Closer) {
-	for int(s) >= len(n.attached) {
-		n.attached = append(n.attached, nil)
-	}
-	n.attached[s] = c
+// Attach attaches c to the node, once for each owner. It is closed when the node is removed.
+func (n *Node) Attach(owner any, c io.Closer) {
+	n.attached = append(n.attached, attachment{owner, c})
 }
 
 func (n *Node) close() error {
 	var errs []error
 	for _, a := range n.attached {
-		if a != nil {
-			errs = append(errs, a.Close())
-		}
+		errs = append(errs, a.Close())
 	}
 	n.attached = nil
 	return errors.Join(errs...)
@@ -326,12 +308,10 @@ func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err e
 // none.
 func (t *Tree) perfEvent(n *Node) *hierarchy {
 	all, _ := t.mounts.hierarchies()
-	for _, version1 := range []bool{true, false} {
-		for i := range all {
-			h := &all[i]
-			if n.dir != "" && h.has(controllerPerfEvent) == version1 && (version1 || h.v2) && t.lookups.has(h, n.dir) {
-				return h
-			}
+	for i := len(all) - 1; i >= 0; i-- { // version 2 comes first
+		h := &all[i]
+		if n.dir != "" && (h.v2 || h.has(controllerPerfEvent)) && t.lookups.has(h, n.dir) {
+			return h
 		}
 	}
 	return nil

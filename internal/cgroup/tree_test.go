@@ -99,7 +99,7 @@ func (c *closer) Close() error { c.closed++; return errClosed }
 
 func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
 	tree := New(Options{Root: t.TempDir()})
-	first, second := tree.NewSlot(), tree.NewSlot()
+	const first, second = "first", "second"
 	a, b := tree.Enter("/a", true), tree.Enter("/b", true)
 	var ca, cb, other closer
 	a.Attach(second, &ca)
@@ -113,7 +113,6 @@ func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
 	require.ErrorIs(t, tree.Release(second), errClosed)
 	assert.Equal(t, []int{1, 1, 0}, []int{ca.closed, cb.closed, other.closed})
 	assert.Nil(t, b.At(second))
-	assert.Equal(t, second, tree.NewSlot(), "another slot")
 	require.ErrorIs(t, tree.Close(), errClosed)
 	assert.Equal(t, []int{1, 1, 1}, []int{ca.closed, cb.closed, other.closed})
 }
@@ -121,9 +120,8 @@ func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
 func TestARestartKeepsCgroupsAndForgetsProcesses(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked("/a")
-	slot := n.NewSlot()
 	var c closer
-	a.Attach(slot, &c)
+	a.Attach(n, &c)
 	n.count("/a", 5000*ms)
 	n.Restart()
 	require.Same(t, a, n.Enter("/a", false))

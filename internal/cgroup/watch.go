@@ -9,14 +9,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// reading is one reading of the CPU counter of a cgroup.
-type reading struct {
-	ok        bool
-	hierarchy int8
-	replaced  int32 // see source
-	counter   units.CPUTime
-}
-
 // growth compares the CPU counter of a cgroup in the latest two calls of ReadCPUTime.
 type growth struct {
 	last  reading
@@ -31,20 +23,6 @@ func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
 		return 0, false
 	}
 	return r.counter - earlier.counter, true
-}
-
-// readCPU reads the CPU counter of a node.
-func (t *Tree) readCPU(n *Node) reading {
-	text, h, err := t.read(n, &n.cpuFrom, &cpuCounter, n.version)
-	if err != nil {
-		return reading{}
-	}
-	parse := parseLine
-	if h.v2 {
-		parse = parseCPUStat
-	}
-	used, err := parse(text)
-	return reading{ok: err == nil, hierarchy: n.cpuFrom.hierarchy, replaced: n.cpuFrom.replaced, counter: units.CPUTime(used)}
 }
 
 // advance reads the CPU counter of a node once in a call of ReadCPUTime.
@@ -187,7 +165,7 @@ func (t *Tree) Free(n *Node) {
 // drop removes a node that is neither held nor listed.
 func (t *Tree) drop(n *Node) {
 	if n.holds == 0 && !n.listed {
-		t.releaseAll(n)
+		t.release(&n.cpuFrom)
 		delete(t.byPath, n.path)
 	}
 }

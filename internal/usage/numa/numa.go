@@ -21,7 +21,7 @@ import (
 // from a second to ten: memory seldom moves, and the kernel adds up its counters of all CPUs for
 // each read.
 //
-// A Places is not safe for concurrent use. The cgroup.Tree closes its files.
+// A Places is not safe for concurrent use.
 type Places struct {
 	tree   *cgroup.Tree
 	parts  int
@@ -37,7 +37,6 @@ type Places struct {
 
 // place holds the last known memory of one cgroup.
 type place struct {
-	in     *cgroup.Node
 	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
 	at     time.Time
 	again  time.Duration // after at
@@ -83,7 +82,6 @@ func (p *Places) Begin(now time.Time) {
 	}
 	for name, pl := range p.byPath {
 		if now.Sub(pl.used) >= forgetPlaces {
-			p.tree.Free(pl.in)
 			delete(p.byPath, name)
 		}
 	}
@@ -97,22 +95,22 @@ func (p *Places) Of(path string) []uint64 {
 	}
 	pl := p.byPath[path]
 	if pl == nil {
-		pl = &place{in: p.tree.Hold(path)}
+		pl = &place{}
 		p.byPath[path] = pl
 	}
 	pl.used = p.now
 	if pl.at.IsZero() || p.now.Sub(pl.at) >= pl.again {
 		pl.at, pl.again = p.now, min(max(2*pl.again, rereadPlace), rereadPlaces)
-		p.readPlace(pl)
+		p.readPlace(path, pl)
 	}
 	return pl.bytes
 }
 
 // readPlace reads where the memory of a cgroup is.
-func (p *Places) readPlace(pl *place) {
+func (p *Places) readPlace(path string, pl *place) {
 	pl.bytes = pl.bytes[:0]
 	clear(p.read)
-	if pl.failed = p.tree.NUMAStat(pl.in, p.add); pl.failed != nil {
+	if pl.failed = p.tree.NUMAStat(path, p.add); pl.failed != nil {
 		pl.tries++
 		return
 	}

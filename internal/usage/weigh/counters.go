@@ -39,8 +39,7 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 type counters struct {
 	kernel counts
 	event  Event
-	tree   *cgroup.Tree
-	slot   cgroup.Slot   // of the tree's nodes, which holds their groups
+	tree   *cgroup.Tree  // groups are attached to its nodes
 	all    group         // everything
 	silent units.CPUTime // used since an event was counted
 }
@@ -69,7 +68,7 @@ const silentLimit = units.Second
 var errCountless = errors.New("CPU time is used instead: the counters count no events")
 
 func newCounters(kernel counts, tree *cgroup.Tree, e Event) *counters {
-	c := &counters{kernel: kernel, event: e, tree: tree, slot: tree.NewSlot()}
+	c := &counters{kernel: kernel, event: e, tree: tree}
 	c.all.counters = c
 	c.all.open(kernel, time.Time{}) // so that it has counted at the first interval
 	return c
@@ -86,7 +85,7 @@ func (c *counters) at(n *cgroup.Node) *group {
 	if n == nil {
 		return &c.all
 	}
-	g, _ := n.At(c.slot).(*group)
+	g, _ := n.At(c).(*group)
 	return g
 }
 
@@ -140,7 +139,7 @@ func (c *counters) ask(shares []Share) {
 		g := c.at(n)
 		if g == nil {
 			g = &group{counters: c, counter: counter{node: n}}
-			n.Attach(c.slot, g)
+			n.Attach(c, g)
 		}
 		g.asked = true
 	}
@@ -283,5 +282,5 @@ func withoutPath(err error) error {
 func (c *counters) name() string { return string(c.event) + " by perf events" }
 
 func (c *counters) close() error {
-	return errors.Join(c.all.stop(), c.tree.Release(c.slot))
+	return errors.Join(c.all.stop(), c.tree.Release(c))
 }
