@@ -108,21 +108,19 @@ func (n *Node) Account(claimant int32, used units.CPUTime) {
 		return
 	}
 	n.cpu.claimant, n.cpu.seen = claimant, true
-	n.account(nil, used)
+	n.account(nil, 1, used)
 }
 
 // AccountBeside takes note of more CPU time of a process of the cgroup that was accounted for: that
 // of its children.
 func (n *Node) AccountBeside(used units.CPUTime) {
-	for ; n != nil; n = n.parent {
-		n.cpu.accounted += used
-	}
+	n.account(nil, 0, used)
 }
 
 // account informs the nodes from n up to top, which is left out.
-func (n *Node) account(top *Node, used units.CPUTime) {
+func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	for ; n != top; n = n.parent {
-		n.cpu.processes++
+		n.cpu.processes += processes
 		n.cpu.accounted += used
 	}
 }
@@ -135,7 +133,7 @@ func AccountMove(from, to *Node, used units.CPUTime) {
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
 		top = top.parent
 	}
-	from.account(top, used)
+	from.account(top, 1, used)
 }
 
 // Clamp returns inferred, or what the counters of the cgroup and of those around it leave
@@ -166,7 +164,7 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 			t.readNew(n)
 			used := n.cpu.takeShortLived(rounding, late)
 			yield(n, n.cpu.claimant, used, n.cpu.first)
-			n.parent.account(nil, used)
+			n.parent.account(nil, 1, used)
 		}
 	}
 }

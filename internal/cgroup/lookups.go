@@ -24,11 +24,12 @@ type lookups struct {
 
 // finder looks up one file at a time.
 type finder struct {
-	dirs, known map[string]*kernfs.Dir // by mount point
-	buf         []byte
+	dirs map[mountPoint]*kernfs.Dir
+	buf  []byte
 
 	// The parameters: a mount point, a cgroup relative to it, and a file of the cgroup.
-	mount, sub, name string
+	mountPoint
+	sub, name string
 
 	// The results.
 	kept  kernfs.Kept
@@ -40,6 +41,13 @@ type finder struct {
 	err   error
 }
 
+// mountPoint is a mount point for files that were looked up before, or for others. The kernel finds
+// known files in its cache, which takes a fifth of the time of a killable lookup.
+type mountPoint struct {
+	mount string
+	known bool
+}
+
 // directory is a cgroup that a walk found, by its path relative to the mount point.
 type directory struct {
 	below string
@@ -49,7 +57,7 @@ type directory struct {
 func newLookups(options kernfs.GuardOptions[*finder]) lookups {
 	options.Everywhere = true // hierarchies that cannot be blocked are read without the Guard
 	options.New = func() *finder {
-		return &finder{dirs: map[string]*kernfs.Dir{}, known: map[string]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
+		return &finder{dirs: map[mountPoint]*kernfs.Dir{}, buf: make([]byte, fileRoom)}
 	}
 	return lookups{guard: kernfs.NewGuard(options), plain: options.New(), seed: maphash.MakeSeed()}
 }
@@ -63,39 +71,26 @@ func (f *finder) Close() error {
 	for _, d := range f.dirs {
 		errs = append(errs, d.Close())
 	}
-	for _, d := range f.known {
-		errs = append(errs, d.Close())
-	}
 	return errors.Join(errs...)
 }
 
 func (f *finder) dir() *kernfs.Dir {
-	d := f.dirs[f.mount]
+	d := f.dirs[f.mountPoint]
 	if d == nil {
 		d = kernfs.NewKillable(f.mount)
-		f.dirs[f.mount] = d
+		if f.known {
+			d = kernfs.New(f.mount)
+		}
+		f.dirs[f.mountPoint] = d
 	}
 	return d
 }
 
-// dirOfKnown returns the mount point for files that were looked up before. The kernel finds them in
-// its cache, which takes a fifth of the time of a killable lookup.
-func (f *finder) dirOfKnown() *kernfs.Dir {
-	d := f.known[f.mount]
-	if d == nil {
-		d = kernfs.New(f.mount)
-		f.known[f.mount] = d
-	}
-	return d
-}
-
-// The lookups. open opens a file into kept, openKnown opens a file that was opened before, read
-// reads a file, look determines whether a cgroup exists, walk finds all cgroups, and list finds the
-// outermost ones.
-func (f *finder) open()      { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
-func (f *finder) openKnown() { f.inode, f.err = f.dirOfKnown().OpenIn(&f.kept, f.sub, f.name) }
-func (f *finder) read()      { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
-func (f *finder) look()      { f.has, f.err = f.dir().Has(f.sub), nil }
+// The lookups. open opens a file into kept, read reads a file, look determines whether a cgroup
+// exists, walk finds all cgroups, and list finds the outermost ones.
+func (f *finder) open() { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
+func (f *finder) read() { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
+func (f *finder) look() { f.has, f.err = f.dir().Has(f.sub), nil }
 
 // walk leaves out directories that are removed meanwhile.
 func (f *finder) walk() {
@@ -129,13 +124,13 @@ func (f *finder) list() {
 }
 
 // find runs a lookup and returns the finder with its results, which are valid until the next
-// lookup.
-func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*finder, error) {
+// lookup. known reports whether the file was opened before.
+func (l *lookups) find(h *hierarchy, sub, name string, known bool, lookup func(*finder)) (*finder, error) {
 	f := l.plain
 	if h.guarded {
 		f = l.guard.Job()
 	}
-	f.mount, f.sub, f.name = h.dir.Path(), sub, name
+	f.mountPoint, f.sub, f.name = mountPoint{h.dir.Path(), known}, sub, name
 	if !h.guarded {
 		lookup(f)
 		return f, f.err
@@ -148,11 +143,7 @@ func (l *lookups) find(h *hierarchy, sub, name string, lookup func(*finder)) (*f
 
 // open opens a file of a cgroup into k. known reports whether it was opened before.
 func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known bool) (inode uint64, err error) {
-	open := (*finder).open
-	if known {
-		open = (*finder).openKnown
-	}
-	f, err := l.find(h, sub, name, open)
+	f, err := l.find(h, sub, name, known, (*finder).open)
 	if err != nil {
 		return 0, err
 	}
@@ -162,7 +153,7 @@ func (l *lookups) open(h *hierarchy, k *kernfs.Kept, sub, name string, known boo
 
 // read reads a file of a cgroup. The text is valid until the next lookup.
 func (l *lookups) read(h *hierarchy, sub, name string) ([]byte, error) {
-	f, err := l.find(h, sub, name, (*finder).read)
+	f, err := l.find(h, sub, name, false, (*finder).read)
 	if err != nil {
 		return nil, err
 	}
@@ -171,13 +162,13 @@ func (l *lookups) read(h *hierarchy, sub, name string) ([]byte, error) {
 
 // has reports whether a hierarchy has a cgroup. It returns true if that cannot be determined.
 func (l *lookups) has(h *hierarchy, sub string) bool {
-	f, err := l.find(h, sub, "", (*finder).look)
+	f, err := l.find(h, sub, "", false, (*finder).look)
 	return err != nil || f.has
 }
 
 // walk returns all cgroups of a hierarchy.
 func (l *lookups) walk(h *hierarchy) ([]directory, error) {
-	f, err := l.find(h, "", "", (*finder).walk)
+	f, err := l.find(h, "", "", false, (*finder).walk)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +177,7 @@ func (l *lookups) walk(h *hierarchy) ([]directory, error) {
 
 // outermost returns the paths of the cgroups of a hierarchy that are directly below its root.
 func (l *lookups) outermost(h *hierarchy) (names []string, err error) {
-	f, err := l.find(h, "", "", (*finder).list)
+	f, err := l.find(h, "", "", false, (*finder).list)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,10 @@ import (
 	"bytes"
 	"math"
 	"path"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
 // OneCPU is the CPU shares of one CPU, as container runtimes have it.
@@ -47,50 +48,49 @@ func (t *Tree) readRequest(n *Node) (shares uint64) {
 		return 0
 	}
 	for i := range all {
-		ok := false
-		switch h := &all[i]; {
-		case h.v2:
-			shares, ok = t.readRequestV2(h, n)
-		case h.has(controllerCPU):
-			shares, ok = t.readRequestV1(h, n)
-		}
-		if ok {
-			return shares
+		if h := &all[i]; h.v2 || h.has(controllerCPU) {
+			if shares, ok := t.readRequestIn(h, n); ok {
+				return shares
+			}
 		}
 	}
 	return 0
 }
 
-func (t *Tree) readRequestV2(h *hierarchy, n *Node) (shares uint64, ok bool) {
-	weight, ok := t.readNumber(h, n, "cpu.weight")
-	if !ok {
+func (t *Tree) readRequestIn(h *hierarchy, n *Node) (shares uint64, ok bool) {
+	weight, unset, limit := "cpu.weight", uint64(unsetWeight), []string{"cpu.max"}
+	if !h.v2 {
+		weight, unset, limit = "cpu.shares", OneCPU, []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"}
+	}
+	number, ok := t.readNumber(h, n, weight)
+	switch {
+	case !ok:
 		return 0, false
+	case number == unset && !isKubelets(n.path):
+		return t.readLimit(h, n, limit), true
+	case !h.v2:
+		return number, true
+	case t.options.LinearWeights:
+		return sharesOfLinear(number), true
 	}
-	if weight != unsetWeight || isKubelets(n.path) {
-		if t.options.LinearWeights {
-			return sharesOfLinear(weight), true
-		}
-		return sharesOfQuadratic(weight), true
-	}
-	if text, err := t.lookups.read(h, n.dir, "cpu.max"); err == nil {
-		if limit, ok := parseLimit(text); ok {
-			return limit, true
-		}
-	}
-	return OneCPU, true
+	return sharesOfQuadratic(number), true
 }
 
-func (t *Tree) readRequestV1(h *hierarchy, n *Node) (shares uint64, ok bool) {
-	shares, ok = t.readNumber(h, n, "cpu.shares")
-	if !ok || shares != OneCPU || isKubelets(n.path) {
-		return shares, ok
+// readLimit returns a cgroup's limit in shares, OneCPU if there is none. The files hold the quota and
+// the period.
+func (t *Tree) readLimit(h *hierarchy, n *Node, files []string) uint64 {
+	var both []byte
+	for _, name := range files {
+		text, err := t.lookups.read(h, n.dir, name)
+		if err != nil {
+			return OneCPU
+		}
+		both = append(both, text...)
 	}
-	quota, hasQuota := t.readNumber(h, n, "cpu.cfs_quota_us") // -1 is none, and no number
-	period, hasPeriod := t.readNumber(h, n, "cpu.cfs_period_us")
-	if hasQuota && hasPeriod && period > 0 {
-		shares = max(OneCPU*min(quota, math.MaxUint32)/period, 1)
+	if shares, ok := parseLimit(both); ok {
+		return shares
 	}
-	return shares, true
+	return OneCPU
 }
 
 // isKubelets reports whether the kubelet made a container's cgroup and so set its weight.
@@ -132,18 +132,16 @@ func sharesOfQuadratic(weight uint64) uint64 {
 	return uint64(math.Round(math.Sqrt(exact(float64(weight-1)) * exact(float64(weight)))))
 }
 
-// parseLimit reads the "quota period" of cpu.max, in shares. It is not ok where the quota is "max".
+// parseLimit reads the quota and the period of a limit, in shares. It is not ok if there is no quota,
+// which is "max" or -1.
 func parseLimit(content []byte) (shares uint64, ok bool) {
 	fields := bytes.Fields(content)
 	if len(fields) != 2 {
 		return 0, false
 	}
-	quota, err := strconv.ParseUint(string(fields[0]), 10, 32)
-	if err != nil {
-		return 0, false
-	}
-	period, err := strconv.ParseUint(string(fields[1]), 10, 32)
-	if err != nil || period == 0 {
+	quota, quotaErr := kernfs.ParseUint(fields[0])
+	period, err := kernfs.ParseUint(fields[1])
+	if quotaErr != nil || err != nil || quota > math.MaxUint32 || period == 0 {
 		return 0, false
 	}
 	return max(OneCPU*quota/period, 1), true
