@@ -109,7 +109,7 @@ func (c *clock) trouble() error {
 		case last.pass == 0, last.err != nil && c.now.Sub(last.retry) >= rememberFor:
 		case last.err == nil:
 			readable = true
-		case isOffline(last.err):
+		case errors.Is(last.err, syscall.ENODEV): // as of all perf events of an offline CPU
 			offline = lesser(offline, last.err)
 		default:
 			failed = lesser(failed, last.err)
@@ -129,10 +129,6 @@ func lesser(a, b error) error {
 	}
 	return a
 }
-
-// isOffline reports whether an error is to be expected of a CPU that is offline, which has no perf
-// events.
-func isOffline(err error) bool { return errors.Is(err, syscall.ENODEV) }
 
 func (*clock) name() string   { return "clock rate by APERF and MPERF" }
 func (c *clock) close() error { return c.rates.close() }

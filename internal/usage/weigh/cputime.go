@@ -5,7 +5,7 @@ package weigh
 import "time"
 
 // CPUTime weighs claims by their CPU time less Share.Discount.
-type CPUTime struct{}
+type CPUTime struct{ stateless }
 
 // Weigh sets the Work of all shares of an interval. It always measures.
 func (CPUTime) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
@@ -16,11 +16,14 @@ func (CPUTime) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
 	return true, nil
 }
 
-// Forget has no effect, because shares have all of the CPU time.
-func (CPUTime) Forget() {}
-
 // Name describes the weight.
 func (CPUTime) Name() string { return "CPU time, less where threads shared a core" }
 
+// stateless is embedded in weights that shares have completely.
+type stateless struct{}
+
+// Forget has no effect.
+func (stateless) Forget() {}
+
 // Close has no effect.
-func (CPUTime) Close() error { return nil }
+func (stateless) Close() error { return nil }

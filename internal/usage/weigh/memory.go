@@ -21,6 +21,7 @@ const (
 // By time held, the weight of short-lived processes is 0. By CPU time, it is the average weight of
 // the other processes.
 type Memory struct {
+	stateless
 	byCPUTime bool
 }
 
@@ -60,11 +61,5 @@ func weighShortLived(shares []Share, sum, cpu uint64) {
 	}
 }
 
-// Forget has no effect, because shares have the current memory.
-func (*Memory) Forget() {}
-
 // Name describes the weight.
 func (*Memory) Name() string { return "resident memory" }
-
-// Close has no effect.
-func (*Memory) Close() error { return nil }

@@ -28,11 +28,10 @@ type Model struct {
 // NewModel returns a Model that is fitted to these events. It fails if one of the events cannot be
 // counted on the whole machine. The last Model that is closed closes the counters.
 func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
-	counters, err := events.acquire(tree)
-	if err != nil {
+	if err := events.acquire(tree); err != nil {
 		return nil, err
 	}
-	f := &fitted{events: events, counters: counters}
+	f := &fitted{events: events}
 	return &Model{newByRate(f), f}, nil
 }
 
@@ -44,38 +43,32 @@ func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = 
 // Events counts the hardware events that Models are fitted to, for all of them. The zero Events is
 // ready for use.
 type Events struct {
-	mu       sync.Mutex // guards users and counters: a Model may be opened while others are used
-	users    int
-	counters *modelCounters
-	open     func(*cgroup.Tree, Event) (counts, error) // openPerf if nil
+	mu    sync.Mutex // guards users and of: a Model may be opened while others are used
+	users int
+	of    [len(modelEvents)]*counters               // in the order of modelEvents, nil while there are no users
+	now   time.Time                                 // of the last interval
+	open  func(*cgroup.Tree, Event) (counts, error) // openPerf if nil
 }
 
-// modelCounters are the counters of modelEvents.
-type modelCounters struct {
-	of  [len(modelEvents)]*counters
-	now time.Time // of the last interval
-}
-
-func (e *Events) acquire(tree *cgroup.Tree) (*modelCounters, error) {
+func (e *Events) acquire(tree *cgroup.Tree) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.counters == nil {
-		open := e.open
-		if open == nil {
-			open = openPerf
+	open := e.open
+	if open == nil {
+		open = openPerf
+	}
+	for i, event := range modelEvents {
+		if e.users > 0 {
+			break
 		}
-		var c modelCounters
-		for i, event := range modelEvents {
-			kernel, err := open(tree, event)
-			if err != nil {
-				return nil, errors.Join(err, c.close())
-			}
-			c.of[i] = newCounters(kernel, tree, event)
+		kernel, err := open(tree, event)
+		if err != nil {
+			return errors.Join(err, e.close())
 		}
-		e.counters = &c
+		e.of[i] = newCounters(kernel, tree, event)
 	}
 	e.users++
-	return e.counters, nil
+	return nil
 }
 
 func (e *Events) release() error {
@@ -84,38 +77,37 @@ func (e *Events) release() error {
 	if e.users--; e.users > 0 {
 		return nil
 	}
-	c := e.counters
-	e.counters = nil
-	return c.close()
+	return e.close()
+}
+
+func (e *Events) close() error {
+	var errs []error
+	for i, c := range e.of {
+		if c != nil {
+			errs = append(errs, c.close())
+		}
+		e.of[i] = nil
+	}
+	e.now = time.Time{}
+	return errors.Join(errs...)
 }
 
 // begin starts an interval, once for all Models.
-func (c *modelCounters) begin(now time.Time, shares []Share) {
-	if now.Equal(c.now) {
+func (e *Events) begin(now time.Time, shares []Share) {
+	if now.Equal(e.now) {
 		return
 	}
-	c.now = now
-	for _, of := range c.of {
-		of.begin(now, shares)
+	e.now = now
+	for _, c := range e.of {
+		c.begin(now, shares)
 	}
-}
-
-func (c *modelCounters) close() error {
-	var errs []error
-	for _, of := range c.of {
-		if of != nil {
-			errs = append(errs, of.close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // fitted is the source of a Model.
 type fitted struct {
-	events   *Events
-	counters *modelCounters
-	model    calibrated.Model
-	fit      *calibrated.Fit // of the interval, or nil
+	events *Events
+	model  calibrated.Model
+	fit    *calibrated.Fit // of the interval, or nil
 
 	energy, last energyAt // last belongs to the last sample
 	// counted and cpu are the events and the CPU time since then. They are incomplete if an
@@ -141,8 +133,8 @@ const (
 )
 
 func (f *fitted) begin(now time.Time, shares []Share) {
-	f.counters.begin(now, shares)
-	for i, c := range f.counters.of {
+	f.events.begin(now, shares)
+	for i, c := range f.events.of {
 		f.counted[i] += float64(c.all.counted)
 		f.incomplete = f.incomplete || !c.all.known
 	}
@@ -178,7 +170,7 @@ func (f *fitted) rate(s *Share) (uint64, bool) {
 		return 0, false
 	}
 	var perSecond calibrated.Rates
-	for i, c := range f.counters.of {
+	for i, c := range f.events.of {
 		rate, ok := c.rate(s)
 		if !ok {
 			return 0, false
@@ -192,13 +184,13 @@ func (f *fitted) rate(s *Share) (uint64, bool) {
 const maxWatts = 1 << 20
 
 func (f *fitted) counts(n *cgroup.Node, yield func(Event, uint64)) {
-	for _, c := range f.counters.of {
+	for _, c := range f.events.of {
 		c.counts(n, yield)
 	}
 }
 
 func (f *fitted) forget() {
-	for _, c := range f.counters.of {
+	for _, c := range f.events.of {
 		c.forget()
 	}
 	f.incomplete = true
@@ -207,7 +199,7 @@ func (f *fitted) forget() {
 // trouble returns why an event is not counted. A model is fitted without instructions or cache
 // misses if these do not occur: some virtual machines count cycles only.
 func (f *fitted) trouble() error {
-	for i, c := range f.counters.of {
+	for i, c := range f.events.of {
 		err := c.trouble()
 		if errors.Is(err, errCountless) && modelEvents[i] != Cycles {
 			continue

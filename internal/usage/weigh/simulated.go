@@ -37,30 +37,28 @@ func (simulatedRates) close() error { return nil }
 // SimulatedEvents.
 func SimulatedEvents(counted func(e Event, cgroup string) uint64) *Events {
 	return &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) {
-		return simulated(func(cgroup string) uint64 { return counted(e, cgroup) }), nil
+		return simulated{counted: counted, event: e}, nil
 	}}
 }
 
-// simulated is the counts of a simulated kernel.
-type simulated func(cgroup string) uint64
+// simulated is the counts of a simulated kernel, and the count of a cgroup.
+type simulated struct {
+	counted func(e Event, cgroup string) uint64
+	event   Event
+	cgroup  string
+}
 
 func (s simulated) open(n *cgroup.Node) (count, error) {
-	path := ""
 	if n != nil {
-		path = n.Path()
+		s.cgroup = n.Path()
 	}
-	return simulatedCount{s, path}, nil
+	return s, nil
 }
 
-func (s simulated) cpusChanged() bool { return false }
+func (simulated) cpusChanged() bool { return false }
 
-type simulatedCount struct {
-	of     simulated
-	cgroup string
-}
+func (s simulated) read() (uint64, error) { return s.counted(s.event, s.cgroup), nil }
 
-func (c simulatedCount) read() (uint64, error) { return c.of(c.cgroup), nil }
+func (simulated) replaced() bool { return false }
 
-func (c simulatedCount) replaced() bool { return false }
-
-func (c simulatedCount) close() error { return nil }
+func (simulated) close() error { return nil }
