@@ -34,7 +34,7 @@ type modeled struct {
 func newModeled(t *testing.T) *modeled {
 	m := &modeled{t: t, kernels: map[Event]*kernel{}, tree: cgroup.New(cgroup.Options{Root: "/nowhere"}), at: began}
 	for _, e := range modelEvents {
-		m.kernels[e] = &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, cgroups: m.tree}
+		m.kernels[e] = newKernel(m.tree, "/a", "/b")
 	}
 	m.events = &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) { return m.kernels[e], nil }}
 	return m
@@ -142,7 +142,7 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
 		"other CPUs online":     func(m *modeled, _ *Model) { m.kernels[Cycles].others = true },
 		"a failed read": func(m *modeled, _ *Model) {
-			m.fails, m.kernels[Instructions].refused = true, map[string]error{"": errors.New("refused")}
+			m.fails, m.kernels[Instructions].refused[""] = true, errors.New("refused")
 		},
 	} {
 		m := newModeled(t)
@@ -154,7 +154,7 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		m.run(model)
 		assert.Nil(t, model.fitted.fit, name)
 		for _, k := range m.kernels {
-			k.refused = nil
+			clear(k.refused)
 		}
 		for range 12 { // a counter that failed is opened again after 10 s, and counts from then on
 			m.run(model)

@@ -5,16 +5,17 @@ package weigh
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
 func TestANodeCounterCountsSinceTheLastRead(t *testing.T) {
-	k := &kernel{counted: map[string]uint64{"": 100}, refused: map[string]error{}}
-	c := &NodeCounter{newCounters(k, k.tree(), Cycles)}
-	now := time.Unix(0, 0)
+	k, now := newKernel(cgroup.New(cgroup.Options{}), ""), began
+	k.counted[""] = 100
+	c := &NodeCounter{newCounters(k, k.cgroups, Cycles)}
 	read := func(total, want uint64, reason error) {
 		t.Helper()
 		k.counted[""] = total

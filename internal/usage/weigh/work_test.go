@@ -144,9 +144,11 @@ func TestWorkSaturates(t *testing.T) {
 
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
-	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3, "/a/b": 1}}
-	for name, m := range map[string]*ByRate{"clock": byClock, "counters": newByRate(newCounters(k, k.tree(), "x"))} {
-		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: k.node("/a")}, {CPU: ms, LastCPU: 1, Cgroup: k.node("/a/b")}, {CPU: ms, LastCPU: -1}}
+	c := newCounting(t, "/a", "/a/b")
+	c.count(map[string]uint64{"/a": 3, "/a/b": 1})
+	a, b := c.cgroups.Node("/a"), c.cgroups.Node("/a/b")
+	for name, m := range map[string]*ByRate{"clock": byClock, "counters": c.ByRate} {
+		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: a}, {CPU: ms, LastCPU: 1, Cgroup: b}, {CPU: ms, LastCPU: -1}}
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			at = at.Add(time.Second)
