@@ -27,7 +27,7 @@ type reading struct {
 }
 
 // maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
-// KiB of kernel memory. Reading an open file takes half of the time of opening the file first
+// KiB of kernel memory. Reading an open file takes at most half of the time of opening the file first
 // (BenchmarkReadCPUTime).
 const maxKept = 1024
 

@@ -3,7 +3,6 @@
 package cgroup
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -157,26 +155,6 @@ func TestACounterThatIsGoneStandsStill(t *testing.T) {
 	}
 }
 
-func TestRoundingIsNotShortLivedTime(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked(service)
-	var accounted units.CPUTime
-	for round := range units.CPUTime(50) {
-		// Three processes, each up to two ticks ahead of its times in /proc.
-		n.count(service, accounted+(3*2*units.Tick-ms)*(round%2))
-		for range 3 {
-			a.Account(0, 7*units.Tick)
-			accounted += 7 * units.Tick
-		}
-		require.Zero(t, n.shortLived(a), "round %d", round)
-	}
-	n.count(service, accounted+3*2*units.Tick+5*ms)
-	for range 3 {
-		a.Account(0, 0)
-	}
-	assert.Equal(t, 5*ms, n.shortLived(a))
-}
-
 func TestACgroupMadeSinceTheLastScanHasItsTimeAtOnce(t *testing.T) {
 	n := newNode(t)
 	n.count(service, 900*ms)
@@ -194,23 +172,6 @@ func TestACgroupMadeSinceTheLastScanHasItsTimeAtOnce(t *testing.T) {
 	assert.Equal(t, 850*ms-2*units.Tick, a.cpu.shortLived, "and later only what is new")
 }
 
-func TestCounterThatIsGarbageStandsStill(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty": "", "a word": "usage_usec much\n", "another field": "user_usec 99999999\n", "negative": "usage_usec -5\n",
-		"beyond all numbers": "usage_usec 18446744073709551615\n",
-	} {
-		n := newNode(t)
-		a := n.tracked(service)
-		n.write(text, "sys/fs/cgroup", service, "cpu.stat")
-		n.ReadCPUTime()
-		a.Account(0, 0)
-		assert.Zero(t, n.shortLived(a), name)
-		n.count(service, 500*ms)
-		a.Account(0, 0)
-		assert.Equal(t, 500*ms-2*units.Tick, n.shortLived(a), name)
-	}
-}
-
 // The time of its one process may be 5 ms behind, and that of those that moved there 20 ms.
 func TestWhatMayBeLateIsNotShortLived(t *testing.T) {
 	n := newNode(t)
@@ -222,18 +183,6 @@ func TestWhatMayBeLateIsNotShortLived(t *testing.T) {
 		n.ShortLived(5*ms, 20*ms, func(_ *Node, _ int32, used units.CPUTime, _ bool) { found = append(found, used) })
 	}
 	assert.Equal(t, []units.CPUTime{75 * ms, 25 * ms, 15 * ms}, found)
-}
-
-func TestCgroupsBesideEachOtherAreSeparate(t *testing.T) {
-	n := newNode(t)
-	a, b := n.tracked("/a"), n.tracked("/b")
-	n.count("/a", 100*ms)
-	n.count("/b", 900*ms)
-	a.Account(1, 0)
-	b.Account(2, 0)
-	found := map[int32]units.CPUTime{}
-	n.ShortLived(2*units.Tick, 0, func(_ *Node, claimant int32, used units.CPUTime, _ bool) { found[claimant] = used })
-	assert.Equal(t, map[int32]units.CPUTime{1: 100*ms - 2*units.Tick, 2: 900*ms - 2*units.Tick}, found)
 }
 
 func TestTheCounterOfAnOuterCgroupIncludesTheInnerOne(t *testing.T) {
@@ -350,73 +299,36 @@ func TestCounterIsFoundInEveryLayoutOfHierarchies(t *testing.T) {
 	}
 }
 
-func TestCgroupsThatCannotBeRead(t *testing.T) {
+func TestHierarchiesAreLookedForOnceInAnInterval(t *testing.T) {
 	n := newNode(t)
 	a := n.Enter(service, true)
-	_, err := n.mounts.hierarchies()
-	require.ErrorIs(t, err, fs.ErrNotExist, "no proc")
-	n.Sweep() // another interval
-	n.write(mountOther+mountTmpfs, "proc/1/mountinfo")
-	_, err = n.mounts.hierarchies()
-	require.ErrorIs(t, err, errNoHierarchy)
-	n.Sweep()
-	n.write(mountTmpfs+mountMemory, "proc/1/mountinfo")
-	_, ok := n.cpuTime(a)
-	assert.False(t, ok, "no hierarchy counts CPU time")
-
-	n = newNode(t)
-	n.write(mountCPU+mountUnified, "proc/1/mountinfo")
-	a = n.Enter(service, true)
+	for _, c := range []struct {
+		mounts string
+		want   error
+	}{{"", fs.ErrNotExist}, {mountOther + mountTmpfs, errNoHierarchy}, {mountTmpfs + mountMemory, nil}} {
+		if c.mounts != "" {
+			n.write(c.mounts, "proc/1/mountinfo")
+			_, ok := n.cpuTime(a)
+			assert.False(t, ok)
+			require.Error(t, n.mounts.failed, "no second look in the interval")
+		}
+		n.Sweep() // ends the interval
+		_, err := n.mounts.hierarchies()
+		require.ErrorIs(t, err, c.want)
+	}
 	n.ReadCPUTime()
 	a.Account(0, 0)
 	assert.Zero(t, n.shortLived(a), "without a counter nothing is short-lived")
+}
+
+func TestACgroupOutsideOfTheNamespaceIsNotRead(t *testing.T) {
+	n := newNode(t)
+	n.write(mountCPU+mountUnified, "proc/1/mountinfo")
 	for _, outside := range []string{"..", "../x", "/..", "/../../other", "/a/../../b"} {
 		n.write("usage_usec 5\n", hybrid, "a", outside, "cpu.stat")
 		_, ok := n.cpuTime(n.Node(outside))
 		assert.False(t, ok, outside)
 		assert.False(t, n.exists(n.Node(outside)), outside)
-	}
-}
-
-func TestMountsAreLookedForOnceInAnInterval(t *testing.T) {
-	n := newNode(t)
-	first := n.Enter(service, true)
-	second := n.Enter("/b", true)
-	n.ReadCPUTime()
-	require.ErrorIs(t, n.mounts.failed, fs.ErrNotExist, "no proc")
-	n.Cgroups[service], n.Cgroups["/b"] = time.Second, time.Second
-	require.NoError(t, n.Render())
-	_, ok := n.cpuTime(first)
-	assert.False(t, ok, "no second look in the interval")
-	n.Sweep()
-	n.ReadCPUTime()
-	first.Account(0, 0)
-	second.Account(0, 0)
-	n.ShortLived(2*units.Tick, 0, func(_ *Node, _ int32, used units.CPUTime, _ bool) {
-		assert.Equal(t, units.Second-2*units.Tick, used, "but in the next")
-	})
-}
-
-func TestOwnMountsAreUsedIfThoseOfInitCannotBeRead(t *testing.T) {
-	for name, spoil := range map[string]func(*node){
-		"unreadable": func(n *node) {
-			path := filepath.Join(n.Root(), "proc/1/mountinfo")
-			require.NoError(n, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
-		},
-		"hidden": func(n *node) { require.NoError(n, os.RemoveAll(filepath.Join(n.Root(), "proc/1"))) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.Cgroups[service] = time.Second
-			require.NoError(t, n.Render())
-			own := strconv.Itoa(os.Getpid())
-			n.write(mountV2, "proc", own, "mountinfo")
-			require.NoError(t, os.Symlink(own, filepath.Join(n.Root(), "proc/self")))
-			spoil(n)
-			got, ok := n.cpuTime(n.Node(service))
-			require.True(t, ok)
-			assert.Equal(t, units.Second, got)
-		})
 	}
 }
 
@@ -450,22 +362,6 @@ func FuzzParseCPUStat(f *testing.F) {
 		}
 		if n%1000 != 0 || !strings.Contains(string(b), strconv.FormatUint(n/1000, 10)) {
 			t.Fatalf("%q is %d", b, n)
-		}
-	})
-}
-
-func FuzzParseCPUAcct(f *testing.F) {
-	for _, s := range []string{"0\n", "77000000000\n", "18446744073709551615\n", "18446744073709551616\n", "77", "-5\n", " 5 \n", "5 6\n", "\n", ""} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := parseLine(b)
-		want, wantErr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-		if wantErr == nil && !strings.HasSuffix(string(b), "\n") {
-			wantErr = kernfs.ErrCut
-		}
-		if (err == nil) != (wantErr == nil) || err == nil && got != want {
-			t.Fatalf("%q: %d, %v; want %d, %v", b, got, err, want, wantErr)
 		}
 	})
 }

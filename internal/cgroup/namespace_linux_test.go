@@ -84,11 +84,14 @@ func TestTheHostsMountsAreFoundAmongTheContainers(t *testing.T) {
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(own, "mountinfo"), []byte(text), 0o600))
 	}
+	unreadable := filepath.Join(root, "proc", "1", "mountinfo")
+	require.NoError(t, os.MkdirAll(unreadable, 0o755))
 	write(fmt.Sprintf(line, "/", "/sys/fs/cgroup") + fmt.Sprintf(line, "/../..", root+"/sys/fs/cgroup"))
 	mount, mountRoot, err := unifiedOf(root)
 	require.NoError(t, err)
 	assert.Equal(t, []string{root + "/sys/fs/cgroup", "/../.."}, []string{mount, mountRoot})
 
+	require.NoError(t, os.RemoveAll(filepath.Dir(unreadable))) // as with hidepid
 	write(fmt.Sprintf(line, "/", "/sys/fs/cgroup"))
 	mount, mountRoot, err = unifiedOf(root)
 	require.NoError(t, err)

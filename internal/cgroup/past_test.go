@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -25,18 +24,6 @@ func (n *node) again() {
 	n.Tree = New(Options{Root: n.Root()})
 	n.Restart()
 	n.Resume(past)
-}
-
-func TestACgroupThatEndedIsForgotten(t *testing.T) {
-	n := newNode(t)
-	n.tracked(service)
-	n.again()
-	delete(n.Cgroups, service)
-	require.NoError(t, n.Render())
-	n.ReadCPUTime()
-	n.Sweep()
-	assert.Empty(t, n.Nodes())
-	assert.Empty(t, n.AppendPast(nil))
 }
 
 // TestNoRestartCountsACgroupTwice has processes of two cgroups, one inside the other, use time, and

@@ -40,21 +40,6 @@ func (w *walked) make(path string) (id uint64) {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
-	w := newWalked(t)
-	id := w.make("/a.slice/b.scope")
-	assert.Equal(t, "/a.slice/b.scope", w.Path(id))
-	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "sys")))
-	assert.Equal(t, "/a.slice/b.scope", w.Path(id))
-}
-
-func TestAReportedCgroupMayBeGone(t *testing.T) {
-	w := newWalked(t)
-	w.Remember(4711, "/a.slice/gone.scope")
-	assert.Equal(t, "/a.slice/gone.scope", w.Path(4711))
-	assert.Zero(t, w.clocks, "nothing was unknown")
-}
-
 func TestCgroupsAreWalkedForUnknownIdsOnlyAndNotTooOften(t *testing.T) {
 	w := newWalked(t)
 	id := w.make("/a")

@@ -159,23 +159,3 @@ func TestPerfEventsAreCountedInTheirOwnHierarchyIfThereIsOne(t *testing.T) {
 		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(dir, n.Root()), "/"), name)
 	}
 }
-
-func TestTheUnifiedHierarchyIsFoundAmongTheOthers(t *testing.T) {
-	for name, c := range map[string]struct {
-		mounts, want string
-		err          error
-	}{
-		"v2":     {mountOther + mountV2, v2, nil},
-		"hybrid": {mountTmpfs + mountCPU + mountUnified + mountMemory, hybrid, nil},
-		"v1":     {mountTmpfs + mountCPU, "", errNoUnified},
-		"none":   {mountTmpfs, "", errNoHierarchy},
-	} {
-		n := newNode(t)
-		n.write(c.mounts, "proc/1/mountinfo")
-		h, err := n.mounts.unified()
-		require.ErrorIs(t, err, c.err, name)
-		if err == nil {
-			assert.Equal(t, n.Root()+"/"+c.want, h.dir.Path(), name)
-		}
-	}
-}
