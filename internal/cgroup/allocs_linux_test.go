@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -19,10 +18,7 @@ func TestAnIntervalAllocatesNothing(t *testing.T) {
 			n.kept.Most = 0
 		}
 		n.WatchFrom(1)
-		for _, p := range []string{"/a", "/a/b", "/c", "/empty", "/a/watched"} {
-			n.Cgroups[p] = time.Second
-		}
-		require.NoError(t, n.Render())
+		n.set(units.Second, "/a", "/a/b", "/c", "/empty", "/a/watched")
 		n.write("anon N0=1\nfile_mapped N0=1\n", v2, "c/memory.numa_stat")
 		in := []*Node{n.Enter("/a", true), n.Enter("/a/b", true), n.Enter("/c", false), n.Enter("/gone", true)}
 		n.Node("/empty")

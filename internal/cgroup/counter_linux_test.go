@@ -48,8 +48,7 @@ func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
 	assert.Equal(t, []string{"a/cpu.stat", "b/cpu.stat"}, n.opened())
 	assert.Equal(t, 2, n.kept.Held)
 
-	delete(n.Cgroups, "/b")
-	require.NoError(t, n.Render())
+	n.remove(v2, "/b")
 	b.Leave()
 	n.Sweep()
 	n.ReadCPUTime()
@@ -72,7 +71,7 @@ func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
 			a.Account(0, 500*ms)
 			require.Zero(t, n.shortLived(a))
 
-			n.makeAgain(filepath.Join(v2, service))
+			n.makeAgain(v2, service)
 			n.count(service, 700*ms)
 			a.Account(0, 100*ms)
 			assert.Equal(t, 600*ms-2*units.Tick, n.shortLived(a), "all that the new one counted, and not only what it counted more")
@@ -81,23 +80,16 @@ func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
 	}
 }
 
-// makeAgain removes a cgroup and makes another one at the same path. Files of the next one have other
-// numbers: those of the first one still exist, elsewhere.
-func (n *node) makeAgain(path string) {
-	dir := filepath.Join(n.Root(), path)
-	counters, err := filepath.Glob(filepath.Join(dir, "cpu*"))
-	require.NoError(n, err)
-	for _, counter := range counters {
-		require.NoError(n, os.Truncate(counter, 0))
-	}
-	require.NoError(n, os.Rename(dir, n.TempDir()+"/removed"))
-	require.NoError(n, os.Mkdir(dir, 0o755))
+// makeAgain removes a cgroup and makes another one at the same path.
+func (n *node) makeAgain(hierarchy, path string) {
+	n.remove(hierarchy, path)
+	require.NoError(n, os.Mkdir(filepath.Join(n.Root(), hierarchy, path), 0o755))
 }
 
 func TestATreeGoesOnFromAPastOfItsOwn(t *testing.T) {
 	n := newNode(t)
 	n.tracked(service)
-	n.makeAgain(filepath.Join(v2, service))
+	n.makeAgain(v2, service)
 	n.count(service, 700*ms)
 	n.Node(service).Account(0, 700*ms)
 	past := n.AppendPast(nil)
@@ -184,8 +176,7 @@ func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	}
 	require.Len(t, n.opened(), 3*2)
 	late := n.Enter("/late/in", true)
-	n.Cgroups["/late/in"] = 0
-	require.NoError(t, n.Render())
+	n.set(0, "/late/in")
 
 	withoutDescriptors(t, n.ReadCPUTime)
 	assert.True(t, late.cpu.current, "its counter was read")
@@ -230,8 +221,7 @@ func TestACgroupThatIsLeftInOneHierarchyGoesOnThere(t *testing.T) {
 	require.Equal(t, units.CPUTime(900_000), a.cpu.counter)
 	a.cpu.accounted = 900_000
 	// A runtime removes a cgroup from one hierarchy after the other.
-	require.NoError(t, os.Truncate(filepath.Join(n.Root(), hybrid, service, "cpu.stat"), 0))
-	require.NoError(t, os.RemoveAll(filepath.Join(n.Root(), hybrid, service)))
+	n.remove(hybrid, service)
 	assert.True(t, n.exists(a))
 	n.ReadCPUTime()
 	assert.Equal(t, units.CPUTime(1_000_000), a.cpu.counter)

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -23,29 +23,17 @@ const (
 	ms      = units.CPUTime(time.Millisecond)
 )
 
-// node is a simulated host and the tree of its cgroups.
+// node is a copy of a host's cgroups, and the tree that reads it.
 type node struct {
-	*hostsim.Host
 	testing.TB
 	*Tree
 }
 
+// newNode returns a host without cgroups. The first call of set mounts version 2.
 func newNode(t testing.TB) *node {
-	h := hostsim.New(t.TempDir())
-	n := &node{Host: h, TB: t, Tree: New(Options{Root: h.Root()})}
+	n := &node{TB: t, Tree: New(Options{Root: t.TempDir()})}
 	t.Cleanup(func() { assert.NoError(t, n.Close()) })
 	return n
-}
-
-// Root returns the root of the host's file system.
-func (n *node) Root() string { return n.Host.Root() }
-
-// count sets the counter of a cgroup and reads all counters.
-func (n *node) count(path string, usage units.CPUTime) {
-	n.Helper()
-	n.Cgroups[path] = time.Duration(usage)
-	require.NoError(n, n.Render())
-	n.ReadCPUTime()
 }
 
 func (n *node) write(text string, elem ...string) {
@@ -53,6 +41,36 @@ func (n *node) write(text string, elem ...string) {
 	path := filepath.Join(append([]string{n.Root()}, elem...)...)
 	require.NoError(n, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(n, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// set sets the counters of cgroups, which it makes.
+func (n *node) set(usage units.CPUTime, paths ...string) {
+	n.Helper()
+	if _, err := os.Stat(filepath.Join(n.Root(), "proc/1/mountinfo")); err != nil {
+		n.write(mountV2, "proc/1/mountinfo")
+	}
+	for _, path := range paths {
+		n.write(fmt.Sprintf("usage_usec %d\n", time.Duration(usage).Microseconds()), v2, path, "cpu.stat")
+	}
+}
+
+// count sets the counter of a cgroup and reads all counters.
+func (n *node) count(path string, usage units.CPUTime) {
+	n.Helper()
+	n.set(usage, path)
+	n.ReadCPUTime()
+}
+
+// remove removes a cgroup of a hierarchy. As in the kernel, its open files have no text any more, and
+// files of later cgroups have other numbers.
+func (n *node) remove(hierarchy, path string) {
+	dir := filepath.Join(n.Root(), hierarchy, path)
+	counters, err := filepath.Glob(filepath.Join(dir, "cpu*"))
+	require.NoError(n, err)
+	for _, counter := range counters {
+		require.NoError(n, os.Truncate(counter, 0))
+	}
+	require.NoError(n, os.Rename(dir, filepath.Join(n.TempDir(), "removed")))
 }
 
 // cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy has the counter.
@@ -98,10 +116,7 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		n.Sweep()
 		n.Enter(service, true)
 	}
-	remove := func(n *node) {
-		delete(n.Cgroups, service)
-		require.NoError(n, n.Render())
-	}
+	remove := func(n *node) { n.remove(v2, service) }
 	again := func(newborn bool) func(n *node) {
 		return func(n *node) {
 			n.again()
@@ -128,7 +143,6 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		"one that took the place of one of before": {{entered(true), 0, 0, 0}, {nil, 9000, 9000, 0}, {again(true), 5000, 1000, 3980}},
 	} {
 		n := newNode(t)
-		n.Cgroups["/other"] = 0
 		for i, s := range steps {
 			if s.before != nil {
 				s.before(n)
@@ -144,7 +158,7 @@ func TestACounterThatIsGoneStandsStill(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 500*ms)
-	require.NoError(t, os.RemoveAll(filepath.Join(n.Root(), v2, service)))
+	n.remove(v2, service)
 	for _, found := range []units.CPUTime{400*ms - 2*units.Tick, 0} {
 		n.ReadCPUTime()
 		n.ShortLived(2*units.Tick, 0, func(n *Node, _ int32, _ units.CPUTime, _ bool) {
@@ -188,7 +202,7 @@ func TestWhatMayBeLateIsNotShortLived(t *testing.T) {
 func TestTheCounterOfAnOuterCgroupIncludesTheInnerOne(t *testing.T) {
 	n := newNode(t)
 	outer, inner := n.tracked("/a"), n.tracked("/a/x/b")
-	n.Cgroups["/a/x/b"] = time.Duration(800 * ms)
+	n.set(800*ms, "/a/x/b")
 	n.count("/a", 1500*ms)
 	outer.Account(1, 100*ms)
 	inner.Account(2, 300*ms)
@@ -207,7 +221,7 @@ func TestInferredTimeIsClampedToTheCounters(t *testing.T) {
 	n := newNode(t)
 	outer, inner := n.tracked("/a"), n.tracked("/a/b")
 	unread := n.Enter("/a/b/c", true)
-	n.Cgroups["/a/b"] = time.Duration(800 * ms)
+	n.set(800*ms, "/a/b")
 	n.count("/a", 1000*ms)
 	outer.Account(0, 500*ms)
 	assert.Equal(t, 500*ms, inner.Clamp(600*ms))

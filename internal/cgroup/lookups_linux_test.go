@@ -24,7 +24,7 @@ func newGuarded(t *testing.T) *node {
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	n := newNode(t)
 	n.lookups = newLookups(kernfs.GuardOptions[*finder]{Haste: 2 * time.Second})
-	require.NoError(t, n.Render())
+	n.set(0, "/")
 	all, err := n.mounts.hierarchies()
 	require.NoError(t, err)
 	for i := range all {
@@ -81,15 +81,14 @@ func TestABlockedCounterDoesNotStopTheOthers(t *testing.T) {
 
 func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	n := newGuarded(t)
-	n.Cgroups["/a"] = 0
-	require.NoError(t, n.Render())
+	n.set(0, "/a")
 	n.write("200\n", v2, "a", "cpu.weight")
 	a := n.Enter("/a", true)
 	unblock := n.block("a", "cpu.weight")
-	assert.Zero(t, n.Request(a, n.Now()))
+	assert.Zero(t, n.Request(a, time.Unix(1000, 0)))
 	unblock()
 	n.begin(2 * time.Minute)
-	assert.NotZero(t, n.Request(a, n.Now().Add(RereadRequest)))
+	assert.NotZero(t, n.Request(a, time.Unix(1000, 0).Add(RereadRequest)))
 	assert.True(t, n.exists(a))
 	assert.False(t, n.exists(n.Node("/none")))
 	var dir kernfs.Kept

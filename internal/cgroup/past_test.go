@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +45,7 @@ func TestNoRestartCountsACgroupTwice(t *testing.T) {
 				used += own + unseen
 				accounted += own
 			}
-			n.Cgroups[inner] = time.Duration(counters[inner])
+			n.set(counters[inner], inner)
 			n.count(service, counters[service]+counters[inner]) // a counter has what is inside, too
 			for _, path := range []string{service, inner} {
 				n.Node(path).Account(0, shown[path])

@@ -33,8 +33,7 @@ func newWalked(t *testing.T) *walked {
 
 // make makes a cgroup and returns its id.
 func (w *walked) make(path string) (id uint64) {
-	w.Cgroups[path] = 0
-	require.NoError(w, w.Render())
+	w.set(0, path)
 	info, err := os.Stat(filepath.Join(w.Root(), v2, path))
 	require.NoError(w, err)
 	return info.Sys().(*syscall.Stat_t).Ino

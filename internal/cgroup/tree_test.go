@@ -64,15 +64,13 @@ func TestNodesKnowTheirNearestAncestorInAnyOrderOfCreation(t *testing.T) {
 
 func TestACgroupStaysAsLongAsAProcessIsInItOrItIsThere(t *testing.T) {
 	n := newNode(t)
-	n.Cgroups["/there"] = 0
-	require.NoError(t, n.Render())
+	n.set(0, "/there")
 	there, used, asked := n.Enter("/there", true), n.Enter("/used", true), n.Node("/asked")
 	there.Leave()
 	n.Sweep()
 	assert.Equal(t, []*Node{there, used}, n.Nodes())
 	assert.NotSame(t, asked, n.Node("/asked"))
-	delete(n.Cgroups, "/there")
-	require.NoError(t, n.Render())
+	n.remove(v2, "/there")
 	used.Leave()
 	n.Sweep()
 	assert.Empty(t, n.Nodes())
@@ -130,8 +128,7 @@ func TestARestartKeepsCgroupsAndForgetsProcesses(t *testing.T) {
 	a.Account(0, 100*ms)
 	assert.Equal(t, 900*ms-20*ms, n.shortLived(a))
 	a.Leave()
-	delete(n.Cgroups, "/a")
-	require.NoError(t, n.Render())
+	n.remove(v2, "/a")
 	n.Sweep()
 	assert.Equal(t, 1, c.closed)
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -80,7 +79,7 @@ func TestACounterThatStoodStillProvesThatNoneRan(t *testing.T) {
 			assert.True(t, read("1"))
 			assert.False(t, read("2"))
 			assert.True(t, read("2"))
-			n.makeAgain(test.hierarchy + "/s/a")
+			n.makeAgain(test.hierarchy, "/s/a")
 			assert.False(t, read("2"), "it is another one")
 			assert.False(t, read("x"), "it cannot be read")
 			assert.False(t, read("2"))
@@ -143,9 +142,9 @@ func TestWatchingChangesNothingOfWhatAccountAndShortLivedFind(t *testing.T) {
 	n := watching(t, mountV2)
 	outer := n.Watch([]byte("0::" + filepath.Dir(service) + "\n"))
 	assert.Same(t, outer, n.Watch([]byte("0::"+outer.path)))
-	n.Cgroups[outer.path] = 0
+	n.set(0, outer.path)
 	n.count(service, 900*ms)
-	n.Cgroups[outer.path], n.Cgroups[service] = 1, 0
+	n.set(0, service)
 	n.count(outer.path, 900*ms)
 	assert.Empty(t, n.Nodes())
 	a := n.Enter(service, true)
@@ -155,8 +154,7 @@ func TestWatchingChangesNothingOfWhatAccountAndShortLivedFind(t *testing.T) {
 	assert.Equal(t, 700*ms-2*units.Tick, n.shortLived(a))
 
 	assert.Same(t, a, n.Hold(service), "one node for all")
-	delete(n.Cgroups, service)
-	require.NoError(t, n.Render())
+	n.remove(v2, service)
 	a.Leave()
 	n.Sweep()
 	assert.Empty(t, n.Nodes())
@@ -168,10 +166,7 @@ func TestWatchingChangesNothingOfWhatAccountAndShortLivedFind(t *testing.T) {
 
 func TestEachCounterIsReadOnceForAllUses(t *testing.T) {
 	n := watching(t, mountV2)
-	for _, path := range []string{"/top/a", "/top/b", "/top/c", "/top/d", "/top"} {
-		n.Cgroups[path] = 0
-	}
-	require.NoError(t, n.Render())
+	n.set(0, "/top/a", "/top/b", "/top/c", "/top/d", "/top")
 	n.Enter("/top/a", true)
 	n.Enter("/top/b", true)
 	var watched []*Node
