@@ -165,6 +165,7 @@ func TestOnlyADescriptorOfAProcessThatSleptIsNotCheckedAgain(t *testing.T) {
 			s := table.Begin(w.table.Now + time.Duration(ran)*time.Second)
 			for p := range w.table.All() {
 				now := p.Sight
+				now.Flags &^= proc.Born
 				if c.ran {
 					now.CPU += units.CPUTime(ran)
 				}
