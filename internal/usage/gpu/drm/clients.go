@@ -11,6 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // key identifies a client. Its ID is unique per GPU at least.
@@ -23,7 +24,6 @@ type key struct {
 type holder struct {
 	pid, parent int32
 	start       time.Duration // of the process
-	slot        int32         // of the process in the table
 	fd          int32
 }
 
@@ -143,10 +143,9 @@ const (
 // looks up both, and fails once either no longer exists (fs/proc/fd.c, seq_show).
 type clients struct {
 	reader    *reader
-	processes *processes
+	table     *proc.Table // during a Read
 	list      []*client
 	byKey     map[key]*client
-	anyLost   bool
 	kept      kernfs.Allowance // of texts
 	last, now time.Time        // of Reads
 	info      fdinfo
@@ -155,8 +154,8 @@ type clients struct {
 
 // read reads the counters of all clients whose GPUs are not asleep. If a process blocks a batch, each
 // of its clients is read by itself, which identifies the process.
-func (cs *clients) read(last, now time.Time) {
-	cs.last, cs.now, cs.due = last, now, cs.due[:0]
+func (cs *clients) read(last, now time.Time, t *proc.Table) {
+	cs.table, cs.last, cs.now, cs.due = t, last, now, cs.due[:0]
 	for _, c := range cs.list {
 		if c.used = 0; !c.device.asleep {
 			cs.due = append(cs.due, c)
@@ -207,7 +206,7 @@ func (cs *clients) take(c *client, text []byte, err error) {
 	}
 	switch {
 	case gone(err), err == nil && !cs.info.is(c.id, c.device.name):
-		c.lost, cs.anyLost = true, true
+		c.lost = true
 		cs.drop(c)
 	case err == nil:
 		c.count(&cs.info, cs.now, false)
@@ -219,8 +218,13 @@ func (cs *clients) descriptorOf(c *client) descriptor {
 	if c.text == nil && cs.kept.Take() {
 		c.text = new(kernfs.Kept)
 	}
-	slept := c.since.Equal(cs.last) && cs.processes.slept(&c.holder)
-	return descriptor{pid: c.pid, fd: c.fd, kept: c.text, checked: slept}
+	return descriptor{pid: c.pid, fd: c.fd, kept: c.text, checked: c.since.Equal(cs.last) && cs.slept(c)}
+}
+
+// slept reports whether it is certain that the process of a client did not run since the previous scan.
+func (cs *clients) slept(c *client) bool {
+	row := cs.table.Find(c.pid)
+	return cs.table.Traits().Exact && row != nil && row.Start == c.start && !row.IsActive()
 }
 
 // drop closes the text of a client if it is kept open.
@@ -296,17 +300,18 @@ func (cs *clients) estimateLost() {
 	}
 }
 
-// forgetLost forgets the clients that no process has.
-func (cs *clients) forgetLost() {
-	if !cs.anyLost {
-		return
-	}
-	cs.anyLost = false
+// report adds the use of the clients to the GPUs, and forgets the clients that no process has.
+func (cs *clients) report() {
 	cs.list = slices.DeleteFunc(cs.list, func(c *client) bool {
-		if c.lost {
-			delete(cs.byKey, c.key)
+		if !c.lost {
+			c.device.use(c.pid, c.used, time.Time{})
+			return false
 		}
-		return c.lost
+		if c.used > 0 { // its process may have exited, and another process may have its PID
+			c.device.use(c.pid, c.used, cs.last)
+		}
+		delete(cs.byKey, c.key)
+		return true
 	})
 }
 

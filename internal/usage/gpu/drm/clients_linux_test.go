@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -148,35 +147,25 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 }
 
 func TestOnlyADescriptorOfAProcessThatSleptIsNotCheckedAgain(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	w.add(10, 1, render(3, 1))
-	for name, c := range map[string]struct {
-		exact, ran, missed, want bool
-	}{
+	for name, c := range map[string]struct{ exact, ran, missed, want bool }{
 		"it slept":                       {exact: true, want: true},
 		"it ran":                         {exact: true, ran: true},
 		"it may have run for a moment":   {},
 		"the Read before did not see it": {exact: true, missed: true},
 	} {
-		w.pass()
-		table := proc.New(proc.Traits{Exact: c.exact})
-		for ran := range 2 {
-			s := table.Begin(w.table.Now + time.Duration(ran)*time.Second)
-			for p := range w.table.All() {
-				now := p.Sight
-				now.Flags &^= proc.Born
-				if c.ran {
-					now.CPU += units.CPUTime(ran)
-				}
-				s.See(&now)
-			}
+		table, seen, last := proc.New(proc.Traits{Exact: c.exact}), proc.Sight{ID: proc.ID{PID: 10}}, time.Now()
+		for range 2 {
+			s := table.Begin(0)
+			s.See(&seen)
 			s.End(0)
+			if c.ran {
+				seen.CPU++
+			}
 		}
-		if w.source.clients.last = w.source.last; c.missed {
-			w.source.clients.last = w.source.last.Add(1)
+		cs, held := clients{table: table, last: last}, client{holder: holder{pid: 10}, since: last}
+		if c.missed {
+			cs.last = last.Add(1)
 		}
-		w.source.processes.follow(table)
-		assert.Equal(t, c.want, w.source.clients.descriptorOf(w.source.clients.list[0]).checked, name)
+		assert.Equal(t, c.want, cs.descriptorOf(&held).checked, name)
 	}
 }

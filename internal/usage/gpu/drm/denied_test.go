@@ -56,7 +56,7 @@ func TestNoTextIsReadWhereLinksMayNotBeRead(t *testing.T) {
 	})()
 	for range 3 {
 		_, err := w.passDenied([]string{"10/fd"}, 10, 11)
-		require.Equal(t, errDenied, err)
+		require.EqualError(t, err, errDenied.Error())
 	}
 	assert.Len(t, w.source.clients.list, 1)
 }
@@ -86,7 +86,7 @@ func TestWhatMayNotBeReadIsNoErrorWhereNothingIsUnknown(t *testing.T) {
 			p.Files = append([]hostsim.OpenFile{}, c.files...)
 			for range 3 {
 				_, err := w.passDenied(dirs, 10)
-				require.Equal(t, c.err, err)
+				require.ErrorIs(t, err, c.err)
 			}
 		})
 	}

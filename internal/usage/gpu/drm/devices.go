@@ -20,7 +20,7 @@ import (
 type device struct {
 	name    string // its PCI address or platform device
 	domain  units.Domain
-	driver  string // of the kernel; empty until it is determined
+	driver  string // of the kernel
 	present bool
 	// counts is set once a client had counters, silent once a client had none.
 	counts, silent   bool
@@ -153,7 +153,7 @@ type discovered struct {
 }
 
 func newDevices(o Options) devices {
-	return devices{root: o.Root, search: kernfs.Search[discovered]{
+	return devices{root: o.Root, buf: make([]byte, 256), search: kernfs.Search[discovered]{
 		Root: o.Root, Dir: filepath.Join(o.Root, "sys/class/drm"), Waits: o.Waits, Drop: discovered.drop,
 	}}
 }
@@ -273,9 +273,6 @@ func (ds *devices) takeOver(found discovered) {
 
 // begin starts the interval from the last Read until now.
 func (ds *devices) begin(last, now time.Time) {
-	if ds.buf == nil {
-		ds.buf = make([]byte, 256)
-	}
 	for _, d := range ds.list {
 		d.begin(last, now, ds.buf)
 	}
@@ -295,11 +292,7 @@ func (ds *devices) of(f *fdinfo, node []byte) *device {
 	if f.pdev != nil {
 		name = string(f.pdev)
 	}
-	d := named(ds.list, name)
-	if d != nil && d.driver == "" {
-		d.driver = string(f.driver)
-	}
-	return d
+	return named(ds.list, name)
 }
 
 // asleep appends the device nodes of the GPUs that must not be woken up.

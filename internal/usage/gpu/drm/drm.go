@@ -38,7 +38,6 @@ type Source struct {
 	usage []gpu.Usage
 	users []gpu.User
 	pids  []int32
-	errs  []error
 }
 
 // The errors of Read. Their texts are constant, so that a condition does not change from Read to Read.
@@ -52,8 +51,7 @@ var (
 // New returns a source. It does not read files of GPUs or of other processes.
 func New(options Options) *Source {
 	s := &Source{devices: newDevices(options), reader: newReader(options)}
-	s.clients = clients{reader: &s.reader, processes: &s.processes, byKey: map[key]*client{}}
-	s.clients.kept.Most = maxKept
+	s.clients = clients{reader: &s.reader, byKey: map[key]*client{}, kept: kernfs.Allowance{Most: maxKept}}
 	s.finder = finder{
 		reader: &s.reader, devices: &s.devices, processes: &s.processes, clients: &s.clients, self: selfOf(options.Root),
 	}
@@ -79,12 +77,11 @@ func (s *Source) Read(now time.Time, t *proc.Table) ([]gpu.Usage, error) {
 	s.reader.guard.Begin(now)
 	s.devices.begin(s.last, now)
 	s.processes.follow(t)
-	s.clients.read(s.last, now)
+	s.clients.read(s.last, now, t)
 	s.finder.find(s.last, now, t)
 	s.clients.estimateLost()
 	s.kfd.read()
 	usage := s.report(now)
-	s.clients.forgetLost()
 	s.last = now
 	return usage, s.err()
 }
@@ -92,35 +89,20 @@ func (s *Source) Read(now time.Time, t *proc.Table) ([]gpu.Usage, error) {
 // err returns the reasons if the usage is incomplete.
 func (s *Source) err() error {
 	hidden := slices.ContainsFunc(s.devices.list, func(d *device) bool { return d.compute.hidden })
-	errs := s.errs[:0]
-	for _, err := range [...]error{s.devices.search.Err(), s.reader.guard.Err("GPU usage")} {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
+	err := errors.Join(s.devices.search.Err(), s.reader.guard.Err("GPU usage"))
 	if s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices.list, (*device).reports)) {
-		errs = append(errs, errDenied)
+		err = errors.Join(err, errDenied)
 	}
 	if hidden {
-		errs = append(errs, errHidden)
+		err = errors.Join(err, errHidden)
 	}
-	if s.errs = errs; len(errs) == 1 {
-		return errs[0]
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // report returns the usage of each GPU in the interval that ends now.
 func (s *Source) report(now time.Time) []gpu.Usage {
 	s.usage, s.users, s.pids = s.usage[:0], s.users[:0], s.pids[:0]
-	for _, c := range s.clients.list {
-		switch {
-		case !c.lost:
-			c.device.use(c.pid, c.used, time.Time{})
-		case c.used > 0: // its process may have exited, and another process may have its PID
-			c.device.use(c.pid, c.used, s.last)
-		}
-	}
+	s.clients.report()
 	s.kfd.report()
 	for _, d := range s.devices.list {
 		if d.present && !d.asleep {

@@ -133,7 +133,7 @@ func TestDescriptorsThatMayNotBeReadAreOneError(t *testing.T) {
 	for range 3 {
 		w.Run(time.Second, map[int]int64{11: 1, 12: 1})
 		usage, err := w.read()
-		assert.Equal(t, errDenied, err)
+		assert.EqualError(t, err, errDenied.Error())
 		assert.Equal(t, map[int32]units.CPUTime{10: 0}, used(t, usage), "the rest goes on")
 	}
 	restore()
@@ -249,7 +249,7 @@ func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
 	w.Run(time.Second, nil)
 	usage, err := w.read()
 	assert.Empty(t, usage)
-	assert.Equal(t, errHidden, err)
+	assert.EqualError(t, err, errHidden.Error())
 }
 
 // Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than

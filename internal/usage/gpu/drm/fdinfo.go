@@ -14,10 +14,10 @@ const maxEngines = 16
 // fdinfo is the content of /proc/<pid>/fdinfo/<fd> of a DRM descriptor. Its texts are valid as long
 // as the file's text.
 type fdinfo struct {
-	driver, pdev []byte
-	client       uint64
-	hasClient    bool
-	engines      []engineInfo
+	pdev      []byte
+	client    uint64
+	hasClient bool
+	engines   []engineInfo
 }
 
 // engineInfo is the client's use of one engine class according to fdinfo.
@@ -79,9 +79,6 @@ func (f *fdinfo) line(line []byte) {
 		return
 	}
 	switch string(key) {
-	case "driver":
-		f.driver = value
-		return
 	case "pdev":
 		f.pdev = value
 		return

@@ -91,7 +91,6 @@ func (f *finder) find(last, now time.Time, t *proc.Table) {
 	f.lookAtLost()
 	f.lookAtActive()
 	f.sweep()
-	f.table, f.look.row = nil, nil
 }
 
 // lookAtLost looks at processes that may have another descriptor of a client whose descriptor is closed.
@@ -254,7 +253,7 @@ func (f *finder) open(fd int32) {
 	default:
 		k := key{d, info.client}
 		if f.clients.byKey[k] != nil || f.mayAdd() {
-			h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, slot: l.row.Slot, fd: fd}
+			h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, fd: fd}
 			f.clients.meet(k, h, info, f.table.Now-l.row.Start, l.claimed)
 		}
 	}

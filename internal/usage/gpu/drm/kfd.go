@@ -23,7 +23,6 @@ type kfd struct {
 	devices   *devices
 	nodes     []*kfdNode
 	processes map[int32]*kfdProcess // by PID
-	pids      []int32               // of the processes that this Read lists
 	round     uint64                // the number of Reads with these nodes
 }
 
@@ -38,7 +37,6 @@ type kfdNode struct {
 
 // kfdProcess is a process that has KFD open. Its slices are by the index of the node.
 type kfdProcess struct {
-	pid    int32
 	used   []units.CPUTime // in the interval
 	copied []counter       // SDMA
 	still  []uint8         // the number of Reads since the counter advanced, modulo 256
@@ -122,7 +120,7 @@ func (k *kfd) read() {
 	if len(k.nodes) == 0 {
 		return
 	}
-	k.pids = k.pids[:0]
+	var pids []int32
 	switch err := k.reader.run(kfdProcesses, (*files).listKFD); {
 	case errors.Is(err, kernfs.ErrUnread): // any user can block the list
 		for _, node := range k.nodes {
@@ -130,15 +128,15 @@ func (k *kfd) read() {
 		}
 		return
 	case err == nil:
-		k.pids = append(k.pids, k.reader.files().found.entries...)
+		pids = k.reader.files().found.entries
 	}
-	slices.Sort(k.pids)
+	slices.Sort(pids)
 	k.round++
-	for _, pid := range k.pids[:min(len(k.pids), maxClients/len(k.nodes))] {
+	for _, pid := range pids[:min(len(pids), maxClients/len(k.nodes))] {
 		p := k.process(pid)
 		p.round = k.round
 		for i, node := range k.nodes {
-			p.used[i] = k.readProcess(p, i, node)
+			p.used[i] = k.readProcess(pid, p, i, node)
 		}
 	}
 	maps.DeleteFunc(k.processes, func(_ int32, p *kfdProcess) bool { return p.round != k.round })
@@ -152,7 +150,7 @@ func (k *kfd) process(pid int32) *kfdProcess {
 	p := k.processes[pid]
 	if p == nil {
 		n := len(k.nodes)
-		p = &kfdProcess{pid: pid, used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
+		p = &kfdProcess{used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
 		for i := range p.copied {
 			p.copied[i].begun = k.round > 1 // at 0
 		}
@@ -162,9 +160,9 @@ func (k *kfd) process(pid int32) *kfdProcess {
 }
 
 // readProcess returns the time that a GPU worked for a process, if KFD shows it.
-func (k *kfd) readProcess(p *kfdProcess, index int, node *kfdNode) (used units.CPUTime) {
+func (k *kfd) readProcess(pid int32, p *kfdProcess, index int, node *kfdNode) (used units.CPUTime) {
 	d := node.device
-	n, err := k.number(p.pid, node.occupancy)
+	n, err := k.number(pid, node.occupancy)
 	switch {
 	case err == nil:
 		used = units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
@@ -175,14 +173,14 @@ func (k *kfd) readProcess(p *kfdProcess, index int, node *kfdNode) (used units.C
 	case errors.Is(err, kernfs.ErrUnread): // other processes are read
 		return 0
 	default: // gone, or a GPU that counts no waves
-		if held, err := k.number(p.pid, node.memory); err == nil && held > 0 && !slices.Contains(d.compute.unknown, p.pid) {
-			d.compute.unknown = append(d.compute.unknown, p.pid)
+		if held, err := k.number(pid, node.memory); err == nil && held > 0 && !slices.Contains(d.compute.unknown, pid) {
+			d.compute.unknown = append(d.compute.unknown, pid)
 		}
 	}
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
 		return used
 	}
-	if n, err := k.number(p.pid, node.time); err == nil {
+	if n, err := k.number(pid, node.time); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false, false)
 		used += copied
@@ -240,10 +238,10 @@ func (k *kfd) unitsOf(d *device) (n uint64) {
 
 // report adds the GPU time of processes to the GPUs.
 func (k *kfd) report() {
-	for _, p := range k.processes {
+	for pid, p := range k.processes {
 		for i, node := range k.nodes {
 			if p.used[i] > 0 {
-				node.device.use(p.pid, p.used[i], time.Time{})
+				node.device.use(pid, p.used[i], time.Time{})
 			}
 		}
 	}

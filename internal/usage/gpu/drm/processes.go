@@ -20,15 +20,12 @@ type process struct {
 	descriptors int64         // the number of its descriptors, negative if it is not available
 	since       time.Duration // the time when descriptors had this value first
 	recount     time.Duration // the time when descriptors are counted again
-	ran         uint64        // the last Read before which it ran
 }
 
 // processes holds the search state of all processes.
 type processes struct {
 	bySlot []process
-	denied int    // the number of processes whose descriptors may not be read
-	exact  bool   // every process that runs is active in the table
-	reads  uint64 // the number of Reads with GPUs
+	denied int // the number of processes whose descriptors may not be read
 }
 
 // of returns the state of the slot of a row. known reports whether it is the state of the process in
@@ -49,9 +46,8 @@ func (ps *processes) set(st *process, to process) {
 	*st = to
 }
 
-// follow begins a Read: it drops the state of exited processes, and marks the processes that ran.
+// follow begins a Read: it drops the state of exited processes.
 func (ps *processes) follow(t *proc.Table) {
-	ps.reads++
 	if n := len(t.Rows); n < len(ps.bySlot) { // slots have been renumbered
 		ps.bySlot, ps.denied = make([]process, n), 0
 	} else {
@@ -62,19 +58,4 @@ func (ps *processes) follow(t *proc.Table) {
 			ps.set(st, process{})
 		}
 	}
-	ps.exact = t.Traits().Exact
-	for _, slot := range t.Active {
-		if st, known := ps.of(&t.Rows[slot]); known {
-			st.ran = ps.reads
-		}
-	}
-}
-
-// slept reports whether it is certain that the holder of a client did not run before this Read.
-func (ps *processes) slept(h *holder) bool {
-	if !ps.exact || int(h.slot) >= len(ps.bySlot) {
-		return false
-	}
-	st := &ps.bySlot[h.slot]
-	return st.pid == h.pid && st.start == h.start && st.ran != ps.reads
 }
