@@ -32,8 +32,6 @@ type device struct {
 	unknown error
 
 	pending []*tally // from the oldest to the newest
-	spare   []*tally
-	out     *tally // what handOut returned last
 }
 
 const (
@@ -96,13 +94,7 @@ func (d *device) next(at time.Time) *tally {
 	if len(d.pending) == maxPending {
 		d.merge(2)
 	}
-	var t *tally
-	if n := len(d.spare); n > 0 {
-		t, d.spare = d.spare[n-1], d.spare[:n-1]
-	} else {
-		t = &tally{single: map[int32]int{}}
-	}
-	t.reset(at)
+	t := &tally{at: at, single: map[int32]int{}}
 	d.pending = append(d.pending, t)
 	return t
 }
@@ -111,18 +103,13 @@ func (d *device) next(at time.Time) *tally {
 func (d *device) merge(n int) {
 	for _, t := range d.pending[1:n] {
 		d.pending[0].add(t)
-		d.spare = append(d.spare, t)
 	}
 	d.pending = slices.Delete(d.pending, 1, n)
 }
 
 // handOut returns the usage of the time whose energy was returned, or no usage if the usage of that time
-// is incomplete. It is valid until the next call.
+// is incomplete.
 func (d *device) handOut() gpu.Usage {
-	if d.out != nil {
-		d.spare = append(d.spare, d.out)
-		d.out = nil
-	}
 	n := 0
 	for n < len(d.pending) && !d.pending[n].at.After(d.returned) {
 		n++
@@ -131,11 +118,10 @@ func (d *device) handOut() gpu.Usage {
 		return gpu.Usage{Domain: d.zone.Domain}
 	}
 	d.merge(n)
-	d.out = d.pending[0]
+	out := d.pending[0]
 	d.pending = slices.Delete(d.pending, 0, 1)
 	return gpu.Usage{
-		Domain: d.zone.Domain, Busy: d.out.busy, Total: d.out.total, Assumed: d.out.assumed, Users: d.out.users,
-		Unattributed: d.out.unattributed,
+		Domain: d.zone.Domain, Busy: out.busy, Total: out.total, Assumed: out.assumed, Users: out.users, Unattributed: out.unattributed,
 	}
 }
 
@@ -146,7 +132,6 @@ type tally struct {
 	assumed                   bool // some of them are
 	users                     []gpu.User
 	single                    map[int32]int // index in users, by the PID of those with one
-	pids                      []int32       // scratch
 }
 
 const (
@@ -155,12 +140,6 @@ const (
 	// maxTime bounds each GPU time that a library reports, so that sums do not overflow.
 	maxTime = 1 << 56
 )
-
-// reset empties the tally. It keeps the memory, also of the users' PIDs.
-func (t *tally) reset(at time.Time) {
-	t.at, t.busy, t.total, t.unattributed, t.assumed, t.users = at, 0, 0, 0, false, t.users[:0]
-	clear(t.single)
-}
 
 // fill sets the usage of a poll, scaled to the last part of its time, elapsed.
 func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroups) {
@@ -176,14 +155,12 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	t.unattributed = part(found.Unattributed)
 	for i := range found.Users {
 		u := &found.Users[i]
-		t.pids = append(t.pids[:0], u.PIDs...)
-		slices.Sort(t.pids)
-		t.pids = slices.Compact(t.pids)
-		if len(t.pids) == 0 || t.pids[0] <= 0 { // no process
+		pids := slices.Compact(slices.Sorted(slices.Values(u.PIDs)))
+		if len(pids) == 0 || pids[0] <= 0 { // no process
 			t.unattributed = units.AddSaturating(t.unattributed, part(u.Used))
 			continue
 		}
-		t.addUser(&gpu.User{PIDs: t.pids, Used: part(u.Used), Last: u.Last, Cgroup: in.of(t.pids)})
+		t.addUser(gpu.User{PIDs: pids, Used: part(u.Used), Last: u.Last, Cgroup: in.of(pids)})
 	}
 }
 
@@ -202,13 +179,13 @@ func (t *tally) add(o *tally) {
 	t.total = units.AddSaturating(t.total, o.total)
 	t.unattributed = units.AddSaturating(t.unattributed, o.unattributed)
 	t.assumed = t.assumed || o.assumed
-	for i := range o.users {
-		t.addUser(&o.users[i])
+	for _, u := range o.users {
+		t.addUser(u)
 	}
 }
 
 // addUser adds a user, whose PIDs are sorted, to the one with the same PIDs.
-func (t *tally) addUser(u *gpu.User) {
+func (t *tally) addUser(u gpu.User) {
 	if i := t.index(u.PIDs); i >= 0 {
 		same := &t.users[i]
 		same.Used = units.AddSaturating(same.Used, u.Used)
@@ -223,12 +200,7 @@ func (t *tally) addUser(u *gpu.User) {
 		t.unattributed = units.AddSaturating(t.unattributed, u.Used)
 		return
 	}
-	t.users = slices.Grow(t.users, 1)[:n+1]
-	added := &t.users[n]
-	pids := added.PIDs[:0]
-	pids = append(pids, u.PIDs...)
-	*added = *u
-	added.PIDs = pids
+	t.users = append(t.users, u)
 	if len(u.PIDs) == 1 {
 		t.single[u.PIDs[0]] = n
 	}
