@@ -317,7 +317,7 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // nil if the CPU times could not be read. replaced reports whether another CPU time source is in use
 // from now on.
 //
-// The meters are read next to the node's CPU time, by which their energy is divided.
+// The meters are read next to the node's CPU time, because their energy is divided by it.
 func (s *energyScraper) measure(ctx context.Context, all bool) (m *claims.Measurement, replaced bool) {
 	now, reader := s.now(), s.node.CPU
 	s.node.Waits.Begin(now)

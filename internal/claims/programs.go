@@ -48,16 +48,16 @@ func (b *Builder) besideOf(c *claimant) attribution.Claimant {
 	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
 }
 
-// besideByName returns who claims the time of short-lived processes with a name. row is a process
-// in their cgroup, nil if there is none.
-func (b *Builder) besideByName(n *proc.Charge, row *proc.Process) beside {
+// payerByName returns the claimant of the time of short-lived processes with a name. row is a process
+// in their cgroup, or nil.
+func (b *Builder) payerByName(n *proc.Charge, row *proc.Process) payer {
 	user := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
 	var in *cgroup.Node
 	if row != nil {
 		c := &b.claimants[row.Slot]
 		if !c.open {
-			return beside{}
+			return payer{}
 		}
 		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
@@ -72,7 +72,7 @@ func (b *Builder) besideByName(n *proc.Charge, row *proc.Process) beside {
 	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
 	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
 	id := b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
-	return beside{known: id != attribution.NoClaimant, claimant: id, in: in, row: row}
+	return payer{found: id != attribution.NoClaimant, claimant: id, in: in, row: row}
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of

@@ -41,8 +41,7 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims the usage of running processes, and of short-lived processes beside them and
-// elsewhere. Processes that did not run are looked at only if they may need another claimant, explain
+// claimRunning claims the usage of running processes and of short-lived processes. Processes that did not run are looked at only if they may need another claimant, explain
 // a container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t, charges := m.Table, m.Table.Charges
@@ -64,25 +63,25 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	}
 }
 
-// claimCharge claims the CPU time of short-lived processes that the scan found. The time of which no
-// claimant is known is left to claimRest.
+// claimCharge claims the CPU time of short-lived processes that the scan found. Without a claimant
+// claimRest claims the time.
 func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
-	var by beside
+	var by payer
 	var row *proc.Process
 	if charge.Slot >= 0 {
 		row = &m.Table.Rows[charge.Slot]
 	}
 	switch {
 	case charge.Named && b.byProgram:
-		by = b.besideByName(charge, row)
+		by = b.payerByName(charge, row)
 	case row != nil:
-		by = b.besideRow(charge, row, m)
+		by = b.payerOf(charge, row, m)
 	case charge.Path != "":
-		by.claimant, by.in, by.known = b.claimantForCgroup(charge.Path)
+		by.claimant, by.in, by.found = b.claimantForCgroup(charge.Path)
 	}
 	switch parts := m.Table.ChargeParts(charge); {
 	case by.later:
-	case !by.known:
+	case !by.found:
 		b.shortLived += charge.CPU
 		b.domains.noteShortLived(parts)
 	default:
@@ -90,19 +89,19 @@ func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
 	}
 }
 
-// beside is who claims the CPU time of short-lived processes.
-type beside struct {
-	known    bool // otherwise claimRest claims it
+// payer is the claimant of the CPU time of short-lived processes.
+type payer struct {
+	found    bool // otherwise claimRest claims the time
 	claimant attribution.Claimant
-	in       *cgroup.Node  // the cgroup of their container, nil if there is none
-	row      *proc.Process // a process in their cgroup, nil if there is none
-	later    bool          // claimFamilies claims it
+	in       *cgroup.Node  // of their container, or nil
+	row      *proc.Process // in their cgroup, or nil
+	later    bool          // claimFamilies claims the time
 }
 
-// besideRow returns who claims the time of short-lived processes without a name beside a process.
-// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the
-// same workload, but after re-parenting to init perhaps another unit.
-func (b *Builder) besideRow(charge *proc.Charge, row *proc.Process, m *Measurement) beside {
+// payerOf returns the claimant of the time of short-lived processes that was charged to a row. An exact
+// source charges a row of the same cgroup. procfs charges the parent: the same workload, but after
+// re-parenting to init perhaps another unit.
+func (b *Builder) payerOf(charge *proc.Charge, row *proc.Process, m *Measurement) payer {
 	c := &b.claimants[row.Slot]
 	if c.sleeps {
 		b.wake(c, row.Slot, row.PID, row.Start, m)
@@ -116,12 +115,12 @@ func (b *Builder) besideRow(charge *proc.Charge, row *proc.Process, m *Measureme
 		if b.byProgram {
 			id = b.besideOf(c)
 		}
-		return beside{known: true, claimant: id, in: c.cgroup, row: row}
+		return payer{found: true, claimant: id, in: c.cgroup, row: row}
 	case b.byProgram && !b.exact:
 		b.programs.noteFamily(charge, c.id)
-		return beside{later: true}
+		return payer{later: true}
 	}
-	return beside{}
+	return payer{}
 }
 
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters

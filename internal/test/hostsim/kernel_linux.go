@@ -217,7 +217,7 @@ func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
 	return nil
 }
 
-// Shrink does nothing: a simulated kernel has room for any number of processes.
+// Shrink has no effect: a simulated kernel has room for any number of processes.
 func (*Kernel) Shrink(int) error { return nil }
 
 // Close ends Watch.

@@ -95,7 +95,7 @@ func (n *Node) Open() error {
 	return nil
 }
 
-// Want returns what a window reads of the processes, for the attribution weights.
+// Want returns the values of processes that a window must read for the attribution weights.
 func (n *Node) Want(all bool) cpu.Want {
 	return cpu.Want{All: all, Resident: n.Keys.Sleepers(), LastCPU: n.Keys.OfClockRates()}
 }

@@ -22,7 +22,7 @@ type exitNames struct {
 	source  Names
 	path    func() string
 	table   *proc.Table
-	members map[int32]units.CPUTime // what each process of the group used in the last scan
+	members map[int32]units.CPUTime // CPU time of each process of the group in the last scan
 	await   atomic.Bool             // see Source.AwaitNames
 }
 
