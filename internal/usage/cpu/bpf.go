@@ -181,7 +181,7 @@ func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 	}
 	b.ends.report(s, b.cgroups)
 	if b.table == nil {
-		s.MissUnknown()
+		s.MissRemaining()
 		return
 	}
 	for _, slot := range b.before {

@@ -178,14 +178,14 @@ func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
 			return err
 		}
 	}
-	for old := range s.Unknown() {
+	for old := range s.Remaining() {
 		s.look(old.PID, old)
 	}
 	if !isListed {
 		s.probe(unread)
 	}
 	s.lookAtLeft()
-	s.MissUnknown()
+	s.MissRemaining()
 	s.refreshKin()
 	for p := range s.Table().All() {
 		s.threads += uint64(p.Threads)

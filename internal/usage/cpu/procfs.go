@@ -153,7 +153,7 @@ func (p *Procfs) Scan(t *proc.Table, of Request) error {
 	}
 	s.readMissed()
 	all, newest := p.tasks()
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(of.Used)
 	t.Unseen.Hidden = s.unreadable || hides(all, s.threads)
 	p.findMissed(t, newest)
@@ -227,7 +227,7 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 // readMissed reports each process of the previous scan that the listing lacks and that still runs: a
 // listing of /proc can miss one.
 func (s *procfsScan) readMissed() {
-	for old := range s.Unknown() {
+	for old := range s.Remaining() {
 		s.read(old.PID, old, false)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// awaited has the processes that are gone and whose ends are not known.
+// awaited holds the processes that are gone and whose exit events have not arrived.
 type awaited struct {
 	list    []await
 	listed  time.Duration // when all processes were listed last
 	at      uint32        // the round of that scan
-	lost    uint32        // the last round in which ends were lost, 0 if there is none
+	lost    uint32        // the last round with lost exit events, 0 before the first
 	givenUp map[ID]struct{}
 }
 
@@ -52,7 +52,7 @@ func (s *Scan) settleAwaited() {
 		if s.Now-w.since < maxAwait {
 			continue
 		}
-		// If the kernel's buffer had no room for it, its time is in what was lost. Else the kernel did
+		// If the kernel's buffer had no room for the event, its time is part of the lost time. Else the kernel did
 		// not call the hook, as happens for some milliseconds after another program was detached from
 		// it (seen with Linux 6.18).
 		if a.lost < w.at {

@@ -12,7 +12,7 @@ import (
 type children struct {
 	balance []int64         // by slot
 	rows    []Slot          // returned by rowsWhere
-	tracer  []Slot          // the row where the time of each process in Ended must show, -1 if there is none
+	tracer  []Slot          // of each process in Ended: the row whose child times include it, -1 without one
 	ended   map[int32]int   // the index in Ended of each PID that had a row
 	above   []Slot          // the surviving ancestor of each process in Ended, unset until it is found
 	up      []Slot          // by slot: a row on the way from a row to its payer, unset until it is found
@@ -32,13 +32,13 @@ func unsetSlots(list []Slot, n int) []Slot {
 }
 
 // traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and
-// short-lived children. When a process is waited for, the kernel adds its times, and those of its
-// own descendants, to the child times of the process that waited (kernel/exit.c, wait_task_zombie;
-// getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child times, less what the rows of
-// its ended descendants had shown, is time that was not counted yet.
+// short-lived children. When a process is waited for, the kernel adds its times and its own child
+// times to the child times of the process that waited. See wait_task_zombie in kernel/exit.c and
+// RUSAGE_CHILDREN in getrusage(2). The growth of a process's child times minus the CPU times in the
+// rows of its exited descendants is therefore new time.
 //
-// node is the CPU time of processes since the previous scan. Inferred time never exceeds what the
-// rows leave of it, so that a mistaken parent does not count a long life twice.
+// node is the CPU time of processes since the previous scan. Inferred time never exceeds node minus
+// the time of the rows, so that a mistaken parent does not count a long life twice.
 func (s *Scan) traceChildren(node units.CPUTime) {
 	c := &s.children
 	c.balance = slices.Grow(c.balance[:0], len(s.Rows))[:len(s.Rows)]
@@ -91,8 +91,8 @@ func (s *Scan) childTimeGrowth() (grown bool) {
 	return grown
 }
 
-// subtractKnown subtracts what was known of each process that ended from the balance of the row
-// where its time must show: its nearest ancestor that still runs.
+// subtractKnown subtracts the last CPU time of each exited process from the balance of the row whose
+// child times include it: its nearest ancestor that still runs.
 func (s *Scan) subtractKnown() {
 	c := &s.children
 	if c.ended == nil {
@@ -122,13 +122,13 @@ func (s *Scan) subtractKnown() {
 	}
 }
 
-// survivingAncestor returns the row of the nearest ancestor that still runs of a process in Ended, -1
-// if there is none. The ancestors on the way that ended have the same one, so that however long the
-// line of a process is, no part of it is followed twice.
+// survivingAncestor returns the row of the nearest ancestor that still runs of a process in Ended, or
+// -1. The exited ancestors on the way have the same surviving ancestor, so no part of a line is
+// followed twice.
 func (s *Scan) survivingAncestor(of int) Slot {
 	c, row := &s.children, Slot(-1)
 	p, next, hasEnded := &s.Ended[of].Process, of, true
-	// A chain of parents is at most as long as the table; the bound is for tables that lie.
+	// A chain of parents is not longer than the table; the bound is for tables that lie.
 	for hops := 0; hops <= len(s.Rows); hops++ {
 		if hasEnded {
 			if row = c.above[next]; row != unset {
@@ -163,8 +163,8 @@ func (s *Scan) survivingAncestor(of int) Slot {
 
 // settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process
 // that ended in the same interval are waited for further up. If the ancestors lack the time too,
-// the row owes it: it was read before it waited, or could not be read, and its child times will
-// show it in the next scan.
+// the row owes it. The row was read before the process waited, or could not be read, and its child
+// times will show the time in the next scan.
 func (s *Scan) settleDeficits() {
 	c := &s.children
 	c.up = unsetSlots(c.up, len(s.Rows))
@@ -183,7 +183,7 @@ func (s *Scan) settleDeficits() {
 	}
 }
 
-// payer returns the nearest ancestor of a row that has a positive balance, -1 if there is none. No
+// payer returns the nearest ancestor of a row that has a positive balance, or -1. No
 // balance becomes positive meanwhile, so that the rows on the way are passed once.
 func (s *Scan) payer(of Slot) Slot {
 	c, row := &s.children, s.above(of)
@@ -199,7 +199,7 @@ func (s *Scan) payer(of Slot) Slot {
 }
 
 // above returns a row that is above another one: of its parent, or of its payer as of the latest
-// search. It is -1 if there is none.
+// search. It is -1 without a parent.
 func (s *Scan) above(of Slot) Slot {
 	c := &s.children
 	if c.up[of] == unset {
@@ -211,8 +211,8 @@ func (s *Scan) above(of Slot) Slot {
 	return c.up[of]
 }
 
-// giveLastSlices gives positive balances to the processes that ended below that row, up to what
-// each can have used. The rest stays in the balance: it is that of short-lived children.
+// giveLastSlices gives positive balances to the processes that ended below that row, up to the
+// longest last slice of each. The rest stays in the balance: short-lived children used it.
 func (s *Scan) giveLastSlices() {
 	c := &s.children
 	c.most = slices.Grow(c.most[:0], len(s.Rows))[:len(s.Rows)]
@@ -241,10 +241,10 @@ func (s *Scan) lastSliceOf(i int) units.CPUTime {
 	return min(s.longestLastSlice(&s.Ended[i].Process), units.CPUTime(s.children.balance[s.children.tracer[i]]))
 }
 
-// longestLastSlice bounds what a process can have used since the previous scan: no longer than the
-// interval, and no longer than it had lived until then. So a 5 ms child that a scan happens to see
-// is not billed for hundreds of siblings that no scan saw, and a process that ran for minutes gets
-// its whole last slice.
+// longestLastSlice bounds the CPU time of an exited process since the previous scan. Its threads ran
+// no longer than the interval, and no longer than the process had lived until then. A 5 ms child that
+// a scan happens to see is not billed for hundreds of siblings that no scan saw. A process that ran
+// for minutes gets its whole last slice.
 func (s *Scan) longestLastSlice(p *Process) units.CPUTime {
 	return p.mostIn(min(s.Now-s.Before, s.Before-p.Start))
 }

@@ -252,7 +252,7 @@ func TestAYoungerProcessIsNoParent(t *testing.T) {
 		h := relatives(t)
 		h.end(42)
 		s := h.see(1, 43, 44, 45)
-		s.MissUnknown()
+		s.MissRemaining()
 		s.End(0)
 		h.add(42, 1)
 		if !isNew {

@@ -135,7 +135,7 @@ func fill(t *proc.Table, now time.Duration, node units.CPUTime, sights ...proc.S
 	for i := range sights {
 		s.See(&sights[i])
 	}
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(node)
 }
 

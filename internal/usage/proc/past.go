@@ -8,7 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Past is the stored state of a process. The names are those of Process.
+// Past is the stored state of a process. Its fields have the names of the fields of Process.
 type Past struct {
 	PID, Parent, Threads     int32
 	Kernel, Zombie, Discards bool
@@ -18,18 +18,18 @@ type Past struct {
 
 // resumed is set from Resume to the end of the first scan.
 type resumed struct {
-	resuming  bool // the previous scan is that of a Past
+	resuming  bool // the previous scan is a restored one
 	childless bool // the previous scan has no child times
 }
 
-// matches reports whether two start times may be those of one process: sources differ in the
+// matches reports whether two start times may belong to one process: sources differ in the
 // precision of start times.
 func (r resumed) matches(a, b time.Duration) bool {
 	const tick = time.Duration(units.Tick)
 	return r.resuming && a.Truncate(tick) == b.Truncate(tick)
 }
 
-// AppendPast appends what another Table needs of the processes of the scan.
+// AppendPast appends the state of all processes, for Resume of another Table.
 func (t *Table) AppendPast(to []Past) []Past {
 	for p := range t.All() {
 		to = append(to, Past{

@@ -34,7 +34,7 @@ type Flags uint8
 const (
 	Kernel   Flags = 1 << iota // a kernel thread, which has no executable
 	Zombie                     // ended and not waited for: its times are final
-	HasUID                     // Sight.UID is known
+	HasUID                     // Sight.UID is set
 	Discards                   // it ignores SIGCHLD: the kernel drops the times of its children when they end
 	Stale                      // the process ran after its files were read
 )
@@ -42,22 +42,22 @@ const (
 // The flags that the table sets.
 const (
 	Born    Flags = 1 << 7 // this is the first scan with the process
-	Charged Flags = 1 << 6 // a charge of this scan is beside it
+	Charged Flags = 1 << 6 // Table.Charges of this scan names this row
 )
 
-// Sight is what a source reports of one process (thread group).
+// Sight is a report of one process (thread group).
 type Sight struct {
 	ID
-	Parent  int32 // PID of its parent, 0 if it has none or the parent is hidden
+	Parent  int32 // PID of its parent, 0 without a visible parent
 	Threads int32
 	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the
-	// first one (procfs). It is negative if unknown.
+	// first one (procfs). It is negative if the source does not report it.
 	LastCPU int32
 	Flags   Flags
 	Comm    Comm
 	// UID is its real user ID in the initial user namespace.
 	UID uint32
-	// Split says where it used its CPU time since the previous scan, 0 if that is not known.
+	// Split divides its CPU time since the previous scan by CPU or domain. 0 is LastCPU.
 	Split Split
 	// Cgroup is the ID of its cgroup in the v2 hierarchy, 0 if the source does not report it.
 	Cgroup uint64
@@ -76,8 +76,9 @@ type Sight struct {
 // Is reports whether the process has all of the flags.
 func (s *Sight) Is(f Flags) bool { return s.Flags&f == f }
 
-// Slot is the index of a process in Table.Rows and in tables beside it. It stays the same while the
-// process lives, and another process may have it from the scan after its end on.
+// Slot is the index of a process in Table.Rows and in tables that users keep by slot. It stays the
+// same while the process lives, until Table.Shrink. Another process may get it from the scan after
+// its end on.
 type Slot = int32
 
 // Process is a row of a Table.
@@ -91,8 +92,8 @@ type Process struct {
 	// Owed is the CPU time of children that ended which ChildCPU does not include yet.
 	Owed units.CPUTime
 
-	older Slot   // row of an earlier process with the same PID, plus 1; 0 if there is none
-	round uint32 // the latest scan that saw it, also one that failed
+	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
+	round uint32 // the latest scan that saw it, including scans that failed
 	gone  bool   // its end is awaited
 }
 
@@ -101,7 +102,7 @@ func (p *Process) IsActive() bool {
 	return p.Flags&(Born|Charged) != 0 || p.Used > 0 || p.ChildUsed > 0
 }
 
-// rest drops what a scan found.
+// rest drops the results of a scan.
 func (p *Process) rest() {
 	p.Flags &^= Born | Charged
 	p.Used, p.ChildUsed, p.Split = 0, 0, 0
@@ -110,7 +111,7 @@ func (p *Process) rest() {
 // maxThreads is more than any process has (PID_MAX_LIMIT).
 const maxThreads = 1 << 22
 
-// mostIn returns an upper bound of what the process can use in a time.
+// mostIn returns an upper bound of the CPU time that the process can use in a period.
 func (p *Process) mostIn(d time.Duration) units.CPUTime {
 	if p.Is(Zombie) {
 		return 0
@@ -122,22 +123,23 @@ func (p *Process) mostIn(d time.Duration) units.CPUTime {
 // Ended is a process that ended since the previous scan.
 type Ended struct {
 	Process // as last seen
-	// LastSlice is the CPU time between the previous scan and the end, as far as anything shows it.
+	// LastSlice is the CPU time between the previous scan and the end that the source reported or
+	// the table inferred.
 	LastSlice units.CPUTime
 }
 
-// Charge is CPU time that belongs to no row: that of short-lived processes, which no scan saw.
+// Charge is CPU time of short-lived processes, which no scan saw.
 type Charge struct {
-	// Slot is the row of a process beside which the time was used: the parent, or with an exact
-	// source one in the same cgroup, or in the root cgroup the nearest ancestor. It is negative if
-	// there is none.
+	// Slot is the row of a related process. A source that is not exact names the parent. An exact
+	// source names a process in the same cgroup, or in the root cgroup the nearest ancestor. Slot is
+	// negative without such a row.
 	Slot Slot
 	// Named reports whether all of them had the name Comm and the user UID.
 	Named bool
 	Comm  Comm
 	UID   uint32
-	// Path is the path of their cgroup in the v2 hierarchy, below its root, if there is no row.
-	// It is empty if it is not known.
+	// Path is the path of their cgroup in the v2 hierarchy, below its root, if Slot is negative. It
+	// is empty if the path is not available.
 	Path  string
 	CPU   units.CPUTime
 	Split Split
@@ -145,28 +147,28 @@ type Charge struct {
 
 // Traits are the properties of a source.
 type Traits struct {
-	// Exact reports whether the source misses nothing that runs. It may show CPU time late, but never
-	// too much.
+	// Exact reports whether the source finds every process that runs. It may show CPU time late, but
+	// never too much.
 	Exact bool
-	// ChildTimes reports whether the source reports child times, from which the table infers what
-	// processes used that ended.
+	// ChildTimes reports whether the source reports child times. The table infers from them the CPU
+	// time of exited processes.
 	ChildTimes bool
 	// ReportsEnds reports whether each process that is gone is reported by Scan.Exit.
 	ReportsEnds bool
-	// Rounding is how far the CPU time of each row may be behind that of its process: in /proc,
-	// user and system time are each rounded down to a Tick.
+	// Rounding is how far the CPU time of a row may be behind its process. In /proc, user and
+	// system time are each rounded down to a Tick.
 	Rounding units.CPUTime
-	// ChildRounding is by how much child times may lack what the CPU times of the rows include.
+	// ChildRounding is how far child times may be behind the CPU times of the rows.
 	ChildRounding units.CPUTime
 	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in
 	// addition.
 	Late units.CPUTime
 }
 
-// Unbounded is the value of Unseen.Untraced if nothing limits it.
+// Unbounded is the value of Unseen.Untraced without an upper bound.
 const Unbounded = units.CPUTime(math.MaxInt64)
 
-// Unseen is what a scan could not see.
+// Unseen describes the gaps of a scan.
 type Unseen struct {
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool

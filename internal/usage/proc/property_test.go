@@ -95,7 +95,7 @@ func (e *exact) scan(all bool) (ended bool) {
 		return false
 	}
 	if all {
-		s.MissUnknown()
+		s.MissRemaining()
 		s.End(0)
 	} else {
 		s.EndPartial()

@@ -47,7 +47,7 @@ func TestTheCostOfTracingChildrenIsInProportionToTheProcesses(t *testing.T) {
 				h.scan()
 				shape.change(h, n)
 				s := h.see()
-				s.MissUnknown()
+				s.MissRemaining()
 				began := time.Now()
 				s.End(h.node)
 				least = min(least, time.Since(began))

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Scan is a scan of the processes. A source reports in it what it sees, and then ends it. A scan
-// that does not end loses nothing: what it reported counts in the next one.
+// Scan is a scan of the processes. A source reports processes in it and then ends it. The reports of
+// a scan that does not end count in the next scan.
 type Scan Table
 
 // Begin begins a scan at a time since boot.
@@ -23,7 +23,7 @@ func (t *Table) Begin(now time.Duration) *Scan {
 		t.rest()
 	case t.scans == 0:
 		t.forget()
-		t.Before, t.baseline = now, now // nothing is younger than the baseline
+		t.Before, t.baseline = now, now // no process is younger than the baseline
 	default:
 		t.dropFound() // a process may go missing again
 	}
@@ -32,7 +32,7 @@ func (t *Table) Begin(now time.Duration) *Scan {
 	return (*Scan)(t)
 }
 
-// rest drops what the previous scan found.
+// rest drops the results of the previous scan.
 func (t *Table) rest() {
 	for _, slot := range t.Active {
 		t.Rows[slot].rest()
@@ -63,7 +63,7 @@ func (s *Scan) AddParts(used units.CPUTime, weights []uint64) Split {
 	return s.Splits.addParts(used, weights)
 }
 
-// See reports a process. The row is valid until the next call of See.
+// See reports a process and its values. The row is valid until the next call of See.
 func (s *Scan) See(now *Sight) *Process {
 	p := s.find(now.ID)
 	if p == nil {
@@ -84,7 +84,7 @@ func (s *Scan) See(now *Sight) *Process {
 	p.Sight = *now
 	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
 	p.Used, p.ChildUsed = p.Used+used, p.ChildUsed+childUsed
-	if used == 0 { // a row that is not active keeps nothing of a scan
+	if used == 0 { // only rows in Active are reset by the next scan
 		p.Split = split
 	}
 	p.round, p.gone = s.round, false
@@ -95,8 +95,8 @@ func (s *Scan) See(now *Sight) *Process {
 	return p
 }
 
-// Run reports that a process, whose row is p, still runs, and its CPU time. Nothing else of the row
-// changes.
+// Run reports that a process, whose row is p, still runs, and its CPU time. The other fields of
+// Sight stay as they are.
 func (s *Scan) Run(p *Process, cpu units.CPUTime) {
 	active, used := p.IsActive(), units.Advance(p.CPU, cpu)
 	p.CPU, p.Used, p.round = p.CPU+used, p.Used+used, s.round
@@ -113,7 +113,7 @@ func (s *Scan) activate(p *Process, wasActive bool) {
 	}
 }
 
-// find returns the row of a process, nil if it has none.
+// find returns the row of a process, or nil.
 func (s *Scan) find(id ID) *Process {
 	for slot, ok := s.slots.of[id.PID]; ok; {
 		p := &s.Rows[slot]
@@ -155,9 +155,9 @@ func (s *Scan) bear(now *Sight) *Process {
 // Saw reports whether this scan has seen the process of a row.
 func (s *Scan) Saw(p *Process) bool { return p.round == s.round }
 
-// Unknown returns the rows that this scan has not seen so far, without those of processes that are
-// known to be gone. They may be reported meanwhile.
-func (s *Scan) Unknown() iter.Seq[*Process] {
+// Remaining returns the rows that this scan has not seen, except rows whose exit is awaited. The
+// loop body may report processes.
+func (s *Scan) Remaining() iter.Seq[*Process] {
 	return func(yield func(*Process) bool) {
 		for i := range s.Rows {
 			if p := &s.Rows[i]; p.PID != 0 && p.round != s.round && !p.gone && !yield(p) {
@@ -178,16 +178,16 @@ func (s *Scan) Miss(p *Process) {
 	}
 }
 
-// MissUnknown reports that all processes are gone that this scan has not seen.
-func (s *Scan) MissUnknown() {
-	for p := range s.Unknown() {
+// MissRemaining reports that all processes that this scan has not seen are gone.
+func (s *Scan) MissRemaining() {
+	for p := range s.Remaining() {
 		s.Miss(p)
 	}
 }
 
-// Exit reports the end of a process, its CPU time, and in what proportion it used that in the
-// domains. It returns false if the time is that of a short-lived process, which the source must
-// charge: the previous scan had no row of it, and it did not end before.
+// Exit reports the end of a process, its total CPU time, and weights by domain that divide this
+// time. It returns false for a short-lived process, which no previous scan saw: the source must charge
+// its CPU time. Exit follows the calls of See of its scan.
 func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 	p := s.find(id)
 	if p != nil && !p.Is(Born) {
@@ -202,7 +202,7 @@ func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 	return s.awaited.gaveUp(id) || s.scans == 0 || id.Start < s.baseline
 }
 
-// end moves a row to Ended. last is what it used since the scan saw it last.
+// end moves a row to Ended. last is the CPU time since the row was last reported.
 func (s *Scan) end(p *Process, last units.CPUTime) {
 	e := Ended{Process: *p, LastSlice: p.Used + last}
 	e.Used, e.Flags = 0, e.Flags&^(Born|Charged)
@@ -219,7 +219,7 @@ func (s *Scan) remove(p *Process) {
 	*p = Process{Slot: p.Slot}
 }
 
-// unlink removes a row from those of its PID.
+// unlink removes a row from the rows of its PID.
 func (s *Scan) unlink(p *Process) {
 	newest := s.slots.of[p.PID]
 	switch {
@@ -250,8 +250,8 @@ func (s *Scan) Charge(c Charge) {
 	}
 }
 
-// Lose adds processes whose ends were lost, and the CPU time of their whole lives. incomplete is the
-// number of others whose ends lack CPU time. Those from before the baseline do not count.
+// Lose adds processes whose exit events were lost, and the CPU time of their whole lives. incomplete
+// is the number of other exit events that lack CPU time. Losses before the baseline do not count.
 func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
 	if ends > 0 || run > 0 { // the kernel adds to one of both first
 		s.awaited.lost = s.round
@@ -262,21 +262,22 @@ func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
 	}
 }
 
-// End ends a scan of all processes that succeeded. Those that it has not seen and that Miss did not
-// report run on. node is the CPU time that processes account for since the previous scan: what is
-// inferred never exceeds what the rows leave of it.
+// End ends a scan of all processes that succeeded. Processes that it has not seen and that Miss did
+// not report run on. node is the CPU time that processes account for since the previous scan.
+// Inferred time and the time of the rows together do not exceed it.
 func (s *Scan) End(node units.CPUTime) {
 	if s.traits.ChildTimes && !s.resumed.childless {
 		s.traceChildren(node)
 	}
-	if s.resumed.resuming { // what ended meanwhile is not all known
+	if s.resumed.resuming { // exits without a receiver are not all counted
 		s.resumed, s.Unseen.Untraced = resumed{}, Unbounded
 	}
 	s.awaited.listed, s.awaited.at = s.Now, s.round
 	s.EndPartial()
 }
 
-// EndPartial ends a scan that succeeded and that did not look at all processes.
+// EndPartial ends a scan that succeeded and that did not look at all processes. It does not infer
+// CPU time from child times.
 func (s *Scan) EndPartial() {
 	s.settleAwaited()
 	if s.slots.emptied {
@@ -316,8 +317,8 @@ func (s *Scan) compare(a, b Slot) int {
 	return cmp.Or(cmp.Compare(s.Rows[a].PID, s.Rows[b].PID), cmp.Compare(a, b))
 }
 
-// Home returns the slot of the oldest process of a cgroup that is not a zombie, negative if there is
-// none. Call it after all calls of Exit: the processes of all cgroups are searched at most once a scan.
+// Home returns the slot of the oldest process of a cgroup that is not a zombie, or a negative one.
+// Call it after all calls of Exit: the rows are searched at most once a scan.
 func (s *Scan) Home(cgroup uint64) Slot {
 	h := &s.slots.homes
 	slot, ok := h.of[cgroup]

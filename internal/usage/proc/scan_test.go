@@ -50,7 +50,7 @@ func TestAnEndGivesAProcessItsLastSlice(t *testing.T) {
 				case "see":
 					s.See(p)
 				case "miss":
-					s.MissUnknown()
+					s.MissRemaining()
 				case "exit":
 					require.True(t, s.Exit(p.ID, 123, nil))
 				case "end":
@@ -133,7 +133,7 @@ func TestAnEndIsAwaitedForAMinute(t *testing.T) {
 			h.all[42].Flags = c.flags
 			scan := func(i int) {
 				s := h.see()
-				s.MissUnknown()
+				s.MissRemaining()
 				if i == c.lost {
 					s.Lose(1, 0, 5100)
 				}
@@ -193,7 +193,7 @@ func TestAnIncompleteEndIsNoLostOne(t *testing.T) {
 	h.now += time.Minute
 	s := h.see()
 	s.Lose(0, 1, 0)
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(0)
 	assert.EqualValues(t, 2, h.Unseen.LostEnds)
 }
@@ -265,7 +265,7 @@ func TestAScanIsToldWhatItHasNotSeen(t *testing.T) {
 	assert.True(t, s.Saw(h.Find(42)))
 	assert.False(t, s.Saw(h.Find(1)))
 	var pids []int32
-	for p := range s.Unknown() {
+	for p := range s.Remaining() {
 		pids = append(pids, p.PID)
 		if p.PID == 1 {
 			s.Run(p, 3) // while they are listed
@@ -405,7 +405,7 @@ func TestAScanThatDoesNotEndLosesNothing(t *testing.T) {
 					s.See(&sights[j])
 				}
 				if f.r.IntN(3) == 0 {
-					s.MissUnknown()
+					s.MissRemaining()
 				}
 			}
 			for range f.r.IntN(40) {
@@ -426,7 +426,7 @@ func TestAScanThatDoesNotEndLosesNothing(t *testing.T) {
 						c.to[id] += p.cpu
 					}
 				}
-				s.MissUnknown()
+				s.MissRemaining()
 				s.End(0)
 				found := figuresOf(c.Table)
 				for _, of := range []map[proc.ID]units.CPUTime{found.used, found.last} {
@@ -454,8 +454,8 @@ func TestAScanAllocatesNothing(t *testing.T) {
 		}
 	}
 	for name, scan := range map[string]func(s *proc.Scan){
-		"nothing ran":       func(s *proc.Scan) { see(s, 0); s.MissUnknown(); s.End(0) },
-		"all ran":           func(s *proc.Scan) { see(s, 5); s.MissUnknown(); s.End(5) },
+		"nothing ran":       func(s *proc.Scan) { see(s, 0); s.MissRemaining(); s.End(0) },
+		"all ran":           func(s *proc.Scan) { see(s, 5); s.MissRemaining(); s.End(5) },
 		"some ran, partial": func(s *proc.Scan) { s.Run(&s.Rows[3], s.Rows[3].CPU+1); s.EndPartial() },
 		"a process came and went": func(s *proc.Scan) {
 			child := proc.Sight{ID: proc.ID{PID: 200, Start: s.Now}, Parent: 1, CPU: 7, Cgroup: 3}
@@ -463,17 +463,17 @@ func TestAScanAllocatesNothing(t *testing.T) {
 				s.See(&child)
 			}
 			see(s, 0)
-			s.MissUnknown()
+			s.MissRemaining()
 			s.End(0)
 		},
-		"children ended": func(s *proc.Scan) { sights[2].ChildCPU += 9; see(s, 0); s.MissUnknown(); s.End(9) },
+		"children ended": func(s *proc.Scan) { sights[2].ChildCPU += 9; see(s, 0); s.MissRemaining(); s.End(9) },
 		"charges and slices": func(s *proc.Scan) {
 			for i := range sights {
 				sights[i].Split = s.AddSlice(int32(i), 3, s.AddSlice(int32(i+1), 4, 0))
 			}
 			see(s, 5)
 			s.Charge(proc.Charge{Slot: s.Home(0), CPU: 5})
-			s.MissUnknown()
+			s.MissRemaining()
 			s.End(0)
 			for _, slot := range s.Active {
 				s.Splits.Slices(s.Rows[slot].Split, 5, 0)

@@ -9,19 +9,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Split names a list of slices in a Splits: in what proportion CPU time was used on several CPUs.
-// The zero Split is no list.
+// Split names a list of slices in a Splits, which divides CPU time by CPU or domain. The zero Split is
+// the empty list.
 type Split uint32
 
 // Slice is CPU time that was used in one place.
 type Slice struct {
-	CPU  int32 // the number of a logical CPU, negative if it is not known
+	CPU  int32 // the number of a logical CPU, negative if it is not available
 	Used units.CPUTime
 }
 
-// Splits says on which CPUs, and in which domains of a topology, CPU time was used.
+// Splits divides the CPU time of a scan by CPU, and by the domains of a topology.
 type Splits struct {
-	slices   []slice // 0 is none
+	slices   []slice // element 0 is not used
 	topology *divide.Topology
 	found    []Slice         // returned last
 	parts    []units.CPUTime // returned last
@@ -30,8 +30,8 @@ type Splits struct {
 // slice is an element of a list.
 type slice struct {
 	run uint64
-	// cpu is the number of a CPU or, if only the domain is known, -1 minus the domain's index. An
-	// unknown CPU counts for the first domain.
+	// cpu is the number of a CPU or, if the source reports only the domain, -1 minus the domain's
+	// index. A CPU that is not available counts for the first domain.
 	cpu  int32
 	next Split // a lower one, or 0
 }
@@ -72,9 +72,9 @@ func (d *Splits) addParts(used units.CPUTime, weights []uint64) (to Split) {
 
 func (d *Splits) has(s Split) bool { return s > 0 && int(s) < len(d.slices) }
 
-// Slices returns the CPUs on which an amount of CPU time was used: in proportion to the slices of a
-// list, or all of it on lastCPU if they show nothing. They add up to the amount. They are valid
-// until the next call of a method of d.
+// Slices divides an amount of CPU time by CPU, in proportion to the slices of a list. If the list is
+// empty or all of its slices are 0, the amount counts on lastCPU. The result adds up to the amount. It
+// is valid until the next call of Slices or Parts.
 func (d *Splits) Slices(of Split, used units.CPUTime, lastCPU int32) []Slice {
 	found, total := d.found[:0], uint64(0)
 	for i := of; d.has(i); i = d.slices[i].next {
@@ -94,9 +94,9 @@ func (d *Splits) Slices(of Split, used units.CPUTime, lastCPU int32) []Slice {
 	return found
 }
 
-// Parts returns an amount of CPU time divided by domain, in the order of the topology, or nil if
-// nothing is divided. The amount is divided like Slices does. The parts add up to it. They are valid
-// until the next call of a method of d.
+// Parts divides an amount of CPU time by domain, in the order of the topology, as Slices divides it by
+// CPU. It returns nil without a topology. The parts add up to the amount. They are valid until the
+// next call of Parts.
 func (d *Splits) Parts(of Split, used units.CPUTime, lastCPU int32) []units.CPUTime {
 	if d.topology == nil {
 		return nil

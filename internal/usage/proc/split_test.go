@@ -102,7 +102,7 @@ func TestTheDomainsHaveAllThatAScanFound(t *testing.T) {
 	s.Charge(proc.Charge{Slot: h.Find(43).Slot, CPU: 11, Split: s.AddParts(11, []uint64{10, 1})})
 	s.Charge(proc.Charge{Slot: h.Find(43).Slot, CPU: 7}) // where its process was last
 	s.Charge(proc.Charge{Slot: -1, CPU: 3})
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(0)
 	assert.Equal(t, []units.CPUTime{80, 20}, slices.Clone(h.Splits.Parts(h.Ended[0].Split, h.Ended[0].LastSlice, 0)))
 	assert.Equal(t, []units.CPUTime{10, 1}, slices.Clone(h.ChargeParts(&h.Charges[0])))

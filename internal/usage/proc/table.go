@@ -12,11 +12,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Table has the processes of a node and what they used between the last two scans that succeeded. A
-// source fills the same Table again and again; its slices are valid until the next scan.
+// Table holds the processes of a node and their CPU time between the last two scans that succeeded. A
+// source fills the same Table again and again. The contents are valid until the next scan begins, also
+// if that scan fails.
 //
-// The first scan is the baseline: it finds all processes, and none has used anything. New returns a
-// Table that is ready for it.
+// The first scan is the baseline: it finds all processes, and their usage is 0. New returns a Table
+// that is ready for it.
 type Table struct {
 	// Rows has the processes by slot. The PID of a free slot is 0. Rows never move.
 	Rows []Process
@@ -26,11 +27,11 @@ type Table struct {
 	// Ended lists the processes that ended since the previous scan, by PID. Their slots are free from the
 	// next scan on.
 	Ended []Ended
-	// Charges has the CPU time that belongs to no row: in the order of Active that beside rows, and then
-	// the rest.
+	// Charges has the CPU time of processes without a row: first the charges that name a row, in the
+	// order of Active, and then the others.
 	Charges []Charge
-	// Now is when the latest scan began, since boot, and Before is when the previous one that
-	// succeeded did. Before the first scan both are 0.
+	// Now is when the latest scan began, since boot, and Before is when the previous scan that
+	// succeeded began. Before the first scan both are 0.
 	Now, Before time.Duration
 	Unseen      Unseen
 	Splits      Splits
@@ -43,7 +44,7 @@ type Table struct {
 	children children
 }
 
-// history is what a Table knows of its scans.
+// history describes the scans of a Table.
 type history struct {
 	baseline time.Duration // when the first one began
 	scans    uint64        // that succeeded
@@ -75,7 +76,7 @@ func (t *Table) Scans() uint64 { return t.scans }
 // Len returns the number of processes.
 func (t *Table) Len() int { return len(t.Rows) - len(t.slots.free) - len(t.slots.freedByScan) }
 
-// Awaited returns how many of the processes are gone, and their final CPU time is not known yet.
+// Awaited returns how many of the processes are gone and have no exit event yet.
 func (t *Table) Awaited() int { return len(t.awaited.list) }
 
 // All returns the rows of all processes.
@@ -89,7 +90,7 @@ func (t *Table) All() iter.Seq[*Process] {
 	}
 }
 
-// Find returns the newest row of a PID, nil if there is none.
+// Find returns the newest row of a PID, or nil.
 func (t *Table) Find(pid int32) *Process {
 	slot, ok := t.slots.of[pid]
 	if !ok {
@@ -109,7 +110,7 @@ func (t *Table) BornThreads() (n uint64) {
 }
 
 // Used returns the CPU time that the scan found in all, and adds it to parts by domain, which is nil
-// where the table divides nothing.
+// without a topology.
 func (t *Table) Used(parts []units.CPUTime) (used units.CPUTime) {
 	add := func(cpu units.CPUTime, split Split, lastCPU int32) {
 		used += cpu
@@ -137,7 +138,7 @@ func (t *Table) ChargeParts(c *Charge) []units.CPUTime {
 	return t.Splits.Parts(c.Split, c.CPU, t.lastCPU(c))
 }
 
-// lastCPU returns the CPU that the process was last on beside which a charge was used.
+// lastCPU returns the last CPU of the row that a charge names.
 func (t *Table) lastCPU(c *Charge) int32 {
 	if c.Slot < 0 {
 		return -1
@@ -146,7 +147,7 @@ func (t *Table) lastCPU(c *Charge) int32 {
 }
 
 // Softirqd returns the CPU time that the kernel's ksoftirqd threads used since the previous scan,
-// and adds it to parts by domain, which is nil where the table divides nothing. The softirq column
+// and adds it to parts by domain, which is nil without a topology. The softirq column
 // of /proc/stat includes this time, though the threads are processes that account for it
 // (kernel/sched/cputime.c, irqtime_account_process_tick).
 func (t *Table) Softirqd(parts []units.CPUTime) (used units.CPUTime) {
@@ -173,8 +174,8 @@ func addTo(sums, parts []units.CPUTime) {
 
 // BornSinceLastScan reports whether a process started after the previous scan. If it did not, and
 // the previous scan did not have it (the baseline, a PID that a scan missed), its CPU time is from
-// before we watched it. An exact source misses none, so only what started before the baseline is
-// old.
+// before we watched it. An exact source finds every process, so only a process that started before
+// the baseline is old.
 func (t *Table) BornSinceLastScan(p *Sight) bool {
 	since := t.Before
 	if t.traits.Exact {

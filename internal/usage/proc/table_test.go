@@ -72,7 +72,7 @@ func (h *host) see(pids ...int32) *proc.Scan {
 func (h *host) scan() {
 	h.Helper()
 	s := h.see()
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(h.node)
 	h.node = 0
 	check(h, h.Table)
@@ -256,7 +256,7 @@ func TestShrinkRenumbersTheSlotsInTheOrderOfTheRows(t *testing.T) {
 	for pid := int32(2); pid < 90; pid++ {
 		s.Exit(proc.ID{PID: pid, Start: first.Start}, 7, nil)
 	}
-	s.MissUnknown()
+	s.MissRemaining()
 	s.Charge(proc.Charge{Slot: 0, CPU: 1})
 	s.End(0)
 	were := h.Shrink()
@@ -275,7 +275,7 @@ func TestShrinkRenumbersTheSlotsInTheOrderOfTheRows(t *testing.T) {
 	h.run(91, 3, 0)
 	s = h.see()
 	require.True(t, s.Exit(first, 9, nil))
-	s.MissUnknown()
+	s.MissRemaining()
 	s.End(0)
 	check(t, h.Table)
 	assert.Equal(t, map[int32]found{91: {used: 3}, 95: {last: 9}}, h.found())

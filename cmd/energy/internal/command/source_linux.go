@@ -135,7 +135,7 @@ func (c *Source) Scan(t *proc.Table, _ cpu.Request) error {
 	if t.Scans() == 0 {
 		c.begin()
 	}
-	s.MissUnknown()
+	s.MissRemaining()
 	c.claim(s)
 	s.End(0)
 	t.Unseen.Hidden = true
