@@ -49,9 +49,8 @@ func initialRoom() int {
 	return max(minRoom, int(min(processes, 1<<22))*5/4)
 }
 
-// countProcesses returns about how many processes there are, zombies included: each is a link of
-// /proc (fs/proc/root.c, proc_root_getattr). Threads do not count, of which there may be many times as
-// many.
+// countProcesses returns about how many processes there are, zombies included. /proc has a link for
+// each process (fs/proc/root.c, proc_root_getattr), but not for its threads.
 func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
