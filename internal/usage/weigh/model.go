@@ -21,8 +21,23 @@ var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMiss
 // fitted to the measured energy of a zone kind of the node. Until the model is fitted, a Model has no
 // weights.
 type Model struct {
-	*ByRate
-	fitted *fitted
+	*ByRate // whose source the Model is
+	events  *Events
+	model   calibrated.Model
+	fit     *calibrated.Fit // of the interval, or nil
+
+	energy, last energyAt // last belongs to the last sample
+	// counted and cpu are the events and the CPU time since then. They are incomplete if an
+	// interval was not counted.
+	counted    calibrated.Rates
+	cpu        units.CPUTime
+	incomplete bool
+}
+
+// energyAt is a total of energy at a time.
+type energyAt struct {
+	total units.Energy
+	at    time.Time
 }
 
 // NewModel returns a Model that is fitted to these events. It fails if one of the events cannot be
@@ -31,14 +46,15 @@ func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 	if err := events.acquire(tree); err != nil {
 		return nil, err
 	}
-	f := &fitted{events: events}
-	return &Model{newByRate(f), f}, nil
+	m := &Model{events: events}
+	m.ByRate = newByRate(m)
+	return m, nil
 }
 
 // Calibrate sets the total energy of the zone kind, and the time when it was measured. It is called
 // before Weigh. A total below the previous total belongs to other zones, and the model is not fitted
 // to the difference.
-func (m *Model) Calibrate(total units.Energy, at time.Time) { m.fitted.energy = energyAt{total, at} }
+func (m *Model) Calibrate(total units.Energy, at time.Time) { m.energy = energyAt{total, at} }
 
 // Events counts the hardware events that Models are fitted to, for all of them. The zero Events is
 // ready for use.
@@ -103,26 +119,6 @@ func (e *Events) begin(now time.Time, shares []Share) {
 	}
 }
 
-// fitted is the source of a Model.
-type fitted struct {
-	events *Events
-	model  calibrated.Model
-	fit    *calibrated.Fit // of the interval, or nil
-
-	energy, last energyAt // last belongs to the last sample
-	// counted and cpu are the events and the CPU time since then. They are incomplete if an
-	// interval was not counted.
-	counted    calibrated.Rates
-	cpu        units.CPUTime
-	incomplete bool
-}
-
-// energyAt is a total of energy at a time.
-type energyAt struct {
-	total units.Energy
-	at    time.Time
-}
-
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
@@ -132,74 +128,74 @@ const (
 	maxLayer = 100
 )
 
-func (f *fitted) begin(now time.Time, shares []Share) {
-	f.events.begin(now, shares)
-	for i, c := range f.events.of {
-		f.counted[i] += float64(c.all.counted)
-		f.incomplete = f.incomplete || !c.all.known
+func (m *Model) begin(now time.Time, shares []Share) {
+	m.events.begin(now, shares)
+	for i, c := range m.events.of {
+		m.counted[i] += float64(c.all.counted)
+		m.incomplete = m.incomplete || !c.all.known
 	}
 	for i := range shares {
-		f.cpu = units.AddSaturating(f.cpu, shares[i].CPU)
+		m.cpu = units.AddSaturating(m.cpu, shares[i].CPU)
 	}
-	if f.energy.at.After(f.last.at) {
-		f.learn()
+	if m.energy.at.After(m.last.at) {
+		m.learn()
 	}
 }
 
 // learn adds the sample since the last one to the model, and selects the fit of its clock rate.
-func (f *fitted) learn() {
-	seconds := f.energy.at.Sub(f.last.at).Seconds()
-	usable := !f.incomplete && !f.last.at.IsZero() && f.energy.total >= f.last.total
-	s := calibrated.Sample{Watts: float64(f.energy.total-f.last.total) / float64(units.Joule) / seconds}
-	if f.cpu > 0 {
-		s.Layer = int(math.Round(min(f.counted[0]/f.cpu.Seconds()/layerWidth, maxLayer)))
+func (m *Model) learn() {
+	seconds := m.energy.at.Sub(m.last.at).Seconds()
+	usable := !m.incomplete && !m.last.at.IsZero() && m.energy.total >= m.last.total
+	s := calibrated.Sample{Watts: float64(m.energy.total-m.last.total) / float64(units.Joule) / seconds}
+	if m.cpu > 0 {
+		s.Layer = int(math.Round(min(m.counted[0]/m.cpu.Seconds()/layerWidth, maxLayer)))
 	}
-	for i, n := range f.counted {
+	for i, n := range m.counted {
 		s.Rates[i] = n / seconds
 	}
-	f.last, f.counted, f.cpu, f.incomplete = f.energy, calibrated.Rates{}, 0, false
+	m.last, m.counted, m.cpu, m.incomplete = m.energy, calibrated.Rates{}, 0, false
 	if usable {
-		f.model.Observe(s)
-		f.fit = f.model.At(s.Layer)
+		m.model.Observe(s)
+		m.fit = m.model.At(s.Layer)
 	}
 }
 
 // rate returns the estimated power of the CPU time, in watts per CPU.
-func (f *fitted) rate(s *Share) (uint64, bool) {
-	if f.fit == nil {
+func (m *Model) rate(s *Share) (uint64, bool) {
+	if m.fit == nil {
 		return 0, false
 	}
 	var perSecond calibrated.Rates
-	for i, c := range f.events.of {
+	for i, c := range m.events.of {
 		rate, ok := c.rate(s)
 		if !ok {
 			return 0, false
 		}
 		perSecond[i] = float64(rate) / one * float64(units.Second)
 	}
-	return uint64(min(f.fit.Active(&perSecond), maxWatts) * one), true
+	return uint64(min(m.fit.Active(&perSecond), maxWatts) * one), true
 }
 
 // maxWatts is more than a CPU uses.
 const maxWatts = 1 << 20
 
-func (f *fitted) counts(n *cgroup.Node, yield func(Event, uint64)) {
-	for _, c := range f.events.of {
+func (m *Model) counts(n *cgroup.Node, yield func(Event, uint64)) {
+	for _, c := range m.events.of {
 		c.counts(n, yield)
 	}
 }
 
-func (f *fitted) forget() {
-	for _, c := range f.events.of {
+func (m *Model) forget() {
+	for _, c := range m.events.of {
 		c.forget()
 	}
-	f.incomplete = true
+	m.incomplete = true
 }
 
 // trouble returns why an event is not counted. A model is fitted without instructions or cache
 // misses if these do not occur: some virtual machines count cycles only.
-func (f *fitted) trouble() error {
-	for i, c := range f.events.of {
+func (m *Model) trouble() error {
+	for i, c := range m.events.of {
 		err := c.trouble()
 		if errors.Is(err, errCountless) && modelEvents[i] != Cycles {
 			continue
@@ -211,11 +207,11 @@ func (f *fitted) trouble() error {
 	return nil
 }
 
-func (f *fitted) name() string {
+func (m *Model) name() string {
 	return fmt.Sprintf("the power of %s, %s and %s by perf events", Cycles, Instructions, CacheMisses)
 }
 
-func (f *fitted) close() error { return f.events.release() }
+func (m *Model) close() error { return m.events.release() }
 
 // CountsEvents returns why one of the events cannot be counted, or nil if all can.
 func CountsEvents(tree *cgroup.Tree, events ...Event) error {

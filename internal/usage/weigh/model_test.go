@@ -27,8 +27,8 @@ type modeled struct {
 	total    units.Energy
 	second   int
 	shares   [2]Share
-	measured bool // by the latest call of Weigh
-	fails    bool // some counts are refused
+	measured bool  // by the latest call of Weigh
+	err      error // of the latest call of Weigh
 }
 
 func newModeled(t *testing.T) *modeled {
@@ -41,8 +41,8 @@ func newModeled(t *testing.T) *modeled {
 }
 
 // run lasts a second: container a executes instructions without cache misses, and b has cache
-// misses too. It returns the shares of both.
-func (m *modeled) run(models ...*Model) [2]Share {
+// misses too.
+func (m *modeled) run(models ...*Model) {
 	a, b := 200+uint64(100*(m.second%7)), 200+uint64(100*(m.second%5)) // ms of CPU time
 	count := func(e Event, ofA, ofB uint64) {
 		m.kernels[e].counted["/a"] += ofA
@@ -56,14 +56,14 @@ func (m *modeled) run(models ...*Model) [2]Share {
 	m.at, m.second = m.at.Add(time.Second), m.second+1
 	m.shares = [2]Share{{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}, {CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}}
 	for _, model := range models {
-		model.Calibrate(m.total, m.at)
-		var err error
-		m.measured, err = model.Weigh(m.at, m.shares[:])
-		if !m.fails {
-			require.NoError(m.t, err)
-		}
+		m.weigh(model)
 	}
-	return m.shares
+}
+
+// weigh weighs the shares of the second.
+func (m *modeled) weigh(model *Model) {
+	model.Calibrate(m.total, m.at)
+	m.measured, m.err = model.Weigh(m.at, m.shares[:])
 }
 
 func (m *modeled) open() *Model {
@@ -75,23 +75,15 @@ func (m *modeled) open() *Model {
 func TestAModelWeighsByThePowerThatEventsCause(t *testing.T) {
 	m := newModeled(t)
 	model := m.open()
-	var shares [2]Share
-	for range calibrated.History {
-		shares = m.run(model)
+	for i := range calibrated.History {
+		m.run(model)
+		require.NoError(t, m.err)
+		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
 	}
-	a, b := shares[0], shares[1]
+	a, b := m.shares[0], m.shares[1]
 	// 2e9 instructions a second are 8 W, and 5e8 with 1e7 cache misses are 12 W.
 	assert.InEpsilon(t, 8.0/12, float64(a.Work)/float64(a.CPU)/(float64(b.Work)/float64(b.CPU)), 0.03)
 	require.NoError(t, model.Close())
-}
-
-func TestAModelMeasuresNothingUntilItIsFitted(t *testing.T) {
-	m := newModeled(t)
-	model := m.open()
-	for i := range calibrated.Fewest + 3 {
-		m.run(model)
-		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
-	}
 }
 
 func TestModelsShareTheirCounters(t *testing.T) {
@@ -100,8 +92,8 @@ func TestModelsShareTheirCounters(t *testing.T) {
 	for range calibrated.Fewest + 1 {
 		m.run(first, second)
 	}
-	assert.NotNil(t, first.fitted.fit)
-	assert.Equal(t, first.fitted.fit, second.fitted.fit)
+	assert.NotNil(t, first.fit)
+	assert.Equal(t, first.fit, second.fit)
 	for _, k := range m.kernels {
 		assert.Equal(t, 3, k.total, "of everything and of two containers")
 	}
@@ -121,19 +113,16 @@ func TestModelsShareTheirCounters(t *testing.T) {
 func TestASampleLastsFromOneReadingToTheNext(t *testing.T) {
 	m := newModeled(t)
 	model := m.open()
-	var at time.Time
-	var total units.Energy
 	for i := range 3 * calibrated.History {
-		shares := m.run()
+		m.run()
 		if i%3 == 0 {
-			at, total = m.at, m.total
+			model.Calibrate(m.total, m.at)
 		}
-		model.Calibrate(total, at)
-		_, err := model.Weigh(m.at, shares[:])
+		_, err := model.Weigh(m.at, m.shares[:])
 		require.NoError(t, err)
 	}
-	require.NotNil(t, model.fitted.fit)
-	assert.InDelta(t, 20, model.fitted.fit.Static, 1)
+	require.NotNil(t, model.fit)
+	assert.InDelta(t, 20, model.fit.Static, 1)
 }
 
 func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
@@ -141,9 +130,7 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		"other zones":           func(m *modeled, _ *Model) { m.total /= 2 },
 		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
 		"other CPUs online":     func(m *modeled, _ *Model) { m.kernels[Cycles].others = true },
-		"a failed read": func(m *modeled, _ *Model) {
-			m.fails, m.kernels[Instructions].refused[""] = true, errors.New("refused")
-		},
+		"a failed read":         func(m *modeled, _ *Model) { m.kernels[Instructions].refused[""] = errors.New("refused") },
 	} {
 		m := newModeled(t)
 		model := m.open()
@@ -152,14 +139,14 @@ func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		}
 		disturb(m, model)
 		m.run(model)
-		assert.Nil(t, model.fitted.fit, name)
+		assert.Nil(t, model.fit, name)
 		for _, k := range m.kernels {
 			clear(k.refused)
 		}
 		for range 12 { // a counter that failed is opened again after 10 s, and counts from then on
 			m.run(model)
 		}
-		assert.NotNil(t, model.fitted.fit, name)
+		assert.NotNil(t, model.fit, name)
 	}
 }
 
@@ -170,28 +157,24 @@ func TestTheNumberOfLayersIsBounded(t *testing.T) {
 	for i := range 3 * calibrated.History {
 		m.run()
 		m.shares[0].CPU, m.shares[1].CPU = units.CPUTime(i), 0
-		model.Calibrate(m.total, m.at)
-		_, err := model.Weigh(m.at, m.shares[:])
-		require.NoError(t, err)
+		m.weigh(model)
+		require.NoError(t, m.err)
 	}
-	assert.NotNil(t, model.fitted.model.At(maxLayer), "implausible rates are one layer")
-	assert.Less(t, model.fitted.model.Layers(), maxLayer)
+	assert.NotNil(t, model.model.At(maxLayer), "implausible rates are one layer")
+	assert.Less(t, model.model.Layers(), maxLayer)
 }
 
 func TestAModelIsFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
 	for silent, want := range map[Event]error{Cycles: errCountless, Instructions: nil, CacheMisses: nil} {
 		m := newModeled(t)
 		model := m.open()
-		m.fails = true // checked below
 		for range calibrated.Fewest + 5 {
 			before := maps.Clone(m.kernels[silent].counted)
 			m.run()
 			m.kernels[silent].counted = before
-			model.Calibrate(m.total, m.at)
-			var err error
-			m.measured, err = model.Weigh(m.at, m.shares[:])
+			m.weigh(model)
 			if m.second > 5 {
-				require.ErrorIs(t, err, want, silent)
+				require.ErrorIs(t, m.err, want, silent)
 			}
 		}
 		assert.True(t, m.measured, silent)
@@ -201,12 +184,11 @@ func TestAModelIsFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
 func TestAModelNeedsAllEvents(t *testing.T) {
 	m := newModeled(t)
 	refused := errors.New("not counted")
-	open := m.events.open
-	m.events.open = func(tree *cgroup.Tree, e Event) (counts, error) {
+	m.events.open = func(_ *cgroup.Tree, e Event) (counts, error) {
 		if e == CacheMisses {
 			return nil, refused
 		}
-		return open(tree, e)
+		return m.kernels[e], nil
 	}
 	_, err := NewModel(m.events, m.tree)
 	require.ErrorIs(t, err, refused)
