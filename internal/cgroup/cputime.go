@@ -30,18 +30,16 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all Nodes, and of the cgroups that are watched. A counter that
-// is read after the processes includes CPU time that is missing in the scan and would be taken for
-// that of short-lived processes. Only a node that the scan creates is read after the scan, once, by
-// ShortLived.
+// ReadCPUTime reads the CPU counters of all Nodes, and of the cgroups that are watched. It precedes
+// the scan: CPU time between a scan and a later reading would be taken for that of short-lived
+// processes. Only nodes that the scan makes are read after it.
 //
-// A counter that cannot be read does not advance. If another cgroup has replaced the previous one,
-// its whole counter is new. The same holds for a counter below its previous value.
+// A counter that cannot be read does not advance. The whole counter is new if another cgroup has
+// replaced the previous one, or if the counter is below its previous value.
 //
-// The cgroups directly below the root come first, for speed alone. When a counter of version 2 is read,
-// the kernel looks for the cgroup in the list of its siblings that ran, and adds up its CPU time.
-// Reading a cgroup around them adds up all of them in one walk (kernel/cgroup/rstat.c,
-// css_rstat_flush). Reading the root does not.
+// The cgroups directly below the root come first, for speed alone: reading one adds up the CPU time
+// of all cgroups inside in one walk (kernel/cgroup/rstat.c, css_rstat_flush), for which the kernel
+// otherwise searches the list of siblings that ran once for each cgroup. Reading the root does not.
 func (t *Tree) ReadCPUTime() {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {
@@ -99,10 +97,9 @@ func (c *cpuTime) advance(now *reading) {
 	c.counter, c.replaced = now.counter, now.replaced
 }
 
-// Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that
-// it is known to have used in the interval. A cgroup's counter holds that of the cgroups inside, so
-// the nodes around it account for the time, too. ShortLived returns claimant, which is the caller's
-// number for the process.
+// Account records the CPU time that a process of the cgroup, or one that ended there, used in the
+// interval. A counter includes the cgroups inside, so the nodes around account for the time, too.
+// claimant is the caller's number for the process, which ShortLived returns.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
 		return
@@ -111,8 +108,7 @@ func (n *Node) Account(claimant int32, used units.CPUTime) {
 	n.account(nil, 1, used)
 }
 
-// AccountBeside takes note of more CPU time of a process of the cgroup that was accounted for: that
-// of its children.
+// AccountBeside records more CPU time of a process that was accounted for: that of its children.
 func (n *Node) AccountBeside(used units.CPUTime) {
 	n.account(nil, 0, used)
 }
@@ -125,9 +121,8 @@ func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	}
 }
 
-// AccountMove takes note of what a process has used that left one cgroup for another, either of
-// which may be nil. Which of them counted it is not known, so the one that it left accounts for it
-// as well.
+// AccountMove records the CPU time of a process that left one cgroup for another, either of which may
+// be nil. Either may have counted the time, so the cgroup that it left accounts for it as well.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -136,9 +131,8 @@ func AccountMove(from, to *Node, used units.CPUTime) {
 	from.account(top, 1, used)
 }
 
-// Clamp returns inferred, or what the counters of the cgroup and of those around it leave
-// unaccounted if that is less: where several processes ended, their sum alone does not show which
-// of them used it.
+// Clamp returns inferred, or the time that the counters of the cgroup and of those around it leave
+// unaccounted if that is less.
 func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	for ; n != nil; n = n.parent {
 		if c := &n.cpu; c.current {
@@ -148,15 +142,14 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	return inferred
 }
 
-// ShortLived calls yield for each cgroup that a process was accounted for in this interval, the
-// innermost first, with the CPU time that its counter shows beyond what was accounted. first
-// reports whether the counter was read for the first time, so that it may include CPU time of
-// earlier intervals. rounding is how far the CPU time of each process may be behind the counter,
-// and late how far that of all processes of a cgroup together may be: neither is taken for that of
-// short-lived processes.
+// ShortLived calls yield for each cgroup with an accounted process in this interval, the innermost
+// first, with the CPU time that its counter shows beyond the accounted time. first reports whether
+// the counter was read for the first time, so that it may include CPU time of earlier intervals.
+// The CPU time of each process may be behind the counter by rounding, and that of all processes of a
+// cgroup together by late. Neither is taken for short-lived processes.
 //
-// It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would
-// be claimed a second time if the processes' child times have shown it in this one.
+// ShortLived reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU
+// time would be claimed again if the child times of processes have shown it in this one.
 func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {

@@ -32,15 +32,12 @@ const fileRoom = 4096
 
 // Tree holds the cgroups of a host that are of interest.
 //
-// A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that
-// no hierarchy has its cgroup any more. Nodes know the nearest node around them, so that what the
-// counter of an inner cgroup shows can be distinguished from what only the outer one counted. Other
-// readers hold nodes of their own with Hold and Watch, which do not change what Account and
-// ShortLived find.
+// Enter and Node make a node. It stays until a Sweep finds no process in it and no hierarchy that
+// has its cgroup. Other readers hold nodes with Hold and Watch, which do not change the results of
+// Account and ShortLived.
 //
-// An interval is ReadCPUTime, then the scan of the processes, then Account for all that the scan
-// shows, then ShortLived, and Sweep at its end. A Tree is not safe for concurrent use. Close
-// releases its descriptors.
+// An interval is ReadCPUTime, the scan of the processes, Account for all that the scan shows,
+// ShortLived, and Sweep. A Tree is not safe for concurrent use.
 type Tree struct {
 	options Options
 	mounts  mounts
@@ -90,8 +87,8 @@ func New(options Options) *Tree {
 // Root returns the root of the host's file system.
 func (t *Tree) Root() string { return t.options.Root }
 
-// Close closes the mount points, the counters and all that is attached to nodes. What is read is
-// opened again when it is needed.
+// Close closes the mount points, the counters and all that is attached to nodes. A later read opens
+// files again.
 func (t *Tree) Close() error {
 	errs := []error{t.mounts.close(), t.lookups.close()}
 	for _, n := range t.byPath {
@@ -107,8 +104,8 @@ func (n *Node) Path() string { return n.path }
 // Parent returns the nearest node around the cgroup, nil if there is none.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Nodes returns the nodes of all calls of Node and Enter, each before those around it. The slice is
-// valid until a node is made or removed.
+// Nodes returns the nodes that Node and Enter made, each before those around it. The slice is valid
+// until a node is made or removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
 // Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if
@@ -190,9 +187,8 @@ func (n *Node) Leave() {
 	}
 }
 
-// Sweep ends an interval: it removes the nodes that no process is in and whose cgroup is gone, and
-// closes what is attached to them. Hierarchies that could not be found are looked for again in the
-// next interval.
+// Sweep ends an interval. It removes the nodes without processes whose cgroup is gone, and closes
+// what is attached to them. The next interval looks again for hierarchies that were not found.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
 	defer t.lookups.begin()
@@ -238,8 +234,7 @@ func (t *Tree) exists(n *Node) bool {
 	return false
 }
 
-// Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes
-// stay, with what is attached to them.
+// Restart forgets all processes and CPU times, as before the first interval. Nodes stay.
 func (t *Tree) Restart() {
 	for _, n := range t.nodes {
 		n.members, n.cpu = 0, cpuTime{}
