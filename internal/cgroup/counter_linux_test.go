@@ -86,21 +86,6 @@ func (n *node) makeAgain(hierarchy, path string) {
 	require.NoError(n, os.Mkdir(filepath.Join(n.Root(), hierarchy, path), 0o755))
 }
 
-func TestATreeGoesOnFromAPastOfItsOwn(t *testing.T) {
-	n := newNode(t)
-	n.tracked(service)
-	n.makeAgain(v2, service)
-	n.count(service, 700*ms)
-	n.Node(service).Account(0, 700*ms)
-	past := n.AppendPast(nil)
-	n.Restart()
-	n.Resume(past)
-	a := n.Enter(service, false)
-	n.count(service, 800*ms)
-	a.Account(0, 0)
-	assert.Equal(t, 80*ms, n.shortLived(a))
-}
-
 func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
 	for _, err := range []error{syscall.EIO, syscall.ENODEV, syscall.EACCES, syscall.ENOENT} {
 		n := newNode(t)

@@ -117,6 +117,18 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		n.Enter(service, true)
 	}
 	remove := func(n *node) { n.remove(v2, service) }
+	made := func(n *node) { n.makeAgain(v2, service) }
+	ownPast := func(n *node) {
+		past := n.AppendPast(nil)
+		n.Restart()
+		n.Resume(past)
+		n.Enter(service, false)
+	}
+	restarted := func(n *node) {
+		n.Restart()
+		n.Enter(service, false)
+		n.ReadNew()
+	}
 	again := func(newborn bool) func(n *node) {
 		return func(n *node) {
 			n.again()
@@ -130,7 +142,7 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		},
 		"a new cgroup has what was used before its first reading, too": {{entered(true), 630, 130, 480}},
 		"an older one has not":                         {{entered(false), 3601000, 30, 0}, {nil, 3602000, 300, 650}},
-		"one that older processes entered later has":   {{entered(true), 0, 0, 0}, {nil, 500, 500, 0}, {entered(false), 1000, 100, 380}},
+		"one that older processes entered later has":   {{entered(true), 0, 0, 0}, {nil, 500, 500, 0}, {func(n *node) { left(n); n.Enter(service, false) }, 1000, 100, 380}},
 		"an empty one begins anew":                     {{entered(true), 0, 0, 0}, {stays, 6000, 100, 880}},
 		"a counter that goes back shows nothing":       {{entered(true), 0, 0, 0}, {nil, 500, 500, 0}, {nil, 10, 0, 0}},
 		"or is another cgroup's, all of it":            {{entered(true), 0, 0, 0}, {nil, 500, 400, 80}, {nil, 300, 50, 230}},
@@ -141,6 +153,8 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		"a cgroup of the time down":                {{again(true), 5000, 1000, 3980}, {nil, 5100, 0, 100}},
 		"one that nobody knew and that is older":   {{again(false), 5000, 1000, 0}},
 		"one that took the place of one of before": {{entered(true), 0, 0, 0}, {nil, 9000, 9000, 0}, {again(true), 5000, 1000, 3980}},
+		"a restart without a past":                 {{entered(true), 0, 0, 0}, {nil, 5000, 0, 4980}, {restarted, 6000, 100, 880}},
+		"a tree goes on from a past of its own":    {{entered(true), 0, 0, 0}, {made, 700, 700, 0}, {ownPast, 800, 0, 80}},
 	} {
 		n := newNode(t)
 		for i, s := range steps {
@@ -151,6 +165,10 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 			n.Node(service).Account(0, s.accounted*ms)
 			assert.Equal(t, s.found*ms, n.shortLived(n.Node(service)), "%s: step %d", name, i)
 		}
+		left(n)
+		remove(n)
+		n.Sweep()
+		assert.Empty(t, n.Nodes(), name)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestSharesAreFoundFromWeights(t *testing.T) {
 	}
 	for _, sharesOf := range []func(uint64) uint64{sharesOfLinear, sharesOfQuadratic} {
 		last := uint64(2)
-		for _, weight := range []uint64{0, 1, 2, 99, 100, 101, 9999, 10000, 10001, 1 << 40, math.MaxUint64} {
+		for _, weight := range []uint64{0, 1, 2, 99, 100, 101, 9999, 10000, 10001, 1 << 40, 70369281052674, 70369281052675, math.MaxUint64} {
 			shares := sharesOf(weight)
 			require.True(t, shares >= last && shares <= 262144, "a weight of %d is %d shares", weight, shares)
 			last = shares
@@ -89,7 +89,7 @@ func TestARequestIsReadAgainAfterAMinute(t *testing.T) {
 }
 
 func FuzzParseLimit(f *testing.F) {
-	for _, content := range []string{"max 100000\n", "50000 100000\n", "1 1", "4294967295 1\n", "4294967296 1\n", "0 5\n", "5 0\n", "-1 5\n", "5\n", "1 2 3\n", ""} {
+	for _, content := range []string{"max 100000\n", "50000 100000\n", "1 1", "4294967295 1\n", "4294967296 1\n", "18446744073709551615 1\n", "0 5\n", "5 0\n", "-1 5\n", "5\n", "1 2 3\n", ""} {
 		f.Add([]byte(content))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

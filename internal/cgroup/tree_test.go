@@ -115,40 +115,24 @@ func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
 	assert.Equal(t, []int{1, 1, 1}, []int{ca.closed, cb.closed, other.closed})
 }
 
-func TestARestartKeepsCgroupsAndForgetsProcesses(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked("/a")
-	var c closer
-	a.Attach(n, &c)
-	n.count("/a", 5000*ms)
-	n.Restart()
-	require.Same(t, a, n.Enter("/a", false))
-	n.ReadNew()
-	n.count("/a", 6000*ms)
-	a.Account(0, 100*ms)
-	assert.Equal(t, 900*ms-20*ms, n.shortLived(a))
-	a.Leave()
-	n.remove(v2, "/a")
-	n.Sweep()
-	assert.Equal(t, 1, c.closed)
-}
-
 func TestPerfEventsAreCountedInTheirOwnHierarchyIfThereIsOne(t *testing.T) {
 	const mountPerf = "33 24 0:29 / /sys/fs/cgroup/perf_event rw,nosuid shared:12 - cgroup cgroup rw,perf_event\n"
 	for name, c := range map[string]struct {
-		mounts, file, want string
+		mounts, files, want string
 	}{
 		"v2":                      {mountV2, v2 + "/a/x", "sys/fs/cgroup/a"},
 		"v1":                      {mountTmpfs + mountMemory + mountPerf, "sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
 		"hybrid":                  {mountTmpfs + mountUnified + mountCPU, hybrid + "/a/x", "sys/fs/cgroup/unified/a"},
-		"hybrid, its own":         {mountTmpfs + mountUnified + mountPerf, "sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
+		"hybrid, its own":         {mountTmpfs + mountUnified + mountPerf, hybrid + "/a/x sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
 		"another controller's":    {mountTmpfs + mountCPU, v1 + "/a/x", ""},
 		"no such cgroup":          {mountV2, v2 + "/b/x", ""},
 		"nothing that is mounted": {mountOther, v2 + "/a/x", ""},
 	} {
 		n := newNode(t)
 		n.write(c.mounts, "proc/1/mountinfo")
-		n.write("", c.file)
+		for _, file := range strings.Fields(c.files) {
+			n.write("", file)
+		}
 		dir := ""
 		if h := n.perfEvent(n.Node("/a")); h != nil {
 			dir = h.dir.Path() + "/a"
