@@ -15,7 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
@@ -134,24 +133,6 @@ func BenchmarkRead(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			c.pass()
-		}
-	})
-	b.Run("way=all-descriptors", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			c.source.finder.budget, c.source.finder.table = 1<<30, c.table
-			for i := range c.table.Rows {
-				c.source.finder.lookAt(&c.table.Rows[i])
-			}
-		}
-	})
-	b.Run("way=scan-of-processes", func(b *testing.B) {
-		b.ReportAllocs()
-		t := proc.New(c.processes.Traits().Traits)
-		for b.Loop() {
-			if err := c.processes.Scan(t, cpu.Request{}); err != nil {
-				b.Fatal(err)
-			}
 		}
 	})
 }

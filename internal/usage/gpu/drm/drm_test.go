@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -59,25 +60,17 @@ func watch(t testing.TB) *watched {
 
 // addGPU adds a PCI device with a render node.
 func (w *watched) addGPU(number int, address, driver string) {
-	device := path.Join("sys/devices/pci0000:00", address)
-	w.Links[path.Join(device, "driver")] = "../../../bus/pci/drivers/" + driver
-	w.Links[path.Join("sys/bus/pci/devices", address)] = "../../../devices/pci0000:00/" + address
-	w.addNode(number, device)
+	w.addDevice(number, "pci", "pci0000:00", address, driver)
 }
 
-// addPlatformGPU adds a platform device with a render node.
-func (w *watched) addPlatformGPU(number int, name, driver string) {
-	device := path.Join("sys/devices/platform", name)
-	w.Links[path.Join(device, "driver")] = "../../../bus/platform/drivers/" + driver
-	w.Links[path.Join("sys/bus/platform/devices", name)] = "../../../devices/platform/" + name
-	w.addNode(number, device)
-}
-
-func (w *watched) addNode(number int, device string) {
-	node := fmt.Sprint("renderD", 128+number)
+// addDevice adds a device of a bus with a render node.
+func (w *watched) addDevice(number int, bus, parent, name, driver string) {
+	device, node := path.Join("sys/devices", parent, name), fmt.Sprint("renderD", 128+number)
+	w.Links[path.Join(device, "driver")] = path.Join("../../../bus", bus, "drivers", driver)
+	w.Links[path.Join("sys/bus", bus, "devices", name)] = path.Join("../../../devices", parent, name)
 	w.Files[path.Join(device, "drm", node, "dev")] = fmt.Sprintf("226:%d\n", 128+number)
-	w.Links[path.Join(device, "drm", node, "device")] = "../../../" + path.Base(device)
-	w.Links[path.Join("sys/class/drm", node)] = "../../" + strings.TrimPrefix(path.Join(device, "drm", node), "sys/")
+	w.Links[path.Join(device, "drm", node, "device")] = "../../../" + name
+	w.Links[path.Join("sys/class/drm", node)] = path.Join("../../devices", parent, name, "drm", node)
 }
 
 // add adds a process that has just started.
@@ -149,6 +142,11 @@ func TestUsersHaveTheTimeThatEnginesWorkedForThem(t *testing.T) {
 	usage = w.pass()
 	assert.Zero(t, usage[0].Busy)
 	assert.Equal(t, map[int32]units.CPUTime{10: 0, 11: 0}, used(t, usage), "both have it open")
+
+	a.Files[0], b.Files[0] = render(3, 1, gfx(70*second)), render(3, 2, gfx(second))
+	usage = w.pass(10, 11)
+	assert.Equal(t, second, usage[0].Busy, "at most the interval")
+	assert.Equal(t, map[int32]units.CPUTime{10: second, 11: 800 * ms}, used(t, usage))
 }
 
 func TestNoGPU(t *testing.T) {
@@ -218,16 +216,6 @@ func TestAClientBelongsToAParentOrToTheProcessThatStartedLast(t *testing.T) {
 	}
 }
 
-func TestABrokersClientMovesToANewSession(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	broker := w.add(10, 1, render(9, 1))
-	w.pass()
-	w.add(20, 1, render(5, 1, gfx(100*ms)))
-	broker.Files[0] = render(9, 1, gfx(100*ms))
-	assert.Equal(t, map[int32]units.CPUTime{20: 100 * ms}, used(t, w.pass(10, 20)))
-}
-
 func TestWhatACounterStepsBackByIsNotCountedAgain(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "i915")
@@ -285,17 +273,6 @@ func TestClientsAreFoundBeforeLinux62(t *testing.T) {
 	assert.Len(t, used(t, w.pass(11)), 2, "after the shortest pause")
 }
 
-func TestBusyIsAtMostTheInterval(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	a, b := w.add(10, 1, render(3, 1)), w.add(11, 1, render(3, 2))
-	w.pass()
-	a.Files[0], b.Files[0] = render(3, 1, gfx(5*second)), render(3, 2, gfx(900*ms))
-	usage := w.pass(10, 11)
-	assert.Equal(t, second, usage[0].Busy)
-	assert.Equal(t, map[int32]units.CPUTime{10: second, 11: 900 * ms}, used(t, usage))
-}
-
 func TestDriversCountInTheirOwnWays(t *testing.T) {
 	const intel = "drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t" + card
 	tests := map[string]struct {
@@ -334,7 +311,7 @@ func TestDriversCountInTheirOwnWays(t *testing.T) {
 			w, domain := watch(t), units.GPU(card)
 			if c.platform {
 				domain = units.GPU("ff9a0000.gpu")
-				w.addPlatformGPU(0, "ff9a0000.gpu", c.driver)
+				w.addDevice(0, "platform", "platform", "ff9a0000.gpu", c.driver)
 			} else {
 				w.addGPU(0, card, c.driver)
 			}
@@ -363,6 +340,10 @@ func TestAGPUWhoseDriverCountsNothingIsLeftOut(t *testing.T) {
 			w := watch(t)
 			w.addGPU(0, card, c.driver)
 			w.add(10, 1, node(3, 0, c.info))
+			defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+				assert.False(t, c.driver == "nvidia" && strings.Contains(path, "/fd"), "%s need not be read", path)
+				return got, err
+			})()
 			w.pass()
 			assert.Empty(t, w.pass(10))
 		})
@@ -462,4 +443,47 @@ func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
 	_, err := w.source.Read(w.Now(), w.table)
 	require.NoError(t, err)
 	assert.Len(t, w.source.clients.list, 1)
+}
+
+// A job uses 40 % of a GPU that another process uses too, and closes the GPU in the next second.
+func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts time.Duration    // before the last Read, if it is new
+		other  [2]units.CPUTime // used by the other process in both seconds
+		want   units.CPUTime    // last slice of the job
+		busy   units.CPUTime
+	}{
+		"half of the second before":   {other: [2]units.CPUTime{100 * ms, 100 * ms}, want: 200 * ms, busy: 300 * ms},
+		"at the rate since its start": {starts: 500 * time.Millisecond, want: 400 * ms, busy: 400 * ms},
+		"no more than others leave":   {other: [2]units.CPUTime{0, 950 * ms}, want: 50 * ms, busy: second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			w.addGPU(0, card, "amdgpu")
+			other, job := w.add(20, 1, render(3, 1, gfx(second))), w.add(10, 1)
+			if c.starts == 0 {
+				job.Files = append(job.Files, render(3, 2, gfx(0)))
+			} else {
+				delete(w.Processes, 10)
+			}
+			w.pass()
+			if c.starts > 0 {
+				job = w.add(10, 1)
+				job.Start += int64((time.Second - c.starts) / hostsim.Tick)
+			}
+			job.Files = append(job.Files[:0], render(3, 2, gfx(400*ms)))
+			other.Files[0] = render(3, 1, gfx(second+c.other[0]))
+			w.pass(10, 20)
+			before := w.Now()
+			delete(w.Processes, 10)
+			other.Files[0] = render(3, 1, gfx(second+c.other[0]+c.other[1]))
+			usage := w.pass(20)
+			assert.Equal(t, c.want, used(t, usage)[10])
+			assert.Equal(t, c.busy, usage[0].Busy)
+			for _, u := range usage[0].Users {
+				assert.Equal(t, u.PIDs[0] == 10, u.Last.Equal(before), "a later process with the PID of the job did not use the GPU")
+			}
+			assert.NotContains(t, used(t, w.pass(20)), int32(10), "it is gone")
+		})
+	}
 }
