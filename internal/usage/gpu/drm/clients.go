@@ -315,16 +315,6 @@ func (cs *clients) report() {
 	})
 }
 
-// countOf returns the number of clients of a process.
-func (cs *clients) countOf(pid int32) (n int) {
-	for _, c := range cs.list {
-		if c.pid == pid {
-			n++
-		}
-	}
-	return n
-}
-
 func (cs *clients) close() {
 	for _, c := range cs.list {
 		cs.drop(c)

@@ -271,13 +271,6 @@ func (ds *devices) takeOver(found discovered) {
 	slices.SortFunc(ds.list, func(a, b *device) int { return strings.Compare(a.name, b.name) })
 }
 
-// begin starts the interval from the last Read until now.
-func (ds *devices) begin(last, now time.Time) {
-	for _, d := range ds.list {
-		d.begin(last, now, ds.buf)
-	}
-}
-
 // named returns the GPU with the name, nil if there is none.
 func named(list []*device, name string) *device {
 	if i := slices.IndexFunc(list, func(d *device) bool { return d.name == name }); i >= 0 {

@@ -75,7 +75,9 @@ func (s *Source) Read(now time.Time, t *proc.Table) ([]gpu.Usage, error) {
 		return nil, s.devices.search.Err()
 	}
 	s.reader.guard.Begin(now)
-	s.devices.begin(s.last, now)
+	for _, d := range s.devices.list {
+		d.begin(s.last, now, s.devices.buf)
+	}
 	s.processes.follow(t)
 	s.clients.read(s.last, now, t)
 	s.finder.find(s.last, now, t)
@@ -103,7 +105,6 @@ func (s *Source) err() error {
 func (s *Source) report(now time.Time) []gpu.Usage {
 	s.usage, s.users, s.pids = s.usage[:0], s.users[:0], s.pids[:0]
 	s.clients.report()
-	s.kfd.report()
 	for _, d := range s.devices.list {
 		if d.present && !d.asleep {
 			d.since = now

@@ -68,8 +68,9 @@ type look struct {
 	row     *proc.Process
 	entries []int32 // descriptors that may be a GPU's
 	claimed bool    // new clients were opened in this interval
-	clients int     // of the process, negative until they are counted
-	unread  bool    // a client could not be read
+	clients int     // of the process, if counted is set
+	counted bool
+	unread  bool // a client could not be read
 	denied  bool
 }
 
@@ -146,18 +147,13 @@ func (f *finder) sweep() {
 // lookAtDue looks at a process if a look is due, within the budget. If counts is set, a look is also
 // due if the process has another number of descriptors than before.
 func (f *finder) lookAtDue(row *proc.Process, counts bool) {
-	if f.budget <= 0 || !f.opens(row) {
-		return
+	if f.budget <= 0 || row.PID == 0 || row.PID == f.self || row.Is(proc.Kernel) || row.Is(proc.Zombie) {
+		return // these processes open no GPU
 	}
 	st, known := f.processes.of(row)
 	if !known || uint64(row.CPU) != st.cpu && (f.table.Now >= st.due || counts && f.recount(row, st)) {
 		f.lookAt(row)
 	}
-}
-
-// opens reports whether the process of a row may open a GPU. The process that reads does not.
-func (f *finder) opens(row *proc.Process) bool {
-	return row.PID != 0 && !row.Is(proc.Kernel) && !row.Is(proc.Zombie) && row.PID != f.self
 }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
@@ -193,7 +189,7 @@ func (f *finder) lookAt(row *proc.Process) {
 		before = *st
 	}
 	l := &f.look
-	*l = look{row: row, entries: l.entries[:0], clients: -1, claimed: f.claims(row, &before, known)}
+	*l = look{row: row, entries: l.entries[:0], claimed: f.claims(row, &before, known)}
 	var found listed
 	descriptors, err := f.reader.count(subjectOf(row))
 	if err == nil && (descriptors > 0 || !f.reader.numbers) {
@@ -262,8 +258,13 @@ func (f *finder) open(fd int32) {
 // mayAdd reports whether another client of the process may be read each interval.
 func (f *finder) mayAdd() bool {
 	l := &f.look
-	if l.clients < 0 {
-		l.clients = f.clients.countOf(l.row.PID)
+	if !l.counted {
+		l.counted = true
+		for _, c := range f.clients.list {
+			if c.pid == l.row.PID {
+				l.clients++
+			}
+		}
 	}
 	l.clients++
 	return l.clients <= maxOfProcess && len(f.clients.list) < maxClients

@@ -35,12 +35,11 @@ type kfdNode struct {
 	occupancy, time, memory string // its files of a process
 }
 
-// kfdProcess is a process that has KFD open. Its slices are by the index of the node.
+// kfdProcess is the state of a process that has KFD open. Its slices are by the index of the node.
 type kfdProcess struct {
-	used   []units.CPUTime // in the interval
-	copied []counter       // SDMA
-	still  []uint8         // the number of Reads since the counter advanced, modulo 256
-	round  uint64          // the last Read that listed the process
+	copied []counter // SDMA
+	still  []uint8   // the number of Reads since the counter advanced, modulo 256
+	round  uint64    // the last Read that listed the process
 }
 
 // sdmaRest is the number of Reads of which one reads a counter that stands still: the kernel sums it
@@ -136,7 +135,9 @@ func (k *kfd) read() {
 		p := k.process(pid)
 		p.round = k.round
 		for i, node := range k.nodes {
-			p.used[i] = k.readProcess(pid, p, i, node)
+			if used := k.readProcess(pid, p, i, node); used > 0 {
+				node.device.use(pid, used, time.Time{})
+			}
 		}
 	}
 	maps.DeleteFunc(k.processes, func(_ int32, p *kfdProcess) bool { return p.round != k.round })
@@ -150,7 +151,7 @@ func (k *kfd) process(pid int32) *kfdProcess {
 	p := k.processes[pid]
 	if p == nil {
 		n := len(k.nodes)
-		p = &kfdProcess{used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
+		p = &kfdProcess{copied: make([]counter, n), still: make([]uint8, n)}
 		for i := range p.copied {
 			p.copied[i].begun = k.round > 1 // at 0
 		}
@@ -221,8 +222,12 @@ func (d *device) readUnknown(buf []byte) {
 		return
 	}
 	busy := units.CPUTime(d.elapsed) / 100 * units.CPUTime(min(percent, 100))
-	if c.used = units.Advance(d.busy(), busy); c.used > 0 {
-		d.add(kfdCompute, busy)
+	if c.used = units.Advance(d.busy(), busy); c.used == 0 {
+		return
+	}
+	d.add(kfdCompute, busy)
+	if len(c.unknown) == 1 {
+		d.use(c.unknown[0], c.used, time.Time{})
 	}
 }
 
@@ -234,20 +239,4 @@ func (k *kfd) unitsOf(d *device) (n uint64) {
 		}
 	}
 	return n
-}
-
-// report adds the GPU time of processes to the GPUs.
-func (k *kfd) report() {
-	for pid, p := range k.processes {
-		for i, node := range k.nodes {
-			if p.used[i] > 0 {
-				node.device.use(pid, p.used[i], time.Time{})
-			}
-		}
-	}
-	for _, d := range k.devices.list {
-		if c := &d.compute; len(c.unknown) == 1 && c.used > 0 {
-			d.use(c.unknown[0], c.used, time.Time{})
-		}
-	}
 }
