@@ -27,8 +27,6 @@ type holder struct {
 	fd          int32
 }
 
-func (h *holder) subject() kernfs.Subject { return kernfs.Subject{PID: h.pid, Start: h.start} }
-
 // client is one opening of a GPU.
 type client struct {
 	key
@@ -139,8 +137,7 @@ const (
 // clients are the clients of all GPUs.
 //
 // Texts of clients are kept open: reading an open text takes a quarter of the time of opening it again
-// (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor alive: each read
-// looks up both, and fails once either no longer exists (fs/proc/fd.c, seq_show).
+// (BenchmarkThisMachine). Each read looks up the process and its descriptor (fs/proc/fd.c, seq_show).
 type clients struct {
 	reader    *reader
 	table     *proc.Table // during a Read
@@ -165,7 +162,7 @@ func (cs *clients) read(last, now time.Time, t *proc.Table) {
 		n := min(len(due), maxBatch)
 		if cs.readBatch(manyClients, due[:n]) != nil {
 			for i, c := range due[:n] {
-				_ = cs.readBatch(c.subject(), due[i:i+1]) // the Guard reports the error
+				_ = cs.readBatch(kernfs.Subject{PID: c.pid, Start: c.start}, due[i:i+1]) // the Guard reports the error
 			}
 		}
 		due = due[n:]
@@ -178,7 +175,7 @@ func (cs *clients) readBatch(of kernfs.Subject, batch []*client) error {
 	f := cs.reader.files()
 	f.batch = f.batch[:0]
 	for _, c := range batch {
-		f.batch = append(f.batch, batched{descriptor: cs.descriptorOf(c)})
+		f.batch = append(f.batch, cs.descriptorOf(c))
 	}
 	err := cs.reader.run(of, (*files).readBatch)
 	if err != nil && cs.reader.files() != f { // the texts belong to the read, which has not returned

@@ -4,7 +4,6 @@ package drm
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -58,8 +57,6 @@ type use struct {
 	used units.CPUTime
 	last time.Time
 }
-
-func compareUses(a, b use) int { return cmp.Or(cmp.Compare(a.pid, b.pid), a.last.Compare(b.last)) }
 
 // counting lists the drivers that count the time of their clients. The first client of a GPU shows
 // whether the driver does so in this kernel and with this hardware.

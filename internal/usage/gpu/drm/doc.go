@@ -27,13 +27,12 @@
 // cycles, the time is the interval times cycles divided by total cycles (xe), or cycles divided by the
 // highest clock rate.
 //
-// fdinfo does not include the work of KFD's queues: it sums up jobs of the kernel's scheduler
-// (drivers/gpu/drm/amd/amdgpu, amdgpu_ctx_mgr_usage), but processes write to KFD's queues without the
-// kernel. KFD's compute and SDMA are therefore two more engine classes of the same GPU. KFD shows the
-// number of compute units that a process occupies at the moment. Their share of all units counts for the
-// whole interval. GPUs that do not count their waves (RDNA) show only how busy they are
-// (gpu_busy_percent). That time, less the time of DRM clients, belongs to the processes that hold
-// memory of the GPU through KFD. If there are several, they cannot be distinguished.
+// fdinfo does not include KFD's queues, to which processes write without the kernel's scheduler
+// (drivers/gpu/drm/amd/amdgpu, amdgpu_ctx_mgr_usage). KFD's compute and SDMA are therefore two more
+// engine classes of the same GPU. KFD shows the number of compute units that a process occupies at the
+// moment. Their share of all units counts for the whole interval. GPUs that do not count their waves
+// (RDNA) show only how busy they are (gpu_busy_percent). That time, less the time of DRM clients, belongs
+// to the processes that hold memory of the GPU through KFD, which cannot be distinguished.
 //
 // No read wakes a suspended GPU up. The driver xe would wake it to read its counters (show_run_ticks),
 // so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs again and reports the
@@ -53,14 +52,12 @@
 // now on does, because its earlier use may belong to earlier intervals.
 //
 // The text of a descriptor is read only if the descriptor is a DRM device. The texts of other
-// descriptors, such as those of epoll, depend on locks that their process can hold forever. A look reads
-// at most maxLook links and maxTexts texts, up to lastDescriptor. At most maxOfProcess clients of a
-// process are counted. A process with 100,000 DRM descriptors costs the first Read a few milliseconds,
-// and each later Read 512 texts.
+// descriptors, such as those of epoll, depend on locks that their process can hold forever. A process
+// with 100,000 DRM descriptors costs the first Read a few milliseconds, and each later Read the texts of
+// maxOfProcess clients.
 //
 // A process can still block reads of its files by the locks of its directories and of a driver. Reads
-// have a deadline (kernfs.Guard). If a read is blocked, the GPU usage is incomplete, and Read returns an
-// error.
+// have a deadline (kernfs.Guard), after which Read returns an error in addition to other usage.
 //
 // # Permissions
 //

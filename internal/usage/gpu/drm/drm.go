@@ -3,6 +3,7 @@
 package drm
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -121,7 +122,7 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 // usersOf returns the users of a GPU. A process is one user, and another one if it closed a client.
 func (s *Source) usersOf(d *device) []gpu.User {
 	first := len(s.users)
-	slices.SortFunc(d.uses, compareUses)
+	slices.SortFunc(d.uses, func(a, b use) int { return cmp.Or(cmp.Compare(a.pid, b.pid), a.last.Compare(b.last)) })
 	for _, u := range d.uses {
 		if n := len(s.users); n > first && s.users[n-1].PIDs[0] == u.pid && s.users[n-1].Last.Equal(u.last) {
 			s.users[n-1].Used += u.used

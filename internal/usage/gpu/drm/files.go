@@ -24,7 +24,7 @@ type files struct {
 
 	// The parameters.
 	pid, fd int32
-	batch   []batched
+	batch   []descriptor
 	asleep  []string // device nodes of GPUs that must not be woken up
 	file    string   // of KFD
 
@@ -40,11 +40,8 @@ type descriptor struct {
 	pid, fd int32
 	kept    *kernfs.Kept // its text, nil unless the text is kept open
 	checked bool         // the process has not run since the descriptor was a DRM device
-}
 
-// batched is a descriptor, and the result of reading its text.
-type batched struct {
-	descriptor
+	// The results of readBatch.
 	end int // of its text in files.text
 	err error
 }
@@ -152,17 +149,16 @@ func (f *files) readBatch() {
 	f.text, f.err = f.text[:0], nil
 	for i := range f.batch {
 		b := &f.batch[i]
-		if b.err = f.verify(&b.descriptor); b.err == nil {
-			b.err = f.read(&b.descriptor)
+		if b.err = f.verify(b); b.err == nil {
+			b.err = f.read(b)
 		}
 		b.end = len(f.text)
 	}
 }
 
-// verify fails as if the descriptor were closed unless the descriptor is a DRM device. The texts of
-// other files, such as epoll descriptors, depend on locks that a process can hold forever, and their
-// readers cannot be killed. A process that may open a DRM device can replace the descriptor after the
-// check (dev/kernel-reads.md).
+// verify fails as if the descriptor were closed unless the descriptor is a DRM device. The readers of
+// other texts cannot be killed. A process that may open a DRM device can replace the descriptor after
+// the check (dev/kernel-reads.md).
 func (f *files) verify(d *descriptor) (err error) {
 	switch {
 	case d.kept == nil || !d.kept.IsOpen() || !f.isProc && !d.checked:

@@ -183,7 +183,7 @@ func TestTextsOfOtherFilesThanDevicesAreNotRead(t *testing.T) {
 
 	kept := new(kernfs.Kept)
 	require.NoError(t, f.proc.OpenOf(kept, f.pid, fmt.Sprint("fdinfo/", f.fd)))
-	f.batch = []batched{{descriptor: descriptor{pid: f.pid, fd: f.fd, kept: kept}}}
+	f.batch = []descriptor{{pid: f.pid, fd: f.fd, kept: kept}}
 	f.readBatch()
 	assert.ErrorIs(t, f.batch[0].err, unix.ENOENT)
 	assert.Empty(t, f.text)
