@@ -430,21 +430,6 @@ func TestPartitionsOfAGPUAreOneGPU(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{10: 500 * ms}, used(t, usage))
 }
 
-func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	for pid := 10; pid < 20+sweepRows; pid++ {
-		w.add(pid, 1)
-	}
-	w.add(20+sweepRows, 1, render(3, 1))
-	require.NoError(t, w.Render())
-	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
-	w.table.Active = nil // as BPF reports it
-	_, err := w.source.Read(w.Now(), w.table)
-	require.NoError(t, err)
-	assert.Len(t, w.source.clients.list, 1)
-}
-
 // A job uses 40 % of a GPU that another process uses too, and closes the GPU in the next second.
 func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
 	for name, c := range map[string]struct {

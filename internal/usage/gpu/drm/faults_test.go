@@ -64,49 +64,29 @@ func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
 	kept(0)
 }
 
-func TestAPIDThatIsUsedAgainIsAnotherProcess(t *testing.T) {
+func TestProcessesThatAreNotActiveAreSwept(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
-	w.add(10, 1, render(3, 1, gfx(100*second)))
-	w.pass()
-	w.Run(500*time.Millisecond, nil)
-	delete(w.Processes, 10)
-	require.NoError(t, w.Render())
-	w.add(10, 1, render(3, 2, gfx(200*ms)))
-	assert.Equal(t, map[int32]units.CPUTime{10: 200 * ms}, used(t, w.pass()))
-}
-
-func TestAClientThatIsFoundLateClaimsOnlyWhatItUsesFromThenOn(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	p := w.add(10, 1)
-	w.pass()
-	w.pass(10)
-	w.source.processes.bySlot[w.table.Rows[1].Slot].cpu = 0 // as if it had run unseen since it was looked at
-	p.Files = append(p.Files, render(3, 1, gfx(900*ms)))
-	assert.Equal(t, map[int32]units.CPUTime{10: 0}, used(t, w.pass(10)))
-	p.Files[0] = render(3, 1, gfx(1000*ms))
-	assert.Equal(t, map[int32]units.CPUTime{10: 100 * ms}, used(t, w.pass(10)))
-}
-
-func TestAProcessThatRanWithoutBeingLookedAtIsSwept(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	for pid := 100; pid < 1500; pid++ {
+	for pid := 10; pid < 20+sweepRows; pid++ {
 		w.add(pid, 1)
 	}
-	w.pass()
-	w.pass()
-	w.Processes[1400].Files = append(w.Processes[1400].Files, render(3, 1))
-	w.Processes[1400].User++
+	w.add(20+sweepRows, 1, render(3, 1))
+	require.NoError(t, w.Render())
+	require.NoError(t, w.processes.Scan(w.table, cpu.Request{}))
+	w.table.Active = nil // as BPF reports it
+	_, err := w.source.Read(w.Now(), w.table)
+	require.NoError(t, err)
+	assert.Len(t, w.source.clients.list, 1, "the first Read looks at all processes")
+
+	p := w.Processes[sweepRows]
+	p.Files, p.User = append(p.Files, render(3, 2)), p.User+1
 	w.Run(time.Second, nil)
 	require.NoError(t, w.Render())
 	require.NoError(t, w.processes.Scan(w.table, cpu.Request{})) // a scan that the source does not see
-	found := false
 	for range 3 {
-		found = found || len(used(t, w.pass())) == 1
+		w.pass()
 	}
-	assert.True(t, found)
+	assert.Len(t, w.source.clients.list, 2)
 }
 
 func TestALookThatExceedsTheBudgetDelaysLaterLooks(t *testing.T) {
