@@ -33,10 +33,15 @@ func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claim
 // descendantsOf returns a claimant for descendants of a claimant's process that no source can name.
 // They are assigned to its program, and marked as descendants.
 func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
+	return b.standIn(b.descendants(id), b.engine.Excluded(id))
+}
+
+// descendants returns the owner of descendants of a claimant's process: its program and workload.
+func (b *Builder) descendants(id attribution.Claimant) identity.Owner {
 	owner := b.engine.Owner(id)
 	owner.Process = owner.Process.Program()
 	owner.Process.Descendants = owner.Process.Executable != ""
-	return b.standIn(owner, b.engine.Excluded(id))
+	return owner
 }
 
 // besideOf returns a claimant for short-lived processes in the workload of a process. With an exact
@@ -87,10 +92,8 @@ func (b *Builder) claimFamilies(m *Measurement) {
 	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
 	for _, f := range b.programs.families {
 		used := units.CPUTime(division.Next(min(uint64(f.charge.CPU), division.Left())))
-		owner := b.engine.Owner(f.of)
+		owner := b.descendants(f.of)
 		owner.Unit = identity.SystemdUnit{}
-		owner.Process = owner.Process.Program()
-		owner.Process.Descendants = owner.Process.Executable != ""
 		id := b.standIn(owner, false)
 		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, m.Table.ChargeParts(f.charge), nil, nil, &m.Table.Rows[f.charge.Slot], m)
 	}

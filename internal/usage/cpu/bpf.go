@@ -36,11 +36,16 @@ type BPF struct {
 	hook     switchHook
 	ends     ends
 
-	table     *proc.Table   // whose rows are those of the previous listing, nil if no table's are
-	slots     uint64        // the table's Renumbered then
-	listed    []proc.Slot   // of each process of the previous listing, and of those born since
-	before    []proc.Slot   // scratch of seeListed
-	described time.Duration // when the lister described all processes
+	lastListing
+}
+
+// lastListing describes the previous listing.
+type lastListing struct {
+	table      *proc.Table   // has the rows of the listing, nil without a listing
+	renumbered uint64        // Renumbered of the table
+	listed     []proc.Slot   // of each process of the listing, and of each process born since
+	before     []proc.Slot   // scratch of seeListed
+	described  time.Duration // when the lister described all processes
 }
 
 // lister lists all processes, about in the order in which they were created. While a thread ends, a
@@ -101,8 +106,8 @@ func (b *BPF) Scan(t *proc.Table, of Request) error {
 	b.ends.mu.Lock()
 	defer b.ends.mu.Unlock()
 	now := b.bootNow()
-	if b.table != t || b.slots != t.Renumbered() {
-		b.table, b.slots = nil, t.Renumbered()
+	if b.table != t || b.renumbered != t.Renumbered() {
+		b.table, b.renumbered = nil, t.Renumbered()
 	}
 	all := b.table == nil || of.Resident && (now < b.described || now-b.described >= recheck)
 	if err := b.divideTable(t, now); err != nil {

@@ -314,7 +314,8 @@ func (s *clocksScan) mustRead(pid int32, old *proc.Process, ran bool) bool {
 // that it ran.
 func (s *clocksScan) refreshKin() {
 	t, c := s.Table(), s.clocks
-	ended, parents := append(c.ended[:0], s.zombies...), c.parents[:0]
+	ended, parents := c.ended[:0], c.parents[:0]
+	ended = append(ended, s.zombies...)
 	for i := range t.Ended {
 		e := &t.Ended[i]
 		ended, parents = append(ended, e.PID), append(parents, e.Parent)

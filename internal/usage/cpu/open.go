@@ -38,11 +38,10 @@ type Options struct {
 	Window time.Duration
 	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
 	Topology *divide.Topology
-	// Slices has an exact source note on which CPUs the threads of each process ran, so that
-	// Table.Slices returns them. A Topology implies it.
+	// Slices makes an exact source record the CPUs of the threads of each process, for Table.Splits.
+	// A Topology implies it.
 	Slices bool
-	// Names makes an exact source provide the names and users of short-lived processes in
-	// Table.ShortLivedBy.
+	// Names makes an exact source add the names and users of short-lived processes to Table.Charges.
 	Names bool
 	// PerCPU makes the Reader count the busy time of each CPU, too.
 	PerCPU bool

@@ -316,7 +316,7 @@ func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
 	err = scanAll(w.source, &w.table)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Empty(t, w.table.Rows)
-	assert.Zero(t, len(w.table.Rows))
+	assert.Empty(t, w.table.Rows)
 	w.scan()
 	assert.Equal(t, []int32{1}, w.pids())
 	assert.Zero(t, w.used(1))

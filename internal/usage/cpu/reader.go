@@ -38,7 +38,7 @@ type Reader struct {
 // Window is the CPU time until a moment, and the processes soon after.
 type Window struct {
 	Times
-	// Table is the last scan that succeeded. It is the same in all windows of a Reader.
+	// Table is the scan of the window. The pointer is the same in all windows of a Reader.
 	Table *proc.Table
 	// Replaced reports whether another source has replaced BPF. Then Table is the first scan of that
 	// source, and unrelated to the scans before it.
@@ -102,7 +102,7 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 	return r.traits.Paths.Path(cgroup)
 }
 
-// Table returns the last scan that succeeded. The pointer stays the same for the Reader's life.
+// Table returns the table of all scans. Its usage is valid after a scan that succeeded. The pointer stays the same for the Reader's life.
 func (r *Reader) Table() *proc.Table { return &r.table }
 
 // Begin begins a window and returns the node's CPU time until at, which is now and has a monotonic
@@ -129,8 +129,8 @@ func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	return r.times.Node, err
 }
 
-// Read scans the processes of the window that Begin began. After an error the Table is as it was,
-// and the next scan covers what this one missed. If the scan failed for the third time in a row,
+// Read scans the processes of the window that Begin began. After an error the Table has its rows but
+// no usage, and the next scan covers the window of this one. If the scan failed for the third time in a row,
 // another source may replace BPF: then the window is Replaced, and err is why.
 func (r *Reader) Read() (Window, error) {
 	err := r.scanErr

@@ -14,8 +14,8 @@ const Tick = units.Tick
 
 // Source reads the CPU times of processes. A Source is not safe for concurrent use.
 type Source interface {
-	// Scan scans all processes into the table. After an error the next scan covers what this one
-	// missed.
+	// Scan scans the processes into the table. After an error the table has no usage to be read, and
+	// the next scan covers the window of this one.
 	Scan(*proc.Table, Request) error
 	// Traits describes the source as of now.
 	Traits() Traits

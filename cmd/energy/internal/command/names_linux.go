@@ -42,7 +42,7 @@ type Names interface {
 	AwaitExits()
 }
 
-// NameBy makes the source report the names of short-lived processes in Table.ShortLivedBy, if
+// NameBy makes the source report the names of short-lived processes in Table.Charges, if
 // another source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or
 // an empty string if the group has no cgroup. It must be called before the first scan. Close closes the
 // other source.
