@@ -95,6 +95,8 @@ type Process struct {
 	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
 	round uint32 // the latest scan that saw it, including scans that failed
 	gone  bool   // its end is awaited
+
+	outdated bool // a later process had the same PID
 }
 
 // IsActive reports whether the row belongs to Table.Active.

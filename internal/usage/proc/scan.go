@@ -27,7 +27,7 @@ func (t *Table) Begin(now time.Duration) *Scan {
 	default:
 		t.dropFound() // a process may go missing again
 	}
-	t.Now, t.ended = now, false
+	t.Now, t.ended, t.slots.next = now, false, 0
 	t.round++
 	return (*Scan)(t)
 }
@@ -115,9 +115,14 @@ func (s *Scan) activate(p *Process, wasActive bool) {
 
 // find returns the row of a process, or nil.
 func (s *Scan) find(id ID) *Process {
+	if p := s.Table().next(); p != nil && p.ID == id {
+		s.slots.next++
+		return p
+	}
 	for slot, ok := s.slots.of[id.PID]; ok; {
 		p := &s.Rows[slot]
 		if p.Start == id.Start || s.resumed.matches(p.Start, id.Start) {
+			s.slots.next = slot + 1
 			return p
 		}
 		slot, ok = p.older-1, p.older > 0
@@ -139,6 +144,7 @@ func (s *Scan) bear(now *Sight) *Process {
 	p.Split = 0
 	if older, ok := s.slots.of[p.PID]; ok {
 		p.older = older + 1
+		s.Rows[older].outdated = true
 	}
 	s.slots.of[p.PID] = slot
 	s.settle(p)

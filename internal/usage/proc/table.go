@@ -55,6 +55,7 @@ type history struct {
 // slots finds and assigns the slots of a Table.
 type slots struct {
 	of          map[int32]Slot // the newest row of each PID
+	next        Slot           // after the row that the scan found last
 	free        []Slot         // to be assigned
 	freedByScan []Slot         // of the processes in Table.Ended
 	emptied     bool           // a slot in Table.Active is free
@@ -92,11 +93,23 @@ func (t *Table) All() iter.Seq[*Process] {
 
 // Find returns the newest row of a PID, or nil.
 func (t *Table) Find(pid int32) *Process {
+	if p := t.next(); p != nil && p.PID == pid && !p.outdated {
+		return p
+	}
 	slot, ok := t.slots.of[pid]
 	if !ok {
 		return nil
 	}
 	return &t.Rows[slot]
+}
+
+// next returns the row after the one that a scan found last, or nil. Sources report most processes
+// in the order of the rows, and these are found without the map.
+func (t *Table) next() *Process {
+	if i := int(t.slots.next); i < len(t.Rows) && t.Rows[i].PID != 0 {
+		return &t.Rows[i]
+	}
+	return nil
 }
 
 // BornThreads returns the number of threads of the processes that are new in this scan.
