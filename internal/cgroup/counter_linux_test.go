@@ -203,6 +203,9 @@ func TestACgroupThatIsLeftInOneHierarchyGoesOnThere(t *testing.T) {
 	n.write("usage_usec 900\n", hybrid, service, "cpu.stat")
 	a := n.Enter(service, true)
 	n.ReadCPUTime()
+	n.makeAgain(hybrid, service)
+	n.v2(service, "900")
+	n.ReadCPUTime()
 	require.Equal(t, units.CPUTime(900_000), a.cpu.counter)
 	a.cpu.accounted = 900_000
 	// A runtime removes a cgroup from one hierarchy after the other.

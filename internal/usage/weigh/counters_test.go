@@ -139,7 +139,7 @@ func (c *counting) run(shares ...Share) []float64 {
 // stop closes the weight.
 func (c *counting) stop() {
 	c.t.Helper()
-	require.NoError(c.t, c.ByRate.Close())
+	require.NoError(c.t, c.Close())
 	assert.Empty(c.t, c.opened)
 }
 
