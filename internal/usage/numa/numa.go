@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa reports where the memory of cgroups is on machines with several NUMA nodes.
+// Package numa reports the memory of cgroups by CPU package on machines with several NUMA nodes.
 package numa
 
 import (
@@ -16,10 +16,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Places reports in which parts of a machine the memory of cgroups is, such as that of each CPU
-// package. It reads memory.numa_stat of a cgroup on request, and not again for a time that grows
-// from a second to ten: memory seldom moves, and the kernel adds up its counters of all CPUs for
-// each read.
+// Places reports the memory of cgroups in each part of a machine, such as a CPU package. It reads
+// memory.numa_stat of a cgroup on request, and again after one to ten seconds: memory seldom moves,
+// and the kernel adds up its counters of all CPUs for each read.
 //
 // A Places is not safe for concurrent use.
 type Places struct {
@@ -27,17 +26,17 @@ type Places struct {
 	parts  int
 	of     func(cpu int32) int
 	now    time.Time
-	nodes  []int // the part that each NUMA node is in, elsewhere if it is in none; by number
+	nodes  []int // the part of each NUMA node, by number, or elsewhere
 	found  time.Time
-	failed error // why the nodes' parts are not known
+	failed error // the error of the last attempt to find nodes
 	byPath map[string]*place
-	read   []uint64 // scratch: what was read last
+	read   []uint64 // scratch: the last reading
 	add    func(numaNode, amount uint64)
 }
 
-// place holds the last known memory of one cgroup.
+// place holds the latest memory of one cgroup.
 type place struct {
-	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
+	bytes  []uint64 // by part, and at the end elsewhere; empty if it was not read
 	at     time.Time
 	again  time.Duration // after at
 	used   time.Time
@@ -57,8 +56,8 @@ const (
 )
 
 // New returns the places of the memory of a tree's cgroups, in a number of parts. of returns the
-// part that a CPU is in, and the memory of a NUMA node is in the part of the node's CPUs. It reads
-// nothing yet.
+// part that a CPU is in, and the memory of a NUMA node is in the part of the node's CPUs. New reads
+// no file.
 func New(tree *cgroup.Tree, parts int, of func(cpu int32) int) *Places {
 	p := &Places{tree: tree, parts: parts, of: of, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
 	p.add = func(numaNode, amount uint64) {
@@ -88,7 +87,7 @@ func (p *Places) Begin(now time.Time) {
 }
 
 // Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those
-// elsewhere. It returns nothing if that is not known. The slice is valid until the next Begin.
+// elsewhere. The result is empty if it cannot be read. The slice is valid until the next Begin.
 func (p *Places) Of(path string) []uint64 {
 	if p.nodes == nil || len(path) < 2 { // the root has no such file
 		return nil
@@ -106,7 +105,7 @@ func (p *Places) Of(path string) []uint64 {
 	return pl.bytes
 }
 
-// readPlace reads where the memory of a cgroup is.
+// readPlace reads the memory of a cgroup.
 func (p *Places) readPlace(path string, pl *place) {
 	pl.bytes = pl.bytes[:0]
 	clear(p.read)
@@ -127,8 +126,8 @@ func sum(numbers []uint64) (all uint64) {
 	return all
 }
 
-// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone
-// is no error.
+// Err returns an error if the memory of some cgroups or the NUMA nodes cannot be read. A cgroup that
+// was removed is no error.
 func (p *Places) Err() error {
 	if p.failed != nil {
 		return fmt.Errorf("memory counts for the package where its process ran: %w", p.failed)
@@ -147,8 +146,8 @@ func (p *Places) Err() error {
 
 var errSpans = errors.New("a NUMA node has CPUs of several packages")
 
-// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none:
-// neither that of a device (CXL) nor persistent memory is counted by a package's zone.
+// findNodes finds the part of each NUMA node. A node without CPUs has no part: no package's zone
+// counts the memory of a device (CXL) or persistent memory.
 func (p *Places) findNodes() error {
 	dir := kernfs.New(filepath.Join(p.tree.Root(), nodeDirectory))
 	defer func() { _ = dir.Close() }() // it was only read from
