@@ -220,8 +220,11 @@ func (cs *clients) descriptorOf(c *client) descriptor {
 
 // slept reports whether it is certain that the process of a client did not run since the previous scan.
 func (cs *clients) slept(c *client) bool {
+	if !cs.table.Traits().Exact {
+		return false
+	}
 	row := cs.table.Find(c.pid)
-	return cs.table.Traits().Exact && row != nil && row.Start == c.start && !row.IsActive()
+	return row != nil && row.Start == c.start && !row.IsActive()
 }
 
 // drop closes the text of a client if it is kept open.

@@ -58,6 +58,13 @@ func watch(t testing.TB) *watched {
 	return w
 }
 
+// guardEverything makes the source read the files of the simulated host as it reads those of the kernel.
+func (w *watched) guardEverything() {
+	w.source.reader.guard = kernfs.NewGuard(kernfs.GuardOptions[*files]{
+		Root: w.Root(), New: func() *files { return newFiles(w.Root()) }, Everywhere: true, Haste: 2 * time.Second,
+	})
+}
+
 // addGPU adds a PCI device with a render node.
 func (w *watched) addGPU(number int, address, driver string) {
 	w.addDevice(number, "pci", "pci0000:00", address, driver)

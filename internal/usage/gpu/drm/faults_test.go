@@ -220,21 +220,30 @@ func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 }
 
 func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
-	w.addKFD(1, "7", 0x300)
-	w.compute(11, "7", 5, 0)
-	w.pass()
-	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if strings.HasSuffix(path, "cu_occupancy") {
+	for file, blocks := range map[string]bool{"stats_7/cu_occupancy": false, "kfd/kfd/proc": true} {
+		w := watch(t)
+		w.guardEverything()
+		w.addGPU(0, card, "amdgpu")
+		w.addKFD(1, "7", 0x300)
+		w.compute(11, "7", 5, 0)
+		w.pass()
+		released := make(chan struct{})
+		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+			switch {
+			case !strings.HasSuffix(path, file):
+				return got, err
+			case blocks:
+				<-released
+			}
 			return nil, syscall.EPERM
-		}
-		return got, err
-	})()
-	w.Run(time.Second, nil)
-	usage, err := w.read()
-	assert.Empty(t, usage)
-	assert.EqualError(t, err, errHidden.Error())
+		})
+		w.Run(time.Second, nil)
+		usage, err := w.read()
+		close(released)
+		restore()
+		assert.Empty(t, usage, file)
+		assert.ErrorIs(t, err, errHidden, file)
+	}
 }
 
 // Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than

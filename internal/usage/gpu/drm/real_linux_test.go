@@ -192,9 +192,7 @@ func TestTextsOfOtherFilesThanDevicesAreNotRead(t *testing.T) {
 // A FIFO stands for a text that depends on a lock of the process.
 func TestATextThatIsBlockedIsReadLater(t *testing.T) {
 	w := watch(t)
-	w.source.reader.guard = kernfs.NewGuard(kernfs.GuardOptions[*files]{
-		Root: w.Root(), New: func() *files { return newFiles(w.Root()) }, Everywhere: true, Haste: 2 * time.Second,
-	})
+	w.guardEverything()
 	w.addGPU(0, card, "amdgpu")
 	w.add(10, 1, render(3, 1))
 	w.add(11, 1, render(3, 2, gfx(0)))
