@@ -49,7 +49,7 @@ func TestTheCostOfTracingChildrenIsInProportionToTheProcesses(t *testing.T) {
 			h.scan()
 			shape.change(h, n)
 			s := h.see()
-			s.MissUnknown()
+			s.MissRemaining()
 			began := cpuTime(t)
 			s.End(h.node)
 			return cpuTime(t) - began
