@@ -350,8 +350,10 @@ func TestTheErrorOfALibraryThatIsMissingIsNotExist(t *testing.T) {
 		require.ErrorIs(t, n.failed, power.ErrNoZones)
 		n.close()
 
-		b := newBoard()
-		there := scripted(func(time.Duration) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil })
+		there := func() gpulibrary.Reader {
+			b := newBoard()
+			return script(func() ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil })
+		}
 		n = start(t, "none", missing, there, there)
 		n.run(3, 10*time.Second)
 		require.NoError(t, n.failed, "another library reads the GPU")
