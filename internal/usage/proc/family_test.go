@@ -139,31 +139,6 @@ func fill(t *proc.Table, now time.Duration, node units.CPUTime, sights ...proc.S
 	s.End(node)
 }
 
-// figures is what a scan found of each process: its CPU time, that of others beside it, its last
-// slice, and what its child times lack.
-type figures struct{ used, beside, last, owed map[proc.ID]units.CPUTime }
-
-func figuresOf(t *proc.Table) figures {
-	put := func(to map[proc.ID]units.CPUTime, id proc.ID, amount units.CPUTime) {
-		if amount > 0 {
-			to[id] += amount
-		}
-	}
-	m := func() map[proc.ID]units.CPUTime { return map[proc.ID]units.CPUTime{} }
-	f := figures{m(), m(), m(), m()}
-	for p := range t.All() {
-		put(f.used, p.ID, p.Used)
-		put(f.owed, p.ID, p.Owed)
-	}
-	for _, c := range t.Charges {
-		put(f.beside, t.Rows[c.Slot].ID, c.CPU)
-	}
-	for _, e := range t.Ended {
-		put(f.last, e.ID, e.LastSlice)
-	}
-	return f
-}
-
 // check checks the invariants of a table after a scan.
 func check(t testing.TB, table *proc.Table) {
 	t.Helper()

@@ -82,7 +82,7 @@ func (e *exact) scan(all bool) (ended bool) {
 			sight.Flags = proc.Zombie
 		}
 		s.See(&sight)
-		if !e.still && e.r.IntN(200) == 0 {
+		if !e.still && e.r.IntN(100) == 0 {
 			return false
 		}
 	}
@@ -226,10 +226,10 @@ func TestChildTimesShowAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					for range f.r.IntN(60) {
 						f.act()
 					}
-					if i > 0 && f.r.IntN(4) == 0 { // a scan that does not end
-						s := table.Begin(f.now)
-						sights := f.look()
-						for j := range sights {
+					aborts := i > 0 && f.r.IntN(4) == 0
+					if aborts {
+						s, sights := table.Begin(f.now), shuffled(f.r, f.look())
+						for j := range sights[:f.r.IntN(len(sights))] {
 							s.See(&sights[j])
 						}
 						for range f.r.IntN(20) {
@@ -252,7 +252,7 @@ func TestChildTimesShowAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 					}
 					beside += len(table.Charges)
 					require.InDelta(t, float64(f.used), float64(billed), float64(rounding), "scan %d", i)
-					if !restarted {
+					if !restarted && !aborts { // which may see a child and not its new parent
 						require.Zero(t, table.Unseen.Untraced, "scan %d: each end can be traced", i)
 					}
 					if restarted = restarts && f.r.IntN(5) == 0; restarted {
@@ -276,6 +276,21 @@ func shuffled(r *rand.Rand, sights []proc.Sight) []proc.Sight {
 	return sights
 }
 
+// listed returns the result of a scan in its order, without slots.
+func listed(t *proc.Table) (list []any) {
+	for _, slot := range t.Active {
+		p := &t.Rows[slot]
+		list = append(list, p.Sight, p.Used, p.ChildUsed, p.Owed)
+	}
+	for _, c := range t.Charges {
+		list = append(list, t.Rows[c.Slot].ID, c.CPU)
+	}
+	for _, e := range t.Ended {
+		list = append(list, e.Sight, e.LastSlice)
+	}
+	return list
+}
+
 func TestTheOrderOfReportsDoesNotMatter(t *testing.T) {
 	for seed := range uint64(8) {
 		f := newFamily(seed, false)
@@ -289,7 +304,7 @@ func TestTheOrderOfReportsDoesNotMatter(t *testing.T) {
 			sights := f.look()
 			fill(table, at, f.used-used, sights...)
 			fill(other, at, f.used-used, shuffled(f.r, sights)...)
-			require.Equal(t, figuresOf(table), figuresOf(other))
+			require.Equal(t, listed(table), listed(other))
 			require.Equal(t, table.Unseen, other.Unseen)
 		}
 	}
