@@ -3,7 +3,6 @@
 package cpu
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/prometheus/procfs"
@@ -71,26 +70,4 @@ func BenchmarkPass(b *testing.B) {
 		}
 		perProcess(b, n)
 	})
-}
-
-func BenchmarkParseProcess(b *testing.B) {
-	text := []byte(statText("containerd-shim", "S", 1, 4194560, 123456, 23456, 3456, 456, 12, 1234567))
-	var p proc.Sight
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := ParseProcess(text, &p); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkParseNode(b *testing.B) {
-	text := append([]byte("cpu  123456789 2345 34567890 4567890123 56789 6789 78901 0 0 0\n"), bytes.Repeat([]byte("cpu0 1 2 3 4 5 6 7 8 9 10\n"), 64)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := parseNode(text); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -60,7 +60,7 @@ func TestDomainsHaveTheCPUTimeOfTheirOwnCPUs(t *testing.T) {
 	times, err = clock.Read(time.Time{})
 	require.NoError(t, err)
 	domains := times.Domains
-	for i, busy := range []units.CPUTime{15 * units.Second, 2500 * millisecond} {
+	for i, busy := range []units.CPUTime{15 * units.Second, 2500 * ms} {
 		assert.InDelta(t, float64(busy), float64(domains[i].Busy), float64(10*Tick), "domain %d", i)
 		assert.InDelta(t, float64(20*units.Second), float64(domains[i].Total), float64(10*Tick), "domain %d", i)
 	}
@@ -143,11 +143,6 @@ func TestTheBusyTimeOfEachCPUIsCountedIfAskedFor(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, 20))
 	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, -1), "offline")
 	assert.Equal(t, []units.CPUTime{11 * Tick, 5 * Tick}, read(21, 25))
-	assert.Zero(t, testing.AllocsPerRun(20, func() {
-		if _, err := clock.Read(time.Time{}); err != nil {
-			panic(err)
-		}
-	}))
 }
 
 // The first buffer has room for some hundred lines, and the text may be cut within any of them.
@@ -161,5 +156,7 @@ func TestAllCPUsAreCountedHoweverManyThereAre(t *testing.T) {
 		times, err := clock.Read(time.Time{})
 		require.NoError(t, err)
 		assert.Len(t, times.CPUs, cpus)
+		clock.perCPU = false
+		require.NoError(t, clock.read(), "the first line suffices")
 	}
 }

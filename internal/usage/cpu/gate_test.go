@@ -5,7 +5,6 @@ package cpu
 import (
 	"math/rand/v2"
 	"path"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,98 +77,47 @@ func TestClocksOfACgroupThatStoodStillAreNotRead(t *testing.T) {
 	assert.Equal(t, 1, g.read[1], "init is in the root")
 }
 
-func TestAProcessThatWasMovedIsFoundOnceTheDebtIsTooLarge(t *testing.T) {
-	for name, each := range map[string]time.Duration{"at once": maxDebt + time.Microsecond, "over some scans": maxDebt / 3} {
-		t.Run(name, func(t *testing.T) {
-			g := watchGate(t)
-			want := units.CPUTime(0)
-			g.Processes[g.b].Cgroup = "0::/slice/a"
-			for range maxDebt/each + 1 {
-				g.use(g.b, each, "/slice/a")
-				want += units.CPUTime(each)
-				g.second()
-			}
-			assert.Equal(t, want, g.used(int32(g.b)))
-			g.use(g.b, 1000, "/slice/a")
-			g.second()
-			assert.Equal(t, units.CPUTime(1000), g.used(int32(g.b)), "its cgroup is read again")
-		})
-	}
-}
-
 func TestWhatRunsWhileClocksAreReadIsNoDebt(t *testing.T) {
-	g := watchGate(t)
-	g.before = func(pid int32) {
-		if pid == int32(g.a) {
-			g.use(g.a, 3*maxDebt, "/slice/a")
-			assert.NoError(t, g.Render())
-		}
-	}
-	g.use(g.a, time.Millisecond, "/slice/a") // its clock is to be read
-	g.second()
-	assert.Equal(t, ms+units.CPUTime(3*maxDebt), g.used(int32(g.a)), "its clock is ahead of the counter")
-	for range 3 {
-		g.before = func(int32) {}
-		g.second()
-		assert.False(t, g.clocks.gate.open)
-		assert.Zero(t, g.read[int32(g.b)])
-	}
-	g.use(g.b, maxDebt+time.Microsecond, "/slice/a")
-	g.second()
-	assert.Equal(t, units.CPUTime(maxDebt+time.Microsecond), g.used(int32(g.b)), "it hides nothing later")
-}
-
-func TestWhatRunsWhileAllClocksAreReadIsNoDebtOfTheNextScan(t *testing.T) {
-	g := watchGate(t)
-	g.before = func(pid int32) {
-		if pid == int32(g.a) {
-			g.use(g.a, 3*maxDebt, "/slice/a")
-			assert.NoError(t, g.Render())
-		}
-	}
-	g.clocks.gate.scans = sweepEvery
-	g.second()
-	require.True(t, g.clocks.gate.open)
-	assert.Equal(t, units.CPUTime(3*maxDebt), g.used(int32(g.a)), "its clock is ahead of the counter")
-	g.before = func(int32) {}
-	g.second()
-	assert.Zero(t, g.read[int32(g.b)], "all clocks were read again")
-}
-
-func TestAProcessThatWasMovedIsFoundByTheNextSweep(t *testing.T) {
-	for name, run := range map[string]func(*gated){
-		"with little CPU time": func(g *gated) { g.use(g.b, time.Millisecond, "/slice/a") },
-		"in the root":          func(g *gated) { g.Processes[g.b].Fraction += time.Millisecond },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := watchGate(t)
-			run(g)
-			scans := 0
-			for g.second(); g.used(int32(g.b)) == 0; g.second() {
-				scans++
+	for _, all := range []bool{false, true} {
+		g := watchGate(t)
+		g.before = func(pid int32) {
+			if pid == int32(g.a) {
+				g.use(g.a, 3*maxDebt, "/slice/a")
+				assert.NoError(t, g.Render())
 			}
-			assert.Equal(t, ms, g.used(int32(g.b)))
-			assert.Less(t, scans, sweepEvery)
-		})
+		}
+		g.use(g.a, time.Millisecond, "/slice/a") // its clock is to be read
+		if all {
+			g.clocks.gate.scans = sweepEvery
+		}
+		g.second()
+		assert.Equal(t, all, g.clocks.gate.open)
+		assert.Equal(t, ms+units.CPUTime(3*maxDebt), g.used(int32(g.a)), "its clock is ahead of the counter")
+		g.before = func(int32) {}
+		for range 3 {
+			g.second()
+			assert.False(t, g.clocks.gate.open)
+			assert.Zero(t, g.read[int32(g.b)])
+		}
+		g.Processes[g.b].Cgroup = "0::/slice/a"
+		g.use(g.b, maxDebt+time.Microsecond, "/slice/a")
+		g.second()
+		assert.Equal(t, units.CPUTime(maxDebt+time.Microsecond), g.used(int32(g.b)), "it hides nothing later")
+		g.use(g.b, 1000, "/slice/a")
+		g.second()
+		assert.Equal(t, units.CPUTime(1000), g.used(int32(g.b)), "its cgroup is read again")
 	}
 }
 
-func TestAProcessThatWasMovedToANewOutermostCgroupIsFoundAtOnce(t *testing.T) {
+func TestAProcessThatWasMovedToTheRootIsFoundByTheNextSweep(t *testing.T) {
 	g := watchGate(t)
-	for i := range 3 {
-		delete(g.Cgroups, "/new"+strconv.Itoa(i-1)) // then there are as many as before
-		top := "/new" + strconv.Itoa(i)
-		g.Cgroups[top] = 0
-		g.second()
-		g.Processes[g.b].Cgroup = "0::" + top
-		g.useBelow(g.b, time.Second)
-		g.second()
-		assert.Equal(t, units.CPUTime(time.Second), g.used(int32(g.b)))
-		g.second()
-		g.Processes[g.b].Cgroup = "0::/slice/b"
-		g.useBelow(g.b, time.Second)
-		g.settle()
+	g.Processes[g.b].Fraction += time.Millisecond
+	scans := 0
+	for g.second(); g.used(int32(g.b)) == 0; g.second() {
+		scans++
 	}
+	assert.Equal(t, ms, g.used(int32(g.b)))
+	assert.Less(t, scans, sweepEvery)
 }
 
 // useBelow makes a process use CPU time, which the counters of its cgroup and of those around it show.
@@ -303,14 +251,16 @@ func TestAProcessThatEndedElsewhereIsNotBilledToItsParent(t *testing.T) {
 	assert.Zero(t, beside(&g.table, g.process(int32(g.a)).Slot))
 }
 
-func TestWithoutReadableCountersAllClocksAreRead(t *testing.T) {
-	for _, cgroup := range []string{"/slice/b", "/slice"} {
-		t.Run(cgroup, func(t *testing.T) {
-			g := watchGate(t)
-			delete(g.Cgroups, cgroup)
-			g.second()
-			assert.Equal(t, 1, g.read[int32(g.b)])
-		})
+func TestAllClocksAreReadWithoutCounters(t *testing.T) {
+	for name, hide := range map[string]func(*gated){
+		"its own is gone":      func(g *gated) { delete(g.Cgroups, "/slice/b") },
+		"an outer one is gone": func(g *gated) { delete(g.Cgroups, "/slice") },
+		"the cgroup is small":  func(g *gated) { g.clocks.gate.from = 2; g.settle() },
+	} {
+		g := watchGate(t)
+		hide(g)
+		g.second()
+		assert.Equal(t, 1, g.read[int32(g.b)], name)
 	}
 }
 
@@ -336,12 +286,4 @@ func TestCgroupsAreFoundAgainWhenTheTableShrinks(t *testing.T) {
 	}
 	g.settle()
 	assert.False(t, g.clocks.gate.tree.Hold("/slice/b").StoodStill(), "no process is in its cgroup any more")
-}
-
-func TestASmallCgroupHasNoCounter(t *testing.T) {
-	g := watchGate(t)
-	g.clocks.gate.from = 2
-	g.settle()
-	g.second()
-	assert.Equal(t, 1, g.read[int32(g.b)])
 }

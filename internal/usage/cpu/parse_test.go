@@ -40,8 +40,8 @@ func TestEveryFieldOfAProcessIsRead(t *testing.T) {
 		ID:       proc.ID{Start: 890 * time.Millisecond},
 		Parent:   1,
 		Threads:  7,
-		CPU:      70 * units.CPUTime(time.Millisecond),
-		ChildCPU: 110 * units.CPUTime(time.Millisecond),
+		CPU:      70 * ms,
+		ChildCPU: 110 * ms,
 		Comm:     proc.Comm{'c', 'a', 't'},
 		LastCPU:  63,
 		Resident: 200 * pageSize,
@@ -62,40 +62,30 @@ func TestTimesAreParsedWithoutCPUAndSize(t *testing.T) {
 		"a word where the size was": strings.Replace(whole, " 200 1844", " large 1844", 1),
 	} {
 		p := mustParse(t, text)
-		assert.Equal(t, 70*units.CPUTime(time.Millisecond), p.CPU, name)
+		assert.Equal(t, 70*ms, p.CPU, name)
 		assert.Equal(t, int32(-1), p.LastCPU, name)
 		assert.Zero(t, p.Resident, name)
 	}
 }
 
 func TestNamesMayHoldAnything(t *testing.T) {
+	p := mustParse(t, statText("a long name", "S"))
 	for comm, want := range map[string]string{
-		"cat":                    "cat",
 		"":                       "",
-		"two words":              "two words",
-		"(sd-pam)":               "(sd-pam)",
 		"a) S 1 2 3 4 5":         "a) S 1 2 3 4 5",
 		") Z (":                  ") Z (",
 		"new\nline":              "new\nline",
-		"tab\tname":              "tab\tname",
 		"\xff\xfe\x80":           "\uFFFD",
 		"caf\xc3\xa9":            "café",
-		"caf\xc3":                "caf\uFFFD",
 		"fifteen bytes..":        "fifteen bytes..",
 		"kworker/u16:3-events_u": "kworker/u16:3-e",
 		"fourteen bytesé":        "fourteen bytes\uFFFD",
 	} {
-		p := mustParse(t, statText(comm, "S"))
+		require.NoError(t, ParseProcess([]byte(statText(comm, "S")), &p))
 		assert.Equal(t, want, p.Comm.String(), "%q", comm)
-		assert.Equal(t, 70*units.CPUTime(time.Millisecond), p.CPU, "%q", comm)
+		assert.Equal(t, 70*ms, p.CPU, "%q", comm)
 		assert.Equal(t, int32(1), p.Parent, "%q", comm)
 	}
-}
-
-func TestNameOfAnEarlierProcessDoesNotShineThrough(t *testing.T) {
-	p := mustParse(t, statText("a long name", "S"))
-	require.NoError(t, ParseProcess([]byte(statText("sh", "S")), &p))
-	assert.Equal(t, "sh", p.Comm.String())
 }
 
 func TestStates(t *testing.T) {
@@ -112,13 +102,6 @@ func TestKernelThreadsAreKnownByTheirFlag(t *testing.T) {
 		p := mustParse(t, statText("kthreadd", "S", 0, flags))
 		assert.Equal(t, kernel, p.Is(proc.Kernel), "%#x", flags)
 	}
-}
-
-func TestProcessThatIsBeingReleasedIsGone(t *testing.T) {
-	// do_task_stat() writes zeros if the signal structure has been freed.
-	err := ParseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &proc.Sight{})
-	require.Error(t, err)
-	assert.True(t, gone(err))
 }
 
 func TestNumbersAtTheirLimits(t *testing.T) {
@@ -197,12 +180,9 @@ func TestNodeLines(t *testing.T) {
 		want cpuTicks
 	}{
 		"ten columns":       {"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n", cpuTicks{1, 2, 3, 4, 5, 6, 7, 8}},
-		"eight columns":     {"cpu  1 2 3 4 5 6 7 8\n", cpuTicks{1, 2, 3, 4, 5, 6, 7, 8}},
-		"seven columns":     {"cpu  1 2 3 4 5 6 7\n", cpuTicks{1, 2, 3, 4, 5, 6, 7}},
 		"four columns":      {"cpu  1 2 3 4\n", cpuTicks{1, 2, 3, 4}},
 		"one space":         {"cpu 1 2 3 4 5 6 7 8 9 10\n", cpuTicks{1, 2, 3, 4, 5, 6, 7, 8}},
 		"the largest":       {"cpu  18446744073709551615 0 0 0\n", cpuTicks{math.MaxUint64}},
-		"columns to come":   {"cpu  1 2 3 4 5 6 7 8 9 10 11 12\n", cpuTicks{1, 2, 3, 4, 5, 6, 7, 8}},
 		"blanks at the end": {"cpu  1 2 3 4 5  \n", cpuTicks{1, 2, 3, 4, 5}},
 	} {
 		got, err := parseNode([]byte(c.text))

@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -95,17 +93,6 @@ func (w *watched) next() {
 	node, err := w.windows.read(source, &w.table, w.want)
 	require.NoError(w, err)
 	w.node = node
-	w.check()
-}
-
-// check checks the invariants of a scan.
-func (w *watched) check() {
-	w.Helper()
-	t := &w.table
-	for p := range t.All() {
-		require.LessOrEqual(w, p.Used, p.CPU)
-	}
-	require.LessOrEqual(w, t.Unseen.Untraced, proc.Unbounded)
 }
 
 func (w *watched) process(pid int32) *proc.Process {
@@ -153,38 +140,31 @@ func (w *watched) unreadable(path string) (restore func()) {
 	}
 }
 
-func TestProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.add(43, hostsim.Process{Parent: 1})
-	w.scan()
-	w.Run(10*time.Second, map[int]int64{42: 3, 43: 4})
-	require.NoError(t, w.Render())
-	require.NoError(t, os.Remove(w.path(42, "stat"))) // the directory is still listed
-	w.next()
-	assert.Equal(t, []int32{1, 43}, w.pids())
-	assert.Equal(t, int32(42), w.ended(42).PID)
-	assert.Equal(t, 4*Tick, w.used(43))
-	assert.False(t, w.table.Unseen.Hidden, "it is not hidden, it is gone")
+func TestAProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
+	for name, exit := range map[string]func(w *watched) error{
+		"its directory is still listed": func(w *watched) error { return os.Remove(w.path(42, "stat")) },
+		"it is being released": func(w *watched) error {
+			text := statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0, w.Processes[42].Start)
+			return os.WriteFile(w.path(42, "stat"), []byte(text), 0o600)
+		},
+	} {
+		w := watch(t)
+		w.add(42, hostsim.Process{Parent: 1})
+		w.Run(time.Second, map[int]int64{42: 60})
+		w.scan()
+		w.Run(10*time.Second, map[int]int64{42: 300})
+		w.Processes[1].CUser += 360
+		require.NoError(t, w.Render())
+		require.NoError(t, exit(w))
+		w.next()
+		assert.Equal(t, []int32{1}, w.pids(), name)
+		assert.Equal(t, 60*Tick, w.ended(42).CPU, "%s: as it was, not the zeros that are left", name)
+		assert.Equal(t, 300*Tick, w.ended(42).LastSlice+beside(&w.table, w.process(1).Slot), name)
+		assert.False(t, w.table.Unseen.Hidden, name)
+	}
 }
 
-func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
-	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 1})
-	w.Run(time.Second, map[int]int64{42: 60})
-	w.scan()
-	w.Run(10*time.Second, map[int]int64{42: 300})
-	w.Processes[1].CUser += 360
-	require.NoError(t, w.Render())
-	released := statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0, w.Processes[42].Start)
-	require.NoError(t, os.WriteFile(w.path(42, "stat"), []byte(released), 0o600))
-	w.next()
-	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
-	total := w.ended(42).LastSlice + beside(&w.table, w.process(1).Slot)
-	assert.Equal(t, 300*Tick, total, "and its life is not attributed to its parent's children again")
-}
-
-func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
+func TestAnUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 	for name, spoil := range map[string]func(*watched) (restore func()){
 		"a directory in its place": func(w *watched) func() { return w.unreadable(w.path(42, "stat")) },
 		"cut short":                func(w *watched) func() { return w.cut(w.path(42, "stat"), 30) },
@@ -197,33 +177,24 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 			w.add(43, hostsim.Process{Parent: 1})
 			w.Run(time.Second, map[int]int64{42: 60})
 			w.scan()
-			w.Run(10*time.Second, nil)
-			w.spend(42, 70)
-			w.scan()
-			require.Equal(t, 70*Tick, beside(&w.table, w.process(42).Slot))
-			slot := w.process(42).Slot
-			var restore func()
+			w.next() // opens the directory in which files are read again
+			before := w.process(42).Sight
 			for range 2 {
 				w.Run(10*time.Second, map[int]int64{42: 300, 43: 5})
 				require.NoError(t, w.Render())
-				restore = spoil(w)
+				restore := spoil(w)
 				w.next()
-				p := w.process(42)
-				assert.Equal(t, proc.Sight{
-					ID: proc.ID{PID: 42, Start: 1000 * time.Second}, Parent: 1, Threads: 1, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm,
-				}, p.Sight, "as it was")
-				assert.Equal(t, slot, p.Slot)
-				assert.Zero(t, p.Used)
-				assert.Equal(t, "cat", p.Comm.String())
+				restore()
+				before.Flags = w.process(42).Flags
+				assert.Equal(t, before, w.process(42).Sight, "as it was")
+				assert.Zero(t, w.used(42))
 				assert.True(t, w.table.Unseen.Hidden)
 				assert.Empty(t, w.table.Ended)
 				assert.Equal(t, 5*Tick, w.used(43), "the others go on")
-				restore()
 			}
 			w.Run(10*time.Second, map[int]int64{42: 30})
 			w.scan()
 			assert.Equal(t, 630*Tick, w.used(42))
-			assert.Equal(t, slot, w.process(42).Slot)
 			assert.False(t, w.table.Unseen.Hidden)
 		})
 	}
@@ -249,100 +220,59 @@ func (w *watched) forbid(path string) (restore func()) {
 	}
 }
 
-func TestAnUnreadableProcessThatWasNeverScannedIsHidden(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.Run(10*time.Second, nil)
-	w.add(42, hostsim.Process{Parent: 1})
-	require.NoError(t, w.Render())
-	restore := w.unreadable(w.path(42, "stat"))
-	w.next()
-	assert.Equal(t, []int32{1}, w.pids())
-	assert.True(t, w.table.Unseen.Hidden)
-	restore()
-	w.scan()
-	assert.True(t, w.process(42).Is(proc.Born))
-	assert.Zero(t, w.used(42), "the interval of its earlier time is unknown")
-}
-
 func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
+	moved := func(w *watched, name string) (restore func()) {
+		require.NoError(w, w.source.Close()) // the open directory could still be read
+		require.NoError(w, os.Rename(w.path(name), w.Root()+"/elsewhere"))
+		return func() { require.NoError(w, os.Rename(w.Root()+"/elsewhere", w.path(name))) }
+	}
 	for name, spoil := range map[string]func(*watched) (restore func()){
 		"uptime cannot be read": func(w *watched) func() { return w.unreadable(w.path("uptime")) },
 		"uptime is garbage":     func(w *watched) func() { return w.cut(w.path("uptime"), 2) },
-		"no uptime": func(w *watched) func() {
-			require.NoError(w, os.Rename(w.path("uptime"), w.path("elsewhere")))
-			return func() { require.NoError(w, os.Rename(w.path("elsewhere"), w.path("uptime"))) }
-		},
-		"no proc": func(w *watched) func() {
-			require.NoError(w, os.Rename(w.path(), w.path()+"-elsewhere"))
-			require.NoError(w, os.Mkdir(w.path(), 0o700))
-			return func() {
-				require.NoError(w, os.Remove(w.path()))
-				require.NoError(w, os.Rename(w.path()+"-elsewhere", w.path()))
-			}
-		},
+		"no uptime":             func(w *watched) func() { return moved(w, "uptime") },
+		"no proc":               func(w *watched) func() { return moved(w, "") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := watch(t)
-			w.add(42, hostsim.Process{Parent: 1})
-			w.scan()
-			w.Run(10*time.Second, map[int]int64{42: 3})
-			w.scan()
-
-			w.Run(10*time.Second, map[int]int64{42: 5})
-			w.add(43, hostsim.Process{Parent: 1})
-			require.NoError(t, w.Render())
-			if name == "no proc" { // the open directory could still be read
-				require.NoError(t, w.source.Close())
-			}
-			restore := spoil(w)
-			for range 2 {
-				require.Error(t, scanAll(w.source, &w.table))
-			}
-			restore()
-			w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
-			w.scan()
-			assert.Equal(t, 12*Tick, w.used(42))
-			assert.Equal(t, 20*Tick, w.used(43), "born since the last complete scan")
-		})
+		w := watch(t)
+		w.add(42, hostsim.Process{Parent: 1})
+		w.scan()
+		w.Run(10*time.Second, map[int]int64{42: 5})
+		w.add(43, hostsim.Process{Parent: 1})
+		require.NoError(t, w.Render())
+		restore := spoil(w)
+		for range 2 {
+			require.Error(t, scanAll(w.source, &w.table), name)
+		}
+		restore()
+		w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
+		w.scan()
+		assert.Equal(t, 12*Tick, w.used(42), name)
+		assert.Equal(t, 20*Tick, w.used(43), "%s: born since the last complete scan", name)
 	}
 }
 
-func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
+func TestProcIsFoundOnceItAppearsAndIsMountedAnew(t *testing.T) {
 	w := watch(t)
-	err := w.windows.stat.read()
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorContains(t, err, w.path())
-	err = scanAll(w.source, &w.table)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	assert.Empty(t, w.table.Rows)
+	missing := func() {
+		t.Helper()
+		err := w.windows.stat.read()
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		require.ErrorContains(t, err, w.path())
+		require.ErrorIs(t, scanAll(w.source, &w.table), fs.ErrNotExist)
+	}
+	missing()
 	assert.Empty(t, w.table.Rows)
 	w.scan()
 	assert.Equal(t, []int32{1}, w.pids())
-	assert.Zero(t, w.used(1))
-}
-
-func TestProcThatIsMountedAnewIsFoundAgain(t *testing.T) {
-	w := watch(t)
-	w.scan()
 	require.NoError(t, os.RemoveAll(w.path()))
-	require.ErrorIs(t, w.windows.stat.read(), fs.ErrNotExist)
-	require.Error(t, scanAll(w.source, &w.table))
+	missing()
 	w.Run(10*time.Second, map[int]int64{1: 5})
 	w.scan()
 	assert.Equal(t, 5*Tick, w.used(1))
-}
-
-func TestSourceCanBeUsedAfterClose(t *testing.T) {
-	w := watch(t)
-	w.scan()
 	require.NoError(t, w.source.Close())
 	require.NoError(t, w.source.Close())
-	w.Run(10*time.Second, map[int]int64{1: 5})
+	w.Run(10*time.Second, map[int]int64{1: 6})
 	w.scan()
-	assert.Equal(t, 5*Tick, w.used(1))
-	assert.Equal(t, "procfs", w.source.Traits().Name)
-	var _ Source = w.source
+	assert.Equal(t, 6*Tick, w.used(1), "a closed source opens what it needs")
 }
 
 func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
@@ -352,20 +282,11 @@ func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
 		w.HiddenThreads = hidden
 		w.scan()
 		assert.Equal(t, want, w.table.Unseen.Hidden, "%d threads", hidden)
-	}
-}
-
-func TestWithoutLoadavgNothingIsTakenForHidden(t *testing.T) {
-	for name, spoil := range map[string]func(*watched) error{
-		"missing": func(w *watched) error { return os.Remove(w.path("loadavg")) },
-		"garbage": func(w *watched) error { return os.WriteFile(w.path("loadavg"), []byte("0.0 0.0 0.0 1/"), 0o600) },
-	} {
-		w := watch(t)
-		w.HiddenThreads = 1000
-		require.NoError(t, w.Render())
-		require.NoError(t, spoil(w))
-		w.next()
-		assert.False(t, w.table.Unseen.Hidden, name)
+		for _, text := range []string{"0.0 0.0 0.0 1/", ""} {
+			require.NoError(t, os.WriteFile(w.path("loadavg"), []byte(text), 0o600))
+			w.next()
+			assert.False(t, w.table.Unseen.Hidden, "their number is unknown")
+		}
 	}
 }
 
@@ -401,23 +322,6 @@ func TestAScanMissesTasksThatWereCreatedAndAreNotNew(t *testing.T) {
 	}
 }
 
-func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
-	w := watch(t)
-	for _, pid := range []int{4194304, 4194303, 32768, 99, 100, 9} {
-		w.add(pid, hostsim.Process{Parent: 1})
-	}
-	require.NoError(t, w.Render())
-	for _, name := range []string{"self", "sys", "0", "007", "12x", "9999999999"} {
-		require.NoError(t, os.MkdirAll(w.path(name), 0o700))
-		require.NoError(t, os.WriteFile(w.path(name, "stat"), []byte(statText("cat", "S")), 0o600))
-	}
-	w.next()
-	assert.Equal(t, []int32{1, 9, 99, 100, 32768, 4194303, 4194304}, w.pids())
-	w.Run(10*time.Second, map[int]int64{4194304: 7})
-	w.scan()
-	assert.Equal(t, 7*Tick, w.used(4194304))
-}
-
 func realProc(t testing.TB) *Procfs {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
@@ -441,71 +345,44 @@ func TestBootTime(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestNodeCountsBusyTotalAndProcessTime(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.CPU = hostsim.CPU{
-		User: w.CPU.User + 1, Nice: 20, System: 300, Idle: w.CPU.Idle + 4000, IOWait: 50_000, IRQ: 600_000, SoftIRQ: 7_000_000,
-	}
-	w.scan()
-	assert.Equal(t, Node{Process: 321 * Tick, Interrupt: 7_600_000 * Tick, Busy: 7_600_321 * Tick, Total: 7_654_321 * Tick}, w.node)
-}
-
-func TestInterruptsThatTheKernelDoesNotMeasureAreNotCounted(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.CPU.User += 10
-	w.CPU.SoftIRQ += 40 // ticks that interrupted a softirq, perhaps in a task that has the same time
-	w.scan()
-	assert.Equal(t, Node{Process: 10 * Tick, Busy: 50 * Tick, Total: 50 * Tick}, w.node)
-	w.CPU.IRQ++
-	w.scan()
-	assert.Equal(t, Tick, w.node.Interrupt, "measured from now on")
-}
-
-func TestStealIsNeitherBusyNorTotal(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.CPU.Steal += 500
-	w.scan()
-	assert.Equal(t, Node{}, w.node)
-}
-
-func TestGuestTimeIsInsideUserTime(t *testing.T) {
-	w := watch(t)
-	w.scan()
-	w.CPU.User += 100
-	w.CPU.Guest += 90
-	w.CPU.Nice += 50
-	w.CPU.GuestNice += 50
-	w.scan()
-	assert.Equal(t, Node{Process: 150 * Tick, Busy: 150 * Tick, Total: 150 * Tick}, w.node)
-}
-
-func TestColumnThatGoesBackStandsStill(t *testing.T) {
-	for name, back := range map[string]func(*hostsim.CPU){
-		"idle":                  func(c *hostsim.CPU) { c.Idle -= 90_000 },
-		"iowait":                func(c *hostsim.CPU) { c.IOWait -= 1000 },
-		"idle and iowait":       func(c *hostsim.CPU) { c.Idle -= 5; c.IOWait = 0 },
-		"interrupts":            func(c *hostsim.CPU) { c.IRQ = 0; c.SoftIRQ-- },
-		"a CPU's whole history": func(c *hostsim.CPU) { *c = hostsim.CPU{User: c.User / 2, System: c.System / 2, Idle: c.Idle / 2} },
-		"everything":            func(c *hostsim.CPU) { *c = hostsim.CPU{} },
+func TestTheTimesOfTheNode(t *testing.T) {
+	history := hostsim.CPU{User: 4000, System: 2000, Idle: 100_000, IOWait: 5000, IRQ: 300, SoftIRQ: 400}
+	unmeasured := history
+	unmeasured.IRQ = 0
+	for name, c := range map[string]struct {
+		before hostsim.CPU
+		change func(*hostsim.CPU)
+		want   Node // in ticks
+	}{
+		"all columns": {history, func(c *hostsim.CPU) {
+			*c = hostsim.CPU{User: 4001, Nice: 20, System: 2300, Idle: 104_000, IOWait: 55_000, IRQ: 600_300, SoftIRQ: 7_000_400}
+		}, Node{Process: 321, Interrupt: 7_600_000, Busy: 7_600_321, Total: 7_654_321}},
+		"interrupts that the kernel does not measure": {
+			unmeasured, func(c *hostsim.CPU) { c.User += 10; c.SoftIRQ += 40 }, Node{Process: 10, Busy: 50, Total: 50},
+		},
+		"interrupts that it measures from now on": {
+			unmeasured, func(c *hostsim.CPU) { c.IRQ++ }, Node{Interrupt: 1, Busy: 1, Total: 1},
+		},
+		"stolen": {history, func(c *hostsim.CPU) { c.Steal += 500 }, Node{}},
+		"guests, which are in user time": {history, func(c *hostsim.CPU) {
+			c.User, c.Guest, c.Nice, c.GuestNice = c.User+100, 90, 50, 50
+		}, Node{Process: 150, Busy: 150, Total: 150}},
+		"idle steps back":         {history, func(c *hostsim.CPU) { c.Idle -= 90_000 }, Node{}},
+		"interrupts step back":    {history, func(c *hostsim.CPU) { c.IRQ = 0; c.SoftIRQ-- }, Node{}},
+		"a CPU's history is lost": {history, func(c *hostsim.CPU) { *c = hostsim.CPU{User: 2000, System: 1000, Idle: 5000} }, Node{}},
+		"everything steps back":   {history, func(c *hostsim.CPU) { *c = hostsim.CPU{} }, Node{}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := watch(t)
-			w.CPU = hostsim.CPU{User: 4000, System: 2000, Idle: 100_000, IOWait: 5000, IRQ: 300, SoftIRQ: 400}
-			w.scan()
-			w.Run(10*time.Second, map[int]int64{1: 100})
-			w.scan()
-			before := w.node
-			back(&w.CPU)
-			w.scan()
-			assert.Equal(t, before, w.node)
-			w.Run(10*time.Second, map[int]int64{1: 250})
-			w.scan()
-			assert.Equal(t, 250*Tick, w.node.Busy-before.Busy)
-			assert.Equal(t, 1000*Tick, w.node.Total-before.Total)
-		})
+		w := watch(t)
+		w.CPU = c.before
+		w.scan()
+		require.Zero(t, w.node, name)
+		c.change(&w.CPU)
+		w.scan()
+		want := Node{Process: c.want.Process * Tick, Interrupt: c.want.Interrupt * Tick, Busy: c.want.Busy * Tick, Total: c.want.Total * Tick}
+		assert.Equal(t, want, w.node, name)
+		w.Run(10*time.Second, map[int]int64{1: 250})
+		w.scan()
+		assert.Equal(t, Node{Process: 250 * Tick, Busy: 250 * Tick, Total: 1000 * Tick}, w.node.since(want), name)
 	}
 }
 
@@ -551,16 +428,6 @@ func TestNodeThatCannotBeReadStandsStillAndIsMadeUpFor(t *testing.T) {
 	assert.Equal(t, 100*Tick, w.node.Busy-before.Busy)
 }
 
-func TestOneCPULineLongerThanTheBuffer(t *testing.T) {
-	w := watch(t)
-	require.NoError(t, w.Render())
-	text, err := os.ReadFile(w.path("stat"))
-	require.NoError(t, err)
-	long := string(text) + strings.Repeat("cpu0 1 2 3 4 5 6 7 8 9 10\n", 1000)
-	require.NoError(t, os.WriteFile(w.path("stat"), []byte(long), 0o600))
-	assert.NoError(t, w.windows.stat.read())
-}
-
 func TestErrorsOfAProcessThatIsGone(t *testing.T) {
 	for err, want := range map[error]bool{
 		syscall.ENOENT: true, syscall.ESRCH: true, fs.ErrNotExist: true, errReleased: true,
@@ -570,30 +437,26 @@ func TestErrorsOfAProcessThatIsGone(t *testing.T) {
 	}
 }
 
-// steady returns a host with n processes that has been read until all buffers have grown.
-func steady(t testing.TB, n int) *watched {
-	w := watch(t)
-	for i := range n {
-		w.add(100+i, hostsim.Process{Parent: 1, Comm: "process " + strconv.Itoa(i)})
-	}
-	for range 3 {
-		w.Run(time.Second, nil)
+// Children of less than a tick show no time when they are scanned, so nothing is missing when they
+// end.
+func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
+	for _, ignores := range []bool{true, false} {
+		w := watch(t)
+		w.add(42, hostsim.Process{Parent: 1, IgnoresSIGCHLD: ignores})
+		w.add(43, hostsim.Process{Parent: 42})
 		w.scan()
-	}
-	return w
-}
-
-func TestAScanAllocatesNothing(t *testing.T) {
-	for _, n := range []int{100, 500} {
-		w := steady(t, n)
-		var err error
-		allocated := testing.AllocsPerRun(20, func() {
-			if _, e := w.windows.read(w.source, &w.table, w.want); e != nil {
-				err = e
-			}
-		})
-		require.NoError(t, err)
-		require.Equal(t, n+1, w.table.Len())
-		assert.Zero(t, allocated, "%d processes", n)
+		assert.Zero(t, w.table.Unseen.Untraced, "no child has ended yet")
+		delete(w.Processes, 43)
+		for range 2 { // as long as it lives, whether or not a scan sees a child
+			w.Run(10*time.Second, nil)
+			w.CPU.User += 500
+			w.scan()
+			assert.Equal(t, ignores, w.table.Unseen.Untraced == proc.Unbounded)
+			assert.Equal(t, !ignores, w.table.Unseen.Untraced == 0)
+		}
+		w.Run(10*time.Second, nil)
+		w.spend(42, 5)
+		w.scan()
+		assert.Zero(t, w.table.Unseen.Untraced, "it waits now")
 	}
 }

@@ -271,6 +271,7 @@ func TestTheUnknownAreThoseThatTheScanHasNotSeenAndThatAreNotGone(t *testing.T) 
 // A cgroup a scan, for longer than cgroups are remembered.
 func TestHomesOfManyCgroupsAreForgotten(t *testing.T) {
 	h := reporting(t)
+	h.add(44, 1)
 	s := h.see()
 	s.Home(5)
 	for cgroup := range uint64(1<<16 + 10) {
@@ -282,7 +283,7 @@ func TestHomesOfManyCgroupsAreForgotten(t *testing.T) {
 	assert.Equal(t, h.Find(1).Slot, s.Home(5))
 	assert.Equal(t, h.Find(42).Slot, s.Home(h.all[42].Cgroup))
 	assert.Negative(t, s.Home(100))
-	s.Exit(h.all[43].ID, 0, nil)
+	s.Exit(h.all[44].ID, 0, nil)
 	assert.Negative(t, s.Home(0), "an emptied slot is no home")
 	for pid := range int32(1<<16 + 10) { // too many with processes
 		s.See(&proc.Sight{ID: proc.ID{PID: 100 + pid}, Cgroup: uint64(100 + pid)})
