@@ -76,48 +76,25 @@ func TestThePreciseClockResolvesWindowsShorterThanATick(t *testing.T) {
 }
 
 func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
-	host := hostsim.New(t.TempDir())
-	host.CPUs = 2
-	cpus := filepath.Join(host.Root(), "sys/devices/system/cpu")
-	require.NoError(t, os.MkdirAll(cpus, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
-	r := newPrecise(t, host.Root(), nil, slowly())
-	now, last := time.Now(), Node{}
-	window := func(d time.Duration, run units.CPUTime) (busy, total units.CPUTime) {
-		t.Helper()
-		require.NoError(t, host.Render())
-		now = now.Add(d)
-		r.table.Charges = []proc.Charge{{Slot: -1, CPU: run}}
-		times, err := r.Read(now)
-		require.NoError(t, err)
-		grown := times.Node.since(last)
-		last = times.Node
-		return grown.Busy, grown.Total
-	}
-	window(0, 0)
-	second := func(run, stolen int64) (busy, total units.CPUTime) {
-		host.CPU.User += run
-		host.CPU.Steal += stolen
-		host.CPU.Idle += 200 - run - stolen
+	i := newInterrupted(t, slowly())
+	window := func(d time.Duration, run units.CPUTime) Node { return i.window(d, proc.Process{Used: run})[0] }
+	second := func(run, stolen int64) Node {
+		i.host.CPU.User += run
+		i.host.CPU.Steal += stolen
+		i.host.CPU.Idle += 200 - run - stolen
 		return window(time.Second, units.CPUTime(run)*Tick)
 	}
-	busy, total := second(30, 50)
-	assert.Equal(t, 300*ms, busy)
-	assert.Equal(t, 1500*ms, total)
+	assert.Equal(t, Node{Busy: 300 * ms, Process: 300 * ms, Total: 1500 * ms}, second(30, 50))
 	for range 9 {
-		host.CPU.Steal += 10 // not read within a second
-		busy, total = window(100*time.Millisecond, 20*ms)
-		assert.Equal(t, 20*ms, busy)
-		assert.Equal(t, 150*ms, total, "as much is stolen as in the second before")
+		i.host.CPU.Steal += 10 // not read within a second
+		stolen := window(100*time.Millisecond, 20*ms)
+		assert.Equal(t, Node{Busy: 20 * ms, Process: 20 * ms, Total: 150 * ms}, stolen, "as much as in the second before")
 	}
-	_, total = window(100*time.Millisecond, 190*ms)
-	assert.Equal(t, 190*ms, total, "never less than what ran")
-	_, total = second(0, 0)
-	assert.Equal(t, 2*units.Second, total, "nothing is stolen any more")
-	host.CPU.Idle = 0 // a CPU went offline with its idle time
-	host.CPU.Steal -= 10
-	_, total = window(time.Second, 0)
-	assert.Equal(t, 2*units.Second, total)
+	assert.Equal(t, 190*ms, window(100*time.Millisecond, 190*ms).Total, "never less than what ran")
+	assert.Equal(t, 2*units.Second, second(0, 0).Total, "nothing is stolen any more")
+	i.host.CPU.Idle = 0 // a CPU went offline with its idle time
+	i.host.CPU.Steal -= 10
+	assert.Equal(t, 2*units.Second, window(time.Second, 0).Total)
 }
 
 // interrupted is a machine of two packages with a CPU each, whose windows are counted.

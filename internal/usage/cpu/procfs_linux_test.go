@@ -20,13 +20,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// tableWith returns a table whose previous scan has shown a process.
-func tableWith(source Source, p proc.Sight) *proc.Table {
-	table := proc.New(source.Traits().Traits)
-	table.Resume([]proc.Past{{PID: p.PID, Start: p.Start, CPU: p.CPU}}, time.Hour, false)
-	return table
-}
-
 // unlisted returns a thread of this process, which /proc does not list but shows by its number, and
 // its content.
 func unlisted(t *testing.T, source *Procfs) proc.Sight {
@@ -49,28 +42,21 @@ func unlisted(t *testing.T, source *Procfs) proc.Sight {
 	return p
 }
 
-func TestProcessThatTheListingLacksIsFoundByItsNumber(t *testing.T) {
+func TestANumberThatTheListingLacksIsAProcessIfThatStartedThen(t *testing.T) {
 	source := realProc(t)
 	lacking := unlisted(t, source)
-	table := &proc.Table{}
-	require.NoError(t, scanAll(source, table))
-	require.Nil(t, table.Find(lacking.PID))
-	table = tableWith(source, lacking)
-	require.NoError(t, scanAll(source, table))
-	found := table.Find(lacking.PID)
-	require.NotNil(t, found)
-	assert.False(t, found.Is(proc.Born))
-}
-
-func TestThreadThatHasTheNumberOfAnEndedProcessIsNoProcess(t *testing.T) {
-	source := realProc(t)
-	thread := unlisted(t, source)
-	old := thread
-	old.Start -= time.Duration(Tick)
-	table := tableWith(source, old)
-	require.NoError(t, scanAll(source, table))
-	assert.Nil(t, table.Find(thread.PID), "its time is in its process's")
-	assert.True(t, slices.ContainsFunc(table.Ended, func(e proc.Ended) bool { return e.PID == thread.PID }))
+	for isThread, start := range map[bool]time.Duration{false: lacking.Start, true: lacking.Start - time.Duration(Tick)} {
+		table := proc.New(source.Traits().Traits)
+		table.Resume([]proc.Past{{PID: lacking.PID, Start: start, CPU: lacking.CPU}}, time.Hour, false)
+		require.NoError(t, scanAll(source, table))
+		found := table.Find(lacking.PID)
+		if isThread {
+			assert.Nil(t, found, "its time is in its process's")
+			assert.True(t, slices.ContainsFunc(table.Ended, func(e proc.Ended) bool { return e.PID == lacking.PID }))
+		} else if assert.NotNil(t, found) {
+			assert.False(t, found.Is(proc.Born))
+		}
+	}
 }
 
 // processTime returns the CPU time of this process.

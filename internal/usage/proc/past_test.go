@@ -43,43 +43,22 @@ func TestAPastIsRestoredAsItWas(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(10, func() { want = h.AppendPast(want[:0]) }))
 }
 
-// The next scan may be the second one: one that is aborted changes nothing.
 func TestATableCountsSinceThePast(t *testing.T) {
-	for name, aborts := range map[string]bool{"at once": false, "after an aborted scan": true} {
-		t.Run(name, func(t *testing.T) {
-			h := relatives(t)
-			h.scan()
-			h.restart(tickTraits, false, unchanged)
-			h.run(1, 7*tick, 0)
-			h.run(42, 0, 70*tick) // by children that no scan saw
-			h.run(43, 20*tick, 0)
-			h.end(43)
-			h.add(70, 1).Start = h.now - time.Minute
-			h.run(70, 30*tick, 0)
-			h.end(44)
-			h.add(44, 1) // the PID is used again
-			h.run(44, 9*tick, 0)
-			h.add(71, 1).Start = 0 // not in the past, though it is old
-			h.run(71, 100*tick, 0)
-			if aborts {
-				h.see(1, 70, 44)
-			}
-			h.scan()
-			got := h.found()
-			assert.Equal(t, 90*tick, got[42].beside+got[43].last+got[44].last, "and not the life that was counted before")
-			assert.Equal(t, 9*tick, got[44].used)
-			for pid := int32(42); pid < 45; pid++ {
-				delete(got, pid)
-			}
-			assert.Equal(t, map[int32]found{1: {used: 7 * tick}, 70: {used: 30 * tick}}, got)
-			assert.Len(t, h.Ended, 2)
-			assert.Equal(t, proc.Unbounded, h.Unseen.Untraced, "not all that ended is known")
-			h.run(71, 5*tick, 0)
-			h.scan()
-			assert.Equal(t, map[int32]found{71: {used: 5 * tick}}, h.found())
-			assert.Zero(t, h.Unseen.Untraced)
-		})
-	}
+	h := relatives(t)
+	h.restart(tickTraits, false, unchanged)
+	h.run(1, 7*tick, 0)
+	h.add(70, 1).Start = h.now - time.Minute
+	h.run(70, 30*tick, 0)
+	h.add(71, 1).Start = 0 // not in the past, though it is old
+	h.run(71, 100*tick, 0)
+	h.see(1, 70) // is aborted, and changes nothing
+	h.scan()
+	assert.Equal(t, map[int32]found{1: {used: 7 * tick}, 70: {used: 30 * tick}}, h.found())
+	assert.Equal(t, proc.Unbounded, h.Unseen.Untraced, "not all that ended is known")
+	h.run(71, 5*tick, 0)
+	h.scan()
+	assert.Equal(t, map[int32]found{71: {used: 5 * tick}}, h.found())
+	assert.Zero(t, h.Unseen.Untraced)
 }
 
 func TestAnExactTableTakesTheEndsThatAreReportedAndAwaitsNoOthers(t *testing.T) {

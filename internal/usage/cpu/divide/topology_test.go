@@ -30,40 +30,35 @@ func TestDomainsAreNamedAsTheRAPLDriverNamesZones(t *testing.T) {
 		cpus   [][2]string
 		want   []units.Domain
 		of     []int
+		zones  []string
 	}{
-		"packages":            {intel, [][2]string{{"0", "0"}, {"1", "0"}, {"0", "0"}, {"1", "0"}}, []units.Domain{"package-0", "package-1"}, []int{0, 1, 0, 1}},
-		"any order":           {intel, [][2]string{{"36", "0"}, {"4", "0"}}, []units.Domain{"package-4", "package-36"}, []int{1, 0}},
-		"dies":                {intel, [][2]string{{"0", "0"}, {"0", "1"}, {"1", "0"}}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}, []int{0, 1, 2}},
-		"one package of dies": {"", [][2]string{{"0", "0"}, {"0", "1"}}, []units.Domain{"package-0-die-0", "package-0-die-1"}, []int{0, 1}},
-		"AMD's dies":          {amd, [][2]string{{"0", "0"}, {"0", "1"}, {"1", "2"}, {"1", "3"}}, []units.Domain{"package-0", "package-1"}, []int{0, 0, 1, 1}},
-		"dies of one CPU":     {intel, [][2]string{{"0", "3"}, {"1", "3"}}, []units.Domain{"package-0", "package-1"}, []int{0, 1}},
+		"packages":            {intel, [][2]string{{"0", "0"}, {"1", "0"}, {"0", "0"}, {"1", "0"}}, []units.Domain{"package-0", "package-1"}, []int{0, 1, 0, 1}, nil},
+		"any order":           {intel, [][2]string{{"36", "0"}, {"4", "0"}}, []units.Domain{"package-4", "package-36"}, []int{1, 0}, nil},
+		"dies":                {intel, [][2]string{{"0", "0"}, {"0", "1"}, {"1", "0"}}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}, []int{0, 1, 2}, nil},
+		"one package of dies": {"", [][2]string{{"0", "0"}, {"0", "1"}}, []units.Domain{"package-0-die-0", "package-0-die-1"}, []int{0, 1}, nil},
+		"AMD's dies":          {amd, [][2]string{{"0", "0"}, {"0", "1"}, {"1", "2"}, {"1", "3"}}, []units.Domain{"package-0", "package-1"}, []int{0, 0, 1, 1}, nil},
+		"dies in zones of packages": {
+			intel, [][2]string{{"0", "0"}, {"0", "1"}, {"1", "0"}}, []units.Domain{"package-0", "package-1"}, []int{0, 0, 1},
+			[]string{"package-0", "package-1", "dram"},
+		},
+		"dies in zones of dies": {
+			intel, [][2]string{{"0", "0"}, {"0", "1"}}, []units.Domain{"package-0-die-0", "package-0-die-1"}, []int{0, 1},
+			[]string{"package-0-die-0", "psys"},
+		},
+		"dies of one CPU": {intel, [][2]string{{"0", "3"}, {"1", "3"}}, []units.Domain{"package-0", "package-1"}, []int{0, 1}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := dividetest.MachineOf(t, c.cpus...)
 			dividetest.Put(t, root, map[string]string{"proc/cpuinfo": c.vendor})
+			for i, zone := range c.zones {
+				dividetest.Put(t, root, map[string]string{fmt.Sprintf("sys/class/powercap/intel-rapl:%d/name", i): zone + "\n"})
+			}
 			topology := openTopology(t, root)
 			assert.Equal(t, c.want, topology.Domains())
 			for cpu, domain := range c.of {
 				assert.Equal(t, domain, topology.Of(int32(cpu)), "CPU %d", cpu)
 			}
 		})
-	}
-}
-
-func TestZonesOfWholePackagesMakeTheirDiesOneDomain(t *testing.T) {
-	for _, zones := range []struct {
-		names []string
-		want  []units.Domain
-	}{
-		{[]string{"package-0", "package-1", "dram"}, []units.Domain{"package-0", "package-1"}},
-		{[]string{"package-0-die-0", "package-1-die-0", "psys"}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}},
-		{[]string{"psys"}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}},
-	} {
-		root := dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"0", "1"}, [2]string{"1", "0"})
-		for i, name := range zones.names {
-			dividetest.Put(t, root, map[string]string{fmt.Sprintf("sys/class/powercap/intel-rapl:%d/name", i): name + "\n"})
-		}
-		assert.Equal(t, zones.want, openTopology(t, root).Domains(), zones.names)
 	}
 }
 
