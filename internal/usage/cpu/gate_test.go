@@ -229,6 +229,18 @@ func TestTheNumberOfAnExitedProcessIsReusedWithoutHidingCPUTime(t *testing.T) {
 	assert.Equal(t, units.CPUTime(maxDebt+time.Millisecond), g.used(int32(g.b)))
 }
 
+// A child without a row used the time that the child times of its parent show.
+func TestCPUTimeThatIsExplainedTooEarlyHidesNoMoreThanTheBound(t *testing.T) {
+	g := watchGate(t)
+	g.use(g.a, time.Microsecond, "/slice/a")
+	g.Processes[g.a].CUser += 500
+	g.second()
+	g.Processes[g.b].Cgroup = "0::/slice/a"
+	g.use(g.b, 2*maxDebt+time.Millisecond, "/slice/a")
+	g.second()
+	assert.Equal(t, units.CPUTime(2*maxDebt)+ms, g.used(int32(g.b)))
+}
+
 func TestAZombieIsWaitedForThoughItsCgroupStandsStill(t *testing.T) {
 	g := watchGate(t)
 	g.Processes[g.b].State = 'Z'
