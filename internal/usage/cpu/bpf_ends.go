@@ -112,7 +112,10 @@ func (e *ends) note(t *tasks.Ended) {
 	e.ended = append(e.ended, ending{
 		ID: proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)}, run: units.CPUTime(t.Run), from: originOf(t),
 	})
-	e.weights = append(e.weights, t.Weights...)
+	e.weights = append(e.weights, t.Weights[:min(len(t.Weights), e.domains)]...)
+	for len(e.weights) < len(e.ended)*e.domains { // the process ended before the programs knew the domains
+		e.weights = append(e.weights, 0)
+	}
 	e.noteParent(t)
 }
 
