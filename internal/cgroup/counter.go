@@ -10,12 +10,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// source is the file in which the CPU counter of a cgroup was last found. The zero source is no file.
+// source is the file in which the CPU counter of a cgroup was last found. The zero source is no
+// file.
 type source struct {
 	inode     uint64 // of the file
 	kept      kernfs.Kept
-	replaced  int32 // how often another cgroup of the same path has replaced the one before
-	hierarchy int8  // by its index, plus 1
+	replaced  int32 // number of times that another cgroup with the same path replaced the cgroup
+	hierarchy int8  // index of the hierarchy, plus 1
 }
 
 // reading is one reading of the CPU counter of a cgroup.
@@ -27,12 +28,12 @@ type reading struct {
 }
 
 // maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
-// KiB of kernel memory. Reading an open file takes at most half of the time of opening the file first
-// (BenchmarkReadCPUTime).
+// KiB of kernel memory. Reading an open file takes at most half of the time of opening the file
+// first (BenchmarkReadCPUTime).
 const maxKept = 1024
 
-// cpuFile returns the name of the file with the CPU counter, empty if the hierarchy does not have it.
-// The file of version 2 exists whether or not the cpu controller is enabled.
+// cpuFile returns the name of the file with the CPU counter, empty if the hierarchy does not have
+// it. The file of version 2 exists whether or not the cpu controller is enabled.
 func (h *hierarchy) cpuFile() string {
 	switch {
 	case h.has(controllerCPUAcct):
@@ -58,9 +59,9 @@ func (t *Tree) readCPU(n *Node) reading {
 	return reading{ok: err == nil, hierarchy: s.hierarchy, replaced: s.replaced, counter: units.CPUTime(used)}
 }
 
-// readCounter reads the CPU counter of a cgroup from where it was last found, or else from the first
-// hierarchy of the node's version that has the cgroup. It returns no hierarchy if the counter cannot
-// be read. The text is valid until the next read.
+// readCounter reads the CPU counter of a cgroup from where it was last found, or else from the
+// first hierarchy of the node's version that has the cgroup. It returns no hierarchy if the counter
+// cannot be read. The text is valid until the next read.
 func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
 	all, _ := t.mounts.hierarchies()
 	s, last := &n.cpuFrom, int(n.cpuFrom.hierarchy)-1
@@ -91,8 +92,8 @@ func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
 	return nil, nil
 }
 
-// readIn reads the CPU counter in one hierarchy. A kept file that cannot be read is opened again: its
-// cgroup may have been removed, and there may be another one of the same name.
+// readIn reads the CPU counter in one hierarchy. A kept file that cannot be read is opened again:
+// its cgroup may have been removed, and there may be another one of the same name.
 func (t *Tree) readIn(h *hierarchy, n *Node, s *source) (text []byte, err error) {
 	name := h.cpuFile()
 	if s.kept.IsOpen() {

@@ -21,7 +21,7 @@ type cpuTime struct {
 	older     bool // the cgroup is older than its first processes
 	seen      bool // processes of the cgroup itself were accounted for in this interval
 	claimant  int32
-	processes int   // that were accounted for in this interval, in the cgroup and in those inside
+	processes int   // accounted for in this interval, in the cgroup and its descendants
 	replaced  int32 // see source
 
 	counter    units.CPUTime
@@ -38,7 +38,7 @@ type cpuTime struct {
 // replaced the previous one, or if the counter is below its previous value.
 //
 // The cgroups directly below the root come first, for speed alone: reading one adds up the CPU time
-// of all cgroups inside in one walk (kernel/cgroup/rstat.c, css_rstat_flush), for which the kernel
+// of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush), for which the kernel
 // otherwise searches the list of siblings that ran once for each cgroup. Reading the root does not.
 func (t *Tree) ReadCPUTime() {
 	t.total.known = false
@@ -80,7 +80,7 @@ func (t *Tree) readNew(n *Node) {
 	}
 }
 
-// advance takes note of the CPU counter.
+// advance updates the CPU time by a reading of the counter.
 func (c *cpuTime) advance(now *reading) {
 	if c.current = now.ok; !now.ok {
 		return
@@ -98,7 +98,7 @@ func (c *cpuTime) advance(now *reading) {
 }
 
 // Account records the CPU time that a process of the cgroup, or one that ended there, used in the
-// interval. A counter includes the cgroups inside, so the nodes around account for the time, too.
+// interval. A counter includes descendant cgroups, so the ancestors account for the time, too.
 // claimant is the caller's number for the process, which ShortLived returns.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
@@ -108,12 +108,12 @@ func (n *Node) Account(claimant int32, used units.CPUTime) {
 	n.account(nil, 1, used)
 }
 
-// AccountBeside records more CPU time of a process that was accounted for: that of its children.
-func (n *Node) AccountBeside(used units.CPUTime) {
+// AccountChildren records the CPU time of exited children of a process that was accounted for.
+func (n *Node) AccountChildren(used units.CPUTime) {
 	n.account(nil, 0, used)
 }
 
-// account informs the nodes from n up to top, which is left out.
+// account adds to the nodes from n up to top, excluding top.
 func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	for ; n != top; n = n.parent {
 		n.cpu.processes += processes
@@ -121,8 +121,8 @@ func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	}
 }
 
-// AccountMove records the CPU time of a process that left one cgroup for another, either of which may
-// be nil. Either may have counted the time, so the cgroup that it left accounts for it as well.
+// AccountMove records the CPU time of a process that left one cgroup for another, either of which
+// may be nil. Either may have counted the time, so the cgroup that it left accounts for it as well.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -131,8 +131,8 @@ func AccountMove(from, to *Node, used units.CPUTime) {
 	from.account(top, 1, used)
 }
 
-// Clamp returns inferred, or the time that the counters of the cgroup and of those around it leave
-// unaccounted if that is less.
+// Clamp returns inferred, limited to the time that the counters of the cgroup and of its ancestors
+// leave unaccounted.
 func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	for ; n != nil; n = n.parent {
 		if c := &n.cpu; c.current {
@@ -145,8 +145,8 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 // ShortLived calls yield for each cgroup with an accounted process in this interval, the innermost
 // first, with the CPU time that its counter shows beyond the accounted time. first reports whether
 // the counter was read for the first time, so that it may include CPU time of earlier intervals.
-// The CPU time of each process may be behind the counter by rounding, and that of all processes of a
-// cgroup together by late. Neither is taken for short-lived processes.
+// The CPU time of each process may be behind the counter by rounding, and that of all processes of
+// a cgroup together by late. Neither is taken for short-lived processes.
 //
 // ShortLived reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU
 // time would be claimed again if the child times of processes have shown it in this one.

@@ -4,9 +4,9 @@ package cgroup
 
 import "bytes"
 
-// DiskIO returns the bytes that the processes of a cgroup, and of the cgroups inside, have read from
-// and written to devices (cgroup-v2.rst, io.stat). Devices with major numbers of skip are left out.
-// It is not ok without version 2, without the io controller, or if the file cannot be read.
+// DiskIO returns the bytes that the processes of a cgroup, and of the cgroups inside, have read
+// from and written to devices (cgroup-v2.rst, io.stat). Devices with major numbers of skip are left
+// out. It is not ok without version 2, without the io controller, or if the file cannot be read.
 func (t *Tree) DiskIO(n *Node, skip map[string]bool) (read, written uint64, ok bool) {
 	h, err := t.mounts.unified()
 	if err != nil || n == nil || n.dir == "" {

@@ -41,8 +41,9 @@ type finder struct {
 	err   error
 }
 
-// mountPoint is a mount point for files that were looked up before, or for others. The kernel finds
-// known files in its cache, which takes a fifth of the time of a killable lookup.
+// mountPoint identifies a directory of a finder: the mount point, and whether its files were looked
+// up before. The kernel finds such known files in its cache, in a fifth of the time of a killable
+// lookup.
 type mountPoint struct {
 	mount string
 	known bool

@@ -17,10 +17,10 @@ var (
 )
 
 // NUMAStat calls yield with the memory of a cgroup on each NUMA node, in one or two parts per node.
-// It reads memory.numa_stat of the cgroup, or of the nearest cgroup around it that has a memory
-// controller. With version 2 (cgroup-v2.rst), the amount is the bytes that are anonymous or mapped
-// from files, as the pages of processes are. With version 1 (cgroup-v1/memory.rst), it is the pages
-// of all that is charged, with the cgroups inside. After an error, yield may have been called.
+// It reads memory.numa_stat of the cgroup, or of its nearest ancestor that has a memory controller.
+// With version 2 (cgroup-v2.rst), the amount is the bytes that are anonymous or mapped from files,
+// as the pages of processes are. With version 1 (cgroup-v1/memory.rst), it is the number of all
+// charged pages, including descendant cgroups. After an error, yield may have been called.
 func (t *Tree) NUMAStat(path string, yield func(numaNode, amount uint64)) error {
 	all, err := t.mounts.hierarchies()
 	if err != nil {

@@ -76,8 +76,8 @@ func (t *Tree) readRequestIn(h *hierarchy, n *Node) (shares uint64, ok bool) {
 	return sharesOfQuadratic(number), true
 }
 
-// readLimit returns a cgroup's limit in shares, OneCPU if there is none. The files hold the quota and
-// the period.
+// readLimit returns a cgroup's limit in shares, OneCPU if there is none. The files hold the quota
+// and the period.
 func (t *Tree) readLimit(h *hierarchy, n *Node, files []string) uint64 {
 	var both []byte
 	for _, name := range files {
@@ -132,8 +132,8 @@ func sharesOfQuadratic(weight uint64) uint64 {
 	return uint64(math.Round(math.Sqrt(exact(float64(weight-1)) * exact(float64(weight)))))
 }
 
-// parseLimit reads the quota and the period of a limit, in shares. It is not ok if there is no quota,
-// which is "max" or -1.
+// parseLimit reads the quota and the period of a limit, in shares. It is not ok if there is no
+// quota, which is "max" or -1.
 func parseLimit(content []byte) (shares uint64, ok bool) {
 	fields := bytes.Fields(content)
 	if len(fields) != 2 {

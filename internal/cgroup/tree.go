@@ -43,7 +43,7 @@ type Tree struct {
 	mounts  mounts
 	lookups lookups
 	byPath  map[string]*Node // those that are listed or held
-	nodes   []*Node          // those that are listed, longest paths first: each before those around it
+	nodes   []*Node          // those that are listed, longest paths first: each before its ancestors
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	least   int              // see WatchFrom
@@ -62,7 +62,7 @@ type Node struct {
 	outermost bool // it is one of total
 	listed    bool // it is one of Tree.nodes, which use the fields below
 	removed   bool
-	parent    *Node // the nearest node around it that is listed
+	parent    *Node // the nearest ancestor that is listed
 	members   int   // processes that entered and did not leave
 	cpu       cpuTime
 	request   request
@@ -101,10 +101,10 @@ func (t *Tree) Close() error {
 // Path returns the path of the cgroup, which is below each hierarchy's mount point.
 func (n *Node) Path() string { return n.path }
 
-// Parent returns the nearest node around the cgroup, nil if there is none.
+// Parent returns the nearest ancestor of the cgroup that has a node, nil without one.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Nodes returns the nodes that Node and Enter made, each before those around it. The slice is valid
+// Nodes returns the nodes that Node and Enter made, each before its ancestors. The slice is valid
 // until a node is made or removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
@@ -285,7 +285,8 @@ func (n *Node) close() error {
 	return errors.Join(errs...)
 }
 
-// Unread returns an error if files of some cgroups are not read because users block lookups, or lookups are slow.
+// Unread returns an error if files of some cgroups are not read because users block lookups, or
+// lookups are slow.
 func (t *Tree) Unread() error { return t.lookups.err() }
 
 // OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be

@@ -17,7 +17,8 @@ type growth struct {
 }
 
 // since returns how much the counter has grown from an earlier reading. The two cannot be compared
-// if either failed, if another cgroup has replaced the first one, or if the counter has stepped back.
+// if either failed, if another cgroup has replaced the first one, or if the counter has stepped
+// back.
 func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
 	if !r.ok || !earlier.ok || r.hierarchy != earlier.hierarchy || r.replaced != earlier.replaced || r.counter < earlier.counter {
 		return 0, false
@@ -35,15 +36,15 @@ func (t *Tree) advance(n *Node) *reading {
 
 // total is the CPU time of all processes.
 type total struct {
-	// nodes are held: the root of the version 1 controller that counts CPU time, or else the cgroups of
-	// version 2 directly below the root.
+	// nodes are held: the root of the version 1 controller that counts CPU time, or else the
+	// cgroups of version 2 directly below the root.
 	nodes []*Node
-	links uint64 // hard links of the root directory when nodes was listed, 0 to list again
+	links uint64 // hard links of the root directory when nodes was listed; 0 lists it again
 	isV1  bool
-	known bool // nodes are all
+	known bool // nodes together contain all processes
 }
 
-// find finds the cgroups that have all processes together.
+// find finds the cgroups that together contain all processes.
 func (c *total) find(t *Tree) (found bool) {
 	all, _ := t.mounts.hierarchies() // if they cannot be found, all is empty
 	v1 := slices.IndexFunc(all, func(h hierarchy) bool { return h.has(controllerCPUAcct) })
@@ -79,8 +80,8 @@ func (c *total) hold(t *Tree, path string, of version) {
 	c.nodes = append(c.nodes, n)
 }
 
-// freeUnread forgets the cgroups whose counters were not read. Others may have replaced them, without
-// a change of the number of links.
+// freeUnread forgets the cgroups whose counters were not read. Others may have replaced them,
+// without a change of the number of links.
 func (c *total) freeUnread(t *Tree) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool {
 		if n.growth.last.ok {
@@ -92,12 +93,12 @@ func (c *total) freeUnread(t *Tree) {
 	})
 }
 
-// WatchFrom makes ReadCPUTime read the CPU time of all processes, too, and the counters of nodes that
-// are held at least so many times. With 0 it reads neither.
+// WatchFrom makes ReadCPUTime also read the CPU time of all processes, and the counters of nodes
+// with at least this many calls of Hold or Watch. 0 disables both.
 func (t *Tree) WatchFrom(least int) { t.least = least }
 
-// Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text is
-// the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
+// Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text
+// is the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
 // version 1 controller that counts CPU time. Watch returns nil if the process is in the root, whose
 // counter includes other cgroups.
 func (t *Tree) Watch(text []byte) *Node {
@@ -142,8 +143,8 @@ func isAmong(list []byte, controller string) bool {
 	return false
 }
 
-// Hold returns the node of the cgroup at path, which stays until Free whether or not there is the
-// cgroup. Only Node and Enter make it one of Nodes.
+// Hold returns the node of the cgroup at path, which stays until Free whether or not the cgroup
+// exists. Nodes lists it only if Node or Enter is called, too.
 func (t *Tree) Hold(path string) *Node {
 	n := t.byPath[path]
 	if n == nil {

@@ -107,7 +107,7 @@ func (b *Builder) payerOf(charge *proc.Charge, row *proc.Process, m *Measurement
 		b.wake(c, row.Slot, row.PID, row.Start, m)
 	}
 	if !b.exact {
-		c.cgroup.AccountBeside(charge.CPU)
+		c.cgroup.AccountChildren(charge.CPU)
 	}
 	switch {
 	case c.inWorkload || c.withCgroup && b.exact:
