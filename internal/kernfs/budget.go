@@ -10,8 +10,8 @@ import (
 // The budget of a process is a fraction of the descriptors that it may open, whatever the number of
 // receivers in the process. The other descriptors are for the connections of the collector.
 const (
-	// A file may stay open while the budget takes at most 1/fileShare of the descriptors. Other files
-	// are opened for each read.
+	// A file may stay open while the budget takes at most 1/fileShare of the descriptors. Other
+	// files are opened for each read.
 	fileShare = 8
 	// A performance counter may be opened while the budget takes at most 1/counterShare of the
 	// descriptors. A counter counts only while it is open.
@@ -45,10 +45,10 @@ func spend(share int64) bool {
 	return false
 }
 
-// Allowance limits how many files one owner keeps open between reads: by a maximum of its own, and by
-// the budget of the process. The budget allows another file while all files and performance counters
-// take less than an eighth of the descriptors that the process may open. A refused owner opens the
-// file for each read.
+// Allowance limits how many files one owner keeps open between reads: by a maximum of its own, and
+// by the budget of the process. The budget allows another file while all files and performance
+// counters take less than an eighth of the descriptors that the process may open. A refused owner
+// opens the file for each read.
 //
 // The zero Allowance allows no file. An Allowance is not safe for concurrent use; different
 // Allowances are.
@@ -74,8 +74,8 @@ func (a *Allowance) GiveBack(files int) {
 	spent.Add(-int64(files))
 }
 
-// TakeCounter counts one performance counter, which the caller opens next. It returns an error if more
-// than half of the descriptors that the process may open would be in use.
+// TakeCounter counts one performance counter, which the caller opens next. It returns an error if
+// more than half of the descriptors that the process may open would be in use.
 func TakeCounter() error {
 	if !spend(counterShare) {
 		return errCounters()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a directory whose descriptor stays open between calls. The zero value is closed. A Dir is not safe for
-// concurrent use.
+// Dir is a directory whose descriptor stays open between calls. The zero value is closed. A Dir is
+// not safe for concurrent use.
 type Dir struct {
 	path    string
 	fd      int
@@ -65,15 +65,16 @@ func (d *Dir) open() error {
 	}
 }
 
-// The layout of struct linux_dirent64 (getdents64(2)): inode and offset of 8 bytes each, the record's
-// length, the type, the name up to a NUL.
+// The layout of struct linux_dirent64 (getdents64(2)): inode and offset of 8 bytes each, the
+// record's length, the type, the name up to a NUL.
 const (
 	direntOffset = 8
 	direntLength = 16
 	direntName   = 19
 )
 
-// Each calls yield with the name of every entry, in the kernel's order. The name is valid during the call only.
+// Each calls yield with the name of every entry, in the kernel's order. The name is valid during
+// the call only.
 func (d *Dir) Each(yield func(name []byte)) error {
 	_, err := d.EachFrom(0, func(name []byte) bool {
 		yield(name)
@@ -112,8 +113,8 @@ func (d *Dir) EachFrom(position int64, yield func(name []byte) bool) (next int64
 	return next, nil
 }
 
-// eachEntry calls yield with the name of each entry of a directory, and with the position of the entry after it, until
-// yield returns false. It begins at the current position and reads into buf.
+// eachEntry calls yield with the name of each entry of a directory, and with the position of the
+// entry after it, until yield returns false. It begins at the current position and reads into buf.
 func eachEntry(dir int, buf []byte, yield func(name []byte, after int64) bool) error {
 	for {
 		n, err := unix.Getdents(dir, buf)
@@ -131,7 +132,8 @@ func eachEntry(dir int, buf []byte, yield func(name []byte, after int64) bool) e
 	}
 }
 
-// eachIn calls yield like eachEntry for the entries in a result of getdents64(2). more is false if yield returned false.
+// eachIn calls yield like eachEntry for the entries in a result of getdents64(2). more is false if
+// yield returned false.
 func eachIn(b []byte, yield func(name []byte, after int64) bool) (more bool, err error) {
 	for len(b) > 0 {
 		if len(b) <= direntName {
@@ -169,8 +171,9 @@ func (d *Dir) Links() (uint64, error) {
 	return uint64(d.inode.Nlink), nil //nolint:unconvert // 32 bits on some architectures
 }
 
-// Read reads the file <directory>/name with one call of read(2) into buf. A file of /proc that fits into buf is read
-// whole. Errors are bare errno values, so that reading an exited process does not allocate.
+// Read reads the file <directory>/name with one call of read(2) into buf. A file of /proc that fits
+// into buf is read whole. Errors are bare errno values, so that reading an exited process does not
+// allocate.
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	d.name = append(d.name[:0], name...)
 	return d.read(buf)
@@ -188,8 +191,8 @@ func (d *Dir) nameIn(sub, name string) {
 	d.name = append(d.name, name...)
 }
 
-// Has reports whether the file or directory <directory>/name exists, where name is a relative path. It returns true if
-// that cannot be determined.
+// Has reports whether the file or directory <directory>/name exists, where name is a relative path.
+// It returns true if that cannot be determined.
 func (d *Dir) Has(name string) bool {
 	if err := d.open(); err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
@@ -318,7 +321,8 @@ func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error
 
 func isDot(name []byte) bool { return string(name) == "." || string(name) == ".." }
 
-// SizeOf returns the size that the file or directory <directory>/<pid>/name states. Errors are bare errno values.
+// SizeOf returns the size that the file or directory <directory>/<pid>/name states. Errors are bare
+// errno values.
 func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	if err := d.statOf(pid, name, unix.STATX_SIZE); err != nil {
 		return 0, err
@@ -326,7 +330,8 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	return int64(d.stat.Size), nil
 }
 
-// InodeOf returns the inode number of the file or directory <directory>/<pid>/name. Errors are bare errno values.
+// InodeOf returns the inode number of the file or directory <directory>/<pid>/name. Errors are bare
+// errno values.
 func (d *Dir) InodeOf(pid int32, name string) (uint64, error) {
 	if err := d.statOf(pid, name, unix.STATX_INO); err != nil {
 		return 0, err
@@ -400,7 +405,8 @@ func IsProc(path string) (bool, error) {
 	return kind == unix.PROC_SUPER_MAGIC, err
 }
 
-// IsSysfs reports whether path is on a sysfs. It returns false if the file system cannot be determined.
+// IsSysfs reports whether path is on a sysfs. It returns false if the file system cannot be
+// determined.
 func IsSysfs(path string) bool {
 	kind, err := fileSystem(path)
 	return err == nil && kind == unix.SYSFS_MAGIC

@@ -13,8 +13,8 @@ import (
 	"strconv"
 )
 
-// Dir reads trees in the shape of /proc on systems without one, so that the project builds there and its tests can read
-// recorded trees.
+// Dir reads trees in the shape of /proc on systems without one, so that the project builds there
+// and its tests can read recorded trees.
 type Dir struct{ path string }
 
 // New returns the directory at path.
@@ -101,7 +101,8 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 // MajorOf returns 0.
 func (*Dir) MajorOf(int32, string) (major uint32, err error) { return 0, nil }
 
-// EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name until yield returns false.
+// EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name until
+// yield returns false.
 func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
 	entries, err := os.ReadDir(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
 	for _, e := range entries {

@@ -4,8 +4,9 @@ package kernfs
 
 import "sync/atomic"
 
-// FaultFunc replaces the result of one read. It is called with the path of the file or directory, the bytes that
-// were read and the error, and returns the result that the reader sees. Simulations use it to make reads fail.
+// FaultFunc replaces the result of one read. It is called with the path of the file or directory,
+// the bytes that were read and the error, and returns the result that the reader sees. Simulations
+// use it to make reads fail.
 type FaultFunc func(path string, got []byte, err error) ([]byte, error)
 
 var fault atomic.Pointer[FaultFunc]
@@ -19,8 +20,8 @@ func InjectFaults(f FaultFunc) (restore func()) {
 	return func() { fault.Store(nil) }
 }
 
-// FaultsInjected reports whether a fault function is installed. Callers use it to avoid building a path that is not
-// used.
+// FaultsInjected reports whether a fault function is installed. Callers use it to avoid building a
+// path that is not used.
 func FaultsInjected() bool { return fault.Load() != nil }
 
 // Result returns the result of a read of path: got and err unless a fault function is installed. It

@@ -4,9 +4,9 @@ package kernfs
 
 import "os"
 
-// File is a small file of /sys or /proc that stays open between reads. The kernel makes its text anew
-// for each read at offset 0, so a read of an open file is one system call. Files below a Dir whose
-// number is large are Kept instead.
+// File is a small file of /sys or /proc that stays open between reads. The kernel makes its text
+// anew for each read at offset 0, so a read of an open file is one system call. If there are many
+// such files below a Dir, use a Kept for each.
 //
 // Set Path; the first Read opens the file. A File is not safe for concurrent use.
 type File struct {
@@ -48,13 +48,14 @@ func (f *File) OpenPath() (*os.File, error) {
 	return os.Open(f.Path)
 }
 
-// Use replaces the file that Read reads by another open file, and closes the file before.
+// Use replaces the file that Read reads by another open file, and closes the previous file.
 func (f *File) Use(file *os.File) {
 	_ = f.Close() // it was only read from
 	f.file = file
 }
 
-// IsOther reports whether the file is open and differs from the file that there describes. It looks up no path.
+// IsOther reports whether the file is open and differs from the file that there describes. It looks
+// up no path.
 func (f *File) IsOther(there os.FileInfo) bool {
 	if f.file == nil {
 		return false

@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// ErrUnread reports that a file was not read in time: its process blocks reads, or the machine is short of CPU time.
+// ErrUnread reports that a file was not read in time: its process blocks reads, or the machine is
+// short of CPU time.
 var ErrUnread = errors.New("the file was not read in time")
 
-// ErrSlow is wrapped by the error of Guard.Err if files were not read in time, but no process was found to block reads.
+// ErrSlow is wrapped by the error of Guard.Err if files were not read in time, but no process was
+// found to block reads.
 var ErrSlow = errors.New("reads below /proc are slow")
 
 const (
@@ -26,26 +28,28 @@ const (
 	firstLook = time.Millisecond
 	// longest is the time after which a read is abandoned even if it only waits for a CPU.
 	longest = 2 * time.Second
-	// suspect is the time after which a read that has not returned is reported. It is long because on a busy machine,
-	// a process can be preempted while it holds a lock.
+	// suspect is the time after which a read that has not returned is reported. It is long because
+	// on a busy machine, a process can be preempted while it holds a lock.
 	suspect = time.Second
 	// minPause is the minimum time until a process that missed the deadline is read again.
 	minPause = time.Minute
 )
 
-// Job reads files of one process at a time. It holds the parameters and the results of a read, and buffers. Each
-// goroutine of a Guard has its own Job.
+// Job reads files of one process at a time. It holds the parameters and the results of a read, and
+// buffers. Each goroutine of a Guard has its own Job.
 type Job interface {
 	// Close closes the files that the Job holds open.
 	Close() error
 }
 
-// Subject identifies the owner of a file: a process, or anything else that has an ID, such as a cgroup.
+// Subject identifies the owner of a file: a process, or anything else that has an ID, such as a
+// cgroup.
 type Subject struct {
 	PID   int32         // of a process, otherwise 0
 	Start time.Duration // start time of the process, or 0
 	ID    uint64        // of anything else
-	// UID is the real user ID of the process if HasUID is set. Otherwise the Guard reads it once a process blocks reads.
+	// UID is the real user ID of the process if HasUID is set. Otherwise the Guard reads the user
+	// ID once any process blocks reads.
 	UID    uint32
 	HasUID bool
 }
@@ -70,23 +74,26 @@ type GuardOptions[J Job] struct {
 	New func() J
 	// Waits bounds the waits. If it is nil, the Guard has its own.
 	Waits *Waits
-	// Everywhere also guards files of file systems other than procfs. Without it, the goroutine that calls Do reads
-	// these files, because no process can block the files of a simulated host.
+	// Everywhere also guards files of file systems other than procfs. Without it, the goroutine
+	// that calls Do reads these files, because no process can block the files of a simulated host.
 	Everywhere bool
-	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20 ms. Tests set it
-	// because they share the machine.
+	// Haste is the maximum wait for a read after the scan has waited for other reads. 0 selects 20
+	// ms. Tests set it because they share the machine.
 	Haste time.Duration
-	// Pause is the minimum time until a process that missed the deadline is read again. 0 selects a minute.
+	// Pause is the minimum time until a process that missed the deadline is read again. 0 selects a
+	// minute.
 	Pause time.Duration
 }
 
-// Guard reads files that a process can block forever, such as /proc/PID/cmdline while the process holds its mmap lock
-// (dev/kernel-reads.md). It runs jobs of type J on a separate goroutine with a deadline of 100 ms. A job that misses
-// the deadline is abandoned: it keeps its goroutine, its thread and its buffers until the read returns. Its subject is
-// not read again until the read has returned and a minute has passed.
+// Guard reads files that a process can block forever, such as /proc/PID/cmdline while the process
+// holds its mmap lock (dev/kernel-reads.md). It runs jobs of type J on a separate goroutine with a
+// deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its
+// thread and its buffers until the read returns. Its subject is not read again until the read has
+// returned and a minute has passed.
 //
-// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. If such a job is abandoned, its
-// subject is read again as soon as the read has returned. The same applies to a job whose thread state cannot be read.
+// A job that uses a CPU or waits for a CPU does not count as blocked and has up to 2 s. If such a
+// job is abandoned, its subject is read again as soon as the read has returned. The same applies to
+// a job whose thread state cannot be read.
 //
 // The Guard adds three or four microseconds to each read and allocates no memory.
 //
@@ -102,7 +109,7 @@ type Guard[J Job] struct {
 	direct  bool       // no process can block the files
 	found   bool       // direct is set
 	refused int        // number of the last scan that refused a read because it had waited too long
-	again   bool       // the scan before it did so, too
+	again   bool       // the scan before that one also refused a read
 }
 
 // NewGuard returns a Guard. It opens no file.
@@ -116,7 +123,8 @@ func NewGuard[J Job](options GuardOptions[J]) *Guard[J] {
 	return g
 }
 
-// Begin begins a scan at now if the Guard has its own Waits. Otherwise the owner of the Waits begins the scans.
+// Begin begins a scan at now if the Guard has its own Waits. Otherwise the owner of the Waits
+// begins the scans.
 func (g *Guard[J]) Begin(now time.Time) {
 	if g.options.Waits == nil {
 		g.waits.Begin(now)
@@ -126,7 +134,8 @@ func (g *Guard[J]) Begin(now time.Time) {
 // Job returns the job that Do will run. The result is valid until Do returns ErrUnread.
 func (g *Guard[J]) Job() J { return g.worker().job }
 
-// Do calls read with the Job on another goroutine. After ErrUnread the Job may belong to that goroutine.
+// Do calls read with the Job on another goroutine. After ErrUnread the Job may belong to that
+// goroutine.
 func (g *Guard[J]) Do(of Subject, read func(J)) error {
 	if g.isDirect() {
 		read(g.Job())
@@ -198,11 +207,12 @@ func (g *Guard[J]) isDirect() bool {
 	return g.direct
 }
 
-// userOf returns the real user of a process, or noUser if the user cannot be read. ok is false if the read missed its
-// deadline.
+// userOf returns the real user of a process, or noUser if the user cannot be read. ok is false if
+// the read missed its deadline.
 //
-// The owner of the directory /proc/PID does not identify the user: it is root if the process is not dumpable. The
-// file status depends on no lock that its process can hold, but the lookup of its name may (dev/kernel-reads.md).
+// The owner of the directory /proc/PID does not identify the user: it is root if the process is not
+// dumpable. The file status depends on no lock that its process can hold, but the lookup of its
+// name may (dev/kernel-reads.md).
 func (g *Guard[J]) userOf(of Subject) (u user, ok bool) {
 	if late := g.do(request[J]{pid: of.PID}); late != nil {
 		g.miss(of, noUser, late)
@@ -264,7 +274,8 @@ func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duratio
 				w.seen, w.slow = seen, seen == unclear || seen == running || blocked < wait
 				return blocked, false
 			}
-			// The time of this look does not count as blocked, because the caller may have been preempted.
+			// The time of this look does not count as blocked, because the caller may have been
+			// preempted.
 			last, step = time.Now(), max(firstLook, min(2*step, haste, wait-blocked))
 		}
 	}
@@ -334,7 +345,8 @@ func (u user) describe(processes int) string {
 	return fmt.Sprintf("%s (%d process%s)", name, processes, plural)
 }
 
-// Close ends the idle goroutine and closes its Job. Abandoned goroutines end when their reads return.
+// Close ends the idle goroutine and closes its Job. Abandoned goroutines end when their reads
+// return.
 func (g *Guard[J]) Close() error {
 	w := g.idle
 	if w == nil {

@@ -96,7 +96,8 @@ func (k *Kept) read(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor left.
+// NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor
+// left.
 func NoDescriptorLeft(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }

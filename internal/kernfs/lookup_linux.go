@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot find it in the cache
-// without a lock.
+// ErrNotCached reports that a name is not in the kernel's name cache, or that the kernel cannot
+// find it in the cache without a lock.
 var ErrNotCached = errors.New("not in the kernel's name cache")
 
-// lookup is the method of a Dir to find files by name. The kernel looks up a name that is not in its
-// cache under the lock of the directory. Any user with permission to list the directory can hold this
-// lock forever (dev/kernel-reads.md).
+// lookup is the method of a Dir to find files by name. The kernel looks up a name that is not in
+// its cache under the lock of the directory. Any user with permission to list the directory can
+// hold this lock forever (dev/kernel-reads.md).
 type lookup uint8
 
 const (
@@ -30,27 +30,28 @@ const (
 	lookupKillable               // waits for locks in getdents64(2), which SIGKILL ends
 )
 
-// NewCached returns the directory at path like New. Its methods never wait for the lock of a directory: they return
-// ErrNotCached for a name that is not in the kernel's cache. Has returns true for such a name. In file systems other
-// than procfs, names are looked up as by New, because cgroup file systems never look up a name without a lock
-// (fs/kernfs/dir.c, kernfs_dop_revalidate).
+// NewCached returns the directory at path like New. Its methods never wait for the lock of a
+// directory: they return ErrNotCached for a name that is not in the kernel's cache. Has returns
+// true for such a name. In file systems other than procfs, names are looked up as by New, because
+// cgroup file systems never look up a name without a lock (fs/kernfs/dir.c, kernfs_dop_revalidate).
 //
 // Before Linux 5.16, or if openat2(2) is not permitted, names are looked up as by New.
 func NewCached(path string) *Dir { return &Dir{path: path, lookup: lookupCached} }
 
-// NeverWaits reports whether the methods never wait for the lock of a directory, regardless of the contents of the
-// kernel's cache.
+// NeverWaits reports whether the methods never wait for the lock of a directory, regardless of the
+// contents of the kernel's cache.
 func (d *Dir) NeverWaits() bool {
 	return d.lookup == lookupCached && d.open() == nil && d.isProc && resolves()
 }
 
-// NewKillable returns the directory at path like New. Its methods wait for the locks of directories killably: SIGKILL
-// ends the wait. Since Linux 5.16, this always holds for files of procfs. There are two exceptions: other file systems,
-// and descriptors in /proc/PID/fd and fdinfo that are closed meanwhile. If a lock is taken within the few microseconds
-// between two system calls there, SIGKILL does not end the wait.
+// NewKillable returns the directory at path like New. Its methods wait for the locks of directories
+// killably: SIGKILL ends the wait. Since Linux 5.16, this always holds for files of procfs. There
+// are two exceptions: other file systems, and descriptors in /proc/PID/fd and fdinfo that are
+// closed meanwhile. If a lock is taken within the few microseconds between two system calls there,
+// SIGKILL does not end the wait.
 //
-// The first lookup in a directory /proc/PID also caches the names in also, which costs less than separate lookups
-// later.
+// The first lookup in a directory /proc/PID also caches the names in also, which costs less than
+// separate lookups later.
 func NewKillable(path string, also ...string) *Dir {
 	return &Dir{path: path, lookup: lookupKillable, also: also}
 }
@@ -71,11 +72,12 @@ type probed struct {
 // found is the result of the probe, or nil until it has returned.
 var found atomic.Pointer[probed]
 
-// expected is the result while the probe has not returned. Names that are not cached are then looked up uninterruptibly.
+// expected is the result while the probe has not returned. Names that are not cached are then
+// looked up uninterruptibly.
 var expected = sync.OnceValue(func() *probed { return &probed{resolves: hasResolveCached()} })
 
-// waitForProbe starts the probe of /proc/self, and waits for it for up to probePatience: any user can block reads of
-// that directory (dev/kernel-reads.md).
+// waitForProbe starts the probe of /proc/self, and waits for it for up to probePatience: any user
+// can block reads of that directory (dev/kernel-reads.md).
 var waitForProbe = sync.OnceFunc(func() {
 	await(func() *probed { return probe("/proc/self") }, probePatience)
 })
@@ -131,8 +133,9 @@ func probe(path string) *probed {
 	return p
 }
 
-// hasResolveCached reports, without a lookup, whether RESOLVE_CACHED is expected to find names of procfs. The
-// conditions are that openat2(2) is permitted, and that the kernel is at least Linux 5.16.
+// hasResolveCached reports, without a lookup, whether RESOLVE_CACHED is expected to find names of
+// procfs. The conditions are that openat2(2) is permitted, and that the kernel is at least Linux
+// 5.16.
 func hasResolveCached() bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolveCached}
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &how)
@@ -149,8 +152,8 @@ func hasResolveCached() bool {
 	return n == 2 && (major > 5 || major == 5 && minor >= 16)
 }
 
-// openAt appends a NUL to d.name and opens this file. After an error the descriptor is negative. The wrapper in
-// x/sys/unix copies the name to the heap on each call.
+// openAt appends a NUL to d.name and opens this file. After an error the descriptor is negative.
+// The wrapper in x/sys/unix copies the name to the heap on each call.
 func (d *Dir) openAt(flags uint64) (int, error) {
 	d.name = append(d.name, 0)
 	if d.lookup == lookupAny || d.lookup == lookupCached && !d.isProc || !resolves() {
@@ -177,8 +180,8 @@ func openName(dir int, name []byte, flags uint64) (int, error) {
 	}
 }
 
-// openCached opens a file by a NUL-terminated name. It returns ErrNotCached for a name that is not in the kernel's
-// cache.
+// openCached opens a file by a NUL-terminated name. It returns ErrNotCached for a name that is not
+// in the kernel's cache.
 func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
 	d.how = unix.OpenHow{Flags: flags, Resolve: resolveCached}
 	for {
@@ -243,12 +246,12 @@ func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
 	return openName(dir, name, flags)
 }
 
-// fill makes the kernel cache the name at a position of a directory in procfs. In other directories it only waits
-// until the lock of the directory is free.
+// fill makes the kernel cache the name at a position of a directory in procfs. In other directories
+// it only waits until the lock of the directory is free.
 //
-// A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock and created the
-// first entry (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times the time of the first read of a
-// file.
+// A call of getdents64(2) with a buffer too small for an entry fails after it has taken the lock
+// and created the first entry (fs/proc/base.c, proc_fill_cache). Listing all names takes ten times
+// the time of the first read of a file.
 func fill(dir int, position int64) error {
 	if _, err := unix.Seek(dir, position, 0); err != nil {
 		return err
@@ -265,13 +268,15 @@ func fill(dir int, position int64) error {
 	}
 }
 
-// The positions of processes in /proc, and of descriptors in /proc/PID/fd (fs/proc/base.c, TGID_OFFSET; fs/proc/fd.c).
+// The positions of processes in /proc, and of descriptors in /proc/PID/fd (fs/proc/base.c,
+// TGID_OFFSET; fs/proc/fd.c).
 const (
 	processesFrom   = 258
 	descriptorsFrom = 2
 )
 
-// position returns the position of a name in a directory of procfs, or 0 if the position is not available.
+// position returns the position of a name in a directory of procfs, or 0 if the position is not
+// available.
 func (d *Dir) position(dir int, name []byte) int64 {
 	if !d.isProc {
 		return 0

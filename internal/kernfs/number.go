@@ -38,8 +38,8 @@ func ParseUint(b []byte) (uint64, error) {
 }
 
 // ParseUintLine returns the number of a file that holds one number and a newline, as sysfs prints
-// it. More white space at the end is allowed. A number without its newline may have lost digits, and
-// is rejected with ErrCut.
+// it. More white space at the end is allowed. A number without its newline may have lost digits,
+// and is rejected with ErrCut.
 func ParseUintLine(b []byte) (uint64, error) {
 	if len(b) > 0 && b[len(b)-1] != '\n' {
 		return 0, ErrCut

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// pread reads the beginning of f into b with one system call. os.File.ReadAt would make a second one to
-// see the end of the file, and each call to a sysfs attribute reads the hardware again.
+// pread reads the beginning of f into b with one system call. os.File.ReadAt would make a second
+// one to see the end of the file, and each call to a sysfs attribute reads the hardware again.
 func pread(f *os.File, b []byte) (int, error) {
 	n, err := preadDescriptor(int(f.Fd()), b)
 	if err != nil {

@@ -28,7 +28,8 @@ const (
 type Search[T any] struct {
 	// Root is the root directory of the host.
 	Root string
-	// Dir is the directory that is searched. It and its parent directories are listed before the function runs; see List.
+	// Dir is the directory that is searched. It and its parent directories are listed before the
+	// function runs; see List.
 	Dir string
 	// Waits bounds the waits. If it is nil, each Run is a scan of its own.
 	Waits *Waits
@@ -58,7 +59,8 @@ func (s *Search[T]) IsGuarded() bool {
 func (s *Search[T]) Running() bool { return s.running != nil }
 
 // Run starts a function unless one is running, and waits for its result for the rest of the time
-// that the scan may wait, or for 10 ms. If there is no result yet, Run returns false, and a later Run returns the result.
+// that the scan may wait, or for 10 ms. If there is no result yet, Run returns false, and a later
+// Run returns the result.
 func (s *Search[T]) Run(find func() T) (result T, ok bool) {
 	if !s.IsGuarded() {
 		return find(), true

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// worker is a goroutine that runs one request at a time, together with the resources that requests use. An abandoned
-// worker keeps these resources.
+// worker is a goroutine that runs one request at a time, together with the resources that requests
+// use. An abandoned worker keeps these resources.
 type worker[J Job] struct {
 	job      J
 	proc     *Dir
@@ -31,7 +31,7 @@ type worker[J Job] struct {
 	// The results of an abandoned worker.
 	ended *atomic.Bool
 	seen  state // when the worker was abandoned
-	slow  bool  // its thread may not have slept all the time
+	slow  bool  // the thread may have used a CPU or waited for one
 }
 
 // request makes a worker call read with its job or, if read is nil, read the user of a process.
@@ -40,7 +40,8 @@ type request[J Job] struct {
 	pid  int32
 }
 
-// The states of a worker. A request passes through them in this order, until it is finished or abandoned.
+// The states of a worker. A request passes through them in this order, until it is finished or
+// abandoned.
 const (
 	requested int32 = iota
 	opening         // the worker opens the file of its thread
@@ -92,8 +93,8 @@ func (w *worker[J]) run() {
 	close(w.done)
 }
 
-// continueWith serves a request and all further requests on another goroutine. The calling goroutine keeps the main
-// thread meanwhile, so that no request runs there; see OffMainThread.
+// continueWith serves a request and all further requests on another goroutine. The calling
+// goroutine keeps the main thread meanwhile, so that no request runs there; see OffMainThread.
 func (w *worker[J]) continueWith(r request[J]) {
 	ended := make(chan struct{})
 	go func() {
