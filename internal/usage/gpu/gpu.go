@@ -12,9 +12,9 @@ import (
 
 // Source reads which processes used some of the node's GPUs. One goroutine uses it.
 type Source interface {
-	// Read returns the usage of each GPU since the last Read; the first Read is the baseline. It follows
-	// a scan of the processes, whose table it may read, and does not block. GPUs whose usage the source
-	// can never report are missing. The slice is valid until the next call.
+	// Read returns the usage of each GPU since the last Read; the first Read is the baseline. It
+	// follows a scan of the processes, whose table it may read, and does not block. GPUs whose
+	// usage the source can never report are missing. The slice is valid until the next call.
 	//
 	// If the error is not nil, the usage is incomplete.
 	Read(now time.Time, processes *proc.Table) ([]Usage, error)
@@ -25,15 +25,15 @@ type Source interface {
 // Usage is the use of a GPU in an interval, and the processes that used it.
 type Usage struct {
 	Domain units.Domain // units.GPU of its PCI address
-	// Busy is the time that the GPU worked, at most Total, the time of which this is available. If both
-	// are 0, usage of the interval follows later, and the GPU's energy is deferred. GPU time has the unit
-	// of CPU time, nanoseconds.
+	// Busy is the time that the GPU worked, at most Total, the time of which this is available. If
+	// both are 0, usage of the interval follows later, and the GPU's energy is deferred. GPU time
+	// has the unit of CPU time, nanoseconds.
 	Busy, Total units.CPUTime
-	// UntilRead reports whether the interval ends with the Read. Otherwise it ends with the last reading
-	// of the GPU's energy, by the same library.
+	// UntilRead reports whether the interval ends with the Read. Otherwise it ends with the last
+	// reading of the GPU's energy, by the same library.
 	UntilRead bool
-	// Assumed reports whether a part of Busy and Total is assumed and unattributed, because the usage of
-	// that time could not be read.
+	// Assumed reports whether a part of Busy and Total is assumed and unattributed, because the
+	// usage of that time could not be read.
 	Assumed bool
 	// Users lists the processes that used the GPU or have it open.
 	Users []User
@@ -41,18 +41,19 @@ type Usage struct {
 	Unattributed units.CPUTime
 }
 
-// User is a process that used a GPU or has it open, or several processes that cannot be distinguished,
-// such as the processes in a slice of a GPU for which only the activity of the slice is available.
+// User is a process that used a GPU or has it open, or several processes that cannot be
+// distinguished, such as the processes in a slice of a GPU for which only the activity of the slice
+// is available.
 type User struct {
 	PIDs []int32 // in the PID namespace of the root path's /proc; at least one
-	// Used is the GPU time of all of them, 0 for a process that has the GPU open and did not use it.
-	// Users of one GPU may together have used more than its Busy, because several engines may work at
-	// once.
+	// Used is the GPU time of all of them, 0 for a process that has the GPU open and did not use
+	// it. Users of one GPU may together have used more than its Busy, because several engines may
+	// work at once.
 	Used units.CPUTime
-	// Last is a time at which they had the GPU open, or zero. It distinguishes a process from a later
-	// process with the same PID.
+	// Last is a time at which they had the GPU open, or zero. It distinguishes a process from a
+	// later process with the same PID.
 	Last time.Time
-	// Cgroup is the path of their cgroup, or empty. It places processes that start and exit between two
-	// scans.
+	// Cgroup is the path of their cgroup, or empty. It places processes that start and exit between
+	// two scans.
 	Cgroup string
 }

@@ -86,9 +86,9 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 	d.silent = d.silent || !counts
 }
 
-// advance returns the time that the engines of a class worked for a client in the elapsed time, divided
-// by the number of engines. hz is the rate of total cycles, 0 until it is measured. slept reports whether
-// total cycles may have stood still.
+// advance returns the time that the engines of a class worked for a client in the elapsed time,
+// divided by the number of engines. hz is the rate of total cycles, 0 until it is measured. slept
+// reports whether total cycles may have stood still.
 func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, slept bool) units.CPUTime {
 	value, total, isNew := e.cycles, uint64(0), !c.begun
 	switch {
@@ -126,18 +126,19 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, sl
 const maxCapacity = 1 << 10
 
 const (
-	// maxBatch is the number of texts that one request reads: passing a request to another goroutine
-	// takes as long as reading a text.
+	// maxBatch is the number of texts that one request reads: passing a request to another
+	// goroutine takes as long as reading a text.
 	maxBatch = 16
-	// maxKept is the maximum number of texts that are kept open: each takes a descriptor, and 5 KiB of
-	// the kernel's memory.
+	// maxKept is the maximum number of texts that are kept open: each takes a descriptor, and 5 KiB
+	// of the kernel's memory.
 	maxKept = 512
 )
 
 // clients are the clients of all GPUs.
 //
-// Texts of clients are kept open: reading an open text takes a quarter of the time of opening it again
-// (BenchmarkThisMachine). Each read looks up the process and its descriptor (fs/proc/fd.c, seq_show).
+// Texts of clients are kept open: reading an open text takes a quarter of the time of opening it
+// again (BenchmarkThisMachine). Each read looks up the process and its descriptor (fs/proc/fd.c,
+// seq_show).
 type clients struct {
 	reader    *reader
 	table     *proc.Table // during a Read
@@ -149,8 +150,8 @@ type clients struct {
 	due       []*client // scratch of read
 }
 
-// read reads the counters of all clients whose GPUs are not asleep. If a process blocks a batch, each
-// of its clients is read by itself, which identifies the process.
+// read reads the counters of all clients whose GPUs are not asleep. If a process blocks a batch,
+// each of its clients is read by itself, which identifies the process.
 func (cs *clients) read(last, now time.Time, t *proc.Table) {
 	cs.table, cs.last, cs.now, cs.due = t, last, now, cs.due[:0]
 	for _, c := range cs.list {
@@ -169,8 +170,8 @@ func (cs *clients) read(last, now time.Time, t *proc.Table) {
 	}
 }
 
-// readBatch reads the counters of some clients, of a process or of many. Clients whose descriptors are
-// closed are lost. If the counters are not read, the error is kernfs.ErrUnread.
+// readBatch reads the counters of some clients, of a process or of many. Clients whose descriptors
+// are closed are lost. If the counters are not read, the error is kernfs.ErrUnread.
 func (cs *clients) readBatch(of kernfs.Subject, batch []*client) error {
 	f := cs.reader.files()
 	f.batch = f.batch[:0]
@@ -218,7 +219,8 @@ func (cs *clients) descriptorOf(c *client) descriptor {
 	return descriptor{pid: c.pid, fd: c.fd, kept: c.text, checked: c.since.Equal(cs.last) && cs.slept(c)}
 }
 
-// slept reports whether it is certain that the process of a client did not run since the previous scan.
+// slept reports whether it is certain that the process of a client did not run since the previous
+// scan.
 func (cs *clients) slept(c *client) bool {
 	if !cs.table.Traits().Exact {
 		return false
@@ -249,7 +251,8 @@ func (cs *clients) hold(c *client, h holder) {
 	c.holder, c.lost = h, false
 }
 
-// meet records that a process of an age has a client, whose text is info. claimed is as in client.count.
+// meet records that a process of an age has a client, whose text is info. claimed is as in
+// client.count.
 func (cs *clients) meet(k key, h holder, info *fdinfo, age time.Duration, claimed bool) {
 	c := cs.byKey[k]
 	switch {
@@ -282,9 +285,9 @@ func (c *client) yields(h holder) bool {
 	return h.start > c.latest
 }
 
-// estimateLost estimates the use of clients that were closed since the last Read, because the kernel
-// drops their counters. Each client is assumed to have used the engines at the rate of the previous
-// interval for half of this one, and no more than other clients leave of an engine.
+// estimateLost estimates the use of clients that were closed since the last Read, because the
+// kernel drops their counters. Each client is assumed to have used the engines at the rate of the
+// previous interval for half of this one, and no more than other clients leave of an engine.
 func (cs *clients) estimateLost() {
 	for _, c := range cs.list {
 		if !c.lost || c.over <= 0 {

@@ -38,8 +38,8 @@ type device struct {
 type compute struct {
 	present bool // KFD lists the GPU
 	hidden  bool // KFD does not show which processes use it
-	// unknown are the PIDs of processes whose GPU time KFD does not show, and used is the GPU time of
-	// all of them.
+	// unknown are the PIDs of processes whose GPU time KFD does not show, and used is the GPU time
+	// of all of them.
 	unknown []int32
 	used    units.CPUTime
 }
@@ -168,8 +168,8 @@ func (ds *devices) find(now time.Time) (found []*kfdNode, ok bool) {
 	return result.kfd, ok
 }
 
-// discover finds the GPUs that have a render node, and the GPUs of KFD. It opens their files, because a
-// user may block opening them in a Read (kernfs.Search).
+// discover finds the GPUs that have a render node, and the GPUs of KFD. It opens their files,
+// because a user may block opening them in a Read (kernfs.Search).
 func discover(root string) (found discovered) {
 	found.nodes = map[string]string{}
 	class := filepath.Join(root, "sys/class/drm")
@@ -225,7 +225,8 @@ func (found *discovered) describe(root, name string) *device {
 	return d
 }
 
-// openOnce opens a file if it is needed. A file that is closed after an error stays closed until the next search.
+// openOnce opens a file if it is needed. A file that is closed after an error stays closed until
+// the next search.
 func openOnce(f *kernfs.File, needed bool) {
 	if needed {
 		if file, err := f.OpenPath(); err == nil {

@@ -1,69 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package drm reads which processes used a GPU from files of the kernel: of DRM drivers in
-// /proc/PID/fdinfo/FD (Documentation/gpu/drm-usage-stats.rst), and of AMD's KFD, which ROCm uses, in
-// /sys/class/kfd. NVIDIA's drivers have no such files.
+// /proc/PID/fdinfo/FD (Documentation/gpu/drm-usage-stats.rst), and of AMD's KFD, which ROCm uses,
+// in /sys/class/kfd. NVIDIA's drivers have no such files.
 //
 // # Clients
 //
 // Each time a process opens a GPU, the driver creates a client with its own counters. A client that
-// several descriptors or processes share is counted once, for one process: for the parent rather than
-// its child, otherwise for the process that started last, because brokers such as systemd-logind open
-// GPUs on behalf of later sessions. A client stays with its process while the process has it, unless a
-// process with a higher rank is found.
+// several descriptors or processes share is counted once, for one process: for the parent rather
+// than its child, otherwise for the process that started last, because brokers such as
+// systemd-logind open GPUs on behalf of later sessions. A client stays with its process while the
+// process has it, unless a process with a higher rank is found.
 //
 // A counter that steps back adds no time until it exceeds its highest value. The kernel drops the
-// counters of a client with the client, so its use between the last Read and its end is estimated: the
-// rate of the previous interval for half of this interval. A client that existed at no Read has no
-// estimate.
+// counters of a client with the client, so its use between the last Read and its end is estimated:
+// the rate of the previous interval for half of this interval. A client that existed at no Read has
+// no estimate.
 //
 // # GPU time
 //
-// A GPU has several engine classes (render, copy, video) that work in parallel, and some classes have
-// several engines, their capacity. The time of a class is the time of all its clients divided by its
-// capacity. A GPU is as busy as its busiest class. This is a lower bound: the files do not show in
-// which parts of the interval the classes worked. The time of a process is the sum over all classes, so
-// a process that renders and copies weighs more than a process that only renders. If a driver counts
-// cycles, the time is the interval times cycles divided by total cycles (xe), or cycles divided by the
-// highest clock rate.
+// A GPU has several engine classes (render, copy, video) that work in parallel, and some classes
+// have several engines, their capacity. The time of a class is the time of all its clients divided
+// by its capacity. A GPU is as busy as its busiest class. This is a lower bound: the files do not
+// show in which parts of the interval the classes worked. The time of a process is the sum over all
+// classes, so a process that renders and copies weighs more than a process that only renders. If a
+// driver counts cycles, the time is the interval times cycles divided by total cycles (xe), or
+// cycles divided by the highest clock rate.
 //
 // fdinfo does not include KFD's queues, to which processes write without the kernel's scheduler
 // (drivers/gpu/drm/amd/amdgpu, amdgpu_ctx_mgr_usage). KFD's compute and SDMA are therefore two more
-// engine classes of the same GPU. KFD shows the number of compute units that a process occupies at the
-// moment. Their share of all units counts for the whole interval. GPUs that do not count their waves
-// (RDNA) show only how busy they are (gpu_busy_percent). That time, less the time of DRM clients, belongs
-// to the processes that hold memory of the GPU through KFD, which cannot be distinguished.
+// engine classes of the same GPU. KFD shows the number of compute units that a process occupies at
+// the moment. Their share of all units counts for the whole interval. GPUs that do not count their
+// waves (RDNA) show only how busy they are (gpu_busy_percent). That time, less the time of DRM
+// clients, belongs to the processes that hold memory of the GPU through KFD, which cannot be
+// distinguished.
 //
-// No read wakes a suspended GPU up. The driver xe would wake it to read its counters (show_run_ticks),
-// so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs again and reports the
-// rest. The time for which it slept is not in its Total.
+// No read wakes a suspended GPU up. The driver xe would wake it to read its counters
+// (show_run_ticks), so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs
+// again and reports the rest. The time for which it slept is not in its Total.
 //
 // # Finding clients
 //
 // Each interval reads only descriptors of clients in the list. To find others, looks at processes
-// read the links of all their descriptors. A look is due for a process that ran since the last look if
-// the process is new, has another number of descriptors (Linux 6.2), or is twice as old as at the last
-// look, at most a minute later. If the number of descriptors has not changed for a minute, they are
-// counted every four seconds. The cost of looks in an interval is bounded. A process that sleeps opens
-// no GPU. The process that reads is never looked at: each of its open texts is a descriptor.
+// read the links of all their descriptors. A look is due for a process that ran since the last look
+// if the process is new, has another number of descriptors (Linux 6.2), or is twice as old as at
+// the last look, at most a minute later. If the number of descriptors has not changed for a minute,
+// they are counted every four seconds. The cost of looks in an interval is bounded. A process that
+// sleeps opens no GPU. The process that reads is never looked at: each of its open texts is a
+// descriptor.
 //
 // A client that is found was opened since the last Read if its process did not run between the last
-// look and that Read. In this case, all its use belongs to the interval. Otherwise only its use from
-// now on does, because its earlier use may belong to earlier intervals.
+// look and that Read. In this case, all its use belongs to the interval. Otherwise only its use
+// from now on does, because its earlier use may belong to earlier intervals.
 //
 // The text of a descriptor is read only if the descriptor is a DRM device. The texts of other
-// descriptors, such as those of epoll, depend on locks that their process can hold forever. A process
-// with 100,000 DRM descriptors costs the first Read a few milliseconds, and each later Read the texts of
-// maxOfProcess clients.
+// descriptors, such as those of epoll, depend on locks that their process can hold forever. A
+// process with 100,000 DRM descriptors costs the first Read a few milliseconds, and each later Read
+// the texts of maxOfProcess clients.
 //
-// A process can still block reads of its files by the locks of its directories and of a driver. Reads
-// have a deadline (kernfs.Guard), after which Read returns an error in addition to other usage.
+// A process can still block reads of its files by the locks of its directories and of a driver.
+// Reads have a deadline (kernfs.Guard), after which Read returns an error in addition to other
+// usage.
 //
 // # Permissions
 //
-// Reading the descriptors of other users' processes requires CAP_SYS_PTRACE, which a security module
-// such as AppArmor may deny nevertheless, and CAP_DAC_READ_SEARCH for the directory of their links.
-// Without them, Read returns an error in addition to the usage of other processes. Processes without
-// descriptors, and GPUs whose drivers count no time, cause no error. All users can read KFD's files,
-// unless a device cgroup hides the GPU.
+// Reading the descriptors of other users' processes requires CAP_SYS_PTRACE, which a security
+// module such as AppArmor may deny nevertheless, and CAP_DAC_READ_SEARCH for the directory of their
+// links. Without them, Read returns an error in addition to the usage of other processes. Processes
+// without descriptors, and GPUs whose drivers count no time, cause no error. All users can read
+// KFD's files, unless a device cgroup hides the GPU.
 package drm

@@ -41,7 +41,8 @@ type Source struct {
 	pids  []int32
 }
 
-// The errors of Read. Their texts are constant, so that a condition does not change from Read to Read.
+// The errors of Read. Their texts are constant, so that a condition does not change from Read to
+// Read.
 var (
 	errDenied = errors.New("the descriptors of some processes cannot be read, so their GPU usage is unknown: reading them requires " +
 		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for processes of other users, and permission of security modules such as AppArmor")

@@ -33,7 +33,8 @@ type engineInfo struct {
 // counts reports whether anything shows the time that the engines worked.
 func (e *engineInfo) counts() bool { return e.hasNS || e.hasCycles && (e.hasCounter || e.hz > 0) }
 
-// is reports whether the text belongs to the client of a device. Drivers of platform devices name no device.
+// is reports whether the text belongs to the client of a device. Drivers of platform devices name
+// no device.
 func (f *fdinfo) is(client uint64, device string) bool {
 	return f.hasClient && f.client == client && (f.pdev == nil || string(f.pdev) == device)
 }

@@ -15,32 +15,32 @@ import (
 
 // The bounds of the cost of finding clients.
 const (
-	// perSecond is the budget of an interval per second of its length, minBudget and maxBudget bound
-	// the budget, and firstBudget is the budget of the first Read. They are in microseconds of the
-	// costs below. A look that exceeds the budget reduces the budgets of later intervals.
+	// perSecond is the budget of an interval per second of its length, minBudget and maxBudget
+	// bound the budget, and firstBudget is the budget of the first Read. They are in microseconds
+	// of the costs below. A look that exceeds the budget reduces the budgets of later intervals.
 	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
-	// The costs in microseconds of a look at a process, of a descriptor, of its text, and of counting
-	// descriptors. BenchmarkThisMachine measures them.
+	// The costs in microseconds of a look at a process, of a descriptor, of its text, and of
+	// counting descriptors. BenchmarkThisMachine measures them.
 	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
 	// sweepRows is the number of rows of the table that an interval checks for processes that ran
 	// without a look at them.
 	sweepRows = 1024
-	// maxLook is the maximum number of descriptors in one look. The next look at the process continues
-	// after them.
+	// maxLook is the maximum number of descriptors in one look. The next look at the process
+	// continues after them.
 	maxLook = 2048
 	// maxTexts is the maximum number of texts read in one look.
 	maxTexts = 256
 	// lastDescriptor is the highest descriptor of a process that is read.
 	lastDescriptor = 1<<14 - 1
-	// maxClients is the maximum number of clients that are read each interval, and of processes of KFD
-	// times its GPUs. maxOfProcess is the maximum number of clients of one process.
+	// maxClients is the maximum number of clients that are read each interval, and of processes of
+	// KFD times its GPUs. maxOfProcess is the maximum number of clients of one process.
 	maxClients, maxOfProcess = 1 << 14, 512
-	// The time between two looks at a process that runs and has the same number of descriptors is the
-	// age of the process, within these bounds.
+	// The time between two looks at a process that runs and has the same number of descriptors is
+	// the age of the process, within these bounds.
 	minPause = time.Second
 	maxPause = time.Minute
-	// The descriptors of a process that runs are counted again after a sixteenth of the time since their
-	// number changed, at most after maxRest.
+	// The descriptors of a process that runs are counted again after a sixteenth of the time since
+	// their number changed, at most after maxRest.
 	restPart = 16
 	maxRest  = 4 * time.Second
 )
@@ -57,7 +57,8 @@ type finder struct {
 	isFirst bool // Read
 	budget  int  // microseconds
 	asleep  []string
-	// nextActive is the next row of Table.Active, and nextRow the next row of the table, to be looked at.
+	// nextActive is the next row of Table.Active, and nextRow the next row of the table, to be
+	// looked at.
 	nextActive, nextRow int
 	look                look
 	looked              []int32 // PIDs, scratch of lookAtLost
@@ -94,7 +95,8 @@ func (f *finder) find(last, now time.Time, t *proc.Table) {
 	f.sweep()
 }
 
-// lookAtLost looks at processes that may have another descriptor of a client whose descriptor is closed.
+// lookAtLost looks at processes that may have another descriptor of a client whose descriptor is
+// closed.
 func (f *finder) lookAtLost() {
 	f.looked = f.looked[:0]
 	for _, c := range f.clients.list {
@@ -144,8 +146,8 @@ func (f *finder) sweep() {
 	}
 }
 
-// lookAtDue looks at a process if a look is due, within the budget. If counts is set, a look is also
-// due if the process has another number of descriptors than before.
+// lookAtDue looks at a process if a look is due, within the budget. If counts is set, a look is
+// also due if the process has another number of descriptors than before.
 func (f *finder) lookAtDue(row *proc.Process, counts bool) {
 	if f.budget <= 0 || row.PID == 0 || row.PID == f.self || row.Is(proc.Kernel) || row.Is(proc.Zombie) {
 		return // these processes open no GPU

@@ -42,9 +42,9 @@ type kfdProcess struct {
 	round  uint64    // the last Read that listed the process
 }
 
-// sdmaRest is the number of Reads of which one reads a counter that stands still: the kernel sums it
-// up in the memory of the process (kfd_process.c, kfd_sdma_activity_worker). The other Reads report
-// its time late.
+// sdmaRest is the number of Reads of which one reads a counter that stands still: the kernel sums
+// it up in the memory of the process (kfd_process.c, kfd_sdma_activity_worker). The other Reads
+// report its time late.
 const sdmaRest = 4
 
 // The engine classes of KFD. amdgpu's fdinfo uses other names.
@@ -114,7 +114,8 @@ func (k *kfd) takeOver(found []*kfdNode) {
 	}
 }
 
-// read reads the use of KFD since the last Read. A process that was not listed then has opened KFD since.
+// read reads the use of KFD since the last Read. A process that was not listed then has opened KFD
+// since.
 func (k *kfd) read() {
 	if len(k.nodes) == 0 {
 		return
@@ -194,8 +195,8 @@ func (k *kfd) readProcess(pid int32, p *kfdProcess, index int, node *kfdNode) (u
 }
 
 // number returns the number in a file of a process in KFD's directory. Reads may block: for sdma_*,
-// the kernel reads the memory of the process, which the process can block, and any user can block the
-// directory of the process.
+// the kernel reads the memory of the process, which the process can block, and any user can block
+// the directory of the process.
 func (k *kfd) number(pid int32, name string) (uint64, error) {
 	k.reader.files().file = name
 	if err := k.reader.run(kernfs.Subject{PID: pid}, (*files).readKFD); err != nil {
@@ -204,9 +205,9 @@ func (k *kfd) number(pid int32, name string) (uint64, error) {
 	return kernfs.ParseUintLine(k.reader.files().text)
 }
 
-// readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the GPU
-// was busy (gpu_busy_percent), less the time of other processes. The processes hold memory of the GPU, so
-// the GPU is awake.
+// readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the
+// GPU was busy (gpu_busy_percent), less the time of other processes. The processes hold memory of
+// the GPU, so the GPU is awake.
 func (d *device) readUnknown(buf []byte) {
 	c := &d.compute
 	if len(c.unknown) == 0 {

@@ -70,8 +70,8 @@ func (r *reader) count(of kernfs.Subject) (n int64, err error) {
 	return n, nil
 }
 
-// list returns the descriptors of a process, from a descriptor on, that may belong to a GPU. They are
-// valid until the next list.
+// list returns the descriptors of a process, from a descriptor on, that may belong to a GPU. They
+// are valid until the next list.
 func (r *reader) list(of kernfs.Subject, from int32) (listed, error) {
 	r.files().fd = from
 	err := r.run(of, (*files).list)
@@ -81,8 +81,8 @@ func (r *reader) list(of kernfs.Subject, from int32) (listed, error) {
 	return r.files().found, err
 }
 
-// text returns the text of a descriptor of a process, and the name of its device node. If the node is
-// one of asleep, the error is errAsleep. The results are valid until the next read.
+// text returns the text of a descriptor of a process, and the name of its device node. If the node
+// is one of asleep, the error is errAsleep. The results are valid until the next read.
 func (r *reader) text(of kernfs.Subject, fd int32, asleep []string) (text, node []byte, err error) {
 	f := r.files()
 	f.fd, f.asleep = fd, append(f.asleep[:0], asleep...)

@@ -11,8 +11,8 @@ import (
 )
 
 // cgroups holds the cgroups of the processes that the last poll named, so that a process that exits
-// before the next scan is attributed to its container. Each cgroup is read once. A cgroups is not safe
-// for concurrent use.
+// before the next scan is attributed to its container. Each cgroup is read once. A cgroups is not
+// safe for concurrent use.
 type cgroups struct {
 	proc        *kernfs.Dir
 	buf         []byte

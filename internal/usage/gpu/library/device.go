@@ -19,12 +19,13 @@ type device struct {
 	zone power.Zone
 	// returned is the end of the time whose energy was returned.
 	returned time.Time
-	// counted is the time of the last poll whose usage is in pending, and known the time of the last
-	// poll that reported usage. untold is the time before counted of which the library may report usage
-	// later.
+	// counted is the time of the last poll whose usage is in pending, and known the time of the
+	// last poll that reported usage. unreported is the time before counted of which the library may
+	// report usage later.
 	counted, known time.Time
-	untold         time.Duration
-	// energy is the counter of the zone, if hasEnergy is set, and seen the counter of the last poll.
+	unreported     time.Duration
+	// energy is the counter of the zone, if hasEnergy is set, and seen the counter of the last
+	// poll.
 	energy    units.Energy
 	hasEnergy bool
 	seen      uint64
@@ -38,8 +39,8 @@ const (
 	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait
 	// for the energy of the second.
 	maxPending = 4
-	// patience is the time for which energy is deferred while the library reports no usage. A library
-	// that recovers reports the usage of the whole time.
+	// patience is the time for which energy is deferred while the library reports no usage. A
+	// library that recovers reports the usage of the whole time.
 	patience = 10 * time.Second
 	// maxLag is how much of a poll's usage the next one may report: drivers show samples late.
 	maxLag = 2 * time.Second
@@ -59,25 +60,25 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 		return false
 	}
 	t := d.next(at)
-	d.counted, d.untold, d.unknown = at, d.untold+span, nil
+	d.counted, d.unreported, d.unknown = at, d.unreported+span, nil
 	if isKnown {
 		d.known = at
-		elapsed := min(found.Elapsed, d.untold) // unattributed time does not count again
+		elapsed := min(found.Elapsed, d.unreported) // unattributed time does not count again
 		t.fill(found, elapsed, in)
-		d.untold -= elapsed
+		d.unreported -= elapsed
 	} else if found.Err == nil { // else the zone reports what is wrong
 		d.unknown = found.UsageErr
 	}
-	if !isKnown || d.untold > maxLag { // the library has begun anew
-		t.addUnattributed(d.untold)
-		d.untold = 0
+	if !isKnown || d.unreported > maxLag { // the library has begun anew
+		t.addUnattributed(d.unreported)
+		d.unreported = 0
 	}
 	return true
 }
 
-// value returns the energy of a poll for its zone. isCounted reports whether the usage of the same time
-// is in pending. If it is not, or if the counter stands still, the value of the zone does not change.
-// The next energy then covers a time whose usage is available.
+// value returns the energy of a poll for its zone. isCounted reports whether the usage of the same
+// time is in pending. If it is not, or if the counter stands still, the value of the zone does not
+// change. The next energy then covers a time whose usage is available.
 func (d *device) value(found *gpulibrary.Device, isCounted bool) power.Value {
 	switch {
 	case found.HasPower:
@@ -107,8 +108,8 @@ func (d *device) merge(n int) {
 	d.pending = slices.Delete(d.pending, 1, n)
 }
 
-// handOut returns the usage of the time whose energy was returned, or no usage if the usage of that time
-// is incomplete.
+// handOut returns the usage of the time whose energy was returned, or no usage if the usage of that
+// time is incomplete.
 func (d *device) handOut() gpu.Usage {
 	n := 0
 	for n < len(d.pending) && !d.pending[n].at.After(d.returned) {

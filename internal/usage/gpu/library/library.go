@@ -36,10 +36,10 @@ type Library struct {
 
 // Meter is the power.Meter of some libraries, and the gpu.Source of the same GPUs.
 //
-// Energy and usage of a poll meet in one interval: the source returns the usage of a poll once Read has
-// returned the GPU's energy until that poll. While Read returns no new energy of a GPU, because its
-// counter stands still or its library hangs, its usage is deferred like the energy. Usage that is
-// deferred for long is merged and loses no GPU time.
+// Energy and usage of a poll meet in one interval: the source returns the usage of a poll once Read
+// has returned the GPU's energy until that poll. While Read returns no new energy of a GPU, because
+// its counter stands still or its library hangs, its usage is deferred like the energy. Usage that
+// is deferred for long is merged and loses no GPU time.
 //
 // If several libraries report a GPU, the library that reported it first reads it.
 //
@@ -110,8 +110,8 @@ func (m *Meter) Usage() gpu.Source { return source{m} }
 // source is the gpu.Source of a Meter.
 type source struct{ *Meter }
 
-// Read returns the usage of each GPU until the last reading that the meter returned. The usage of a GPU
-// without a new reading is zero.
+// Read returns the usage of each GPU until the last reading that the meter returned. The usage of a
+// GPU without a new reading is zero.
 func (s source) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 	m := s.Meter
 	m.usage = m.usage[:0]
@@ -133,7 +133,8 @@ func (s source) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 
 func (source) Close() error { return nil }
 
-// Close closes all libraries at the same time. It waits up to three seconds for a library that hangs.
+// Close closes all libraries at the same time. It waits up to three seconds for a library that
+// hangs.
 func (m *Meter) Close() error {
 	pollers := make([]*power.Poller, len(m.polled))
 	for i, p := range m.polled {
