@@ -99,3 +99,15 @@ func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	_, err = n.OpenPerfEventDir(n.Node("/none"), &dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+func TestACgroupWhoseLookupsAreBlockedIsNotGone(t *testing.T) {
+	n := newGuarded(t)
+	a := n.tracked("/a")
+	n.release(&a.cpuFrom)
+	unblock := n.block("a", "cpu.stat")
+	n.begin(0)
+	n.ReadCPUTime()
+	assert.True(t, n.exists(a))
+	unblock()
+	n.begin(0)
+}
