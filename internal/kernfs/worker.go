@@ -27,11 +27,14 @@ type worker[J Job] struct {
 	requests chan request[J] // nil until the goroutine is started
 	done     chan struct{}   // receives an element for each finished request; closed at the end unless the worker was abandoned
 	err      error           // of close
+	abandonment
+}
 
-	// The results of an abandoned worker.
-	ended *atomic.Bool
-	seen  state // when the worker was abandoned
-	slow  bool  // the thread may have used a CPU or waited for one
+// abandonment is the state of an abandoned worker.
+type abandonment struct {
+	ended *atomic.Bool // the read has returned
+	seen  state        // when the worker was abandoned
+	slow  bool         // the thread may have used a CPU or waited for one
 }
 
 // request makes a worker call read with its job or, if read is nil, read the user of a process.

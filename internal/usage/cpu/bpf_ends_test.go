@@ -52,7 +52,7 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 				{Pid: 33, Start: start, Run: 997, Cgroup: 5, Weights: []uint64{3, 4}},
 				{Pid: 34, Start: start, Run: 19, Cgroup: 4711, Weights: []uint64{19, 0}},
 				{Pid: 35, Start: start, Run: 23, Cgroup: rootCgroup, Parent: 4712, Weights: []uint64{1, 22}},
-				{Pid: 36, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 5, Weights: []uint64{1, 0}},
+				{Pid: 36, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 5}, // before the baseline, and before the programs knew the domains
 			} {
 				k.ends = append(k.ends, e)
 				if slices.Contains(drained, i) {
