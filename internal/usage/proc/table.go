@@ -103,7 +103,7 @@ func (t *Table) Find(pid int32) *Process {
 	return &t.Rows[slot]
 }
 
-// next returns the row after the one that a scan found last, or nil. Sources report most processes
+// next returns the row after the row that a scan found last, or nil. Sources report most processes
 // in the order of the rows, and these are found without the map.
 func (t *Table) next() *Process {
 	if i := int(t.slots.next); i < len(t.Rows) && t.Rows[i].PID != 0 {
