@@ -92,7 +92,7 @@ type Weigher interface {
 	Close() error
 }
 
-// OpenWeigher opens what measures a key.
+// OpenWeigher opens the Weigher of a key. It returns an error if this machine cannot measure the key.
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
 	for i := range keyTable {
 		if line := &keyTable[i]; line.name == key {
@@ -128,7 +128,7 @@ type calibrator interface {
 // Selection is a key that is measured from now on.
 type Selection struct {
 	Key Key
-	By  string // what measures it
+	By  string // Name of the Weigher
 }
 
 // Keys computes the attribution weights other than plain CPU time. A nil Keys computes none.

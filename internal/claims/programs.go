@@ -44,25 +44,25 @@ func (b *Builder) descendants(id attribution.Claimant) identity.Owner {
 	return owner
 }
 
-// besideOf returns a claimant for short-lived processes in the workload of a process. With an exact
-// source these are the processes beyond the maximum number of names, so they have no program.
-func (b *Builder) besideOf(c *claimant) attribution.Claimant {
+// shortLivedIn returns a claimant for short-lived processes in the workload of a process. With an
+// exact source these are the processes beyond the maximum number of names, so they have no program.
+func (b *Builder) shortLivedIn(c *claimant) attribution.Claimant {
 	if !b.exact {
 		return b.descendantsOf(c.id)
 	}
 	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
 }
 
-// payerByName returns the claimant of the time of short-lived processes with a name. row is a process
-// in their cgroup, or nil.
-func (b *Builder) payerByName(n *proc.Charge, row *proc.Process) payer {
+// destinationByName returns the claimant of a charge of short-lived processes with a name. row is a
+// process in their cgroup, or nil.
+func (b *Builder) destinationByName(n *proc.Charge, row *proc.Process) destination {
 	user := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
 	excluded := false
 	var in *cgroup.Node
 	if row != nil {
 		c := &b.claimants[row.Slot]
 		if !c.open {
-			return payer{}
+			return destination{}
 		}
 		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
 		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
@@ -77,7 +77,7 @@ func (b *Builder) payerByName(n *proc.Charge, row *proc.Process) payer {
 	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
 	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
 	id := b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
-	return payer{found: id != attribution.NoClaimant, claimant: id, in: in, row: row}
+	return destination{found: id != attribution.NoClaimant, claimant: id, in: in, row: row}
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of

@@ -41,8 +41,9 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	return b.identifier.Resolve() || missed
 }
 
-// claimRunning claims the usage of running processes and of short-lived processes. Processes that did not run are looked at only if they may need another claimant, explain
-// a container's counter or hold memory that counts.
+// claimRunning claims the usage of running processes and of short-lived processes. Processes that
+// did not run are looked at only if they may need another claimant, explain a container's counter
+// or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t, charges := m.Table, m.Table.Charges
 	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
@@ -66,42 +67,42 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 // claimCharge claims the CPU time of short-lived processes that the scan found. Without a claimant
 // claimRest claims the time.
 func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
-	var by payer
+	var to destination
 	var row *proc.Process
 	if charge.Slot >= 0 {
 		row = &m.Table.Rows[charge.Slot]
 	}
 	switch {
 	case charge.Named && b.byProgram:
-		by = b.payerByName(charge, row)
+		to = b.destinationByName(charge, row)
 	case row != nil:
-		by = b.payerOf(charge, row, m)
+		to = b.destinationOf(charge, row, m)
 	case charge.Path != "":
-		by.claimant, by.in, by.found = b.claimantForCgroup(charge.Path)
+		to.claimant, to.in, to.found = b.claimantForCgroup(charge.Path)
 	}
 	switch parts := m.Table.ChargeParts(charge); {
-	case by.later:
-	case !by.found:
+	case to.later:
+	case !to.found:
 		b.shortLived += charge.CPU
 		b.domains.noteShortLived(parts)
 	default:
-		b.claim(attribution.Claim{Claimant: by.claimant, ShortLived: true, CPU: charge.CPU}, parts, nil, by.in, by.row, m)
+		b.claim(attribution.Claim{Claimant: to.claimant, ShortLived: true, CPU: charge.CPU}, parts, nil, to.in, to.row, m)
 	}
 }
 
-// payer is the claimant of the CPU time of short-lived processes.
-type payer struct {
-	found    bool // otherwise claimRest claims the time
+// destination is the claimant of the CPU time of short-lived processes.
+type destination struct {
+	found    bool // false: claimRest claims the time
 	claimant attribution.Claimant
 	in       *cgroup.Node  // of their container, or nil
 	row      *proc.Process // in their cgroup, or nil
 	later    bool          // claimFamilies claims the time
 }
 
-// payerOf returns the claimant of the time of short-lived processes that was charged to a row. An exact
+// destinationOf returns the claimant of a charge that names a row. An exact
 // source charges a row of the same cgroup. procfs charges the parent: the same workload, but after
 // re-parenting to init perhaps another unit.
-func (b *Builder) payerOf(charge *proc.Charge, row *proc.Process, m *Measurement) payer {
+func (b *Builder) destinationOf(charge *proc.Charge, row *proc.Process, m *Measurement) destination {
 	c := &b.claimants[row.Slot]
 	if c.sleeps {
 		b.wake(c, row.Slot, row.PID, row.Start, m)
@@ -113,14 +114,14 @@ func (b *Builder) payerOf(charge *proc.Charge, row *proc.Process, m *Measurement
 	case c.inWorkload || c.withCgroup && b.exact:
 		id := c.id
 		if b.byProgram {
-			id = b.besideOf(c)
+			id = b.shortLivedIn(c)
 		}
-		return payer{found: true, claimant: id, in: c.cgroup, row: row}
+		return destination{found: true, claimant: id, in: c.cgroup, row: row}
 	case b.byProgram && !b.exact:
 		b.programs.noteFamily(charge, c.id)
-		return payer{later: true}
+		return destination{later: true}
 	}
-	return payer{}
+	return destination{}
 }
 
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters
@@ -229,8 +230,8 @@ func (b *Builder) pathOf(in *cgroup.Node, p *proc.Process) string {
 	return ""
 }
 
-// rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then all
-// others if all is set.
+// rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then
+// all others if all is set.
 func rows(t *proc.Table, all bool) iter.Seq[*proc.Process] {
 	return func(yield func(*proc.Process) bool) {
 		for _, slot := range t.Active {
