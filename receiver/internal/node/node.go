@@ -65,7 +65,7 @@ func (n *Node) selectKeys() {
 	n.Keys = claims.NewKeys(options)
 }
 
-// OpenWeigher opens what measures an attribution weight of the node.
+// OpenWeigher opens the Weigher of an attribution weight.
 func (n *Node) OpenWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 	if key == claims.KeyFrequency {
 		return n.Probes.OpenClock(n.cfg.RootPath, o.FrequencyExponent)
@@ -73,8 +73,8 @@ func (n *Node) OpenWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher
 	return claims.OpenWeigher(key, o)
 }
 
-// Open opens the CPU time source, and finds out which rules the machine supports. Open
-// fails only if the configuration requires a source.
+// Open opens the CPU time source, and determines which rules the machine supports. It returns an
+// error only if the configuration requires a source that cannot be opened.
 func (n *Node) Open() error {
 	machine := &n.cfg.Attribution.Machine
 	topology, err := n.openTopology()

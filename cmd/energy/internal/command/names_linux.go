@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// exitNames finds the names of the processes of a group that no scan of the group has seen, by a
-// source of the whole machine. It may be nil.
+// exitNames finds the names of the processes of a group that no scan of the group has seen. It uses
+// a source of the whole machine. A nil exitNames finds no names.
 type exitNames struct {
 	source  Names
 	path    func() string
@@ -26,8 +26,8 @@ type exitNames struct {
 	await   atomic.Bool             // see Source.AwaitNames
 }
 
-// AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of the
-// group's CPU time. Call it before the last scan.
+// AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of
+// the group's CPU time. Call it before the last scan.
 func (c *Source) AwaitNames() {
 	if c.names != nil {
 		c.names.await.Store(true)
@@ -38,13 +38,13 @@ func (c *Source) AwaitNames() {
 // cpu.Options.Names.
 type Names interface {
 	cpu.Source
-	// AwaitExits waits until the next scan has the exits until now.
+	// AwaitExits waits until the next scan will report all exits until now.
 	AwaitExits()
 }
 
-// NameBy makes the source report the names of short-lived processes in Table.Charges, if
-// another source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or
-// an empty string if the group has no cgroup. It must be called before the first scan. Close closes the
+// NameBy makes the source report the names of short-lived processes in Table.Charges, if another
+// source reports them. path returns the path of the group's cgroup in the v2 hierarchy, or an empty
+// string if the group has no cgroup. It must be called before the first scan. Close closes the
 // other source.
 func (c *Source) NameBy(source Names, path func() string) {
 	c.names = &exitNames{source: source, path: path, table: proc.New(source.Traits().Traits)}
@@ -57,8 +57,8 @@ func (n *exitNames) close() error {
 	return n.source.Close()
 }
 
-// name lists the part of t.ShortLived with a name, by name, and returns its CPU time. total is the CPU
-// time of the group.
+// name charges the CPU time of processes without a row, rest, by name, and returns the charged
+// time. Processes without a name remain. total is the CPU time of the group.
 func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.CPUTime) {
 	if n == nil {
 		return 0
@@ -90,8 +90,8 @@ func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.C
 	return named + share(s, used, rest-named)
 }
 
-// share lists an amount of CPU time by name, in proportion to weights. It returns the amount, or 0
-// if there are no weights.
+// share charges an amount of CPU time by name, in proportion to weights. It returns the amount, or
+// 0 if there are no weights.
 func share(s *proc.Scan, weights map[proc.Comm]units.CPUTime, amount units.CPUTime) (given units.CPUTime) {
 	division := units.Division{Amount: uint64(amount)}
 	for _, w := range weights {

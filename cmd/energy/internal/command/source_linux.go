@@ -29,7 +29,7 @@ type Members interface {
 // the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in
 // Table.Charges. All other processes of the node are hidden, so their CPU time is unattributed.
 // The CPU time of a row is read from the CPU clock of the process if the process can be in the same
-// PID namespace, and else in ticks.
+// PID namespace, otherwise from /proc, in ticks.
 //
 // The node's CPU time is counted so that the group's share of the node depends only on the group.
 // Total is the time that passed times the number of CPUs, including stolen time. Busy is Total less
@@ -45,12 +45,12 @@ type Source struct {
 	began  time.Time                              // at the first Read
 	at     time.Time                              // at the last Read
 	node   cpu.Node                               // returned by the last Read
-	had    units.CPUTime                          // by the CPUs, since the first Read
+	had    units.CPUTime                          // time of the online CPUs since the first Read
 
 	names *exitNames // nil if the names of short-lived processes are not available
 
-	used    units.CPUTime // by the group, as of the last Read
-	claimed units.CPUTime // as of the last scan
+	used    units.CPUTime // CPU time of the group as of the last Read
+	claimed units.CPUTime // used as of the last scan
 }
 
 // NewSource returns the source of a group on a host whose root directory is at root. It does
@@ -105,7 +105,7 @@ func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	passed := units.CPUTime(max(at.Sub(c.at), 0)) * units.CPUTime(len(c.online.CPUs()))
 	c.had += passed
 	busy := stat.Busy
-	if columns := stat.Total + c.stat.Stolen(); isNear(columns, c.had) { // else they are not of this machine
+	if columns := stat.Total + c.stat.Stolen(); isNear(columns, c.had) { // otherwise /proc/stat shows another machine
 		busy = units.Advance(columns-busy, c.had)
 	}
 	// Late time is added at the rate that the CPUs allow. Time that was added early is not added
@@ -116,8 +116,8 @@ func (c *Source) addNode(at time.Time, used units.CPUTime, stat *cpu.Node) {
 	c.node.Total += max(passed, grown)
 }
 
-// isNear reports whether the sum of all columns of /proc/stat agrees with the time of the CPUs. It
-// may differ by some ticks. In a sandbox it is unrelated.
+// isNear reports whether the sum of all columns of /proc/stat agrees with the time of the CPUs.
+// They may differ by a few ticks. In a sandbox they are unrelated.
 func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*cpu.Tick
 }
@@ -154,8 +154,8 @@ func (c *Source) uptime() (time.Duration, error) {
 	return 0, fmt.Errorf("read %s: %w", filepath.Join(c.proc.Path(), "uptime"), err)
 }
 
-// begin makes the group's CPU time count from now on. The first rows are read by then, so that the rows
-// of later scans, which are read after the group's CPU time, lack no CPU time of the group.
+// begin makes the group's CPU time count from now on. The first rows are read by then, so that the
+// rows of later scans, which are read after the group's CPU time, lack no CPU time of the group.
 func (c *Source) begin() {
 	if used, err := c.group.Used(); err == nil {
 		c.used = max(c.used, used)
@@ -185,9 +185,9 @@ func (c *Source) see(s *proc.Scan, pid int32) {
 // has the path.
 const groupPath = "/command"
 
-// claim makes the rows and the charges together show the CPU time that the group used since the last
-// scan. The sum of the rows may exceed that time, because the rows are read after it and may be in
-// ticks; the next scan finds the excess.
+// claim makes the rows and the charges together show the CPU time that the group used since the
+// last scan. The sum of the rows may exceed that time, because the rows are read after it and may
+// be in ticks; the next scan finds the excess.
 func (c *Source) claim(s *proc.Scan) {
 	found, used := s.Table().Used(nil), c.used-c.claimed
 	c.claimed = c.used
