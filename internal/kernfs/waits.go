@@ -133,6 +133,5 @@ func (w *Waits) spend(of user, blocked time.Duration) {
 	w.spent[of] += blocked
 }
 
-// hasSpent reports whether the processes of a user have used up the time for which they may block
-// the scan.
+// hasSpent reports whether the processes of a user have used up their time to block the scan.
 func (w *Waits) hasSpent(u user) bool { return u != noUser && w.isTight() && w.spent[u] >= haste }

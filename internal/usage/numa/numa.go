@@ -126,8 +126,8 @@ func sum(numbers []uint64) (all uint64) {
 	return all
 }
 
-// Err returns an error if the memory of some cgroups or the NUMA nodes cannot be read. A cgroup that
-// was removed is no error.
+// Err returns an error if the memory of some cgroups or the NUMA nodes cannot be read. A cgroup
+// that was removed is no error.
 func (p *Places) Err() error {
 	if p.failed != nil {
 		return fmt.Errorf("memory counts for the package where its process ran: %w", p.failed)

@@ -16,8 +16,8 @@ import (
 // exponent (1 to 3).
 //
 // The rate is APERF over MPERF, the average since the last interval (Intel SDM volume 3, 16.2;
-// AMD64 APM volume 2, 17.3). NewClock fails if the machine has no such counters, the kernel does not
-// allow reading them, or the files below root belong to another kernel.
+// AMD64 APM volume 2, 17.3). NewClock fails if the machine has no such counters, the kernel does
+// not allow reading them, or the files below root belong to another kernel.
 func NewClock(root string, exponent int) (*ByRate, error) {
 	counted, err := openRatios(root)
 	if err != nil {
@@ -38,8 +38,8 @@ type clock struct {
 
 // rates reads the clock rates of CPUs. Only their proportions mean anything.
 type rates interface {
-	// read returns the rate of a CPU since its last read, in units of 1/one, or 0 before the rate can
-	// be computed.
+	// read returns the rate of a CPU since its last read, in units of 1/one, or 0 before the rate
+	// can be computed.
 	read(cpu int32) (uint64, error)
 	close() error
 }
@@ -121,8 +121,8 @@ func (c *clock) trouble() error {
 	return offline
 }
 
-// lesser returns the error whose text is first in the alphabet. Of many errors, the same error is
-// reported each time.
+// lesser returns the error whose text sorts first, so that the same one of many errors is reported
+// each time.
 func lesser(a, b error) error {
 	if a == nil || b != nil && b.Error() < a.Error() {
 		return b

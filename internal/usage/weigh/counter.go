@@ -14,16 +14,16 @@ import (
 type counts interface {
 	// open starts a counter for a cgroup. A nil node stands for the whole machine.
 	open(n *cgroup.Node) (count, error)
-	// cpusChanged reports whether other CPUs are online than at the last call. Open counters miss
-	// CPUs that came since, and CPUs that went and came back.
+	// cpusChanged reports whether the online CPUs changed since the last call. Open counters miss
+	// CPUs that came online since, including CPUs that were offline for a while.
 	cpusChanged() bool
 }
 
 // count is an open counter, over all CPUs.
 type count interface {
 	// read returns the number of events since the counter was opened. It is an estimate if other
-	// counters used the hardware too. The error is errStopped if the counter of a CPU can be read but
-	// does not count any more.
+	// counters used the hardware too. The error is errStopped if the counter of a CPU can be read
+	// but does not count any more.
 	read() (uint64, error)
 	// replaced reports whether the cgroup was removed, even if another cgroup has its path now.
 	replaced() bool
@@ -34,7 +34,8 @@ type count interface {
 // offline.
 var errStopped = errors.New("a counter has stopped")
 
-// counter counts the events of a cgroup, or of the whole machine. It is opened again after a failure.
+// counter counts the events of a cgroup, or of the whole machine. It is opened again after a
+// failure.
 type counter struct {
 	node    *cgroup.Node // nil for the whole machine
 	count   count        // nil while closed

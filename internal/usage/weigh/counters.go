@@ -25,8 +25,9 @@ const (
 
 // NewCounters weighs CPU time by the events that the hardware counted in the interval: for each
 // container's cgroup, and for everything outside of containers together. Within each, all CPU time
-// has the same weight. The counters of a cgroup are attached to its node of the tree, and closed with
-// it. NewCounters fails if the machine has no such counters or the kernel does not allow reading them.
+// has the same weight. The counters of a cgroup are attached to its node of the tree, and closed
+// with it. NewCounters fails if the machine has no such counters or the kernel does not allow
+// reading them.
 func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	kernel, err := openPerf(tree, e)
 	if err != nil {
@@ -186,7 +187,8 @@ func (g *group) begin() {
 	g.asked = false
 }
 
-// giveUp moves events that were kept for too long to the innermost group around whose processes ran.
+// giveUp moves events that were kept for too long to the innermost group around whose processes
+// ran.
 func (g *group) giveUp(now time.Time) {
 	switch {
 	case g.cpu > 0 || g.own == 0:
@@ -233,7 +235,8 @@ func (g *group) nearest() *group {
 // of returns the group that a share belongs to, or nil if no counter could be read.
 func (c *counters) of(s *Share) *group { return c.at(s.Cgroup).nearest() }
 
-// Close stops the counter of a cgroup that is gone. The group around gets its events without CPU time.
+// Close stops the counter of a cgroup that is gone. The group around gets its events without CPU
+// time.
 func (g *group) Close() error {
 	if around := g.around(); g.cpu == 0 && around != nil {
 		around.left = units.AddSaturating(around.left, g.own)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package weigh measures the attribution weights of claims other than CPU time: the clock rate of the
-// CPU, hardware events, and resident memory.
+// Package weigh measures the attribution weights of claims other than CPU time: the clock rate of
+// the CPU, hardware events, and resident memory.
 //
 // ByRate weighs CPU time by a clock rate (clock.go) or by counted events (counters.go), Memory by
 // resident memory. Each sets the Work of an interval's Shares, and implements claims.Weigher.

@@ -125,8 +125,8 @@ func (p *perf) cpusChanged() bool {
 	return changed || !p.unknown
 }
 
-// readOnline reads which CPUs are online, and reports whether the list has changed. Machines without
-// hotplug have no list.
+// readOnline reads which CPUs are online, and reports whether the list has changed. Machines
+// without hotplug have no list.
 func (p *perf) readOnline() bool {
 	changed, _ := p.online.Read()
 	_ = p.online.Close() // it was only read from
@@ -217,8 +217,8 @@ func (c *perfCount) replaced() bool {
 }
 
 // advance adds the events since the last reading. If other counters had the hardware for a part of
-// the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If they had it
-// for all of the time, the next reading covers this reading too.
+// the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If they had
+// it for all of the time, the next reading covers this reading too.
 func (c *perfCPU) advance(now [3]uint64) {
 	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
 	if running == 0 && enabled > 0 {

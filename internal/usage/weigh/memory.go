@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The units of memory's weights. With these coarse units, the sum of an interval's weights fits into
-// 64 bits: 1 TiB may be held for two years, or used by 100 CPUs for ten minutes. A larger sum
+// The units of memory's weights. With these coarse units, the sum of an interval's weights fits
+// into 64 bits: 1 TiB may be held for two years, or used by 100 CPUs for ten minutes. A larger sum
 // saturates.
 const (
 	memoryUnit = 4096 // bytes

@@ -18,8 +18,8 @@ import (
 var modelEvents = [len(calibrated.Rates{})]Event{Cycles, Instructions, CacheMisses}
 
 // Model weighs CPU time by the power that a model of hardware events estimates for it. The model is
-// fitted to the measured energy of a zone kind of the node. Until the model is fitted, a Model has no
-// weights.
+// fitted to the measured energy of a zone kind of the node. Until the model is fitted, a Model has
+// no weights.
 type Model struct {
 	*ByRate // whose source the Model is
 	events  *Events
@@ -52,8 +52,8 @@ func NewModel(events *Events, tree *cgroup.Tree) (*Model, error) {
 }
 
 // Calibrate sets the total energy of the zone kind, and the time when it was measured. It is called
-// before Weigh. A total below the previous total belongs to other zones, and the model is not fitted
-// to the difference.
+// before Weigh. A total below the previous total belongs to other zones, and the model is not
+// fitted to the difference.
 func (m *Model) Calibrate(total units.Energy, at time.Time) { m.energy = energyAt{total, at} }
 
 // Events counts the hardware events that Models are fitted to, for all of them. The zero Events is
@@ -122,9 +122,9 @@ func (e *Events) begin(now time.Time, shares []Share) {
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher if
-	// most of the node's CPU time is spent in interrupts, or is not in the shares yet. The maximum
-	// bounds the number of layers, and their memory.
+	// maxLayer is the layer of all higher rates, which no CPU has. Cycles per CPU time are higher
+	// if most of the node's CPU time is spent in interrupts, or is not in the shares yet. The
+	// maximum bounds the number of layers, and their memory.
 	maxLayer = 100
 )
 

@@ -10,8 +10,8 @@ import (
 )
 
 // SimulatedClock returns what NewClock returns on a simulated machine. khz holds the clock rate of
-// each CPU, in kHz. A CPU without a rate is offline. Like NewClock, SimulatedClock fails if the first
-// CPU has no rate. Only tests call SimulatedClock.
+// each CPU, in kHz. A CPU without a rate is offline. Like NewClock, SimulatedClock fails if the
+// first CPU has no rate. Only tests call SimulatedClock.
 func SimulatedClock(khz func() map[int]int64, exponent int) (*ByRate, error) {
 	r := simulatedRates(khz)
 	if _, err := r.read(0); err != nil {
@@ -32,8 +32,8 @@ func (r simulatedRates) read(cpu int32) (uint64, error) {
 
 func (simulatedRates) close() error { return nil }
 
-// SimulatedEvents returns Events of a simulated kernel. counted returns the total number of events in
-// a cgroup and all cgroups inside, or on the whole machine if the path is empty. Only tests call
+// SimulatedEvents returns Events of a simulated kernel. counted returns the total number of events
+// in a cgroup and all cgroups inside, or on the whole machine if the path is empty. Only tests call
 // SimulatedEvents.
 func SimulatedEvents(counted func(e Event, cgroup string) uint64) *Events {
 	return &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) {

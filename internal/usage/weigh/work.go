@@ -12,15 +12,16 @@ import (
 // Share is the usage of one claim in an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
-	// Discount is the part of CPU that does not count for the energy of cores, because other threads
-	// of the same cores were busy too. It is at most CPU.
+	// Discount is the part of CPU that does not count for the energy of cores, because other
+	// threads of the same cores were busy too. It is at most CPU.
 	Discount units.CPUTime
-	// LastCPU is the CPU that ran the process last. A negative number means that it is not available.
+	// LastCPU is the CPU that ran the process last. A negative number means that it is not
+	// available.
 	LastCPU int32
 	// Cgroup is the container's node, nil outside of containers.
 	Cgroup *cgroup.Node
-	// ShortLived reports whether the claim belongs to processes that lived between two scans. Such a
-	// claim has no Resident and no Held.
+	// ShortLived reports whether the claim belongs to processes that lived between two scans. Such
+	// a claim has no Resident and no Held.
 	ShortLived bool
 	// Resident is the resident memory of the process in bytes. Held is for how much of the interval
 	// it was held.
@@ -68,7 +69,8 @@ func (m *ByRate) Name() string { return m.source.name() }
 func (m *ByRate) Forget() { m.source.forget() }
 
 // Counted calls yield with each event that weighs, and how often it was counted in a cgroup since a
-// process of the cgroup was first weighed. It does not call yield with events that could not be read.
+// process of the cgroup was first weighed. It does not call yield with events that could not be
+// read.
 func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
 	m.source.counts(n, yield)
 }
@@ -76,9 +78,10 @@ func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
 // Close closes the source.
 func (m *ByRate) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval. Shares whose rate is missing get the average rate
-// of the others. measured reports whether any rate was measured; otherwise Work is meaningless. The
-// error is the reason why a rate is missing. It may be set even if Weigh returns true.
+// Weigh sets the Work of all shares of an interval. Shares whose rate is missing get the average
+// rate of the others. measured reports whether any rate was measured; otherwise Work is
+// meaningless. The error is the reason why a rate is missing. It may be set even if Weigh returns
+// true.
 func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]
