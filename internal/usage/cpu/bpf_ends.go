@@ -157,7 +157,7 @@ func (e *ends) chargeOf(s *proc.Scan, sum *sum, paths *cgroupPaths) proc.Charge 
 		if c.Slot = e.ancestor(s, from.parent); c.Slot < 0 {
 			return c
 		}
-	} else if c.Slot = s.Home(from.cgroup); c.Slot < 0 {
+	} else if c.Slot = s.OldestIn(from.cgroup); c.Slot < 0 {
 		if c.Path = paths.Path(from.cgroup); c.Path == "" {
 			return c // their program is unknown as well
 		}

@@ -12,10 +12,10 @@ import (
 // awaited holds the processes that are gone and whose exit events have not arrived.
 type awaited struct {
 	list    []await
-	listed  time.Duration // when all processes were listed last
-	at      uint32        // the round of that scan
-	lost    uint32        // the last round with lost exit events, 0 before the first
-	givenUp map[ID]struct{}
+	listed  time.Duration   // when all processes were listed last
+	at      uint32          // the round of that scan
+	lost    uint32          // the last round with lost exit events, 0 before the first
+	givenUp map[ID]struct{} // processes whose exit events are overdue
 }
 
 // await is a process that is gone.
@@ -23,27 +23,28 @@ type await struct {
 	slot  Slot
 	since time.Duration
 	at    uint32        // the round of the last scan that listed it
-	most  units.CPUTime // that it can have used since then
+	most  units.CPUTime // the most CPU time that it can have used since then
 }
 
 const (
-	// maxAwait is how long the end of a process that is gone is waited for. The kernel reports it when
-	// it frees the process, an RCU grace period after it took the process off the list.
+	// maxAwait is how long the table waits for the exit event of a process that is gone. The kernel
+	// reports the exit when it frees the process, an RCU grace period after removing the process
+	// from the list.
 	maxAwait = 60 * time.Second
-	// maxGivenUp is how many processes are remembered whose end is no longer waited for.
+	// maxGivenUp is the maximum number of remembered processes whose exit events are overdue.
 	maxGivenUp = 1 << 16
 )
 
-// await begins to wait for the end of a process.
+// await begins to wait for the exit event of a process.
 func (s *Scan) await(p *Process) {
 	a := &s.awaited
 	a.list = append(a.list, await{slot: p.Slot, since: s.Now, at: a.at, most: p.mostIn(s.Now - a.listed)})
 	p.gone, p.Flags = true, p.Flags|Zombie
 }
 
-// settleAwaited forgets processes that ended or are listed again, and gives up those that are gone
-// for too long.
-func (s *Scan) settleAwaited() {
+// updateAwaited drops processes whose exit events arrived or that are listed again, and gives up
+// processes that are gone for longer than maxAwait.
+func (s *Scan) updateAwaited() {
 	a := &s.awaited
 	s.Table().dropFound()
 	for i := range a.list {
@@ -52,9 +53,9 @@ func (s *Scan) settleAwaited() {
 		if s.Now-w.since < maxAwait {
 			continue
 		}
-		// If the kernel's buffer had no room for the event, its time is part of the lost time. Else the kernel did
-		// not call the hook, as happens for some milliseconds after another program was detached from
-		// it (seen with Linux 6.18).
+		// If the kernel's buffer had no room for the event, its time is part of the lost time.
+		// Otherwise the kernel did not call the hook. This happens for a few milliseconds after
+		// another program was detached from the hook (seen with Linux 6.18).
 		if a.lost < w.at {
 			s.Unseen.LostEnds++
 			s.Unseen.add(w.most)
@@ -74,7 +75,8 @@ func (t *Table) dropFound() {
 	t.awaited.list = slices.DeleteFunc(t.awaited.list, func(w await) bool { return !t.Rows[w.slot].gone })
 }
 
-// gaveUp reports whether the end of a process is no longer waited for, and forgets that.
+// gaveUp reports whether the exit event of a process is overdue, and removes the process from
+// givenUp.
 func (a *awaited) gaveUp(id ID) bool {
 	_, ok := a.givenUp[id]
 	delete(a.givenUp, id)

@@ -15,7 +15,7 @@ type children struct {
 	tracer  []Slot          // of each process in Ended: the row whose child times include it, -1 without one
 	ended   map[int32]int   // the index in Ended of each PID that had a row
 	above   []Slot          // the surviving ancestor of each process in Ended, unset until it is found
-	up      []Slot          // by slot: a row on the way from a row to its payer, unset until it is found
+	up      []Slot          // by slot: see above; unset until it is found
 	most    []units.CPUTime // by slot: the sum of the longest last slices below a row
 }
 
@@ -46,7 +46,7 @@ func (s *Scan) traceChildren(node units.CPUTime) {
 		return
 	}
 	s.subtractKnown()
-	s.settleDeficits()
+	s.passUpDeficits()
 
 	limit := units.Advance(s.Table().Used(nil), node)
 	var found units.CPUTime
@@ -66,7 +66,8 @@ func (s *Scan) traceChildren(node units.CPUTime) {
 	}
 }
 
-// rowsWhere returns the rows with a balance of some kind, by PID. They are valid until the next call.
+// rowsWhere returns the rows with a balance of some kind, by PID. They are valid until the next
+// call.
 func (s *Scan) rowsWhere(is func(balance int64) bool) []Slot {
 	c := &s.children
 	c.rows = c.rows[:0]
@@ -91,8 +92,8 @@ func (s *Scan) childTimeGrowth() (grown bool) {
 	return grown
 }
 
-// subtractKnown subtracts the last CPU time of each exited process from the balance of the row whose
-// child times include it: its nearest ancestor that still runs.
+// subtractKnown subtracts the last CPU time of each exited process from the balance of the row
+// whose child times include it: its nearest ancestor that still runs.
 func (s *Scan) subtractKnown() {
 	c := &s.children
 	if c.ended == nil {
@@ -122,13 +123,14 @@ func (s *Scan) subtractKnown() {
 	}
 }
 
-// survivingAncestor returns the row of the nearest ancestor that still runs of a process in Ended, or
+// survivingAncestor returns the row of the nearest ancestor that still runs of a process in Ended,
+// or
 // -1. The exited ancestors on the way have the same surviving ancestor, so no part of a line is
 // followed twice.
 func (s *Scan) survivingAncestor(of int) Slot {
 	c, row := &s.children, Slot(-1)
 	p, next, hasEnded := &s.Ended[of].Process, of, true
-	// A chain of parents is not longer than the table; the bound is for tables that lie.
+	// A chain of parents is not longer than the table. The bound stops at a cycle of parents.
 	for hops := 0; hops <= len(s.Rows); hops++ {
 		if hasEnded {
 			if row = c.above[next]; row != unset {
@@ -161,19 +163,19 @@ func (s *Scan) survivingAncestor(of int) Slot {
 	return row
 }
 
-// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process
-// that ended in the same interval are waited for further up. If the ancestors lack the time too,
-// the row owes it. The row was read before the process waited, or could not be read, and its child
-// times will show the time in the next scan.
-func (s *Scan) settleDeficits() {
+// passUpDeficits moves a negative balance to the ancestors of its row: an ancestor waits for the
+// orphans of a process that ended in the same interval. If the ancestors lack the time too, the row
+// owes it: the row was read before the process waited, or could not be read, and the next scan will
+// show the time in its child times.
+func (s *Scan) passUpDeficits() {
 	c := &s.children
 	c.up = unsetSlots(c.up, len(s.Rows))
 	for _, slot := range s.rowsWhere(func(b int64) bool { return b < 0 }) {
 		p := &s.Rows[slot]
 		deficit := -c.balance[slot]
-		for payer := s.payer(slot); deficit > 0 && payer >= 0; payer = s.payer(payer) {
-			taken := min(c.balance[payer], deficit)
-			c.balance[payer] -= taken
+		for up := s.ancestorWithBalance(slot); deficit > 0 && up >= 0; up = s.ancestorWithBalance(up) {
+			taken := min(c.balance[up], deficit)
+			c.balance[up] -= taken
 			deficit -= taken
 		}
 		c.balance[slot] = 0
@@ -183,13 +185,13 @@ func (s *Scan) settleDeficits() {
 	}
 }
 
-// payer returns the nearest ancestor of a row that has a positive balance, or -1. No
-// balance becomes positive meanwhile, so that the rows on the way are passed once.
-func (s *Scan) payer(of Slot) Slot {
+// ancestorWithBalance returns the nearest ancestor of a row that has a positive balance, or -1. No
+// balance becomes positive during passUpDeficits, so later searches skip the rows in between.
+func (s *Scan) ancestorWithBalance(of Slot) Slot {
 	c, row := &s.children, s.above(of)
 	for hops := 0; row >= 0 && c.balance[row] <= 0; hops++ {
 		if row = s.above(row); hops > len(s.Rows) {
-			row = -1 // parents in a circle
+			row = -1 // a cycle of parents
 		}
 	}
 	for at := of; at != row && at >= 0; {
@@ -198,8 +200,8 @@ func (s *Scan) payer(of Slot) Slot {
 	return row
 }
 
-// above returns a row that is above another one: of its parent, or of its payer as of the latest
-// search. It is -1 without a parent.
+// above returns the row of the parent of a row, or the result of the latest ancestorWithBalance
+// that passed the row. It returns -1 without a parent.
 func (s *Scan) above(of Slot) Slot {
 	c := &s.children
 	if c.up[of] == unset {
@@ -211,8 +213,8 @@ func (s *Scan) above(of Slot) Slot {
 	return c.up[of]
 }
 
-// giveLastSlices gives positive balances to the processes that ended below that row, up to the
-// longest last slice of each. The rest stays in the balance: short-lived children used it.
+// giveLastSlices divides the positive balance of a row among the exited processes below the row, up
+// to the longest last slice of each. The rest stays in the balance: short-lived children used it.
 func (s *Scan) giveLastSlices() {
 	c := &s.children
 	c.most = slices.Grow(c.most[:0], len(s.Rows))[:len(s.Rows)]
@@ -241,10 +243,10 @@ func (s *Scan) lastSliceOf(i int) units.CPUTime {
 	return min(s.longestLastSlice(&s.Ended[i].Process), units.CPUTime(s.children.balance[s.children.tracer[i]]))
 }
 
-// longestLastSlice bounds the CPU time of an exited process since the previous scan. Its threads ran
-// no longer than the interval, and no longer than the process had lived until then. A 5 ms child that
-// a scan happens to see is not billed for hundreds of siblings that no scan saw. A process that ran
-// for minutes gets its whole last slice.
+// longestLastSlice bounds the CPU time of an exited process since the previous scan. Its threads
+// ran no longer than the interval, and no longer than the process had lived until then. A 5 ms
+// child that a scan happens to see does not get the CPU time of hundreds of siblings that no scan
+// saw. A process that ran for minutes gets its whole last slice.
 func (s *Scan) longestLastSlice(p *Process) units.CPUTime {
 	return p.mostIn(min(s.Now-s.Before, s.Before-p.Start))
 }

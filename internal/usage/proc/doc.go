@@ -12,7 +12,7 @@
 //  2. Scan.See or Scan.Run for each process that the source finds.
 //  3. Scan.Exit for each exit event, which must not precede the calls of See for the same scan: a
 //     process that is in the list and exits meanwhile must be reported in both ways.
-//  4. Scan.Charge for time without a row. Scan.Home and Table.Find name the row, so these follow all
+//  4. Scan.Charge for time without a row. Scan.OldestIn and Table.Find name the row, so these follow all
 //     exits.
 //  5. Scan.Miss for the other processes that are gone.
 //  6. Scan.End, or Scan.EndPartial if not all processes were looked at. A source with child times

@@ -41,8 +41,8 @@ func (t *Table) AppendPast(to []Past) []Past {
 	return to
 }
 
-// Resume makes the scan of a past the previous one. now is when that scan began, since boot, and
-// wasExact reports whether its source was exact, and so reported no child times.
+// Resume makes a stored scan the previous scan. now is the time since boot at which that scan
+// began. wasExact reports whether its source was exact: such a source reports no child times.
 func (t *Table) Resume(past []Past, now time.Duration, wasExact bool) {
 	for i := range past {
 		q := &past[i]
@@ -58,7 +58,7 @@ func (t *Table) Resume(past []Past, now time.Duration, wasExact bool) {
 				p.Flags |= flag
 			}
 		}
-		row := (*Scan)(t).bear(&p)
+		row := (*Scan)(t).addRow(&p)
 		row.Owed = q.Owed
 		row.rest()
 	}

@@ -50,8 +50,8 @@ type Sight struct {
 	ID
 	Parent  int32 // PID of its parent, 0 without a visible parent
 	Threads int32
-	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the
-	// first one (procfs). It is negative if the source does not report it.
+	// LastCPU is the last CPU of one of its threads: of the thread that ran last (BPF), or of the
+	// first thread (procfs). It is negative if the source does not report it.
 	LastCPU int32
 	Flags   Flags
 	Comm    Comm
@@ -87,14 +87,14 @@ type Process struct {
 	Slot Slot
 	// Used is the CPU time since the previous scan.
 	Used units.CPUTime
-	// ChildUsed is by how much ChildCPU grew since the previous scan.
+	// ChildUsed is the growth of ChildCPU since the previous scan.
 	ChildUsed units.CPUTime
-	// Owed is the CPU time of children that ended which ChildCPU does not include yet.
+	// Owed is the CPU time of exited children that ChildCPU does not include yet.
 	Owed units.CPUTime
 
 	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
 	round uint32 // the latest scan that saw it, including scans that failed
-	gone  bool   // its end is awaited
+	gone  bool   // the process is gone, and its exit event has not arrived
 
 	outdated bool // a later process had the same PID
 }
@@ -133,10 +133,10 @@ type Ended struct {
 // Charge is CPU time of short-lived processes, which no scan saw.
 type Charge struct {
 	// Slot is the row of a related process. A source that is not exact names the parent. An exact
-	// source names a process in the same cgroup, or in the root cgroup the nearest ancestor. Slot is
-	// negative without such a row.
+	// source names a process in the same cgroup, or in the root cgroup the nearest ancestor. Slot
+	// is negative without such a row.
 	Slot Slot
-	// Named reports whether all of them had the name Comm and the user UID.
+	// Named reports whether all these processes had the name Comm and the user UID.
 	Named bool
 	Comm  Comm
 	UID   uint32
@@ -149,21 +149,21 @@ type Charge struct {
 
 // Traits are the properties of a source.
 type Traits struct {
-	// Exact reports whether the source finds every process that runs. It may show CPU time late, but
-	// never too much.
+	// Exact reports whether the source finds every process that runs. It may show CPU time late,
+	// but never too much.
 	Exact bool
 	// ChildTimes reports whether the source reports child times. The table infers from them the CPU
 	// time of exited processes.
 	ChildTimes bool
 	// ReportsEnds reports whether each process that is gone is reported by Scan.Exit.
 	ReportsEnds bool
-	// Rounding is how far the CPU time of a row may be behind its process. In /proc, user and
-	// system time are each rounded down to a Tick.
+	// Rounding is the maximum CPU time of a process that its row does not show yet. In /proc, user
+	// and system time are each rounded down to a Tick.
 	Rounding units.CPUTime
-	// ChildRounding is how far child times may be behind the CPU times of the rows.
+	// ChildRounding is the maximum CPU time of exited children that child times do not show yet.
 	ChildRounding units.CPUTime
-	// Late is how far the CPU time of all rows of a cgroup together may be behind its processes, in
-	// addition.
+	// Late is the maximum CPU time, in addition to Rounding, that all rows of a cgroup together do
+	// not show yet.
 	Late units.CPUTime
 }
 

@@ -126,7 +126,7 @@ func (e *exact) reportEnds(s *proc.Scan) bool {
 		return true
 	})
 	for _, p := range short {
-		home, oldest := s.Home(p.cgroup), proc.Slot(-1)
+		home, oldest := s.OldestIn(p.cgroup), proc.Slot(-1)
 		for row := range s.Table().All() {
 			if row.Cgroup == p.cgroup && !row.Is(proc.Zombie) && (oldest < 0 || row.Start < s.Rows[oldest].Start) {
 				oldest = row.Slot

@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Scan is a scan of the processes. A source reports processes in it and then ends it. The reports of
-// a scan that does not end count in the next scan.
+// Scan is a scan of the processes. A source reports processes in it and then ends it. The reports
+// of a scan that does not end count in the next scan.
 type Scan Table
 
 // Begin begins a scan at a time since boot.
@@ -67,7 +67,7 @@ func (s *Scan) AddParts(used units.CPUTime, weights []uint64) Split {
 func (s *Scan) See(now *Sight) *Process {
 	p := s.find(now.ID)
 	if p == nil {
-		return s.bear(now)
+		return s.addRow(now)
 	}
 	active := p.IsActive()
 	// Clamp: a time that steps back and recovers must not be counted twice.
@@ -79,7 +79,7 @@ func (s *Scan) See(now *Sight) *Process {
 	}
 	settles := p.gone || p.Cgroup != now.Cgroup
 	if settles {
-		s.unsettle(p)
+		s.leaveCgroup(p)
 	}
 	p.Sight = *now
 	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
@@ -89,20 +89,20 @@ func (s *Scan) See(now *Sight) *Process {
 	}
 	p.round, p.gone = s.round, false
 	if settles {
-		s.settle(p)
+		s.noteOldest(p)
 	}
 	s.activate(p, active)
 	return p
 }
 
-// Run reports that a process, whose row is p, still runs, and its CPU time. The other fields of
-// Sight stay as they are.
+// Run reports that the process of row p still runs, and its CPU time. The other fields of Sight
+// stay as they are.
 func (s *Scan) Run(p *Process, cpu units.CPUTime) {
 	active, used := p.IsActive(), units.Advance(p.CPU, cpu)
 	p.CPU, p.Used, p.round = p.CPU+used, p.Used+used, s.round
 	if p.gone {
 		p.gone, p.Flags = false, p.Flags&^Zombie
-		s.settle(p)
+		s.noteOldest(p)
 	}
 	s.activate(p, active)
 }
@@ -130,8 +130,8 @@ func (s *Scan) find(id ID) *Process {
 	return nil
 }
 
-// bear adds a row.
-func (s *Scan) bear(now *Sight) *Process {
+// addRow adds a row.
+func (s *Scan) addRow(now *Sight) *Process {
 	slot := Slot(len(s.Rows))
 	if n := len(s.slots.free); n > 0 {
 		slot, s.slots.free = s.slots.free[n-1], s.slots.free[:n-1]
@@ -147,7 +147,7 @@ func (s *Scan) bear(now *Sight) *Process {
 		s.Rows[older].outdated = true
 	}
 	s.slots.of[p.PID] = slot
-	s.settle(p)
+	s.noteOldest(p)
 	s.Active = append(s.Active, slot)
 	switch {
 	case s.Table().BornSinceLastScan(now):
@@ -192,8 +192,8 @@ func (s *Scan) MissRemaining() {
 }
 
 // Exit reports the end of a process, its total CPU time, and weights by domain that divide this
-// time. It returns false for a short-lived process, which no previous scan saw: the source must charge
-// its CPU time. Exit follows the calls of See of its scan.
+// time. It returns false for a short-lived process, which no previous scan saw: the source must
+// charge its CPU time. Exit follows the calls of See of its scan.
 func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 	p := s.find(id)
 	if p != nil && !p.Is(Born) {
@@ -221,7 +221,7 @@ func (s *Scan) end(p *Process, last units.CPUTime) {
 func (s *Scan) remove(p *Process) {
 	s.slots.emptied = s.slots.emptied || p.IsActive()
 	s.unlink(p)
-	s.unsettle(p)
+	s.leaveCgroup(p)
 	*p = Process{Slot: p.Slot}
 }
 
@@ -256,10 +256,11 @@ func (s *Scan) Charge(c Charge) {
 	}
 }
 
-// Lose adds processes whose exit events were lost, and the CPU time of their whole lives. incomplete
-// is the number of other exit events that lack CPU time. Losses before the baseline do not count.
+// Lose adds processes whose exit events were lost, and the CPU time of their whole lives.
+// incomplete is the number of other exit events that lack CPU time. Losses before the baseline do
+// not count.
 func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
-	if ends > 0 || run > 0 { // the kernel adds to one of both first
+	if ends > 0 || run > 0 { // the kernel adds to one of the two first
 		s.awaited.lost = s.round
 	}
 	if s.scans > 0 {
@@ -268,9 +269,9 @@ func (s *Scan) Lose(ends, incomplete uint64, run units.CPUTime) {
 	}
 }
 
-// End ends a scan of all processes that succeeded. Processes that it has not seen and that Miss did
-// not report run on. node is the CPU time that processes account for since the previous scan.
-// Inferred time and the time of the rows together do not exceed it.
+// End ends a successful scan of all processes. Processes without a call of See, Run or Miss still
+// run. node is the CPU time of all processes since the previous scan. It limits the sum of inferred
+// time and the time of the rows.
 func (s *Scan) End(node units.CPUTime) {
 	if s.traits.ChildTimes && !s.resumed.childless {
 		s.traceChildren(node)
@@ -282,10 +283,10 @@ func (s *Scan) End(node units.CPUTime) {
 	s.EndPartial()
 }
 
-// EndPartial ends a scan that succeeded and that did not look at all processes. It does not infer
+// EndPartial ends a successful scan that did not look at all processes. It does not infer
 // CPU time from child times.
 func (s *Scan) EndPartial() {
-	s.settleAwaited()
+	s.updateAwaited()
 	if s.slots.emptied {
 		s.dropEmptied()
 	}
@@ -297,8 +298,8 @@ func (s *Scan) EndPartial() {
 }
 
 // dropEmptied drops the slots of exited processes from Active. Their charges have no row: their
-// processes exited after the charge, in an earlier scan that failed or because their exit events are
-// overdue.
+// processes exited after the charge, in an earlier scan that failed or because their exit events
+// are overdue.
 func (s *Scan) dropEmptied() {
 	s.Active = slices.DeleteFunc(s.Active, func(slot Slot) bool { return s.Rows[slot].PID == 0 })
 	for i := range s.Charges {
@@ -323,12 +324,13 @@ func (s *Scan) compare(a, b Slot) int {
 	return cmp.Or(cmp.Compare(s.Rows[a].PID, s.Rows[b].PID), cmp.Compare(a, b))
 }
 
-// Home returns the slot of the oldest process of a cgroup that is not a zombie, or a negative one.
-// Call it after all calls of Exit: the rows are searched at most once a scan.
-func (s *Scan) Home(cgroup uint64) Slot {
-	h := &s.slots.homes
+// OldestIn returns the slot of the oldest process of a cgroup that is not a zombie, or a negative
+// number if there is no such process. Call it after all calls of Exit: the rows are searched at
+// most once a scan.
+func (s *Scan) OldestIn(cgroup uint64) Slot {
+	h := &s.slots.oldest
 	slot, ok := h.of[cgroup]
-	if ok && s.isHome(slot) {
+	if ok && s.isLive(slot) {
 		return slot
 	}
 	if h.of != nil && !ok || h.round == s.round {
@@ -340,43 +342,45 @@ func (s *Scan) Home(cgroup uint64) Slot {
 	clear(h.of)
 	h.round = s.round
 	for p := range s.Table().All() {
-		s.settle(p)
+		s.noteOldest(p)
 	}
-	return s.Home(cgroup)
+	return s.OldestIn(cgroup)
 }
 
-// homes has the oldest process of each cgroup, or is empty. The slot of a cgroup is invalid once that
-// process has left the cgroup.
-type homes struct {
+// oldest holds the slot of the oldest process of each cgroup, or nothing. The slot is negative once
+// that process has left the cgroup.
+type oldest struct {
 	of    map[uint64]Slot
 	round uint32 // of the scan that searched all processes
 }
 
-// maxHomes is the number of cgroups above which homes is emptied. Most of the cgroups are gone then.
-const maxHomes = 1 << 16
+// maxOldest is the number of cgroups above which oldest is emptied. Most of these cgroups no longer
+// exist.
+const maxOldest = 1 << 16
 
-func (s *Scan) isHome(slot Slot) bool { return slot >= 0 && !s.Rows[slot].Is(Zombie) }
+// isLive reports whether a slot holds a process that is not a zombie.
+func (s *Scan) isLive(slot Slot) bool { return slot >= 0 && !s.Rows[slot].Is(Zombie) }
 
-// settle makes a process the home of its cgroup if it is the oldest.
-func (s *Scan) settle(p *Process) {
-	h := &s.slots.homes
+// noteOldest records a process as the oldest of its cgroup if no recorded process is older.
+func (s *Scan) noteOldest(p *Process) {
+	h := &s.slots.oldest
 	if h.of == nil || p.Is(Zombie) {
 		return
 	}
-	if len(h.of) > maxHomes {
+	if len(h.of) > maxOldest {
 		h.of = nil
 		return
 	}
 	slot, ok := h.of[p.Cgroup]
-	if !ok || s.isHome(slot) && cmp.Or(cmp.Compare(p.Start, s.Rows[slot].Start), cmp.Compare(p.PID, s.Rows[slot].PID)) < 0 {
+	if !ok || s.isLive(slot) && cmp.Or(cmp.Compare(p.Start, s.Rows[slot].Start), cmp.Compare(p.PID, s.Rows[slot].PID)) < 0 {
 		h.of[p.Cgroup] = p.Slot
 	}
 }
 
-// unsettle notes that a process leaves its cgroup.
-func (s *Scan) unsettle(p *Process) {
-	homes := s.slots.homes.of
-	if slot, ok := homes[p.Cgroup]; ok && slot == p.Slot {
-		homes[p.Cgroup] = -1
+// leaveCgroup records that a process leaves its cgroup.
+func (s *Scan) leaveCgroup(p *Process) {
+	oldest := s.slots.oldest.of
+	if slot, ok := oldest[p.Cgroup]; ok && slot == p.Slot {
+		oldest[p.Cgroup] = -1
 	}
 }

@@ -203,7 +203,7 @@ func TestAProcessThatReturnsIsNoLongerGone(t *testing.T) {
 			delete(h.all, 42) // exec makes another thread the first one
 			s := h.see()
 			s.MissRemaining()
-			assert.Negative(t, s.Home(7), name)
+			assert.Negative(t, s.OldestIn(7), name)
 			s.End(0)
 			assert.Equal(t, 1, h.Awaited(), name)
 			p.CPU += 9
@@ -214,7 +214,7 @@ func TestAProcessThatReturnsIsNoLongerGone(t *testing.T) {
 			h.now += time.Minute - interval - 1
 			s = h.see(1, 43)
 			report(s, p)
-			assert.Equal(t, h.Find(42).Slot, s.Home(7), name)
+			assert.Equal(t, h.Find(42).Slot, s.OldestIn(7), name)
 			s.End(0)
 			assert.Zero(t, h.Awaited(), name)
 			assert.False(t, h.Find(42).Is(proc.Zombie), name)
@@ -273,24 +273,24 @@ func TestHomesOfManyCgroupsAreForgotten(t *testing.T) {
 	h := reporting(t)
 	h.add(44, 1)
 	s := h.see()
-	s.Home(5)
+	s.OldestIn(5)
 	for cgroup := range uint64(1<<16 + 10) {
 		h.all[42].Cgroup = 100 + cgroup
 		s.See(h.all[42])
 	}
 	s.End(0)
 	s = h.see()
-	assert.Equal(t, h.Find(1).Slot, s.Home(5))
-	assert.Equal(t, h.Find(42).Slot, s.Home(h.all[42].Cgroup))
-	assert.Negative(t, s.Home(100))
+	assert.Equal(t, h.Find(1).Slot, s.OldestIn(5))
+	assert.Equal(t, h.Find(42).Slot, s.OldestIn(h.all[42].Cgroup))
+	assert.Negative(t, s.OldestIn(100))
 	s.Exit(h.all[44].ID, 0, nil)
-	assert.Negative(t, s.Home(0), "an emptied slot is no home")
+	assert.Negative(t, s.OldestIn(0), "an emptied slot is the oldest process of no cgroup")
 	for pid := range int32(1<<16 + 10) { // too many with processes
 		s.See(&proc.Sight{ID: proc.ID{PID: 100 + pid}, Cgroup: uint64(100 + pid)})
 	}
-	assert.Negative(t, s.Home(99))
+	assert.Negative(t, s.OldestIn(99))
 	s.End(0)
-	assert.Negative(t, h.see().Home(99))
+	assert.Negative(t, h.see().OldestIn(99))
 }
 
 func TestAScanAllocatesNothing(t *testing.T) {
@@ -309,7 +309,7 @@ func TestAScanAllocatesNothing(t *testing.T) {
 			s.See(&child)
 		}
 		sights[2].ChildCPU += 9
-		s.Charge(proc.Charge{Slot: s.Home(0), CPU: 5})
+		s.Charge(proc.Charge{Slot: s.OldestIn(0), CPU: 5})
 		s.MissRemaining()
 		s.End(9)
 		for _, slot := range s.Active {

@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Split names a list of slices in a Splits, which divides CPU time by CPU or domain. The zero Split is
-// the empty list.
+// Split names a list of slices in a Splits, which divides CPU time by CPU or domain. The zero Split
+// is the empty list.
 type Split uint32
 
 // Slice is CPU time that was used in one place.
@@ -72,9 +72,9 @@ func (d *Splits) addParts(used units.CPUTime, weights []uint64) (to Split) {
 
 func (d *Splits) has(s Split) bool { return s > 0 && int(s) < len(d.slices) }
 
-// Slices divides an amount of CPU time by CPU, in proportion to the slices of a list. If the list is
-// empty or all of its slices are 0, the amount counts on lastCPU. The result adds up to the amount. It
-// is valid until the next call of Slices or Parts.
+// Slices divides an amount of CPU time by CPU, in proportion to the slices of a list. If the list
+// is empty or all of its slices are 0, the amount counts on lastCPU. The result adds up to the
+// amount. It is valid until the next call of Slices or Parts.
 func (d *Splits) Slices(of Split, used units.CPUTime, lastCPU int32) []Slice {
 	found, total := d.found[:0], uint64(0)
 	for i := of; d.has(i); i = d.slices[i].next {
@@ -94,9 +94,9 @@ func (d *Splits) Slices(of Split, used units.CPUTime, lastCPU int32) []Slice {
 	return found
 }
 
-// Parts divides an amount of CPU time by domain, in the order of the topology, as Slices divides it by
-// CPU. It returns nil without a topology. The parts add up to the amount. They are valid until the
-// next call of Parts.
+// Parts divides an amount of CPU time by domain, in the order of the topology, as Slices divides it
+// by CPU. It returns nil without a topology. The parts add up to the amount. They are valid until
+// the next call of Parts.
 func (d *Splits) Parts(of Split, used units.CPUTime, lastCPU int32) []units.CPUTime {
 	if d.topology == nil {
 		return nil

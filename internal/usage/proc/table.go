@@ -12,23 +12,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Table holds the processes of a node and their CPU time between the last two scans that succeeded. A
-// source fills the same Table again and again. The contents are valid until the next scan begins, also
-// if that scan fails.
+// Table holds the processes of a node and their CPU time between the last two scans that succeeded.
+// A source fills the same Table again and again. The contents are valid until the next scan begins,
+// also if that scan fails.
 //
 // The first scan is the baseline: it finds all processes, and their usage is 0. New returns a Table
 // that is ready for it.
 type Table struct {
-	// Rows has the processes by slot. The PID of a free slot is 0. Rows never move.
+	// Rows has the processes by slot. The PID of a free slot is 0. Only Shrink changes the slot of
+	// a process.
 	Rows []Process
-	// Active lists the slots of the processes that are new, ran, waited for a child or have a charge, by
-	// PID.
+	// Active lists the slots of the processes that are new, ran, waited for a child or have a
+	// charge, by PID.
 	Active []Slot
-	// Ended lists the processes that ended since the previous scan, by PID. Their slots are free from the
-	// next scan on.
+	// Ended lists the processes that ended since the previous scan, by PID. Their slots are free
+	// from the next scan on.
 	Ended []Ended
-	// Charges has the CPU time of processes without a row: first the charges that name a row, in the
-	// order of Active, and then the others.
+	// Charges has the CPU time of processes without a row: first the charges that name a row, in
+	// the order of Active, and then the others.
 	Charges []Charge
 	// Now is when the latest scan began, since boot, and Before is when the previous scan that
 	// succeeded began. Before the first scan both are 0.
@@ -59,7 +60,7 @@ type slots struct {
 	free        []Slot         // to be assigned
 	freedByScan []Slot         // of the processes in Table.Ended
 	emptied     bool           // a slot in Table.Active is free
-	homes       homes
+	oldest      oldest
 	renumbered  uint64
 }
 
@@ -122,8 +123,8 @@ func (t *Table) BornThreads() (n uint64) {
 	return n
 }
 
-// Used returns the CPU time that the scan found in all, and adds it to parts by domain, which is nil
-// without a topology.
+// Used returns the total CPU time that the scan found. It also adds this time to parts, by domain;
+// parts is nil without a topology.
 func (t *Table) Used(parts []units.CPUTime) (used units.CPUTime) {
 	add := func(cpu units.CPUTime, split Split, lastCPU int32) {
 		used += cpu
@@ -160,7 +161,7 @@ func (t *Table) lastCPU(c *Charge) int32 {
 }
 
 // Softirqd returns the CPU time that the kernel's ksoftirqd threads used since the previous scan,
-// and adds it to parts by domain, which is nil without a topology. The softirq column
+// and adds it to parts, by domain; parts is nil without a topology. The softirq column
 // of /proc/stat includes this time, though the threads are processes that account for it
 // (kernel/sched/cputime.c, irqtime_account_process_tick).
 func (t *Table) Softirqd(parts []units.CPUTime) (used units.CPUTime) {
@@ -186,9 +187,9 @@ func addTo(sums, parts []units.CPUTime) {
 }
 
 // BornSinceLastScan reports whether a process started after the previous scan. If it did not, and
-// the previous scan did not have it (the baseline, a PID that a scan missed), its CPU time is from
-// before we watched it. An exact source finds every process, so only a process that started before
-// the baseline is old.
+// the previous scan did not have it (the baseline, a PID that a scan missed), its CPU time may be
+// older than the interval. An exact source finds every process, so only a process that started
+// before the baseline is old.
 func (t *Table) BornSinceLastScan(p *Sight) bool {
 	since := t.Before
 	if t.traits.Exact {
