@@ -185,23 +185,6 @@ func TestFindReturnsTheNewestProcessOfAPIDWhateverRowWasSeenBefore(t *testing.T)
 	assert.Nil(t, h.Find(0), "the next row is empty")
 }
 
-func TestFindReturnsTheNewestProcessOfAPIDWhateverRowWasSeenBefore(t *testing.T) {
-	h := watch(t, exactTraits)
-	h.add(2, 1)
-	h.scan()
-	first := h.all[2].ID
-	second := h.add(2, 1).ID // while the end of the first process is awaited
-	h.scan()
-	s := h.see(1) // the row of the first process is next
-	assert.Equal(t, second, h.Find(2).ID)
-	require.True(t, s.Exit(second, 0, nil))
-	require.NotNil(t, h.Find(2))
-	assert.Equal(t, first, h.Find(2).ID)
-	require.True(t, s.Exit(first, 0, nil))
-	assert.Nil(t, h.Find(2))
-	assert.Nil(t, h.Find(0), "the next row is empty")
-}
-
 func TestShrinkRenumbersTheSlotsInTheOrderOfTheRows(t *testing.T) {
 	h := watch(t, tickTraits)
 	for pid := int32(2); pid < 102; pid++ {
