@@ -18,10 +18,10 @@ import (
 // BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and reports the
 // cgroup of each process and the exact last slice of each process that ends.
 //
-// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick;
-// the rest is in the next scan. Its CPU clock shows no more: since Linux 4.8 the clock of another
-// process lacks the same (kernel/sched/cputime.c, thread_group_cputime). What ends did not fit into
-// the buffer is in Unseen.Untraced.
+// The CPU time of a process that is on a CPU during the scan is that of the scheduler's last tick;
+// the next scan finds the rest. The CPU clock of the process has the same delay since Linux 4.8
+// (kernel/sched/cputime.c, thread_group_cputime). The CPU time of exits that did not fit into the
+// buffer is in Unseen.Untraced.
 type BPF struct {
 	procFiles
 	name     string
@@ -29,7 +29,7 @@ type BPF struct {
 	list     lister
 	cgroups  *cgroupPaths
 	bootNow  func() time.Duration
-	slack    units.Slack // of what is kept for each process
+	slack    units.Slack // of the memory per process
 
 	programs domainsOfPrograms
 	hidden   hiddenTasks
@@ -48,22 +48,22 @@ type lastListing struct {
 	described  time.Duration // when the lister described all processes
 }
 
-// lister lists all processes, about in the order in which they were created. While a thread ends, a
-// process may show less CPU time than before. It never shows more than it used.
+// lister lists all processes, approximately in the order of creation. While a thread ends, a
+// process may show less CPU time than before. It never shows more CPU time than it used.
 type lister interface {
-	// List also reports what changed since the previous call. Unless all is set, a process that has not
-	// run may be described as it was when it last ran, except for its CPU time and cgroups.
+	// List also reports what changed since the previous call. Unless all is set, a process that has
+	// not run may be described as it was when it last ran, except for its CPU time and cgroups.
 	List(all bool) (tasks.Listing, error)
 	// Shrink leaves room for this many processes. An error leaves the room unchanged.
 	Shrink(room int) error
 	Close() error
 }
 
-// domainsOfPrograms is what the programs know of the topology.
+// domainsOfPrograms is the state of the topology in the programs.
 type domainsOfPrograms struct {
-	changes  int   // of the topology, that they know
-	slicing  bool  // whether they are to note what each thread used
-	unsliced error // why they do not, nil if they do or need not
+	changes  int   // number of changes of the topology that were passed to the programs
+	slicing  bool  // the programs shall record the CPU time of each thread
+	unsliced error // the reason if they cannot, otherwise nil
 }
 
 func newBPF(o Options, list lister, hook endings) *BPF {
@@ -78,9 +78,10 @@ func newBPF(o Options, list lister, hook endings) *BPF {
 	return b
 }
 
-// Traits implements Source. The source may lack three things: it finds short-lived containers only
-// while their cgroups exist, it divides a process as if all threads had been where the first one was
-// last, or each of its scans visits all processes.
+// Traits implements Source. Up to three features can be unavailable. Without creation events, the
+// source finds short-lived containers only while their cgroups exist. Without slices, all CPU time
+// of a process counts on the last CPU of one thread. Without the switch hook, each scan visits all
+// processes.
 func (b *BPF) Traits() Traits {
 	return Traits{
 		Traits: proc.Traits{Exact: true, ReportsEnds: true},
@@ -116,8 +117,8 @@ func (b *BPF) Scan(t *proc.Table, of Request) error {
 	if done, err := b.scanRan(t, now, all || of.All); done || err != nil {
 		return err
 	}
-	// A process that ends in between is in the list, and then its end is taken. In the other order, it
-	// could be in neither.
+	// The exits are read after the list: a process that exits in between is in both. In the other
+	// order, it could be in neither.
 	l, err := b.list.List(all)
 	if err != nil {
 		b.table = nil
@@ -143,7 +144,7 @@ func (b *BPF) Scan(t *proc.Table, of Request) error {
 	return nil
 }
 
-// divideTable has the programs and the table divide CPU time, if the node is divided.
+// divideTable makes the programs and the table divide CPU time, if the node is divided.
 func (b *BPF) divideTable(t *proc.Table, now time.Duration) error {
 	if b.topology == nil {
 		return nil
@@ -165,9 +166,9 @@ func (b *BPF) setDomains() error {
 	return nil
 }
 
-// seeListed reports a listing of all processes, and their ends. The first processes were at the same
-// place in the previous listing, so that only those of them that changed are reported, and only the
-// others can be gone.
+// seeListed reports a listing of all processes, and the exits. The first processes (Listing.Same)
+// were at the same index in the previous listing: only the changed ones are reported, and none of
+// them is gone.
 func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 	same := 0
 	if b.table != nil {
@@ -200,14 +201,14 @@ func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 // leaves the table as it is, if all processes must be scanned.
 func (b *BPF) scanRan(t *proc.Table, now time.Duration, all bool) (done bool, err error) {
 	if all {
-		b.hook.ready(now) // before the list: all that it lacks is marked
+		b.hook.ready(now) // before the list: every process that runs after the list is marked
 		return false, nil
 	}
 	ran, ok := b.hook.visit(now)
 	if !ok {
 		return false, nil
 	}
-	// The processes come before the ends, as in a scan of all.
+	// Processes are reported before exits, as in a scan of all processes.
 	if err := b.ends.drain(); err != nil {
 		b.table = nil
 		return false, err
@@ -245,7 +246,7 @@ func (b *BPF) see(s *proc.Scan, t *tasks.Process, slices addedSlices) *proc.Proc
 	return s.See(&p)
 }
 
-// addedSlices are the slices of a listing in a scan.
+// addedSlices are the slices of a listing that were added to a scan.
 type addedSlices struct {
 	first proc.Split // of the unused slice 0
 	count uint32
@@ -267,8 +268,8 @@ func addSlices(s *proc.Scan, from []tasks.Slice) (added addedSlices) {
 	return added
 }
 
-// split returns the slices of a process. It returns 0 if they did not fit in the listing: the process
-// must not get slices that the scan adds later.
+// split returns the slices of a process. It returns 0 if they did not fit in the listing: the
+// process must not get slices that the scan adds later.
 func (a addedSlices) split(t *tasks.Process) proc.Split {
 	if t.Slice == 0 || t.Slice >= a.count {
 		return 0
@@ -282,11 +283,11 @@ type hiddenTasks struct {
 	found   bool          // whether there were more than listed
 }
 
-// countAgain is how often the tasks are counted while none is hidden.
+// countAgain is the time between two counts of the tasks while no task is hidden.
 const countAgain = time.Minute
 
-// find reports whether there are more tasks than listed. Tasks that begin between the listing and the
-// counting look hidden, so they are counted again soon.
+// find reports whether there are more tasks than listed. Tasks that begin between the listing and
+// the counting look hidden, so they are counted again soon.
 func (h *hiddenTasks) find(files *procFiles, l *tasks.Listing, now time.Duration) bool {
 	again := countAgain
 	if h.found {
@@ -303,9 +304,9 @@ func (h *hiddenTasks) find(files *procFiles, l *tasks.Listing, now time.Duration
 	return h.found
 }
 
-// shrink frees the memory that more processes needed.
+// shrink frees the memory that an earlier, larger number of processes needed.
 func (b *BPF) shrink(processes int) {
-	b.listed, b.before, b.table = nil, nil, nil // the list begins anew
+	b.listed, b.before, b.table = nil, nil, nil // the next listing describes all processes
 	b.ends.shrink()
-	_ = b.list.Shrink(max(minRoom, 2*processes)) // it goes on with the room that it has
+	_ = b.list.Shrink(max(minRoom, 2*processes)) // after an error, the room stays as it is
 }

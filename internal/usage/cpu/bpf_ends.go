@@ -20,8 +20,8 @@ type endings interface {
 	Drain(yield func(*tasks.Ended)) (tasks.Lost, error)
 	// SetDomains sets the domain of each CPU, by its number.
 	SetDomains(of []int32) error
-	// Watch calls halfFull from another goroutine whenever half of the room for ends is taken, until
-	// Close.
+	// Watch calls halfFull from another goroutine whenever the buffer of exits becomes half full,
+	// until Close.
 	Watch(halfFull func()) error
 	Close() error
 }
@@ -30,13 +30,13 @@ type endings interface {
 type ends struct {
 	mu      sync.Mutex
 	endings endings
-	domains int           // into which the node is divided, 0 if it is not
+	domains int           // number of domains of the node, 0 if it is not divided
 	newest  time.Duration // no row of any scan started later; 0 before the first scan
 	lost    tasks.Lost    // since the previous scan
 	ended   []ending      // of processes that may have rows
-	weights []uint64      // of these by domain, in their order
-	short   shortLived    // of processes that have none
-	// forks has the parent of each process of the root cgroup that ended since the previous scan.
+	weights []uint64      // by domain, of each element of ended
+	short   shortLived    // processes without rows
+	// forks maps each process of the root cgroup that exited since the previous scan to its parent.
 	forks map[int32]int32
 
 	inScan, between func(*tasks.Ended) // note and noteBetween, which allocate no memory here
@@ -50,14 +50,13 @@ type ending struct {
 }
 
 const (
-	// maxForks is the maximum number of exited processes whose parents are remembered, more than fit in
-	// the buffer.
+	// maxForks is the maximum number of exited processes whose parents are remembered, more than
+	// fit in the buffer.
 	maxForks = 1 << 17
-	// maxAncestors bounds the way up to a process that still runs: PIDs that are reused may form a
-	// circle.
+	// maxAncestors bounds the search for an ancestor that still runs: reused PIDs may form a cycle.
 	maxAncestors = 32
-	// burst is the number of elements above which a map is discarded, because clearing a map costs in
-	// proportion to its largest size.
+	// burst is the number of elements above which a map is discarded, because clearing a map costs
+	// in proportion to its largest size.
 	burst = 1024
 	// rootCgroup is the ID of the root of the v2 hierarchy (kernfs numbers its root 1).
 	rootCgroup = 1
@@ -82,7 +81,7 @@ func (e *ends) drainBetween() {
 	if e.newest == 0 { // before the first scan, short-lived processes cannot be distinguished
 		return
 	}
-	_ = e.take(e.between) // a scan finds what is left, and reports the error
+	_ = e.take(e.between) // a scan reads the other exits, and reports the error
 }
 
 // noteBetween records a process exit between two scans. A process that started after all listed
@@ -139,7 +138,7 @@ func (e *ends) report(s *proc.Scan, paths *cgroupPaths) {
 		s.Charge(e.chargeOf(s, &e.short.sums[i], paths))
 	}
 	s.Charge(proc.Charge{Slot: -1, CPU: e.short.elsewhere.run, Split: e.split(s, &e.short.elsewhere)})
-	e.newest = max(e.newest, s.Now-1) // what is older and has no row has ended
+	e.newest = max(e.newest, s.Now-1) // an older process without a row has exited
 	clear(e.ended)
 	e.ended, e.weights, e.lost, e.forks = e.ended[:0], e.weights[:0], tasks.Lost{}, emptied(e.forks)
 	if cap(e.ended) > burst {
@@ -148,8 +147,8 @@ func (e *ends) report(s *proc.Scan, paths *cgroupPaths) {
 	e.short.reset()
 }
 
-// chargeOf returns the charge of short-lived processes: beside a process of the same cgroup. If their
-// cgroup is not known (cgroup v1), it is beside their nearest ancestor.
+// chargeOf returns the charge of short-lived processes. It names the row of the oldest process in
+// their cgroup. If the cgroup is the root (as with cgroup v1), it names their nearest ancestor.
 func (e *ends) chargeOf(s *proc.Scan, sum *sum, paths *cgroupPaths) proc.Charge {
 	from := sum.from
 	c := proc.Charge{Slot: -1, CPU: sum.run, Split: e.split(s, sum)}
@@ -159,15 +158,16 @@ func (e *ends) chargeOf(s *proc.Scan, sum *sum, paths *cgroupPaths) proc.Charge 
 		}
 	} else if c.Slot = s.OldestIn(from.cgroup); c.Slot < 0 {
 		if c.Path = paths.Path(from.cgroup); c.Path == "" {
-			return c // their program is unknown as well
+			return c // their program is not available either
 		}
 	}
 	c.Named, c.Comm, c.UID = from.by.known, from.by.comm, from.by.uid
 	return c
 }
 
-// ancestor returns the row of a PID or, if there is none, that of the nearest ancestor: the parents of
-// the processes that ended are known. It is negative if there is none.
+// ancestor returns the row of a PID or, without such a row, the row of the nearest ancestor, which
+// it finds by the parents of exited processes (forks). It returns a negative number without an
+// ancestor.
 func (e *ends) ancestor(s *proc.Scan, pid int32) proc.Slot {
 	for range maxAncestors {
 		if p := s.Table().Find(pid); p != nil {
@@ -189,7 +189,7 @@ func (e *ends) split(s *proc.Scan, sum *sum) proc.Split {
 	return s.AddParts(sum.run, sum.parts[:e.domains])
 }
 
-// shrink frees the memory that more processes needed.
+// shrink frees the memory that an earlier, larger number of processes needed.
 func (e *ends) shrink() {
 	e.ended, e.weights, e.forks = nil, nil, map[int32]int32{}
 	e.short = newShortLived(e.short.names)
@@ -204,8 +204,8 @@ func emptied[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// AwaitExits waits for two RCU grace periods: after the first one the kernel frees the processes that
-// ended and reports their exits, which each CPU does by the end of the second one.
+// AwaitExits waits for two RCU grace periods: after the first one the kernel frees the processes
+// that ended and reports their exits, which each CPU does by the end of the second one.
 func (*BPF) AwaitExits() {
 	const (
 		global = 1                     // MEMBARRIER_CMD_GLOBAL (linux/membarrier.h)

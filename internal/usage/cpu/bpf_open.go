@@ -20,11 +20,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// minRoom is the fewest processes that the list has room for. A list without enough room is loaded
-// anew.
+// minRoom is the minimum number of processes that the list has room for. If the room does not
+// suffice, the list is loaded again.
 const minRoom = 2048
 
-// What the programs are opened with, so that a test can refuse them.
+// The functions that open the programs. Tests replace them to simulate failures.
 var (
 	openScan = func(o tasks.Options) (lister, error) {
 		return orNil[lister](tasks.OpenScan(initialRoom(), o))
@@ -41,7 +41,8 @@ var (
 	}
 )
 
-// initialRoom is how many processes the list has room for at first: a quarter more than there are.
+// initialRoom returns the initial number of processes that the list has room for: a quarter more
+// than exist.
 func initialRoom() int {
 	own := newProcFiles("/")
 	processes, _ := countProcesses(own.proc)
@@ -49,12 +50,13 @@ func initialRoom() int {
 	return max(minRoom, int(min(processes, 1<<22))*5/4)
 }
 
-// countProcesses returns about how many processes there are, zombies included. /proc has a link for
-// each process (fs/proc/root.c, proc_root_getattr), but not for its threads.
+// countProcesses returns the approximate number of processes, including zombies. /proc has a link
+// for each process (fs/proc/root.c, proc_root_getattr), but not for its threads.
 func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 
-// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and
-// where the processes below the root are not this kernel's own. It does not look at o.Kind.
+// OpenBPF loads the programs. It returns an error if the kernel or the permissions do not allow
+// them, or if the processes below the root do not belong to this kernel. It does not look at
+// o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
 	b := newBPF(o, nil, nil)
 	b.programs.slicing = o.Slices || o.Topology != nil
@@ -69,7 +71,7 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	o := tasks.Options{Slices: b.programs.slicing, Domains: b.ends.domains, Types: btf.NewCache()} // which is read once
+	o := tasks.Options{Slices: b.programs.slicing, Domains: b.ends.domains, Types: btf.NewCache()} // the types are read once
 	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
@@ -77,7 +79,7 @@ func (b *BPF) open() error {
 		if list, err = openStream(o); err != nil && o.Slices {
 			b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
 			o.Slices = false
-			list, err = openStream(o) // before Linux 5.13 programs cannot note what each thread used
+			list, err = openStream(o) // before Linux 5.13 the programs cannot record the CPU time of each thread
 		}
 		if err != nil {
 			return oneline.Join(scanErr, err)
@@ -100,8 +102,8 @@ func (b *BPF) open() error {
 	return b.ends.endings.Watch(b.ends.drainBetween)
 }
 
-// bootNow is the clock that start times are taken from. It is a raw system call, as that of a quick
-// scan.
+// bootNow returns the time since boot, on the clock of start times. It makes a raw system call,
+// like a quick scan.
 func bootNow() time.Duration {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
@@ -133,8 +135,8 @@ func (b *BPF) isThisKernel() error {
 	return nil
 }
 
-// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does:
-// that of a container with a PID namespace of its own does not.
+// sameProcesses returns an error unless /proc below the root shows the PIDs of the initial PID
+// namespace. The /proc of a container with its own PID namespace does not.
 func (b *BPF) sameProcesses() error {
 	l, err := b.list.List(true)
 	if err != nil {

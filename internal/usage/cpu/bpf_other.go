@@ -9,7 +9,7 @@ import "errors"
 // BPF is not available on this platform.
 type BPF struct{ Procfs }
 
-// AwaitExits does nothing.
+// AwaitExits has no effect.
 func (*BPF) AwaitExits() {}
 
 // OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.

@@ -19,8 +19,9 @@ import (
 // visitor lists the processes that ran.
 type visitor interface {
 	// Visit returns the processes that ran since the previous call, in any order, their slices, and
-	// how many they are; none of them if they are more than most. A process that runs during the
-	// call may show the rest of its CPU time in the next one. A process that ended may be missing.
+	// their number. If there are more than most, it returns only the number. A process that runs
+	// during the call may show the rest of its CPU time in the next call. An exited process may be
+	// missing.
 	Visit(most int) (ran tasks.Listing, count int, err error)
 	Close() error
 }
@@ -33,29 +34,29 @@ const (
 )
 
 const (
-	// considerEvery is how often costs are compared.
+	// considerEvery is the time between two comparisons of the costs.
 	considerEvery = 2 * time.Second
-	// dwell is how long the hook stays as it is, attached or not.
+	// dwell is the minimum time between attaching and detaching the hook.
 	dwell = time.Minute
-	// ranRoom is how many processes that ran a scan of these lists at most.
+	// ranRoom is the maximum number of processes in a scan of the processes that ran.
 	ranRoom = 4096
 )
 
-// switchHook attaches a hook to context switches while that is cheaper than to visit all processes
-// in each scan.
+// switchHook attaches a hook to context switches while the hook costs less than visiting all
+// processes in each scan.
 type switchHook struct {
-	open    func() (visitor, error) // nil where there is none
-	opening chan opened             // nil unless it is being opened
-	visitor visitor                 // nil while it is not attached
-	based   bool                    // whether a scan of all processes has begun since then
-	refused error                   // why it cannot be attached; it is not tried again
-	changed time.Duration           // when it was attached or detached
-	most    int                     // how many processes a scan of those that ran visits at most
+	open    func() (visitor, error) // nil if the kernel does not support the hook
+	opening chan opened             // nil unless the hook is being opened
+	visitor visitor                 // nil while the hook is not attached
+	based   bool                    // a scan of all processes has begun since the hook was attached
+	refused error                   // the reason if the hook cannot be attached; it is not tried again
+	changed time.Duration           // when the hook was attached or detached
+	most    int                     // maximum number of processes that a scan of those that ran visits
 
 	considered time.Duration // when costs were compared last
-	switches   uint64        // of the node until then
-	partial    uint64        // how many scans since then might leave out processes that did not run
-	ran        uint64        // how many processes ran in these
+	switches   uint64        // context switches of the node until considered
+	partial    uint64        // number of scans since then that may leave out processes that did not run
+	ran        uint64        // number of processes that ran in these scans
 	stat       []byte        // scratch of readSwitches
 }
 
@@ -64,7 +65,7 @@ type opened struct {
 	err     error
 }
 
-// ready takes the hook once it is attached. It is called before each scan of all processes.
+// ready uses the hook once it is attached. It is called before each scan of all processes.
 func (h *switchHook) ready(now time.Duration) {
 	if h.opening != nil {
 		select {
@@ -76,8 +77,8 @@ func (h *switchHook) ready(now time.Duration) {
 	h.based = h.visitor != nil
 }
 
-// visit returns the processes that ran since the previous scan, and false if that is not known or
-// they are too many.
+// visit returns the processes that ran since the previous scan. It returns false if they are not
+// available or too many.
 func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	if !h.based {
 		h.ready(now)
@@ -115,8 +116,8 @@ func (h *switchHook) close() error {
 	return h.detach(0)
 }
 
-// considerHook compares costs after a scan of all processes, and has the hook attached or detached.
-// partial reports whether a scan of those that ran would have been enough.
+// considerHook compares costs after a scan of all processes, and attaches or detaches the hook.
+// partial reports whether a scan of the processes that ran would have sufficed.
 func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	h := &b.hook
 	if h.open == nil || h.refused != nil {
@@ -143,9 +144,9 @@ func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
 }
 
-// decide attaches the hook when scans of all threads cost more than one and a half times as much as
-// scans of those that ran, and detaches it when they cost less. count is the number of threads,
-// switches that of context switches since this was decided last.
+// decide attaches the hook if scans of all threads cost more than one and a half times as much as
+// scans of the processes that ran. It detaches the hook if they cost less. count is the number of
+// threads, and switches is the number of context switches since the previous decision.
 func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
@@ -157,7 +158,7 @@ func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	}
 }
 
-// attach has the hook attached. That takes a tenth of a second, so it is done beside the scans.
+// attach attaches the hook on another goroutine, because this takes a tenth of a second.
 func (h *switchHook) attach() {
 	done, open := make(chan opened, 1), h.open
 	h.opening = done
@@ -167,7 +168,7 @@ func (h *switchHook) attach() {
 	}()
 }
 
-// maxStat bounds what is read of /proc/stat, which has a number for each interrupt of the machine.
+// maxStat is the maximum number of bytes read of /proc/stat, which has a number for each interrupt.
 const maxStat = 1 << 20
 
 var errNoSwitches = errors.New("no number of context switches")

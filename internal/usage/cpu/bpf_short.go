@@ -13,22 +13,23 @@ import (
 
 // shortLived adds up the CPU time of the short-lived processes since the previous scan.
 type shortLived struct {
-	names     bool               // processes are told apart by name
-	sums      []sum              // of each origin, in the order of their first ends
-	index     map[origin]int     // in sums
+	names     bool               // processes are distinguished by name
+	sums      []sum              // of each origin, in the order of their first exits
+	index     map[origin]int     // index in sums
 	elsewhere sum                // of origins beyond maxOrigins
-	named     int                // how many keys of sums have a name
-	namesOf   map[nameHolder]int // the same by cgroup and user
+	named     int                // number of origins with a name
+	namesOf   map[nameHolder]int // number of origins with a name, by cgroup and user
 }
 
-// origin determines where the CPU time of a short-lived process belongs.
+// origin groups short-lived processes whose CPU time belongs to the same workload and program.
 type origin struct {
 	cgroup uint64
 	parent int32 // 0 unless the cgroup is the root
 	by     exitName
 }
 
-// exitName is the name and the user of a process that ended. The zero exitName is not known.
+// exitName is the name and the user of an exited process. The zero exitName stands for processes
+// without a recorded name.
 type exitName struct {
 	comm  proc.Comm
 	uid   uint32
@@ -48,10 +49,10 @@ type sum struct {
 	parts *[divide.MaxDomains]uint64
 }
 
-// maxOrigins is the maximum number of origins between two scans, maxNamed of those with a name, and
-// maxNamesOf of those of one user in one cgroup: a user can choose any number of names.
-// maxNamesInRoot replaces maxNamesOf in the root cgroup, which holds all processes of a v1 host and
-// has origins for each parent.
+// maxOrigins is the maximum number of origins between two scans. maxNamed is the maximum number of
+// origins with a name, and maxNamesOf is the maximum for one user in one cgroup: a user can choose
+// any number of names. maxNamesInRoot replaces maxNamesOf in the root cgroup, which holds all
+// processes of a v1 host and has origins for each parent.
 const (
 	maxOrigins     = 1 << 16
 	maxNamed       = 1 << 13
@@ -65,7 +66,7 @@ func newShortLived(names bool) shortLived {
 
 func originOf(t *tasks.Ended) origin {
 	from := origin{cgroup: t.Cgroup, by: exitName{comm: t.Comm, uid: t.UID, known: true}}
-	if t.Cgroup == rootCgroup { // where v1 is in use everything is there
+	if t.Cgroup == rootCgroup { // with cgroup v1, all processes are there
 		from.parent = int32(t.Parent)
 	}
 	return from
@@ -95,7 +96,7 @@ func (s *shortLived) add(from origin, run units.CPUTime, weights []uint64) {
 	s.sums[i].add(run, weights)
 }
 
-// mayName reports whether there may be one more name in a cgroup.
+// mayName reports whether another name of a user in a cgroup is allowed.
 func (s *shortLived) mayName(from origin) bool {
 	most := maxNamesOf
 	if from.cgroup == rootCgroup {

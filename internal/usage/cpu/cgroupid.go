@@ -11,11 +11,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/cgroups"
 )
 
-// cgroupPaths finds the paths of the cgroups that BPF knows by their ids.
+// cgroupPaths finds the paths of the cgroups whose IDs BPF reports.
 type cgroupPaths struct {
 	*cgroup.Paths
 	created  creations // nil if the kernel does not allow it: then paths come from the hierarchy only
-	refused  error     // why
+	refused  error     // the reason if created is nil
 	remember func(id uint64, path string)
 }
 
@@ -25,7 +25,7 @@ type creations interface {
 	Close() error
 }
 
-// openCreations is a variable so that a test can refuse it.
+// openCreations opens the hook. Tests replace it to simulate failures.
 var openCreations = func(types *btf.Cache) (creations, error) {
 	return orNil[creations](cgroups.OpenCreations(cgroups.CreationsBuffer, types))
 }
@@ -39,7 +39,8 @@ func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
 	return any(opened).(I), nil
 }
 
-// newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
+// newCgroupPaths returns the paths of the host whose tree is at root. It does not access the
+// machine.
 func newCgroupPaths(root string) *cgroupPaths {
 	paths := cgroup.NewPaths(root)
 	return &cgroupPaths{Paths: paths, remember: paths.Remember}
@@ -50,10 +51,10 @@ func (c *cgroupPaths) listen(types *btf.Cache) {
 	c.created, c.refused = openCreations(types)
 }
 
-// learn takes in what was created since the last call.
+// learn records the paths of the cgroups that were created since the last call.
 func (c *cgroupPaths) learn() {
 	if c.created != nil {
-		_ = c.created.Drain(c.remember) // what it does not report is found in the hierarchy
+		_ = c.created.Drain(c.remember) // after an error, the paths are found in the hierarchy
 	}
 }
 

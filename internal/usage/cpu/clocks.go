@@ -22,16 +22,16 @@ import (
 // Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)):
 // CPU time in nanoseconds of all threads, including exited ones, for a tenth of the cost of
 // /proc/<pid>/stat. A clock that stands still proves that the process has not run, so its row stays
-// as it was. Everything else about a process is read from /proc, as Procfs does: when the process
-// is new, when tasks were created since the previous scan, and in scans that may not be partial.
+// as it was. All other values of a process are read from /proc, as Procfs does: when the process is
+// new, when tasks were created since the previous scan, and in scans of all processes.
 //
 // The clock of a process that is running on another CPU is up to a scheduler tick old
 // (kernel/sched/cputime.c, thread_group_cputime). The next scan has the rest.
 type Clocks struct {
 	Procfs
 	clock   func(pid int32) (units.CPUTime, error)
-	isOwn   func(number int32) bool // reports whether a number is that of a thread of this process
-	spread  bool                    // LastCPU is of use in each scan: the domains, or each CPU, are counted
+	isOwn   func(number int32) bool // reports whether a number is the ID of a thread of this process
+	spread  bool                    // each scan needs LastCPU: CPU time is counted by domain or CPU
 	numbers numbers
 	gate    gate
 	unread  []int32       // PIDs of new processes that the latest scan did not read in time
@@ -78,8 +78,8 @@ func newClocks(o Options, from int, clock func(pid int32) (units.CPUTime, error)
 // (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 const initialPIDNamespace = "pid:[4026531836]"
 
-// checkClocks returns why the clocks of the processes below root cannot be read: PIDs are those of
-// another namespace, or the kernel refuses or does not know such clocks.
+// checkClocks returns the reason if the clocks of the processes below root cannot be read: the PIDs
+// belong to another namespace, or the kernel refuses or lacks such clocks.
 func checkClocks(root string) error {
 	if _, err := os.Stat(filepath.Join(root, "proc/stat")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("root_path: %s has no /proc of a machine: %w", root, err)
@@ -131,7 +131,7 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 		s.given.all = true
 		c.gate.reset()
 	}
-	c.table = nil // until the table has what this scan finds
+	c.table = nil // until this scan has succeeded
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = of.Resident
 	}
@@ -162,14 +162,14 @@ type clocksScan struct {
 	*procfsScan
 	clocks  *Clocks
 	given   given   // since the previous scan
-	unseen  given   // those of tasks that the previous scan may have missed
+	unseen  given   // PIDs that the previous scan may have missed
 	all     bool    // the files of all processes are to be read
 	moved   bool    // the files of processes that ran are to be read
 	zombies []int32 // PIDs of processes that became zombies
 }
 
-// readAll reports each process. While the listing is blocked or incomplete, it finds new processes by
-// their numbers.
+// readAll reports each process. While the listing is blocked or incomplete, it finds new processes
+// by their PIDs.
 func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
 	unread := s.clocks.unread
 	s.clocks.unread = nil
@@ -194,8 +194,8 @@ func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
 }
 
 // probe reports new processes by their PIDs. It looks up the PIDs that the kernel has assigned
-// since the previous scan, unless they are many, and the PIDs that the previous scan did not read in
-// time.
+// since the previous scan, unless they are many, and the PIDs that the previous scan did not read
+// in time.
 func (s *clocksScan) probe(unread []int32) {
 	look := func(pid int32) {
 		if known := s.Table().Find(pid); known == nil || !s.Saw(known) {
@@ -231,8 +231,9 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	return whole, nil
 }
 
-// look reports a process, unless it is gone. old is its row of the previous scan, nil if there is none.
-// A process that cannot be read keeps that row, and the next scan that can read it has the rest.
+// look reports a process, unless it is gone. old is its row of the previous scan, nil if there is
+// none. A process that cannot be read keeps that row, and the next scan that can read it has the
+// rest.
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its
 // clock moved.
@@ -283,7 +284,7 @@ func (s *clocksScan) look(pid int32, old *proc.Process) {
 	}
 }
 
-// follow tells the gate what was read of a process.
+// follow updates the gate by the values that were read of a process.
 func (s *clocksScan) follow(now *proc.Sight, old *proc.Process) {
 	gate := &s.clocks.gate
 	switch {
@@ -298,20 +299,19 @@ func (s *clocksScan) follow(now *proc.Sight, old *proc.Process) {
 	case s.Table().BornSinceLastScan(now):
 		gate.explain(now, nil, now.CPU+now.ChildCPU)
 	}
-	if old != nil && old.Start != now.Start { // another process has the number
+	if old != nil && old.Start != now.Start { // another process has the PID
 		gate.forget(old, gate.groupOf(old))
 	}
 }
 
-// mustRead reports whether the files of a process are to be read that has a row of the previous
-// scan.
+// mustRead reports whether the files of a process that has a row of the previous scan must be read.
 func (s *clocksScan) mustRead(pid int32, old *proc.Process, ran bool) bool {
 	return s.all || s.given.has(pid) || s.moved && (ran || old.Is(proc.Stale))
 }
 
-// refreshKin reads the files of the parents and children of the processes that ended: a child has
-// another parent then though it has not run, and the clock of a parent that waited may not show yet
-// that it ran.
+// refreshKin reads the files of the parents and children of exited processes. Such a child has
+// another parent even if it has not run, and the clock of a parent that waited may not yet show
+// that the parent ran.
 func (s *clocksScan) refreshKin() {
 	t, c := s.Table(), s.clocks
 	ended, parents := c.ended[:0], c.parents[:0]
@@ -334,8 +334,8 @@ func (s *clocksScan) refreshKin() {
 	}
 }
 
-// refresh reads the files of a process that has a row. If another process has the number, it has a row
-// of its own.
+// refresh reads the files of a process that has a row. If another process has the PID, the other
+// process gets its own row.
 func (s *clocksScan) refresh(p *proc.Process) {
 	var now proc.Sight
 	if s.source.readProcess(p.PID, &now, false) != nil {
@@ -354,7 +354,7 @@ func (s *clocksScan) refresh(p *proc.Process) {
 	s.See(&now)
 }
 
-// pidMax returns the bound of the numbers of tasks, 0 if it is unknown (proc_sys_kernel(5),
+// pidMax returns the upper bound of task IDs, 0 if it cannot be read (proc_sys_kernel(5),
 // pid_max).
 func (p *Procfs) pidMax() int32 {
 	b, err := p.read("sys/kernel/pid_max")

@@ -14,12 +14,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// gate leaves out the processes of cgroups whose CPU counters stood still: none of these processes
-// has run. A process that was moved to another cgroup may run unnoticed until its clock is read
-// again. All clocks are read every sweepEvery scans, and at once when the clocks that were read
-// leave more than maxDebt of the node's CPU time unexplained. Unexplained CPU time is that of all
-// processes together and adds up from scan to scan, so a scan misses at most maxDebt in all, plus
-// maxDebt or what all processes used while the clocks were read, whichever is more.
+// gate selects the CPU clocks that a scan reads. It leaves out the processes of cgroups whose CPU
+// counters stood still: these processes have not run. A process that was moved to another cgroup
+// may run unnoticed until its clock is read again. All clocks are read every sweepEvery scans, and
+// at once when the clocks that were read leave more than maxDebt of the node's CPU time
+// unexplained. Unexplained CPU time is that of all processes together and adds up from scan to
+// scan, so a scan misses at most maxDebt in all, plus maxDebt or the CPU time of all processes
+// while the clocks were read, whichever is more.
 //
 // A scan may miss more CPU time in these cases. The next reading of all clocks finds it.
 //   - A process waited for a child without a row. The child may have used its CPU time in earlier
@@ -33,11 +34,11 @@ type gate struct {
 	tree   *cgroup.Tree
 	isOwn  bool // only the gate uses the tree
 	from   int
-	groups []*cgroup.Node // of the processes by slot, nil for one whose cgroup was not read yet
-	shrunk uint64         // Table.Renumbered when groups began
-	scans  int            // since all clocks were read
+	groups []*cgroup.Node // of the processes by slot, nil until the cgroup of a process is read
+	shrunk uint64         // Table.Renumbered when groups was reset
+	scans  int            // number of scans since all clocks were read
 	debt   time.Duration  // CPU time since then that no clock explains, negative if clocks were read later
-	ahead  time.Duration  // by how much the clocks of the latest scan may be ahead of the counters
+	ahead  time.Duration  // maximum lead of the clocks of the latest scan over the counters
 	open   bool           // all clocks are read in this scan
 	all    bool           // the counters include processes in the root
 	left   []proc.Slot    // of processes that were left out in this scan
@@ -46,31 +47,31 @@ type gate struct {
 }
 
 const (
-	// sweepEvery is how often all clocks are read, in scans. It bounds how late the CPU time below
-	// maxDebt is found.
+	// sweepEvery is the number of scans between two reads of all clocks. It bounds the delay after
+	// which unexplained CPU time below maxDebt is found.
 	sweepEvery = 60
-	// maxDebt is how much CPU time of the node may be unexplained.
+	// maxDebt is the maximum CPU time of the node that may be unexplained.
 	maxDebt = 10 * time.Millisecond
-	// lateInCgroup is how much of a cgroup's counter may be that of processes whose clocks have not
-	// been read since they moved there. It is more than maxDebt by what the node uses while clocks
-	// are read.
+	// lateInCgroup is the maximum CPU time in a cgroup's counter of processes whose clocks have not
+	// been read since they moved to the cgroup. It exceeds maxDebt by the CPU time that the node
+	// uses while clocks are read.
 	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
-	// gatedFrom is the number of processes from which on the counter of a cgroup is read. Reading
-	// it costs as much as a few clocks.
+	// gatedFrom is the minimum number of processes of a cgroup whose counter is read. Reading the
+	// counter costs as much as reading a few clocks.
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
-	// placedFrom is the age from which on the cgroup of a process is read. Most processes exit
+	// placedFrom is the minimum age of a process whose cgroup is read. Most processes exit
 	// before that age, and most others have reached their cgroup.
 	placedFrom = 5 * time.Second
 )
 
-// placeless is the group of a process that no counter shows apart from others, or whose cgroup cannot
-// be read.
+// placeless is the group of a process whose cgroup cannot be read, or is not counted separately
+// from other cgroups.
 var placeless = &cgroup.Node{}
 
-// newGate returns a gate that reads the counters of cgroups with at least from processes. It uses the
-// tree of the options, or else a tree of its own.
+// newGate returns a gate that reads the counters of cgroups with at least from processes. It uses
+// the tree of the options, or else a tree of its own.
 func newGate(o Options, from int) gate {
 	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from}
 	if g.isOwn {
@@ -89,7 +90,7 @@ func (g *gate) close() error {
 	return nil
 }
 
-// begin reads the counters. all states that all clocks are to be read.
+// begin reads the counters. If all is set, all clocks are read.
 func (g *gate) begin(t *proc.Table, all bool) {
 	if t.Renumbered() != g.shrunk {
 		g.reset()
@@ -107,8 +108,8 @@ func (g *gate) begin(t *proc.Table, all bool) {
 	}
 }
 
-// end ends a scan. What ran while the clocks were read is in the next growth of the counters,
-// though clocks explained it.
+// end ends a scan. The CPU time used while the clocks were read is in the next growth of the
+// counters, although the clocks have explained it.
 func (g *gate) end() {
 	g.ahead = time.Duration(g.tree.Ahead())
 	if g.open {
@@ -210,9 +211,9 @@ func (s *clocksScan) place(p *proc.Process) *cgroup.Node {
 	return cmp.Or(g.tree.Watch(text), placeless)
 }
 
-// lookAtLeft looks at processes that were left out: at all of them if the gate says so, else at the
-// children of processes that waited for a child. Such a child ended in a cgroup that it was moved
-// to.
+// lookAtLeft looks at processes that were left out: at all of them after a sweep decision of the
+// gate, otherwise at the children of processes that waited for a child. Such a child exited in a
+// cgroup to which it was moved.
 func (s *clocksScan) lookAtLeft() {
 	g := &s.clocks.gate
 	all := g.sweep()
@@ -231,7 +232,7 @@ func (s *clocksScan) lookAtLeft() {
 			s.unreadable = true
 		case now > p.CPU:
 			g.explain(&p.Sight, g.groupOf(p), now-p.CPU)
-			g.leave(slot) // its counter stood still: it is elsewhere
+			g.leave(slot) // the counter of its cgroup stood still: the process is elsewhere
 			p.Flags |= proc.Stale
 			s.Run(p, now)
 			s.refresh(p)

@@ -15,11 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// Node is CPU time summed over the CPUs of the node or of a domain. No figure ever decreases: if the
-// kernel's counter steps back (idle, iowait, a CPU taken offline), the figure stays.
+// Node is CPU time summed over the CPUs of the node or of a domain. No figure ever decreases: if
+// the kernel's counter steps back (idle, iowait, a CPU taken offline), the figure stays.
 type Node struct {
-	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time is
-	// neither in Busy nor in Total: it belongs to another machine.
+	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time,
+	// which the hypervisor gave to other machines, is in neither Busy nor Total.
 	Busy units.CPUTime
 	// Total is Busy, idle and iowait time.
 	Total units.CPUTime
@@ -35,7 +35,7 @@ type Node struct {
 type Times struct {
 	Node Node
 	// Domains are the times of the domains of the topology, in its order. It is nil without a
-	// topology. All of them together may differ from Node by some ticks, because the kernel rounds
+	// topology. Their sum may differ from Node by a few ticks, because the kernel rounds
 	// each line of /proc/stat.
 	Domains []Node
 	// CPUs are the busy times of each CPU, by its number, since the first read or, if the CPU was
@@ -58,7 +58,7 @@ type StatClock struct {
 	files    procFiles
 	topology *divide.Topology // nil: the node is not divided
 	perCPU   bool
-	// countsCreated has created read, too.
+	// countsCreated makes Read also set created.
 	countsCreated bool
 
 	node    domainTime
@@ -74,7 +74,7 @@ type StatClock struct {
 // domainTime is the CPU time of the node or of a domain.
 type domainTime struct {
 	Node
-	stolen units.CPUTime // the time that another machine had
+	stolen units.CPUTime // steal time
 }
 
 // lastTicks holds the last reading of a CPU.
@@ -84,10 +84,11 @@ type lastTicks struct {
 	listed     bool // it is in the text that is being parsed
 }
 
-// NewStatClock returns the clock of the machine whose root directory is at root. It does not access the machine.
+// NewStatClock returns the clock of the machine whose root directory is at root. It does not access
+// the machine.
 func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFiles(root)} }
 
-// divide makes the clock count CPU time by domain, too.
+// divide makes the clock also count CPU time by domain.
 func (c *StatClock) divide(t *divide.Topology) {
 	c.topology = t
 	c.domains, c.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
@@ -96,7 +97,7 @@ func (c *StatClock) divide(t *divide.Topology) {
 // Close closes the files.
 func (c *StatClock) Close() error { return c.files.proc.Close() }
 
-// Stolen returns the CPU time that another machine had, as of the last Read.
+// Stolen returns the steal time as of the last Read.
 func (c *StatClock) Stolen() units.CPUTime { return c.node.stolen }
 
 // Read implements NodeClock.
@@ -126,7 +127,7 @@ func (c *StatClock) read() error {
 	}
 	now, created, err := c.parse(b)
 	if errors.Is(err, errTruncated) && len(b) == len(c.files.buf) && len(b) < maxCPUs*lineRoom {
-		c.files.buf = make([]byte, 2*len(b)) // there are more CPUs or interrupts than it has room for
+		c.files.buf = make([]byte, 2*len(b)) // the text did not fit
 		return c.read()
 	}
 	if err != nil {
@@ -226,8 +227,8 @@ func (d *domainTime) add(last, now *cpuTicks, measured bool) {
 	d.stolen += min(ticks(units.Advance(last[steal], now[steal])), maxColumn)
 }
 
-// maxColumn is the maximum growth of a column between two reads: 18 years of CPU time. It keeps sums
-// of columns from overflowing, because a kernel may print a negative number as one near 2^64.
+// maxColumn is the maximum growth of a column between two reads: 18 years of CPU time. It keeps
+// sums of columns from overflowing, because a kernel may print a negative number as one near 2^64.
 const maxColumn units.CPUTime = 1 << 59
 
 // add adds the growth of the columns. measured reports whether the kernel measures interrupts.

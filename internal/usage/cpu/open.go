@@ -33,17 +33,18 @@ type Options struct {
 	Root string
 	// Kind is the CPU time source to use.
 	Kind SourceKind
-	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source
-	// gives the node's CPU time, too.
+	// Window is the length of a window. If it is shorter than TickWindow, the node's CPU time is
+	// also computed from the scans of an exact source.
 	Window time.Duration
-	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
+	// Topology, if set, also divides CPU time by its domains. The Reader closes it.
 	Topology *divide.Topology
-	// Slices makes an exact source record the CPUs of the threads of each process, for Table.Splits.
-	// A Topology implies it.
+	// Slices makes an exact source record the CPUs of the threads of each process, for
+	// Table.Splits. A Topology implies it.
 	Slices bool
-	// Names makes an exact source add the names and users of short-lived processes to Table.Charges.
+	// Names makes an exact source add the names and users of short-lived processes to
+	// Table.Charges.
 	Names bool
-	// PerCPU makes the Reader count the busy time of each CPU, too.
+	// PerCPU makes the Reader also count the busy time of each CPU.
 	PerCPU bool
 	// Cgroups, if set, is the tree whose CPU counters a source that is not exact reads right before
 	// the processes. It remains the caller's.
@@ -56,7 +57,7 @@ type Options struct {
 }
 
 // OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails,
-// and rejected is why BPF is not used.
+// and rejected is the reason if BPF is not used.
 func OpenReader(o Options) (r *Reader, rejected, err error) {
 	source, rejected, err := Open(o)
 	if err != nil {
@@ -68,8 +69,8 @@ func OpenReader(o Options) (r *Reader, rejected, err error) {
 	return NewReader(source, o), rejected, nil
 }
 
-// Open returns the CPU time source that the options select. rejected is why CPU clocks or procfs
-// take the place of another source. With the kinds Auto and KindClocks, Open never fails.
+// Open returns the CPU time source that the options select. rejected is the reason if CPU clocks or
+// procfs replace another source. With the kinds Auto and KindClocks, Open never fails.
 func Open(o Options) (source Source, rejected, err error) {
 	switch o.Kind {
 	case KindProcfs:
@@ -92,7 +93,8 @@ func Open(o Options) (source Source, rejected, err error) {
 	return source, err, nil
 }
 
-// openClocks returns a source that reads CPU clocks, or procfs and why the clocks cannot be read.
+// openClocks returns a source that reads CPU clocks. If the clocks cannot be read, it returns
+// procfs and the reason.
 func openClocks(o Options) (source Source, rejected error) {
 	clocks, err := OpenClocks(o)
 	if err != nil {

@@ -129,13 +129,13 @@ const (
 
 // measuresInterrupts reports whether the kernel measures how long interrupts take. Such a kernel
 // leaves their time out of the times of the tasks that they interrupt (kernel/sched/core.c,
-// update_rq_clock_task). It has time in the irq column soon after boot, because each timer tick is an
-// interrupt.
+// update_rq_clock_task). It has time in the irq column soon after boot, because each timer tick is
+// an interrupt.
 //
-// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) count a tick for the
-// task or softirq that it interrupts. Handlers run with interrupts off, so the irq column stays 0, and
-// tasks' times include the interrupts that came while they ran. The softirq column of such a kernel
-// would count these twice.
+// Other kernels (without CONFIG_IRQ_TIME_ACCOUNTING, or with an unstable clock) count a tick for
+// the task or softirq that it interrupts. Handlers run with interrupts off, so the irq column stays
+// 0, and tasks' times include the interrupts that came while they ran. The softirq column of such a
+// kernel would count these twice.
 func (c *cpuTicks) measuresInterrupts() bool { return c[irq] > 0 }
 
 // parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; four suffice.
@@ -192,8 +192,8 @@ func ParseUptime(b []byte) (time.Duration, error) {
 }
 
 // parseTasks reads the last two fields of /proc/loadavg (proc_loadavg(5)). number is the number of
-// tasks of the whole system, including hidden ones. newest is the PID or thread ID of the newest task
-// in the PID namespace of the reader.
+// tasks of the whole system, including hidden ones. newest is the PID or thread ID of the newest
+// task in the PID namespace of the reader.
 func parseTasks(b []byte) (number, newest uint64, err error) {
 	f := fields{rest: b}
 	f.skip(3)
@@ -224,7 +224,8 @@ func parseCreated(b []byte) (uint64, error) {
 	return kernfs.ParseUint(number)
 }
 
-// parsePID reads the name of a directory of /proc; ok is false unless it is the directory of a process.
+// parsePID reads the name of a directory of /proc; ok is false unless it is the directory of a
+// process.
 func parsePID(name []byte) (pid int32, ok bool) {
 	n, err := kernfs.ParseUint(name)
 	if err != nil || name[0] == '0' || n > math.MaxInt32 {

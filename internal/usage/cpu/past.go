@@ -61,9 +61,9 @@ func (r *Reader) Past(p *Past) error {
 }
 
 // Resume continues from the state of an earlier Reader. The first window then covers the time since
-// the past. The node's CPU time is the time of the past plus the growth since. Processes of the past
-// have used the growth of their CPU time since. It must precede the first Begin. The Reader
-// keeps p until a scan has succeeded.
+// the past. The node's CPU time is the time of the past plus the growth since then. The usage of a
+// process of the past is the growth of its CPU time since then. Resume must precede the first
+// Begin. The Reader keeps p until a scan has succeeded.
 func (r *Reader) Resume(p *Past) {
 	r.stat.resume(p)
 	r.times = r.stat.times()

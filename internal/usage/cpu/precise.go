@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// recheck is how often values that seldom change are read, however short the intervals are.
+// recheck is the minimum time between two reads of values that seldom change.
 const recheck = time.Second
 
 // preciseClock counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve.
@@ -48,12 +48,12 @@ type preciseTime struct {
 	weight  outside    // for dividing the node's time outside of tasks
 }
 
-// outside is time of CPUs that is no task's, between two reads of /proc/stat.
+// outside is the time of CPUs outside of tasks, between two reads of /proc/stat.
 type outside struct {
-	// Another machine had stolen of had, and interrupts took another part of it.
+	// had is the total time of the CPUs. stolen and interrupts are parts of it.
 	stolen, interrupts, had units.CPUTime
-	// softirqd is the time of the ksoftirqd threads that no read has shown among the time of
-	// interrupts yet.
+	// softirqd is the time of the ksoftirqd threads that the time of interrupts does not include
+	// yet.
 	softirqd units.CPUTime
 }
 
@@ -72,8 +72,8 @@ func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
 	return units.Portion(amount, o.stolen, o.had), units.Portion(amount, o.interrupts, o.had)
 }
 
-// newPreciseClock returns a clock for a table that an exact source of the machine at root fills. now
-// measures how long reading takes. It does not access the machine.
+// newPreciseClock returns a clock for a table that an exact source of the machine at root fills.
+// now measures how long reading takes. It does not access the machine.
 func newPreciseClock(root string, stat *StatClock, table *proc.Table, now func() time.Duration) *preciseClock {
 	n := len(stat.domains)
 	return &preciseClock{
@@ -125,7 +125,7 @@ func (p *preciseClock) begin(at time.Time) error {
 // advance adds the time since the last read.
 func (p *preciseClock) advance(at time.Time) {
 	p.countSoftirqd()
-	p.online.Refresh(at.Sub(p.began)) // if that fails, the last number of CPUs applies
+	p.online.Refresh(at.Sub(p.began)) // after an error, the last number of CPUs applies
 	if at.Sub(p.counted) >= p.due() {
 		begun := p.now()
 		p.countOutside(at)
@@ -137,7 +137,8 @@ func (p *preciseClock) advance(at time.Time) {
 	total := p.had(elapsed)
 	stolen, interrupts := p.node.of(total)
 	total = max(busy+interrupts, total-stolen)
-	// Untraced includes the whole lives of processes that ended, and most of that was counted before.
+	// Untraced includes the whole lives of processes that ended, and most of that was counted
+	// before.
 	untraced := min(p.table.Unseen.Untraced, total-busy-interrupts)
 	p.node.ran(busy+untraced, interrupts, total)
 	p.addDomains(elapsed, untraced)
@@ -215,9 +216,10 @@ func (p *preciseClock) countOutside(at time.Time) {
 	p.divideOutside()
 }
 
-// divideOutside divides the node's time outside of tasks in proportion to the growth of the lines of
-// the domains' CPUs, or to their last growth above 0. Each line of a CPU is rounded to ticks, and in a short window
-// a domain's sum may be off by as many as it has CPUs. The node's line is rounded once.
+// divideOutside divides the node's time outside of tasks in proportion to the growth of the lines
+// of the domains' CPUs, or to their last growth above 0. Each line of a CPU is rounded to ticks,
+// and in a short window a domain's sum may be off by as many as it has CPUs. The node's line is
+// rounded once.
 func (p *preciseClock) divideOutside() {
 	var stolen, interrupts units.CPUTime
 	for i := range p.domains {

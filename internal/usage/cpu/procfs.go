@@ -23,13 +23,13 @@ import (
 type Procfs struct {
 	procFiles
 	topology *divide.Topology // nil: the node is not divided
-	newest   uint64           // the ID of the newest task at the last scan, 0 if it is unknown
+	newest   uint64           // the ID of the newest task at the last scan, 0 if it is not available
 	cached   *kernfs.Dir      // reads files of processes by names that the kernel has in its cache
 	first    *kernfs.Guard[*firstRead]
 	list     *kernfs.Guard[*listing]
 	from     int64 // position in /proc for the start of the next listing
 	scan     procfsScan
-	cgroups  *cgroup.Tree // whose CPU counters are read before the processes, nil: none
+	cgroups  *cgroup.Tree // whose CPU counters are read before the processes, or nil
 }
 
 // firstRead reads a file of a process by a name that the kernel may have to look up, which can
@@ -86,8 +86,8 @@ func (l *listing) read() {
 const (
 	// listPause is the minimum time until the processes are listed again after a blocked listing.
 	listPause = time.Second
-	// listTime is how long a scan lists processes. On a machine without a free CPU, listing many
-	// processes takes longer. Then the next scan continues the listing.
+	// listTime is the maximum time that a scan lists processes. On a machine without a free CPU,
+	// listing many processes takes longer. Then the next scan continues the listing.
 	listTime = 500 * time.Millisecond
 	// listStep is the number of processes between two checks of the time.
 	listStep = 64
@@ -102,8 +102,8 @@ func guardListing(options kernfs.GuardOptions[*listing], most time.Duration) *ke
 	return kernfs.NewGuard(options)
 }
 
-// NewProcfs returns a source that reads below o.Root. It touches nothing. Of the other options only
-// Topology applies.
+// NewProcfs returns a source that reads below o.Root. It does not access the machine. Of the other
+// options only Topology applies.
 func NewProcfs(o Options) *Procfs {
 	return &Procfs{
 		procFiles: newProcFiles(o.Root), topology: o.Topology, cgroups: o.Cgroups,
@@ -186,8 +186,8 @@ type procfsScan struct {
 	unreadable bool   // a process could not be read
 }
 
-// readListed reports each process that list returns. readMissed reports the processes of the previous
-// scan that the listing lacks, which are all processes while the listing is blocked.
+// readListed reports each process that list returns. readMissed reports the processes of the
+// previous scan that the listing lacks, which are all processes while the listing is blocked.
 func (s *procfsScan) readListed() error {
 	pids, _, err := s.list()
 	if err != nil {
@@ -224,18 +224,18 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 	return l.pids, whole, nil
 }
 
-// readMissed reports each process of the previous scan that the listing lacks and that still runs: a
-// listing of /proc can miss one.
+// readMissed reports each process of the previous scan that the listing lacks and that still runs:
+// a listing of /proc can miss one.
 func (s *procfsScan) readMissed() {
 	for old := range s.Remaining() {
 		s.read(old.PID, old, false)
 	}
 }
 
-// read reports a process, unless it is gone. old is the newest row of its PID, nil if there is none. A
-// process that cannot be read keeps its row, and the next scan that can read it has the rest. If
-// /proc does not list the number, it may be a thread's now: /proc has a directory for it with the
-// times of its process.
+// read reports a process, unless it is gone. old is the newest row of its PID, nil if there is
+// none. A process that cannot be read keeps its row, and the next scan that can read it finds the
+// rest. A PID that /proc does not list may now be the ID of a thread: /proc has a directory for the
+// thread, with the times of its process.
 func (s *procfsScan) read(pid int32, old *proc.Process, listed bool) {
 	var now proc.Sight
 	switch err := s.source.readProcess(pid, &now, old == nil); {
@@ -291,27 +291,29 @@ func (p *Procfs) readFirst(pid int32, read func(*firstRead)) ([]byte, error) {
 	return f.got, f.err
 }
 
-// gone reports whether an error means that a process ended while it was being read.
+// gone reports whether an error means that a process exited while it was read.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, errReleased)
 }
 
-// hiddenThreads is how many tasks may come between a scan and the reading of their number.
+// hiddenThreads is the number of tasks that may start between a scan and the reading of the number
+// of tasks.
 const hiddenThreads = 16
 
-// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and
-// go between the scan and the reading of their number: the more there are, the more.
+// hides reports whether more tasks exist than a scan found. It tolerates a difference that grows
+// with the number of tasks, because tasks start and exit between the scan and the reading of their
+// number.
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
-// findMissed notes whether tasks were created since the last scan that this one does not show.
+// findMissed records whether tasks were created since the last scan that this scan does not show.
 // newest is the ID of the newest task, 0 if it is unknown.
 func (p *Procfs) findMissed(t *proc.Table, newest uint64) {
 	t.Unseen.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
 	p.newest = newest
 }
 
-// createdSince returns an upper bound of how many tasks were created while the ID of the newest one
-// changed. The kernel assigns IDs in ascending order and begins again at its limit.
+// createdSince returns an upper bound of the number of tasks created between two IDs of the newest
+// task. The kernel assigns IDs in ascending order and begins again at its limit.
 func createdSince(before, newest uint64) uint64 {
 	if newest < before {
 		return math.MaxUint64
@@ -320,9 +322,9 @@ func createdSince(before, newest uint64) uint64 {
 }
 
 // findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their
-// children, and children that use less than a tick leave nothing that is missed. Only a process of
-// which a child ended without adding to its child times is looked at. SA_NOCLDWAIT has the same
-// effect, and /proc does not show it.
+// children, and children that use less than a tick leave nothing that is missed. Only a process
+// with a child that exited without adding to the child times is looked at. SA_NOCLDWAIT has the
+// same effect, and /proc does not show it.
 func (p *Procfs) findDiscarding(t *proc.Table) {
 	looked := int32(0)
 	for i := range t.Ended {

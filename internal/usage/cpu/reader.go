@@ -13,10 +13,10 @@ import (
 
 // Reader reads the CPU time of the node and of its processes, window by window. It reads processes
 // from one CPU time source, and with the kind Auto it continues with CPU clocks or procfs after BPF
-// has failed three scans in a row. The node's CPU time continues whatever the source.
+// has failed three scans in a row. The node's CPU time does not depend on the change of source.
 //
-// In each window call Begin next to reading the energy counters, then Read. A Reader is not safe for
-// concurrent use.
+// In each window call Begin next to reading the energy counters, then Read. A Reader is not safe
+// for concurrent use.
 type Reader struct {
 	options Options
 	source  Source
@@ -35,13 +35,13 @@ type Reader struct {
 	resuming *Past // until a scan has succeeded after Resume
 }
 
-// Window is the CPU time until a moment, and the processes soon after.
+// Window holds the CPU time of the node, and the scan of the processes that followed.
 type Window struct {
 	Times
 	// Table is the scan of the window. The pointer is the same in all windows of a Reader.
 	Table *proc.Table
-	// Replaced reports whether another source has replaced BPF. Then Table is the first scan of that
-	// source, and unrelated to the scans before it.
+	// Replaced reports whether another source has replaced BPF. Then Table is the first scan of
+	// that source, and unrelated to the scans before it.
 	Replaced bool
 }
 
@@ -102,13 +102,14 @@ func (r *Reader) CgroupPath(cgroup uint64) string {
 	return r.traits.Paths.Path(cgroup)
 }
 
-// Table returns the table of all scans. Its usage is valid after a scan that succeeded. The pointer stays the same for the Reader's life.
+// Table returns the table of all scans. Its usage is valid after a scan that succeeded. The pointer
+// stays the same for the Reader's life.
 func (r *Reader) Table() *proc.Table { return &r.table }
 
 // Begin begins a window and returns the node's CPU time until at, which is now and has a monotonic
 // clock reading. After an error it returns the time of the window before, and the next window
-// covers this one. In windows that are too short for /proc/stat, Begin scans the processes; while such
-// scans fail, the time stays as it is.
+// covers this one. In windows that are too short for /proc/stat, Begin scans the processes; while
+// such scans fail, the time stays as it is.
 func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	r.want = want
 	if r.precise != nil {
@@ -129,9 +130,9 @@ func (r *Reader) Begin(at time.Time, want Want) (Node, error) {
 	return r.times.Node, err
 }
 
-// Read scans the processes of the window that Begin began. After an error the Table has its rows but
-// no usage, and the next scan covers the window of this one. If the scan failed for the third time in a row,
-// another source may replace BPF: then the window is Replaced, and err is why.
+// Read scans the processes of the window that Begin began. After an error the Table has its rows
+// but no usage, and the next scan covers the window of this one. If the scan failed for the third
+// time in a row, another source may replace BPF: then Replaced is set, and err is the reason.
 func (r *Reader) Read() (Window, error) {
 	err := r.scanErr
 	if r.scanErr = nil; err == nil && r.precise == nil {
@@ -140,7 +141,7 @@ func (r *Reader) Read() (Window, error) {
 	replaced := err != nil && r.isBroken()
 	if replaced {
 		r.replaceSource()
-		_ = r.scan() // if it fails, the scan of the next window is the baseline
+		_ = r.scan() // if the scan fails, the next window's scan is the baseline
 	}
 	return Window{Times: r.times, Table: &r.table, Replaced: replaced}, err
 }
@@ -155,7 +156,7 @@ func (r *Reader) scan() error {
 	return nil
 }
 
-// maxFailures is how many scans in a row may fail before another source replaces BPF.
+// maxFailures is the number of failed scans in a row after which another source replaces BPF.
 const maxFailures = 3
 
 // isBroken reports whether BPF has failed often enough to be replaced by another source.

@@ -21,7 +21,8 @@ type Online struct {
 	checked time.Duration
 }
 
-// NewOnline returns the list of the machine whose root directory is at root. It does not access the machine.
+// NewOnline returns the list of the machine whose root directory is at root. It does not access the
+// machine.
 func NewOnline(root string) *Online {
 	return &Online{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
 }

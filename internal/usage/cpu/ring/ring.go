@@ -17,9 +17,9 @@ import (
 
 // Reader reads a ring buffer (BPF_MAP_TYPE_RINGBUF). It does not wait for records.
 //
-// The kernel counts every mapped page of a buffer as resident memory, so a Reader maps only the part
-// that it reads. The kernel maps a buffer twice in a row, so that records at its end are contiguous.
-// A Reader is not safe for concurrent use.
+// The kernel counts every mapped page of a buffer as resident memory, so a Reader maps only the
+// part that it reads. The kernel maps a buffer twice in a row, so that records at its end are
+// contiguous. A Reader is not safe for concurrent use.
 type Reader struct {
 	fd       int
 	size     uint64 // of the buffer in bytes, a power of two
