@@ -193,6 +193,7 @@ func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 	for _, slot := range b.before {
 		if p := &s.Rows[slot]; p.PID != 0 && !s.Saw(p) {
 			s.Miss(p)
+			b.listed = append(b.listed, slot) // a later visit may still see it
 		}
 	}
 }

@@ -57,6 +57,20 @@ func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
 	assert.Equal(t, 1, v.visits)
 }
 
+func TestAProcessThatOnlyAVisitSawAgainIsMissedAgain(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	process := k.listed[1]
+	k.listed = k.listed[:1]
+	require.NoError(t, scanAll(b, table)) // exec was making another thread its first
+	v.ran = []tasks.Process{process}
+	require.NoError(t, scanRan(b, table))
+	require.False(t, table.Find(10).Is(proc.Zombie))
+	for range 62 { // its end is not reported
+		require.NoError(t, scanAll(b, table))
+	}
+	assert.Nil(t, table.Find(10))
+}
+
 func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 	k, v, b, table := hookedBPF(t)
 	v.err = errors.New("refused")
