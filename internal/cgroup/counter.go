@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// source is the file in which the CPU counter of a cgroup was last found. The zero source is no
+// source is the file that the CPU counter of a cgroup was last read from. The zero source is no
 // file.
 type source struct {
 	inode     uint64 // of the file
@@ -59,9 +59,9 @@ func (t *Tree) readCPU(n *Node) reading {
 	return reading{ok: err == nil, hierarchy: s.hierarchy, replaced: s.replaced, counter: units.CPUTime(used)}
 }
 
-// readCounter reads the CPU counter of a cgroup from where it was last found, or else from the
-// first hierarchy of the node's version that has the cgroup. It returns no hierarchy if the counter
-// cannot be read. The text is valid until the next read.
+// readCounter reads the CPU counter of a cgroup from its source, or else from the first hierarchy
+// of the node's version that has the cgroup. It returns no hierarchy if the counter cannot be read.
+// The text is valid until the next read.
 func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
 	all, _ := t.mounts.hierarchies()
 	s, last := &n.cpuFrom, int(n.cpuFrom.hierarchy)-1

@@ -11,9 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// cpuTime compares the CPU counter of a cgroup to what its processes are known to have used. The
-// kernel counts there whatever ran, however short: what the processes do not account for was used
-// by short-lived ones.
+// cpuTime compares the CPU counter of a cgroup to the CPU time of its processes. The counter
+// includes all processes, however short they lived. Short-lived processes used the difference.
 type cpuTime struct {
 	known     bool // the counter was read before
 	first     bool // it was read in this interval for the first time
@@ -26,20 +25,20 @@ type cpuTime struct {
 
 	counter    units.CPUTime
 	base       units.CPUTime // the counter when watching began
-	accounted  units.CPUTime // what processes are known to have used since then
-	shortLived units.CPUTime // what was reported as short-lived since then
+	accounted  units.CPUTime // CPU time of processes since then
+	shortLived units.CPUTime // CPU time that was reported as short-lived since then
 }
 
 // ReadCPUTime reads the CPU counters of all Nodes, and of the cgroups that are watched. It precedes
-// the scan: CPU time between a scan and a later reading would be taken for that of short-lived
+// the scan: CPU time between a scan and a later reading would be attributed to short-lived
 // processes. Only nodes that the scan makes are read after it.
 //
 // A counter that cannot be read does not advance. The whole counter is new if another cgroup has
 // replaced the previous one, or if the counter is below its previous value.
 //
-// The cgroups directly below the root come first, for speed alone: reading one adds up the CPU time
-// of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush), for which the kernel
-// otherwise searches the list of siblings that ran once for each cgroup. Reading the root does not.
+// The cgroups directly below the root come first, only for speed: reading one of them adds up the
+// CPU time of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush). Otherwise the
+// kernel searches the list of siblings that ran once for each cgroup. Reading the root does not.
 func (t *Tree) ReadCPUTime() {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {
@@ -97,9 +96,9 @@ func (c *cpuTime) advance(now *reading) {
 	c.counter, c.replaced = now.counter, now.replaced
 }
 
-// Account records the CPU time that a process of the cgroup, or one that ended there, used in the
-// interval. A counter includes descendant cgroups, so the ancestors account for the time, too.
-// claimant is the caller's number for the process, which ShortLived returns.
+// Account records the CPU time that a running or exited process of the cgroup used in the interval.
+// A counter includes descendant cgroups, so the ancestors account for the time, too. claimant is
+// the caller's number for the process, which ShortLived returns.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
 		return
@@ -121,7 +120,7 @@ func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	}
 }
 
-// AccountMove records the CPU time of a process that left one cgroup for another, either of which
+// AccountMove records the CPU time of a process that moved from one cgroup to another. Either
 // may be nil. Either may have counted the time, so the cgroup that it left accounts for it as well.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
@@ -145,11 +144,11 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 // ShortLived calls yield for each cgroup with an accounted process in this interval, the innermost
 // first, with the CPU time that its counter shows beyond the accounted time. first reports whether
 // the counter was read for the first time, so that it may include CPU time of earlier intervals.
-// The CPU time of each process may be behind the counter by rounding, and that of all processes of
-// a cgroup together by late. Neither is taken for short-lived processes.
+// The CPU time of each process may be behind the counter by rounding, and the CPU time of all
+// processes of a cgroup together by late. These delays do not count as short-lived processes.
 //
-// ShortLived reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU
-// time would be claimed again if the child times of processes have shown it in this one.
+// ShortLived reads the counters of nodes made since ReadCPUTime. Otherwise, the next interval would
+// claim CPU time again that child times of processes have shown in this interval.
 func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
@@ -162,8 +161,8 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 	}
 }
 
-// takeShortLived returns what the counter shows beyond what is accounted, the rounding of each
-// process and what may be late.
+// takeShortLived returns the CPU time that the counter shows beyond the accounted time, the
+// rounding of each process, and late.
 func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
@@ -173,7 +172,7 @@ func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	return used
 }
 
-// rebase drops what was counted until now: the next process that enters an empty cgroup has not
+// rebase drops the CPU time counted until now: the next process that enters an empty cgroup has not
 // used it.
 func (c *cpuTime) rebase() {
 	if c.known && c.current {

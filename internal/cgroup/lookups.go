@@ -104,7 +104,7 @@ func (f *finder) walk() {
 			return nil // a file, or removed meanwhile
 		}
 		below, err := filepath.Rel(f.mount, path)
-		if err != nil || !f.dir().Has(below) { // a killable lookup, unlike that of Info
+		if err != nil || !f.dir().Has(below) { // a killable lookup, unlike Info
 			return err
 		}
 		if info, err := d.Info(); err == nil {

@@ -65,10 +65,11 @@ func (h *hierarchy) is(v version) bool { return v == anyVersion || h.v2 == (v ==
 type mounts struct {
 	root   string
 	known  []hierarchy
-	failed error // why they are not known; then they are not looked for until retry is called
+	failed error // the reason if they cannot be read; they are not read again until retry is called
 }
 
-// hierarchies returns what is mounted: version 2 first, else in the order of the mounts.
+// hierarchies returns the mounted hierarchies: version 2 first, the others in the order of
+// mounting.
 func (m *mounts) hierarchies() ([]hierarchy, error) {
 	if m.known == nil && m.failed == nil {
 		m.known, m.failed = findHierarchies(m.root)

@@ -4,10 +4,10 @@ package cgroup
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// Past is the state of a cgroup in an earlier Tree of the same boot, from which a Tree resumes.
+// Past is the state of a cgroup in an earlier Tree of the same boot. A Tree can resume from it.
 type Past struct {
 	Path string
-	// Counter is the cgroup's CPU counter, and Accounted what is accounted for of it.
+	// Counter is the cgroup's CPU counter, and Accounted the accounted part of the counter.
 	Counter, Accounted units.CPUTime
 }
 

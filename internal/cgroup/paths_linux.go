@@ -11,18 +11,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// Paths finds the paths of version 2 cgroups by their ids: of those that were passed to Remember,
-// and of those that exist when it is asked for an id that it does not know. The kernel never uses
-// an id again.
+// Paths finds the paths of version 2 cgroups by their IDs. It holds the cgroups that were passed to
+// Remember, and adds all existing cgroups when Path is called with another ID. The kernel never
+// reuses an ID.
 //
-// A path stays known after its cgroup is gone, because it is asked for when a process of that
-// cgroup has ended. So Paths forgets what was not asked for longest, and takes no part in the sweep
-// of a Tree. Paths is not safe for concurrent use.
+// A path is kept after its cgroup was removed, because Path is called after a process of that
+// cgroup has exited. Paths drops the least recently requested paths, independently of Tree.Sweep.
+// Paths is not safe for concurrent use.
 type Paths struct {
 	mounts  mounts
 	lookups lookups
 
-	// recent and older hold what is known, an empty path for an id that has no directory. Older is
+	// recent and older hold the paths, and an empty path for an ID without a directory. older is
 	// dropped when recent is full.
 	recent, older map[uint64]string
 	room          int
@@ -39,7 +39,7 @@ const (
 	walkShare = 100
 )
 
-// NewPaths returns the paths of the host whose tree is at root. It touches nothing.
+// NewPaths returns the paths of the host whose tree is at root. It does not access the machine.
 func NewPaths(root string) *Paths {
 	lookups := newLookups(kernfs.GuardOptions[*finder]{Root: root})
 	return &Paths{mounts: mounts{root: root}, lookups: lookups, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
@@ -63,8 +63,8 @@ func (p *Paths) known(id uint64) (path string, ok bool) {
 	return path, ok
 }
 
-// Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not known. It
-// may walk the hierarchy, at most every ten seconds and for a hundredth of all time.
+// Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not available.
+// It may walk the hierarchy, at most every ten seconds and for a hundredth of all time.
 func (p *Paths) Path(id uint64) string {
 	found, ok := p.known(id)
 	if !ok && p.walk() {

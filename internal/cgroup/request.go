@@ -76,7 +76,7 @@ func (t *Tree) readRequestIn(h *hierarchy, n *Node) (shares uint64, ok bool) {
 	return sharesOfQuadratic(number), true
 }
 
-// readLimit returns a cgroup's limit in shares, OneCPU if there is none. The files hold the quota
+// readLimit returns a cgroup's limit in shares, OneCPU without a limit. The files hold the quota
 // and the period.
 func (t *Tree) readLimit(h *hierarchy, n *Node, files []string) uint64 {
 	var both []byte

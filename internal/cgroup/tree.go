@@ -69,13 +69,13 @@ type Node struct {
 	attached  []attachment
 }
 
-// attachment is what a reader outside of this package has attached to a node.
+// attachment is an object that a reader outside of this package has attached to a node.
 type attachment struct {
 	owner any
 	io.Closer
 }
 
-// New returns the tree of the host. It touches nothing.
+// New returns the tree of the host. It does not access the machine.
 func New(options Options) *Tree {
 	return &Tree{
 		options: options, mounts: mounts{root: options.Root},
@@ -108,7 +108,7 @@ func (n *Node) Parent() *Node { return n.parent }
 // until a node is made or removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
-// Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if
+// Node returns the node of the cgroup at path, which it makes if necessary. It returns nil if
 // path is empty.
 func (t *Tree) Node(path string) *Node {
 	n := t.byPath[path]
@@ -188,7 +188,7 @@ func (n *Node) Leave() {
 }
 
 // Sweep ends an interval. It removes the nodes without processes whose cgroup is gone, and closes
-// what is attached to them. The next interval looks again for hierarchies that were not found.
+// their attachments. The next interval looks again for hierarchies that were not found.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
 	defer t.lookups.begin()
@@ -289,8 +289,8 @@ func (n *Node) close() error {
 // lookups are slow.
 func (t *Tree) Unread() error { return t.lookups.err() }
 
-// OpenPerfEventDir opens the directory of the cgroup in the hierarchy for which perf events can be
-// counted: the hierarchy of the version 1 controller, or else version 2 (perf_event_open(2),
+// OpenPerfEventDir opens the directory of the cgroup for counting perf events: in the hierarchy of
+// the version 1 controller perf_event, or else in version 2 (perf_event_open(2),
 // PERF_FLAG_PID_CGROUP). inode is the inode number of the directory.
 func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err error) {
 	h := t.perfEvent(n)
@@ -300,8 +300,7 @@ func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err e
 	return t.lookups.open(h, into, n.dir, ".", false)
 }
 
-// perfEvent returns the hierarchy in which OpenPerfEventDir opens the cgroup, or nil if there is
-// none.
+// perfEvent returns the hierarchy of OpenPerfEventDir, or nil if no hierarchy counts perf events.
 func (t *Tree) perfEvent(n *Node) *hierarchy {
 	all, _ := t.mounts.hierarchies()
 	for i := len(all) - 1; i >= 0; i-- { // version 2 comes first
