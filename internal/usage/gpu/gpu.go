@@ -18,7 +18,7 @@ type Source interface {
 	//
 	// If the error is not nil, the usage is incomplete.
 	Read(now time.Time, processes *proc.Table) ([]Usage, error)
-	// Close releases what is open. No Read follows.
+	// Close closes all files. No Read follows.
 	Close() error
 }
 

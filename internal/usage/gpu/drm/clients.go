@@ -127,7 +127,7 @@ const maxCapacity = 1 << 10
 
 const (
 	// maxBatch is the number of texts that one request reads: passing a request to another
-	// goroutine takes as long as reading a text.
+	// goroutine takes the time of reading a text.
 	maxBatch = 16
 	// maxKept is the maximum number of texts that are kept open: each takes a descriptor, and 5 KiB
 	// of the kernel's memory.
@@ -237,7 +237,7 @@ func (cs *clients) drop(c *client) {
 	}
 }
 
-// forgetText makes the text of a client one that is not kept open.
+// forgetText stops keeping the text of a client open.
 func (cs *clients) forgetText(c *client) {
 	if c.text != nil {
 		c.text = nil

@@ -21,7 +21,7 @@ type device struct {
 	domain  units.Domain
 	driver  string // of the kernel
 	present bool
-	// counts is set once a client had counters, silent once a client had none.
+	// counts is set once a client had counters, silent once a client had no counters.
 	counts, silent   bool
 	compute          compute
 	status, activity kernfs.File // power/runtime_status and gpu_busy_percent
@@ -269,7 +269,7 @@ func (ds *devices) takeOver(found discovered) {
 	slices.SortFunc(ds.list, func(a, b *device) int { return strings.Compare(a.name, b.name) })
 }
 
-// named returns the GPU with the name, nil if there is none.
+// named returns the GPU with the name, or nil.
 func named(list []*device, name string) *device {
 	if i := slices.IndexFunc(list, func(d *device) bool { return d.name == name }); i >= 0 {
 		return list[i]

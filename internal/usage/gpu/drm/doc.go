@@ -37,7 +37,7 @@
 //
 // No read wakes a suspended GPU up. The driver xe would wake it to read its counters
 // (show_run_ticks), so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs
-// again and reports the rest. The time for which it slept is not in its Total.
+// again and reports the rest. The time that it slept is not in its Total.
 //
 // # Finding clients
 //
@@ -54,7 +54,7 @@
 // from now on does, because its earlier use may belong to earlier intervals.
 //
 // The text of a descriptor is read only if the descriptor is a DRM device. The texts of other
-// descriptors, such as those of epoll, depend on locks that their process can hold forever. A
+// descriptors, such as epoll, depend on locks that their process can hold forever. A
 // process with 100,000 DRM descriptors costs the first Read a few milliseconds, and each later Read
 // the texts of maxOfProcess clients.
 //

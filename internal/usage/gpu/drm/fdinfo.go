@@ -69,7 +69,7 @@ var engineKeys = []struct {
 	{"maxfreq-", func(e *engineInfo, n uint64) { e.hz = n }},
 }
 
-// line reads what follows "drm-".
+// line reads the text after "drm-".
 func (f *fdinfo) line(line []byte) {
 	end := bytes.IndexByte(line, ':')
 	if end < 0 {

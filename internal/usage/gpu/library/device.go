@@ -66,7 +66,7 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 		elapsed := min(found.Elapsed, d.unreported) // unattributed time does not count again
 		t.fill(found, elapsed, in)
 		d.unreported -= elapsed
-	} else if found.Err == nil { // else the zone reports what is wrong
+	} else if found.Err == nil { // otherwise the zone reports the error
 		d.unknown = found.UsageErr
 	}
 	if !isKnown || d.unreported > maxLag { // the library has begun anew
@@ -207,7 +207,7 @@ func (t *tally) addUser(u gpu.User) {
 	}
 }
 
-// index returns the index of the user with these PIDs, -1 if there is none.
+// index returns the index of the user with these PIDs, or -1.
 func (t *tally) index(pids []int32) int {
 	if len(pids) == 1 {
 		if i, ok := t.single[pids[0]]; ok {
