@@ -18,7 +18,7 @@ import (
 // BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and reports the
 // cgroup of each process and the exact last slice of each process that ends.
 //
-// The CPU time of a process that is on a CPU during the scan is that of the scheduler's last tick;
+// The CPU time of a process that is on a CPU during the scan ends at the scheduler's last tick;
 // the next scan finds the rest. The CPU clock of the process has the same delay since Linux 4.8
 // (kernel/sched/cputime.c, thread_group_cputime). The CPU time of exits that did not fit into the
 // buffer is in Unseen.Untraced.
@@ -167,8 +167,8 @@ func (b *BPF) setDomains() error {
 }
 
 // seeListed reports a listing of all processes, and the exits. The first processes (Listing.Same)
-// were at the same index in the previous listing: only the changed ones are reported, and none of
-// them is gone.
+// were at the same index in the previous listing: only the changed ones are reported, and they
+// still run.
 func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
 	same := 0
 	if b.table != nil {

@@ -36,7 +36,7 @@ type Clocks struct {
 	gate    gate
 	unread  []int32       // PIDs of new processes that the latest scan did not read in time
 	fresh   time.Duration // when the memory of all processes was read last
-	table   *proc.Table   // whose rows are those of the latest scan
+	table   *proc.Table   // has the rows of the latest scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
 	parents []int32
 	scan    clocksScan
@@ -46,7 +46,7 @@ var errOtherNamespace = errors.New("the receiver does not share the PID namespac
 	"use hostPID: true on Kubernetes, --pid=host with Docker")
 
 // OpenClocks returns a source that reads below o.Root as NewProcfs does. It fails if the clocks of
-// this process's PID namespace are not those of the processes of the host.
+// this process's PID namespace do not belong to the processes of the host.
 func OpenClocks(o Options) (*Clocks, error) {
 	if err := checkClocks(o.Root); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 	return nil
 }
 
-// clocksScan reports what the clocks and /proc show.
+// clocksScan is a scan of the clocks and of /proc.
 type clocksScan struct {
 	*procfsScan
 	clocks  *Clocks
@@ -248,7 +248,7 @@ func (s *clocksScan) look(pid int32, old *proc.Process) {
 	if err == nil && (old == nil || s.given.has(pid)) && s.clocks.isOwn(pid) {
 		err = syscall.EINVAL
 	}
-	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is that of a thread
+	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is a thread ID
 		if old != nil && s.moved {
 			gate.forget(old, gate.groupOf(old))
 		}
@@ -266,7 +266,7 @@ func (s *clocksScan) look(pid int32, old *proc.Process) {
 	if err == nil {
 		err = s.source.readProcess(pid, &now, old == nil)
 	}
-	if err == nil && old != nil && now.Start != old.Start { // the clock may have been that of the other process
+	if err == nil && old != nil && now.Start != old.Start { // the clock may belong to the other process
 		clock, err = s.clocks.clock(pid)
 	}
 	switch {
@@ -342,7 +342,7 @@ func (s *clocksScan) refresh(p *proc.Process) {
 		return
 	}
 	now.CPU = p.CPU
-	if now.Start != p.Start { // the clock may have been that of the other process
+	if now.Start != p.Start { // the clock may belong to the other process
 		clock, err := s.clocks.clock(p.PID)
 		if err != nil {
 			return

@@ -11,9 +11,9 @@ import (
 )
 
 // ReadCPUClock returns the CPU time of a process: of all its threads, including exited ones
-// (clock_getcpuclockid(3)). If pid is 0, it is that of this process. The error is EINVAL if there
-// is no such process, or if the number is that of a thread other than the calling one. No user can
-// block the call.
+// (clock_getcpuclockid(3)). 0 stands for this process. The error is EINVAL if there is no such
+// process, or if the number is the ID of a thread other than the calling thread. No user can block
+// the call.
 func ReadCPUClock(pid int32) (units.CPUTime, error) {
 	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
 	if pid != 0 {
@@ -26,7 +26,8 @@ func ReadCPUClock(pid int32) (units.CPUTime, error) {
 	return units.CPUTime(max(now.Nano(), 0)), nil
 }
 
-// isOwnThread reports whether the number is that of a thread of this process, other than the first.
+// isOwnThread reports whether the number is the ID of a thread of this process other than the
+// first.
 func isOwnThread(number int32) bool {
 	pid := os.Getpid()
 	return int(number) != pid && unix.Tgkill(pid, int(number), 0) == nil

@@ -14,10 +14,10 @@ import (
 // kernel.ns_last_pid). A fork that fails can use up a number, too, but the kernel does not count it
 // as created.
 type numbers struct {
-	last, before int32  // the last number at the latest scan, and at the scan before it; 0 if unknown
-	created      uint64 // how many tasks were created until the latest scan
-	known        bool   // created is known
-	most         int32  // kernel.pid_max, 0 if unknown
+	last, before int32  // the last number at the latest scan, and at the scan before it; 0 if not available
+	created      uint64 // number of tasks created until the latest scan
+	known        bool   // created is set
+	most         int32  // kernel.pid_max, 0 if not available
 	listed       time.Duration
 }
 
@@ -40,7 +40,7 @@ type given struct {
 	all         bool  // it may have given any number
 }
 
-// none reports whether the kernel gave no number.
+// none reports whether the kernel assigned no number.
 func (g given) none() bool { return !g.all && g.after == g.last }
 
 // has reports whether the kernel may have given the number.

@@ -306,7 +306,7 @@ const hiddenThreads = 16
 func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
 
 // findMissed records whether tasks were created since the last scan that this scan does not show.
-// newest is the ID of the newest task, 0 if it is unknown.
+// newest is the ID of the newest task, 0 if it is not available.
 func (p *Procfs) findMissed(t *proc.Table, newest uint64) {
 	t.Unseen.Missed = p.newest > 0 && newest > 0 && createdSince(p.newest, newest) > t.BornThreads()
 	p.newest = newest

@@ -165,7 +165,7 @@ func (s *Scan) survivingAncestor(of int) Slot {
 
 // passUpDeficits moves a negative balance to the ancestors of its row: an ancestor waits for the
 // orphans of a process that ended in the same interval. If the ancestors lack the time too, the row
-// owes it: the row was read before the process waited, or could not be read, and the next scan will
+// owes it: the row was read before the process waited, or could not be read. The next scan will
 // show the time in its child times.
 func (s *Scan) passUpDeficits() {
 	c := &s.children

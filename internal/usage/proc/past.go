@@ -41,8 +41,8 @@ func (t *Table) AppendPast(to []Past) []Past {
 	return to
 }
 
-// Resume makes a stored scan the previous scan. now is the time since boot at which that scan
-// began. wasExact reports whether its source was exact: such a source reports no child times.
+// Resume makes a stored scan the previous scan. That scan began at now, since boot. wasExact
+// reports whether its source was exact: such a source reports no child times.
 func (t *Table) Resume(past []Past, now time.Duration, wasExact bool) {
 	for i := range past {
 		q := &past[i]

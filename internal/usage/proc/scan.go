@@ -347,8 +347,8 @@ func (s *Scan) OldestIn(cgroup uint64) Slot {
 	return s.OldestIn(cgroup)
 }
 
-// oldest holds the slot of the oldest process of each cgroup, or nothing. The slot is negative once
-// that process has left the cgroup.
+// oldest holds the slot of the oldest process of each cgroup, or is empty. The slot is negative
+// once that process has left the cgroup.
 type oldest struct {
 	of    map[uint64]Slot
 	round uint32 // of the scan that searched all processes
