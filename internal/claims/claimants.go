@@ -35,9 +35,9 @@ func (b *Builder) renew(c *claimant, p *proc.Process, m *Measurement) {
 	}
 	b.leave(c)
 	c.open, c.excluded = true, excluded
-	beside := found.Workload
-	beside.Unit = identity.SystemdUnit{}
-	c.inWorkload = beside != identity.Workload{}
+	withoutUnit := found.Workload
+	withoutUnit.Unit = identity.SystemdUnit{}
+	c.inWorkload = withoutUnit != identity.Workload{}
 	owner := b.ownerOf(p.PID, p.Start, found)
 	if b.byProgram && b.exact {
 		b.programs.learn(&owner)

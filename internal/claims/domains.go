@@ -69,7 +69,7 @@ func newDomains(topology *divide.Topology) *domains {
 	}
 }
 
-// number returns how many domains there are beside the node's CPUs.
+// number returns the number of domains in addition to the domain of all CPUs of the node.
 func (d *domains) number() int {
 	if d == nil {
 		return 0

@@ -189,10 +189,9 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 	b.ofInterrupts += b.interrupts
 }
 
-// claim adds a claim to the interval. parts is the proportion in which its CPU time was used in the
-// domains, and on lists on which CPUs; either is nil if it is not known. in is the cgroup of the
-// claimant's container. p is the process that used the time, or beside which it was used, nil if
-// that is not known.
+// claim adds a claim to the interval. parts divides its CPU time by domain, and on divides it by CPU.
+// Either is nil if it is not available. in is the cgroup of the claimant's container. p is the process
+// that used the time, or a process related to the short-lived processes that used it, or nil.
 func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []proc.Slice, in *cgroup.Node, p *proc.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
