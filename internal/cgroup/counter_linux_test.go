@@ -80,12 +80,6 @@ func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
 	}
 }
 
-// makeAgain removes a cgroup and makes another one at the same path.
-func (n *node) makeAgain(hierarchy, path string) {
-	n.remove(hierarchy, path)
-	require.NoError(n, os.Mkdir(filepath.Join(n.Root(), hierarchy, path), 0o755))
-}
-
 func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
 	for _, err := range []error{syscall.EIO, syscall.ENODEV, syscall.EACCES, syscall.ENOENT} {
 		n := newNode(t)

@@ -73,6 +73,12 @@ func (n *node) remove(hierarchy, path string) {
 	require.NoError(n, os.Rename(dir, filepath.Join(n.TempDir(), "removed")))
 }
 
+// makeAgain removes a cgroup and makes another one at the same path.
+func (n *node) makeAgain(hierarchy, path string) {
+	n.remove(hierarchy, path)
+	require.NoError(n, os.Mkdir(filepath.Join(n.Root(), hierarchy, path), 0o755))
+}
+
 // cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy has the counter.
 func (n *node) cpuTime(of *Node) (used units.CPUTime, ok bool) {
 	r := n.readCPU(of)
