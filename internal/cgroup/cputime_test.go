@@ -157,7 +157,7 @@ func TestShortLivedTimeIsWhatTheCounterShowsBeyondTheProcesses(t *testing.T) {
 		"a counter goes on after a restart":        {{entered(true), 0, 0, 0}, {nil, 1000, 300, 680}, {again(false), 5000, 1000, 3000}, {nil, 5100, 0, 100}},
 		"processes that were ahead are so still":   {{entered(true), 0, 0, 0}, {nil, 100, 400, 0}, {again(false), 520, 0, 100}},
 		"a cgroup of the time down":                {{again(true), 5000, 1000, 3980}, {nil, 5100, 0, 100}},
-		"one that nobody knew and that is older":   {{again(false), 5000, 1000, 0}},
+		"an older one that was not tracked before": {{again(false), 5000, 1000, 0}},
 		"one that took the place of one of before": {{entered(true), 0, 0, 0}, {nil, 9000, 9000, 0}, {again(true), 5000, 1000, 3980}},
 		"a restart without a past":                 {{entered(true), 0, 0, 0}, {nil, 5000, 0, 4980}, {restarted, 6000, 100, 880}},
 		"a tree goes on from a past of its own":    {{entered(true), 0, 0, 0}, {made, 700, 700, 0}, {ownPast, 800, 0, 80}},

@@ -42,8 +42,8 @@ type Tree struct {
 	options Options
 	mounts  mounts
 	lookups lookups
-	byPath  map[string]*Node // those that are listed or held
-	nodes   []*Node          // those that are listed, longest paths first: each before its ancestors
+	byPath  map[string]*Node // listed or held nodes
+	nodes   []*Node          // listed nodes, longest paths first: each comes before its ancestors
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	least   int              // see WatchFrom

@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// byDomain returns the CPU time of processes that ended by domain: their own last slices by their
-// slots, and what is charged beside a row.
+// byDomain returns the CPU time of ended processes, by domain: the last slices of rows by slot, and
+// the charges of processes that had no row.
 func byDomain(t *proc.Table) map[proc.Slot][2]units.CPUTime {
 	sums := map[proc.Slot][2]units.CPUTime{}
 	add := func(slot proc.Slot, parts []units.CPUTime) {

@@ -48,7 +48,7 @@ type observed struct {
 	scans  int
 
 	billed  map[proc.ID]units.CPUTime // Used plus LastSlice
-	inside  map[uint64]units.CPUTime  // the same by cgroup, and what was charged beside its rows
+	inside  map[uint64]units.CPUTime  // the same by cgroup, with charges of processes without a row
 	lost    units.CPUTime
 	partial bool // all scans but some list the processes that ran
 }
@@ -351,7 +351,8 @@ func newCgroup(t testing.TB) *realCgroup {
 	return &realCgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
 }
 
-// newCgroupWithARow returns a cgroup with a process, beside which short-lived ones are charged.
+// newCgroupWithARow returns a cgroup with one waiting process. Short-lived processes of the cgroup
+// are charged to the cgroup.
 func newCgroupWithARow(t testing.TB) (*realCgroup, *burner) {
 	t.Helper()
 	group := newCgroup(t)

@@ -54,9 +54,9 @@ type randomKernel struct {
 	visits int // that were not too many
 	split  int // how many rows had several slices
 
-	used   uint64 // what all processes used since the first scan
-	lost   uint64 // by processes whose end was lost, and not in any list
-	told   tasks.Lost
+	used   uint64     // what all processes used since the first scan
+	lost   uint64     // by processes whose end was lost, and not in any list
+	unread tasks.Lost // losses that no scan has read yet
 	billed units.CPUTime
 }
 
@@ -171,15 +171,15 @@ func (w *randomKernel) Drain(yield func(*tasks.Ended)) (tasks.Lost, error) {
 		}
 		if w.lossy && w.r.IntN(20) == 0 {
 			w.lost += p.Run - p.shown
-			w.told.Count++
-			w.told.Run += p.Run
+			w.unread.Count++
+			w.unread.Run += p.Run
 		} else {
 			yield(&tasks.Ended{Start: p.Start, Run: p.Run, Cgroup: p.Cgroup, Pid: p.Pid, Parent: p.Parent})
 		}
 		return true
 	})
-	lost := w.told
-	w.told = tasks.Lost{}
+	lost := w.unread
+	w.unread = tasks.Lost{}
 	return lost, nil
 }
 

@@ -26,7 +26,7 @@ func scanAll(s Source, t *proc.Table) error { return scanFor(s, t, Request{Want:
 // scanRan scans at least the processes that ran.
 func scanRan(s Source, t *proc.Table) error { return scanFor(s, t, Request{}) }
 
-// beside returns the CPU time that was charged beside a row.
+// beside returns the CPU time that processes without a row or a name added to the row in a slot.
 func beside(t *proc.Table, slot proc.Slot) (used units.CPUTime) {
 	for i := range t.Charges {
 		if c := &t.Charges[i]; c.Slot == slot && !c.Named {
