@@ -4,6 +4,8 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
@@ -12,29 +14,29 @@ import (
 // Placement is the placement of a process according to its cgroup file alone.
 type Placement struct {
 	identity.Workload // the ID of a VM is its scope's name
-	// Cgroup is the path of the container's own cgroup (not of a child that the process is in),
-	// below each hierarchy's mount point: where the container's CPU counter is. Outside of a
-	// container it is that of the step of a Slurm job, and empty outside of these.
+	// Cgroup is the path of the container's own cgroup, below the mount point of each hierarchy: the
+	// cgroup of the container's CPU counter, not a child that the process is in. Outside of a
+	// container it is the path of the step of a Slurm job, and empty outside of these.
 	Cgroup string
 }
 
 // ParseCgroup parses the content of /proc/<pid>/cgroup. Its format is described in cgroups(7): a
 // line "hierarchy-id:controllers:/path" for each hierarchy of version 1, and "0::/path" for version
-// 2. ParseCgroup does not fail: it ignores lines of another form, and a path of no known form is in
-// no workload.
+// 2. ParseCgroup does not fail: it ignores lines of another form, and a path of an unsupported form
+// belongs to no workload.
 //
-// The innermost container and the innermost pod of a path count, so that a container of Docker in
-// Docker, or of a cluster of kind, is found rather than the one around it. The pod is always the
-// container's. If hierarchies disagree, the path with the most levels of pods and containers
-// counts; among equals version 2, then cpuacct, cpu, name=systemd and the rest. For each other kind
-// of workload that holds for the paths that show the most of it, such as a job's step beside the
-// job. The order of the lines makes no difference.
+// The innermost container and the innermost pod of a path count: a container of Docker in Docker or
+// of a cluster of kind is found instead of the container around it. The pod is always the
+// container's. If hierarchies disagree, the path with the most levels of pods and containers counts;
+// among equals version 2, then cpuacct, cpu, name=systemd and the rest. For each other kind of
+// workload, the paths with the most of its attributes are compared in the same way. The order of the
+// lines makes no difference.
 //
-// The ID of whatever a delegate named, such as a user's own service manager or a container, starts
-// with the delegate's name and a slash.
+// The ID of a workload below a cgroup owner, such as a user's own service manager or a container,
+// starts with the owner's name and a slash.
 //
-// A path that starts with "/.." is seen from a cgroup namespace. Cgroup then starts so too, and is
-// relative to the reader's own cgroup.
+// A path that starts with "/.." is relative to a cgroup namespace. Cgroup then starts with "/.." as
+// well, and is relative to the reader's own cgroup.
 //
 // The result shares no memory with b.
 func ParseCgroup(b []byte) Placement {
@@ -42,106 +44,67 @@ func ParseCgroup(b []byte) Placement {
 	return p
 }
 
-// parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is
-// one, else of the process.
-func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, below *cgroupLine            // the best line for the container and its pod, and for the delegate, or nil
-	var of [identity.NumEntities]*cgroupLine // and for each other part of the workload
-	for line := range bytes.Lines(b) {
-		l, ok := readCgroupLine(line)
-		if !ok {
-			continue
-		}
+// parseCgroup returns the result of ParseCgroup, and the cgroup owner of the virtual machine if
+// there is one, else of the process.
+func parseCgroup(b []byte) (p Placement, owner cgroupOwner) {
+	lines := readCgroupLines(b)
+	if len(lines) == 0 {
+		return p, owner
+	}
+	slices.SortFunc(lines, func(a, b *cgroupLine) int {
+		return cmp.Or(cmp.Compare(b.levels, a.levels), byHierarchy(a, b))
+	})
+	for _, l := range slices.Backward(lines) { // the best line is applied last
 		if l.levels > 0 {
-			inside = best(inside, l)
+			p.Container, p.Pod, p.Cgroup = l.Container, l.Pod, l.Cgroup
 		}
-		if l.delegate.name != "" {
-			below = best(below, l)
-		}
-		for entity := identity.VMEntity; entity < identity.NumEntities; entity++ {
-			of[entity] = bestOf(entity, of[entity], l)
+		if l.owner.name != "" {
+			owner = l.owner
 		}
 	}
-	var p Placement
-	var by delegate
-	if below != nil {
-		by = below.delegate
+	var of [identity.NumEntities]*cgroupLine
+	for entity := identity.VMEntity; entity < identity.NumEntities; entity++ {
+		of[entity] = slices.MaxFunc(lines, func(a, b *cgroupLine) int { return cmp.Compare(countKeys(entity, a), countKeys(entity, b)) })
+		entity.Describe(&p.Workload, &of[entity].Workload)
 	}
-	if inside != nil {
-		p.Container, p.Pod, p.Cgroup = inside.Container, inside.Pod, inside.Cgroup
+	if p.VM.ID != "" {
+		owner = of[identity.VMEntity].owner
 	}
-	for entity, line := range of {
-		if line != nil {
-			identity.Entity(entity).Describe(&p.Workload, &line.Workload)
-		}
-	}
-	if guest := of[identity.VMEntity]; guest != nil {
-		by = guest.delegate
-	}
-	if job := of[identity.SlurmStepEntity]; job != nil && p.Container.ID == "" {
-		p.Cgroup = job.jobCgroup
+	if p.Container.ID == "" {
+		p.Cgroup = of[identity.SlurmStepEntity].jobCgroup
 	}
 	boundWorkload(&p.Workload)
-	return p, by
+	return p, owner
 }
 
 // ProcessCgroup returns the path of the process's own cgroup from the content of
-// /proc/<pid>/cgroup, in the hierarchy that ParseCgroup prefers among those where the path is not
-// the root. It is empty if there is none.
-func ProcessCgroup(b []byte) string {
-	var own *cgroupLine
-	for line := range bytes.Lines(b) {
-		l, ok := readCgroupLine(line)
-		if !ok {
-			continue
+// /proc/<pid>/cgroup, in the hierarchy that ParseCgroup prefers among those in which the process is
+// not in the root. It is empty if there is no path.
+func ProcessCgroup(b []byte) (own string) {
+	lines := readCgroupLines(b)
+	slices.SortFunc(lines, byHierarchy)
+	for _, l := range slices.Backward(lines) { // the best line is applied last
+		if l.path != "/" || own == "" {
+			own = l.path
 		}
-		l.levels = 0 // whatever it names
-		if l.path != "/" {
-			l.levels = 1
-		}
-		own = best(own, l)
 	}
-	if own == nil {
-		return ""
-	}
-	return own.path
+	return own
 }
 
-// cgroupLine is one hierarchy's answer.
+// cgroupLine is the workload that one line of a cgroup file shows.
 type cgroupLine struct {
 	Placement
-	levels    int // pods and containers that the path names, one inside the other
-	hierarchy int // how far the hierarchy is to be preferred, 0 the most
+	levels    int // number of nested pods and containers in the path
+	hierarchy int // preference of the hierarchy, 0 for the first choice
 	path      string
-	delegate  delegate // of the VM, else of the process
-	jobCgroup string   // path of the step's or the job's directory
+	owner     cgroupOwner // of the VM, else of the process
+	jobCgroup string      // path of the step's or the job's directory
 }
 
-// best returns the better one of two lines, of which a may be nil.
-func best(a, b *cgroupLine) *cgroupLine {
-	if a == nil || b.betterThan(a) {
-		return b
-	}
-	return a
-}
-
-// bestOf returns the line that shows the most of the entity, among equals the better one; a, and
-// the result, may be nil.
-func bestOf(entity identity.Entity, a, b *cgroupLine) *cgroupLine {
-	named := countKeys(entity, b)
-	switch {
-	case named == 0:
-		return a
-	case a == nil:
-		return b
-	}
-	switch before := countKeys(entity, a); {
-	case named > before:
-		return b
-	case named < before:
-		return a
-	}
-	return best(a, b)
+// byHierarchy compares lines by the preference of their hierarchies. The paths of equals are compared
+// because the result must not depend on the order of the lines.
+func byHierarchy(a, b *cgroupLine) int {
+	return cmp.Or(cmp.Compare(a.hierarchy, b.hierarchy), cmp.Compare(a.path, b.path))
 }
 
 // countKeys returns the number of attributes in a line that identify the entity.
@@ -154,33 +117,23 @@ func countKeys(entity identity.Entity, l *cgroupLine) (n int) {
 	return n
 }
 
-func (l *cgroupLine) betterThan(o *cgroupLine) bool {
-	if l.levels != o.levels {
-		return l.levels > o.levels
+// readCgroupLines reads the lines of a cgroup file that have a path.
+func readCgroupLines(b []byte) (lines []*cgroupLine) {
+	for line := range bytes.Lines(b) {
+		id, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(":"))
+		controllers, raw, _ := bytes.Cut(rest, []byte(":")) // further colons belong to the path
+		if len(raw) == 0 || raw[0] != '/' {
+			continue
+		}
+		// The kernel marks the removed cgroup of a dying process.
+		path := strings.TrimSuffix(string(raw), " (deleted)")
+		unified := string(id) == "0" && len(controllers) == 0
+		l := readCgroupPath(path, unified)
+		l.path = path
+		l.hierarchy = hierarchyRank(controllers, unified)
+		lines = append(lines, l)
 	}
-	if l.hierarchy != o.hierarchy {
-		return l.hierarchy < o.hierarchy
-	}
-	return l.path < o.path // any rule will do that does not depend on the order of the lines
-}
-
-func readCgroupLine(line []byte) (*cgroupLine, bool) {
-	line = bytes.TrimSuffix(line, []byte("\n"))
-	id, rest, ok := bytes.Cut(line, []byte(":"))
-	if !ok {
-		return nil, false
-	}
-	controllers, raw, ok := bytes.Cut(rest, []byte(":")) // whatever colons follow are the path's own
-	if !ok || len(raw) == 0 || raw[0] != '/' {
-		return nil, false
-	}
-	// The kernel marks a cgroup that was removed under its last, dying processes.
-	path := strings.TrimSuffix(string(raw), " (deleted)")
-	unified := string(id) == "0" && len(controllers) == 0
-	l := readCgroupPath(path, unified)
-	l.path = path
-	l.hierarchy = hierarchyRank(controllers, unified)
-	return l, true
+	return lines
 }
 
 func hierarchyRank(controllers []byte, unified bool) int {

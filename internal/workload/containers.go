@@ -126,10 +126,10 @@ func findContainer(w *walk, name string) verdict {
 	case c.payloadInV2 && w.unified:
 		return passed
 	}
-	w.by = w.by.container(c.id)
+	w.owner = w.owner.container(c.id)
 	w.line.levels++
 	w.line.Pod = w.pod
-	w.line.Container = identity.Container{ID: w.by.name, Runtime: c.runtime}
+	w.line.Container = identity.Container{ID: w.owner.name, Runtime: c.runtime}
 	w.line.Cgroup = w.path[:own]
 	w.above = w.at + 1
 	return entered

@@ -12,8 +12,8 @@ import (
 // directory.
 func findMachine(w *walk, name string) verdict {
 	if vm, ok := vmAt(w.dirs(), name); ok {
-		vm.ID = w.by.qualify(vm.ID)
-		w.line.VM, w.line.delegate = vm, w.by
+		vm.ID = w.owner.qualify(vm.ID)
+		w.line.VM, w.line.owner = vm, w.owner
 	}
 	return passed
 }

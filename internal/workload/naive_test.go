@@ -176,8 +176,8 @@ func naiveContainer(path, dir string) (id, runtime string, nspawn, lxcDir bool) 
 
 type naiveLine struct {
 	Placement
-	delegate, path, jobCgroup string
-	levels, rank              int
+	owner, path, jobCgroup string
+	levels, rank           int
 }
 
 // naiveSystemd returns the systemd unit that a path is in.
@@ -197,20 +197,20 @@ func naiveSystemd(path string) (unit identity.SystemdUnit) {
 func naivePath(path string, unified bool) naiveLine {
 	l := naiveLine{path: path}
 	l.Unit = naiveSystemd(path)
-	var delegates string
+	var owners string
 	var user, noPods bool
 	var pod identity.Pod
 	enter := func(name string) {
-		if delegates != "" {
-			name = delegates + "/" + name
+		if owners != "" {
+			name = owners + "/" + name
 		}
-		delegates = boundID(name)
+		owners = boundID(name)
 	}
 	other := func(dir string) {
 		switch m := naiveUser.FindStringSubmatch(dir); {
 		case m != nil:
 			manager := "user@" + m[1] + m[2] + ".service"
-			if !user || delegates != manager && !strings.HasSuffix(delegates, "/"+manager) {
+			if !user || owners != manager && !strings.HasSuffix(owners, "/"+manager) {
 				enter(manager)
 			}
 			user, noPods = true, true
@@ -224,8 +224,8 @@ func naivePath(path string, unified bool) naiveLine {
 		}
 	}
 	qualified := func(id string) string {
-		if delegates != "" {
-			return boundID(delegates + "/" + id)
+		if owners != "" {
+			return boundID(owners + "/" + id)
 		}
 		return id
 	}
@@ -287,12 +287,12 @@ func naivePath(path string, unified bool) naiveLine {
 				name = m[1]
 			}
 			l.VM = identity.VM{ID: qualified(start + machine), Name: name, Hypervisor: map[string]string{"qemu": "qemu", "ch": "cloud-hypervisor"}[driver]}
-			l.delegate = delegates
+			l.owner = owners
 			other(dir)
 			continue
 		}
 		if m := naiveProxmox.FindStringSubmatch(behind + dir); m != nil {
-			l.VM, l.delegate = identity.VM{ID: qualified(m[1]), Hypervisor: "qemu"}, delegates
+			l.VM, l.owner = identity.VM{ID: qualified(m[1]), Hypervisor: "qemu"}, owners
 			other(dir)
 			continue
 		}
@@ -317,17 +317,17 @@ func naivePath(path string, unified bool) naiveLine {
 		enter(id)
 		user = false
 		l.Pod, l.Cgroup = pod, own
-		l.Container = identity.Container{ID: delegates, Runtime: runtime}
+		l.Container = identity.Container{ID: owners, Runtime: runtime}
 		begin = i + 1
 	}
 	if l.VM.ID == "" {
-		l.delegate = delegates
+		l.owner = owners
 	}
 	return l
 }
 
 // naiveParse has the results of parseCgroup.
-func naiveParse(file string) (p Placement, delegate string) {
+func naiveParse(file string) (p Placement, owner string) {
 	var lines []naiveLine
 	for _, line := range strings.Split(file, "\n") {
 		fields := strings.SplitN(line, ":", 3)
@@ -355,15 +355,15 @@ func naiveParse(file string) (p Placement, delegate string) {
 		if l.levels > 0 {
 			p = l.Placement
 		}
-		if l.delegate != "" {
-			delegate = l.delegate
+		if l.owner != "" {
+			owner = l.owner
 		}
 	}
 	p.VM, p.Job, p.Unit = identity.VM{}, identity.SlurmStep{}, identity.SystemdUnit{}
 	jobCgroup := ""
 	for _, l := range slices.Backward(lines) {
 		if l.VM.ID != "" {
-			p.VM, delegate = l.VM, l.delegate
+			p.VM, owner = l.VM, l.owner
 		}
 		if l.Job.ID != "" && (l.Job.Step != "" || p.Job.Step == "") {
 			p.Job, jobCgroup = l.Job, l.jobCgroup
@@ -378,7 +378,7 @@ func naiveParse(file string) (p Placement, delegate string) {
 	p.Job.ID, p.Job.Step = boundID(p.Job.ID), boundID(p.Job.Step)
 	p.Container.ID, p.Pod.UID = boundID(p.Container.ID), boundID(p.Pod.UID)
 	boundVM(&p.VM)
-	return p, delegate
+	return p, owner
 }
 
 func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
@@ -410,7 +410,7 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 			add(c.file)
 		}
 	}
-	for _, dir := range slices.Sorted(maps.Values(delegates)) {
+	for _, dir := range slices.Sorted(maps.Values(owners)) {
 		add(dir)
 	}
 	for range 20 { // as neighbors
@@ -445,9 +445,9 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 			file.WriteString("\n")
 		}
 		got, by := parseCgroup([]byte(file.String()))
-		want, delegate := naiveParse(file.String())
-		if got != want || by.name != delegate {
-			t.Fatalf("%q\n got %+v by %q\nwant %+v by %q", file.String(), got, by.name, want, delegate)
+		want, owner := naiveParse(file.String())
+		if got != want || by.name != owner {
+			t.Fatalf("%q\n got %+v by %q\nwant %+v by %q", file.String(), got, by.name, want, owner)
 		}
 		if got.Pod.UID != "" {
 			pods++
@@ -464,12 +464,12 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 		if got.Unit.Name != "" {
 			services++
 		}
-		if delegate != "" {
+		if owner != "" {
 			below++
 		}
 	}
 	if min(pods, containers, machines, jobs, services, below) < 50 {
-		t.Errorf("%d pods, %d containers, %d machines, %d jobs, %d units, %d delegates", pods, containers, machines, jobs, services, below)
+		t.Errorf("%d pods, %d containers, %d machines, %d jobs, %d units, %d owners", pods, containers, machines, jobs, services, below)
 	}
 }
 
@@ -485,9 +485,9 @@ func FuzzParseCgroupAgreesWithANaiveOne(f *testing.F) {
 			return // too long for regular expressions
 		}
 		got, by := parseCgroup(b)
-		want, delegate := naiveParse(string(b))
-		if got != want || by.name != delegate {
-			t.Errorf("%q\n got %+v by %q\nwant %+v by %q", b, got, by.name, want, delegate)
+		want, owner := naiveParse(string(b))
+		if got != want || by.name != owner {
+			t.Errorf("%q\n got %+v by %q\nwant %+v by %q", b, got, by.name, want, owner)
 		}
 	})
 }

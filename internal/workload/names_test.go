@@ -244,8 +244,8 @@ func TestTheKubeletIsTrustedBeforeTheRuntime(t *testing.T) {
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app", Image: "web"}, *h.of(inPod(hexA, "containerd")))
 }
 
-// A user's cgroup may have any container's ID as a name. Below a delegate the ID has a slash.
-func TestWhatADelegateNamedHasNoNames(t *testing.T) {
+// A user's cgroup may have any container's ID as a name. Below a cgroup owner the ID has a slash.
+func TestWorkloadsOfACgroupOwnerHaveNoNames(t *testing.T) {
 	h := newNameHost(t)
 	h.write("var/lib/docker/containers/"+hexA+"/config.v2.json", `{"Name":"/web"}`)
 	assert.Nil(t, h.of(alone("user@1000.service/"+hexA, "docker")))
@@ -261,9 +261,9 @@ func TestWhatIsInAPodAndInNoContainerOfTheHostHasThePodsName(t *testing.T) {
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web"}, *h.of(monitor))
 	assert.Same(t, h.of(monitor), h.of(inside))
 	assert.NotSame(t, h.of(monitor), h.of(inPod(hexA, "containerd")))
-	delegates := inPod("", "")
-	delegates.Pod.UID = hexA + "/" + uidA
-	assert.Nil(t, h.of(delegates))
+	owned := inPod("", "")
+	owned.Pod.UID = hexA + "/" + uidA
+	assert.Nil(t, h.of(owned))
 }
 
 func TestHostileFilesNameNothing(t *testing.T) {

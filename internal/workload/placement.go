@@ -18,10 +18,10 @@ import (
 // its processes.
 type cgroupText struct {
 	Placement
-	text     string     // a path begins with a slash, a file does not
-	own      string     // path of the process's own cgroup
-	delegate delegate   // of the virtual machine, else of the process
-	placed   *Placement // of the process that was placed last
+	text   string      // a path begins with a slash, a file does not
+	own    string      // path of the process's own cgroup
+	owner  cgroupOwner // of the virtual machine, else of the process
+	placed *Placement  // of the process that was placed last
 }
 
 // place returns a Placement that equals p and that processes in the same cgroup share.
@@ -110,7 +110,7 @@ func (id *Identifier) textOf(text string) *cgroupText {
 			absolute = id.namespace.absolute([]byte(text))
 		}
 		p = &cgroupText{text: text}
-		p.Placement, p.delegate = id.parse(absolute)
+		p.Placement, p.owner = id.parse(absolute)
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}
@@ -120,7 +120,7 @@ func (id *Identifier) textOf(text string) *cgroupText {
 }
 
 // parse reads a cgroup file, and leaves out what is not wanted.
-func (id *Identifier) parse(file []byte) (Placement, delegate) {
+func (id *Identifier) parse(file []byte) (Placement, cgroupOwner) {
 	p, by := parseCgroup(file)
 	if !id.wanted.Unit {
 		p.Unit = identity.SystemdUnit{}

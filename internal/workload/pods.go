@@ -12,10 +12,10 @@ import (
 func findPod(w *walk, name string) verdict {
 	slice, _ := splitSystemdPath(name)
 	pod, ok := podAt(w.dirs(), slice)
-	if !ok || w.by.untrusted {
+	if !ok || w.owner.untrusted {
 		return passed
 	}
-	pod.UID = w.by.qualify(pod.UID)
+	pod.UID = w.owner.qualify(pod.UID)
 	w.pod = pod
 	w.line.levels++
 	// A process in a pod and in none of its containers. Inside a container that runs pods of its

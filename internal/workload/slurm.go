@@ -19,9 +19,9 @@ func findSlurmStep(w *walk, name string) verdict {
 			w.line.jobCgroup = w.path[:w.end]
 		}
 	case isSlurmRoot(name):
-		w.slurm = slurmWalk{by: w.by, root: w.at}
+		w.slurm = slurmWalk{owner: w.owner, root: w.at}
 	case w.isSlurmJob(name):
-		w.line.Job.ID = w.slurm.by.qualify(name[len("job_"):])
+		w.line.Job.ID = w.slurm.owner.qualify(name[len("job_"):])
 		w.slurm.job = w.at
 		w.line.jobCgroup = w.path[:w.end]
 	}
@@ -30,8 +30,8 @@ func findSlurmStep(w *walk, name string) verdict {
 
 // slurmWalk is the state of a walk within Slurm's directories.
 type slurmWalk struct {
-	by        delegate // that created the root
-	root, job int      // indices of the directories
+	owner     cgroupOwner // that created the root
+	root, job int         // indices of the directories
 }
 
 // isSlurmRoot reports whether Slurm's jobs may be in a directory.
@@ -52,7 +52,7 @@ func (w *walk) isSlurmJob(name string) bool {
 		return false
 	}
 	root := w.parts[w.slurm.root]
-	if w.slurm.by.untrusted || w.by != w.slurm.by.below(root) {
+	if w.slurm.owner.untrusted || w.owner != w.slurm.owner.below(root) {
 		return false
 	}
 	if isSlurmScope(root) {

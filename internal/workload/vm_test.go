@@ -336,7 +336,7 @@ func TestAContextIDIsThatOfTheMachineThatHadItFirst(t *testing.T) {
 	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine.in(1)))
 }
 
-func TestWhoRunsInADelegateNeverTakesAContextIDFromTheHosts(t *testing.T) {
+func TestProcessesOfACgroupOwnerNeverTakeAContextIDFromTheHosts(t *testing.T) {
 	t.Parallel()
 	forged, genuine := qemu(1, uuid2).in(2).cid(3), qemu(2, uuid1).cid(3)
 	forged.Delegated = true

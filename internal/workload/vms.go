@@ -213,10 +213,10 @@ func (id *Identifier) Resolve() (changed bool) {
 			in = &cgroupText{}
 		}
 		if fromArgs.ID != "" {
-			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
+			fromArgs.ID = in.owner.qualify(fromArgs.ID)
 		}
 		id.processes = append(id.processes, VMProcess{
-			Unique: in.delegate.qualify(e.guest.unique), FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
+			Unique: in.owner.qualify(e.guest.unique), FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.owner.name != "",
 		})
 	}
 	id.vms.Resolve(id.processes)

@@ -13,16 +13,16 @@ import (
 // To add a kind of workload, write a file with its function and add a line here.
 var finders = []finder{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
-// finder looks at one directory of a path, and records in the walk's line which workload the
-// directory is.
+// finder looks at one directory of a path, and records the workload that the directory belongs to in
+// the walk's line.
 type finder func(w *walk, name string) verdict
 
 // verdict is how a walk continues after a finder has looked at a directory.
 type verdict int
 
 const (
-	passed  verdict = iota // the next finder looks at the directory
-	entered                // with the next directory; the finder has set walk.by
+	passed  verdict = iota // with the next finder
+	entered                // with the next directory; the finder has set walk.owner
 	stopped                // not at all
 )
 
@@ -37,14 +37,14 @@ type walk struct {
 	at    int          // index of the current directory
 	end   int          // path[:end] is the path of the current directory
 	above int          // parts[above:at] are the directories between the innermost container and the current one
-	by    delegate     // that created the current directory
-	pod   identity.Pod // the innermost pod so far
+	owner cgroupOwner  // that created the current directory
+	pod   identity.Pod // the innermost pod above the current directory
 	slurm slurmWalk
 
-	behindSlices bool // a directory before was no slice of systemd
+	behindSlices bool // a directory before was not a slice of systemd
 }
 
-// readCgroupPath returns what the path of a cgroup shows.
+// readCgroupPath returns the workload that the path of a cgroup shows.
 func readCgroupPath(path string, unified bool) *cgroupLine {
 	w := &walk{path: path, parts: strings.Split(path, "/"), unified: unified, end: -1}
 	for i, name := range w.parts {
@@ -61,12 +61,12 @@ func readCgroupPath(path string, unified bool) *cgroupLine {
 		}
 	}
 	if w.line.VM.ID == "" {
-		w.line.delegate = w.by
+		w.line.owner = w.owner
 	}
 	return &w.line
 }
 
-// look has all finders look at a directory. It reports whether the walk goes on.
+// look calls the finders for a directory. It reports whether the walk continues.
 func (w *walk) look(name string) bool {
 	for _, find := range finders {
 		switch find(w, name) {
@@ -76,7 +76,7 @@ func (w *walk) look(name string) bool {
 			return false
 		}
 	}
-	w.by = w.by.below(name)
+	w.owner = w.owner.below(name)
 	return true
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// delegates are directories in which others than the host may create cgroups, with the prefixes of
+// owners are directories in which others than the host may create cgroups, with the prefixes of
 // IDs below them.
-var delegates = map[string]string{
+var owners = map[string]string{
 	"a user's manager":          userUnit + "/",
 	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
 	"a login session":           "/user.slice/user-1000.slice/session-3.scope/",
@@ -29,7 +29,7 @@ var delegates = map[string]string{
 	"a machine":                 "/machine.slice/machine-box.scope/",
 }
 
-var delegateIDs = map[string]string{
+var ownerIDs = map[string]string{
 	"a user's manager":          aUsers,
 	"an application of a user":  aUsers,
 	"a login session":           aUsers,
@@ -53,13 +53,13 @@ func forgeries() map[string]string {
 	return names
 }
 
-func TestDelegatesCannotForgeIdentitiesOfTheHost(t *testing.T) {
+func TestCgroupOwnersCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	t.Parallel()
-	for where, dir := range delegates {
+	for where, dir := range owners {
 		around := ParseCgroup([]byte("0::" + dir)).Container.ID
 		for what, path := range forgeries() {
 			p, _ := parseCgroup([]byte("0::" + dir + path))
-			id := delegateIDs[where]
+			id := ownerIDs[where]
 			for kind, got := range map[string]string{"container": p.Container.ID, "VM": p.VM.ID, "job": p.Job.ID} {
 				if got != "" && got != around && !strings.HasPrefix(got, id) {
 					t.Errorf("%s, %s: %s %q does not start with %q", where, what, kind, got, id)
@@ -75,9 +75,9 @@ func TestDelegatesCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	}
 }
 
-// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager
+// FuzzCgroupOwnersCannotForge compares everything that a user creates below the user's own manager
 // with everything outside.
-func FuzzDelegatesCannotForge(f *testing.F) {
+func FuzzCgroupOwnersCannotForge(f *testing.F) {
 	for _, path := range forgeries() {
 		f.Add(path, "/"+path, uuid1)
 		f.Add(path, userUnit+"/"+path, uuid1)
@@ -157,7 +157,7 @@ func (i *identified) hypervisor(pid, start int, cgroup, uuid string) {
 	}
 }
 
-func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
+func TestAVirtualMachineIsNamedAfterItsCgroupOwner(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ cgroup, want string }{
 		"libvirt":                        {`/machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/emulator`, uuid1},
@@ -193,7 +193,7 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 		"kubevirt": podDir + "/" + idA, "a user": strings.ReplaceAll(userUnit, "1000", "1001") + "/app.slice/boxes.scope",
 	}
 	for name, victim := range victims {
-		for where, dir := range delegates {
+		for where, dir := range owners {
 			for _, start := range []int{100, 300} { // older and younger
 				i := newIdentified(t, false)
 				i.hypervisor(20, 200, victim, uuid1)
@@ -206,7 +206,7 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 				got, _ := i.round(20)
 				forged, _ := i.id.Identity(10)
 				assert.Equal(t, want.VM, got.VM, "%s, forged in %s", name, where)
-				assert.True(t, strings.HasPrefix(forged.VM.ID, delegateIDs[where]), "%s: %s", where, forged.VM.ID)
+				assert.True(t, strings.HasPrefix(forged.VM.ID, ownerIDs[where]), "%s: %s", where, forged.VM.ID)
 				assert.NotEqual(t, got.VM.ID, forged.VM.ID, where)
 			}
 		}
