@@ -16,7 +16,7 @@ func TestNoPointIsOlderThanItsStartAfterTheWallClockSteppedBack(t *testing.T) {
 	before := n.one("hw.energy")
 	n.s.windows.Timeline.Stamp = n.s.windows.Timeline.Stamp.Add(time.Hour) // the wall clock is an hour behind the last stamp
 	n.run(10*joule, nil)
-	n.host.Processes[10] = newborn(n.host)
+	n.newborn(10)
 	n.run(10*joule, map[int]int64{10: 100})
 	for _, metric := range []string{"hw.energy", "system.energy", "process.energy"} {
 		for _, p := range n.points(metric, nil) {

@@ -15,14 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// busyBeside makes ticks of idle time busy without a process that used them.
-func busyBeside(h *hostsim.Host, ticks int64) {
-	h.CPU.User += ticks
-	h.CPU.Idle -= ticks
-}
-
-func scope(id string) string { return "/system.slice/docker-" + id + ".scope" }
-
 func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA), User: 5}
@@ -49,7 +41,7 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 			n.host.Cgroups[scope(idA)] = 40 * time.Hour
 			n.start()
-			busyBeside(n.host, 300)
+			n.runUnseen(300)
 			n.host.Cgroups[scope(idA)] += 4 * time.Second
 			n.run(100*joule, map[int]int64{10: 100, 20: 100})
 			assert.InDelta(t, 40, n.one("container.energy").value, c.rounding)
@@ -70,13 +62,12 @@ func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
 			n := newTestNode(t)
 			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 			n.start()
-			n.host.Processes[12] = newborn(n.host)
-			n.host.Processes[12].Cgroup = docker(idA)
+			n.newborn(12, docker(idA))
 			if !c.late {
 				n.host.Cgroups[scope(idA)] = 4 * time.Second
 			}
 			n.host.Processes[1].CUser += 300 // init has waited for them
-			busyBeside(n.host, 300)
+			n.runUnseen(300)
 			n.run(100*joule, map[int]int64{12: 100, 20: 100})
 			assert.InDelta(t, c.want, n.one("container.energy").value, 0.3, "less the rounding of the process's own time")
 			n.host.Cgroups[scope(idA)] = 4 * time.Second
@@ -103,7 +94,7 @@ func nested(t *testing.T) *testNode {
 func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 	n := nested(t)
 	// 600 ticks of short-lived children in B, counted by both cgroups.
-	busyBeside(n.host, 600)
+	n.runUnseen(600)
 	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] += (100 + 600) * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
@@ -115,7 +106,7 @@ func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 
 func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
 	n := nested(t)
-	busyBeside(n.host, 600)
+	n.runUnseen(600)
 	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] += 100 * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
@@ -138,10 +129,8 @@ func TestTheEndOfAnInnerContainerDoesNotEndTheOuterOne(t *testing.T) {
 func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 	n := newTestNode(t)
 	for _, id := range []string{idA, idB} {
-		n.host.Processes[10] = newborn(n.host)
-		n.host.Processes[10].Cgroup = docker(id)
-		n.host.Processes[11] = newborn(n.host)
-		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
+		n.newborn(10, docker(id))
+		n.newborn(11, docker(id)+"/docker/"+idB)
 		if !n.s.ledger.Begun() {
 			n.start()
 		}
@@ -164,11 +153,10 @@ func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
 	n.run(0, nil)
 	delete(n.host.Processes, 10)
 	n.run(0, nil)
-	n.host.Processes[12] = newborn(n.host)
-	n.host.Processes[12].Cgroup = docker(idA)
+	n.newborn(12, docker(idA))
 	n.host.Cgroups[scope(idA)] = 0
 	n.run(0, nil)
-	busyBeside(n.host, 300)
+	n.runUnseen(300)
 	n.host.Cgroups[scope(idA)] = 4 * time.Second
 	n.run(100*joule, map[int]int64{1: 100, 12: 100})
 	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "its process's and its children's")
@@ -184,8 +172,7 @@ func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 	delete(n.host.Processes, 10)
 	n.host.Processes[1].CUser += 2000
 	n.run(0, nil) // its cgroup remains
-	n.host.Processes[12] = newborn(n.host)
-	n.host.Processes[12].Cgroup = docker(idA)
+	n.newborn(12, docker(idA))
 	n.host.Cgroups[scope(idA)] += time.Second
 	n.run(100*joule, map[int]int64{1: 300, 12: 100})
 	n.host.Cgroups[scope(idA)] += time.Second
@@ -206,7 +193,7 @@ func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testin
 		delete(n.host.Processes, pid)
 	}
 	// The child time of init is all that /proc shows of a process that ran for the ten seconds.
-	busyBeside(n.host, 1000)
+	n.runUnseen(1000)
 	n.host.Processes[1].CUser += 1200
 	n.host.Cgroups[scope(idA)] += 10 * time.Second
 	before := n.one("container.energy", "container.id="+idB).value
@@ -289,8 +276,7 @@ func TestTheFirstReadingOfACgroupIsCappedAtTheAvailableCPUTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
 			c.before(n)
-			n.host.Processes[12] = newborn(n.host)
-			n.host.Processes[12].Cgroup = docker(idA)
+			n.newborn(12, docker(idA))
 			for range 2 {
 				n.host.Cgroups[scope(idA)] += time.Second
 				n.run(100*joule, map[int]int64{1: 300, 12: 100})

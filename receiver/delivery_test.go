@@ -95,14 +95,6 @@ func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorSucceeds(t *testing.T) {
 	assert.Positive(t, n.one("process.energy", pid(1), "energy.method=measured").value)
 }
 
-// accept sends the last scrape to a consumer that acknowledges it.
-func (n *testNode) accept() {
-	n.t.Helper()
-	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
-	require.NoError(n.t, err)
-	require.NoError(n.t, nextConsumer{next, n.s.delivered}.ConsumeMetrics(context.Background(), n.md))
-}
-
 func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *testing.T) {
 	host := hostsim.New(treeDir(t))
 	zone := &hostsim.Zone{Name: "package-0", Max: 1e12}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"math"
 	"os"
@@ -25,14 +26,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
-
-// unlessShort returns n, or short in a short test run.
-func unlessShort(n, short int) int {
-	if testing.Short() {
-		return short
-	}
-	return n
-}
 
 // FuzzTick runs the receiver on a small host in which one file has arbitrary content, at the start or in the middle,
 // and is then restored.
@@ -224,5 +217,41 @@ func FuzzTrainedModels(f *testing.F) {
 			checkTotals(t, n.md, totals)
 			require.InDelta(t, 60, n.sum("system.power", nil), 1e-6)
 		}
+	})
+}
+
+// sealed returns the content of a state with its checksum.
+func sealed(content []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
+}
+
+// FuzzRestoredState starts the receiver with a state of which a byte is replaced by others. The checksum is right.
+func FuzzRestoredState(f *testing.F) {
+	step := uint16(unlessShort(1, 4))
+	for at := uint16(0); at < 900; at += step {
+		f.Add(at, [][]byte{{1}, binary.AppendUvarint(nil, math.MaxUint64), {254, 255, 255, 255, 15}}[at%3])
+	}
+	f.Fuzz(func(t *testing.T, at uint16, put []byte) {
+		n, s := keptNode(t, func(c *Config) {
+			c.Zones = []power.Kind{power.Package, power.DRAM}
+			c.Attribution.Scope, c.Attribution.StaticPower = config.ScopeZone, allStatic(config.StaticMinimum)
+		})
+		n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
+		collect := func(times int) {
+			for range times {
+				n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 250, 20: 250})
+				require.NoError(t, n.host.Render())
+				_, err := n.s.scrape(t.Context())
+				require.NoError(t, err)
+			}
+		}
+		n.start()
+		collect(2)
+		content := s.stored[state.Key][4:]
+		i := int(at) % len(content)
+		s.stored[state.Key] = sealed(slices.Concat(content[:i], put, content[i+1:]))
+		n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 250, 20: 250})
+		n.restart()
+		collect(3)
 	})
 }

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,10 +22,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-func newborn(h *hostsim.Host) *hostsim.Process {
-	return &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Start: ticksSince(h)}
-}
-
 func withModel(idle, most float64) func(*Config) {
 	return func(c *Config) {
 		c.Model = configoptional.Some(linear(idle, most))
@@ -34,49 +29,6 @@ func withModel(idle, most float64) func(*Config) {
 }
 
 func withMeter(m ...config.MeterKind) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
-
-// startAsIs starts on the existing tree, without rendering the host first.
-func (n *testNode) startAsIs() {
-	n.t.Helper()
-	require.NoError(n.t, n.s.start(context.Background(), n))
-	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
-}
-
-// scrapeAsIs scrapes the existing tree ten seconds later.
-func (n *testNode) scrapeAsIs() {
-	n.t.Helper()
-	n.host.Uptime += 10 * time.Second
-	md, err := n.s.scrape(context.Background())
-	require.NoError(n.t, err)
-	n.md = md
-}
-
-// logged returns the conditions that were logged as begun or ended, such as "Degraded energy sensor".
-func (n *testNode) logged() []string {
-	var out []string
-	for _, e := range n.logs.All() {
-		switch e.Message {
-		case "Collection degraded":
-			out = append(out, fmt.Sprint("Degraded ", e.ContextMap()["condition"]))
-		case "Collection recovered":
-			out = append(out, fmt.Sprint("Recovered ", e.ContextMap()["condition"]))
-		}
-	}
-	return out
-}
-
-func (n *testNode) statuses() []componentstatus.Status {
-	var out []componentstatus.Status
-	for _, e := range n.status {
-		out = append(out, e.Status())
-	}
-	return out
-}
-
-// counter returns the path of a zone's energy counter.
-func (n *testNode) counter(id string) string {
-	return filepath.Join(n.host.Root(), "sys/class/powercap", id, "energy_uj")
-}
 
 func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	n := newTestNode(t)
@@ -202,7 +154,7 @@ func TestAutoWithoutASensorAndWithoutAModelReportsNoEnergy(t *testing.T) {
 func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
-	n.host.Processes[10] = newborn(n.host)
+	n.newborn(10)
 	n.start()
 	n.run(0, map[int]int64{10: 1000})
 	modeled := n.one("process.energy", pid(10))

@@ -39,12 +39,6 @@ func exited(name string, uid uint32, beside int32, ticks int) proc.Charge {
 	return n
 }
 
-// runUnseen adds CPU time of processes that no scan sees to the node's in the next run.
-func (n *testNode) runUnseen(ticks int64) {
-	n.host.CPU.User += ticks
-	n.host.CPU.Idle -= ticks
-}
-
 // byProgram starts a node that reports all processes by program, on a host with a user named alice.
 func byProgram(t *testing.T, by config.GroupBy, source func(o cpu.Options) cpu.Source) *testNode {
 	n := newTestNode(t, func(c *Config) {

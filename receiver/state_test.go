@@ -4,9 +4,8 @@ package energyreceiver
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
@@ -28,12 +27,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
+
+// Facts of a store, a state file, leases and the format are tested in internal/state.
 
 const bootIDFile = "proc/sys/kernel/random/boot_id"
 
@@ -42,8 +44,8 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	n := newTestNode(t, append(edit, func(c *Config) { c.Storage = storageID.String() })...)
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: docker(idA)}
+	n.process(10, "app")
+	n.process(20, "web", docker(idA))
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.s.state.KernelClocks = n.kernelClocks
 	return n, s
@@ -80,6 +82,13 @@ func (n *testNode) startAgain(edit ...func(*Config)) {
 	require.NoError(n.t, n.s.start(context.Background(), n))
 }
 
+// handsOn makes the receiver send its last collection to a consumer.
+func (n *testNode) handsOn(take consumer.ConsumeMetricsFunc) {
+	next, err := consumer.NewMetrics(take)
+	require.NoError(n.t, err)
+	n.s.output.next = nextConsumer{next, n.s.delivered}
+}
+
 // messages returns what was logged of totals.
 func (n *testNode) messages() (out []string) {
 	for _, e := range n.logs.All() {
@@ -90,12 +99,6 @@ func (n *testNode) messages() (out []string) {
 		}
 	}
 	return out
-}
-
-// passWithout lets time pass without a receiver, in which the package uses energy.
-func (n *testNode) passWithout(d time.Duration, energy uint64, used map[int]int64) {
-	n.host.Run(d, used)
-	n.host.Zones["intel-rapl:0"].Energy += energy
 }
 
 func TestTotalsContinueAfterACrash(t *testing.T) {
@@ -118,8 +121,14 @@ func TestTotalsContinueAfterACrash(t *testing.T) {
 	assert.Equal(t, container.series, n.one("container.energy", "container.id="+idA).series)
 	assert.InDelta(t, container.value+1100*2500/5500, n.one("container.energy", "container.id="+idA).value, 1e-3)
 	assert.Equal(t, node.series, n.one("hw.energy").series)
-	assert.InDelta(t, 300+300+1200+300, n.one("hw.energy").value, 1e-6)
-	assert.InDelta(t, 300+300+1200+300, n.sum("system.energy", nil), 1e-6)
+	n.expectWhole(300+300+1200+300, 1e-6)
+}
+
+// expectWhole checks the energy of the node since the totals began.
+func (n *testNode) expectWhole(joules, within float64) {
+	n.t.Helper()
+	assert.InDelta(n.t, joules, n.one("hw.energy").value, within)
+	assert.InDelta(n.t, joules, n.sum("system.energy", nil), within)
 }
 
 // testdata/0.1.0.state is the state that version 0.1.0 stores of this node. A change of the format
@@ -147,102 +156,27 @@ func TestTheStateOfAnEarlierVersionIsRestored(t *testing.T) {
 }
 
 func TestWhatEndedWhileTheReceiverWasDownEndsWithItsLastTotal(t *testing.T) {
-	n, _ := keptNode(t)
+	n, _ := keptNode(t, func(c *Config) { c.Zones = []power.Kind{power.Package, power.DRAM} })
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	before := n.one("process.energy", pid(10))
+	require.Len(t, n.points("hw.energy", nil), 2)
+	before := n.one("process.energy", pid(10), "energy.zone=package")
 	n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
 	delete(n.host.Processes, 10)
+	delete(n.host.Zones, "intel-rapl:0:0")
 	n.restart()
 	n.run(300*joule, map[int]int64{20: 500})
-	final := n.one("process.energy", pid(10))
+	final := n.one("process.energy", pid(10), "energy.zone=package")
 	assert.Equal(t, before.series, final.series)
 	assert.InDelta(t, before.value, final.value, 1e-9)
-	assert.InDelta(t, 150, n.one("system.unattributed.energy").value, 1e-6, "nobody is known to have used the rest")
+	n.expect(energies{"unattributed": 150}, 1e-6, "the usage of the rest is not known")
 	n.run(300*joule, map[int]int64{20: 500})
 	assert.Empty(t, n.points("process.energy", nil, pid(10)), "once more, and never again")
+	assert.Len(t, n.points("hw.energy", nil), 1)
 }
 
-func TestTotalsOfAnotherBootAreNotUsed(t *testing.T) {
-	n, _ := keptNode(t)
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	n.host.Files[bootIDFile] = "second\n"
-	clear(n.finals)
-	n.passWithout(10*time.Second, 300*joule, nil)
-	n.restart()
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"State of another boot: totals start at 0"}, n.messages())
-	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
-}
-
-func TestTotalsOfALaterTimeAreNotUsed(t *testing.T) {
-	n, s := keptNode(t)
-	n.start()
-	n.run(300*joule, nil)
-	uptime, files := n.host.Uptime, s.stored[state.Key]
-	n.run(300*joule, nil)
-	later := s.stored[state.Key]
-	require.NotEqual(t, files, later)
-	n.host.Uptime = uptime // a snapshot of the machine, on a disk that is no part of it
-	s.stored[state.Key] = later
-	clear(n.finals)
-	n.restart()
-	n.run(300*joule, nil)
-	assert.Equal(t, []string{"State not restored: totals start at 0"}, n.messages())
-	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
-}
-
-func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
-	n, s := keptNode(t)
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	good := s.stored[state.Key]
-	const malformed = "storage: the state cannot be restored, and totals start at 0: it is malformed"
-	for name, c := range map[string]struct {
-		content []byte
-		message string
-		err     string
-	}{
-		"another version":       {[]byte{state.Version + 1}, "State not restored: totals start at 0", state.ErrVersion.Error()},
-		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", state.ErrVersion.Error()},
-		"no totals":             {state.Encode(nil, &training.Models{}, nil)[4:], "State not restored: totals start at 0", state.ErrNoTotals.Error()},
-		"something else":        {[]byte{state.Version, 200, 200}, "Collection degraded", malformed},
-		"a part of the content": {good[4 : len(good)-3], "Collection degraded", malformed},
-	} {
-		s.stored[state.Key] = sealed(c.content)
-		clear(n.finals)
-		n.restart()
-		n.run(300*joule, map[int]int64{10: 500})
-		logged := n.logs.FilterMessage(c.message).All()
-		require.Len(t, logged, 1, name)
-		assert.Equal(t, c.err, logged[0].ContextMap()["error"], name)
-		assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6, name)
-	}
-}
-
-// sealed returns a content with its checksum.
-func sealed(content []byte) []byte {
-	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
-}
-
-func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
-	n, _ := keptNode(t)
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	stamp := n.one("hw.energy").at
-	n.passWithout(20*time.Second, 600*joule, map[int]int64{10: 1000})
-	clear(n.finals)
-	n.restart(func(c *Config) { c.Attribution.Idle = config.IdleUsed })
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. They include the energy since the last collection"}, n.messages())
-	assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
-	assert.True(t, stamp.Add(time.Nanosecond).Equal(n.one("hw.energy").start))
-	assert.InDelta(t, 450, n.one("process.energy", pid(10), "energy.state=active").value, 1e-3)
-	assert.InDelta(t, 900, n.sum("system.energy", nil), 1e-6)
-}
-
-func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
+func TestSettingsDecideWhetherTotalsContinue(t *testing.T) {
 	n, _ := keptNode(t)
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
@@ -252,7 +186,17 @@ func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
 		slices.Reverse(c.Zones)
 	})
 	n.run(300*joule, map[int]int64{10: 500})
-	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
+	n.expectWhole(600, 1e-6)
+
+	stamp := n.one("hw.energy").at
+	n.passWithout(20*time.Second, 600*joule, map[int]int64{10: 1000})
+	clear(n.finals)
+	n.restart(func(c *Config) { c.Attribution.Idle = config.IdleUsed })
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. They include the energy since the last collection"}, n.messages())
+	assert.True(t, stamp.Add(time.Nanosecond).Equal(n.one("hw.energy").start))
+	assert.InDelta(t, 450, n.one("process.energy", pid(10), "energy.state=active").value, 1e-3)
+	n.expectWhole(900, 1e-6)
 }
 
 func TestTheWallClockMayStepWhileTheReceiverIsDown(t *testing.T) {
@@ -269,11 +213,11 @@ func TestTheWallClockMayStepWhileTheReceiverIsDown(t *testing.T) {
 		after := n.one("process.energy", pid(10))
 		assert.Equal(t, before.series, after.series, "the creation time of a process, too")
 		assert.True(t, after.at.After(before.at))
-		assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
+		n.expectWhole(900, 1e-6)
 	}
 }
 
-// In a night asleep a counter restarts, and what it shows then is not what it counted since.
+// In a night asleep a counter restarts, and its value then is not what it counted since.
 func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 	n, _ := keptNode(t)
 	n.start()
@@ -284,64 +228,138 @@ func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 	n.passWithout(time.Second, 0, nil)
 	n.restart()
 	n.run(300*joule, nil)
-	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
+	n.expectWhole(600, 1e-6)
 	assert.Contains(t, n.messages(), "Energy during downtime is incomplete")
 }
 
-func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
+// faultyStorage is a storage extension whose calls fail, and whose writes hang.
+type faultyStorage struct {
+	*memoryStorage
+	open, get, set error
+	hangs          chan struct{} // nil: writes do not hang
+}
+
+func (s *faultyStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
+	return s, s.open
+}
+
+func (s *faultyStorage) Get(ctx context.Context, key string) ([]byte, error) {
+	value, _ := s.memoryStorage.Get(ctx, key)
+	return value, s.get
+}
+
+func (s *faultyStorage) Set(ctx context.Context, key string, value []byte) error {
+	if s.hangs != nil {
+		<-s.hangs
+		return errors.New("input/output error")
+	}
+	if s.set != nil {
+		return s.set
+	}
+	return s.memoryStorage.Set(ctx, key, value)
+}
+
+// faultyNode returns a node with a faultyStorage.
+func faultyNode(t *testing.T) (*testNode, *faultyStorage) {
 	n, s := keptNode(t)
-	broken := &brokenStorage{memoryStorage: s}
-	n.extensions[storageID] = broken
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	require.NotEmpty(t, s.stored[state.Key])
-	broken.set = errors.New("no space left on device")
-	n.run(300*joule, map[int]int64{10: 500})
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Empty(t, s.stored[state.Key], "totals since are above those")
-	broken.set = nil
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
-	assert.NotEmpty(t, s.stored[state.Key])
-	assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
-}
-
-func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
-	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
-	n.host.Files = nil
-	n.start()
-	n.run(300*joule, map[int]int64{10: 10})
-	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Equal(t, state.Encode(nil, &n.s.state.Training.Trained, nil), s.stored[state.Key])
-	assert.NotEmpty(t, n.s.state.Training.Trained.Zones)
-}
-
-func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {
-	n, _ := keptNode(t, func(c *Config) { c.Zones = []power.Kind{power.Package, power.DRAM} })
-	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	require.Len(t, n.points("hw.energy", nil), 2)
-	delete(n.host.Zones, "intel-rapl:0:0")
-	n.restart()
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.InDelta(t, 600, n.one("hw.energy", "hw.type=cpu").value, 1e-6)
-	n.run(300*joule, map[int]int64{10: 500})
-	assert.Len(t, n.points("hw.energy", nil), 1)
-}
-
-// lastNode returns a node whose receiver hands its last collection to the returned sink.
-func lastNode(t *testing.T, answer error, edit ...func(*Config)) (*testNode, *consumertest.MetricsSink) {
-	n, _ := keptNode(t, edit...)
-	sink := new(consumertest.MetricsSink)
-	next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
-		return errors.Join(answer, sink.ConsumeMetrics(ctx, md))
-	})
-	require.NoError(t, err)
-	n.s.output.next = nextConsumer{next, n.s.delivered}
+	f := &faultyStorage{memoryStorage: s}
+	n.extensions[storageID] = f
 	require.NoError(t, n.host.Render())
-	return n, sink
+	return n, f
+}
+
+func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
+	fails := errors.New("database not open")
+	for name, c := range map[string]faultyStorage{
+		"opening fails": {open: fails}, "reading fails": {get: fails}, "storing fails": {set: fails}, "nothing fails": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, s := faultyNode(t)
+			s.open, s.get, s.set = c.open, c.get, c.set
+			n.start()
+			for range 3 {
+				n.run(300*joule, map[int]int64{10: 500})
+			}
+			s.open, s.get, s.set = nil, nil, nil
+			n.run(300*joule, map[int]int64{10: 500})
+			n.expectWhole(1200, 1e-6)
+			assert.NotEmpty(t, s.stored[state.Key])
+			if name == "nothing fails" {
+				assert.Empty(t, n.logged())
+				return
+			}
+			assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, slices.Compact(n.logged()), "a second error has another text")
+			assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
+		})
+	}
+}
+
+// A store hangs. A crash soon afterwards continues the totals, which were not sent. After a lease they are sent, and a
+// crash then starts them over.
+func TestNoRestartLowersATotalThatWasSent(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n, store := faultyNode(t)
+			require.NoError(t, n.s.start(t.Context(), n))
+			n.run(300*joule, map[int]int64{10: 500})
+			process, node := n.one("process.energy", pid(10)), n.one("hw.energy")
+			store.hangs = make(chan struct{})
+			n.run(300*joule, map[int]int64{10: 500})
+			assert.Empty(t, n.points("process.energy", nil), "withheld")
+			assert.Equal(t, []string{"Degraded storage"}, n.logged())
+			if late {
+				n.passWithout(6*time.Minute+10*time.Second, 0, map[int]int64{10: 500})
+				n.run(300*joule, map[int]int64{10: 500})
+				process, node = n.one("process.energy", pid(10)), n.one("hw.energy")
+				assert.InDelta(t, 900, node.value, 1e-6)
+			}
+			n.passWithout(10*time.Second, 0, map[int]int64{20: 1000})
+			n.extensions[storageID] = store.memoryStorage
+			n.restart()
+			n.scrape()
+			restored := n.one("process.energy", pid(10))
+			n.expectWhole(600, 1e-6)
+			if late {
+				assert.True(t, restored.start.After(process.start), "its total may be lower")
+				assert.True(t, n.one("hw.energy").start.After(node.start))
+			} else {
+				assert.Equal(t, process.series, restored.series)
+				assert.Greater(t, restored.value, process.value)
+			}
+			close(store.hangs)
+			synctest.Wait()
+		})
+	}
+}
+
+func TestADowntimeOfHoursLosesNothing(t *testing.T) {
+	for name, killed := range map[string]bool{"after a shutdown": false, "after a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			n, _ := keptNode(t)
+			n.handsOn(func(_ context.Context, md pmetric.Metrics) error { n.md = md; return nil })
+			require.NoError(t, n.host.Render())
+			require.NoError(t, n.s.start(t.Context(), n))
+			n.run(300*joule, map[int]int64{10: 500})
+			if !killed {
+				require.NoError(t, n.s.shutdown(t.Context()))
+			}
+			metrics := map[string]float64{"process.energy": 3000 + 150, "hw.energy": 3000 + 300}
+			before := map[string]point{"process.energy": n.one("process.energy", pid(10)), "hw.energy": n.one("hw.energy")}
+			n.passWithout(3*time.Hour, 3000*joule, map[int]int64{10: 3 * 360_000})
+			n.restart()
+			n.run(300*joule, map[int]int64{10: 500})
+			after := map[string]point{"process.energy": n.one("process.energy", pid(10)), "hw.energy": n.one("hw.energy")}
+			for metric, since := range metrics {
+				if killed {
+					assert.True(t, after[metric].start.After(before[metric].at), "a collection may have followed the state")
+					assert.InDelta(t, since, after[metric].value, 1e-3, metric)
+				} else {
+					assert.Equal(t, before[metric].series, after[metric].series)
+					assert.InDelta(t, before[metric].value+since, after[metric].value, 1e-3, metric)
+				}
+			}
+		})
+	}
 }
 
 func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
@@ -351,7 +369,10 @@ func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
 		"with windows":    func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, sink := lastNode(t, nil, edit)
+			n, _ := keptNode(t, edit)
+			sink := new(consumertest.MetricsSink)
+			n.handsOn(sink.ConsumeMetrics)
+			require.NoError(t, n.host.Render())
 			require.NoError(t, n.s.start(t.Context(), n))
 			n.run(300*joule, map[int]int64{10: 500})
 			n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
@@ -359,14 +380,16 @@ func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
 			require.NoError(t, n.s.shutdown(t.Context()))
 			require.Len(t, sink.AllMetrics(), 1)
 			n.md = sink.AllMetrics()[0]
-			assert.InDelta(t, 400, n.one("hw.energy").value, 1e-6)
+			n.expectWhole(400, 1e-6)
 			n.balance()
 		})
 	}
 }
 
 func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
-	n, _ := lastNode(t, errors.New("the backend is away"))
+	n, _ := keptNode(t)
+	n.handsOn(func(context.Context, pmetric.Metrics) error { return errRefused })
+	require.NoError(t, n.host.Render())
 	require.NoError(t, n.s.start(t.Context(), n))
 	n.run(300*joule, map[int]int64{10: 500})
 	n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
@@ -375,81 +398,139 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 	assert.Contains(t, n.messages(), "Last collection refused")
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
-	assert.InDelta(t, 700, n.one("hw.energy").value, 1e-6)
-	n.s.output.next = nil
+	n.expectWhole(700, 1e-6)
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
-func TestAConsumerThatHangsEndsTheShutdownInTime(t *testing.T) {
+// A store that hangs takes no time from the consumer, and a consumer that hangs does not delay the shutdown.
+func TestTheLastCollectionHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, _ := keptNode(t)
-		release := make(chan struct{})
-		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-release; return nil })
-		require.NoError(t, err)
-		n.s.output.next = nextConsumer{next, n.s.delivered}
-		require.NoError(t, n.host.Render())
+		n, store := faultyNode(t)
+		store.hangs = make(chan struct{})
+		n.handsOn(func(ctx context.Context, _ pmetric.Metrics) error {
+			deadline, _ := ctx.Deadline()
+			assert.Equal(t, lastTimeout, time.Until(deadline))
+			<-store.hangs
+			return nil
+		})
 		require.NoError(t, n.s.start(t.Context(), n))
-		n.run(300*joule, nil)
+		time.Sleep(time.Minute)
 		began := time.Now()
 		require.NoError(t, n.s.shutdown(t.Context()))
-		assert.Equal(t, lastTimeout, time.Since(began))
-		close(release)
+		assert.Less(t, time.Since(began), lastTimeout+10*time.Second)
+		close(store.hangs)
 		synctest.Wait()
 	})
-}
-
-func TestAStoreThatHangsTakesNoTimeFromTheLastCollection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, s := keptNode(t)
-		hanging := &hangingStore{s, make(chan struct{})}
-		n.extensions[storageID] = hangingStorage{hanging}
-		var left time.Duration
-		next, err := consumer.NewMetrics(func(ctx context.Context, _ pmetric.Metrics) error {
-			deadline, _ := ctx.Deadline()
-			left = time.Until(deadline)
-			return ctx.Err()
-		})
-		require.NoError(t, err)
-		n.s.output.next = nextConsumer{next, n.s.delivered}
-		require.NoError(t, n.host.Render())
-		require.NoError(t, n.s.start(t.Context(), n))
-		require.NoError(t, n.s.shutdown(t.Context()))
-		assert.Equal(t, lastTimeout, left)
-		close(hanging.release)
-		synctest.Wait()
-	})
-}
-
-// hangingStorage is a storage extension with one store.
-type hangingStorage struct{ *hangingStore }
-
-func (s hangingStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
-	return s.hangingStore, nil
 }
 
 func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
-	n, sink := lastNode(t, nil)
+	n, _ := keptNode(t)
+	n.handsOn(func(context.Context, pmetric.Metrics) error { t.Error("something was handed on"); return nil })
+	require.NoError(t, n.host.Render())
 	require.NoError(t, n.s.start(t.Context(), n))
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
 	require.NoError(t, n.s.shutdown(t.Context()))
-	assert.Empty(t, sink.AllMetrics())
-
-	failed, sink := lastNode(t, nil, func(c *Config) {
-		c.Storage = ""
-	})
-	failed.s.cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
-	require.Error(t, failed.s.start(t.Context(), failed))
-	require.NoError(t, failed.s.shutdown(t.Context()))
-	assert.Empty(t, sink.AllMetrics())
 }
 
-// hangingStore answers once it is released.
-type hangingStore struct {
-	*memoryStorage
-	release chan struct{}
+// fileNode returns a started node that stores its totals and a trained model in a directory.
+func fileNode(t *testing.T, directory string) *testNode {
+	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
+	n.s.cfg.Storage = directory
+	n.s.state.KernelClocks = n.kernelClocks
+	require.NoError(t, n.s.cfg.Validate())
+	require.NoError(t, n.host.Render())
+	require.NoError(t, n.s.start(t.Context(), n))
+	return n
 }
 
-func (s *hangingStore) Set(ctx context.Context, key string, value []byte) error {
-	<-s.release
-	return s.memoryStorage.Set(ctx, key, value)
+func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "lib", "otelcol-energy")
+	n := fileNode(t, directory)
+	n.run(300*joule, map[int]int64{1: 10})
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.Equal(t, []string{"No state stored: totals start at 0"}, n.messages())
+	n.startAgain()
+	n.run(600*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Totals continue"}, n.messages())
+	assert.True(t, n.trained())
+	n.expectWhole(900, 1e-6)
+	require.NoError(t, n.s.shutdown(t.Context()))
+
+	n.host.Files[bootIDFile] = "second\n"
+	clear(n.finals)
+	n.startAgain()
+	n.run(600*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"State of another boot: totals start at 0"}, n.messages())
+	assert.True(t, n.trained(), "models are restored although totals are not")
+	n.expectWhole(600, 1e-6)
+	require.NoError(t, n.s.shutdown(t.Context()))
+
+	require.NoError(t, os.WriteFile(state.Path(directory, "energy"), []byte("damaged"), 0o600))
+	clear(n.finals)
+	n.startAgain()
+	assert.Equal(t, []string{"Degraded storage"}, n.logged())
+	n.run(300*joule, map[int]int64{10: 500})
+	n.expectWhole(300, 1e-6)
+	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
+	require.ErrorContains(t, n.status[0].Err(), "storage: the state cannot be restored")
+	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
+func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
+	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
+	n.start()
+	n.run(300*joule, map[int]int64{10: 10})
+	models := func() (trained training.Models) {
+		require.NoError(t, state.Decode(s.stored[state.Key], &trained, nil, state.Moment{}))
+		return trained
+	}
+	trained := models()
+	require.NotEmpty(t, trained.Zones)
+	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticUtilization) })
+	clear(n.finals)
+	n.run(300*joule, map[int]int64{10: 10})
+	assert.Equal(t, trained, models())
+}
+
+func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
+	directory := t.TempDir()
+	n := fileNode(t, directory)
+	n.run(300*joule, map[int]int64{1: 10})
+	cfg := *n.s.cfg
+	cfg.Storage = state.Path(directory, "energy")
+	e, err := Embed(&cfg, EmbeddedOptions{Logger: n.s.set.Logger})
+	require.NoError(t, err)
+	e.scraper.now = n.host.Now
+	require.NoError(t, e.Start(t.Context()))
+	assert.True(t, e.Trained()[power.Class{Zone: power.Package, Method: power.Measured}])
+	before, err := os.Stat(cfg.Storage)
+	require.NoError(t, err)
+	n.host.Run(10*time.Second, map[int]int64{10: 500})
+	require.NoError(t, n.host.Render())
+	_, err = e.Collect(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, e.Shutdown(t.Context()))
+	after, err := os.Stat(cfg.Storage)
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(before, after), "an embedded receiver stores nothing")
+	assert.Empty(t, n.logged())
+	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
+func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
+	n, s := keptNode(t)
+	used := map[int]int64{}
+	for i := range 500 {
+		n.process(1000+i, "server", docker(fmt.Sprintf("%064x", i%100)))
+		used[1000+i] = 2
+	}
+	n.start()
+	n.host.CPUs = 2
+	n.run(300*joule, used)
+	n.run(300*joule, used)
+	require.Greater(t, len(n.points("process.energy", nil)), 500)
+	save := func() { n.s.state.Save(t.Context(), n.s.now, n.s.ledger.Models(), n.s.noteTotals, false) }
+	save()
+	assert.Less(t, len(s.stored[state.Key]), 160_000)
+	assert.LessOrEqual(t, allocs.Count(20, save), uint64(20*60), "none for each process")
 }

@@ -19,15 +19,6 @@ import (
 // The traps that other implementations fall into, each tested on the whole receiver. Traps of a single package are
 // tested there as well.
 
-const (
-	idA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	idB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
-)
-
-func docker(id string) string { return "0::/system.slice/docker-" + id + ".scope" }
-
-func ticksSince(h *hostsim.Host) int64 { return int64(h.Uptime / hostsim.Tick) }
-
 func TestTrap01TicksWithoutEnergyOrCPUKeepEveryTotal(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}

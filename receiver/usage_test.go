@@ -61,7 +61,7 @@ func transferringNode(t *testing.T) *testNode {
 	n.named("proc/devices", "Character devices:\n  8 md\n\nBlock devices:\n  7 loop\n  8 sd\n  9 md\n253 device-mapper\n254 mdp\n")
 	n.start()
 	n.transfer(1000)
-	n.host.Processes[11] = newborn(n.host) // in a network namespace of its own
+	n.newborn(11) // in a network namespace of its own
 	n.host.Processes[11].Cgroup = inPodA(idA)
 	n.network(11, 1)
 	return n

@@ -12,16 +12,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// reasons returns the errors with which a condition began or continued.
-func (n *testNode) reasons(condition string) (reasons []string) {
-	for _, e := range n.logs.FilterMessage("Collection degraded").All() {
-		if e.ContextMap()["condition"] == condition {
-			reasons = append(reasons, e.ContextMap()["error"].(string))
-		}
-	}
-	return reasons
-}
-
 func TestHiddenProcessesAreACondition(t *testing.T) {
 	for name, c := range map[string]struct {
 		second hostsim.Process

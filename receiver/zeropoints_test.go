@@ -42,8 +42,7 @@ func nodeWithJob(t *testing.T, edit ...func(*testNode)) *testNode {
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	n.run(100*joule, map[int]int64{20: 100})
-	n.host.Processes[10] = newborn(n.host)
-	n.host.Processes[10].Cgroup = docker(idA)
+	n.newborn(10, docker(idA))
 	return n
 }
 
@@ -108,8 +107,7 @@ func TestSeriesOfARevivedContainerHasNoSecondZeroPoint(t *testing.T) {
 	n.refuse = errRefused
 	delete(n.host.Processes, 10)
 	n.run(100*joule, nil)
-	n.host.Processes[11] = newborn(n.host)
-	n.host.Processes[11].Cgroup = docker(idA)
+	n.newborn(11, docker(idA))
 	n.refuse = nil
 	n.run(100*joule, map[int]int64{11: 300})
 	assert.Greater(t, n.one("container.energy").value, 30.)
@@ -123,8 +121,7 @@ func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
 	delete(n.host.Processes, 10)
 	n.run(100*joule, nil)
 	final := n.one("container.energy", "container.id="+idA)
-	n.host.Processes[11] = newborn(n.host)
-	n.host.Processes[11].Cgroup = docker(idA)
+	n.newborn(11, docker(idA))
 	n.run(100*joule, map[int]int64{11: 300})
 	zero := n.zeroPoints("container.energy", "container.id", idA)
 	require.Len(t, zero, 1)
@@ -137,8 +134,7 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 	n.start()
 	n.run(100*joule, map[int]int64{20: 900})
 	taken := n.s.ledger.Claims.Last().Stamp
-	n.host.Processes[10] = newborn(n.host)
-	n.host.Processes[10].Cgroup = docker(idA)
+	n.newborn(10, docker(idA))
 	n.run(100*joule, map[int]int64{10: 300})
 	zero := n.zeroPoints("container.energy")
 	require.Len(t, zero, 1)
