@@ -55,32 +55,3 @@ func TestProcessesCannotMakeACollectionLarge(t *testing.T) {
 	var m pmetric.ProtoMarshaler
 	assert.Less(t, m.MetricsSize(n.md), 100_000)
 }
-
-func TestACgroupFileLongerThanAPageIsReadInFull(t *testing.T) {
-	var b strings.Builder
-	for i := range 100 {
-		fmt.Fprintf(&b, "%d:name=hierarchy%d:/some/path/of/no/container/%s\n", i+2, i, strings.Repeat("x", 60))
-	}
-	b.WriteString("1:cpu,cpuacct:/docker/" + idA)
-	require.Greater(t, b.Len(), 4096)
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: b.String()}
-	n.start()
-	n.run(100*joule, map[int]int64{10: 100})
-	assert.InDelta(t, 10, n.one("container.energy", "container.id="+idA).value, 1e-6)
-}
-
-func TestATruncatedNodeStatIsCoveredByTheNextScrape(t *testing.T) {
-	for _, content := range []string{"", "cpu", "cpu  1 2", "cpu 1 2 3 x\n", "intr 1\n", strings.Repeat("9", 10_000)} {
-		n := newTestNode(t)
-		n.start()
-		n.run(100*joule, map[int]int64{1: 500})
-		stat := filepath.Join(n.host.Root(), "proc/stat")
-		require.NoError(t, os.WriteFile(stat, []byte(content), 0o600))
-		n.scrapeAsIs()
-		assert.Zero(t, n.md.MetricCount())
-		assert.Equal(t, []string{"Degraded node CPU time"}, n.logged())
-		n.run(100*joule, map[int]int64{1: 500})
-		assert.InDelta(t, 100, n.one("process.energy", pid(1)).value, 1e-6)
-	}
-}

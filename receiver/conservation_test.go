@@ -139,7 +139,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
-	began := n.s.ledger.Claims.Last().Stamp
+	began := n.stamp()
 	source.in = []proc.Charge{
 		{Slot: -1, Path: "/kubepods/burstable/pod" + pod + "/" + idB, CPU: 100 * cpu.Tick},
 		{Slot: -1, Path: "/system.slice/docker-" + idA + ".scope/init", CPU: 200 * cpu.Tick}, // in a child cgroup without live processes
@@ -180,12 +180,12 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	window()
 	require.NoError(t, n.host.Render())
 	n.s.sample()
-	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledger.Claims.Last().Stamp
+	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.stamp()
 	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
 	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
 	window()
 	n.scrape()
-	taken := n.s.ledger.Claims.Last().Stamp
+	taken := n.stamp()
 	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
 		energy := n.one("hw.energy", "hw.id="+id)
 		assert.InDelta(t, 20, energy.value, 1e-6, "the first value is from before")

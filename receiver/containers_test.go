@@ -3,13 +3,10 @@
 package energyreceiver
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -114,37 +111,6 @@ func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
 	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
 }
 
-func TestTheEndOfAnInnerContainerDoesNotEndTheOuterOne(t *testing.T) {
-	n := nested(t)
-	n.run(0, nil)
-	n.host.Processes[10].CUser += n.host.Processes[11].User
-	delete(n.host.Processes, 11)
-	n.host.Cgroups[scope(idA)] += 100 * hostsim.Tick
-	n.run(100*joule, map[int]int64{10: 100})
-	n.run(0, nil)
-	assert.Empty(t, n.points("container.energy", nil, "container.id="+idA+"/"+idB))
-	assert.InDelta(t, 2.5, n.one("container.energy", "container.id="+idA).value, 1e-6)
-}
-
-func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
-	n := newTestNode(t)
-	for _, id := range []string{idA, idB} {
-		n.newborn(10, docker(id))
-		n.newborn(11, docker(id)+"/docker/"+idB)
-		if !n.s.ledger.Begun() {
-			n.start()
-		}
-		n.run(0, nil)
-		_, watched := n.s.ledger.Claims.Held()
-		require.Equal(t, 2, watched)
-		n.host.Processes[10].Cgroup = "" // one process leaves, the other ends
-		delete(n.host.Processes, 11)
-		n.run(0, map[int]int64{10: 1}) // processes that do not run are not looked at
-		_, watched = n.s.ledger.Claims.Held()
-		assert.Zero(t, watched)
-	}
-}
-
 func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
@@ -226,63 +192,4 @@ func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	outside := n.one("process.energy", pid(10)) // the earlier series have ended
 	assert.NotContains(t, outside.attributes, "container.id")
 	assert.InDelta(t, 20, outside.value, 1e-6)
-}
-
-func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
-	n := newTestNode(t)
-	path := "/system.slice/docker-" + idA + ".scope"
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "rest", Exe: "/bin/rest", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
-	n.host.Cgroups[path] = time.Second
-	n.start()
-	n.host.Cgroups[path] += 5 * time.Second // in the cgroup where it was used
-	n.host.Processes[10].Cgroup = ""
-	n.run(100*joule, map[int]int64{10: 500, 20: 500})
-	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 0.5)
-	assert.InDelta(t, 50, n.sum("process.energy", nil, pid(10)), 0.5)
-	n.run(100*joule, map[int]int64{10: 500, 20: 500})
-	assert.InDelta(t, 100, n.one("process.energy", pid(20)).value, 0.5)
-}
-
-func TestTheFirstReadingOfACgroupIsCappedAtTheAvailableCPUTime(t *testing.T) {
-	for name, c := range map[string]struct {
-		most   float64
-		before func(n *testNode)
-	}{
-		// A process that enters a cgroup which was not watched counts as its first process. Its time is capped at that
-		// of the CPUs.
-		"from before the start": {10 + 40, func(n *testNode) {
-			n.host.Cgroups[scope(idA)] = time.Hour
-			n.start()
-			n.run(0, nil)
-		}},
-		"unreadable while it emptied": {20.5, func(n *testNode) {
-			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-			n.host.Cgroups[scope(idA)] = time.Hour
-			n.start()
-			n.run(0, nil)
-			delete(n.host.Processes, 10)
-			put := filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(idA), "cpu.stat")
-			require.NoError(n.t, os.Remove(put))
-			require.NoError(n.t, os.Mkdir(put, 0o700)) // exists, and cannot be read
-			md, err := n.s.scrape(n.t.Context())
-			require.NoError(n.t, err)
-			n.md = md
-			require.NoError(n.t, os.Remove(put))
-			n.run(0, nil)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newTestNode(t)
-			c.before(n)
-			n.newborn(12, docker(idA))
-			for range 2 {
-				n.host.Cgroups[scope(idA)] += time.Second
-				n.run(100*joule, map[int]int64{1: 300, 12: 100})
-			}
-			assert.GreaterOrEqual(t, n.one("container.energy").value, 19.5, "one second of four each time, which used 40 J")
-			assert.LessOrEqual(t, n.one("container.energy").value, c.most)
-		})
-	}
 }

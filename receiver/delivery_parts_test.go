@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -88,54 +87,6 @@ func TestLargeCollectionIsHandedOnInBoundedPartsInOrder(t *testing.T) {
 	}
 }
 
-func TestPartsWithTheLongestNamesOfKubernetesStayBelowTheLimitOfGRPC(t *testing.T) {
-	name, namespace := strings.Repeat("n", 253), strings.Repeat("s", 63)
-	n := newTestNode(t)
-	n.start()
-	n.run(joule, nil)
-	one := pmetric.NewMetrics() // the smallest resource that the receiver emits: the overflow series
-	for _, rm := range n.md.ResourceMetrics().All() {
-		if rm.ScopeMetrics().At(0).Metrics().At(0).Name() == "process.energy" {
-			rm.CopyTo(one.ResourceMetrics().AppendEmpty())
-			break
-		}
-	}
-	require.Equal(t, 1, one.ResourceMetrics().Len())
-	md := pmetric.NewMetrics()
-	for range 10_000 {
-		one.ResourceMetrics().At(0).CopyTo(md.ResourceMetrics().AppendEmpty())
-	}
-	_, err := consume(t, md, func(_ context.Context, md pmetric.Metrics) error {
-		for _, rm := range md.ResourceMetrics().All() {
-			attributes := rm.Resource().Attributes()
-			attributes.PutStr("k8s.namespace.name", namespace)
-			for _, of := range []string{"host.name", "k8s.node.name", "k8s.pod.name", "k8s.deployment.name", "k8s.job.name"} {
-				attributes.PutStr(of, name)
-			}
-		}
-		assert.Less(t, new(pmetric.ProtoMarshaler).MetricsSize(md), 4<<20)
-		return nil
-	})
-	require.NoError(t, err)
-}
-
-func TestARefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
-	for refused := 1; refused <= 4; refused++ {
-		t.Run(fmt.Sprint("part ", refused), func(t *testing.T) {
-			parts := 0
-			acknowledged, err := consume(t, resourcesOf(manyOf(1500, 4<<10)...), func(context.Context, pmetric.Metrics) error {
-				if parts++; parts == refused {
-					return errRefused
-				}
-				return nil
-			})
-			require.ErrorIs(t, err, errRefused)
-			assert.False(t, acknowledged)
-			assert.Equal(t, refused, parts, "the rest is not sent")
-		})
-	}
-}
-
 func TestDeliveryReportsWhatTheConsumerTook(t *testing.T) {
 	permanent := consumererror.NewPermanent(errRefused)
 	for name, test := range map[string]struct {
@@ -159,21 +110,6 @@ func TestDeliveryReportsWhatTheConsumerTook(t *testing.T) {
 			assert.Equal(t, len(test.answers), parts)
 		})
 	}
-}
-
-func TestPartThatIsRefusedForGoodDoesNotHoldUpOthers(t *testing.T) {
-	var got []int64
-	acknowledged, err := consume(t, resourcesOf(manyOf(1500, 4<<10)...), func(_ context.Context, md pmetric.Metrics) error {
-		if values(md)[0] == 0 {
-			return consumererror.NewPermanent(errRefused)
-		}
-		got = append(got, values(md)...)
-		return nil
-	})
-	require.ErrorIs(t, err, errRefused)
-	assert.False(t, acknowledged)
-	assert.Greater(t, len(got), 1000)
-	assert.EqualValues(t, 1499, got[len(got)-1])
 }
 
 func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {

@@ -47,43 +47,6 @@ func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
 	assert.InDelta(t, 10, n.sum("process.energy", attrs{"process.executable.name": "second"}), 1e-6)
 }
 
-func TestWindowsOnDemandAreAtMostAHundredASecond(t *testing.T) {
-	n := newDemandNode(t)
-	n.start()
-	before, ended := n.s.node.CPU.Table().Scans(), 0
-	for range 1000 {
-		n.host.Uptime += time.Millisecond
-		n.s.windows.Demand.Took = 0
-		if n.s.endWindow(t.Context()) {
-			ended++
-		}
-	}
-	assert.Equal(t, 100, ended)
-	assert.Equal(t, uint64(100), n.s.node.CPU.Table().Scans()-before)
-}
-
-func TestWindowsOnDemandCostATwentiethOfTheTimeAtMost(t *testing.T) {
-	n := newDemandNode(t)
-	n.start()
-	ended := 0
-	for range 1000 {
-		n.host.Uptime += time.Millisecond
-		n.s.windows.Demand.Took = 10 * time.Millisecond // on a large machine
-		if n.s.endWindow(t.Context()) {
-			ended++
-		}
-	}
-	assert.Equal(t, 5, ended)
-}
-
-func TestAWindowOnDemandRightAfterAnotherEndsNone(t *testing.T) {
-	n := newDemandNode(t)
-	n.start()
-	n.spend(time.Second, 10, nil)
-	n.s.sample()
-	assert.False(t, n.s.endWindow(t.Context()))
-}
-
 func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
 	n := newDemandNode(t)
 	n.start()

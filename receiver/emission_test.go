@@ -255,38 +255,6 @@ func text(t *testing.T, md pmetric.Metrics) string {
 	return string(b)
 }
 
-func TestResourcesAreFilteredByTheirAttributes(t *testing.T) {
-	all := emitAll(t, everything(""))
-	tests := []struct {
-		name, attribute  string
-		include, exclude []filter.Config
-		keep             func(value string) bool // of resources that have the attribute
-	}{
-		{name: "include a value", attribute: "container.id", include: []filter.Config{{Strict: idA}},
-			keep: func(v string) bool { return v == idA }},
-		{name: "include what none has", attribute: "container.id", include: []filter.Config{{Strict: "x"}},
-			keep: func(string) bool { return false }},
-		{name: "exclude a value", attribute: "container.id", exclude: []filter.Config{{Strict: idA}},
-			keep: func(v string) bool { return v != idA }},
-		{name: "exclude by an expression", attribute: "process.executable.name", exclude: []filter.Config{{Regex: "^(job|kworker.*)$"}},
-			keep: func(v string) bool { return v != "job" && !strings.HasPrefix(v, "kworker") }},
-		{name: "include one of several", attribute: "process.executable.name", include: []filter.Config{{Strict: "app"}, {Strict: "job"}},
-			keep: func(v string) bool { return v == "app" || v == "job" }},
-		{name: "include and exclude", attribute: "process.executable.path",
-			include: []filter.Config{{Regex: "^/usr/"}}, exclude: []filter.Config{{Strict: "/usr/bin/job"}},
-			keep: func(v string) bool { return strings.HasPrefix(v, "/usr/") && v != "/usr/bin/job" }},
-		{name: "a number", attribute: "process.pid", exclude: []filter.Config{{Strict: "30"}},
-			keep: func(v string) bool { return v != "30" }},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			want := withoutResources(all, tt.attribute, func(v string) bool { return !tt.keep(v) })
-			require.NotEqual(t, all.ResourceMetrics().Len(), want.ResourceMetrics().Len())
-			assert.Equal(t, text(t, want), text(t, emitAll(t, everything(""), filtered(tt.attribute, tt.include, tt.exclude))))
-		})
-	}
-}
-
 func TestEveryResourceAttributeCanBeFilteredBy(t *testing.T) {
 	all := emitAll(t, everything(""))
 	for name := range enabledBy(&config.Default().ResourceAttributes) {

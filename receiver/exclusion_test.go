@@ -63,35 +63,6 @@ func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
 	}
 }
 
-func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
-	late := n.host.Processes[20]
-	delete(n.host.Processes, 20)
-	podLogs(t, n, "shop_web_"+uidA)
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100})
-	podLogs(t, n, "kube-system_proxy_"+uidB)
-	late.Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
-	late.Start = int64(n.host.Uptime / (10 * time.Millisecond))
-	n.host.Processes[20] = late
-	before := n.figures("active")
-	n.run(600*joule, map[int]int64{10: 100, 20: 500})
-	requireFigures(t, figures{a: 60, node: 60}, n.figures("active").less(before))
-}
-
-func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
-	n.start()
-	require.Empty(t, n.logged(), "no process is in a pod")
-	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
-	for range 3 {
-		n.run(600*joule, map[int]int64{10: 100, 20: 500})
-	}
-	assert.Equal(t, []string{"Degraded exclusion"}, n.logged())
-	assert.Contains(t, n.logs.FilterMessage("Collection degraded").All()[0].ContextMap()["error"], "the namespaces of pods are not known: open ")
-	assert.InDelta(t, 3*360, n.figures("active").node, 1)
-}
-
 // As if the directory were mounted late.
 func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
@@ -142,29 +113,6 @@ func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 		requireFigures(t, c.want, n.figures("active"), name)
 		assert.InDelta(t, c.want.node-120, n.sum("process.energy", attrs{"otel.metric.overflow": "true"}), 1e-3, name)
 		assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
-	}
-}
-
-// etcd is excluded by its name. Short-lived time belongs to its cgroup, which is excluded once etcd has moved there.
-func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) {
-		a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
-		a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}}
-	})
-	n.openExact()
-	n.start()
-	n.run(600*joule, nil)
-	for _, c := range []struct {
-		in   string
-		want float64
-	}{{"/a", 240}, {"/excluded", 0}, {"/excluded", 0}, {"/b", 240}} {
-		n.host.Processes[40].Cgroup = "0::" + c.in
-		before := n.figures("active")
-		n.host.Processes[40].CUser += 400
-		n.host.CPU.User += 400
-		n.host.CPU.Idle -= 400
-		n.run(600*joule, map[int]int64{40: 1})
-		assert.InDelta(t, c.want, n.figures("active").less(before).node, 1, c.in)
 	}
 }
 

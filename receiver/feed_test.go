@@ -168,19 +168,6 @@ func TestTheFeedDividesProcessesByPackage(t *testing.T) {
 	assert.Positive(t, sumOf(process.Energy))
 }
 
-func TestAFeedThatOpensLateHasTheWindowThatEndsNext(t *testing.T) {
-	n := newTestNode(t)
-	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
-	n.start()
-	n.run(600*joule, map[int]int64{1: 100})
-	before := n.one("system.energy", "energy.state=active").value
-	f := n.feeds(true, false)
-	n.run(600*joule, map[int]int64{1: 100})
-	assert.InDelta(t, n.one("system.energy", "energy.state=active").value-before, float64(f.active)/joule, 1e-9)
-	assert.Equal(t, f.active, f.processes[1])
-	assert.Positive(t, f.active)
-}
-
 // No row is missing of a window that a reader gets.
 func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
 	n := newTestNode(t)
@@ -266,14 +253,4 @@ func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) 
 	endAfter(t.Context(), time.Second)
 	assert.Equal(t, windows+1, f.windows)
 	assert.Equal(t, scans, n.s.telemetry.failedScans, "nothing is read that is closed")
-}
-
-func TestAFeedIsUpToDateThoughTheWallClockWasSetBack(t *testing.T) {
-	n := newTestNode(t)
-	f := n.feeds(false, false)
-	n.start()
-	n.run(600*joule, map[int]int64{1: 100})
-	n.s.windows.Timeline.Stamp = n.s.windows.Timeline.Stamp.Add(time.Hour)
-	n.run(600*joule, map[int]int64{1: 100})
-	assert.Equal(t, f.end, f.attributed)
 }

@@ -186,11 +186,6 @@ func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-func TestAHostIsTheSameEachTime(t *testing.T) {
-	first, second := recorded(t, "kubernetes"), recorded(t, "kubernetes")
-	assert.Equal(t, text(t, first.md), text(t, second.md))
-}
-
 // The expected metrics must hold these facts after every update.
 
 func TestTwoSocketsAreOneNode(t *testing.T) {

@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,35 +47,6 @@ func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 	n.run(600*joule, map[int]int64{10: 100, 11: 100})
 	assert.Empty(t, n.points("slurm.step.energy", attrs{"slurm.step.id": "batch"}))
 	assert.Greater(t, n.one("slurm.step.energy", "slurm.step.id=0").value, step0)
-}
-
-// Short-lived processes of a step are measured by its cgroup's counter and by child times.
-func TestShortLivedProcessesOfAStepAreTheSteps(t *testing.T) {
-	for _, counter := range []bool{true, false} {
-		testShortLivedInAStep(t, counter)
-	}
-}
-
-func testShortLivedInAStep(t *testing.T, counter bool) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", Cgroup: "0::" + slurmStep}
-	if counter {
-		n.host.Cgroups[slurmJob+"/step_0"] = time.Hour
-	}
-	n.start()
-	if counter {
-		n.host.Cgroups[slurmJob+"/step_0"] += 4 * time.Second
-	} else {
-		n.host.Processes[10].CUser += 300
-	}
-	n.host.Run(10*time.Second, map[int]int64{10: 100})
-	n.host.CPU.User += 300
-	n.host.CPU.Idle -= 300
-	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
-	n.scrape()
-	step := n.one("slurm.step.energy").value
-	assert.InDelta(t, step, n.one("system.energy", "energy.state=active").value, 1e-6, "all of it")
-	assert.InEpsilon(t, 4*n.one("process.energy", pid(10)).value, step, 0.01, "by ticks")
 }
 
 // An exact source shows in which cgroups short-lived processes ran, with and without a process that a scan saw.

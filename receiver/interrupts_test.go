@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -67,14 +66,4 @@ func TestUnattributedInterruptsAreNoCondition(t *testing.T) {
 	assert.Empty(t, n.logged())
 	children(n, 20, 300)
 	assert.Equal(t, []string{"Degraded unattributed energy"}, n.logged(), "what else is unattributed is one")
-}
-
-func TestInterruptsThatTheKernelDoesNotMeasureAreShared(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) { a.Interrupts = config.InterruptsUnattributed })
-	n.host.CPU.IRQ = 0
-	n.start()
-	n.host.CPU.SoftIRQ += 300
-	n.run(100*joule, map[int]int64{10: 600})
-	assert.Positive(t, n.sum("system.energy", attrs{}, "energy.state=active", "energy.zone="+string(power.Package)))
-	assert.Zero(t, n.sum("system.unattributed.energy", nil))
 }

@@ -3,13 +3,10 @@
 package energyreceiver
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -57,23 +54,6 @@ func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-6)
 	assert.Equal(t, baseline.start, n.one("process.energy", pid(10)).start)
-}
-
-func TestProcThatAppearsAfterTheSensorIsTheBaselineOfBoth(t *testing.T) {
-	n := newTestNode(t)
-	require.NoError(t, n.host.Render())
-	hidden := filepath.Join(n.host.Root(), "hidden")
-	proc := filepath.Join(n.host.Root(), "proc")
-	require.NoError(t, os.Rename(proc, hidden))
-	n.startAsIs()
-	n.host.Zones["intel-rapl:0"].Energy += 500 * joule
-	n.scrapeAsIs()
-	assert.Equal(t, []string{"Degraded node CPU time"}, n.logged())
-	require.NoError(t, os.Rename(hidden, proc))
-	n.scrape()
-	assert.Zero(t, n.sum("system.energy", nil), "no CPU time was measured meanwhile")
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
 }
 
 func TestATemporarilyMissingProcIsCoveredByTheNextScrape(t *testing.T) {
@@ -209,60 +189,6 @@ func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 	assert.InDelta(t, 8, n.one("container.cpu.time").value, 1e-9)
 }
 
-func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
-	n := newTestNode(t, withMeter(config.MeterPowercap))
-	zone := n.host.Zones["intel-rapl:0"]
-	delete(n.host.Zones, "intel-rapl:0")
-	n.start()
-	n.run(0, map[int]int64{1: 1000})
-	n.run(0, map[int]int64{1: 1000})
-	assert.Empty(t, n.points("system.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
-	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, n.statuses())
-	n.host.Zones["intel-rapl:0"] = zone
-	n.run(0, map[int]int64{1: 1000})
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.method=measured").value, 1e-6)
-	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-}
-
-func TestACounterWithoutANumberInItIsReportedAndRecovers(t *testing.T) {
-	for name, content := range map[string]string{
-		"garbage": "garbage\n", "a newline": "\n", "negative": "-5\n", "a fraction": "1.5\n", "beyond 64 bits": "99999999999999999999999\n",
-		"hexadecimal": "0x10\n", "two numbers": "1 2\n", "zero bytes": "\x00\x00\x00", "very long": strings.Repeat("1", 5000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newTestNode(t)
-			n.host.Zones["intel-rapl:0"].Content = content
-			n.start()
-			n.run(10*joule, map[int]int64{1: 1000})
-			n.run(10*joule, map[int]int64{1: 1000})
-			assert.Empty(t, n.points("hw.energy", nil))
-			assert.Empty(t, n.points("process.energy", nil))
-			assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
-			n.host.Zones["intel-rapl:0"].Content = ""
-			n.run(10*joule, map[int]int64{1: 1000})
-			n.run(10*joule, map[int]int64{1: 1000})
-			assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
-			assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
-		})
-	}
-}
-
-func TestAnEmptyCounterIsReportedAndRecovers(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	require.NoError(t, os.Truncate(n.counter("intel-rapl:0"), 0))
-	n.scrapeAsIs()
-	n.scrapeAsIs()
-	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
-	require.Len(t, n.status, 1)
-	assert.ErrorContains(t, n.status[0].Err(), "intel-rapl:0")
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("hw.energy").value, 1e-6)
-	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
-}
-
 func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Zones["intel-rapl:0"].NoMax = true
@@ -275,35 +201,6 @@ func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 20, n.one("process.energy", pid(1)).value, 1e-6)
 	assert.Empty(t, n.logged())
-}
-
-func TestASensorWithNoneOfTheWantedZonesIsReported(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Zones = []power.Kind{power.DRAM} })
-	n.start()
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.Empty(t, n.points("hw.energy", nil))
-	assert.Empty(t, n.points("system.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
-	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
-	n.run(10*joule, map[int]int64{1: 1000})
-	n.host.Zones["intel-rapl:0:0"].Energy += 3 * joule
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 3, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6)
-	assert.Len(t, n.points("hw.energy", nil), 1)
-}
-
-func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Zones["intel-rapl:0"].Name = "psys"
-	n.start()
-	n.host.Zones["intel-rapl:0"].Energy += 20 * joule
-	n.run(0, map[int]int64{1: 400})
-	assert.InDelta(t, 20, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "energy.method=measured").value, 1e-6)
-	assert.InDelta(t, 8, n.one("system.energy", "energy.zone=psys", "energy.state=active").value, 1e-6)
-	assert.InDelta(t, 12, n.one("system.energy", "energy.zone=psys", "energy.state=idle").value, 1e-6)
-	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
-	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
-	assert.Empty(t, n.logged(), "nothing is wrong")
 }
 
 // From the collection in which a package is found, it is attributed and psys is only measured, as on other machines. No
@@ -384,55 +281,4 @@ func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 		n.run(0, map[int]int64{1: 400})
 		assert.InDelta(t, want, n.one("process.energy", pid(1)).value, 1e-6, watts)
 	}
-}
-
-func TestAConditionThatComesAndGoesIsLoggedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTestNode(t)
-		c := n.s.conditions
-		c.Host = n
-		observe := func(err error) {
-			c.Observe("storage", err)
-			c.Settle()
-			time.Sleep(10 * time.Second)
-		}
-		for range 3 {
-			observe(errors.New("a"))
-			observe(errors.New("b"))
-			observe(nil)
-		}
-		assert.Equal(t, []string{"Degraded storage", "Recovered storage", "Degraded storage", "Recovered storage"}, n.logged())
-		assert.Len(t, n.statuses(), 9, "each change is a status event")
-		observe(errors.New("c"))
-		for range 6 {
-			observe(errors.New("d"))
-		}
-		assert.Equal(t, []string{"Degraded storage"}, n.logged()[4:], "the last change is logged once the minute is over")
-		assert.Equal(t, "d", n.logs.All()[n.logs.Len()-1].ContextMap()["error"])
-
-		for range 3 {
-			c.Set("collection", errors.New("it hangs"))
-			c.Set("collection", nil)
-		}
-		c.Set("collection", errors.New("it hangs"))
-		logged := len(n.logged())
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Len(t, n.logged(), logged+1)
-	})
-}
-
-func TestAnUnchangedConditionIsOneStatusEvent(t *testing.T) {
-	n := newTestNode(t)
-	c := n.s.conditions
-	c.Host = n
-	for _, text := range []string{"a", "a", "b"} {
-		c.Observe("storage", errors.New(text))
-		c.Settle()
-	}
-	c.Settle()
-	c.Settle()
-	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError,
-		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,23 +82,4 @@ func (c *crowded) collect(times int) {
 		c.s.delivered(delivery{all: true, some: true})
 		require.Equal(c.t, 1+len(c.now), c.s.node.CPU.Table().Len())
 	}
-}
-
-func TestMemoryComesBackAfterManyProcesses(t *testing.T) {
-	processes := unlessShort(34_000, 10_000)
-	n := newCrowded(t, func(c *Config) { c.Series.Processes.Max = 500 })
-	n.crowd(1000, 100)
-	n.startAsIs()
-	collect := func(times int) uint64 {
-		n.collect(times)
-		return heap()
-	}
-	before := collect(3)
-	n.crowd(1000, processes)
-	peak := collect(2)
-	n.crowd(1000+processes-50, 100) // half of them existed before
-	after := collect(10)
-	t.Logf("before %.1f MB, at the peak %.1f MB, %.0f B a process, after %.1f MB",
-		float64(before)/1e6, float64(peak)/1e6, float64(peak-before)/float64(processes), float64(after)/1e6)
-	assert.Less(t, float64(after), 1.1*float64(before)+1e6)
 }

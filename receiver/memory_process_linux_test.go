@@ -66,7 +66,7 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 					return cpu.NewSimulatedBPF(o, kernel, func() time.Duration { return n.host.Uptime })
 				})
 			}
-			before := heap()
+			before := heap() // without processes
 			each := func(most float64) {
 				now := float64(heap()-before) / processes
 				t.Logf("%.0f B", now)
@@ -81,7 +81,11 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 					n.collect(1)
 				}
 				each(awake)
+				return
 			}
+			n.crowd(1000+processes-50, 100) // half of them existed before
+			n.collect(10)
+			assert.Less(t, heap(), before+4e6, "memory comes back")
 		})
 	}
 }

@@ -159,29 +159,6 @@ func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
 	})
 }
 
-// A module of 100 W has a socket of 30 W.
-func TestAGPUOfGraceHopperIsTheModuleWithoutGrace(t *testing.T) {
-	s := &scriptedGPU{change: func(d *gpulibrary.Device) { d.Module = true }}
-	withGPU(t, s, func(n *testNode) {
-		const device = "sys/devices/ACPI000D:01"
-		for name, text := range map[string]string{
-			"name": "power_meter", "power1_average": "30000000", "power1_average_interval": "50", "power1_oem_info": "Grace Power Socket 0",
-		} {
-			n.host.Files[device+"/hwmon/hwmon1/"+name] = text + "\n"
-		}
-		n.host.Links[device+"/hwmon/hwmon1/device"] = "../../../ACPI000D:01"
-		n.host.Links["sys/class/hwmon/hwmon1"] = "../../devices/ACPI000D:01/hwmon/hwmon1"
-		clear(n.host.Zones)
-		n.start()
-		n.pass(4, nil)
-		assert.InDelta(t, 30, n.one("hw.power", "hw.type=cpu").value, 0.1)
-		gpu := n.one("hw.power", "hw.type=gpu")
-		assert.InDelta(t, 70, gpu.value, 0.1)
-		assert.Equal(t, "NVIDIA H100, derived from its module", gpu.attributes["hw.name"])
-		assert.Empty(t, n.logged())
-	})
-}
-
 func TestAModuleIsNotSeparatedIfItsCPUIsNotRead(t *testing.T) {
 	s := &scriptedGPU{change: func(d *gpulibrary.Device) { d.Module = true }}
 	withGPU(t, s, func(n *testNode) {
@@ -191,28 +168,6 @@ func TestAModuleIsNotSeparatedIfItsCPUIsNotRead(t *testing.T) {
 		assert.InDelta(t, 100, n.one("hw.power", "hw.type=gpu").value, 1)
 		require.Len(t, n.reasons("GPU module"), 1)
 		assert.Contains(t, n.reasons("GPU module")[0], "the energy of GPU-1 contains the energy of a CPU socket")
-	})
-}
-
-// A process that uses a GPU and lives shorter than a collection reaches its container.
-func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
-	idle := func(d *gpulibrary.Device) { d.Busy = 0 }
-	s := &scriptedGPU{change: idle}
-	withGPU(t, s, func(n *testNode) {
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
-		n.start()
-		n.pass(2, nil)
-		n.host.Processes[4711] = &hostsim.Process{Parent: 10, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
-		require.NoError(t, n.host.Render())
-		s.set(func() { s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil })
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		delete(n.host.Processes, 4711)
-		require.NoError(t, n.host.Render())
-		s.set(func() { s.users, s.change = nil, idle })
-		n.pass(2, nil)
-		assert.InDelta(t, 300, n.one("container.energy", "energy.zone=gpu").value, 101)
-		assert.Zero(t, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"))
 	})
 }
 

@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,8 +13,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
@@ -79,29 +76,4 @@ func validated(t *testing.T, settings map[string]any) error {
 	cfg := simpleConfig()
 	require.NoError(t, confmap.NewFromStringMap(settings).Unmarshal(cfg))
 	return confmap.Validate(cfg)
-}
-
-// remote is a meter that answers after its first read.
-type remote struct{ answer []power.Reading }
-
-func (r *remote) Read(context.Context, power.Sample) ([]power.Reading, error) {
-	answer := r.answer
-	r.answer = []power.Reading{{Zone: &power.Zone{ID: "http:a", Kind: power.Platform, Method: power.Measured}}}
-	return answer, nil
-}
-
-func (*remote) Close() error { return nil }
-
-func TestTheFirstAnswerIsWaitedForBeforeASensorIsMissed(t *testing.T) {
-	n := newTestNode(t)
-	delete(n.host.Zones, "intel-rapl:0")
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(
-			power.Member{Name: string(config.MeterHTTP), Meter: new(remote)},
-			power.Member{Name: string(config.MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
-		), nil
-	}
-	n.start()
-	n.run(0, nil)
-	assert.Empty(t, n.logged())
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // powerPMU adds the power PMU to the node. Its counters are read from a pipe; denied is the error
@@ -108,26 +107,6 @@ func TestAutoTakesPerfWherePowercapCannotBeRead(t *testing.T) {
 	n.run(9*joule, map[int]int64{1: 1000})
 	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "hw.type=cpu").attributes["hw.id"], "never both")
 	assert.InDelta(t, 109, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-}
-
-func TestMeterPerfLeavesPowercapAlone(t *testing.T) {
-	n := newTestNode(t, byProcfs, withMeter(config.MeterPerf))
-	pmu := newPowerPMU(n)
-	n.start()
-	pmu.shows(50)
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-	assert.Empty(t, n.logged())
-}
-
-func TestPerfWithoutThePermissionSaysWhatToGrant(t *testing.T) {
-	n := newTestNode(t, byProcfs, withMeter(config.MeterPerf))
-	newPowerPMU(n).denied = unix.EACCES
-	n.start()
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.Empty(t, n.points("hw.energy", nil))
-	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
-	require.ErrorContains(t, n.status[0].Err(), "CAP_PERFMON")
 }
 
 func TestARecordedTreeHasNoPerfEvents(t *testing.T) {

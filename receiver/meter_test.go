@@ -61,18 +61,6 @@ func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
 	}
 }
 
-func TestPowercapIsPreferredToHwmon(t *testing.T) {
-	n := newTestNode(t)
-	n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule})
-	n.start()
-	n.hwmon(map[string]uint64{"Chip 0": 500 * joule, "Chip 0 Memory": 21 * joule})
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6, "a kind that powercap lacks")
-	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "hw.type=cpu").attributes["hw.id"])
-	assert.Empty(t, n.logged())
-}
-
 func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"default":      func(*Config) {},
@@ -96,38 +84,6 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 	}
 }
 
-// Only one zone kind is the whole machine: psys until there is a platform.
-func TestAPlatformTakesThePlaceOfPSys(t *testing.T) {
-	n := newTestNode(t)
-	psys := n.host.Zones["intel-rapl:0"]
-	psys.Name = "psys"
-	n.start()
-	psys.Energy += 20 * joule
-	n.run(0, map[int]int64{1: 400})
-	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "energy.zone=psys").attributes["hw.id"])
-	assert.Empty(t, n.points("hw.host.energy", nil))
-	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
-	n.hwmon(map[string]uint64{"System": 7 * joule})
-	for range 7 { // hwmon looks for chips every minute
-		n.run(0, map[int]int64{1: 400})
-	}
-	psys.Energy += 20 * joule
-	n.hwmon(map[string]uint64{"System": 57 * joule})
-	n.run(0, map[int]int64{1: 400})
-	assert.InDelta(t, 50, n.one("hw.host.energy", "hw.id=host").value, 1e-6)
-	assert.Len(t, n.points("hw.host.energy", nil), 1)
-	assert.InDelta(t, 40, n.one("hw.energy", "energy.zone=psys").value, 1e-6)
-	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
-	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "its energy until then remains")
-	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
-	assert.Equal(t, 1, n.logs.FilterMessage("Energy of platform is attributed: the machine has no other zone").Len())
-	for range 31 {
-		n.run(0, map[int]int64{1: 400})
-	}
-	assert.Len(t, n.points("hw.host.power", nil), 1)
-	assert.Empty(t, n.logged())
-}
-
 // The zone of hwmon that has ended does not halve the static power of the one that powercap reads instead.
 func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
@@ -145,14 +101,6 @@ func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 	n.run(500*joule, map[int]int64{1: 500})
 	assert.InDelta(t, 200, n.one("system.energy", "energy.zone=package", "energy.state=idle").value, 1e-6)
 	assert.InDelta(t, 800, n.one("system.energy", "energy.zone=package", "energy.state=active").value, 1e-6)
-}
-
-func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
-	n := newTestNode(t, withMeter(config.MeterHwmon))
-	n.start()
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.Empty(t, n.points("hw.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 }
 
 func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
@@ -184,24 +132,6 @@ func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
-	n := newTestNode(t, withModel(40, 120))
-	n.host.Zones["intel-rapl:0"].Name = "uncounted"
-	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
-	require.NoError(t, n.host.Render())
-	var err error
-	n.s.meters.Set, err = n.s.meters.OpenSet(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, n.s.meters.Close()) }()
-	readings, _ := n.s.meters.Read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
-	sources := map[power.Kind]power.Method{}
-	for _, r := range readings {
-		sources[r.Zone.Kind] = r.Zone.Method
-	}
-	assert.Equal(t, map[power.Kind]power.Method{power.Package: power.Modeled, power.DRAM: power.Measured}, sources)
-	assert.Equal(t, 2, n.logs.FilterMessageSnippet("Meter selected").Len())
 }
 
 // A model is used until a slow meter has answered. What it had counted stays, and its series end.

@@ -72,13 +72,3 @@ func TestNoiseOfTicksThatIsTakenBackIsNotUnattributed(t *testing.T) {
 	}
 	assert.Zero(t, n.sum("system.unattributed.energy", nil))
 }
-
-func TestShortLivedProcessesAreUnattributedInEveryInterval(t *testing.T) {
-	n := missingNode(t, "")
-	for range 10 {
-		n.miss(10, 29)
-	}
-	assert.InDelta(t, 58, n.sum("system.unattributed.energy", nil), 1e-5)
-	n.miss(10, 10)
-	assert.InDelta(t, 58, n.sum("system.unattributed.energy", nil), 1e-5, "what was unattributed is not in the balance")
-}

@@ -119,46 +119,6 @@ func TestTheFirstPointWaitsForTheName(t *testing.T) {
 	assert.Equal(t, first.start, n.one("container.energy").start)
 }
 
-func TestASeriesWhoseNameNeverComesGoesOnWithout(t *testing.T) {
-	n := startedLate(t)
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	without := n.attributesOf("container.id", idA)
-	require.NotNil(t, without)
-	assert.NotContains(t, without, "k8s.container.name")
-	assert.InDelta(t, 20, n.one("container.energy").value, 1e-6)
-	n.logLink(idA)
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.Equal(t, without, n.attributesOf("container.id", idA))
-}
-
-func TestAContainerThatEndsBeforeItsNameIsKnownIsEmittedAtOnce(t *testing.T) {
-	n := startedLate(t)
-	delete(n.host.Processes, 10)
-	n.run(100*joule, map[int]int64{20: 100})
-	ended := n.attributesOf("container.id", idA)
-	require.NotNil(t, ended)
-	assert.NotContains(t, ended, "k8s.container.name")
-	assert.InDelta(t, 10, n.one("container.energy").value, 1e-6)
-	assert.Empty(t, n.points("container.power", nil), "no backend has a series of it that could end")
-}
-
-// The final value was sent without a name, and refused. The same container goes on, with a name by now.
-func TestARestartedContainerKeepsTheAttributesOfItsSeries(t *testing.T) {
-	n := startedLate(t)
-	delete(n.host.Processes, 10)
-	n.refuse = assert.AnError
-	n.host.Run(time.Second, nil)
-	n.scrape()
-	without := n.attributesOf("container.id", idA)
-	n.refuse = nil
-	n.logLink(idA)
-	n.startA()
-	n.host.Run(time.Second, map[int]int64{10: 10})
-	n.scrape()
-	require.NotNil(t, without)
-	assert.Equal(t, without, n.attributesOf("container.id", idA))
-}
-
 func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		n := newTestNode(t, func(c *Config) {

@@ -14,7 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
@@ -60,23 +59,6 @@ func TestOtherIsAttributedLikeAnyZone(t *testing.T) {
 	assert.Len(t, n.points("hw.energy", nil), 2, "other is no hardware")
 	assert.Empty(t, n.logged())
 	assert.Zero(t, n.logs.FilterMessageSnippet("Zone other not reported").Len())
-}
-
-func TestIdleEnergyOfOtherIsShared(t *testing.T) {
-	n := newOtherNode(t, func(c *Config) { c.Attribution.Idle = config.IdleUsed })
-	n.start()
-	n.use(100*joule, 30*joule, 6*joule)
-	assert.InDelta(t, 64.0/3, n.sum("process.energy", nil, pid(1), "energy.zone=other"), 1e-6)
-	assert.InDelta(t, 128.0/3, n.sum("process.energy", nil, pid(2), "energy.zone=other"), 1e-6)
-}
-
-// Package and dram are read for other although they are not attributed.
-func TestOtherAloneIsAttributed(t *testing.T) {
-	n := newOtherNode(t, func(c *Config) { c.Zones = []power.Kind{power.Other} })
-	n.start()
-	n.use(100*joule, 30*joule, 6*joule)
-	assert.InDelta(t, 24, n.one("system.energy", "energy.state=active").value, 1e-6)
-	assert.InDelta(t, 30, n.one("hw.energy", "hw.type=cpu").value, 1e-6)
 }
 
 func TestOtherIsNotReportedWithoutAPart(t *testing.T) {

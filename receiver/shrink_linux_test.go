@@ -220,34 +220,3 @@ func TestShrinkingChangesNoResult(t *testing.T) {
 		})
 	}
 }
-
-func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
-	for name, edit := range map[string]func(*Config){
-		"default": func(c *Config) { c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 500}) },
-		"few series": func(c *Config) {
-			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 4})
-			c.Series.Containers.Max, c.Series.VMs.Max = 1, 2
-		},
-		"excluded by cgroup": func(c *Config) {
-			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 1, Max: 500})
-			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
-		},
-		"units, idle energy by use": func(c *Config) {
-			c.Series.Processes = byPID(config.ProcessSeriesConfig{MinEnergy: 0.001, Max: 500})
-			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = config.IdleUsed, true
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eager, lazy := newCrowdedNode(t, false, true, edit), newCrowdedNode(t, false, false, edit)
-			for _, b := range []*crowdedNode{eager, lazy} {
-				b.sleepy = true
-				b.run()
-			}
-			require.Greater(t, eager.claimants, lazy.claimants)
-			for i := range eager.points {
-				require.Equal(t, eager.points[i], lazy.points[i], "collection %d", i)
-			}
-		})
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -233,55 +232,4 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 		assert.Zero(t, n.logs.FilterMessageSnippet("trained again").Len(), "%d silent reads", silent)
 		assert.Equal(t, 1, n.logs.FilterMessage("Meter corrected").Len(), "of the second receiver")
 	}
-}
-
-// asking is a Sensor that answers after a time.
-type asking struct {
-	zone    power.Zone
-	answers time.Duration
-	polls   int
-}
-
-func (a *asking) Poll(ctx context.Context) ([]power.Value, error) {
-	a.polls++
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(a.answers):
-		return []power.Value{power.PowerValue(&a.zone, 100*joule, 0, time.Now())}, nil
-	}
-}
-
-func (*asking) Close() error { return nil }
-
-// No clock of the bubble passes while a goroutine runs, so any wait for the sensor would show.
-func TestNoCollectionWaitsForAPoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bmc := &asking{zone: power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}, answers: 30 * time.Second}
-		n := newTestNode(t)
-		n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			powercap, err := meters.Open(ctx, cfg, host, set)
-			require.NoError(t, err)
-			poller := power.NewPoller(bmc, power.PollOptions{Name: "bmc", Every: 15 * time.Second})
-			return power.NewSet(power.Member{Name: "bmc", Meter: poller}, powercap.Status()[0].Member), nil
-		}
-		n.start()
-		began := time.Now()
-		tick := time.NewTicker(10 * time.Second)
-		defer tick.Stop()
-		host := 0.0
-		for i := range 60 {
-			<-tick.C
-			n.run(10*joule, map[int]int64{1: 100})
-			for _, p := range n.points("hw.host.energy", nil) {
-				host = p.value
-			}
-			assert.Equal(t, time.Duration(i+1)*10*time.Second, time.Since(began), "the end of collection %d", i)
-		}
-		synctest.Wait()
-		assert.InDelta(t, 10, bmc.polls, 1, "it rests for as long as it takes to answer")
-		assert.InDelta(t, 54_000, host, 1e-6, "100 W from the first to the last answer")
-		assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
-		assert.Empty(t, n.logged())
-	})
 }

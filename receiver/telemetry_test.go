@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
@@ -23,7 +22,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
 
@@ -146,14 +144,6 @@ func (n *testNode) scrapeLater() {
 	n.scrape()
 }
 
-func TestErrorsOfASensorReplacedByAModelAreStillCounted(t *testing.T) {
-	n, tel := observedNode(t, withModel(40, 120))
-	n.host.Zones["intel-rapl:0"].Content = "garbage\n"
-	n.start()
-	n.run(0, nil)
-	metadatatest.AssertEqualReceiverEnergyZoneReadErrors(t, tel, counts(observed[int64](2, "hw.id", "intel-rapl:0")), whenever)
-}
-
 func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 	n, tel := observedNode(t)
 	first, second := &power.Zone{ID: "psu"}, &power.Zone{ID: "psu"}
@@ -234,13 +224,6 @@ func (s losingSource) Scan(t *proc.Table, of cpu.Request) error {
 	return err
 }
 
-func TestDroppedSeriesAreCounted(t *testing.T) {
-	n, tel := observedNode(t)
-	n.start()
-	n.s.ledger.Engine.Ledger().Dropped = 5
-	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
-}
-
 func TestConditionsAreReported(t *testing.T) {
 	n, tel := observedNode(t)
 	n.host.Zones["intel-rapl:0"].Content = "unreadable\n"
@@ -314,21 +297,6 @@ func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
 	return sets
 }
 
-func TestTwoReceiversKeepTheirOwnTelemetryApart(t *testing.T) {
-	n, tel := observedNode(t)
-	n.start()
-	other := newTestNode(t)
-	other.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	other.s.set = metadatatest.NewSettings(tel)
-	other.s.set.ID = receivertest.NewNopSettings(metadata.Type).ID
-	var err error
-	other.s.telemetry, err = newTelemetry(other.s)
-	require.NoError(t, err)
-	other.start()
-	theirs := metricdata.DataPoint[int64]{Attributes: attribute.NewSet(attribute.String("receiver", other.s.set.ID.String())), Value: 2}
-	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](1), theirs), whenever)
-}
-
 func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	n, tel := observedNode(t)
 	n.startAsIs()
@@ -337,18 +305,6 @@ func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	defer n.s.mu.Unlock()
 	_, err := tel.GetMetric("otelcol_receiver_energy_processes")
 	assert.Error(t, err)
-}
-
-func TestRecordingAScanAllocatesNothing(t *testing.T) {
-	n, _ := observedNode(t)
-	n.start()
-	readings, _ := n.s.meters.Read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
-	require.NotEmpty(t, readings)
-	readings[0].Event = power.NoEvent // no event after the first scan
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		n.s.telemetry.scanned(time.Millisecond)
-		n.s.meters.Tallies.Add(readings)
-	}))
 }
 
 func BenchmarkRecordingAScan(b *testing.B) {

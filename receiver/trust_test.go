@@ -77,43 +77,6 @@ func requireEachSeriesOnce(t *testing.T, n *testNode) {
 	}
 }
 
-// Rootless Podman, a Quadlet of root, kind, Docker in LXC on Proxmox and KubeVirt.
-func TestWhatOthersRunIsMeasuredUnderTheirNames(t *testing.T) {
-	const kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0a1b2c3d_0000_4000_8000_00000000000a.slice"
-	for name, tt := range map[string]struct {
-		cgroup string
-		want   attrs
-	}{
-		"rootless podman": {usersOwn + "/user.slice/libpod-" + idB + ".scope/container", attrs{"container.id": aUser + "/" + idB, "container.runtime.name": "podman"}},
-		"quadlet":         {"/system.slice/web.service/libpod-payload-" + idB, attrs{"container.id": "web.service/" + idB, "container.runtime.name": "podman"}},
-		"kind": {
-			"/docker/" + idA + kind + "/cri-containerd-" + idB + ".scope",
-			attrs{"container.id": idA + "/" + idB, "container.runtime.name": "containerd", "k8s.pod.uid": idA + "/" + uidA},
-		},
-		"docker on proxmox": {"/lxc/101/ns/system.slice/docker-" + idB + ".scope", attrs{"container.id": "101/" + idB, "container.runtime.name": "docker"}},
-		"kubevirt":          {podOfA + idB, attrs{"container.id": idB, "k8s.pod.uid": uidA}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newTestNode(t)
-			n.host.Processes[10] = &hostsim.Process{
-				Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Cgroup: "0::" + tt.cgroup,
-				Args: []string{"qemu-system-x86_64", "-name", "guest=vm", "-uuid", aMachine},
-			}
-			n.start()
-			n.run(600*joule, map[int]int64{10: 100})
-			want := n.one("process.energy", pid(10)).value
-			require.Positive(t, want)
-			assert.InDelta(t, want, n.sum("container.energy", tt.want), 1e-6)
-			if uid := tt.want["k8s.pod.uid"]; uid != "" {
-				assert.InDelta(t, want, n.one("k8s.pod.energy", "k8s.pod.uid="+uid).value, 1e-6)
-			}
-			machine := n.one("vm.energy", "vm.name=vm")
-			assert.InDelta(t, want, machine.value, 1e-6)
-			assert.True(t, strings.HasSuffix(machine.attributes["vm.id"], "/"+aMachine), machine.attributes["vm.id"])
-		})
-	}
-}
-
 func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 	everyID := []filter.Config{{Regex: "."}}
 	for name, tt := range map[string]struct {

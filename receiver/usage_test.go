@@ -128,17 +128,6 @@ func TestBytesThatAreNotKnownAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestOnlyBytesOfStorageNeedCgroups(t *testing.T) {
-	for storage, want := range map[bool]int{false: 0, true: 1} {
-		n := newTestNode(t, func(c *Config) { c.Metrics.K8sPodNetworkIo.Enabled, c.Metrics.ContainerDiskIo.Enabled = true, storage })
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: inPodA(idA)}
-		n.openExact()
-		n.start()
-		_, containers := n.s.ledger.Claims.Held()
-		assert.Equal(t, want, containers)
-	}
-}
-
 // As when a container is started again under the same ID.
 func TestBytesThatGoBackBeginAgain(t *testing.T) {
 	n := transferringNode(t)

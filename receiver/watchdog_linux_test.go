@@ -178,28 +178,3 @@ func TestANextConsumerThatHangsIsReported(t *testing.T) {
 		close(hang)
 	})
 }
-
-func TestALockIsWaitedForUntilItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := windows.NewLock()
-		require.True(t, l.LockWithin(0))
-		before := time.Now()
-		require.False(t, l.LockWithin(time.Second))
-		assert.Equal(t, time.Second, time.Since(before))
-		go func() { time.Sleep(time.Second); l.Unlock() }()
-		require.True(t, l.LockWithin(2*time.Second))
-		assert.Equal(t, 2*time.Second, time.Since(before))
-	})
-}
-
-func TestNothingIsReportedAfterTheShutdown(t *testing.T) {
-	host := hostsim.New(treeDir(t))
-	require.NoError(t, host.Render())
-	synctest.Test(t, func(t *testing.T) {
-		w := newWatchedReceiver(t, host, consumertest.NewNop(), func(*Config) {})
-		time.Sleep(25 * time.Second)
-		require.NoError(t, w.Shutdown(t.Context()))
-		time.Sleep(time.Hour)
-		assert.Empty(t, w.reports())
-	})
-}

@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -60,63 +59,6 @@ func TestWindowsDistinguishABurstFromSteadyUse(t *testing.T) {
 	assert.InDelta(t, 2*23, bursting, 1e-5)
 }
 
-func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
-	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
-	n.start()
-	for _, c := range []struct{ collection, sampling, want time.Duration }{
-		{time.Hour, 0, 50 * time.Second},
-		{50 * time.Second, 0, 0},
-		{time.Hour, 20 * time.Second, 20 * time.Second},
-		{time.Hour, 70 * time.Second, 50 * time.Second},
-	} {
-		n.s.cfg.CollectionInterval, n.s.cfg.Window = c.collection, c.sampling
-		n.s.adjustWindow()
-		assert.Equal(t, c.want, n.s.windows.Sampler.Window, c)
-		n.s.adjustWindow()
-	}
-	assert.Equal(t, 4, n.logs.FilterMessage("Attribution window changed").Len(), "one line per change")
-}
-
-func TestACounterThatBecomesReadableLaterTurnsWindowsOn(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
-	zone := n.host.Zones["intel-rapl:0"]
-	zone.Max, zone.Content = 150_000*joule, "garbage\n"
-	n.start()
-	require.Zero(t, n.s.windows.Sampler.Window)
-	zone.Content = ""
-	n.run(0, nil)
-	assert.Equal(t, 50*time.Second, n.s.windows.Sampler.Window)
-}
-
-func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Window = 10 * time.Millisecond })
-	n.start()
-	assert.Equal(t, time.Second, n.s.windows.Sampler.Window)
-	logged := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
-	assert.Contains(t, logged["reason"], "too coarse")
-	assert.Equal(t, "1s", logged["window"])
-}
-
-func TestAConditionIsLoggedOncePerCollection(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	zone := n.host.Zones["intel-rapl:0"]
-	for range 5 {
-		for _, content := range []string{"garbage\n", ""} {
-			zone.Content = content
-			n.host.Run(time.Second, nil)
-			require.NoError(t, n.host.Render())
-			n.s.sample()
-		}
-	}
-	n.run(0, nil)
-	assert.Equal(t, 1, n.logs.FilterMessage("Collection degraded").Len())
-	assert.Len(t, n.status, 1)
-	n.run(0, nil)
-	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
-}
-
 // failingSource is an exact source that fails from some time on.
 type failingSource struct {
 	*cpu.Procfs
@@ -160,37 +102,6 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	after := n.one("process.energy", pid(10))
 	assert.InDelta(t, 200, after.value, 1e-6, "its series goes on")
 	assert.Equal(t, before.start, after.start)
-}
-
-func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		c.Model = configoptional.Some(linear(40, 120))
-	})
-	zone := n.host.Zones["intel-rapl:0"]
-	zone.Content = "garbage\n"
-	n.start()
-	n.host.Run(9*time.Second, map[int]int64{1: 450})
-	require.NoError(t, n.host.Render())
-	n.s.sample() // a window that was not emitted yet
-	zone.Content = ""
-	n.host.Run(time.Second, nil)
-	require.NoError(t, n.host.Render())
-	scrape := func() {
-		md, err := n.s.scrape(t.Context())
-		require.NoError(t, err)
-		n.md = md
-	}
-	scrape()
-	modeled := attrs{"energy.method": "modeled"}
-	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
-	assert.InDelta(t, 9*40, n.sum("process.energy", modeled), 1e-6)
-	scrape() // refused again
-	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
-	n.s.delivered(delivery{all: true, some: true})
-	scrape()
-	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6, "it stays")
-	assert.Empty(t, n.points("system.power", modeled))
-	assert.NotEmpty(t, n.points("system.energy", attrs{"energy.method": "measured"}))
 }
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
@@ -257,31 +168,6 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		require.Equal(t, began, window(), "too soon")
 	}
 	assert.Equal(t, time.Second, window().Sub(began))
-}
-
-func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.use(source)
-	n.s.ledger.Claims = nil
-	n.run(0, nil)
-	n.run(100*joule, map[int]int64{10: 1000})
-	before := n.one("process.energy", pid(10))
-	source.fail = errRefused
-	for range 2 {
-		n.run(0, nil)
-	}
-	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/uptime")))
-	n.scrapeAsIs()
-	require.False(t, n.s.node.CPU.Exact())
-	n.accept() // what ended would be forgotten
-	n.run(0, nil)
-	n.run(100*joule, map[int]int64{10: 1000})
-	after := n.one("process.energy", pid(10))
-	assert.InDelta(t, 200, after.value, 1e-6)
-	assert.Equal(t, before.start, after.start)
 }
 
 func TestAProgramThatAnOlderProcessExecutesIsKnownAtTheEndOfTheCollection(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumererror"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -64,19 +63,6 @@ func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
 	assert.Empty(t, n.zeroPoints("container.energy"))
 }
 
-func TestShortSeriesHasItsZeroPointAndFinalValueTogether(t *testing.T) {
-	n := nodeWithJob(t, func(n *testNode) { n.s.cfg.Window = time.Second })
-	n.host.Run(5*time.Second, map[int]int64{10: 300})
-	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
-	require.NoError(t, n.host.Render())
-	n.s.sample()
-	delete(n.host.Processes, 10)
-	n.run(50*joule, nil)
-	final := n.one("container.energy", "container.id="+idA)
-	assert.Positive(t, final.value)
-	assert.Len(t, n.zeroPoints("container.energy", "container.id", idA), 1)
-}
-
 func TestZeroPointIsRepeatedUntilItsCollectionIsTaken(t *testing.T) {
 	n := nodeWithJob(t)
 	n.refuse = errRefused
@@ -101,20 +87,6 @@ func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
 	assert.Empty(t, n.zeroPoints("container.energy"), "a store that refuses old points must not refuse for ever")
 }
 
-func TestSeriesOfARevivedContainerHasNoSecondZeroPoint(t *testing.T) {
-	n := nodeWithJob(t)
-	n.run(100*joule, map[int]int64{10: 300})
-	n.refuse = errRefused
-	delete(n.host.Processes, 10)
-	n.run(100*joule, nil)
-	n.newborn(11, docker(idA))
-	n.refuse = nil
-	n.run(100*joule, map[int]int64{11: 300})
-	assert.Greater(t, n.one("container.energy").value, 30.)
-	assert.Empty(t, n.zeroPoints("container.energy"))
-	assert.Len(t, n.zeroPoints("process.energy", "process.pid", "11"), 1)
-}
-
 func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
 	n := nodeWithJob(t)
 	n.run(100*joule, map[int]int64{10: 300})
@@ -133,22 +105,10 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
 	n.start()
 	n.run(100*joule, map[int]int64{20: 900})
-	taken := n.s.ledger.Claims.Last().Stamp
+	taken := n.stamp()
 	n.newborn(10, docker(idA))
 	n.run(100*joule, map[int]int64{10: 300})
 	zero := n.zeroPoints("container.energy")
 	require.Len(t, zero, 1)
 	assert.Equal(t, taken.Add(time.Millisecond), zero[0])
-}
-
-func TestWithoutTheSettingThereAreNoZeroPoints(t *testing.T) {
-	n := nodeWithJob(t, func(n *testNode) { n.s.ledger.Options.NoZeroPoints = true })
-	n.run(100*joule, map[int]int64{10: 300})
-	for _, rm := range n.md.ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			if m.Type() == pmetric.MetricTypeSum {
-				assert.Empty(t, n.zeroPoints(m.Name()), m.Name())
-			}
-		}
-	}
 }

@@ -38,7 +38,7 @@ var contentDamages = []func(r *rand.Rand, b []byte) []byte{
 		return b
 	},
 	func(r *rand.Rand, b []byte) []byte { return b[:r.IntN(len(b))] }, // the end is lost
-	func(r *rand.Rand, b []byte) []byte { // a page is zeroed
+	func(_ *rand.Rand, b []byte) []byte { // a page is zeroed
 		clear(b[:512])
 		return b
 	},

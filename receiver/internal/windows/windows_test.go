@@ -4,9 +4,11 @@ package windows
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -123,4 +125,50 @@ func TestAFewMissedWindowsAreNotJudged(t *testing.T) {
 	assert.NoError(t, p.err(), "a period has more windows")
 	p.observe(10, 10*time.Second)
 	assert.ErrorIs(t, p.err(), ErrMissed)
+}
+
+func TestWindowsAreShorterThanHalfAWrapAndNoShorterThanTheSourceResolves(t *testing.T) {
+	const hour, wrap = time.Hour, 100 * time.Second // 150 kJ at the 1.5 kW that a socket can draw
+	for _, c := range []struct {
+		configured, collection time.Duration
+		exact                  bool
+		wrap, want             time.Duration
+	}{
+		{0, hour, false, wrap, wrap / 2},
+		{0, wrap / 2, false, wrap, 0},
+		{20 * time.Second, hour, false, wrap, 20 * time.Second},
+		{70 * time.Second, hour, false, wrap, wrap / 2},
+		{10 * time.Millisecond, hour, false, wrap, time.Second},
+		{10 * time.Millisecond, hour, true, wrap, 10 * time.Millisecond},
+	} {
+		length, reason := ChooseLength(c.configured, c.collection, c.exact, c.wrap)
+		assert.Equal(t, c.want, length, c)
+		assert.NotEmpty(t, reason)
+	}
+}
+
+func TestWindowsOnDemandAreAtMostAHundredASecondAndCostATwentiethOfTheTime(t *testing.T) {
+	for took, want := range map[time.Duration]int{0: 100, 10 * time.Millisecond: 5} {
+		d, ended := demand{Began: noon, Took: took}, 0
+		for ms := range 1000 {
+			if now := noon.Add(time.Duration(ms+1) * time.Millisecond); d.Allows(now) {
+				d.Began = now
+				ended++
+			}
+		}
+		assert.Equal(t, want, ended, took)
+	}
+}
+
+func TestALockIsWaitedForUntilItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLock()
+		require.True(t, l.LockWithin(0))
+		before := time.Now()
+		require.False(t, l.LockWithin(time.Second))
+		assert.Equal(t, time.Second, time.Since(before))
+		go func() { time.Sleep(time.Second); l.Unlock() }()
+		require.True(t, l.LockWithin(2*time.Second))
+		assert.Equal(t, 2*time.Second, time.Since(before))
+	})
 }
