@@ -158,24 +158,6 @@ func BenchmarkRules(b *testing.B) {
 	})
 }
 
-// BenchmarkRulesInContainers measures a collection with BPF on a machine with a hundred containers, under the presets
-// that allocate idle energy to containers, and under the default.
-func BenchmarkRulesInContainers(b *testing.B) {
-	for _, n := range crowds(b) {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			keepCrowd(b)(crowd.Run(b.TempDir(), crowd.Machine{Processes: n, Active: n / 100, Containers: 100}))
-			for _, preset := range []config.Preset{config.PresetKepler, config.PresetKepler09, config.PresetKavanagh} {
-				b.Run(string(preset), func(b *testing.B) {
-					s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's CPU time does not come in ticks
-						cfg.Attribution.Preset, cfg.Attribution.Tuning.Rest = preset, 1
-					})
-					measureCPU(b, func() { collect(b, s) })
-				})
-			}
-		})
-	}
-}
-
 // BenchmarkScope measures one window, of a collection or of 150 ms, with a crowd of which one in twenty is active. The
 // machine's CPUs are presented as two packages with a zone each.
 func BenchmarkScope(b *testing.B) {

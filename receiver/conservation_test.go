@@ -100,21 +100,6 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	}
 }
 
-func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
-	n.run(100*joule, nil)
-	unattributed := n.last("system.unattributed.energy")
-	source.fail = errRefused
-	for range 3 {
-		n.host.CPU.Idle -= 1000 // /proc/stat stands still
-		n.run(100*joule, nil)
-	}
-	assert.InDelta(t, 300, unattributed.grown(), 1e-6)
-}
-
 // shortLivedSource is an exact source whose next scan reports short-lived processes of some cgroups.
 type shortLivedSource struct {
 	*cpu.Procfs

@@ -129,24 +129,6 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	assert.Zero(t, n.sum("process.energy", attrs{"otel.metric.overflow": "true"}))
 }
 
-// The process keeps its series and its energy.
-func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
-	n.s.cfg.Series.Processes.MinEnergy = 100
-	n.start()
-	n.run(600*joule, map[int]int64{30: 200})
-	for i, in := range []string{"/a", "/b", "/c"} {
-		n.host.Processes[30].Cgroup = "0::" + in
-		n.run(600*joule, map[int]int64{30: 100}) // less than a series requires
-		assert.InDelta(t, 120+60*float64(i+1), n.one("process.energy", "process.executable.name=c").value, 1e-3, in)
-	}
-	for _, in := range []string{"/excluded", "/excluded", "/d"} {
-		n.host.Processes[30].Cgroup = "0::" + in
-		n.run(600*joule, map[int]int64{30: 200})
-	}
-	assert.InDelta(t, 120+3*60+120, n.figures("active").node, 1e-3)
-}
-
 func TestConditionsPersistWhileScansFail(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB

@@ -168,27 +168,6 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
 }
 
-func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
-	n := newTestNode(t, withModel(40, 120), func(c *Config) {
-		c.Metrics.ProcessCPUTime.Enabled = true
-		c.Metrics.ContainerCPUTime.Enabled = true
-	})
-	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.start()
-	n.run(0, map[int]int64{10: 300})
-	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10)).value, 1e-9)
-	n.host.Zones["intel-rapl:0"].Content = ""
-	n.run(0, map[int]int64{10: 300})
-	before := n.one("process.cpu.time", pid(10))
-	assert.InDelta(t, 6, before.value, 1e-9)
-	n.run(0, map[int]int64{10: 200})
-	after := n.one("process.cpu.time", pid(10))
-	assert.InDelta(t, 8, after.value, 1e-9)
-	assert.Equal(t, before.start, after.start)
-	assert.InDelta(t, 8, n.one("container.cpu.time").value, 1e-9)
-}
-
 func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Zones["intel-rapl:0"].NoMax = true

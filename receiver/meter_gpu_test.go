@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,12 +30,10 @@ var nvmlID = component.MustNewID("nvml")
 type scriptedGPU struct {
 	component.StartFunc
 	component.ShutdownFunc
-	mu     sync.Mutex        // guards what follows
 	users  []gpulibrary.User // Used is the part of a second that each uses
 	change func(*gpulibrary.Device)
 	err    error
 	panics string
-	hangs  chan struct{}
 
 	began, last time.Time
 }
@@ -48,23 +45,9 @@ func (s *scriptedGPU) Open() gpulibrary.Reader {
 	return s
 }
 
-// set changes what the next polls answer.
-func (s *scriptedGPU) set(change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
-}
-
 func (s *scriptedGPU) Poll(context.Context) ([]gpulibrary.Device, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.panics == "poll" {
 		panic("index out of range")
-	}
-	if hangs := s.hangs; hangs != nil {
-		s.mu.Unlock()
-		<-hangs
-		s.mu.Lock()
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -219,28 +202,6 @@ func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestALibraryThatHangsDelaysNoCollection(t *testing.T) {
-	s := &scriptedGPU{users: []gpulibrary.User{{PIDs: []int32{10}, Used: time.Second}}}
-	withGPU(t, s, func(n *testNode) {
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-		n.start()
-		n.pass(3, nil)
-		s.set(func() { s.hangs = make(chan struct{}) })
-		for range 10 {
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
-			before := time.Now()
-			n.run(100*joule, map[int]int64{10: 500})
-			require.Equal(t, before, time.Now())
-		}
-		assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
-		close(s.hangs)
-		n.pass(13, nil)
-		assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
-		assert.InDelta(t, n.one("hw.energy", "hw.type=gpu").value, n.one("process.energy", "energy.zone=gpu", pid(10)).value, 1e-6, "nothing is lost")
-	})
 }
 
 func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {

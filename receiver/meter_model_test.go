@@ -96,20 +96,6 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	}
 }
 
-func TestVirtualMachineWithoutIdlePowerUsesNothingAtRest(t *testing.T) {
-	n, _ := withoutSensor(t, func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{Idle: config.ModelIdleNone}) })
-	describeMachine(t, n)
-	n.start()
-	n.run(0, nil)
-	for _, p := range n.points("hw.energy", nil) {
-		assert.InDelta(t, 0, p.value, 1e-6, p.attributes["hw.type"])
-	}
-	n.run(0, map[int]int64{1: 1000})
-	for _, p := range n.points("hw.energy", nil) {
-		assert.Positive(t, p.value, p.attributes["hw.type"])
-	}
-}
-
 func TestExpectedErrorIsReportedOnlyWhileAZoneIsModeled(t *testing.T) {
 	n, tel := observedNode(t, withAutoModel, func(c *Config) { c.Zones = []power.Kind{power.Package} })
 	describeMachine(t, n)
@@ -153,15 +139,6 @@ func TestMachineThatNothingTellsOfIsACondition(t *testing.T) {
 			assert.Error(t, err)
 		})
 	}
-}
-
-func TestMachineThatNothingTellsOfIsNothingWrongWhereASensorIsRead(t *testing.T) {
-	n := newTestNode(t, withAutoModel)
-	require.NoError(t, n.host.Render())
-	write(t, filepath.Join(n.host.Root(), "sys/devices/system/cpu/online"), "\n")
-	n.startAsIs()
-	n.scrapeAsIs()
-	assert.Empty(t, n.logged())
 }
 
 func TestAutoOfAnUnknownCPUIsItsNumberOfThreads(t *testing.T) {

@@ -4,25 +4,18 @@ package energyreceiver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
@@ -134,33 +127,6 @@ func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
 	}
 }
 
-// A model is used until a slow meter has answered. What it had counted stays, and its series end.
-func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
-	n := newTestNode(t, withModel(40, 120))
-	bmc := &fakeMeter{}
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		curve, err := meters.StatedCurve(n.s.cfg.Model.Get())
-		return power.NewSet(power.Member{Name: string(config.MeterRedfish), Meter: bmc},
-			power.Member{Name: string(config.MeterModel), Meter: model.New(curve), StandsIn: true}), err
-	}
-	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.start()
-	assert.Empty(t, n.logged(), "nothing is said while it has not answered")
-	n.run(0, map[int]int64{2: 500})
-	modeled := n.one("process.energy", pid(2), "energy.method=modeled").value
-	assert.InDelta(t, 400, modeled, 1e-6)
-	zone := &power.Zone{ID: "bmc", Kind: power.Platform, Method: power.Measured}
-	for i := range 3 {
-		bmc.readings = []power.Reading{{Zone: zone, Total: units.Energy(1000*i) * joule, At: n.host.Now().Add(9 * time.Second)}}
-		n.run(0, map[int]int64{2: 500})
-	}
-	assert.InDelta(t, 1000, n.one("process.energy", pid(2), "energy.zone=platform").value, 1e-6)
-	assert.InDelta(t, 2000, n.one("hw.host.energy", "hw.id=host").value, 1e-6)
-	assert.InDelta(t, modeled, n.one("process.energy", pid(2), "energy.method=modeled").value, 1e-6)
-	assert.Empty(t, n.points("process.power", nil, "energy.method=modeled"))
-	assert.Empty(t, n.logged())
-}
-
 func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
 	n := newTestNode(t)
 	set, err := meters.Open(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
@@ -185,131 +151,3 @@ func (m *fakeMeter) Read(context.Context, power.Sample) ([]power.Reading, error)
 }
 
 func (*fakeMeter) Close() error { return nil }
-
-func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
-	missing := func(text string) *fakeMeter { return &fakeMeter{err: fmt.Errorf("%s: %w", text, fs.ErrNotExist)} }
-	denied := func(text string) *fakeMeter {
-		return &fakeMeter{err: fmt.Errorf("%s: %w: %w", text, power.ErrNoZones, fs.ErrPermission)}
-	}
-	reads := func(kind power.Kind, err error) *fakeMeter {
-		zone := &power.Zone{ID: string(kind), Kind: kind, Method: power.Measured}
-		return &fakeMeter{readings: []power.Reading{{Zone: zone, Err: err, At: time.Now()}}}
-	}
-	fails := func(err error) *fakeMeter { return &fakeMeter{err: err} }
-	both := func(kind power.Kind, err error) *fakeMeter {
-		m := reads(kind, err)
-		m.err = err
-		return m
-	}
-	refused := errors.New("the BMC refuses the login")
-	waits := &fakeMeter{}
-	const (
-		grants   = ": run the collector as root"
-		noSensor = "no energy sensor found and no power model configured; no energy is reported (model: auto would estimate it)"
-	)
-	for name, c := range map[string]struct {
-		edit   func(*Config)
-		meters map[config.MeterKind]*fakeMeter
-		sensor string // what is said, empty if nothing
-		zones  string
-	}{
-		"nothing": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterIPMI: missing("no BMC")},
-			sensor: noSensor + ": no powercap: file does not exist",
-		},
-		"a BMC has not answered yet": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf"), config.MeterIPMI: waits},
-			sensor: "perf: no usable zone: permission denied" + grants,
-		},
-		"only BMCs, which have not answered yet": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterIPMI: waits},
-		},
-		"a BMC that is configured and fails": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf")},
-			sensor: "the BMC refuses the login",
-		},
-		"the same beside RAPL": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
-			sensor: "the BMC refuses the login",
-		},
-		"a BMC that was read and fails": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: both(power.Platform, refused), config.MeterPowercap: reads(power.Package, nil)},
-			zones:  "cannot read platform: the BMC refuses the login",
-		},
-		"a meter that is not used because another one is": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: reads(power.Platform, nil), config.MeterIPMI: both(power.Platform, refused)},
-		},
-		"the same, configured: it is closed": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterRedfish: both(power.Platform, refused)},
-		},
-		"several fail": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: fails(errors.New("http:a: timeout")), config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
-			sensor: "http:a: timeout; the BMC refuses the login",
-		},
-		"RAPL may not be read": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf")},
-			sensor: "perf: no usable zone: permission denied" + grants,
-		},
-		"the package may be read by perf, not by powercap": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, fs.ErrPermission), config.MeterPerf: reads(power.Package, nil)},
-		},
-		"a BMC may not be read": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, nil), config.MeterIPMI: denied("BMC ipmi0")},
-		},
-		"a BMC alone may not be read": {
-			edit:   withModel(40, 120),
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0"), config.MeterModel: {readings: modeled()}},
-			sensor: "BMC ipmi0: no usable zone: permission denied" + grants,
-		},
-		"a BMC alone may not be read, and there is no model": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0")},
-			sensor: noSensor + ": no powercap: file does not exist; " +
-				"BMC ipmi0: no usable zone: permission denied" + grants,
-		},
-		"a model stands in": {
-			edit:   withModel(40, 120),
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterModel: {readings: modeled()}},
-		},
-		"zones of several meters": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.DRAM, errors.New("timeout")), config.MeterPowercap: reads(power.Package, fs.ErrPermission)},
-			zones:  "cannot read dram, package: timeout; permission denied" + grants,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if c.edit == nil {
-				c.edit = func(*Config) {}
-			}
-			n := newTestNode(t, c.edit)
-			var members []power.Member
-			for _, kind := range []config.MeterKind{
-				config.MeterHTTP, config.MeterRedfish, config.MeterGPU, config.MeterVsock, config.MeterPowercap, config.MeterPerf,
-				config.MeterCray, config.MeterHwmon, config.MeterIPMI, config.MeterModel,
-			} {
-				if m := c.meters[kind]; m != nil {
-					members = append(members, meters.Member(kind, m))
-				}
-			}
-			n.s.meters.Set = power.NewSet(members...)
-			for range 2 {
-				n.s.meters.Read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
-				n.s.conditions.Settle()
-				for condition, want := range map[string]string{"energy sensor": c.sensor, "energy zones": c.zones} {
-					got := ""
-					if err := n.s.conditions.Err(condition); err != nil {
-						got = err.Error()
-					}
-					if strings.HasSuffix(want, grants) {
-						got, _, _ = strings.Cut(got, strings.TrimPrefix(grants, ": "))
-						got += strings.TrimPrefix(grants, ": ")
-					}
-					assert.Equal(t, want, got, condition)
-				}
-			}
-			assert.LessOrEqual(t, len(n.logged()), 1, "it is logged once")
-		})
-	}
-}
-
-func modeled() []power.Reading {
-	return []power.Reading{{Zone: &power.Zone{ID: "model:0", Kind: power.Package, Method: power.Modeled}, At: time.Now()}}
-}

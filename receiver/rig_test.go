@@ -84,14 +84,6 @@ func (n *testNode) passWithout(d time.Duration, energy uint64, used map[int]int6
 	n.host.Zones["intel-rapl:0"].Energy += energy
 }
 
-// sampleAfter ends a window after a time in which the package uses energy and processes run.
-func (n *testNode) sampleAfter(d time.Duration, energy uint64, used map[int]int64) {
-	n.t.Helper()
-	n.passWithout(d, energy, used)
-	require.NoError(n.t, n.host.Render())
-	n.s.sample()
-}
-
 // startAsIs starts on the existing tree, without rendering the host first.
 func (n *testNode) startAsIs() {
 	n.t.Helper()

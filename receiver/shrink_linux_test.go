@@ -18,8 +18,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -34,13 +32,11 @@ type crowdedNode struct {
 	kernel  *hostsim.Kernel
 	s       *energyScraper
 	keeps   bool // never gives memory back
-	sleepy  bool // half of the processes never run, and others begin to run later
 
-	claimants attribution.Claimant // the highest at the first collections
-	points    [][]string
+	points [][]string
 }
 
-func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowdedNode {
+func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
 	curve, err := model.Linear(0, 60)
 	require.NoError(t, err)
 	b := &crowdedNode{t: t, keeps: keeps}
@@ -53,7 +49,7 @@ func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowde
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
-	b.s.now, b.s.ledger.Options.Eager = b.machine.Host.Now, eager
+	b.s.now = b.machine.Host.Now
 	b.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, b.kernel, b.kernel.Now) })
 	return b
 }
@@ -64,9 +60,6 @@ func (b *crowdedNode) spawn(cgroup, exe string, args ...string) *hostsim.Task {
 	task.Exec(exe, append([]string{exe}, args...)...)
 	task.Move(cgroup)
 	task.Demand, task.Resident = 0.01*float64(1+task.PID%7), uint64(1+task.PID%5)<<20
-	if b.sleepy && task.PID%3 > 0 {
-		task.Demand = 0
-	}
 	return task
 }
 
@@ -89,10 +82,6 @@ func (b *crowdedNode) collect(times int) {
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
 		b.points = append(b.points, pointsOf(md))
-		if len(b.points) == 1 {
-			b.claimants = b.s.ledger.Engine.Open(identity.Owner{}, b.machine.Host.Now())
-			b.s.ledger.Engine.Close(b.claimants)
-		}
 		b.s.delivered(delivery{all: true, some: true})
 	}
 }
@@ -179,12 +168,6 @@ func (b *crowdedNode) run() {
 	b.collect(1)
 	workloads()
 	b.collect(2)
-	if b.sleepy { // with a series
-		for _, task := range stay {
-			task.Demand = 0
-		}
-		b.collect(1)
-	}
 	b.kernel.Fails = 3 // procfs takes over
 	b.collect(6)
 	for _, task := range stay {
@@ -211,7 +194,7 @@ func TestShrinkingChangesNoResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, shrunk := newCrowdedNode(t, true, false, edit), newCrowdedNode(t, false, false, edit)
+			kept, shrunk := newCrowdedNode(t, true, edit), newCrowdedNode(t, false, edit)
 			kept.run()
 			shrunk.run()
 			for i := range kept.points {

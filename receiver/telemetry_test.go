@@ -224,22 +224,7 @@ func (s losingSource) Scan(t *proc.Table, of cpu.Request) error {
 	return err
 }
 
-func TestConditionsAreReported(t *testing.T) {
-	n, tel := observedNode(t)
-	n.host.Zones["intel-rapl:0"].Content = "unreadable\n"
-	n.start()
-	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "energy zones")), whenever)
-}
-
 func withTrainedStaticPower(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticTrained) }
-
-func TestTheStateOfTheStaticPowerModelIsReported(t *testing.T) {
-	n, tel := observedNode(t, withTrainedStaticPower)
-	n.start()
-	n.run(100*joule, map[int]int64{1: 100})
-	metadatatest.AssertEqualReceiverEnergyStaticPowerState(t, tel,
-		counts(observed[int64](1, "energy.zone", "package", "energy.method", "measured", "static_power.state", "provisional")), whenever)
-}
 
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
 	n, tel := observedNode(t, withOther, withAutoModel, withTrainedStaticPower)

@@ -59,81 +59,6 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "gone once its end was acknowledged")
 }
 
-func TestTrap03TimeOfShortLivedChildrenGoesToNoSampledProcess(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
-	n.start()
-	n.host.Processes[10].CUser += 500 // of children that lived in the interval
-	n.host.CPU.User += 500
-	n.host.CPU.Idle -= 500
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6, "the bystander has its own energy only")
-	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6, "the parent has its own energy only")
-	assert.InDelta(t, 50, n.one("process.energy", "otel.metric.overflow=true").value, 1e-6)
-	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "the container has the children's energy")
-	assert.Zero(t, n.one("system.unattributed.energy").value)
-}
-
-func TestTrap03TheLastSliceOfAProcessIsItsOwn(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh"}
-	n.host.Processes[11] = &hostsim.Process{Parent: 10, Comm: "worker", Exe: "/bin/worker", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
-	n.start()
-	n.run(100*joule, map[int]int64{11: 100, 20: 100})
-	n.host.Run(0, map[int]int64{11: 200})
-	n.host.CPU.Idle -= 200
-	n.host.Processes[10].CUser += n.host.Processes[11].User
-	delete(n.host.Processes, 11)
-	n.run(100*joule, map[int]int64{20: 100})
-	assert.InDelta(t, 10+20, n.one("process.energy", pid(11)).value, 1e-2)
-	assert.InDelta(t, 10+20, n.one("container.energy").value, 1e-2)
-	assert.InDelta(t, 10+10, n.one("process.energy", pid(20)).value, 1e-2)
-	assert.InDelta(t, 0, n.one("process.energy", pid(10)).value, 1e-6)
-}
-
-func TestTrap03ACgroupCounterCoversShortLivedProcesses(t *testing.T) {
-	n := newTestNode(t)
-	path := "/system.slice/docker-" + idA + ".scope"
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: "0::" + path}
-	n.host.Cgroups[path] = 77 * time.Second
-	n.start()
-	n.run(0, nil) // baseline of the counter
-	n.host.CPU.User += 600
-	n.host.CPU.Idle -= 600
-	n.host.Cgroups[path] += 8 * time.Second // two by the process, six by children that it did not wait for
-	n.run(80*joule, map[int]int64{10: 200})
-	assert.InDelta(t, 64, n.one("container.energy").value, 0.2)
-	assert.InDelta(t, 16, n.one("process.energy", pid(10)).value, 0.1)
-}
-
-func TestTrap03TimeThatNoSourceReportsIsUnattributed(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Comm: "orphan", Exe: "/bin/orphan"} // its parent is elsewhere
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.start()
-	n.run(0, map[int]int64{10: 100})
-	delete(n.host.Processes, 10)
-	n.host.CPU.User += 300
-	n.host.CPU.Idle -= 300
-	n.run(100*joule, map[int]int64{20: 100})
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6)
-	assert.InDelta(t, 30, n.one("system.unattributed.energy").value, 1e-6)
-}
-
-func TestTrap03HiddenProcessesAreUnattributed(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.host.HiddenThreads = 300
-	n.start()
-	n.host.CPU.User += 400
-	n.host.CPU.Idle -= 400
-	n.run(100*joule, map[int]int64{20: 100})
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6)
-	assert.InDelta(t, 40, n.one("system.unattributed.energy").value, 1e-6)
-}
-
 func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.CPUs = 4
@@ -153,28 +78,6 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 		assert.InDelta(t, float64(100*(i+1)), n.sum("system.energy", nil), 1e-6)
 		assert.InDelta(t, want, n.one("system.energy", "energy.state=active").value, 1e-6)
 		assert.InDelta(t, want, n.one("process.energy", pid(10)).value, 1e-6)
-	}
-}
-
-// A server that ignores SIGCHLD starts children of 3 ms. Each scan sees one of them. They use half of the CPU time, and
-// process 10 the other half.
-func TestTrap03ShortChildrenWithoutAWaitAreNotChargedToOthers(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "server", Exe: "/bin/server", IgnoresSIGCHLD: true}
-	child := func(number int) {
-		delete(n.host.Processes, 100+number-1)
-		n.host.Processes[100+number] = &hostsim.Process{Parent: 20, Comm: "child", Exe: "/bin/child", Start: ticksSince(n.host)}
-	}
-	child(0)
-	n.start()
-	for i := range 3 {
-		child(i + 1)
-		n.host.CPU.User += 500
-		n.host.CPU.Idle -= 500
-		n.run(100*joule, map[int]int64{10: 500})
-		assert.InDelta(t, 50*float64(i+1), n.one("process.energy", pid(10)).value, 1e-6)
-		assert.InDelta(t, 50*float64(i+1), n.sum("system.unattributed.energy", nil), 1e-6)
 	}
 }
 
@@ -294,4 +197,64 @@ func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 	assert.Len(t, n.points("vm.energy", nil), 4)
 	assert.Equal(t, uuid, n.one("process.energy", pid(10)).attributes["vm.id"])
 	assert.NotContains(t, n.one("process.energy", pid(13)).attributes, "vm.id")
+}
+
+// Time of processes that no scan shows is never energy of a bystander, the process 20.
+func TestTrap03TimeOfUnseenProcessesGoesToNoBystander(t *testing.T) {
+	child := func(n *testNode, pid int) {
+		n.host.Processes[pid] = &hostsim.Process{Parent: 30, Comm: "child", Exe: "/bin/child", Start: ticksSince(n.host)}
+	}
+	waited := func(n *testNode) { n.host.Processes[10].CUser += 500; n.runUnseen(500) }
+	for name, c := range map[string]struct {
+		before, meanwhile func(n *testNode)
+		used              map[int]int64
+		want              energies
+	}{
+		"children of a container that their parent waited for": {
+			func(n *testNode) { n.process(10, "sh", docker(idA)) }, waited,
+			map[int]int64{10: 100, 20: 100}, energies{"10": 10, "20": 10, "others": 50, "A": 60, "unattributed": 0},
+		},
+		"children outside containers": {
+			func(n *testNode) { n.process(10, "make") }, waited,
+			map[int]int64{10: 100, 20: 100}, energies{"10": 10, "20": 10, "others": 50, "unattributed": 0},
+		},
+		"the last slice of a process that ended": {
+			func(n *testNode) { n.process(10, "sh"); n.process(11, "worker", docker(idA)).Parent = 10 },
+			func(n *testNode) {
+				n.host.Run(0, map[int]int64{11: 200})
+				n.host.CPU.Idle -= 200
+				n.host.Processes[10].CUser += n.host.Processes[11].User
+				delete(n.host.Processes, 11)
+			},
+			map[int]int64{20: 100}, energies{"11": 20, "A": 20, "20": 10, "10": 0},
+		},
+		"children that only the counter of a cgroup shows": {
+			func(n *testNode) { n.process(10, "sh", docker(idA)); n.host.Cgroups[scope(idA)] = 77 * time.Second },
+			func(n *testNode) { n.runUnseen(600); n.host.Cgroups[scope(idA)] += 8 * time.Second },
+			map[int]int64{10: 200}, energies{"10": 20, "A": 80},
+		},
+		"an orphan that ended": {
+			func(n *testNode) { n.process(10, "orphan").Parent = 0 },
+			func(n *testNode) { delete(n.host.Processes, 10); n.runUnseen(300) },
+			map[int]int64{20: 100}, energies{"20": 10, "unattributed": 30},
+		},
+		"hidden processes": {
+			func(n *testNode) { n.host.HiddenThreads = 300 }, func(n *testNode) { n.runUnseen(400) },
+			map[int]int64{20: 100}, energies{"20": 10, "unattributed": 40},
+		},
+		"children of a parent that ignores SIGCHLD": {
+			func(n *testNode) { n.process(30, "server").IgnoresSIGCHLD = true; child(n, 100) },
+			func(n *testNode) { delete(n.host.Processes, 100); child(n, 101); n.runUnseen(500) },
+			map[int]int64{20: 500}, energies{"20": 50, "unattributed": 50},
+		},
+	} {
+		n := newTestNode(t)
+		n.process(20, "bystander")
+		c.before(n)
+		n.start()
+		n.run(0, nil)
+		c.meanwhile(n)
+		n.run(100*joule, c.used)
+		n.expect(c.want, 0.3, name)
+	}
 }

@@ -87,19 +87,6 @@ func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
 	assert.Empty(t, n.zeroPoints("container.energy"), "a store that refuses old points must not refuse for ever")
 }
 
-func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
-	n := nodeWithJob(t)
-	n.run(100*joule, map[int]int64{10: 300})
-	delete(n.host.Processes, 10)
-	n.run(100*joule, nil)
-	final := n.one("container.energy", "container.id="+idA)
-	n.newborn(11, docker(idA))
-	n.run(100*joule, map[int]int64{11: 300})
-	zero := n.zeroPoints("container.energy", "container.id", idA)
-	require.Len(t, zero, 1)
-	assert.Greater(t, zero[0].UnixMilli(), final.at.UnixMilli())
-}
-
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
