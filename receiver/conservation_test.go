@@ -18,15 +18,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// take replaces the CPU time source, and starts over with it.
-func (n *testNode) take(source cpu.Source) {
-	n.t.Helper()
-	n.use(source)
-	n.s.ledger.Claims = nil
-	n.s.node.Cgroups.Restart()
-	n.s.sample()
-}
-
 // tally follows the sum of a metric over all series that ever existed.
 type tally struct {
 	n      *testNode
@@ -85,7 +76,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 				for range 3 {
 					n.run(100*joule, used)
 				}
-				require.False(t, n.s.node.CPU.Exact())
+				require.False(t, n.isExact())
 				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
 				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and split by the utilization of /proc/stat")
 				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)

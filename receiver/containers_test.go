@@ -32,7 +32,7 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
 			if c.clocks {
-				n.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, n.host.CPUClock) })
+				n.opens(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, n.host.CPUClock) })
 			}
 			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
 			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}

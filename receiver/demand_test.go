@@ -40,7 +40,7 @@ func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
 	n := newDemandNode(t)
 	n.start()
 	n.spend(5*time.Second, 90, map[int]float64{10: 1})
-	require.True(t, n.s.endWindow(t.Context()))
+	require.True(t, n.endWindow())
 	n.spend(5*time.Second, 10, map[int]float64{20: 1})
 	n.scrape()
 	assert.InDelta(t, 90, n.sum("process.energy", attrs{"process.executable.name": "first"}), 1e-6)
@@ -55,7 +55,7 @@ func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
 	n.run(10*joule, nil)
 	source.fail = errRefused
 	n.spend(5*time.Second, 30, map[int]float64{10: 1})
-	assert.False(t, n.s.endWindow(t.Context()))
+	assert.False(t, n.endWindow())
 	source.fail = nil
 	n.spend(5*time.Second, 30, map[int]float64{20: 1})
 	n.scrape()
@@ -72,7 +72,7 @@ func TestWindowsOnDemandAndCollectionsDoNotWaitForEachOther(t *testing.T) {
 	for range 8 {
 		callers.Go(func() {
 			for range 50 {
-				n.s.endWindow(t.Context())
+				n.endWindow()
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -57,10 +56,8 @@ func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
 	n.s.ledger.Options.StaticPower = map[power.Class]float64{}
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(config.MeterVsock), Meter: m}), nil
-	}
+	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
+	n.useMeters(power.Member{Name: string(config.MeterVsock), Meter: m})
 	n.start()
 	for range 3 {
 		n.run(0, nil)
@@ -106,9 +103,7 @@ func TestOnlyMetersWithAttributedEnergyAreAwaited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
-			n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-				return power.NewSet(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(config.MeterPowercap), Meter: &c.rapl}), nil
-			}
+			n.useMeters(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(config.MeterPowercap), Meter: &c.rapl})
 			n.start()
 			e := &Embedded{scraper: n.s}
 			assert.Equal(t, c.waits, e.Waits())

@@ -74,9 +74,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, cardUsers{c})
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.use(source)
-	n.s.ledger.Claims = nil
-	n.run(0, nil)
+	n.take(source)
 	n.run(0, nil)
 	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	source.fail = errRefused
@@ -86,7 +84,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	require.Zero(t, n.md.DataPointCount())
 	assert.Equal(t, told, c.told, "what is told would be lost")
 	n.run(0, nil)
-	require.False(t, n.s.node.CPU.Exact())
+	require.False(t, n.isExact())
 	n.run(0, nil)
 	assert.InDelta(t, 5, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	assert.InDelta(t, 0, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"), 1e-9)

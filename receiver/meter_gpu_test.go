@@ -226,9 +226,7 @@ func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	m := &fakeMeter{readings: []power.Reading{{
 		Zone: &power.Zone{ID: "card", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
 	}}}
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(config.MeterHwmon), Meter: m}), nil
-	}
+	n.useMeters(power.Member{Name: string(config.MeterHwmon), Meter: m})
 	n.start()
 	for range 100 {
 		m.readings[0].At = m.readings[0].At.Add(10 * time.Second)

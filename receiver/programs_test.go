@@ -49,7 +49,7 @@ func byProgram(t *testing.T, by config.GroupBy, source func(o cpu.Options) cpu.S
 	require.NoError(t, os.MkdirAll(filepath.Dir(passwd), 0o755))
 	require.NoError(t, os.WriteFile(passwd, []byte("root:x:0:0::/:\nalice:x:1000:1000::/:\n"), 0o600))
 	if source != nil {
-		n.s.node.Probes.Open = openAs(source)
+		n.opens(source)
 	}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", UID: 1000}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/usr/bin/dash", Cgroup: docker(idA), UID: 1000}

@@ -155,3 +155,9 @@ func unlessShort(n, short int) int {
 	}
 	return n
 }
+
+// readAt returns when the meters were read last, by the clock of the node.
+func (n *testNode) readAt() time.Time { return n.s.ledger.Claims.Last().ReadAt }
+
+// endWindow ends the current window for a reader, and reports whether it did.
+func (n *testNode) endWindow() bool { return n.s.endWindow(n.t.Context()) }

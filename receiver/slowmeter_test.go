@@ -207,9 +207,7 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			cfg.Attribution.StaticPower = allStatic(config.StaticTrained)
 		})
 		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
-		n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
-			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}), nil
-		}
+		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(n.s.cfg)})
 		n.start()
 		run := func(collections int) {
 			for range collections {

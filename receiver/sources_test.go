@@ -3,8 +3,12 @@
 package energyreceiver
 
 import (
-	"github.com/stretchr/testify/require"
+	"context"
 
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -41,11 +45,35 @@ func (n *testNode) replaceSource() {
 	for range 3 {
 		n.run(0, nil)
 	}
-	require.False(n.t, n.s.node.CPU.Exact())
+	require.False(n.t, n.isExact())
 	n.run(0, nil)
 }
 
 // openExact makes the node start with an exact source.
 func (n *testNode) openExact() {
-	n.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return exactSource{cpu.NewProcfs(o)} })
+	n.opens(func(o cpu.Options) cpu.Source { return exactSource{cpu.NewProcfs(o)} })
+}
+
+// opens makes the node start with a source.
+func (n *testNode) opens(source func(o cpu.Options) cpu.Source) {
+	n.s.node.Probes.Open = openAs(source)
+}
+
+// isExact reports whether the CPU time source in use is exact.
+func (n *testNode) isExact() bool { return n.s.node.CPU.Exact() }
+
+// useMeters makes the node start with these meters only.
+func (n *testNode) useMeters(members ...power.Member) {
+	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(members...), nil
+	}
+}
+
+// take replaces the CPU time source, and starts over with it.
+func (n *testNode) take(source cpu.Source) {
+	n.t.Helper()
+	n.use(source)
+	n.s.ledger.Claims = nil
+	n.s.node.Cgroups.Restart()
+	n.s.sample()
 }

@@ -82,9 +82,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.use(source)
-	n.s.ledger.Claims = nil
-	n.run(0, nil)
+	n.take(source)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
 	source.fail = errRefused
@@ -94,7 +92,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	}
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
-	assert.False(t, n.s.node.CPU.Exact())
+	assert.False(t, n.isExact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	before := n.one("process.energy", pid(10))
 	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
@@ -157,13 +155,13 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
 		n.s.sample()
-		return n.s.ledger.Claims.Last().ReadAt
+		return n.readAt()
 	}
 	for range 3 {
 		window()
 	}
-	require.False(t, n.s.node.CPU.Exact())
-	began := n.s.ledger.Claims.Last().ReadAt
+	require.False(t, n.isExact())
+	began := n.readAt()
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
 	}
