@@ -19,7 +19,7 @@ import (
 func TestProcessesThatCannotBeReadAreNotLoggedOneByOne(t *testing.T) {
 	n := newTestNode(t)
 	for p := 10; p < 210; p++ {
-		n.host.Processes[p] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		n.process(p, "app")
 	}
 	n.start()
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})

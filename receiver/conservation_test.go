@@ -57,7 +57,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 		for _, windows := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", windows ", windows), func(t *testing.T) {
 				n := newTestNode(t, c.edit)
-				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+				n.process(10, "app")
 				n.start()
 				source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 				if windows {
@@ -111,7 +111,7 @@ func (u *shortLivedSource) Scan(t *proc.Table, of cpu.Request) error {
 func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	const pod = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.process(10, "app", docker(idA))
 	n.start()
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
@@ -121,17 +121,13 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 		{Slot: -1, Path: "/system.slice/docker-" + idA + ".scope/init", CPU: 200 * cpu.Tick}, // in a child cgroup without live processes
 		{Slot: -1, Path: "/system.slice/cron.service", CPU: 300 * cpu.Tick},
 	}
-	n.host.CPU.User += 600
-	n.host.CPU.Idle -= 600
+	n.runUnseen(600)
 	n.run(100*joule, map[int]int64{10: 100})
 	short := n.one("container.energy", "container.id="+idB, "k8s.pod.uid="+pod)
 	assert.InDelta(t, 10, short.value, 1e-6)
 	assert.Equal(t, began, short.start)
 	assert.InDelta(t, 10, n.one("k8s.pod.energy", "k8s.pod.uid="+pod).value, 1e-6)
-	assert.InDelta(t, 20+10, n.one("container.energy", "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6)
-	assert.InDelta(t, 60, n.one("process.energy", "otel.metric.overflow=true").value, 1e-6)
-	assert.Zero(t, n.one("system.unattributed.energy").value)
+	n.expect(energies{"A": 20 + 10, "10": 10, "others": 60, "unattributed": 0}, 1e-6)
 	n.run(0, nil)
 	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "gone once its end was acknowledged")
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))

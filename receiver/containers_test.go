@@ -15,7 +15,7 @@ import (
 func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA), User: 5}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(20, "app")
 	n.host.Cgroups[scope(idA)] = 40 * time.Hour // by children of before the start
 	n.start()
 	n.host.Cgroups[scope(idA)] += time.Second
@@ -34,8 +34,8 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 			if c.clocks {
 				n.opens(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, n.host.CPUClock) })
 			}
-			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
-			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.process(10, "sh", docker(idA))
+			n.process(20, "app")
 			n.host.Cgroups[scope(idA)] = 40 * time.Hour
 			n.start()
 			n.runUnseen(300)
@@ -57,7 +57,7 @@ func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
-			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.process(20, "app")
 			n.start()
 			n.newborn(12, docker(idA))
 			if !c.late {
@@ -79,9 +79,9 @@ func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
 func nested(t *testing.T) *testNode {
 	n := newTestNode(t)
 	n.host.CPUs = 4
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "dockerd", Exe: "/bin/dockerd", Cgroup: docker(idA)}
+	n.process(10, "dockerd", docker(idA))
 	n.host.Processes[11] = &hostsim.Process{Parent: 10, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA) + "/docker/" + idB}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(20, "app")
 	n.host.Cgroups[scope(idA)] = time.Hour
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] = time.Minute
 	n.start()
@@ -97,8 +97,7 @@ func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
 	// 22.5 J of 900 ticks are active. Time within the rounding of two processes is unattributed.
 	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
-	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA).value, 0.1)
-	assert.InDelta(t, 22.5*100/900, n.one("process.energy", pid(20)).value, 0.1)
+	n.expect(energies{"A": 22.5 * 100 / 900, "20": 22.5 * 100 / 900}, 0.1)
 }
 
 func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
@@ -113,7 +112,7 @@ func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
 
 func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.process(10, "app", docker(idA))
 	n.host.Cgroups[scope(idA)] = time.Hour
 	n.start()
 	n.run(0, nil)
@@ -130,7 +129,7 @@ func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
 
 func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.process(10, "app", docker(idA))
 	n.host.Cgroups[scope(idA)] = time.Hour
 	n.start()
 	n.host.Cgroups[scope(idA)] += 20 * time.Second
@@ -149,7 +148,7 @@ func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testing.T) {
 	n := newTestNode(t)
 	for pid, id := range map[int]string{10: idA, 11: idB} {
-		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(id)}
+		n.process(pid, "app", docker(id))
 		n.host.Cgroups[scope(id)] = time.Hour
 	}
 	n.start()
@@ -172,22 +171,20 @@ func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	n := newTestNode(t)
 	p := &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.host.Processes[10] = p
-	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a", Cgroup: docker(idA)}
-	n.host.Processes[12] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
+	n.process(11, "a", docker(idA))
+	n.process(12, "b", docker(idB))
 	n.start()
 	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
 	p.Cgroup = docker(idB)
 	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	assert.InDelta(t, 20+10+10, n.one("container.energy", "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 10+20+10, n.one("container.energy", "container.id="+idB).value, 1e-6)
+	n.expect(energies{"A": 20 + 10 + 10, "B": 10 + 20 + 10}, 1e-6)
 	assert.InDelta(t, 20, n.one("process.energy", pid(10), "container.id="+idA).value, 1e-6)
 	assert.InDelta(t, 20, n.one("process.energy", pid(10), "container.id="+idB).value, 1e-6)
 	p.Cgroup = docker(idA)
 	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
 	p.Cgroup = ""
 	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	assert.InDelta(t, 40+40, n.one("container.energy", "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 30+30, n.one("container.energy", "container.id="+idB).value, 1e-6)
+	n.expect(energies{"A": 40 + 40, "B": 30 + 30}, 1e-6)
 	n.run(0, nil)
 	outside := n.one("process.energy", pid(10)) // the earlier series have ended
 	assert.NotContains(t, outside.attributes, "container.id")

@@ -27,7 +27,7 @@ var errRefused = errors.New("the queue is full")
 
 func TestAnAcknowledgedEmptyScrapeDeliversNothing(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job"}
+	n.process(10, "job")
 	n.start()
 	n.run(100*joule, map[int]int64{10: 300})
 	delete(n.host.Processes, 10)

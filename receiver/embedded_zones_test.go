@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -37,7 +36,7 @@ func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t, c.edit)
-			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.process(10, "app")
 			n.s.ledger.Options.StaticPower = c.known
 			n.start()
 			half := int64(n.host.CPUs) * 500 // ticks
@@ -62,8 +61,7 @@ func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	for range 3 {
 		n.run(0, nil)
 	}
-	assert.InDelta(t, 300, n.one("system.energy", "energy.state=active").value, 1e-6)
-	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
+	n.expect(energies{"active": 300, "idle": 0}, 1e-6)
 }
 
 // answering is a meter that answers on request of the test.

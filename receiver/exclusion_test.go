@@ -122,8 +122,7 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
 	source.in = []proc.Charge{{Slot: -1, Path: "/system.slice/cron.service", CPU: 400 * cpu.Tick}}
-	n.host.CPU.User += 400
-	n.host.CPU.Idle -= 400
+	n.runUnseen(400)
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
 	requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"))
 	assert.Zero(t, n.sum("process.energy", attrs{"otel.metric.overflow": "true"}))

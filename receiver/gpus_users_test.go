@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -69,7 +68,7 @@ func plugCard(n *testNode) *card {
 // Two scans fail, and with the third one procfs replaces the source.
 func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	c := plugCard(n)
 	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, cardUsers{c})
 	n.start()

@@ -60,8 +60,7 @@ func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 		{Slot: -1, Path: slurmStep, CPU: 100 * cpu.Tick}, {Slot: -1, Path: "/system.slice/cron.service", CPU: 300 * cpu.Tick},
 	}
 	n.host.Processes[10].CUser += 200 // of children in the same cgroup
-	n.host.CPU.User += 600
-	n.host.CPU.Idle -= 600
+	n.runUnseen(600)
 	n.run(100*joule, map[int]int64{10: 100})
 	assert.InDelta(t, 10, n.one("slurm.step.energy", "slurm.job.id=7", "slurm.step.id=0").value, 1e-6)
 	assert.InDelta(t, 30, n.one("systemd.unit.energy", "systemd.unit.name=cron.service").value, 1e-6)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -116,10 +115,10 @@ func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
 	}}
 	s.change = func(d *gpulibrary.Device) { d.Busy = d.Elapsed * 8 / 10 }
 	withGPU(t, s, func(n *testNode) {
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
-		n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "serve", Exe: "/bin/serve", Cgroup: docker(idB)}
-		n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "holds", Exe: "/bin/holds"}
-		n.host.Processes[40] = &hostsim.Process{Parent: 1, Comm: "other", Exe: "/bin/other"}
+		n.process(10, "train", docker(idA))
+		n.process(20, "serve", docker(idB))
+		n.process(30, "holds")
+		n.process(40, "other")
 		n.start()
 		n.pass(8, map[int]int64{10: 1, 20: 900, 40: 900})
 		const zone = "energy.zone=gpu"
@@ -186,7 +185,7 @@ func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withGPU(t, c.s, func(n *testNode) {
-				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+				n.process(10, "app")
 				n.start()
 				for range 30 {
 					time.Sleep(10 * time.Second)

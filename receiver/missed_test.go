@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -22,7 +21,7 @@ func missingNode(t *testing.T, preset config.Preset) *testNode {
 	})
 	n.host.LastPID = 7
 	for pid := 2; pid <= 7; pid++ {
-		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		n.process(pid, "app")
 	}
 	n.start()
 	return n
@@ -32,8 +31,7 @@ func missingNode(t *testing.T, preset config.Preset) *testNode {
 // and born short-lived processes whose parent discards their times use ticks of 10 ms.
 func (n *testNode) miss(born int, ticks int64) {
 	n.host.LastPID += born
-	n.host.CPU.User += ticks
-	n.host.CPU.Idle -= ticks
+	n.runUnseen(ticks)
 	n.run(60*joule, map[int]int64{1: 10, 2: 8, 3: 7, 4: 6, 5: 20, 6: 9, 7: 11})
 }
 

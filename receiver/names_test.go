@@ -51,8 +51,8 @@ func (n *testNode) attributesOf(key, value string) (found map[string]any) {
 
 func TestContainersAndPodsHaveTheirNames(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
+	n.process(10, "app", inPodA(idA))
+	n.process(20, "nginx", docker(idB))
 	podLogs(t, n, "shop_web_"+uidA)
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front","Config":{"Image":"nginx:1.27"}}`)
@@ -80,7 +80,7 @@ func toAny(v any) (all []any) {
 
 func TestWithoutSourcesNothingHasAName(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Names.Disable() })
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
+	n.process(20, "nginx", docker(idB))
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front"}`)
 	n.start()
 	assert.Empty(t, n.logs.FilterMessage("Names of containers selected").All())
@@ -91,7 +91,7 @@ func TestWithoutSourcesNothingHasAName(t *testing.T) {
 // startedLate starts a node with the logs of the pod uidA, and then a process in its container idA, without a link.
 func startedLate(t *testing.T) *testNode {
 	n := newTestNode(t)
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(20, "app")
 	podLogs(t, n, "shop_web_"+uidA)
 	require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/containers"), 0o755))
 	n.start()
@@ -127,7 +127,7 @@ func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
 			}
 			c.Attribution.Exclude.Namespace = []filter.Config{{Strict: "shop"}}
 		})
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA)}
+		n.process(10, "app", inPodA(idA))
 		require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/pods/shop_web_"+uidA), 0o755))
 		n.start()
 		n.run(100*joule, map[int]int64{10: 100})

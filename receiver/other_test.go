@@ -32,7 +32,7 @@ func newOtherNode(t *testing.T, edit ...func(*Config)) *otherNode {
 func otherNodeOf(n *testNode) *otherNode {
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 	n.hwmon(map[string]uint64{"System": 0})
-	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(2, "app")
 	return &otherNode{testNode: n}
 }
 

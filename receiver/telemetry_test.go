@@ -82,8 +82,8 @@ func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 
 func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
 	n, tel := observedNode(t, func(c *Config) { c.Series.Processes.MinEnergy = 20 })
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/bin/small"}
+	n.process(10, "app", docker(idA))
+	n.process(20, "small")
 	n.start()
 	n.run(100*joule, map[int]int64{10: 900, 20: 100})
 	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](3)), whenever)

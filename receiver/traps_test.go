@@ -21,7 +21,7 @@ import (
 
 func TestTrap01TicksWithoutEnergyOrCPUKeepEveryTotal(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.process(10, "app", docker(idA))
 	n.start()
 	n.run(100*joule, map[int]int64{10: 500})
 	require.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-9)
@@ -62,7 +62,7 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.CPUs = 4
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	n.host.CPU.IOWait, n.host.CPU.Idle = 5000, 400_000
 	n.start()
 	want := 0.0
@@ -76,8 +76,7 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 		}
 		n.run(100*joule, map[int]int64{10: 100})
 		assert.InDelta(t, float64(100*(i+1)), n.sum("system.energy", nil), 1e-6)
-		assert.InDelta(t, want, n.one("system.energy", "energy.state=active").value, 1e-6)
-		assert.InDelta(t, want, n.one("process.energy", pid(10)).value, 1e-6)
+		n.expect(energies{"active": want, "10": want}, 1e-6)
 	}
 }
 
@@ -153,8 +152,7 @@ func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {
 	md, err := n.s.scrape(t.Context())
 	require.NoError(t, err)
 	n.md = md
-	assert.InDelta(t, 75, n.one("process.energy", pid(10)).value, 1e-6)
-	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 1e-6)
+	n.expect(energies{"10": 75, "20": 50}, 1e-6)
 }
 
 func TestTrap10AProcessThatMovedIntoAContainerIsFoundThere(t *testing.T) {

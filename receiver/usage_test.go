@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -56,8 +55,8 @@ func transferringNode(t *testing.T) *testNode {
 		m := &c.Metrics
 		m.ContainerDiskIo.Enabled, m.ContainerNetworkIo.Enabled, m.K8sPodNetworkIo.Enabled = true, true, true
 	})
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: inPodA(idA)}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idB)}
+	n.process(10, "web", inPodA(idA))
+	n.process(20, "app", docker(idB))
 	n.named("proc/devices", "Character devices:\n  8 md\n\nBlock devices:\n  7 loop\n  8 sd\n  9 md\n253 device-mapper\n254 mdp\n")
 	n.start()
 	n.transfer(1000)
@@ -155,7 +154,7 @@ func TestContainersHaveTheEventsThatWeigh(t *testing.T) {
 		}
 		return uint64(n.host.Uptime * perSecond / time.Second)
 	})
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idB)}
+	n.process(20, "app", docker(idB))
 	n.start()
 	for range 3 {
 		n.run(10*joule, map[int]int64{20: 100})

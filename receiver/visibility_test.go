@@ -27,8 +27,7 @@ func TestHiddenProcessesAreACondition(t *testing.T) {
 		require.Equal(t, []string{"Degraded process visibility"}, n.logged(), "%s: at the start", name)
 		require.Equal(t, componentstatus.StatusRecoverableError, n.status[len(n.status)-1].Status())
 		for range 20 {
-			n.host.CPU.User += 400
-			n.host.CPU.Idle -= 400
+			n.runUnseen(400)
 			n.run(100*joule, nil)
 		}
 		require.Len(t, n.logged(), 1, "%s: once, and not for what it causes", name)
@@ -54,8 +53,7 @@ func TestAShortBurstOfHiddenProcessesIsNoCondition(t *testing.T) {
 // children makes processes that no scan shows use the CPU for a tenth of the time, and their parent as much.
 func children(n *testNode, scans int, joules uint64) {
 	for range scans {
-		n.host.CPU.User += 100
-		n.host.CPU.Idle -= 100
+		n.runUnseen(100)
 		n.host.HiddenThreads = 0
 		// An orphan that ended has no row that could show its time.
 		delete(n.host.Processes, 30)
@@ -68,7 +66,7 @@ func children(n *testNode, scans int, joules uint64) {
 
 func TestMuchUnattributedEnergyIsACondition(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	n.start()
 	children(n, 3, 300)
 	require.Empty(t, n.logged(), "not yet a minute")
@@ -84,7 +82,7 @@ func TestMuchUnattributedEnergyIsACondition(t *testing.T) {
 
 func TestUnattributedEnergyOfANodeAtRestIsNoCondition(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	n.start()
 	children(n, 30, 1)
 	assert.Positive(t, n.sum("system.unattributed.energy", nil))

@@ -28,8 +28,8 @@ import (
 func burst(t *testing.T, windows bool) (steady, bursting float64) {
 	n := newTestNode(t)
 	n.host.CPUs = 2
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "steady", Exe: "/bin/steady"}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "burst", Exe: "/bin/burst"}
+	n.process(10, "steady")
+	n.process(20, "burst")
 	n.start()
 	for second := range 10 {
 		used, watts := map[int]int64{10: 20}, uint64(10)
@@ -79,7 +79,7 @@ func (f *failingSource) Scan(t *proc.Table, of cpu.Request) error {
 
 func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)
@@ -145,7 +145,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 
 func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(10, "app")
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
 	n.use(source)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
@@ -38,7 +37,7 @@ func nodeWithJob(t *testing.T, edit ...func(*testNode)) *testNode {
 	for _, f := range edit {
 		f(n)
 	}
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.process(20, "app")
 	n.start()
 	n.run(100*joule, map[int]int64{20: 100})
 	n.newborn(10, docker(idA))
@@ -89,7 +88,7 @@ func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
 
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
-	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
+	n.process(20, "b", docker(idB))
 	n.start()
 	n.run(100*joule, map[int]int64{20: 900})
 	taken := n.stamp()
