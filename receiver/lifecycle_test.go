@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -209,39 +208,6 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	assert.Empty(t, n.points("process.power", nil, "energy.zone=psys"))
 	assert.InDelta(t, 120, n.one("hw.energy", "energy.zone=psys").value, 1e-6)
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
-}
-
-// A model is for a machine without a sensor, and psys is a sensor. psys does not replace package if package is not
-// configured.
-func TestPSysReplacesOnlyAMissingPackage(t *testing.T) {
-	for name, c := range map[string]struct {
-		edit  func(*Config)
-		zones []string // other than psys
-		want  string
-	}{
-		"default":             {func(*Config) {}, nil, "psys"},
-		"beside a package":    {func(*Config) {}, []string{"package-0"}, "package"},
-		"with a model":        {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{IdlePower: 1, MaxPower: 2}) }, nil, "psys"},
-		"of dram":             {func(c *Config) { c.Zones = []power.Kind{power.DRAM} }, nil, ""},
-		"of psys and package": {func(c *Config) { c.Zones = []power.Kind{power.PSys, power.Package} }, nil, "psys"},
-	} {
-		n := newTestNode(t, c.edit)
-		n.host.Zones["intel-rapl:0"].Name = "psys"
-		for i, zone := range c.zones {
-			n.host.Zones[fmt.Sprint("intel-rapl:", i+1)] = &hostsim.Zone{Name: zone, Max: 1e12}
-		}
-		n.start()
-		n.run(10*joule, map[int]int64{1: 400})
-		kinds := map[string]bool{}
-		for _, p := range n.points("system.energy", nil) {
-			kinds[p.attributes["energy.zone"]] = true
-		}
-		if c.want == "" {
-			assert.Empty(t, kinds, name)
-		} else {
-			assert.Equal(t, map[string]bool{c.want: true}, kinds, name)
-		}
-	}
 }
 
 func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {

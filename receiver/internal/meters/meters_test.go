@@ -18,8 +18,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
-func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
+// A graphics card does not keep it from that: it would be all that is attributed on a server whose only other meter is
+// its BMC's.
+func TestAZoneOfTheWholeMachineStandsInForAMissingPackage(t *testing.T) {
 	zone := func(kind power.Kind) power.Reading {
 		return power.Reading{Zone: &power.Zone{Kind: kind, Method: power.Measured}, At: time.Unix(1, 0)}
 	}
@@ -29,6 +30,11 @@ func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
 		{[]power.Kind{power.Package}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform}},
 		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Package, power.Platform, power.GPU}, []power.Kind{power.Package, power.GPU}},
 		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.GPU}, []power.Kind{power.Package, power.GPU}},
+		{[]power.Kind{power.Package}, []power.Kind{power.PSys}, []power.Kind{power.PSys}},
+		{[]power.Kind{power.Package}, []power.Kind{power.PSys, power.Package}, []power.Kind{power.Package}},
+		{[]power.Kind{power.Package}, []power.Kind{power.PSys, power.Platform}, []power.Kind{power.Platform}},
+		{[]power.Kind{power.DRAM}, []power.Kind{power.PSys}, []power.Kind{power.DRAM}},
+		{[]power.Kind{power.PSys, power.Package}, []power.Kind{power.PSys}, []power.Kind{power.PSys, power.Package}},
 	} {
 		cfg := simpleConfig()
 		cfg.Zones = tt.configured
