@@ -99,16 +99,3 @@ func TestReportedEnergyThatIsSplitAgainIsWarnedOf(t *testing.T) {
 	n.start()
 	assert.Zero(t, n.logs.FilterField(zap.String("setting", "attribution::static_power")).Len(), "the machine's own zones")
 }
-
-func TestWrongSettingsOfThePowercapPathAreNamed(t *testing.T) {
-	with := func(path string, others ...string) map[string]any {
-		meters := map[string]any{"powercap": map[string]any{"path": path}}
-		for _, other := range others {
-			meters[other] = map[string]any{"port": 1}
-		}
-		return map[string]any{"meters": meters}
-	}
-	assert.NoError(t, validated(t, with("/mnt/energy")))
-	assert.ErrorContains(t, validated(t, with("energy")), `meters::powercap::path: must be an absolute path, is "energy"`)
-	assert.ErrorContains(t, validated(t, with("/mnt/energy", "vsock")), "meters::powercap::path: must not be set together with vsock")
-}
