@@ -121,13 +121,13 @@ func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
 	unblock := h.block(10, "cgroup")
 	for range 2 {
 		h.look(10)
-		assert.False(t, h.id.known[10].settled)
+		assert.False(t, h.id.known[10].reads.settled)
 	}
 	unblock()
 	h.look(10)
-	assert.True(t, h.id.known[10].settled)
+	assert.True(t, h.id.known[10].reads.settled)
 	assert.Equal(t, "vm10", h.vm(10))
-	assert.True(t, h.id.known[10].found)
+	assert.True(t, h.id.known[10].reads.found)
 }
 
 // paths returns a Wanted.CgroupPath.
@@ -155,7 +155,7 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	assert.Equal(t, before, *found)
 	assert.False(t, changed)
 	assert.False(t, h.id.Moved(10))
-	assert.True(t, h.id.known[10].settled)
+	assert.True(t, h.id.known[10].reads.settled)
 }
 
 func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
@@ -174,7 +174,7 @@ func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
 		h.scan = func(p *proc.Process) { p.Cgroup = cgroup }
 		if file != "" {
 			h.look(10)
-			h.id.known[10].found = false // the kernel evicted the name
+			h.id.known[10].reads.found = false // the kernel evicted the name
 		}
 		h.block(10, "cgroup")
 		h.look(10)
@@ -219,8 +219,8 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	unblock()
 	h.every = lookSoon
 	h.look(10)
-	assert.True(t, h.id.known[10].settled)
-	assert.False(t, h.id.known[10].stray)
+	assert.True(t, h.id.known[10].reads.settled)
+	assert.False(t, h.id.known[10].reads.stray)
 }
 
 // If containers are only in version 1 cgroups, their processes are in the version 2 cgroup of the

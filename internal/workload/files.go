@@ -16,15 +16,15 @@ const maxFile = 64 << 10
 
 // files reads one file of a process at a time.
 type files struct {
-	proc *kernfs.Dir // cached or killable
-	// cached never waits for the lock of a directory. killable may wait for it and is used by the
-	// Guard's goroutine.
-	cached, killable *kernfs.Dir
+	cached, killable *kernfs.Dir // cached never waits for the lock of a directory; the Guard's goroutine uses killable
+	proc             *kernfs.Dir // cached or killable
 	buf              []byte
 	pid              int32
-	got              []byte
-	inode            uint64
-	err              error
+
+	// Results of a read.
+	got   []byte
+	inode uint64
+	err   error
 }
 
 // guardFiles returns a Guard of files.
@@ -41,7 +41,7 @@ func guardFiles(options kernfs.GuardOptions[*files]) *kernfs.Guard[*files] {
 // Close implements kernfs.Job.
 func (f *files) Close() error { return errors.Join(f.cached.Close(), f.killable.Close()) }
 
-// The reads. readArguments reads the beginning of the command line, and readAllArguments all of it.
+// readArguments reads the first bytes of the command line, and readAllArguments up to maxFile bytes.
 func (f *files) readExecutable()   { f.got, f.err = f.proc.LinkOf(f.pid, "exe", f.buf) }
 func (f *files) readArguments()    { f.got, f.err = f.proc.ReadOf(f.pid, "cmdline", f.buf[:maxText+1]) }
 func (f *files) readAllArguments() { f.readWhole("cmdline") }
@@ -81,7 +81,7 @@ func (id *Identifier) read(p *proc.Process, read func(*files)) ([]byte, error) {
 // (dev/kernel-reads.md).
 func (id *Identifier) readFound(p *proc.Process, e *entry, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
-	if e.found || f.cached.NeverWaits() {
+	if e.reads.found || f.cached.NeverWaits() {
 		f.pid, f.proc = p.PID, f.cached
 		if read(f); !errors.Is(f.err, kernfs.ErrNotCached) {
 			return f.got, f.err

@@ -7,32 +7,18 @@ import "github.com/energyreceiver/energyreceiver/internal/identity"
 // holders are the containers that have processes, by their IDs.
 //
 // The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such
-// as one of another runtime with the same name, or one that only pretends to be the first: its ID
-// is the path of its cgroup, for as long as it has processes. The two cgroups that Kata has for
-// each container are one.
+// as a container of another runtime with the same name, or a forgery: its ID is the path of its
+// cgroup while it has processes. The two cgroups that Kata has for each container are one container.
 type holders map[string]*holder
 
 // holder is a container with processes.
 type holder struct {
 	id, cgroup, runtime string
 	processes           int
-	named               bool
-	names               *identity.Names
+	names               *identity.Names // the same for all its processes
 }
 
-// nameBy returns the names of the container that p is in. They are the same for all its processes.
-// The holder of a process outside of containers is nil.
-func (h *holder) nameBy(by *Names, p *Placement) *identity.Names {
-	if h == nil {
-		return by.of(p)
-	}
-	if !h.named {
-		h.named, h.names = true, by.of(p)
-	}
-	return h.names
-}
-
-// idOf returns the ID of the container that a process is placed in, and its holder if there is one.
+// idOf returns the ID of the container in a placement, and its holder if there is one.
 func (h holders) idOf(p *Placement) (id string, by *holder) {
 	id = p.Container.ID
 	if id == "" {
@@ -49,23 +35,23 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 	return byPath, nil
 }
 
-// hold counts a process into its container, and sets the container's ID in the placement. It
-// returns nil outside of containers.
-func (h holders) hold(p *Placement) *holder {
-	id, by := h.idOf(p)
-	if id == "" {
+// hold counts a process into its container. It returns nil outside of containers.
+func (id *Identifier) hold(p *Placement) *holder {
+	container, by := id.holders.idOf(p)
+	if container == "" {
 		return nil
 	}
 	if by == nil {
-		by = &holder{id: id, cgroup: p.Cgroup, runtime: p.Container.Runtime}
-		h[id] = by
+		by = &holder{id: container, cgroup: p.Cgroup, runtime: p.Container.Runtime}
+		id.holders[container] = by
+		p.Container.ID = container
+		by.names = id.namesOf(p)
 	}
-	p.Container.ID = id
 	by.processes++
 	return by
 }
 
-// release counts a process out. It takes the nil that hold returns.
+// release counts a process out. A nil holder has no effect.
 func (h holders) release(by *holder) {
 	if by == nil {
 		return
@@ -73,4 +59,12 @@ func (h holders) release(by *holder) {
 	if by.processes--; by.processes == 0 && h[by.id] == by {
 		delete(h, by.id)
 	}
+}
+
+// namesOf returns the names of the container or pod in a placement, nil unless names are wanted.
+func (id *Identifier) namesOf(p *Placement) *identity.Names {
+	if id.wanted.Names == nil {
+		return nil
+	}
+	return id.wanted.Names.of(p)
 }

@@ -66,7 +66,7 @@ var hypervisors = []hypervisor{
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// ParseVM reports whether a process is a virtual machine, and which, by the content of
+// parseVM reports whether a process is a virtual machine, and which, by the content of
 // /proc/<pid>/cmdline. It is one only if its program is a hypervisor. The program is the
 // executable; if that cannot be read, argv[0]; without arguments, comm. Other arguments do not
 // count: an editor with a hypervisor's name as its argument is none.
@@ -74,7 +74,7 @@ var hypervisors = []hypervisor{
 // The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique,
 // which the caller makes so that no other process on the node has it. It is never made from a name:
 // names repeat. Its CID is that of a vsock device that it was started with. The line is not kept.
-func ParseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
+func parseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
 	program := comm

@@ -12,10 +12,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Identity is the description of a process and of the workload that it belongs to.
+// Identity describes a process and the workload that it belongs to.
 //
 // Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the
-// path and the command line at most 4 KiB; longer ones end in an ellipsis.
+// path and the command line at most 4 KiB; longer values end in an ellipsis.
 type Identity struct {
 	// Executable is the base name of the executable, or the task's name if the executable cannot be
 	// read.
@@ -25,125 +25,85 @@ type Identity struct {
 	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
 	// Owner is the name of the real user, or the user ID if the user has no name. It is empty if it
-	// is unknown or not requested.
+	// could not be read or is not wanted.
 	Owner string
-	// Parent is the PID of the parent when the process was first identified. It is 0 unless
-	// requested.
+	// Parent is the PID of the parent when the process was first identified. It is 0 unless wanted.
 	Parent int32
 	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
 	ProcessCgroup string
 	Placement
 }
 
-// Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
+// Wanted selects the optional parts of an Identity. Parts that are not selected stay empty.
 type Wanted struct {
 	CommandLine, ProcessCgroup, Unit, Parent bool
 
 	Names *Names // nil: no names of containers and pods
 	Users *Users // nil: no users
-	// Everything, if set, is the ID of the container that all processes are in, short-lived ones
-	// included. Nothing else is found then, and no file is read.
+	// Everything, if set, is the ID of a container that contains all processes, short-lived ones
+	// included. The other parts are not looked for, and no file is read.
 	Everything string
 	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if
-	// the path is unknown.
+	// the path is not available.
 	CgroupPath func(cgroup uint64) string
 	// Waits bounds the waits for files that processes block. nil: the Identifier has its own.
 	Waits *kernfs.Waits
 }
 
-// Identifier finds the identities of processes, which it remembers by their slots: a process that
-// has not changed costs two reads and no allocation, or no read if the CPU time source counts
-// executions and moves.
+// Identifier finds the identities of processes and caches them by slot: a process that has not
+// changed costs two reads and no allocation, or no read if the CPU time source counts executions and
+// moves.
 //
-// For each scan, call Begin, Forget for each process that ended, Identify for each that is new or
-// ran, and Resolve. Identity then returns the result. An Identifier is not safe for concurrent use.
-// Close releases its descriptors.
+// For each scan, call Begin, Forget for each process that exited, Identify for each process that is
+// new or ran, and Resolve. Identity then returns the result. An Identifier is not safe for concurrent
+// use. Close releases its descriptors.
 type Identifier struct {
 	files     *kernfs.Guard[*files]
 	wanted    Wanted
-	known     []entry
-	cgroups   map[string]*cgroupText // by their text: processes share few
+	known     []entry                // by slot
+	cgroups   map[string]*cgroupText // by their text: many processes share few
 	programs  map[programKey]*program
-	all       *Placement // of all processes, where Everything is set
-	identity  Identity   // scratch of Identity
+	all       *Placement // of all processes if Everything is set, else nil
+	guests    guests
 	holders   holders
 	namespace namespace
-	mayDefer  bool // see MayDefer
-	outside   bool // a cgroup has no path below the host's mount point
-	missed    bool // readFound was blocked
-	version1  bool // cgroup files show hierarchies of version 1
+	identity  Identity // scratch of Identity
+	mayDefer  bool     // see MayDefer
+	missed    bool     // a process blocked readFound
+	version1  bool     // cgroup files show hierarchies of version 1
 
 	hostNetwork uint64 // as readNetwork returns it, 0 if it was not read
-
-	vms       VMs
-	machines  []int32 // slots of the processes of virtual machines
-	unsettled bool    // these changed since they were resolved
-	processes []VMProcess
 }
 
-// entry is the process in a slot. What several processes may have in common they share. The zero
-// entry is none.
+// entry is the process in a slot: its identity, and the state of its reads. Processes share the
+// parts that they have in common. The zero entry is an empty slot.
 type entry struct {
-	program *program     // what it executes
-	in      *cgroupText  // nil if its cgroup file was not read
-	placed  *Placement   // except for its virtual machine
-	line    *commandLine // nil if it was not read
-	guest   *guestMember // nil unless it is of a virtual machine, or was
-	holder  *holder      // of the container's ID
-	// seen is when the process was last examined; execs, cgroups, group and comm are the values of
-	// the scan at that time.
-	seen     time.Duration
-	execs    uint64
-	cgroups  uint64
-	group    uint64
-	comm     proc.Comm
-	user     *user     // the real user, nil if it is not known
-	parent   int32     // when it was first identified
-	asked    int32     // when the user was last read, in seconds, if the source does not provide it
-	changed  bool      // since the last call of Identity
-	moved    bool      // since the last call of Moved
-	deferred bool      // Identify did not look at the process
-	settled  bool      // all files were read, or may not be read
-	stray    bool      // the cgroup file cannot be read and the path of group is unknown, so in is outdated or nil
-	found    bool      // the names of the files that readFound reads were looked up
-	attempts uint8     // failures to read them in a row, at most maxAttempts
-	executed execution // since the command line was last read
+	program *program     // the executable
+	in      *cgroupText  // the cgroup
+	placed  *Placement   // without the virtual machine
+	line    *commandLine // the arguments
+	user    *user        // the real user
+	guest   *guest       // nil unless the process is or was part of a virtual machine
+	holder  *holder      // of the container's ID, nil outside of containers
+	parent  int32        // when the process was first identified
+	changed bool         // since the last call of Identity
+	moved   bool         // since the last call of Moved
+	reads   readState
 }
 
-// program describes the executable of processes.
-type program struct {
-	name string // base name of the executable, or a task's name if the executable cannot be read
-	path string // of the executable
-	exe  string // target of the link exe
-}
-
-// commandLine holds a command line as it was read.
-type commandLine struct {
-	text string // the arguments, joined by spaces, empty unless wanted
-	hash uint64 // of the begin
-}
-
-// guestMember is a process of a virtual machine.
-type guestMember struct {
-	pid      int32
-	start    time.Duration
-	vm       identity.VM   // what Resolve found
-	fromArgs identity.VM   // of its command line
-	unique   string        // ID of a virtual machine without a better one
-	argued   time.Duration // when the command line was last read
-	listed   bool          // in machines
-}
-
-// What an entry refers to of which nothing could be read.
+// The parts of a process whose files could not be read.
 var (
 	noProgram = &program{}
+	noCgroup  = &cgroupText{}
 	nowhere   = &Placement{}
+	noLine    = &commandLine{}
+	noUser    = &user{}
 )
 
 // NewIdentifier returns an Identifier for the processes of the host whose root directory is at
 // root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
-	return &Identifier{
+	id := &Identifier{
 		files:     guardFiles(kernfs.GuardOptions[*files]{Root: root, Waits: wanted.Waits}),
 		wanted:    wanted,
 		cgroups:   map[string]*cgroupText{},
@@ -151,45 +111,49 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		holders:   holders{},
 		namespace: namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
+	if wanted.Everything != "" {
+		id.all = &Placement{Workload: identity.Workload{Container: identity.Container{ID: wanted.Everything}}}
+	}
+	return id
 }
 
 // Begin begins a scan at now, before the processes of the scan are identified. It looks again for
 // names that are pending.
 func (id *Identifier) Begin(now time.Time) {
 	id.files.Begin(now)
-	id.wanted.Users.begin(now)
-	id.wanted.Names.begin(now, func(container string) bool { return id.holders[container] != nil })
+	if id.wanted.Users != nil {
+		id.wanted.Users.begin(now)
+	}
+	if id.wanted.Names != nil {
+		id.wanted.Names.begin(now)
+	}
 }
 
 // Close closes the descriptors that the Identifier holds.
 func (id *Identifier) Close() error { return id.files.Close() }
 
-// Unread returns an error if files of some processes are not read because processes block reads, or reads are slow.
+// Unread returns an error if files of some processes are not read because processes block reads, or
+// reads are slow.
 func (id *Identifier) Unread() error { return id.files.Err("names and command lines") }
 
 // Shrink moves the process in slots[i] to slot i, and frees the memory that was needed for more
 // processes.
 func (id *Identifier) Shrink(slots []int32) {
 	known := make([]entry, len(slots))
-	id.machines = nil
+	id.cgroups, id.programs = map[string]*cgroupText{}, map[programKey]*program{}
+	id.guests.shrink()
 	for slot, before := range slots {
-		if int(before) < len(id.known) {
-			known[slot] = id.known[before]
+		if int(before) >= len(id.known) || id.known[before].isEmpty() {
+			continue
 		}
-		if known[slot].isListed() {
-			id.machines = append(id.machines, int32(slot))
-		}
-	}
-	id.known, id.cgroups, id.programs, id.processes = known, map[string]*cgroupText{}, map[programKey]*program{}, nil
-	for i := range known {
-		if e := &known[i]; e.program != nil {
-			id.programs[e.program.key()] = e.program
-		}
-		if in := known[i].in; in != nil {
-			id.cgroups[in.text] = in
+		e := &known[slot]
+		*e = id.known[before]
+		id.programs[e.program.key()], id.cgroups[e.in.text] = e.program, e.in
+		if e.isGuest() {
+			id.guests.slots = append(id.guests.slots, int32(slot))
 		}
 	}
-	id.unsettled = true
+	id.known = known
 }
 
 // Grow makes room for the processes in the first slots.
@@ -199,209 +163,102 @@ func (id *Identifier) Grow(slots int) {
 	}
 }
 
-// Forget removes a process that has ended.
+// Forget removes a process that exited.
 func (id *Identifier) Forget(slot int32) {
 	if int(slot) < len(id.known) {
-		id.unsettled = id.unsettled || id.known[slot].isListed()
-		id.holders.release(id.known[slot].holder)
-		id.known[slot] = entry{}
+		e := &id.known[slot]
+		id.guests.unsettled = id.guests.unsettled || e.isGuest()
+		id.holders.release(e.holder)
+		*e = entry{}
 	}
 }
 
-// If the source counts executions and moves, a process that shows neither is looked at again all
-// the same: its executable may be renamed, or its cgroup (v1).
-const (
-	// lookAgain is the longest time until then.
-	lookAgain = time.Hour
-	// lookSoon is the shortest time for a process that has another name, or that could not be read
-	// maxAttempts times.
-	lookSoon    = time.Minute
-	maxAttempts = 3
-)
-
-// isSame reports whether the process need not be looked at: the scan shows that it has not changed,
-// or it was looked at a moment ago. A process may rename itself as often as it likes, which must
-// cost nothing.
-func (e *entry) isSame(p *proc.Process, now time.Duration) bool {
-	switch {
-	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
-		return false
-	case p.Is(proc.HasUID) && e.user != nil && p.UID != e.user.uid:
-		return false
-	case !e.settled && e.attempts < maxAttempts:
-		return false
-	case !e.settled, p.Comm != e.comm:
-		return now-e.seen < lookSoon
-	}
-	return now < nextLook(p.Slot, e.seen)
-}
-
-// nextLook returns when the process in a slot is due, at most lookAgain after seen. It differs
-// between slots: processes that were first seen together are not looked at again together.
-func nextLook(slot int32, seen time.Duration) time.Duration {
-	phase := lookAgain * time.Duration(uint32(slot)*2654435761>>16) >> 16
-	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
-}
-
-// MayDefer allows Identify not to look at processes that were identified before, while it is set: a
+// MayDefer allows Identify to skip, while it is set, processes that were identified before: a
 // process older than settledAge rarely executes another program or moves. IsDeferred then reports
-// true until Identify looks at the process. It has no effect on sources that count executions and
-// moves.
+// true until Identify examines the process. MayDefer has no effect on sources that count executions
+// and moves.
 func (id *Identifier) MayDefer(may bool) { id.mayDefer = may }
 
-// IsDeferred reports whether Identify has not looked at the process in a slot.
-func (id *Identifier) IsDeferred(slot int32) bool { return id.known[slot].deferred }
+// IsDeferred reports whether Identify has skipped the process in a slot.
+func (id *Identifier) IsDeferred(slot int32) bool { return id.known[slot].reads.deferred }
 
-// settledAge is the age from which on Identify may defer a process.
-const settledAge = 5 * time.Second
-
-// canWait reports whether Identify may defer a process.
-func (e *entry) canWait(p *proc.Process, now time.Duration) bool {
-	return p.Cgroups == 0 && e.settled && p.Comm == e.comm && e.seen-p.Start >= settledAge && now >= e.seen
-}
-
-// Identify updates the identity of a process from a scan that began at now, since boot. If a file
-// cannot be read, for example because another user blocks reads of it, the identity keeps the
-// previous content of the file. If the file was never read, the data of the scan replace it: the
+// Identify updates the identity of a process from a scan that began at now, since boot.
+//
+// If a file cannot be read, for example because another user blocks reads of it, the identity keeps
+// the previous content of the file. If the file was never read, the data of the scan replace it: the
 // task's name and, if the scan provides it, the cgroup. If the process then moves, the scan also
-// provides its new cgroup, as soon as the path of the cgroup is known. The identity is completed
-// when the files become readable. The process then keeps its container, unless containers are
-// nested in version 1 only, and its program if the names are equal.
+// provides its new cgroup, as soon as the path of the cgroup is available. The identity is completed
+// when the files become readable. The process then keeps its container, unless containers are nested
+// in version 1 only, and its program if the names are equal.
 func (id *Identifier) Identify(p *proc.Process, now time.Duration) {
 	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
-	fresh := e.program == nil
-	if fresh {
-		e.program, e.placed, e.changed, e.parent = noProgram, nowhere, true, p.Parent
+	isNew := e.isEmpty()
+	if isNew {
+		*e = entry{program: noProgram, in: noCgroup, placed: nowhere, line: noLine, user: noUser, parent: p.Parent, changed: true}
 	}
-	if id.wanted.Everything != "" {
+	if id.all != nil {
 		id.placeWithAll(e, p)
 		return
 	}
-	if p.Is(proc.Kernel) && (fresh || p.Comm != e.comm) {
-		if name := kernelThreadName(p.Comm.String()); name != e.program.name {
-			e.program, e.changed = id.programOf(programKey{name: name}), true
-		}
-		e.comm = p.Comm
+	if p.Is(proc.Kernel) {
+		id.nameKernelThread(e, p)
 	}
-	if id.mayDefer && e.canWait(p, now) {
-		e.deferred = true
+	if id.mayDefer && e.reads.canWait(p, now) {
+		e.reads.deferred = true
 		return
 	}
-	same := e.isSame(p, now)
-	if same && !e.stray {
+	isFresh := e.reads.isFresh(p, now) && e.user.mayBe(p)
+	if isFresh && !e.reads.stray {
 		return
 	}
-	before, argsBefore := *e, e.fromArgs()
-	var in *cgroupText
-	if same {
-		in = id.cgroupOf(p, e) // its path may be known meanwhile
+	before, in := *e, noCgroup
+	if isFresh {
+		in = id.cgroupOf(p, e) // its path may have become available
 	} else {
-		in = id.look(p, e, &before, fresh, now)
+		in = id.examine(p, e, isNew, now)
 	}
-	if in != nil {
+	if in != noCgroup {
 		id.place(e, in)
+		if in.VM.ID != "" || e.isGuest() {
+			id.guests.list(e, p)
+		}
 	}
 	e.compare(&before)
-	if e.fromArgs() != argsBefore || in != nil && (in.VM != identity.VM{} || e.isListed()) {
-		id.noteMachine(e, p)
-	}
 }
 
-// look reads the files of a process. It returns the process's cgroup, or nil if the cgroup is
-// unknown or the same as before.
-func (id *Identifier) look(p *proc.Process, e, before *entry, fresh bool, now time.Duration) *cgroupText {
-	e.settled, id.missed = true, false
+// examine reads the files of a process. It returns the process's cgroup, or noCgroup if the cgroup
+// could not be read or is the same as before.
+func (id *Identifier) examine(p *proc.Process, e *entry, isNew bool, now time.Duration) *cgroupText {
+	before := e.program
+	e.reads.settled, id.missed = true, false
 	if !p.Is(proc.Kernel) {
-		id.readProgram(p, e, fresh, now)
+		id.readProgram(p, e, isNew, now)
 	}
-	id.findUser(p, e, before, fresh, now)
-	var in *cgroupText
+	if id.wanted.Users != nil {
+		id.readUser(p, e, isNew || e.program != before, now)
+	}
+	in := noCgroup
 	var err error
-	if !p.Is(proc.Zombie) || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
+	if !p.Is(proc.Zombie) || isNew { // version 1 shows a process whose first thread has exited in the root, wherever the others run
 		if in, err = id.readCgroup(p, e); err != nil {
+			e.reads.settled = false
 			in = id.cgroupOf(p, e)
 		}
 	}
-	e.found = e.found || !id.missed
-	e.note(p, now, err)
+	e.reads.found = e.reads.found || !id.missed
+	e.reads.record(p, now)
 	return in
 }
 
-// placeWithAll places a process in the container that all processes are in. Its executable is known
-// by the task's name.
+// placeWithAll places a process in the container that contains all processes. The task's name stands
+// for the executable.
 func (id *Identifier) placeWithAll(e *entry, p *proc.Process) {
-	if p.Comm != e.comm {
-		e.comm, e.changed = p.Comm, true
+	if p.Comm != e.reads.comm {
+		e.reads.comm, e.changed = p.Comm, true
 		e.program = id.programOf(programKey{name: p.Comm.String()})
 	}
-	if id.all == nil {
-		all := id.PlaceShortLived("")
-		id.all = &all
-	}
 	e.placed = id.all
-}
-
-// note records that the process was looked at. err is why its cgroup could not be read.
-func (e *entry) note(p *proc.Process, now time.Duration, err error) {
-	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
-		e.attempts = 0
-	}
-	if !e.settled {
-		e.attempts = min(e.attempts+1, maxAttempts)
-	}
-	// The scan showed these before the files were read: a change in between shows in the next scan.
-	e.seen, e.comm, e.deferred = now, p.Comm, false
-	e.execs, e.cgroups, e.group = p.Execs, p.Cgroups, p.Cgroup
-}
-
-// noteMachine lists a process of a virtual machine, whose machine may have changed.
-func (id *Identifier) noteMachine(e *entry, p *proc.Process) {
-	id.unsettled = true
-	g := e.asGuest(p)
-	if !g.listed {
-		g.listed = true
-		id.machines = append(id.machines, p.Slot)
-	}
-}
-
-// asGuest returns what is kept of a process because it is of a virtual machine.
-func (e *entry) asGuest(p *proc.Process) *guestMember {
-	if e.guest == nil {
-		e.guest = &guestMember{pid: p.PID, start: p.Start}
-	}
-	return e.guest
-}
-
-func (e *entry) isListed() bool { return e.guest != nil && e.guest.listed }
-
-func (e *entry) fromArgs() identity.VM {
-	if e.guest == nil {
-		return identity.VM{}
-	}
-	return e.guest.fromArgs
-}
-
-func (e *entry) vm() identity.VM {
-	if e.guest == nil {
-		return identity.VM{}
-	}
-	return e.guest.vm
-}
-
-func (e *entry) commandLine() string {
-	if e.line == nil {
-		return ""
-	}
-	return e.line.text
-}
-
-// own returns the path of the process's own cgroup.
-func (e *entry) own() string {
-	if e.in == nil {
-		return ""
-	}
-	return e.in.own
 }
 
 // place sets the placement of a process, except for its virtual machine, which Resolve sets.
@@ -410,20 +267,25 @@ func (id *Identifier) place(e *entry, in *cgroupText) {
 	p.VM = identity.VM{}
 	if e.holder == nil || e.holder.cgroup != in.Cgroup {
 		id.holders.release(e.holder)
-		e.holder = id.holders.hold(&p)
-	} else {
-		p.Container.ID = e.holder.id
+		e.holder = id.hold(&p)
 	}
-	p.Names = e.holder.nameBy(id.wanted.Names, &p)
+	if e.holder != nil {
+		p.Container.ID, p.Names = e.holder.id, e.holder.names
+	} else {
+		p.Names = id.namesOf(&p)
+	}
 	e.in, e.placed = in, in.place(&p)
-	id.outside = id.outside || e.isOutside()
+	id.namespace.outside = id.namespace.outside || e.isOutside()
 }
 
-// compare records what is not as it was before.
+// isEmpty reports whether the slot has no process.
+func (e *entry) isEmpty() bool { return e.program == nil }
+
+// compare records the differences from an earlier state of the entry.
 func (e *entry) compare(before *entry) {
-	e.moved = e.moved || e.own() != before.own()
-	e.changed = e.changed || e.program != before.program && (e.program.name != before.program.name || e.program.path != before.program.path) ||
-		e.user.String() != before.user.String() || e.placed != before.placed && *e.placed != *before.placed || e.commandLine() != before.commandLine()
+	e.moved = e.moved || e.in.own != before.in.own
+	e.changed = e.changed || e.program.name != before.program.name || e.program.path != before.program.path ||
+		e.user.name != before.user.name || e.line.text != before.line.text || e.placed != before.placed && *e.placed != *before.placed
 }
 
 // HasNews reports whether Identity or Moved would report a change.
@@ -433,53 +295,33 @@ func (id *Identifier) HasNews(slot int32) bool {
 }
 
 // Identity returns the identity of the process in a slot. It is valid until the next call. changed
-// reports whether it is another one than at the last call for the slot, except for its
-// ProcessCgroup.
+// reports whether the identity, except for its ProcessCgroup, differs from the result of the last
+// call for the slot.
 func (id *Identifier) Identity(slot int32) (found *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	id.identity = Identity{
-		Executable: e.program.name, Path: e.program.path, CommandLine: e.commandLine(), ProcessCgroup: e.own(), Placement: *e.placed, Owner: e.user.String(),
+		Executable: e.program.name, Path: e.program.path, CommandLine: e.line.text, ProcessCgroup: e.in.own, Placement: *e.placed, Owner: e.user.name,
 	}
 	if id.wanted.Parent {
 		id.identity.Parent = e.parent
 	}
-	id.identity.VM = e.vm()
+	if e.guest != nil {
+		id.identity.VM = e.guest.vm
+	}
 	return &id.identity, changed
 }
 
-// UserName returns the name of a user, or the user ID if the user has no name. It returns an empty
-// string if users are not requested.
-func (id *Identifier) UserName(uid uint32) string { return id.wanted.Users.of(uid).String() }
-
-// findUser updates the real user of a process. If the source does not provide the user, it is read
-// when the process may have executed a program, and some time after the previous read: only a
-// privileged process changes its user without executing a program.
-func (id *Identifier) findUser(p *proc.Process, e, before *entry, fresh bool, now time.Duration) {
-	if id.wanted.Users == nil {
-		return
+// ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not available.
+func (id *Identifier) ProcessCgroup(slot int32) string {
+	if e := &id.known[slot]; !e.isEmpty() {
+		return e.in.own
 	}
-	uid := p.UID
-	if !p.Is(proc.HasUID) {
-		seconds := int32(now / time.Second)
-		if !fresh && e.program == before.program && seconds >= e.asked && seconds-e.asked < int32(lookSoon/time.Second) {
-			return
-		}
-		status, err := id.readFound(p, e, (*files).readStatus)
-		var ok bool
-		if uid, ok = parseUID(status); err != nil || !ok {
-			return
-		}
-		e.asked = seconds
-	}
-	e.user = id.wanted.Users.of(uid)
+	return ""
 }
 
-// ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not known.
-func (id *Identifier) ProcessCgroup(slot int32) string { return id.known[slot].own() }
-
-// Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last
-// call for the slot.
+// Moved reports whether the ProcessCgroup of the process in a slot differs from the ProcessCgroup at
+// the last call for the slot.
 func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]
 	moved, e.moved = e.moved, false

@@ -5,7 +5,6 @@ package workload
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// NameSource is a program that keeps names of containers in files.
+// NameSource is a program that stores names of containers in files.
 type NameSource string
 
 // The sources of names.
@@ -29,8 +28,8 @@ const (
 // NameSources are all sources.
 var NameSources = []NameSource{NamesKubelet, NamesContainerd, NamesCRIO, NamesPodman, NamesDocker}
 
-// nameDirs has the directories of each source, below the host's root. Those of containerd also are
-// where k3s, RKE2, k0s and MicroK8s have it.
+// nameDirs has the directories of each source, below the host's root. The directories of containerd
+// include the state directories of k3s, RKE2, k0s and MicroK8s.
 var nameDirs = map[NameSource][]string{
 	NamesKubelet:    {"/var/log"},
 	NamesContainerd: {"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/var/snap/microk8s/common/run/containerd"},
@@ -39,7 +38,7 @@ var nameDirs = map[NameSource][]string{
 	NamesDocker:     {"/var/lib/docker", "/var/snap/docker/common/var-lib-docker"},
 }
 
-// subdirectories has the directory that each source is read in.
+// subdirectories has the directory below these in which the files of each source are.
 var subdirectories = map[NameSource]string{
 	NamesKubelet:    "containers",
 	NamesContainerd: "io.containerd.runtime.v2.task",
@@ -48,17 +47,17 @@ var subdirectories = map[NameSource]string{
 	NamesDocker:     "containers",
 }
 
-// NamesOptions say where names are.
+// NamesOptions are the sources of names.
 type NamesOptions struct {
-	// Root is where the host's root directory is.
+	// Root is the path of the host's root directory.
 	Root string
-	// Sources are those that are read.
+	// Sources are the sources that are read.
 	Sources []NameSource
-	// Directories are where sources are, below Root, in place of the usual directories: the
-	// kubelet's is that with its directories pods and containers, containerd's its state, that of
-	// CRI-O its run root, that of Podman its graph root and that of Docker its data root.
+	// Directories are the directories of sources, below Root, that replace the usual directories:
+	// for the kubelet the parent of pods and containers, for containerd its state, for CRI-O its run
+	// root, for Podman its graph root and for Docker its data root.
 	Directories map[NameSource]string
-	// Pods has the names of pods. It must be set where the kubelet is a source.
+	// Pods has the names of pods. It must be set if the kubelet is a source.
 	Pods *PodLogs
 }
 
@@ -74,7 +73,7 @@ func (o *NamesOptions) Dirs(s NameSource) (dirs []string) {
 	return dirs
 }
 
-// Readable returns the sources that can be read now, and those that are there and may not be read.
+// Readable returns the sources that can be read now, and those that exist and may not be read.
 func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 	for _, s := range o.Sources {
 		var failed []error
@@ -94,25 +93,28 @@ func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 // Names finds the human-readable names of containers and pods in the files of the kubelet and of
 // container runtimes, without requests to either.
 //
-// A container's names are read once, when its first process is seen. The kubelet links a
+// A container's names are read once, when its first process is identified. The kubelet links a
 // container's log right after it has started the container, so the name of a container in a pod may
-// become known a moment later: its names are Pending until then, at most awaitLink long. So are
-// names that a scan had no time to read. The files belong to root, but the user of a container
-// controls part of their content: the lengths of names and of the text that is read are bounded.
+// become available a moment later: until then, for at most awaitLink, its names are Pending. Names
+// that exceed the budget of a round are Pending as well. The files belong to root, but the user of a
+// container controls part of their content: the lengths of names and of the text that is read are
+// bounded.
 //
-// A nil Names finds none. A Names is not safe for concurrent use.
+// A Names is not safe for concurrent use.
 type Names struct {
 	options NamesOptions
-	known   map[string]*named // by the container's ID
-	pending []*named
-	now     time.Time
-	budget  int64 // bytes of runtimes' files that this scan may still read
-	swept   time.Time
+	// known are the containers and pods that were looked for since swept, and before are those of
+	// the period before.
+	known, before map[string]*named
+	swept         time.Time
+	pending       []*named
+	now           time.Time // start of the scan
+	round         time.Time // when pending names were last looked for
+	budget        int64     // bytes of runtimes' files that may be read until the next round
 
-	logs   map[string]logLink // by the container's ID, nil if they were not listed in this scan
-	listed time.Time          // when they were
-	noLogs bool               // they could not be listed
-	podman map[string]identity.Names
+	logs   map[string]logLink        // by the container's ID, nil if they were not listed in this round
+	noLogs bool                      // they could not be listed
+	podman map[string]identity.Names // by the container's ID, nil if they were not listed in this scan
 }
 
 // named is a container, or a pod with processes outside of its containers, such as the monitors of
@@ -122,24 +124,22 @@ type named struct {
 	id, runtime, pod string    // id is empty for a pod; pod is its UID
 	read             bool      // its runtime's files were read
 	sandbox          bool      // it holds the namespaces of its pod, and has no name of its own
-	until            time.Time // when the log is not looked for any more
-	asked            bool      // since the last sweep
+	until            time.Time // when the log is no longer looked for
 }
 
 const (
+	// lookForNamesAgain is the minimum time between rounds. In each, the names that are pending are
+	// looked for again.
+	lookForNamesAgain = 500 * time.Millisecond
+	// roundBudget is the maximum number of bytes of runtimes' files that are read in a round. The
+	// first round has no bound: it is the baseline.
+	roundBudget = 2 << 20
+	// fileCost is the cost of opening a file in addition to its size.
+	fileCost = 2 << 10
 	// awaitLink is how long the log of a container in a pod is looked for. The kubelet makes the
 	// link within the call that starts the container, some milliseconds after its first process
 	// runs.
 	awaitLink = 5 * time.Second
-	// listAgain is how often directories are listed while a name is awaited.
-	listAgain = 500 * time.Millisecond
-	// scanBudget is how much of runtimes' files is read in one scan, in bytes. The first scan has
-	// no bound: it is the baseline.
-	scanBudget = 2 << 20
-	// fileCost is the cost of opening a file in addition to its size.
-	fileCost = 2 << 10
-	// sweepNames is how often containers without processes are forgotten.
-	sweepNames = 10 * time.Minute
 )
 
 // NewNames returns a Names. It reads nothing yet.
@@ -147,37 +147,29 @@ func NewNames(o NamesOptions) *Names {
 	return &Names{options: o, known: map[string]*named{}, budget: 1 << 40}
 }
 
-// begin begins a scan at now, and looks again for the names that are pending. running reports
-// whether a container has processes.
-func (n *Names) begin(now time.Time, running func(id string) bool) {
-	if n == nil {
+// begin begins a scan at now. At most every lookForNamesAgain it begins a round.
+func (n *Names) begin(now time.Time) {
+	isFirst := n.now.IsZero()
+	n.now, n.podman = now, nil
+	if now.Sub(n.round) < lookForNamesAgain {
 		return
 	}
-	if !n.now.IsZero() {
-		n.budget = scanBudget
+	if !isFirst {
+		n.budget = roundBudget
 	}
-	n.now, n.logs, n.podman = now, nil, nil
+	n.round, n.logs = now, nil
 	n.pending = slices.DeleteFunc(n.pending, func(c *named) bool {
 		n.look(c)
 		return !c.Pending
 	})
-	if now.Sub(n.swept) < sweepNames {
-		return
+	if now.Sub(n.swept) >= forgetNames {
+		n.swept, n.before, n.known = now, n.known, map[string]*named{}
 	}
-	n.swept = now
-	maps.DeleteFunc(n.known, func(id string, c *named) bool {
-		forget := !c.asked && !c.Pending && !running(id)
-		c.asked = false
-		return forget
-	})
 }
 
-// of returns the names of the container that p is in, and of its pod. Of what is in a pod, and in
-// no container that the host itself named, it returns those of the pod, nil if there is none.
+// of returns the names of a container and its pod. For a process in a pod, but not in a container
+// that the host named, it returns the names of the pod, nil if there is no pod.
 func (n *Names) of(p *Placement) *identity.Names {
-	if n == nil {
-		return nil
-	}
 	id, uid := p.Container.ID, p.Pod.UID
 	if !isHosts(id) {
 		id = ""
@@ -194,21 +186,28 @@ func (n *Names) of(p *Placement) *identity.Names {
 	}
 	c := n.known[key]
 	if c == nil {
-		c = &named{Names: &identity.Names{Pending: true}, id: id, pod: uid}
-		if id != "" {
-			c.runtime = p.Container.Runtime
+		if c = n.before[key]; c == nil {
+			c = n.find(id, uid, p.Container.Runtime)
 		}
 		n.known[key] = c
-		if n.look(c); c.Pending {
-			n.pending = append(n.pending, c)
-		}
 	}
-	c.asked = true
 	return c.Names
 }
 
-// look looks for the names of a container that are not known yet. Names from the kubelet come
-// first: no other program chooses them.
+// find looks for the names of a container, or of a pod if id is empty.
+func (n *Names) find(id, pod, runtime string) *named {
+	c := &named{Names: &identity.Names{Pending: true}, id: id, pod: pod}
+	if id != "" {
+		c.runtime = runtime
+	}
+	if n.look(c); c.Pending {
+		n.pending = append(n.pending, c)
+	}
+	return c
+}
+
+// look looks for the names of a container that are still missing. Names from the kubelet come first:
+// no other program chooses them.
 func (n *Names) look(c *named) {
 	awaited := n.readLogs(c)
 	if !c.read {
@@ -221,12 +220,12 @@ func (n *Names) look(c *named) {
 	c.Pending = awaited && c.lacksNames() && n.now.Before(c.until)
 }
 
-// lacksNames reports whether the kubelet may have names that are not known yet.
+// lacksNames reports whether the kubelet may have names that are still missing.
 func (c *named) lacksNames() bool {
 	return !c.sandbox && (c.Pod == "" || c.KubernetesContainer == "" && c.id != "")
 }
 
-// fill sets the names that are not known yet.
+// fill sets the names that are still missing.
 func (c *named) fill(from *identity.Names) {
 	if c.Pod == "" && from.Namespace != "" && from.Pod != "" {
 		c.Namespace, c.Pod = bound(from.Namespace, maxName), bound(from.Pod, maxName)
@@ -241,8 +240,7 @@ func (c *named) fill(from *identity.Names) {
 	set(&c.Image, imageName(from.Image))
 }
 
-// imageName returns the name of an image without its tag and digest, empty if only the image's ID
-// is known.
+// imageName returns the name of an image without its tag and digest, empty for an image's ID.
 func imageName(reference string) string {
 	name, _, _ := strings.Cut(reference, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
@@ -255,7 +253,7 @@ func imageName(reference string) string {
 }
 
 // readLogs reads the names of a container in a pod from the names of its logs. It reports whether
-// names that are not there may be there soon.
+// missing names may appear soon.
 func (n *Names) readLogs(c *named) (awaited bool) {
 	if c.pod == "" || !slices.Contains(n.options.Sources, NamesKubelet) {
 		return false
@@ -267,11 +265,11 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 	if !c.lacksNames() {
 		return false
 	}
-	if n.now.Sub(n.listed) >= listAgain {
+	if n.logs == nil {
 		n.listLogs()
 	}
 	if l, ok := n.logs[c.id]; ok {
-		n.options.Pods.learn(c.pod, l.podName, n.now)
+		n.options.Pods.add(c.pod, l.podName, n.now)
 		c.fill(&identity.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
 	}
 	return !n.noLogs
@@ -285,7 +283,7 @@ type logLink struct {
 
 // listLogs lists the links to the logs of all containers.
 func (n *Names) listLogs() {
-	n.listed, n.noLogs, n.logs = n.now, true, map[string]logLink{}
+	n.noLogs, n.logs = true, map[string]logLink{}
 	for _, dir := range n.options.Dirs(NamesKubelet) {
 		names, err := listDir(filepath.Join(dir, subdirectories[NamesKubelet]))
 		n.noLogs = n.noLogs && err != nil

@@ -36,10 +36,10 @@ func newNameHost(t testing.TB, sources ...NameSource) *nameHost {
 	return h
 }
 
-// scan begins a scan after a time. No container has processes.
+// scan begins a scan after a time.
 func (h *nameHost) scan(after time.Duration) {
 	h.now = h.now.Add(after)
-	h.begin(h.now, func(string) bool { return false })
+	h.begin(h.now)
 }
 
 func (h *nameHost) write(path, text string) {
@@ -195,13 +195,13 @@ func TestANameThatComesLateIsAwaitedForAShortTime(t *testing.T) {
 	late, never := h.of(inPod(hexA, "containerd")), h.of(inPod(hexB, "containerd"))
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", Pending: true}, *late)
 	h.link("app", hexA)
-	h.scan(listAgain - 1)
+	h.scan(lookForNamesAgain - 1)
 	assert.True(t, late.Pending, "the links are not listed again so soon")
 	h.scan(1)
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app"}, *late)
-	h.scan(awaitLink - listAgain - 1)
+	h.scan(awaitLink - lookForNamesAgain - 1)
 	assert.True(t, never.Pending)
-	h.scan(1)
+	h.scan(lookForNamesAgain)
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web"}, *never)
 	h.link("late", hexB)
 	h.scan(time.Minute)
@@ -221,7 +221,7 @@ func TestAContainersLogNamesItsPodToo(t *testing.T) {
 	h.of(inPod(hexA, "containerd"))
 	h.scan(time.Second)
 	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", Pending: true}, *sandbox)
-	h.scan(2 * forgetPods)
+	h.scan(2 * forgetNames)
 	h.options.Pods.list(h.now)
 	assert.Empty(t, h.options.Pods.known)
 }
@@ -251,7 +251,6 @@ func TestWorkloadsOfACgroupOwnerHaveNoNames(t *testing.T) {
 	assert.Nil(t, h.of(alone("user@1000.service/"+hexA, "docker")))
 	assert.Nil(t, h.of(alone("/team/docker-"+hexA+".scope", "docker")))
 	assert.Nil(t, h.of(alone("", "")))
-	assert.Nil(t, (*Names)(nil).of(alone(hexA, "docker")))
 }
 
 func TestWhatIsInAPodAndInNoContainerOfTheHostHasThePodsName(t *testing.T) {
@@ -332,7 +331,7 @@ func TestAScanReadsABoundedAmount(t *testing.T) {
 		return n
 	}
 	each := known()
-	assert.InDelta(t, scanBudget/len(padding), each, 1)
+	assert.InDelta(t, roundBudget/len(padding), each, 1)
 	for scans := 1; known() < all; scans++ {
 		require.Less(t, scans, all/each+1)
 		h.scan(time.Minute) // however long it takes
@@ -348,11 +347,10 @@ func TestNamesOfEndedContainersAreForgottenAfterAWhile(t *testing.T) {
 	h.write(path, `{"Name":"/renamed"}`)
 	h.scan(time.Minute)
 	assert.Equal(t, "web", h.of(alone(hexA, "docker")).Container, "it was restarted")
-	h.scan(sweepNames)
-	h.begin(h.now.Add(sweepNames), func(id string) bool { return id == hexA })
-	assert.Len(t, h.known, 1, "it runs")
-	h.scan(2 * sweepNames)
-	assert.Empty(t, h.known)
+	h.scan(forgetNames)
+	assert.Equal(t, "web", h.of(alone(hexA, "docker")).Container)
+	h.scan(forgetNames)
+	h.scan(forgetNames)
 	assert.Equal(t, "renamed", h.of(alone(hexA, "docker")).Container)
 }
 
@@ -401,9 +399,8 @@ func TestAScanWithoutNewContainersAllocatesNothing(t *testing.T) {
 		in = append(in, alone(fmt.Sprintf("%064x", i), "docker"))
 		h.of(in[i])
 	}
-	running := func(string) bool { return true }
 	assert.Zero(t, allocs.Count(100, func() {
-		h.begin(h.now.Add(time.Second), running)
+		h.begin(h.now.Add(time.Second))
 		for _, p := range in {
 			h.of(p)
 		}

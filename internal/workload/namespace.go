@@ -8,22 +8,24 @@ import (
 	"time"
 )
 
-// namespace makes paths of cgroup v2 that are relative to the reader's cgroup namespace absolute.
+// namespace makes paths of cgroup v2 absolute that are relative to the reader's cgroup namespace.
 type namespace struct {
-	find   func() (begin string, err error)
-	sought bool
-	begin  string    // path of the namespace's root
-	failed error     // why that is not known
-	again  time.Time // when it is looked for again
+	find    func() (begin string, err error)
+	sought  bool      // find was called
+	begin   string    // path of the namespace's root
+	failed  error     // why begin could not be found
+	again   time.Time // when find is called again
+	outside bool      // a cgroup has no path below the host's mount point
 }
 
 // unified begins the line of cgroup v2 in a cgroup file.
 const unified = "0::"
 
-// lookForNamespaceAgain is how often a namespace that could not be found is looked for.
+// lookForNamespaceAgain is the time between attempts to find the namespace.
 const lookForNamespaceAgain = time.Minute
 
-// findAgain looks for a namespace that could not be found. It reports whether it is found now.
+// findAgain looks for a namespace that could not be found. It reports whether the namespace was
+// found now.
 func (n *namespace) findAgain(now time.Time) bool {
 	if n.failed == nil || now.Before(n.again) {
 		return false
@@ -57,8 +59,8 @@ func (n *namespace) absolute(text []byte) []byte {
 	return out
 }
 
-// absolutePath returns the absolute path of what has the path seen in a namespace whose root is at
-// begin. What is outside of the tree keeps as many "/.." as lead there.
+// absolutePath returns the absolute path of a cgroup that has the path seen in a namespace whose root
+// is at begin. The path of a cgroup outside of the tree begins with as many "/.." as lead there.
 func absolutePath(begin, seen string) string {
 	begin = strings.TrimSuffix(begin, "/")
 	for begin != "" && (seen == "/.." || strings.HasPrefix(seen, "/../")) {

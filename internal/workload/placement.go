@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,55 +38,12 @@ func (c *cgroupText) place(p *Placement) *Placement {
 	return c.placed
 }
 
-// readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is
-// the same as before.
-func (id *Identifier) readCgroup(p *proc.Process, e *entry) (*cgroupText, error) {
-	text, err := id.readFound(p, e, (*files).readCgroup)
-	if err != nil || len(text) == 0 {
-		return nil, err
-	}
-	e.stray, id.version1 = false, !bytes.HasPrefix(text, []byte(unified))
-	if e.in != nil && string(text) == e.in.text {
-		return nil, nil
-	}
-	known := id.cgroups[string(text)]
-	if known == nil {
-		known = id.textOf(string(text))
-	}
-	return known, nil
-}
-
-// cgroupOf returns the cgroup of a process by the ID in the scan, for a process whose cgroup file
-// cannot be read. It returns nil if the path is unknown, if only the file shows the cgroup (version
-// 1), or if the cgroup is the one that is already known. If the path is unknown, the process is
-// stray: cgroupOf is called again in the next scan.
-func (id *Identifier) cgroupOf(p *proc.Process, e *entry) *cgroupText {
-	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || e.in != nil && (p.Cgroup == e.group && !e.stray || !e.in.isUnified()) {
-		return nil
-	}
-	path := id.wanted.CgroupPath(p.Cgroup)
-	if e.stray = path == ""; e.stray {
-		return nil
-	}
-	if e.in != nil {
-		return id.textOf(path)
-	}
-	if path == "/" {
-		return nil
-	}
-	in := id.textOf(path)
-	if id.version1 && !in.isInside() {
-		return nil
-	}
-	return in
-}
-
-// isInside reports whether the cgroup is in a workload other than a systemd unit. If version 1 is
-// in use, a process in a container may still be in the version 2 cgroup of the daemon that started
-// the container.
+// isInside reports whether the cgroup belongs to a workload other than a systemd unit. If version 1
+// is in use, a process in a container may still be in the version 2 cgroup of the daemon that
+// started the container.
 func (c *cgroupText) isInside() bool {
 	w := c.Workload
-	w.Unit, w.Names = identity.SystemdUnit{}, nil
+	w.Unit = identity.SystemdUnit{}
 	return w != identity.Workload{}
 }
 
@@ -94,90 +52,132 @@ func (c *cgroupText) isUnified() bool {
 	return strings.HasPrefix(c.text, "/") || strings.HasPrefix(c.text, unified)
 }
 
-// fileOf returns the cgroup file of a process that is only in the version 2 cgroup with this path.
-func fileOf(path string) []byte { return []byte(unified + path) }
+// readCgroup reads the process's cgroup file. It returns noCgroup if the file could not be read or
+// has not changed.
+func (id *Identifier) readCgroup(p *proc.Process, e *entry) (*cgroupText, error) {
+	text, err := id.readFound(p, e, (*files).readCgroup)
+	if err != nil || len(text) == 0 {
+		return noCgroup, err
+	}
+	e.reads.stray, id.version1 = false, !bytes.HasPrefix(text, []byte(unified))
+	if string(text) == e.in.text {
+		return noCgroup, nil
+	}
+	if known := id.cgroups[string(text)]; known != nil {
+		return known, nil
+	}
+	return id.textOf(string(text)), nil
+}
+
+// cgroupOf returns the cgroup in the scan of a process whose cgroup file cannot be read. It returns
+// noCgroup if the path is not available, if only the file shows the cgroup (version 1), or if the
+// cgroup has not changed. If the path is not available, the process is stray: cgroupOf is called
+// again in the next scan.
+func (id *Identifier) cgroupOf(p *proc.Process, e *entry) *cgroupText {
+	isNew := e.in == noCgroup
+	if id.wanted.CgroupPath == nil || p.Cgroup == 0 || !isNew && (p.Cgroup == e.reads.cgroup && !e.reads.stray || !e.in.isUnified()) {
+		return noCgroup
+	}
+	path := id.wanted.CgroupPath(p.Cgroup)
+	e.reads.stray = path == ""
+	if e.reads.stray || isNew && path == "/" {
+		return noCgroup
+	}
+	in := id.textOf(path)
+	if isNew && id.version1 && !in.isInside() {
+		return noCgroup
+	}
+	return in
+}
 
 // textOf returns the text of a cgroup file, or the path of a version 2 cgroup, with the placement
 // of its processes.
 func (id *Identifier) textOf(text string) *cgroupText {
-	p := id.cgroups[text]
-	if p == nil {
+	c := id.cgroups[text]
+	if c == nil {
 		if len(id.cgroups) > len(id.known) {
-			clear(id.cgroups) // it outgrew the processes: most of them ended
+			clear(id.cgroups) // most of their processes exited
 		}
-		absolute := fileOf(text)
+		file := fileOf(text)
 		if !strings.HasPrefix(text, "/") {
-			absolute = id.namespace.absolute([]byte(text))
+			file = id.namespace.absolute([]byte(text))
 		}
-		p = &cgroupText{text: text}
-		p.Placement, p.owner = id.parse(absolute)
+		c = &cgroupText{text: text}
+		c.Placement, c.owner = id.parse(file)
 		if id.wanted.ProcessCgroup {
-			p.own = ProcessCgroup(absolute)
+			c.own = ProcessCgroup(file)
 		}
-		id.cgroups[text] = p
+		id.cgroups[text] = c
 	}
-	return p
+	return c
 }
 
-// parse reads a cgroup file, and leaves out what is not wanted.
+// fileOf returns the cgroup file of a process that is only in the version 2 cgroup with this path.
+func fileOf(path string) []byte { return []byte(unified + path) }
+
+// parse parses a cgroup file, and omits the unit unless it is wanted.
 func (id *Identifier) parse(file []byte) (Placement, cgroupOwner) {
-	p, by := parseCgroup(file)
+	p, owner := parseCgroup(file)
 	if !id.wanted.Unit {
 		p.Unit = identity.SystemdUnit{}
 	}
-	return p, by
+	return p, owner
 }
 
 // PlaceShortLived returns the placement of short-lived processes, which were not identified, by the
 // path of their cgroup in version 2.
 func (id *Identifier) PlaceShortLived(path string) Placement {
-	if id.wanted.Everything != "" {
-		return Placement{Workload: identity.Workload{Container: identity.Container{ID: id.wanted.Everything}}}
+	if id.all != nil {
+		return *id.all
 	}
 	p, _ := id.parse(fileOf(path))
 	var by *holder
 	if p.Container.ID, by = id.holders.idOf(&p); by != nil {
 		p.Names = by.names
 	} else {
-		p.Names = id.wanted.Names.of(&p)
+		p.Names = id.namesOf(&p)
 	}
 	return p
 }
 
 // Outside returns why the cgroups of some processes cannot be read, nil if all can: only the end of
-// the path is known of a cgroup outside of the reader's cgroup namespace. It looks again for a
-// namespace that could not be found.
+// the path of a cgroup outside of the reader's cgroup namespace is available. Outside looks again for
+// a namespace that could not be found.
 func (id *Identifier) Outside(now time.Time) error {
-	if id.outside && id.namespace.findAgain(now) {
-		clear(id.cgroups)
-		clear(id.holders) // by cgroups that have other paths now
-		for i := range id.known {
-			id.known[i].holder = nil
-		}
-		for i := range id.known {
-			if e := &id.known[i]; e.in != nil {
-				before := *e
-				id.place(e, id.textOf(e.in.text))
-				e.compare(&before)
-			}
-		}
-		id.unsettled = true // those that sleep are looked at, too
+	n := &id.namespace
+	if n.outside && n.findAgain(now) {
+		id.placeAgain()
 	}
-	if id.outside {
-		id.outside = false
-		for i := range id.known {
-			id.outside = id.outside || id.known[i].isOutside()
-		}
+	if n.outside {
+		n.outside = slices.ContainsFunc(id.known, func(e entry) bool { return e.isOutside() })
 	}
-	if !id.outside {
+	if !n.outside {
 		return nil
 	}
 	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
-		cmp.Or(id.namespace.failed, errElsewhere))
+		cmp.Or(n.failed, errElsewhere))
 }
 
 var errElsewhere = errors.New("their paths lead out of the mounted hierarchy")
 
+// placeAgain places all processes again, because the paths of their cgroups have changed.
+func (id *Identifier) placeAgain() {
+	clear(id.cgroups)
+	clear(id.holders)
+	for i := range id.known {
+		id.known[i].holder = nil
+	}
+	for i := range id.known {
+		if e := &id.known[i]; !e.isEmpty() && e.in != noCgroup {
+			before := *e
+			id.place(e, id.textOf(e.in.text))
+			e.compare(&before)
+		}
+	}
+	id.guests.unsettled = true // sleeping processes are identified again as well
+}
+
+// isOutside reports whether the path of the process's cgroup is outside of the mounted hierarchy.
 func (e *entry) isOutside() bool {
-	return e.in != nil && (strings.HasPrefix(e.placed.Cgroup, "/..") || strings.HasPrefix(e.in.own, "/.."))
+	return !e.isEmpty() && (strings.HasPrefix(e.placed.Cgroup, "/..") || strings.HasPrefix(e.in.own, "/.."))
 }

@@ -14,69 +14,71 @@ import (
 	"time"
 )
 
-// PodLogs finds the Kubernetes namespaces and names of pods without asking an API server: the
-// kubelet makes a directory for each pod's logs before it starts any of its containers,
-// <namespace>_<name>_<uid> below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
-// BuildPodLogsDirectory). A PodLogs is not safe for concurrent use.
+// PodLogs finds the Kubernetes namespaces and names of pods without an API server: the kubelet makes
+// a directory for each pod's logs before it starts any of its containers, <namespace>_<name>_<uid>
+// below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory). A PodLogs is not
+// safe for concurrent use.
 type PodLogs struct {
-	dir    string
-	known  map[string]podName   // by UID
-	asked  map[string]time.Time // UIDs of pods without a directory, and since when these are looked for
-	found  bool                 // the directory of any of these was found since the last call of lookAgain
-	looked time.Time
-	failed error // why the directories could not be listed
+	dir     string
+	known   map[string]podName   // by UID
+	missing map[string]time.Time // UIDs of pods without a directory, and when they were first looked for
+	found   bool                 // the directory of a missing pod was found since the last call of lookAgain
+	looked  time.Time
+	failed  error // why the directories could not be listed
 }
 
 type podName struct {
 	namespace, name string
-	missed          time.Time // since when the pod has no directory
+	gone            time.Time // since when the pod has no directory
 }
 
-// lookForPodsAgain is how often pods without a directory are looked for, and forgetPods for how
-// long. A pod whose directory was removed is remembered for as long: its processes may outlive it.
-// While no directory can be listed, up to maxAsked pods are looked for without an end.
 const (
+	// lookForPodsAgain is the time between attempts to find pods without a directory.
 	lookForPodsAgain = 10 * time.Second
-	forgetPods       = 10 * time.Minute
-	maxAsked         = 1000
+	// forgetNames is how long pods without a directory are looked for, and how long names outlive
+	// the directory of their pod: processes may outlive it as well. Names that are looked up for a
+	// longer time are kept.
+	forgetNames = 10 * time.Minute
+	// maxMissing is the number of pods that are looked for without an end while no directory can be
+	// listed.
+	maxMissing = 1000
 )
 
 // NewPodLogs returns a PodLogs that lists a directory. It reads nothing yet.
 func NewPodLogs(dir string) *PodLogs {
-	return &PodLogs{dir: dir, known: map[string]podName{}, asked: map[string]time.Time{}}
+	return &PodLogs{dir: dir, known: map[string]podName{}, missing: map[string]time.Time{}}
 }
 
-// of returns the name of a pod, the zero podName if it is not known yet. The directories are listed
-// at most once for the same now.
+// of returns the name of a pod, the zero podName if its directory was not found. The directories are
+// listed at most once for the same now.
 func (p *PodLogs) of(uid string, now time.Time) podName {
 	name, ok := p.known[uid]
-	if _, asked := p.asked[uid]; ok || asked {
+	if _, missing := p.missing[uid]; ok || missing {
 		return name
 	}
 	if now != p.looked {
 		p.list(now)
 	}
 	if name, ok = p.known[uid]; !ok {
-		p.asked[uid] = now
+		p.missing[uid] = now
 	}
 	return name
 }
 
-// again returns the name of a pod like of, and looks for it again if the directories were not
-// listed a moment ago.
+// again returns the name of a pod like of, and also looks again for a pod without a directory.
 func (p *PodLogs) again(uid string, now time.Time) podName {
 	name := p.of(uid, now)
-	if name.name == "" && now.Sub(p.looked) >= listAgain {
+	if name.name == "" && now != p.looked {
 		p.list(now)
 		name = p.known[uid]
 	}
 	return name
 }
 
-// lookAgain looks from time to time for pods that of was called for and that had no directory. It
-// reports whether any was found since the last call.
+// lookAgain looks at most every lookForPodsAgain for pods without a directory. It reports whether a
+// directory was found since the last call.
 func (p *PodLogs) lookAgain(now time.Time) (found bool) {
-	if len(p.asked) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
+	if len(p.missing) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
 		p.list(now)
 	}
 	found, p.found = p.found, false
@@ -92,47 +94,46 @@ func (p *PodLogs) list(now time.Time) {
 	} else {
 		p.note(dirs, now)
 	}
-	maps.DeleteFunc(p.known, func(_ string, n podName) bool { return !n.missed.IsZero() && now.Sub(n.missed) >= forgetPods })
-	maps.DeleteFunc(p.asked, func(_ string, since time.Time) bool {
-		return now.Sub(since) >= forgetPods && (p.failed == nil || len(p.asked) > maxAsked)
+	maps.DeleteFunc(p.known, func(_ string, n podName) bool { return !n.gone.IsZero() && now.Sub(n.gone) >= forgetNames })
+	maps.DeleteFunc(p.missing, func(_ string, since time.Time) bool {
+		return now.Sub(since) >= forgetNames && (p.failed == nil || len(p.missing) > maxMissing)
 	})
 }
 
-// note notes the pods that have these directories, and since when others have none.
+// note records the pods that have these directories, and since when other pods have none.
 func (p *PodLogs) note(dirs []string, now time.Time) {
-	there := map[string]bool{}
+	seen := map[string]bool{}
 	for _, dir := range dirs {
 		if name, uid, ok := parsePodLogs(dir); ok {
-			there[uid] = true
+			seen[uid] = true
 			p.set(uid, name)
 		}
 	}
 	for uid, n := range p.known {
-		if !there[uid] && n.missed.IsZero() {
-			n.missed = now
+		if !seen[uid] && n.gone.IsZero() {
+			n.gone = now
 			p.known[uid] = n
 		}
 	}
 }
 
-// learn notes the name of a pod of which the directory is not known, as its containers' logs show
-// it.
-func (p *PodLogs) learn(uid string, name podName, now time.Time) {
+// add adds the name of a pod without a directory, from the logs of its containers.
+func (p *PodLogs) add(uid string, name podName, now time.Time) {
 	if _, ok := p.known[uid]; !ok {
-		name.missed = now
+		name.gone = now
 		p.set(uid, name)
 	}
 }
 
 func (p *PodLogs) set(uid string, name podName) {
 	p.known[uid] = name
-	if _, asked := p.asked[uid]; asked {
-		delete(p.asked, uid)
+	if _, missing := p.missing[uid]; missing {
+		delete(p.missing, uid)
 		p.found = true
 	}
 }
 
-// maxListed bounds how many entries of a directory are read.
+// maxListed is the maximum number of entries of a directory that are read.
 const maxListed = 50_000
 
 // listDir returns the names in a directory, in no order.

@@ -37,10 +37,10 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was reported")
 	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)).namespace)
 	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
-	assert.False(t, p.lookAgain(now.Add(forgetPods)))
-	assert.Empty(t, p.asked, "it was given up")
+	assert.False(t, p.lookAgain(now.Add(forgetNames)))
+	assert.Empty(t, p.missing, "it was given up")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "e_f_y"), 0o755))
-	assert.Equal(t, "e", p.of("y", now.Add(forgetPods+1)).namespace, "until it is asked for again")
+	assert.Equal(t, "e", p.of("y", now.Add(forgetNames+1)).namespace, "until it is asked for again")
 }
 
 // As on a node of short jobs.
@@ -65,12 +65,12 @@ func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 	assert.Equal(t, "a", p.of("x", now).namespace)
 	now = now.Add(24 * time.Hour) // nothing had to be listed meanwhile
 	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
-	for i, after := range []time.Duration{0, forgetPods - 1} {
+	for i, after := range []time.Duration{0, forgetNames - 1} {
 		p.of(fmt.Sprint("new ", i), now.Add(after))
 		assert.Equal(t, "a", p.of("x", now.Add(after)).namespace)
 	}
-	p.of("newest", now.Add(forgetPods))
-	assert.Empty(t, p.of("x", now.Add(forgetPods)).namespace)
+	p.of("newest", now.Add(forgetNames))
+	assert.Empty(t, p.of("x", now.Add(forgetNames)).namespace)
 }
 
 func TestPodsAreKeptUpToABoundWhileDirectoriesCannotBeListed(t *testing.T) {
@@ -78,15 +78,15 @@ func TestPodsAreKeptUpToABoundWhileDirectoriesCannotBeListed(t *testing.T) {
 	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
 	assert.Empty(t, p.of("z", now).namespace)
 	require.ErrorIs(t, p.failed, fs.ErrNotExist)
-	assert.False(t, p.lookAgain(now.Add(forgetPods)))
+	assert.False(t, p.lookAgain(now.Add(forgetNames)))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "var/log/pods/g_h_z"), 0o755))
-	assert.True(t, p.lookAgain(now.Add(2*forgetPods)))
+	assert.True(t, p.lookAgain(now.Add(2*forgetNames)))
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "var")))
-	for i := range 3 * maxAsked {
+	for i := range 3 * maxMissing {
 		p.of(fmt.Sprint(i), now)
 	}
-	p.lookAgain(now.Add(4 * forgetPods))
-	assert.Len(t, p.asked, maxAsked)
+	p.lookAgain(now.Add(4 * forgetNames))
+	assert.Len(t, p.missing, maxMissing)
 }
 
 func FuzzParsePodLogs(f *testing.F) {

@@ -19,45 +19,14 @@ import (
 // deletedSuffix is the suffix that the kernel appends to the path of a removed file (d_path).
 const deletedSuffix = " (deleted)"
 
-// execution is how likely a process has executed a program since it was last looked at.
-type execution int8
-
-const (
-	unlikely execution = iota
-	possible           // the process has another name, and the source does not count executions
-	certain
-)
-
-// readProgram updates the name and the path of the program and, if they matter, its arguments.
-func (id *Identifier) readProgram(p *proc.Process, e *entry, fresh bool, now time.Duration) {
-	counted := p.Cgroups != 0 && e.cgroups != 0
-	switch {
-	case fresh, counted && p.Execs != e.execs:
-		e.executed = certain
-	case !counted && p.Comm != e.comm:
-		e.executed = max(e.executed, possible)
-	}
-	target, err := id.readFound(p, e, (*files).readExecutable)
-	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
-	switch {
-	case readable && string(target) != e.program.exe:
-		e.executed, e.program = certain, id.programOf(programKey{exe: string(target)})
-	case readable:
-	case fresh, e.executed == certain && forbidden, p.Execs != e.execs && e.program.exe == "":
-		id.becomeUnknown(e, p)
-	}
-	e.settled = readable || forbidden
-	if e.executed != unlikely {
-		id.readArguments(p, e, readable, now)
-	}
+// program is the executable of processes.
+type program struct {
+	name string // base name of the executable, or a task's name if the executable cannot be read
+	path string // of the executable
+	exe  string // target of the link exe
 }
 
-// becomeUnknown records that only the task's name is known of the program.
-func (id *Identifier) becomeUnknown(e *entry, p *proc.Process) {
-	e.program = id.programOf(programKey{name: p.Comm.String()})
-}
-
-// programKey is by what a program is known: the target of the link exe, or a task's name.
+// programKey identifies a program: the target of the link exe, or a task's name.
 type programKey struct{ exe, name string }
 
 func (p *program) key() programKey {
@@ -72,7 +41,7 @@ func (id *Identifier) programOf(key programKey) *program {
 	p := id.programs[key]
 	if p == nil {
 		if len(id.programs) > len(id.known) {
-			clear(id.programs) // they outgrew the processes: most of them ended
+			clear(id.programs) // most of their processes exited
 		}
 		p = &program{name: key.name}
 		if key.exe != "" {
@@ -82,6 +51,17 @@ func (id *Identifier) programOf(key programKey) *program {
 		id.programs[key] = p
 	}
 	return p
+}
+
+// nameKernelThread updates the program of a kernel thread, whose name may change in each scan.
+func (id *Identifier) nameKernelThread(e *entry, p *proc.Process) {
+	if p.Comm == e.reads.comm && e.program != noProgram {
+		return
+	}
+	if name := kernelThreadName(p.Comm.String()); name != e.program.name {
+		e.program, e.changed = id.programOf(programKey{name: name}), true
+	}
+	e.reads.comm = p.Comm
 }
 
 // kernelThreadName returns the name of a kernel thread without the current work, which a worker
@@ -96,91 +76,119 @@ func kernelThreadName(comm string) string {
 	return comm
 }
 
+// readProgram updates the program and, if they are needed, its arguments.
+func (id *Identifier) readProgram(p *proc.Process, e *entry, isNew bool, now time.Duration) {
+	r := &e.reads
+	r.noteExecution(p, isNew)
+	target, err := id.readFound(p, e, (*files).readExecutable)
+	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
+	switch {
+	case readable && string(target) != e.program.exe:
+		r.executed, e.program = certain, id.programOf(programKey{exe: string(target)})
+	case readable:
+	case isNew, r.executed == certain && forbidden, p.Execs != r.execs && e.program.exe == "":
+		id.setUnreadable(e, p)
+	}
+	r.settled = readable || forbidden
+	if r.executed != unlikely {
+		id.readArguments(p, e, readable, now)
+	}
+}
+
+// setUnreadable sets a program of which only the task's name is available.
+func (id *Identifier) setUnreadable(e *entry, p *proc.Process) {
+	e.program = id.programOf(programKey{name: p.Comm.String()})
+}
+
+// commandLine is a command line.
+type commandLine struct {
+	text string // the arguments, joined by spaces, empty unless wanted
+	hash uint64 // of the first maxText+1 bytes
+}
+
 // argsSeed is the seed of the hashes of command lines.
 var argsSeed = maphash.MakeSeed()
 
-// readArguments reads the command line if it matters: if it is wanted, if the program may be a
+// readArguments reads the command line if it is needed: if it is wanted, if the program may be a
 // hypervisor, or if the executable cannot be read. In the last case a command line that changed
-// together with the task's name means that another program was executed. Everybody may read a
+// together with the task's name means that another program was executed. Every user may read a
 // command line.
 //
-// A process chooses how long its command line is and how often it renames itself. So only the begin
-// is read unless the program is a hypervisor, and a hypervisor that renames itself is read again
-// after lookSoon.
+// A process chooses the length of its command line and the rate at which it renames itself. So only
+// the first maxText+1 bytes are read unless the program is a hypervisor, and a hypervisor that renames
+// itself is read again after lookSoon.
 func (id *Identifier) readArguments(p *proc.Process, e *entry, readable bool, now time.Duration) {
+	r := &e.reads
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
-		e.executed, e.line = unlikely, nil
-		e.isNoHypervisor()
+		r.executed, e.line = unlikely, noLine
+		id.setVM(e, p, identity.VM{})
 		return
 	}
-	if g := e.guest; g != nil && g.fromArgs.ID != "" && e.executed == possible && now > g.argued && now-g.argued < lookSoon {
+	if g := e.guest; g != nil && g.fromArgs.ID != "" && r.executed == possible && now > g.argsSeen && now-g.argsSeen < lookSoon {
 		return
 	}
 	if e.guest != nil {
-		e.guest.argued = now
+		e.guest.argsSeen = now
 	}
 	line, err := id.read(p, (*files).readArguments)
 	if err != nil || len(line) == 0 {
-		e.settled = false // the process may be executing a program at this moment
+		r.settled = false // the process may be executing a program at this moment
 		if !readable {
-			e.executed = possible
+			r.executed = possible
 		}
 		return
 	}
 	hash := maphash.Bytes(argsSeed, line)
-	if e.executed == possible {
-		if e.line != nil && hash == e.line.hash { // it has renamed itself
-			e.executed = unlikely
+	if r.executed == possible {
+		if hash == e.line.hash { // the process has renamed itself
+			r.executed = unlikely
 			return
 		}
 		if !readable {
-			id.becomeUnknown(e, p)
+			id.setUnreadable(e, p)
 		}
 	}
-	if e.settled || p.Cgroups == 0 {
-		e.executed = unlikely
+	if r.settled || p.Cgroups == 0 {
+		r.executed = unlikely
 	}
-	e.readLine(line, hash, id.wanted.CommandLine)
-	e.isNoHypervisor()
+	if hash != e.line.hash {
+		e.line = &commandLine{hash: hash} // a new one, because compare reads the previous one
+		if id.wanted.CommandLine {
+			e.line.text = joinArguments(line)
+		}
+	}
 	id.readGuest(p, e, line, now)
 }
 
-// readLine records what was read of the command line.
-func (e *entry) readLine(line []byte, hash uint64, wanted bool) {
-	if e.line != nil && e.line.hash == hash {
-		return
-	}
-	e.line = &commandLine{hash: hash} // the one before is yet to be compared with
-	if wanted {
-		e.line.text = joinArguments(line)
-	}
-}
-
-// isNoHypervisor records that the arguments are not those of a virtual machine.
-func (e *entry) isNoHypervisor() {
-	if e.guest != nil {
-		e.guest.fromArgs = identity.VM{}
-	}
-}
-
-// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if
-// that is long, from more of it.
+// readGuest reads the virtual machine of a hypervisor from the first bytes of its command line and,
+// if the line is longer, from up to maxFile bytes.
 func (id *Identifier) readGuest(p *proc.Process, e *entry, line []byte, now time.Duration) {
 	comm := p.Comm.String()
-	if _, ok := ParseVM(line, comm, e.program.exe, ""); !ok {
+	if _, ok := parseVM(line, comm, e.program.exe, ""); !ok {
+		id.setVM(e, p, identity.VM{})
 		return
 	}
 	if len(line) > maxText {
 		var err error
 		if line, err = id.read(p, (*files).readAllArguments); err != nil {
-			e.executed, e.settled = certain, false
+			e.reads.executed, e.reads.settled = certain, false
+			id.setVM(e, p, identity.VM{})
 			return
 		}
 	}
-	g := e.asGuest(p)
-	g.argued = now
-	g.unique = boundID(fmt.Sprintf("%s-%d-%d", e.program.name, p.PID, p.Start.Milliseconds()))
-	g.fromArgs, _ = ParseVM(line, comm, e.program.exe, g.unique)
+	unique := boundID(fmt.Sprintf("%s-%d-%d", e.program.name, p.PID, p.Start.Milliseconds()))
+	vm, _ := parseVM(line, comm, e.program.exe, unique)
+	id.setVM(e, p, vm)
+	e.guest.unique, e.guest.argsSeen = unique, now
+}
+
+// setVM records the virtual machine in the arguments of a process, the zero VM if it has none.
+func (id *Identifier) setVM(e *entry, p *proc.Process, vm identity.VM) {
+	if e.guest == nil && vm == (identity.VM{}) || e.guest != nil && e.guest.fromArgs == vm {
+		return
+	}
+	id.guests.list(e, p)
+	e.guest.fromArgs = vm
 }
 
 // joinArguments returns the arguments of a command line, joined by spaces. The line may be cut.

@@ -11,21 +11,22 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Users finds the names of users in the host's /etc/passwd (passwd(5)). A nil Users finds no names.
-// A Users is not safe for concurrent use.
+// Users finds the names of users in the host's /etc/passwd (passwd(5)). A Users is not safe for
+// concurrent use.
 type Users struct {
 	file     string
 	names    map[uint32]string
-	known    map[uint32]*user // that were asked for
+	users    map[uint32]*user // results of of
 	checked  time.Time
 	modified time.Time
 	size     int64
 }
 
 const (
-	// checkUsers is the interval at which the file is checked for changes.
+	// checkUsers is the time between checks of the file for changes.
 	checkUsers = time.Minute
 	// maxPasswd is the maximum number of bytes read of the file, and maxUsers the maximum number of
 	// users kept.
@@ -38,13 +39,13 @@ func NewUsers(root string) *Users { return &Users{file: filepath.Join(root, "etc
 
 // begin reads the file if it has changed. now has a monotonic part.
 func (u *Users) begin(now time.Time) {
-	if u == nil || !u.checked.IsZero() && now.Sub(u.checked) < checkUsers {
+	if !u.checked.IsZero() && now.Sub(u.checked) < checkUsers {
 		return
 	}
 	u.checked = now
 	info, err := os.Stat(u.file)
 	if err != nil || info.ModTime().Equal(u.modified) && info.Size() == u.size {
-		return // known users are kept
+		return // the previous users are kept
 	}
 	f, err := os.Open(u.file)
 	if err != nil {
@@ -54,7 +55,7 @@ func (u *Users) begin(now time.Time) {
 	if f.Close() != nil || err != nil {
 		return
 	}
-	u.known = nil // processes get the new names when they are next identified
+	u.users = nil // processes get the new names when they are next identified
 	u.names, u.modified, u.size = parsePasswd(text), info.ModTime(), info.Size()
 }
 
@@ -83,31 +84,54 @@ type user struct {
 	name string // the user ID if the user has no name
 }
 
-// String returns the name of the user, or an empty string if it is unknown.
-func (u *user) String() string {
-	if u == nil {
-		return ""
-	}
-	return u.name
+// mayBe reports whether the scan does not show that the process has another real user.
+func (u *user) mayBe(p *proc.Process) bool {
+	return u == noUser || !p.Is(proc.HasUID) || p.UID == u.uid
 }
 
-// of returns a user, or nil if users are not requested.
+// of returns a user.
 func (u *Users) of(uid uint32) *user {
-	if u == nil {
-		return nil
-	}
-	if known := u.known[uid]; known != nil {
+	if known := u.users[uid]; known != nil {
 		return known
 	}
-	if u.known == nil || len(u.known) >= maxUsers {
-		u.known = map[uint32]*user{}
+	if u.users == nil || len(u.users) >= maxUsers {
+		u.users = map[uint32]*user{}
 	}
 	name, ok := u.names[uid]
 	if !ok {
 		name = strconv.FormatUint(uint64(uid), 10)
 	}
-	u.known[uid] = &user{uid, name}
-	return u.known[uid]
+	u.users[uid] = &user{uid, name}
+	return u.users[uid]
+}
+
+// UserName returns the name of a user, or the user ID if the user has no name. It returns an empty
+// string if users are not wanted.
+func (id *Identifier) UserName(uid uint32) string {
+	if id.wanted.Users == nil {
+		return ""
+	}
+	return id.wanted.Users.of(uid).name
+}
+
+// readUser updates the real user of a process. If the source does not provide the user, it is read
+// when the process may have executed a program, and some time after the previous read: only a
+// privileged process changes its user without executing a program.
+func (id *Identifier) readUser(p *proc.Process, e *entry, executed bool, now time.Duration) {
+	uid := p.UID
+	if !p.Is(proc.HasUID) {
+		seconds := int32(now / time.Second)
+		if !executed && seconds >= e.reads.userSeen && seconds-e.reads.userSeen < int32(lookSoon/time.Second) {
+			return
+		}
+		status, err := id.readFound(p, e, (*files).readStatus)
+		var ok bool
+		if uid, ok = parseUID(status); err != nil || !ok {
+			return
+		}
+		e.reads.userSeen = seconds
+	}
+	e.user = id.wanted.Users.of(uid)
 }
 
 // parseUID returns the real user ID in a /proc/<pid>/status (proc_pid_status(5)).

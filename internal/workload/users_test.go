@@ -20,11 +20,10 @@ func TestUsersHaveTheirNamesOfPasswd(t *testing.T) {
 	u.names = parsePasswd([]byte("root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:\n\nbroken\nodd:x:none:0::/:\n:x:5:5::/:\n" +
 		"alice:x:1000:1000::/:\nlast:x:4294967295:0::/:"))
 	for uid, want := range map[uint32]string{0: "root", 1000: "alice", 5: "5", 77: "77", 1<<32 - 1: "last"} {
-		assert.Equal(t, want, u.of(uid).String())
+		assert.Equal(t, want, u.of(uid).name)
 	}
 	first, again := u.of(77), u.of(77)
 	assert.Same(t, first, again)
-	assert.Empty(t, (*Users)(nil).of(0).String(), "users are not wanted")
 }
 
 func TestPasswdIsReadAgainWhenItChanges(t *testing.T) {
@@ -37,18 +36,18 @@ func TestPasswdIsReadAgainWhenItChanges(t *testing.T) {
 	}
 	u := NewUsers(root)
 	u.begin(now)
-	assert.Equal(t, "1000", u.of(1000).String(), "there is no file")
+	assert.Equal(t, "1000", u.of(1000).name, "there is no file")
 	write("alice:x:1000:0::/:\n", now)
 	u.begin(now.Add(checkUsers / 2))
-	assert.Equal(t, "1000", u.of(1000).String(), "too soon")
+	assert.Equal(t, "1000", u.of(1000).name, "too soon")
 	u.begin(now.Add(checkUsers))
-	assert.Equal(t, "alice", u.of(1000).String())
+	assert.Equal(t, "alice", u.of(1000).name)
 	write("bob:x:1000:0::/:\n", now.Add(time.Second))
 	u.begin(now.Add(2 * checkUsers))
-	assert.Equal(t, "bob", u.of(1000).String())
+	assert.Equal(t, "bob", u.of(1000).name)
 	require.NoError(t, os.Remove(filepath.Join(root, "etc/passwd")))
 	u.begin(now.Add(3 * checkUsers))
-	assert.Equal(t, "bob", u.of(1000).String(), "what is known stays")
+	assert.Equal(t, "bob", u.of(1000).name, "what is known stays")
 }
 
 func TestALargePasswdIsReadInPart(t *testing.T) {
@@ -58,8 +57,8 @@ func TestALargePasswdIsReadInPart(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(strings.Repeat(line, 6000)+"late:x:2:2::/:\n"), 0o600))
 	u := NewUsers(root)
 	u.begin(time.Now())
-	assert.Equal(t, "a", u.of(1).String())
-	assert.Equal(t, "2", u.of(2).String())
+	assert.Equal(t, "a", u.of(1).name)
+	assert.Equal(t, "2", u.of(2).name)
 }
 
 func TestTheRealUserIsReadOfAStatus(t *testing.T) {

@@ -152,7 +152,7 @@ func TestContextIDsOfTheHostAndReservedOnesAreNoGuests(t *testing.T) {
 			{"/usr/bin/kvm", "-device", `{"driver":"vhost-vsock-pci","guest-cid":` + cid + `}`},
 			{"/usr/bin/crosvm", "run", "--cid", cid},
 		} {
-			if vm, ok := ParseVM(vmCase{argv: argv}.line(), "", argv[0], unique); !ok || vm.CID != 0 {
+			if vm, ok := parseVM(vmCase{argv: argv}.line(), "", argv[0], unique); !ok || vm.CID != 0 {
 				t.Errorf("%q: %+v, %v", argv, vm, ok)
 			}
 		}
@@ -167,9 +167,9 @@ func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			line := c.line()
-			got, ok := ParseVM(line, c.comm, c.exe, unique)
+			got, ok := parseVM(line, c.comm, c.exe, unique)
 			if got != c.want || ok != (c.want != identity.VM{}) {
-				t.Errorf("ParseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
+				t.Errorf("parseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
 			}
 			for i := range line {
 				line[i] = 'X'
@@ -252,7 +252,7 @@ func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 		{"uuid without a name", scope, identity.VM{ID: uuid1, Name: "", Hypervisor: "qemu"}, identity.VM{ID: uuid1, Name: "vm1", Hypervisor: "qemu"}},
 		{"no uuid", scope, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, identity.VM{ID: "machine-qemu-1-vm1", Name: "a", Hypervisor: "qemu"}},
 	} {
-		if got := MergeVM(c.fromCgroup, c.fromArgs); got != c.want {
+		if got := mergeVM(c.fromCgroup, c.fromArgs); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -263,27 +263,27 @@ func scope(n int) identity.VM {
 	return identity.VM{ID: fmt.Sprintf("machine-qemu-%d-vm", n), Name: "vm", Hypervisor: "qemu"}
 }
 
-func qemu(pid int, uuid string) VMProcess {
+func qemu(pid int, uuid string) vmProcess {
 	u := fmt.Sprintf("qemu-%d-1", pid)
 	vm := identity.VM{ID: uuid, Name: "vm", Hypervisor: "qemu"}
 	if uuid == "" {
 		vm.ID = u
 	}
-	return VMProcess{Unique: u, FromArgs: vm}
+	return vmProcess{unique: u, fromArgs: vm}
 }
 
-func (p VMProcess) in(n int) VMProcess { p.FromCgroup = scope(n); return p }
+func (p vmProcess) in(n int) vmProcess { p.fromCgroup = scope(n); return p }
 
-func helper(pid, n int) VMProcess {
-	return VMProcess{Unique: fmt.Sprintf("swtpm-%d-1", pid), FromCgroup: scope(n)}
+func helper(pid, n int) vmProcess {
+	return vmProcess{unique: fmt.Sprintf("swtpm-%d-1", pid), fromCgroup: scope(n)}
 }
 
 // resolve returns the IDs of the processes.
-func resolve(v *VMs, processes ...VMProcess) []string {
-	v.Resolve(processes)
+func resolve(v *vms, processes ...vmProcess) []string {
+	v.resolve(processes)
 	var ids []string
 	for _, p := range processes {
-		ids = append(ids, p.VM.ID)
+		ids = append(ids, p.vm.ID)
 	}
 	return ids
 }
@@ -295,28 +295,28 @@ func wantIDs(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func (p VMProcess) cid(cid uint32) VMProcess { p.FromArgs.CID = cid; return p }
+func (p vmProcess) cid(cid uint32) vmProcess { p.fromArgs.CID = cid; return p }
 
 // resolveCIDs returns the context IDs of the processes.
-func resolveCIDs(v *VMs, processes ...VMProcess) []uint32 {
-	v.Resolve(processes)
+func resolveCIDs(v *vms, processes ...vmProcess) []uint32 {
+	v.resolve(processes)
 	var cids []uint32
 	for _, p := range processes {
-		cids = append(cids, p.VM.CID)
+		cids = append(cids, p.vm.CID)
 	}
 	return cids
 }
 
 func TestHelpersHaveTheContextIDOfTheirMachineWhileItRuns(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	assert.Equal(t, []uint32{3, 3, 0}, resolveCIDs(&v, helper(1, 1), qemu(2, uuid1).in(1).cid(3), helper(3, 2)))
 	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, helper(1, 1), qemu(4, uuid2).in(2).cid(3)), "another machine has it")
 }
 
 func TestAMachineThatIsStartedAgainHasItsNewContextID(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	assert.Equal(t, []uint32{3}, resolveCIDs(&v, qemu(1, uuid1).in(1).cid(3)))
 	assert.Equal(t, []uint32{4}, resolveCIDs(&v, qemu(2, uuid1).in(2).cid(4)))
 	assert.Equal(t, []uint32{5}, resolveCIDs(&v, qemu(2, uuid1).in(2).cid(5)), "it executed another program")
@@ -325,7 +325,7 @@ func TestAMachineThatIsStartedAgainHasItsNewContextID(t *testing.T) {
 // Any user can write arguments. The kernel gives a context ID to one guest.
 func TestAContextIDIsThatOfTheMachineThatHadItFirst(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	genuine, forged := qemu(2, uuid1).cid(3), qemu(1, uuid2).cid(3)
 	assert.Equal(t, []uint32{3}, resolveCIDs(&v, genuine))
 	for range 3 {
@@ -339,8 +339,8 @@ func TestAContextIDIsThatOfTheMachineThatHadItFirst(t *testing.T) {
 func TestProcessesOfACgroupOwnerNeverTakeAContextIDFromTheHosts(t *testing.T) {
 	t.Parallel()
 	forged, genuine := qemu(1, uuid2).in(2).cid(3), qemu(2, uuid1).cid(3)
-	forged.Delegated = true
-	var v VMs
+	forged.owned = true
+	var v vms
 	assert.Equal(t, []uint32{3}, resolveCIDs(&v, forged), "nobody else claims it")
 	for range 3 {
 		assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine))
@@ -350,7 +350,7 @@ func TestProcessesOfACgroupOwnerNeverTakeAContextIDFromTheHosts(t *testing.T) {
 
 func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	// The helper comes first, and must not have an ID of its own for one interval.
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid1, uuid2, uuid2)
 	// The hypervisor ends first.
@@ -362,7 +362,7 @@ func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 
 func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, helper(1, 1)), scope(1).ID)
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)), uuid1, uuid1)
 	// Arguments that become unreadable change nothing.
@@ -371,14 +371,14 @@ func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
 
 func TestArgumentsThatBecomeReadableGiveTheUUID(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "")), scope(1).ID, "qemu-2-1")
 	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), qemu(2, uuid2)), uuid1, uuid2)
 }
 
 func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
 	// The first hypervisor ends. The running ones do not inherit its ID, and a new one may have it.
 	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
@@ -394,18 +394,18 @@ func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 	t.Parallel()
 	const forged, genuine = 1, 2
-	for name, processes := range map[string][]VMProcess{
+	for name, processes := range map[string][]vmProcess{
 		"the real one is younger": {qemu(forged, uuid1), qemu(genuine, uuid1).in(1)},
 		"the real one is older":   {qemu(genuine, uuid1).in(1), qemu(forged, uuid1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := []string{"qemu-1-1", uuid1}
-			if processes[0].FromCgroup.ID != "" {
+			if processes[0].fromCgroup.ID != "" {
 				slices.Reverse(want)
 			}
 			for first := range processes {
-				var v VMs
+				var v vms
 				resolve(&v, processes[first]) // it was alone before
 				wantIDs(t, resolve(&v, processes...), want...)
 				wantIDs(t, resolve(&v, processes...), want...)
@@ -416,27 +416,27 @@ func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 
 func TestTwoHypervisorsInOneScopeAreTwoMachines(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "").in(1), qemu(3, uuid1).in(1)), scope(1).ID, "qemu-2-1", uuid1)
 }
 
 func TestARestartedMachineHasItsUUIDAtOnce(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), helper(2, 1)), uuid1, uuid1)
 	wantIDs(t, resolve(&v, helper(2, 1), qemu(3, uuid1).in(2)), uuid1, uuid1)
 }
 
 func TestForksOfAHypervisorBelongToItsMachineIfRequested(t *testing.T) {
 	t.Parallel()
-	var v VMs
+	var v vms
 	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(1, uuid1), qemu(2, ""), qemu(2, "")), uuid1, uuid1, "qemu-2-1", "qemu-2-1")
 }
 
 func TestResolveIsStable(t *testing.T) {
 	t.Parallel()
-	var v VMs
-	processes := []VMProcess{qemu(1, uuid1).in(1), qemu(2, uuid1).in(2), qemu(3, uuid1), qemu(4, "").in(4), helper(5, 2), qemu(6, "")}
+	var v vms
+	processes := []vmProcess{qemu(1, uuid1).in(1), qemu(2, uuid1).in(2), qemu(3, uuid1), qemu(4, "").in(4), helper(5, 2), qemu(6, "")}
 	first := resolve(&v, processes...)
 	for range 3 {
 		wantIDs(t, resolve(&v, processes...), first...)
@@ -455,7 +455,7 @@ func FuzzParseVM(f *testing.F) {
 	f.Add([]byte("kvm\x00-name\x00guest="+strings.Repeat("é", maxName)), "", "/usr/bin/kvm")
 	f.Add(bytes.Repeat([]byte("kvm\x00-name\x00\x00"), 100), "", "")
 	f.Fuzz(func(t *testing.T, cmdline []byte, comm, exe string) {
-		vm, ok := ParseVM(cmdline, comm, exe, unique)
+		vm, ok := parseVM(cmdline, comm, exe, unique)
 		switch {
 		case !ok && vm != identity.VM{}:
 			t.Errorf("no VM, and yet %+v", vm)
