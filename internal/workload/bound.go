@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel
-// bounds few of them.
+// The maximum sizes of attributes in bytes. A process chooses its names, paths and arguments, and the
+// kernel bounds few of them.
 const (
 	maxName = 256  // names and ids
 	maxText = 4096 // paths and command lines
@@ -20,7 +20,7 @@ const (
 
 const ellipsis = "…"
 
-// bound returns s as valid UTF-8 of at most size bytes. What is cut ends in an ellipsis.
+// bound returns s as valid UTF-8 of at most size bytes. A string that was cut ends in an ellipsis.
 func bound(s string, size int) string {
 	valid := strings.ToValidUTF8(s, "\uFFFD")
 	if max(len(s), len(valid)) <= size {
@@ -29,8 +29,8 @@ func bound(s string, size int) string {
 	return prefix(valid, size-len(ellipsis)) + ellipsis
 }
 
-// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what
-// is cut ends in an ellipsis and a hash of the whole.
+// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: an id
+// that was cut ends in an ellipsis and a hash of the whole id.
 func boundID(id string) string {
 	if len(id) <= maxName && utf8.ValidString(id) {
 		return id
@@ -40,7 +40,7 @@ func boundID(id string) string {
 	return prefix(strings.ToValidUTF8(id, "\uFFFD"), maxName-len(ellipsis)-len(hash)) + ellipsis + hash
 }
 
-// prefix returns the whole characters of s, which is valid UTF-8, in its first size bytes.
+// prefix returns the complete characters of s, which is valid UTF-8, in its first size bytes.
 func prefix(s string, size int) string {
 	if len(s) <= size {
 		return s
@@ -51,7 +51,8 @@ func prefix(s string, size int) string {
 	return s[:size]
 }
 
-// boundWorkload bounds what distinguishes each part of a workload as an ID, and the rest as names.
+// boundWorkload bounds the attributes of a workload: those that distinguish as IDs, the others as
+// names.
 func boundWorkload(w *identity.Workload) {
 	for _, a := range identity.ProcessEntity.Attributes() {
 		*a.Field(w) = boundID(*a.Field(w))

@@ -10,13 +10,13 @@ import (
 
 const kata = "kata"
 
-// containerShape is one way in which a runtime names the cgroup of a container.
+// containerShape is a pattern by which a runtime names the cgroup of a container.
 type containerShape struct {
 	// dir is the directory's name up to the id for namedContainers, and the name of a directory
 	// above it for containersBelow.
 	dir     string
-	runtime string // as container.runtime.name; Kubernetes' spelling in container statuses
-	id      func(string) bool
+	runtime string            // container.runtime.name, spelled as in Kubernetes' container statuses
+	id      func(string) bool // reports whether an id has the runtime's format
 	where   where
 
 	// payload and monitor are the children that some runtimes make for the container itself and for
@@ -28,6 +28,7 @@ type containerShape struct {
 	tagged  bool // dir may have a tag or a unit's suffix: garden-1, garden.service
 }
 
+// where is the position of the id.
 type where int
 
 const (
@@ -39,8 +40,8 @@ const (
 	anywhere // the id is somewhere below dir
 )
 
-// namedContainers are the shapes whose directory's name starts with the runtime's mark. The rest of
-// a monitor's name (crio-conmon-<id>, libpod-conmon-<id>) is no id, so a monitor is not in the
+// namedContainers are the shapes whose directory's name starts with the runtime's prefix. The rest of
+// a monitor's name (crio-conmon-<id>, libpod-conmon-<id>) is not an id, so a monitor is not in the
 // container.
 //
 // To support another runtime, add a line here or to containersBelow.
@@ -95,7 +96,7 @@ var containersBelow = []containerShape{
 	{dir: "lxc", runtime: "lxc", id: isLXCName, where: directly, payload: "payload", monitor: "monitor"},
 }
 
-// notContainersBelow are directories whose children look like a container's id and are not one.
+// notContainersBelow are directories whose children only look like a container's id.
 var notContainersBelow = map[string]bool{
 	"libpod_parent": true, // Podman's pods; their containers are libpod-<id>
 	"firecracker":   true, // Firecracker's jailer: virtual machines
@@ -117,8 +118,8 @@ func findContainer(w *walk, name string) verdict {
 	own := w.end
 	switch next := w.next(); {
 	case c.monitor != "" && next == c.monitor:
-		// The supervisor beside the payload is not inside. This is an answer all the same: it must
-		// outrank a hierarchy where the two are not distinguished.
+		// The supervisor next to the payload is not in the container. The line has a level
+		// nevertheless: it must outrank a hierarchy that does not distinguish the two.
 		w.line.levels++
 		return stopped
 	case c.payload != "" && next == c.payload:
@@ -169,16 +170,16 @@ func containerAt(dirs []string, name string) (match, bool) {
 			}
 		}
 	}
-	// A container under a parent of the user's own, as by docker run --cgroup-parent, or in a pod
-	// with the cgroupfs driver. Nothing but a container's id has this shape.
+	// A container under a parent that the user chose, as with docker run --cgroup-parent, or in a pod
+	// with the cgroupfs driver. Only a container's id has this shape.
 	if isHex64(name) && (len(dirs) == 0 || !notContainersBelow[dirs[len(dirs)-1]]) {
 		return match{&plainShape, name, ""}, true
 	}
 	return match{}, false
 }
 
-// containersAnywhere reports whether the name may be that of a container whose runtime any
-// directory above identifies it. Few names may, so a deep path of others is read in one pass.
+// containersAnywhere reports whether the name has the format of an id whose runtime may be any
+// directory above. Few names have, so a deep path of other names is read in one pass.
 func containersAnywhere(name string) bool {
 	for i := range containersBelow {
 		if s := &containersBelow[i]; s.where == anywhere && s.id(name) {
@@ -211,7 +212,7 @@ func (s *containerShape) cut(name string) (id string, ok bool) {
 	return id, ok
 }
 
-// isAbove reports whether dir is the directory that the shape has above its ids.
+// isAbove reports whether dir is the shape's directory above its ids.
 func (s *containerShape) isAbove(dir string) bool {
 	rest, ok := strings.CutPrefix(dir, s.dir)
 	return ok && (rest == "" || s.tagged && (rest[0] == '-' || rest[0] == '.'))

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Match reports whether a value is among those that a setting names. A nil Match matches nothing.
+// Match reports whether a setting selects a value. A nil Match selects no value.
 type Match func(value string) bool
 
 func (m Match) matches(value string) bool { return m != nil && value != "" && m(value) }
 
-// Excluded selects the processes that are excluded: those that any of its fields matches, by the
-// values that [Identity] has.
+// Excluded selects the processes that are excluded: each process whose [Identity] any field matches.
 type Excluded struct {
 	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create
 	// cgroups with any name below the user's own, so it should match from the root of the path on.
@@ -28,7 +27,7 @@ type Excluded struct {
 // not safe for concurrent use.
 type Exclusion struct {
 	by   Excluded
-	pods *PodLogs // nil where Namespace is
+	pods *PodLogs // nil if Namespace is nil
 }
 
 // NewExclusion returns an Exclusion, nil if no workload is excluded. pods has the namespaces of
@@ -53,12 +52,12 @@ func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 		e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
 }
 
-// ExcludesCgroup reports whether all that runs in a cgroup is excluded.
+// ExcludesCgroup reports whether all processes in a cgroup are excluded.
 func (e *Exclusion) ExcludesCgroup(path string) bool {
 	return e != nil && e.by.Cgroup.matches(path)
 }
 
-// ExcludesPod reports whether all of a pod is excluded by its namespace.
+// ExcludesPod reports whether all processes of a pod are excluded by its namespace.
 func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	if e == nil || e.pods == nil || uid == "" || !isHosts(uid) {
 		return false
@@ -66,8 +65,8 @@ func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	return e.by.Namespace.matches(e.pods.of(uid, now).namespace)
 }
 
-// Resolved reports whether, since the last call, the namespace of a pod was resolved that was not
-// known when Excludes was called for the pod. Processes in the pod may be excluded now.
+// Resolved reports whether, since the last call, the namespace of a pod was found that was missing
+// when Excludes was called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
 	return e != nil && e.pods != nil && e.pods.lookAgain(now)
 }
@@ -75,8 +74,8 @@ func (e *Exclusion) Resolved(now time.Time) bool {
 // ByCgroup reports whether any process is excluded by the path of its cgroup.
 func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
 
-// Err returns why the namespaces of pods are not known, nil if they are or no workload is excluded
-// by them.
+// Err returns why the namespaces of pods cannot be read. It is nil if they can, or if no workload is
+// excluded by its namespace.
 func (e *Exclusion) Err() error {
 	if e == nil || e.pods == nil {
 		return nil
@@ -84,6 +83,6 @@ func (e *Exclusion) Err() error {
 	return e.pods.failed
 }
 
-// isHosts reports whether the host itself chose an ID. Other IDs are names in a delegate's part of
-// the cgroup tree, or paths of cgroups, and both have slashes.
+// isHosts reports whether the host itself chose an ID. Other IDs start with the name of a cgroup owner,
+// or are paths of cgroups, and both have slashes.
 func isHosts(id string) bool { return !strings.Contains(id, "/") }

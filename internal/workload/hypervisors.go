@@ -14,15 +14,15 @@ import (
 )
 
 // arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes
-// (proc(5)). Empty arguments count, but for those at the end: they cannot be distinguished from the
-// padding that a program leaves when it overwrites its title. A title with spaces stays one
-// argument, for what its words were is lost.
+// (proc(5)). Empty arguments at the end are dropped: they cannot be distinguished from the padding
+// that a program leaves when it overwrites its title. A title with spaces is one argument, because
+// the boundaries of its words are lost.
 type arguments struct {
 	rest []byte
-	left int // how many more are looked at
+	left int // maximum number of further arguments
 }
 
-// maxArguments is how many arguments of a process are looked at.
+// maxArguments is the maximum number of arguments of a process that are read.
 const maxArguments = 1024
 
 func newArguments(line []byte) arguments {
@@ -39,20 +39,20 @@ func (a *arguments) next() (arg []byte, ok bool) {
 	return arg[:len(arg):len(arg)], true
 }
 
-// hypervisor is a program that is a virtual machine while it runs.
+// hypervisor is a program of which each process is a virtual machine.
 type hypervisor struct {
 	name     string
 	programs []string // base names of its executable
-	prefixes []string // or what they start with
-	// describe reads the machine's own identity from the arguments behind the program's name. The
-	// ID need not be a UUID.
+	prefixes []string // prefixes of further base names
+	// describe reads the machine's identity from the arguments after the program's name. The ID need
+	// not be a UUID.
 	describe func(args arguments) identity.VM
 }
 
-// hypervisors are the programs that are known. To support another one, add a line.
+// hypervisors are the supported hypervisors. To support another hypervisor, add a line.
 var hypervisors = []hypervisor{
 	// QEMU's documentation, "System Emulation: Invocation". Fedora and Red Hat call it qemu-kvm,
-	// Debian and Proxmox VE kvm; qemu-<arch> without "system" runs a single program and is none.
+	// Debian and Proxmox VE kvm; qemu-<arch> without "system" runs a single program, not a machine.
 	{name: "qemu", programs: []string{"qemu-kvm", "kvm"}, prefixes: []string{"qemu-system-", "qemu-kvm-"}, describe: describeQEMU},
 	// Cloud Hypervisor's command line, --platform; released as these two binaries.
 	{name: "cloud-hypervisor", programs: []string{"cloud-hypervisor", "cloud-hypervisor-static"}, describe: describeCloudHypervisor},
@@ -66,14 +66,14 @@ var hypervisors = []hypervisor{
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// parseVM reports whether a process is a virtual machine, and which, by the content of
-// /proc/<pid>/cmdline. It is one only if its program is a hypervisor. The program is the
-// executable; if that cannot be read, argv[0]; without arguments, comm. Other arguments do not
-// count: an editor with a hypervisor's name as its argument is none.
+// parseVM returns the virtual machine of a process from the content of /proc/<pid>/cmdline. It is ok
+// only if the program of the process is a hypervisor. The program is the executable; if the
+// executable cannot be read, argv[0]; without arguments, comm. Other arguments do not count: an
+// editor with a hypervisor's name as its argument is not a machine.
 //
-// The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique,
-// which the caller makes so that no other process on the node has it. It is never made from a name:
-// names repeat. Its CID is that of a vsock device that it was started with. The line is not kept.
+// The machine's ID is the UUID in the arguments, in lower case, and otherwise unique, which no other
+// process on the node may have. It is never made from a name: names repeat. Its CID is the context
+// ID of its vsock device. The line is not kept.
 func parseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
@@ -96,7 +96,7 @@ func parseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	return vm, true
 }
 
-// hypervisorOf returns the hypervisor that a program is by its path, nil if it is none.
+// hypervisorOf returns the hypervisor with the path of a program, nil for other programs.
 func hypervisorOf(program string) *hypervisor {
 	program = program[strings.LastIndexByte(program, '/')+1:]
 	// The wrapped programs of NixOS: .qemu-system-x86_64-wrapped.
@@ -111,7 +111,7 @@ func hypervisorOf(program string) *hypervisor {
 			}
 		}
 		for _, prefix := range h.prefixes {
-			// A title like "qemu-system-x86_64 helper" is no program's name.
+			// A title like "qemu-system-x86_64 helper" is not the name of a program.
 			if rest, ok := strings.CutPrefix(program, prefix); ok && isName(rest) {
 				return h
 			}
@@ -120,16 +120,16 @@ func hypervisorOf(program string) *hypervisor {
 	return nil
 }
 
-// machineUUID returns a UUID that can distinguish machines: not the nil UUID, which means none.
+// machineUUID returns a UUID in lower case. It is not ok for the nil UUID, which distinguishes no
+// machines.
 func machineUUID(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"))
 	return s, isUUID(s) && strings.Trim(s, "0-") != ""
 }
 
-// describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one
-// dash or two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set
-// it wins; a later -name changes what it names and no more. A guest uses one vsock device, the
-// first.
+// describeQEMU follows QEMU's qemu-options.hx and QEMU's parser: options have one dash or two, -uuid
+// and the uuid of -smbios type=1 set the same variable, and the last option that sets it wins; a
+// later -name without a guest keeps the guest's name. A guest uses its first vsock device.
 func describeQEMU(args arguments) (vm identity.VM) {
 	for {
 		arg, ok := args.next()
@@ -143,7 +143,7 @@ func describeQEMU(args arguments) (vm identity.VM) {
 		option = bytes.TrimPrefix(option, []byte("-"))
 		switch string(option) {
 		case "uuid", "name", "smbios", "device":
-		case "append": // the kernel's command line, which may look like anything
+		case "append": // the kernel's command line, which may look like an option
 		default:
 			continue
 		}
@@ -172,7 +172,7 @@ func describeQEMU(args arguments) (vm identity.VM) {
 	}
 }
 
-// smbiosUUID returns the uuid of an -smbios option of type 1, empty if it has none.
+// smbiosUUID returns the uuid of an -smbios option of type 1, empty for other options.
 func smbiosUUID(value string) string {
 	var kind, id string
 	eachQEMUOption(value, "", func(k, v string) {
@@ -190,12 +190,12 @@ func smbiosUUID(value string) string {
 }
 
 // vsockDevices are QEMU's devices whose guests the host reaches by AF_VSOCK
-// (hw/virtio/vhost-vsock*.c). With vhost-user-vsock-* a program on the host puts the connections on
-// Unix sockets.
+// (hw/virtio/vhost-vsock*.c). With vhost-user-vsock-* a program on the host forwards the connections
+// to Unix sockets.
 var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-transitional", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
 
-// vsockCID returns the context ID of a -device option, 0 if it is no vsock device. libvirt writes
-// devices as JSON.
+// vsockCID returns the context ID of a -device option, 0 for other devices. libvirt writes devices as
+// JSON.
 func vsockCID(value string) uint32 {
 	if !strings.Contains(value, "vsock") {
 		return 0
@@ -226,8 +226,8 @@ func vsockCID(value string) uint32 {
 	return guestCID(cid)
 }
 
-// guestCID returns a guest's context ID, 0 if it is none: 0 to 2 and the largest have meanings of
-// their own (vsock(7)).
+// guestCID returns a guest's context ID, 0 if it is not valid: 0 to 2 and the largest number are
+// reserved (vsock(7)).
 func guestCID(s string) uint32 {
 	cid, err := strconv.ParseUint(s, 0, 32)
 	if err != nil || cid <= 2 || cid == math.MaxUint32 {
@@ -236,8 +236,8 @@ func guestCID(s string) uint32 {
 	return uint32(cid)
 }
 
-// eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice
-// and the first key may be left out (QEMU's util/qemu-option.c). A key alone has no value.
+// eachQEMUOption calls visit for each pair of key=value,key=value (QEMU's util/qemu-option.c). A comma
+// inside a value is written twice, and the first key may be omitted. A key without a value is skipped.
 func eachQEMUOption(s, implied string, visit func(key, value string)) {
 	for first := true; s != ""; first = false {
 		key := implied
@@ -274,9 +274,9 @@ func cutQEMUValue(s string) (value, rest string) {
 	}
 }
 
-// describeFirecracker reads --id, which has a default and is unique only if the caller makes it so.
-// It is an identity only if it is a UUID, and else a name. Its vsock is a Unix socket on the host,
-// whatever the guest's context ID is (docs/vsock.md); so is Cloud Hypervisor's.
+// describeFirecracker reads --id, which has a default and need not be unique: it is an identity if it
+// is a UUID, otherwise a name. The vsock of Firecracker is a Unix socket on the host, regardless of
+// the guest's context ID (docs/vsock.md); so is the vsock of Cloud Hypervisor.
 func describeFirecracker(args arguments) identity.VM {
 	id := longOption(args, "--id")
 	switch {
@@ -297,7 +297,7 @@ func describeCloudHypervisor(args arguments) (vm identity.VM) {
 	return vm
 }
 
-// describeCrosvm reads --cid, or the cid of --vsock, whose key may be left out.
+// describeCrosvm reads --cid, or the cid of --vsock, whose key may be omitted.
 func describeCrosvm(args arguments) identity.VM {
 	cid := longOption(args, "--cid")
 	eachQEMUOption(longOption(args, "--vsock"), "cid", func(k, v string) {
@@ -314,8 +314,8 @@ func describeVirtualBox(args arguments) identity.VM {
 
 func describeNothing(arguments) identity.VM { return identity.VM{} }
 
-// longOption returns the value of "--option value" or "--option=value", the last one if there are
-// more. What follows "--" is not options.
+// longOption returns the value of "--option value" or "--option=value", the last value if the option
+// is repeated. Arguments after "--" are not options.
 func longOption(args arguments, option string) (value string) {
 	for {
 		arg, ok := args.next()

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The shapes of ids. None accepts what could not be exported: an id must be UTF-8 without controls.
+// The formats of ids. Each accepts only ids that can be exported: UTF-8 without control characters.
 
 // isHex64: the id that Docker, containerd's CRI, CRI-O and Podman give.
 func isHex64(s string) bool { return len(s) == 64 && isLowerHex(s) }
@@ -31,13 +31,13 @@ func isFargateID(s string) bool {
 	return len(s) > 33 && isLowerHex(s[:32]) && s[32] == '-' && isDigits(s[33:])
 }
 
-// isGardenHandle: a UUID, or what Cloud Foundry's Diego makes of one: 8 digits and four groups of
-// 4.
+// isGardenHandle: a UUID, or the form that Cloud Foundry's Diego makes of a UUID: 8 digits and four
+// groups of 4.
 func isGardenHandle(s string) bool {
 	return isUUID(s) || len(s) == 28 && isUUID(s+"00000000")
 }
 
-// isName: a name as containers and machines may have one, and no systemd unit's.
+// isName: a name of a container or machine that is not the name of a systemd unit.
 func isName(s string) bool {
 	if s == "" || len(s) > 255 || s[0] == '.' || s[0] == '-' {
 		return false

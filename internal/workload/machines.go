@@ -18,7 +18,7 @@ func findMachine(w *walk, name string) verdict {
 	return passed
 }
 
-// vmAt returns the virtual machine that the directory name, below dirs, is of.
+// vmAt returns the virtual machine to which the directory name, below dirs, belongs.
 func vmAt(dirs []string, name string) (identity.VM, bool) {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	if d, machine, ok := libvirtMachine(name); ok && d.vm {
@@ -35,18 +35,19 @@ func vmAt(dirs []string, name string) (identity.VM, bool) {
 	return identity.VM{}, false
 }
 
-// libvirtDrivers are the drivers of libvirt that make cgroups, by the names that these start with.
+// libvirtDrivers are the drivers of libvirt that make cgroups.
 var libvirtDrivers = []machineDriver{
 	{prefix: "qemu-", name: "qemu", vm: true, legacy: true},
 	{prefix: "ch-", name: "cloud-hypervisor", vm: true},
 	{prefix: "lxc-", name: "lxc", legacy: true},
 }
 
+// machineDriver is a driver of libvirt.
 type machineDriver struct {
-	prefix string
+	prefix string // of the names of its machines
 	name   string // of the hypervisor or of the container runtime
-	vm     bool
-	legacy bool // there were releases that did not number their guests
+	vm     bool   // the machines are virtual machines, not containers
+	legacy bool   // some releases did not number their guests
 }
 
 // libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control

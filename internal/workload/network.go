@@ -25,8 +25,9 @@ func (id *Identifier) Network(p *proc.Process) (received, transmitted uint64, ok
 	return parseNetwork(text)
 }
 
-// readNetwork returns /proc/PID/net/dev and its inode number, of which each network namespace has its
-// own. Links of namespaces show the same, but only with CAP_SYS_PTRACE.
+// readNetwork returns /proc/PID/net/dev and its inode number, which differs between network
+// namespaces. The links in /proc/PID/ns would identify the namespace as well, but require
+// CAP_SYS_PTRACE.
 func (id *Identifier) readNetwork(p *proc.Process) (text []byte, namespace uint64, err error) {
 	f := id.files.Job()
 	if text, err = id.read(p, (*files).readNetwork); err != nil { // f may still be in use

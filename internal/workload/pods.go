@@ -18,8 +18,8 @@ func findPod(w *walk, name string) verdict {
 	pod.UID = w.owner.qualify(pod.UID)
 	w.pod = pod
 	w.line.levels++
-	// A process in a pod and in none of its containers. Inside a container that runs pods of its
-	// own it stays with that container, so that container and pod agree.
+	// The process is in a pod, but not in a container. A container that runs pods of its own keeps its
+	// pod, so that container and pod agree.
 	if w.line.Container.ID == "" {
 		w.line.Pod = pod
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// runtimeFiles has, for each source that is a runtime, how it is read. A reader reports whether it
-// knows the container.
+// runtimeFiles has the reader of each source that is a runtime. A reader reports whether the runtime
+// has the container.
 var runtimeFiles = []struct {
 	source NameSource
-	read   func(n *Names, dir string, c *named) (known bool)
+	read   func(n *Names, dir string, c *named) (found bool)
 }{
 	{NamesContainerd, (*Names).readContainerd},
 	{NamesCRIO, (*Names).readCRIO},
@@ -156,7 +156,7 @@ func (n *Names) readDocker(dir string, c *named) bool {
 	return true
 }
 
-// The most bytes that are read of the state of one container, and of that of all.
+// The maximum sizes in bytes of the state of one container, and of a list of containers.
 const (
 	maxRuntimeFile = 1 << 20
 	maxRuntimeList = 8 << 20

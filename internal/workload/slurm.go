@@ -43,9 +43,9 @@ func isSlurmScope(name string) bool {
 	return name == "slurmstepd.scope" || strings.HasSuffix(name, "_slurmstepd.scope")
 }
 
-// isSlurmJob reports whether the current directory is a job's, by its name and those around it. A
-// directory below a user's manager or another unit is never a job: any user could have created it.
-// Nor is one directly in a container that itself has the name of a Slurm directory.
+// isSlurmJob reports whether the current directory belongs to a job, by its name and the names of its
+// parents. A directory below a user's manager or another unit is never a job: any user could have
+// created it. Nor is a directory directly in a container that has the name of a Slurm directory.
 func (w *walk) isSlurmJob(name string) bool {
 	id, ok := strings.CutPrefix(name, "job_")
 	if !ok || !isDigits(id) || w.slurm.root == 0 {

@@ -49,10 +49,9 @@ func isUnitName(s string) bool {
 	})
 }
 
-// splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It
-// appears as a directory's name where runc or kata does not use that driver (runc's
-// docs/systemd.md); it means the slice, and in it the scope prefix-name. Other names are both slice
-// and unit.
+// splitSystemdPath splits "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
+// as a directory's name if runc or kata does not use that driver (runc's docs/systemd.md), and stands
+// for the slice with the scope prefix-name. Other names are both slice and unit.
 func splitSystemdPath(name string) (slice, unit string) {
 	slice, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -65,8 +64,8 @@ func splitSystemdPath(name string) (slice, unit string) {
 	return slice, prefix + "-" + id + ".scope"
 }
 
-// unescapeUnit undoes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names".
-// Dashes stay: they stand for the slashes of paths, and no machine has such a name.
+// unescapeUnit decodes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names".
+// Dashes are kept: they stand for the slashes of paths, which names of machines do not have.
 func unescapeUnit(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s
