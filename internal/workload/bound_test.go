@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
@@ -23,9 +25,7 @@ func TestBoundCutsWholeCharacters(t *testing.T) {
 		{"shorter when valid", strings.Repeat("\xff", 9), "\uFFFD…"},
 		{"empty", "", ""},
 	} {
-		if got := bound(c.in, 8); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		assert.Equal(t, c.want, bound(c.in, 8), c.name)
 	}
 }
 
@@ -57,14 +57,10 @@ func TestMachinesOfNestedContainersStayDifferentHoweverLongTheirNames(t *testing
 	for n := range 2 {
 		path := fmt.Sprintf("0::/lxc/%s/machine.slice/machine-qemu-1-%s%d.scope\n", strings.Repeat("c", 255), strings.Repeat("v", 200), n)
 		id := ParseCgroup([]byte(path)).VM.ID
-		if len(id) == 0 || len(id) > maxName {
-			t.Errorf("%q of %d bytes", id, len(id))
-		}
+		assert.True(t, id != "" && len(id) <= maxName, id)
 		ids[id] = true
 	}
-	if len(ids) != 2 {
-		t.Errorf("two machines have the IDs %v", ids)
-	}
+	assert.Len(t, ids, 2)
 }
 
 func TestEveryAttributeIsBounded(t *testing.T) {
@@ -88,27 +84,16 @@ func TestEveryAttributeIsBounded(t *testing.T) {
 			i := newIdentified(t, true)
 			i.host.Processes[10] = &p
 			got, _ := i.round(10)
-			for _, a := range []struct {
-				value string
-				size  int
-			}{
-				{got.Executable, 256},
-				{got.Path, 4096},
-				{got.CommandLine, 4096},
-				{got.Container.ID, 256},
-				{got.Container.Runtime, 256},
-				{got.Pod.UID, 256},
-				{got.VM.ID, 256},
-				{got.VM.Name, 256},
-				{got.VM.Hypervisor, 256},
+			sizes := map[string]int{got.Path: 4096, got.CommandLine: 4096}
+			for _, name := range []string{
+				got.Executable, got.Container.ID, got.Container.Runtime, got.Pod.UID, got.VM.ID, got.VM.Name, got.VM.Hypervisor,
 			} {
-				if len(a.value) > a.size || !utf8.ValidString(a.value) {
-					t.Errorf("%.40q has %d bytes", a.value, len(a.value))
-				}
+				sizes[name] = 256
 			}
-			if !strings.Contains(fmt.Sprintf("%+v", got), ellipsis) {
-				t.Errorf("nothing was cut of %+v", got)
+			for value, size := range sizes {
+				assert.True(t, len(value) <= size && utf8.ValidString(value), "%.40q has %d bytes", value, len(value))
 			}
+			assert.Contains(t, fmt.Sprintf("%+v", got), ellipsis, "something is cut")
 		})
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
@@ -382,34 +385,27 @@ func parseWithoutUnit(file string) Placement {
 	return p
 }
 
+// The lines are in any order, and the result shares no memory with them.
 func TestParseCgroupFindsWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()
-	for _, c := range cgroupCases() {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			if got := parseWithoutUnit(c.content()); got != c.want {
-				t.Errorf("ParseCgroup(%q)\n got %+v\nwant %+v", c.content(), got, c.want)
-			}
-		})
-	}
-}
-
-func TestParseCgroupDoesNotDependOnTheOrderOfLines(t *testing.T) {
-	t.Parallel()
-	cases := cgroupCases()
-	cases = append(cases, cgroupCase{
+	cases := append(cgroupCases(), cgroupCase{
 		name: "equals in hierarchies without preference",
 		file: "9:memory:/docker/" + idB + "\n8:pids:/docker/" + idA + "\n7:rdma:/docker/" + idC + "\n",
 		want: contained(idA, "docker", "/docker/"+idA),
 	})
 	shuffle := rand.New(rand.NewPCG(1, 2))
 	for _, c := range cases {
+		checkPlacement(t, c.content(), ParseCgroup([]byte(c.content())))
 		lines := strings.Split(strings.TrimSuffix(c.content(), "\n"), "\n")
 		for range 10 {
-			shuffle.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
-			if got := parseWithoutUnit(strings.Join(lines, "\n")); got != c.want {
-				t.Fatalf("%s: %q\n got %+v\nwant %+v", c.name, lines, got, c.want)
+			file := []byte(strings.Join(lines, "\n"))
+			got := ParseCgroup(file)
+			got.Unit = identity.SystemdUnit{} // see TestUnitsAreNamedAsBySystemd
+			for i := range file {
+				file[i] = 'X'
 			}
+			require.Equal(t, c.want, got, "%s: %q", c.name, lines)
+			shuffle.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
 		}
 	}
 }
@@ -421,25 +417,7 @@ func TestParseCgroupReadsManyLines(t *testing.T) {
 		fmt.Fprintf(&b, "%d:name=n%d:/some/where\n", 600-i, i)
 	}
 	b.WriteString("2:cpu,cpuacct:/docker/" + idA)
-	if got, want := ParseCgroup([]byte(b.String())), contained(idA, "docker", "/docker/"+idA); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestParseCgroupKeepsNothingOfItsInput(t *testing.T) {
-	t.Parallel()
-	for _, c := range cgroupCases() {
-		b := []byte(c.content())
-		got := ParseCgroup(b)
-		got.Unit.Name = strings.ReplaceAll(got.Unit.Name, "X", "") // keeps it in use
-		for i := range b {
-			b[i] = 'X'
-		}
-		got.Unit = identity.SystemdUnit{}
-		if got != c.want {
-			t.Errorf("%s: changed with the buffer: %+v", c.name, got)
-		}
-	}
+	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), ParseCgroup([]byte(b.String())))
 }
 
 func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
@@ -451,12 +429,11 @@ func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
 		parse := func(number int, child string) identity.VM {
 			return ParseCgroup(fmt.Appendf(nil, format, number, child)).VM
 		}
-		if e, c := parse(1, "emulator"), parse(1, "vcpu0"); e != c || e.ID == "" {
-			t.Errorf("emulator %+v, vCPU %+v", e, c)
-		}
-		if a, b := parse(1, "emulator"), parse(2, "emulator"); a.ID == b.ID || a.Name != b.Name {
-			t.Errorf("two machines of one name: %+v, %+v", a, b)
-		}
+		emulator, another := parse(1, "emulator"), parse(2, "emulator")
+		assert.NotEmpty(t, emulator.ID)
+		assert.Equal(t, emulator, parse(1, "vcpu0"))
+		assert.Equal(t, emulator.Name, another.Name)
+		assert.NotEqual(t, emulator.ID, another.ID)
 	}
 }
 
@@ -506,13 +483,6 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	}
 }
 
-func TestParseCgroupMakesNothingUp(t *testing.T) {
-	t.Parallel()
-	for _, c := range cgroupCases() {
-		checkPlacement(t, c.content(), ParseCgroup([]byte(c.content())))
-	}
-}
-
 func FuzzParseCgroup(f *testing.F) {
 	for _, c := range cgroupCases() {
 		f.Add([]byte(c.content()))
@@ -552,8 +522,6 @@ func TestAProcesssCgroupIsThatOfTheBestHierarchyOutsideTheRoot(t *testing.T) {
 		"0::/\n4:cpu,cpuacct:/\n9:memory:/m\n":       "/m",
 		"9:memory:/m:with:colons\n4:cpu,cpuacct:/\n": "/m:with:colons",
 	} {
-		if got := ProcessCgroup([]byte(text)); got != want {
-			t.Errorf("%q is in %q, want %q", text, got, want)
-		}
+		assert.Equal(t, want, ProcessCgroup([]byte(text)), "%q", text)
 	}
 }

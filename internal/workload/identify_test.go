@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -14,12 +15,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -41,14 +42,11 @@ func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	t.Helper()
 	i := &identified{t: t, host: hostsim.New(t.TempDir())}
 	i.id = NewIdentifier(i.host.Root(), Wanted{CommandLine: wantCommandLine})
-	t.Cleanup(func() {
-		if err := i.id.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { assert.NoError(t, i.id.Close()) })
 	return i
 }
 
+// process returns a process as a scan shows it.
 func process(pid int, p *hostsim.Process) *proc.Process {
 	q := &proc.Process{Slot: int32(pid), Sight: proc.Sight{ID: proc.ID{PID: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick}}}
 	if p.Kernel {
@@ -58,12 +56,17 @@ func process(pid int, p *hostsim.Process) *proc.Process {
 	return q
 }
 
-// round identifies all processes and returns the identity of the one with this PID.
+// counted returns a process as a source shows it that counts executions and moves.
+func counted(pid int, p *hostsim.Process) *proc.Process {
+	q := process(pid, p)
+	q.Cgroups, q.Execs = 77, 3
+	return q
+}
+
+// round identifies all processes and returns the identity of the process with this PID.
 func (i *identified) round(pid int) (Identity, bool) {
 	i.t.Helper()
-	if err := i.host.Render(); err != nil {
-		i.t.Fatal(err)
-	}
+	require.NoError(i.t, i.host.Render())
 	for pid, p := range i.host.Processes {
 		i.id.Identify(process(pid, p), 0)
 	}
@@ -72,295 +75,248 @@ func (i *identified) round(pid int) (Identity, bool) {
 	return *found, changed
 }
 
-func (i *identified) expect(pid int, want Identity, wantChanged bool) {
+// look identifies a process at a time and returns its identity.
+func (i *identified) look(p *proc.Process, now time.Duration) (Identity, bool) {
 	i.t.Helper()
-	got, changed := i.round(pid)
-	if diff := cmp.Diff(want, got); diff != "" {
-		i.t.Errorf("identity (-want +got):\n%s", diff)
-	}
-	if changed != wantChanged {
-		i.t.Errorf("changed: %v, want %v", changed, wantChanged)
-	}
+	require.NoError(i.t, i.host.Render())
+	i.id.Identify(p, now)
+	i.id.Resolve()
+	found, changed := i.id.Identity(p.Slot)
+	return *found, changed
 }
 
-func TestIdentity(t *testing.T) {
-	for name, tt := range map[string]struct {
-		process hostsim.Process
-		want    Identity
-	}{
-		"an executable":               {hostsim.Process{Comm: "worker-7", Exe: "/usr/bin/app"}, Identity{Executable: "app", Path: "/usr/bin/app"}},
-		"one that was deleted":        {hostsim.Process{Comm: "app", Exe: "/usr/bin/app (deleted)"}, Identity{Executable: "app", Path: "/usr/bin/app"}},
-		"one in memory":               {hostsim.Process{Comm: "6", Exe: "/memfd:runc (deleted)"}, Identity{Executable: "memfd:runc", Path: "/memfd:runc"}},
-		"one that is not UTF-8":       {hostsim.Process{Comm: "app", Exe: "/usr/bin/\xffapp"}, Identity{Executable: "\uFFFDapp", Path: "/usr/bin/\uFFFDapp"}},
-		"one that cannot be read":     {hostsim.Process{Comm: "app"}, Identity{Executable: "app"}},
-		"a name that is not UTF-8":    {hostsim.Process{Comm: "a\xffb"}, Identity{Executable: "a\uFFFDb"}},
-		"a kernel thread":             {hostsim.Process{Comm: "ksoftirqd/0", Kernel: true}, Identity{Executable: "ksoftirqd/0"}},
-		"a worker":                    {hostsim.Process{Comm: "kworker/0:1", Kernel: true}, Identity{Executable: "kworker/0:1"}},
-		"a worker at work":            {hostsim.Process{Comm: "kworker/0:1-eve", Kernel: true}, Identity{Executable: "kworker/0:1"}},
-		"a worker that runs now":      {hostsim.Process{Comm: "kworker/u8:2+fl", Kernel: true}, Identity{Executable: "kworker/u8:2"}},
-		"a worker of high priority":   {hostsim.Process{Comm: "kworker/3:1H-kb", Kernel: true}, Identity{Executable: "kworker/3:1H"}},
-		"a rescuer":                   {hostsim.Process{Comm: "kworker/R-rcu_g", Kernel: true}, Identity{Executable: "kworker/R-rcu_g"}},
-		"a program named like one":    {hostsim.Process{Comm: "kworker/0:1-eve", Exe: "/tmp/kworker"}, Identity{Executable: "kworker", Path: "/tmp/kworker"}},
-		"a kernel thread's arguments": {hostsim.Process{Comm: "x", Kernel: true, Args: []string{"/usr/bin/qemu-kvm"}}, Identity{Executable: "x"}},
-		"a container": {
-			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
-			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
-				Workload: identity.Workload{Container: identity.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
-			}},
+// bytesRead returns how many bytes of each file of the host are read while f runs.
+func (i *identified) bytesRead(f func()) map[string]int {
+	read := map[string]int{}
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if rest, ok := strings.CutPrefix(path, i.host.Root()); ok {
+			read[filepath.Base(rest)] += len(got)
+		}
+		return got, err
+	})()
+	f()
+	return read
+}
+
+// ran is the identity of a process that executes the file at a path.
+func ran(file, line string) Identity {
+	return Identity{Executable: path.Base(file), Path: file, CommandLine: line}
+}
+
+// unreadable is the identity of a process whose executable cannot be read.
+func unreadable(name, line string) Identity { return Identity{Executable: name, CommandLine: line} }
+
+// step is the state of a process and its identity.
+type step struct {
+	process hostsim.Process
+	want    Identity
+}
+
+// histories are the states of processes in successive scans.
+func histories() map[string][]step {
+	type p = hostsim.Process
+	inDocker := ran("/bin/app", "")
+	inDocker.Placement = contained(hexA, "docker", "/system.slice/docker-"+hexA+".scope")
+	return map[string][]step{
+		"an executable":               {{p{Comm: "worker-7", Exe: "/usr/bin/app"}, ran("/usr/bin/app", "")}},
+		"one that was deleted":        {{p{Comm: "app", Exe: "/usr/bin/app (deleted)"}, ran("/usr/bin/app", "")}},
+		"one in memory":               {{p{Comm: "6", Exe: "/memfd:runc (deleted)"}, ran("/memfd:runc", "")}},
+		"one that is not UTF-8":       {{p{Comm: "app", Exe: "/usr/bin/\xffapp"}, ran("/usr/bin/\uFFFDapp", "")}},
+		"one that cannot be read":     {{p{Comm: "app"}, unreadable("app", "")}},
+		"a name that is not UTF-8":    {{p{Comm: "a\xffb"}, unreadable("a\uFFFDb", "")}},
+		"a kernel thread":             {{p{Comm: "ksoftirqd/0", Kernel: true}, unreadable("ksoftirqd/0", "")}},
+		"a worker":                    {{p{Comm: "kworker/0:1", Kernel: true}, unreadable("kworker/0:1", "")}},
+		"a worker at work":            {{p{Comm: "kworker/0:1-eve", Kernel: true}, unreadable("kworker/0:1", "")}},
+		"a worker that runs now":      {{p{Comm: "kworker/u8:2+fl", Kernel: true}, unreadable("kworker/u8:2", "")}},
+		"a worker of high priority":   {{p{Comm: "kworker/3:1H-kb", Kernel: true}, unreadable("kworker/3:1H", "")}},
+		"a rescuer":                   {{p{Comm: "kworker/R-rcu_g", Kernel: true}, unreadable("kworker/R-rcu_g", "")}},
+		"a program named like one":    {{p{Comm: "kworker/0:1-eve", Exe: "/tmp/kworker"}, ran("/tmp/kworker", "")}},
+		"a kernel thread's arguments": {{p{Comm: "x", Kernel: true, Args: []string{"/usr/bin/qemu-kvm"}}, unreadable("x", "")}},
+		"a container":                 {{p{Comm: "app", Exe: "/bin/app", Cgroup: "0::" + inDocker.Cgroup + "/sub"}, inDocker}},
+
+		"it executes another program": {
+			{p{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "-c", "exec app"}}, ran("/bin/sh", "sh -c exec app")},
+			{p{Comm: "app", Exe: "/bin/app", Args: []string{"app", "--serve"}}, ran("/bin/app", "app --serve")},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			i := newIdentified(t, false)
-			i.host.Processes[10] = &tt.process
-			i.expect(10, tt.want, true)
-			i.expect(10, tt.want, false)
-		})
+		"it executes the same file under another name": {
+			{p{Comm: "sh", Exe: "/bin/busybox", Args: []string{"sh"}}, ran("/bin/busybox", "sh")},
+			{p{Comm: "sleep", Exe: "/bin/busybox", Args: []string{"sleep", "5"}}, ran("/bin/busybox", "sleep 5")},
+		},
+		"it renames itself": {
+			{p{Comm: "app", Exe: "/usr/bin/app", Args: []string{"app"}}, ran("/usr/bin/app", "app")},
+			{p{Comm: "app: idle", Exe: "/usr/bin/app", Args: []string{"app"}}, ran("/usr/bin/app", "app")},
+		},
+		// A collector without root cannot read the executables of other users' processes. Entrypoints
+		// of containers execute the container's program.
+		"it executes another program, and neither can be read": {
+			{p{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}, unreadable("entrypoint.sh", "/bin/sh /entrypoint.sh java")},
+			{p{Comm: "java", Args: []string{"java", "-jar"}}, unreadable("java", "java -jar")},
+			{p{Comm: "GC Thread#0", Args: []string{"java", "-jar"}}, unreadable("java", "java -jar")}, // renamed
+			{p{Comm: "GC Thread#0", Args: []string{"java: idle"}}, unreadable("java", "java -jar")},   // it has set its title
+			{p{Comm: "app", Args: []string{"app"}}, unreadable("app", "app")},
+		},
+		"it executes a program that cannot be read": {
+			{p{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}, ran("/bin/sh", "sh")},
+			{p{Comm: "sudo", Args: []string{"sudo", "-s"}}, unreadable("sudo", "sudo -s")},
+			{p{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}, ran("/bin/sh", "sh")},
+		},
+		// The kernel sets a task's name before it has set up the new command line.
+		"it is executing another program": {
+			{p{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh"}}, unreadable("entrypoint.sh", "/bin/sh /entrypoint.sh")},
+			{p{Comm: "java"}, unreadable("entrypoint.sh", "/bin/sh /entrypoint.sh")},
+			{p{Comm: "java", Args: []string{"java"}}, unreadable("java", "java")},
+		},
+		"its executable becomes unreadable": {
+			{p{Comm: "app", Exe: "/usr/bin/app"}, ran("/usr/bin/app", "")},
+			{p{Comm: "else"}, ran("/usr/bin/app", "")},
+		},
+		"its executable becomes readable": {
+			{p{Comm: "task"}, unreadable("task", "")},
+			{p{Comm: "task", Exe: "/usr/bin/app"}, ran("/usr/bin/app", "")},
+		},
 	}
 }
 
-func TestExecutingAnotherProgramIsAnotherIdentity(t *testing.T) {
-	i := newIdentified(t, true)
-	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "-c", "exec app"}}
-	i.host.Processes[10] = p
-	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh -c exec app"}, true)
-	p.Comm, p.Exe, p.Args = "app", "/bin/app", []string{"app", "--serve"}
-	i.expect(10, Identity{Executable: "app", Path: "/bin/app", CommandLine: "app --serve"}, true)
-	i.expect(10, Identity{Executable: "app", Path: "/bin/app", CommandLine: "app --serve"}, false)
-}
-
-func TestExecutingTheSameFileUnderAnotherNameIsAnotherCommandLine(t *testing.T) {
-	i := newIdentified(t, true)
-	p := &hostsim.Process{Comm: "sh", Exe: "/bin/busybox", Args: []string{"sh"}}
-	i.host.Processes[10] = p
-	i.round(10)
-	p.Comm, p.Args = "sleep", []string{"sleep", "5"}
-	i.expect(10, Identity{Executable: "busybox", Path: "/bin/busybox", CommandLine: "sleep 5"}, true)
-}
-
-func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
-	for _, exe := range []string{"/usr/bin/app", ""} {
-		i := newIdentified(t, true)
-		p := &hostsim.Process{Comm: "app", Exe: exe, Args: []string{"app"}}
-		i.host.Processes[10] = p
-		want, _ := i.round(10)
-		p.Comm = "app: idle"
-		i.expect(10, want, false)
+func TestIdentityFollowsTheProcess(t *testing.T) {
+	for name, steps := range histories() {
+		for _, wanted := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, command line %v", name, wanted), func(t *testing.T) {
+				i := newIdentified(t, wanted)
+				var before Identity
+				for n, s := range steps {
+					if !wanted {
+						s.want.CommandLine = ""
+					}
+					i.host.Processes[10] = &s.process
+					got, changed := i.round(10)
+					assert.Equal(t, s.want, got, "step %d", n)
+					assert.Equal(t, s.want != before, changed, "step %d changes it", n)
+					_, changed = i.round(10)
+					assert.False(t, changed, "nothing happened after step %d", n)
+					before = s.want
+				}
+			})
+		}
 	}
-}
-
-// A collector without root cannot read the executables of other users' processes. Entrypoints of
-// containers execute the container's program.
-func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
-	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}
-	i.host.Processes[10] = p
-	i.expect(10, Identity{Executable: "entrypoint.sh"}, true)
-	p.Comm, p.Args = "java", []string{"java", "-jar", "app.jar"}
-	i.expect(10, Identity{Executable: "java"}, true)
-	i.expect(10, Identity{Executable: "java"}, false)
-	p.Comm = "GC Thread#0"
-	i.expect(10, Identity{Executable: "java"}, false) // renamed
-	p.Args = []string{"app.jar: idle"}
-	i.expect(10, Identity{Executable: "java"}, false) // it has set its title
-	p.Comm, p.Args = "app", []string{"app"}
-	i.expect(10, Identity{Executable: "app"}, true)
-}
-
-func TestExecutingIsNoticedWhereTheExecutableCanNoLongerBeRead(t *testing.T) {
-	i := newIdentified(t, true)
-	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}
-	i.host.Processes[10] = p
-	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh"}, true)
-	p.Comm, p.Exe, p.Args = "sudo", "", []string{"sudo", "-s"}
-	i.expect(10, Identity{Executable: "sudo", CommandLine: "sudo -s"}, true)
-	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
-	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh"}, true)
-}
-
-// The kernel sets a task's name before it has set up the new command line.
-func TestAnExecutionInProgressIsNoticedWhenItIsDone(t *testing.T) {
-	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh"}}
-	i.host.Processes[10] = p
-	i.expect(10, Identity{Executable: "entrypoint.sh"}, true)
-	p.Comm, p.Args = "java", nil
-	i.expect(10, Identity{Executable: "entrypoint.sh"}, false)
-	p.Args = []string{"java"}
-	i.expect(10, Identity{Executable: "java"}, true)
-}
-
-func TestAnExecutableThatBecomesUnreadableStaysKnown(t *testing.T) {
-	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "app", Exe: "/usr/bin/app"}
-	i.host.Processes[10] = p
-	want, _ := i.round(10)
-	p.Exe, p.Comm = "", "else"
-	i.expect(10, want, false)
-}
-
-func TestAnExecutableThatBecomesReadableIsKnownThen(t *testing.T) {
-	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "task"}
-	i.host.Processes[10] = p
-	i.expect(10, Identity{Executable: "task"}, true)
-	p.Exe = "/usr/bin/app"
-	i.expect(10, Identity{Executable: "app", Path: "/usr/bin/app"}, true)
 }
 
 func TestAProcessThatIsGoneAlreadyIsKnownByItsName(t *testing.T) {
 	i := newIdentified(t, true)
-	if err := i.host.Render(); err != nil {
-		t.Fatal(err)
-	}
-	i.id.Identify(process(10, &hostsim.Process{Comm: "gone"}), 0)
-	i.id.Resolve()
-	got, changed := i.id.Identity(10)
-	if want := (Identity{Executable: "gone"}); *got != want || !changed {
-		t.Errorf("%+v, changed %v", *got, changed)
-	}
+	got, changed := i.look(process(10, &hostsim.Process{Comm: "gone"}), 0)
+	assert.Equal(t, unreadable("gone", ""), got)
+	assert.True(t, changed)
 }
 
 func TestAReusedSlotStartsEmpty(t *testing.T) {
 	i := newIdentified(t, true)
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-name", "a"},
 		Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
-	if got, _ := i.round(10); got.VM.ID == "" || got.Container.ID == "" {
-		t.Fatalf("%+v", got)
-	}
+	got, _ := i.round(10)
+	require.NotEmpty(t, got.VM.ID)
+	require.NotEmpty(t, got.Container.ID)
 	i.id.Forget(10)
 	i.host.Processes[10] = &hostsim.Process{Comm: "app"}
-	i.expect(10, Identity{Executable: "app"}, true)
+	got, changed := i.round(10)
+	assert.Equal(t, unreadable("app", ""), got)
+	assert.True(t, changed)
 	i.id.Forget(99_999) // never seen
 }
 
-func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
+func TestCommandLinesAreJoinedAndBounded(t *testing.T) {
 	long := strings.Repeat("x", maxText)
 	cut := long[:maxText-len(ellipsis)] + ellipsis
-	for name, tt := range map[string]struct {
-		args []string
-		want string
-	}{
-		"arguments":                  {[]string{"app", "--a b", ""}, "app --a b"},
-		"none":                       {nil, ""},
-		"not UTF-8":                  {[]string{"a\xff", "b"}, "a\uFFFD b"},
-		"just fits":                  {[]string{long}, long},
-		"too long":                   {[]string{long + "y"}, cut},
-		"cut within a character":     {[]string{long[:maxText-len(ellipsis)-1] + "éxxx"}, cut[1:]},
-		"longer after replacement":   {[]string{strings.Repeat("a\xff", maxText/2)}, strings.Repeat("a\uFFFD", maxText/4-1) + "a" + ellipsis},
-		"shorter after replacement":  {[]string{strings.Repeat("\xff", maxText+1)}, "\uFFFD" + ellipsis},
-		"a title that spaces follow": {[]string{"nginx: worker process"}, "nginx: worker process"},
+	for line, want := range map[string]string{
+		"app\x00--a b\x00\x00":                  "app --a b",
+		"":                                      "",
+		"a\xff\x00b\x00":                        "a\uFFFD b",
+		long + "\x00":                           long,
+		long + "y":                              cut,
+		long[:maxText-len(ellipsis)-1] + "éxxx": cut[1:], // within a character
+		strings.Repeat("a\xff", maxText/2):      strings.Repeat("a\uFFFD", maxText/4-1) + "a" + ellipsis,
+		strings.Repeat("\xff", maxText+1):       "\uFFFD" + ellipsis,
+		"nginx: worker process\x00\x00\x00\x00\x00\x00\x00": "nginx: worker process",
 	} {
-		t.Run(name, func(t *testing.T) {
-			for _, wanted := range []bool{true, false} {
-				i := newIdentified(t, wanted)
-				i.host.Processes[10] = &hostsim.Process{Comm: "app", Exe: "/bin/app", Args: tt.args}
-				got, _ := i.round(10)
-				want := tt.want
-				if !wanted {
-					want = ""
-				}
-				if strings.TrimSpace(got.CommandLine) != want || !utf8.ValidString(got.CommandLine) || len(got.CommandLine) > maxText {
-					t.Errorf("wanted %v: %.60q of %d bytes, want %.60q of %d", wanted, got.CommandLine, len(got.CommandLine), want, len(want))
-				}
-			}
-		})
+		got := joinArguments([]byte(line))
+		assert.Equal(t, want, got)
+		assert.True(t, utf8.ValidString(got) && len(got) <= maxText)
 	}
 }
 
 func TestTheCgroupIsReadAgain(t *testing.T) {
 	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
-	i.host.Processes[10] = p
-	i.round(10)
-	for _, tt := range []struct{ cgroup, container string }{
-		{"0::/system.slice/docker-" + hexA + ".scope", hexA},
-		{"0::/system.slice/docker-" + hexB + ".scope", hexB},
-		{"0::/user.slice", ""},
+	i.in(10, "")
+	for cgroup, container := range map[string]string{
+		"0::/system.slice/docker-" + hexA + ".scope": hexA, "0::/system.slice/docker-" + hexB + ".scope": hexB, "0::/docker/" + hexC: hexC,
 	} {
-		p.Cgroup = tt.cgroup
+		i.host.Processes[10].Cgroup = cgroup
 		got, changed := i.round(10)
-		if got.Container.ID != tt.container || !changed {
-			t.Errorf("%s: in %q, changed %v", tt.cgroup, got.Container.ID, changed)
-		}
+		assert.Equal(t, container, got.Container.ID)
+		assert.True(t, changed)
 	}
-	p.Cgroup = "0::/user.slice/another"
-	if _, changed := i.round(10); changed {
-		t.Error("another cgroup that is no container's is another identity")
-	}
-	if err := os.Remove(filepath.Join(i.host.Root(), "proc/10/cgroup")); err != nil {
-		t.Fatal(err)
-	}
-	i.id.Identify(process(10, p), 0)
-	if got, changed := i.id.Identity(10); changed || got.Executable != "app" {
-		t.Errorf("a cgroup that cannot be read changed it: %+v", got)
-	}
+	assert.Empty(t, i.in(10, "0::/user.slice").ID)
+	i.host.Processes[10].Cgroup = "0::/user.slice/another"
+	_, changed := i.round(10)
+	assert.False(t, changed, "another cgroup outside of containers is the same identity")
+	require.NoError(t, os.Remove(filepath.Join(i.host.Root(), "proc/10/cgroup")))
+	i.id.Identify(process(10, i.host.Processes[10]), 0)
+	got, changed := i.id.Identity(10)
+	assert.False(t, changed, "a cgroup that cannot be read")
+	assert.Equal(t, "app", got.Executable)
 }
 
 func TestTheMemoryOfCgroupsIsBounded(t *testing.T) {
 	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
-	i.host.Processes[10] = p
-	for n := range 500 {
-		p.Cgroup = fmt.Sprintf("0::/system.slice/docker-%064x.scope", n)
-		if got, _ := i.round(10); got.Container.ID != fmt.Sprintf("%064x", n) {
-			t.Fatalf("%d: %+v", n, got)
-		}
+	for n := range 100 {
+		container := fmt.Sprintf("%064x", n)
+		require.Equal(t, container, i.in(10, "0::/docker/"+container).ID)
 	}
-	if most := len(i.id.known) + 1; len(i.id.cgroups) > most {
-		t.Errorf("%d cgroups are remembered for %d slots", len(i.id.cgroups), len(i.id.known))
-	}
+	assert.LessOrEqual(t, len(i.id.cgroups), len(i.id.known)+1)
 }
 
 func TestHelpersInTheScopeHaveTheHypervisorsMachine(t *testing.T) {
-	const scope = `0::/machine.slice/machine-qemu\x2d3\x2dweb.scope`
+	const scope = `/machine.slice/machine-qemu\x2d3\x2dvm.scope`
 	i := newIdentified(t, false)
-	i.host.Processes[9] = &hostsim.Process{Comm: "swtpm", Exe: "/usr/bin/swtpm", Start: 100, Cgroup: scope}
-	if got, _ := i.round(9); got.VM.Name != "web" || got.VM.ID == "" || isUUID(got.VM.ID) {
-		t.Errorf("before the hypervisor is seen: %+v", got.VM)
-	}
-	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: 200,
-		Args: []string{"qemu-system-x86_64", "-name", "guest=web", "-uuid", uuid1}, Cgroup: scope + "/libvirt/emulator"}
-	want := identity.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
-	helper, changed := i.round(9)
-	if helper.VM != want || !changed {
-		t.Errorf("the helper: %+v, changed %v", helper.VM, changed)
-	}
+	i.host.Processes[9] = &hostsim.Process{Comm: "swtpm", Exe: "/usr/bin/swtpm", Start: 100, Cgroup: "0::" + scope}
+	got, _ := i.round(9)
+	assert.Equal(t, identity.VM{ID: "machine-qemu-3-vm", Name: "vm", Hypervisor: "qemu"}, got.VM, "before the hypervisor is seen")
+	i.hypervisor(10, 200, scope+"/libvirt/emulator", uuid1)
+	want := identity.VM{ID: uuid1, Name: "vm", Hypervisor: "qemu"}
+	got, changed := i.round(9)
+	assert.Equal(t, want, got.VM)
+	assert.True(t, changed)
 	hypervisor, _ := i.id.Identity(10)
-	if hypervisor.VM != want {
-		t.Errorf("the hypervisor: %+v", hypervisor.VM)
-	}
-	i.id.Forget(10)
-	delete(i.host.Processes, 10)
-	if got, changed := i.round(9); got.VM != want || changed {
-		t.Errorf("when the hypervisor is gone: %+v, changed %v", got.VM, changed)
-	}
+	assert.Equal(t, want, hypervisor.VM)
+	i.end(10)
+	got, changed = i.round(9)
+	assert.Equal(t, want, got.VM, "the hypervisor exited")
+	assert.False(t, changed)
 }
 
 func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 	i := newIdentified(t, false)
-	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
-	i.host.Processes[10] = p
-	if got, _ := i.round(10); got.VM != (identity.VM{}) {
-		t.Errorf("%+v", got.VM)
-	}
-	p.Comm, p.Exe, p.Args = "qemu-kvm", "/usr/libexec/qemu-kvm", []string{"qemu-kvm", "-uuid", uuid1}
-	if got, changed := i.round(10); got.VM.ID != uuid1 || !changed {
-		t.Errorf("%+v, changed %v", got.VM, changed)
-	}
-	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
-	if got, changed := i.round(10); got.VM != (identity.VM{}) || !changed {
-		t.Errorf("%+v, changed %v", got.VM, changed)
+	shell := hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
+	hypervisor := hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-uuid", uuid1}}
+	for _, s := range []struct {
+		process hostsim.Process
+		want    string
+	}{{shell, ""}, {hypervisor, uuid1}, {shell, ""}} {
+		i.host.Processes[10] = &s.process
+		got, changed := i.round(10)
+		assert.Equal(t, s.want, got.VM.ID)
+		assert.True(t, changed)
 	}
 }
 
 func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i := newIdentified(t, true)
-	i.host.Processes[10] = &hostsim.Process{Comm: "app", Exe: "/usr/bin/app", Args: []string{"app"}, Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
-	i.host.Processes[11] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-uuid", uuid1}}
-	i.host.Processes[12] = &hostsim.Process{Comm: "kworker/0:1-eve", Kernel: true}
-	i.host.Processes[13] = &hostsim.Process{Comm: "unreadable"}
-	i.host.Processes[14] = &hostsim.Process{Comm: "sh", Args: []string{"sh"}}
-	i.host.Processes[15] = &hostsim.Process{Comm: "another"}
+	i.host.Processes = map[int]*hostsim.Process{
+		10: {Comm: "app", Exe: "/usr/bin/app", Args: []string{"app"}, Cgroup: "0::/system.slice/docker-" + hexA + ".scope"},
+		11: {Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-uuid", uuid1}},
+		12: {Comm: "kworker/0:1-eve", Kernel: true},
+		13: {Comm: "unreadable"},
+		14: {Comm: "sh", Args: []string{"sh"}},
+		15: {Comm: "another"},
+	}
 	i.round(10)
 	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
 	i.host.Processes[15].Comm = "renamed"
@@ -369,7 +325,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	for pid, p := range i.host.Processes {
 		rows = append(rows, process(pid, p))
 	}
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, allocs.Count(100, func() {
 		for _, p := range rows {
 			i.id.Identify(p, 0)
 		}
@@ -377,9 +333,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 		for _, p := range rows {
 			i.id.Identity(p.Slot)
 		}
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}))
 }
 
 func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
@@ -391,134 +345,36 @@ func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > 32<<20 {
-		t.Errorf("%d MB are in use for %d command lines of %d bytes", m.HeapAlloc>>20, len(kept), len(kept[0]))
-	}
+	assert.Less(t, m.HeapAlloc, uint64(32<<20))
 	runtime.KeepAlive(kept)
-}
-
-func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
-	const second = time.Second
-	for name, tt := range map[string]struct {
-		now  time.Duration
-		edit func(*proc.Process)
-		want string
-	}{
-		"it merely ran":                      {11 * second, func(*proc.Process) {}, "before"},
-		"an hour ago":                        {10*second + lookAgain, func(*proc.Process) {}, "after"},
-		"the clock went back":                {9 * second, func(*proc.Process) {}, "after"},
-		"it executed a program":              {10 * second, func(p *proc.Process) { p.Execs++ }, "after"},
-		"it moved":                           {10 * second, func(p *proc.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":          {10 * second, func(p *proc.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                {11 * second, func(p *proc.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute": {10*second + lookSoon, func(p *proc.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source no longer reports it":    {10 * second, func(p *proc.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			i := newIdentified(t, false)
-			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
-			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*proc.Process)) Identity {
-				if err := i.host.Render(); err != nil {
-					t.Fatal(err)
-				}
-				row := process(10, p)
-				row.Cgroups, row.Execs = 77, 3
-				edit(row)
-				i.id.Identify(row, now)
-				i.id.Resolve()
-				found, _ := i.id.Identity(10)
-				return *found
-			}
-			identify(10*second, func(*proc.Process) {})
-			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
-			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
-			if got.Executable != tt.want || got.Container.ID != container {
-				t.Errorf("%s in %s, want %s in %s", got.Executable, got.Container.ID, tt.want, container)
-			}
-		})
-	}
-}
-
-func TestOnlySettledProcessesAreDeferred(t *testing.T) {
-	const second = time.Second
-	for name, tt := range map[string]struct {
-		first, now time.Duration // when it is identified, and when again
-		edit       func(*proc.Process)
-		want       string
-	}{
-		"old":                                {settledAge, settledAge + second, func(*proc.Process) {}, "before"},
-		"young when it was identified":       {settledAge - second, settledAge + second, func(*proc.Process) {}, "after"},
-		"with another name":                  {settledAge, settledAge + second, func(p *proc.Process) { p.Comm[0] = 'x' }, "after"},
-		"after the clock went back":          {settledAge + second, settledAge, func(*proc.Process) {}, "after"},
-		"of a source that counts executions": {settledAge, settledAge + second, func(p *proc.Process) { p.Cgroups, p.Execs = 77, 1 }, "after"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			i := newIdentified(t, false)
-			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
-			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*proc.Process)) string {
-				require.NoError(t, i.host.Render())
-				row := process(10, p)
-				edit(row)
-				i.id.Identify(row, now)
-				found, _ := i.id.Identity(10)
-				return found.Executable
-			}
-			i.id.MayDefer(true)
-			require.Equal(t, "before", identify(tt.first, func(*proc.Process) {}), "the first time")
-			p.Exe = "/bin/after"
-			require.Equal(t, tt.want, identify(tt.now, tt.edit))
-			require.Equal(t, tt.want == "before", i.id.IsDeferred(10))
-			i.id.MayDefer(false)
-			require.Equal(t, "after", identify(tt.now, tt.edit))
-			require.False(t, i.id.IsDeferred(10))
-		})
-	}
 }
 
 func TestAProcessWhoseFilesCouldNotBeReadIsReadAgainAtOnce(t *testing.T) {
 	for _, missing := range []string{"exe", "cgroup"} {
-		t.Run(missing, func(t *testing.T) {
-			i := newIdentified(t, false)
-			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
-			i.host.Processes[10] = p
-			row := process(10, p)
-			row.Cgroups = 77
-			if err := i.host.Render(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(filepath.Join(i.host.Root(), "proc/10", missing)); err != nil {
-				t.Fatal(err)
-			}
-			i.id.Identify(row, time.Second)
-			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexA+".scope"
-			if err := i.host.Render(); err != nil {
-				t.Fatal(err)
-			}
-			i.id.Identify(row, time.Second)
-			if got, _ := i.id.Identity(10); got.Executable != "after" || got.Container.ID != hexA {
-				t.Errorf("%+v", got)
-			}
-		})
+		i := newIdentified(t, false)
+		p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
+		i.host.Processes[10] = p
+		require.NoError(t, i.host.Render())
+		require.NoError(t, os.Remove(filepath.Join(i.host.Root(), "proc/10", missing)))
+		i.id.Identify(counted(10, p), time.Second)
+		p.Exe, p.Cgroup = "/bin/after", "0::/docker/"+hexA
+		got, _ := i.look(counted(10, p), time.Second)
+		assert.Equal(t, "after", got.Executable, missing)
+		assert.Equal(t, hexA, got.Container.ID, missing)
 	}
 }
 
 func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 	i := newIdentified(t, true)
-	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Args: []string{"app", "one"}}
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 	i.host.Processes[10] = p
-	row := process(10, p)
-	for execs, want := range []string{"app one", "app two"} {
+	row := counted(10, p)
+	for _, want := range []string{"app one", "app two"} {
 		p.Args = strings.Fields(want)
-		if err := i.host.Render(); err != nil {
-			t.Fatal(err)
-		}
-		row.Cgroups, row.Execs = 77, uint64(execs)
-		i.id.Identify(row, time.Second)
-		if got, changed := i.id.Identity(10); got.CommandLine != want || !changed {
-			t.Errorf("%q, changed %v, want %q", got.CommandLine, changed, want)
-		}
+		row.Execs++
+		got, changed := i.look(row, time.Second)
+		assert.Equal(t, want, got.CommandLine)
+		assert.True(t, changed)
 	}
 }
 
@@ -534,15 +390,15 @@ func (i *identified) renamers() (rows []*proc.Process) {
 		i.host.Processes[pid] = &p
 		rows = append(rows, process(pid, &p))
 	}
+	i.round(10)
 	return rows
 }
 
 func TestRenamingAllocatesNothing(t *testing.T) {
-	for _, counted := range []bool{false, true} {
+	for _, isCounted := range []bool{false, true} {
 		for _, wanted := range []bool{false, true} {
 			i := newIdentified(t, wanted)
 			rows := i.renamers()
-			i.round(10)
 			now, names := time.Duration(0), byte(0)
 			look := func() {
 				now, names = now+10*time.Second, names+1
@@ -550,7 +406,7 @@ func TestRenamingAllocatesNothing(t *testing.T) {
 					if !p.Is(proc.Kernel) {
 						p.Comm[0] = 'a' + names%2
 					}
-					if counted {
+					if isCounted {
 						p.Cgroups, p.Execs = 77, 3
 					}
 					i.id.Identify(p, now)
@@ -558,222 +414,81 @@ func TestRenamingAllocatesNothing(t *testing.T) {
 				i.id.Resolve()
 			}
 			look()
-			if n := testing.AllocsPerRun(100, look); n > 0 {
-				t.Errorf("counted %v, command line wanted %v: %v allocations", counted, wanted, n)
-			}
+			assert.Zero(t, allocs.Count(100, look), "counted %v, command line wanted %v", isCounted, wanted)
 		}
 	}
 }
 
-// bytesRead returns how many bytes of each file of the host are read while f runs.
-func (i *identified) bytesRead(f func()) map[string]int {
-	read := map[string]int{}
-	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if rest, ok := strings.CutPrefix(path, i.host.Root()); ok {
-			read[filepath.Base(rest)] += len(got)
-		}
-		return got, err
-	})
-	defer restore()
-	f()
-	return read
-}
-
 func TestTheCommandLineIsReadOnlyOfHypervisors(t *testing.T) {
-	for _, c := range []struct {
-		name    string
+	for name, c := range map[string]struct {
 		process hostsim.Process
 		wanted  bool
 		want    int
 	}{
-		{"a program", hostsim.Process{Comm: "app", Exe: "/bin/app"}, false, 0},
-		{"a program whose command line is wanted", hostsim.Process{Comm: "app", Exe: "/bin/app"}, true, maxText + 1},
-		{"a program that cannot be read", hostsim.Process{Comm: "app"}, false, maxText + 1},
-		{"a program that calls itself a hypervisor", hostsim.Process{Comm: "qemu-kvm", Exe: "/bin/app"}, false, 0},
-		{"a hypervisor", hostsim.Process{Comm: "kvm", Exe: "/bin/kvm"}, false, 64 << 10},
+		"a program":                                {hostsim.Process{Comm: "app", Exe: "/bin/app"}, false, 0},
+		"a program whose command line is wanted":   {hostsim.Process{Comm: "app", Exe: "/bin/app"}, true, maxText + 1},
+		"a program that cannot be read":            {hostsim.Process{Comm: "app"}, false, maxText + 1},
+		"a program that calls itself a hypervisor": {hostsim.Process{Comm: "qemu-kvm", Exe: "/bin/app"}, false, 0},
+		"a hypervisor":                             {hostsim.Process{Comm: "kvm", Exe: "/bin/kvm"}, false, maxFile},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			i := newIdentified(t, c.wanted)
-			c.process.Args = []string{"app", strings.Repeat("\x00", 900_000), "x"}
-			i.host.Processes[10] = &c.process
-			got := i.bytesRead(func() { i.round(10) })["cmdline"]
-			// Reads to find the length count, too.
-			if got < c.want || got > 2*c.want {
-				t.Errorf("%d bytes were read, want %d", got, c.want)
-			}
-			c.process.Comm = "renamed"
-			again := i.bytesRead(func() { i.round(10) })["cmdline"]
-			if most := min(c.want, maxText+1); again > most {
-				t.Errorf("%d bytes were read when it had renamed itself, want %d at most", again, most)
-			}
-		})
+		i := newIdentified(t, c.wanted)
+		c.process.Args = []string{"app", strings.Repeat("\x00", 900_000), "x"}
+		i.host.Processes[10] = &c.process
+		got := i.bytesRead(func() { i.round(10) })["cmdline"]
+		assert.GreaterOrEqual(t, got, c.want, name)
+		assert.LessOrEqual(t, got, 2*c.want, "%s: reads to find the length count as well", name)
+		c.process.Comm = "renamed"
+		assert.LessOrEqual(t, i.bytesRead(func() { i.round(10) })["cmdline"], min(c.want, maxText+1), "%s, renamed", name)
 	}
 }
 
-func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
-	i := newIdentified(t, false)
-	rows := i.renamers()
-	now := 10 * time.Second
-	look := func() {
-		now += 10 * time.Second
-		for _, p := range rows {
-			p.Cgroups, p.Execs = 77, 3
-			p.Comm[0]++
-			i.id.Identify(p, now)
-		}
-	}
-	for range maxAttempts {
-		i.round(10)
-		look()
-	}
-	links := 0
-	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") {
-			links++
-		}
-		return got, err
-	})
-	defer restore()
-	for range 60 { // ten minutes
-		look()
-	}
-	if most := 3 * int(10*time.Minute/lookSoon+1); links > most {
-		t.Errorf("three processes were looked at %d times in ten minutes, want %d at most", links, most)
-	}
-}
-
-// However far apart the scans are, hardly any of them reads a file of a process that has not
-// changed.
-func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
-	const processes, scans = 200, 100
-	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
-		i := newIdentified(t, false)
-		var rows []*proc.Process
-		for pid := 10; pid < 10+processes; pid++ {
-			p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
-			i.host.Processes[pid] = p
-			row := process(pid, p)
-			row.Cgroups, row.Execs = 77, 3
-			rows = append(rows, row)
-		}
-		if err := i.host.Render(); err != nil {
-			t.Fatal(err)
-		}
-		now, looks := lookAgain, 0
-		scan := func() {
-			now += interval
-			for _, p := range rows {
-				i.id.Identify(p, now)
-			}
-		}
-		scan()
-		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") {
-				looks++
-			}
-			return got, err
-		})
-		for range scans {
-			scan()
-		}
-		restore()
-		if most := 2 * processes * scans * int(interval/time.Second) / int(lookAgain/time.Second); looks > most {
-			t.Errorf("%d processes were looked at %d times in %d scans %v apart, want %d at most", processes, looks, scans, interval, most)
-		}
-	}
-}
-
-func TestAHypervisorThatRenamesItselfIsReadOnceAMinuteWhereExecutionsAreNotCounted(t *testing.T) {
+func TestAHypervisorThatRenamesItselfIsReadOnceAMinuteIfExecutionsAreNotCounted(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "a", Exe: "/bin/kvm"}
 	i.host.Processes[10] = p
 	now := 10 * time.Second
-	look := func(n int) {
+	look := func(n int, args ...string) string {
 		now += 10 * time.Second
-		p.Comm = string(rune('a' + n%2))
-		p.Args = []string{strconv.Itoa(n), strings.Repeat("x", 100_000), "-uuid", uuid1}
-		if n == 60 {
-			p.Args = []string{"kvm", "-uuid", uuid2}
-		}
-		if err := i.host.Render(); err != nil {
-			t.Fatal(err)
-		}
-		i.id.Identify(process(10, p), now)
+		p.Comm, p.Args = string(rune('a'+n%2)), append([]string{strconv.Itoa(n)}, args...)
+		got, _ := i.look(process(10, p), now)
+		return got.VM.ID
 	}
-	look(0)
+	long := []string{strings.Repeat("x", 100_000), "-uuid", uuid1}
+	look(0, long...)
 	read := i.bytesRead(func() {
 		for n := range 60 { // ten minutes
-			look(n)
+			look(n, long...)
 		}
 	})["cmdline"]
-	if most := int(10*time.Minute/lookSoon+1) * (maxFile + maxText + 1); read > most {
-		t.Errorf("%d bytes were read in ten minutes, want %d at most", read, most)
-	}
-	look(60)
+	assert.LessOrEqual(t, read, int(10*time.Minute/lookSoon+1)*(maxFile+maxText+1))
+	look(60, "-uuid", uuid2)
 	now += lookSoon
-	look(60)
-	i.id.Resolve()
-	if got, _ := i.id.Identity(10); got.VM.ID != uuid2 {
-		t.Errorf("%+v", got.VM)
-	}
+	assert.Equal(t, uuid2, look(60, "-uuid", uuid2))
 }
 
-func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
-	const processes = 1000
-	due := map[time.Duration]int{}
-	for slot := range int32(processes) {
-		const seen = time.Hour + 3*time.Second
-		next := nextLook(slot, seen)
-		if next <= seen || next > seen+lookAgain {
-			t.Fatalf("slot %d: %v after %v", slot, next, seen)
-		}
-		if after := nextLook(slot, next); after != next+lookAgain {
-			t.Fatalf("slot %d: %v after %v", slot, after, next)
-		}
-		due[next/(lookAgain/30)]++
-	}
-	for at, n := range due {
-		if n > 2*processes/30 {
-			t.Errorf("%d of %d in a thirtieth of the time, number %d", n, processes, at)
-		}
-	}
-}
-
-// If the source counts executions, another command line or name alone is no execution.
+// If the source counts executions, another command line or name alone is not an execution.
 func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}
 	i.host.Processes[10] = p
-	row := process(10, p)
-	row.Cgroups, row.Execs = 77, 3
-	look := func(comm string, execs uint64) Identity {
-		if err := i.host.Render(); err != nil {
-			t.Fatal(err)
-		}
-		row.Comm, row.Execs = proc.Comm{}, execs
-		copy(row.Comm[:], comm)
-		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+	look := func(comm string, execs uint64) string {
+		defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {
 				return nil, fs.ErrPermission
 			}
 			return got, err
-		})
-		defer restore()
-		i.id.Identify(row, 0)
-		got, _ := i.id.Identity(10)
-		return *got
+		})()
+		row := counted(10, p)
+		row.Comm, row.Execs = proc.Comm{}, execs
+		copy(row.Comm[:], comm)
+		got, _ := i.look(row, 0)
+		return got.Executable
 	}
 	look("sh", 3)
 	p.Exe, p.Args = "", []string{"sudo"}
-	if got := look("sudo", 3); got.Path != "/bin/sh" {
-		t.Errorf("%+v", got)
-	}
-	if got := look("sudo", 4); got.Path != "" || got.Executable != "sudo" {
-		t.Errorf("%+v", got)
-	}
-	if got := look("renamed", 4); got.Executable != "sudo" {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, "sh", look("sudo", 3))
+	assert.Equal(t, "sudo", look("sudo", 4))
+	assert.Equal(t, "sudo", look("renamed", 4))
 }
 
 func TestProcessesInACgroupShareItsTextAndTheirPlacement(t *testing.T) {
@@ -783,4 +498,33 @@ func TestProcessesInACgroupShareItsTextAndTheirPlacement(t *testing.T) {
 	i.in(11, "0::/system.slice/docker-"+hexA+".scope")
 	assert.Same(t, i.id.known[10].in, i.id.known[11].in)
 	assert.Same(t, i.id.known[10].placed, i.id.known[11].placed)
+}
+
+func TestSkippedProcessesAreDeferred(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/before"}
+	i.host.Processes[10] = p
+	i.id.MayDefer(true)
+	i.look(process(10, p), settledAge)
+	p.Exe = "/bin/after"
+	got, _ := i.look(process(10, p), settledAge+time.Second)
+	assert.Equal(t, "before", got.Executable)
+	assert.True(t, i.id.IsDeferred(10))
+	i.id.MayDefer(false)
+	got, _ = i.look(process(10, p), settledAge+time.Second)
+	assert.Equal(t, "after", got.Executable)
+	assert.False(t, i.id.IsDeferred(10))
+}
+
+func TestProcessesKeepTheirIdentitiesWhenTheTableShrinks(t *testing.T) {
+	i := newIdentified(t, false)
+	i.hypervisor(30, 100, "/docker/"+hexA, uuid1)
+	want, _ := i.round(30)
+	i.id.Shrink([]int32{1, 30, 99})
+	i.id.Resolve()
+	got, changed := i.id.Identity(1)
+	assert.Equal(t, want, *got)
+	assert.False(t, changed)
+	assert.Len(t, i.id.known, 3)
+	assert.Empty(t, i.id.ProcessCgroup(2), "the slot is empty")
 }

@@ -381,20 +381,26 @@ func naiveParse(file string) (p Placement, owner string) {
 	return p, owner
 }
 
-func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
+// checkAgreement compares the parsers on a file and returns the placement and the cgroup owner.
+func checkAgreement(t *testing.T, file string) (Placement, string) {
+	t.Helper()
+	got, by := parseCgroup([]byte(file))
+	want, owner := naiveParse(file)
+	if got != want || by.name != owner {
+		t.Fatalf("%q\n got %+v by %q\nwant %+v by %q", file, got, by.name, want, owner)
+	}
+	return got, owner
+}
+
+func TestTheParsersAgreeOnWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range cgroupCases() {
-		got, _ := naiveParse(c.content())
-		got.Unit = identity.SystemdUnit{}
-		assert.Equal(t, c.want, got, c.name)
+		checkAgreement(t, c.content())
 	}
 }
 
-// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and
-// changed.
-func TestParsersAgreeOnRandomFiles(t *testing.T) {
-	t.Parallel()
-	var dirs []string
+// directories returns the directories in the test cases.
+func directories() (dirs []string) {
 	known := map[string]bool{}
 	add := func(path string) {
 		for dir := range strings.SplitSeq(path, "/") {
@@ -410,14 +416,21 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 			add(c.file)
 		}
 	}
-	for _, dir := range slices.Sorted(maps.Values(owners)) {
-		add(dir)
+	for _, where := range slices.Sorted(maps.Keys(cgroupOwners)) {
+		add(cgroupOwners[where].dir)
 	}
 	for range 20 { // as neighbors
 		dirs = append(dirs, "slurmstepd.scope/job_7", "slurmstepd.scope/job_7/step_0", "a_slurmstepd.scope/job_8/step_batch",
 			"slurm/uid_0/job_7/step_0", "slurm_n/uid_1/job_9/step_x", "lxc.payload.b_slurmstepd.scope/job_7/step_1")
 	}
-	r := rand.New(rand.NewPCG(1, 2))
+	return dirs
+}
+
+// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and
+// changed.
+func TestParsersAgreeOnRandomFiles(t *testing.T) {
+	t.Parallel()
+	dirs, r := directories(), rand.New(rand.NewPCG(1, 2))
 	dir := func() string {
 		d := dirs[r.IntN(len(dirs))]
 		switch r.IntN(12) {
@@ -434,7 +447,7 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 		return d
 	}
 	headers := []string{"0::", "0::", "0::", "4:cpu,cpuacct:", "1:name=systemd:", "9:memory:", "3:cpu:", "2:cpuacct:"}
-	pods, containers, machines, jobs, services, below := 0, 0, 0, 0, 0, 0
+	var found [6]int
 	for range 2000 {
 		var file strings.Builder
 		for range 1 + r.IntN(2)*r.IntN(3) {
@@ -444,33 +457,14 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 			}
 			file.WriteString("\n")
 		}
-		got, by := parseCgroup([]byte(file.String()))
-		want, owner := naiveParse(file.String())
-		if got != want || by.name != owner {
-			t.Fatalf("%q\n got %+v by %q\nwant %+v by %q", file.String(), got, by.name, want, owner)
-		}
-		if got.Pod.UID != "" {
-			pods++
-		}
-		if got.Container.ID != "" {
-			containers++
-		}
-		if got.VM.ID != "" {
-			machines++
-		}
-		if got.Job.ID != "" {
-			jobs++
-		}
-		if got.Unit.Name != "" {
-			services++
-		}
-		if owner != "" {
-			below++
+		got, owner := checkAgreement(t, file.String())
+		for i, part := range []string{got.Pod.UID, got.Container.ID, got.VM.ID, got.Job.ID, got.Unit.Name, owner} {
+			if part != "" {
+				found[i]++
+			}
 		}
 	}
-	if min(pods, containers, machines, jobs, services, below) < 50 {
-		t.Errorf("%d pods, %d containers, %d machines, %d jobs, %d units, %d owners", pods, containers, machines, jobs, services, below)
-	}
+	assert.GreaterOrEqual(t, slices.Min(found[:]), 50, "%v are pods, containers, machines, jobs, units, owners", found)
 }
 
 func FuzzParseCgroupAgreesWithANaiveOne(f *testing.F) {
@@ -484,10 +478,6 @@ func FuzzParseCgroupAgreesWithANaiveOne(f *testing.F) {
 		if len(b) > 1000 {
 			return // too long for regular expressions
 		}
-		got, by := parseCgroup(b)
-		want, owner := naiveParse(string(b))
-		if got != want || by.name != owner {
-			t.Errorf("%q\n got %+v by %q\nwant %+v by %q", b, got, by.name, want, owner)
-		}
+		checkAgreement(t, string(b))
 	})
 }

@@ -14,32 +14,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// owners are directories in which others than the host may create cgroups, with the prefixes of
-// IDs below them.
-var owners = map[string]string{
-	"a user's manager":          userUnit + "/",
-	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
-	"a login session":           "/user.slice/user-1000.slice/session-3.scope/",
-	"a service":                 "/system.slice/ci.service/",
-	"a service's child":         "/system.slice/ci.service/jobs/1/",
-	"a user's pretended docker": userUnit + "/docker.service/",
-	"a container":               "/docker/" + idC + "/",
-	"a user in a container":     "/docker/" + idC + userUnit + "/",
-	"a container of a user":     userUnit + "/user.slice/libpod-" + idC + ".scope/container/",
-	"a machine":                 "/machine.slice/machine-box.scope/",
-}
-
-var ownerIDs = map[string]string{
-	"a user's manager":          aUsers,
-	"an application of a user":  aUsers,
-	"a login session":           aUsers,
-	"a service":                 "ci.service/",
-	"a service's child":         "ci.service/",
-	"a user's pretended docker": aUsers,
-	"a container":               idC + "/",
-	"a user in a container":     idC + "/" + aUsers,
-	"a container of a user":     aUsers + idC + "/",
-	"a machine":                 "machine-box.scope/",
+// cgroupOwners are directories in which others than the host may create cgroups, with the prefixes
+// of IDs below them.
+var cgroupOwners = map[string]struct{ dir, prefix string }{
+	"a user's manager":          {userUnit + "/", aUsers},
+	"an application of a user":  {userUnit + "/app.slice/app-x-1.scope/", aUsers},
+	"a login session":           {"/user.slice/user-1000.slice/session-3.scope/", aUsers},
+	"a service":                 {"/system.slice/ci.service/", "ci.service/"},
+	"a service's child":         {"/system.slice/ci.service/jobs/1/", "ci.service/"},
+	"a user's pretended docker": {userUnit + "/docker.service/", aUsers},
+	"a container":               {"/docker/" + idC + "/", idC + "/"},
+	"a user in a container":     {"/docker/" + idC + userUnit + "/", idC + "/" + aUsers},
+	"a container of a user":     {userUnit + "/user.slice/libpod-" + idC + ".scope/container/", aUsers + idC + "/"},
+	"a machine":                 {"/machine.slice/machine-box.scope/", "machine-box.scope/"},
 }
 
 // forgeries are cgroup names that imitate the host's.
@@ -55,21 +42,17 @@ func forgeries() map[string]string {
 
 func TestCgroupOwnersCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	t.Parallel()
-	for where, dir := range owners {
-		around := ParseCgroup([]byte("0::" + dir)).Container.ID
+	for where, owner := range cgroupOwners {
+		around := ParseCgroup([]byte("0::" + owner.dir))
 		for what, path := range forgeries() {
-			p, _ := parseCgroup([]byte("0::" + dir + path))
-			id := ownerIDs[where]
-			for kind, got := range map[string]string{"container": p.Container.ID, "VM": p.VM.ID, "job": p.Job.ID} {
-				if got != "" && got != around && !strings.HasPrefix(got, id) {
-					t.Errorf("%s, %s: %s %q does not start with %q", where, what, kind, got, id)
+			p := ParseCgroup([]byte("0::" + owner.dir + path))
+			for _, id := range []string{p.Container.ID, p.VM.ID, p.Job.ID, p.Pod.UID} {
+				if id != "" && id != around.Container.ID && !strings.HasPrefix(id, owner.prefix) {
+					t.Errorf("%s, %s: %q does not start with %q", where, what, id, owner.prefix)
 				}
 			}
-			if unit := ParseCgroup([]byte("0::" + dir)).Unit; p.Unit != unit {
-				t.Errorf("%s, %s: unit %q, not %q", where, what, p.Unit.Name, unit.Name)
-			}
-			if p.Pod.UID != "" && (where != "a container" || !strings.HasPrefix(p.Pod.UID, id)) {
-				t.Errorf("%s, %s: pod %q", where, what, p.Pod.UID)
+			if p.Unit != around.Unit || p.Pod.UID != "" && where != "a container" {
+				t.Errorf("%s, %s: unit %q, pod %q", where, what, p.Unit.Name, p.Pod.UID)
 			}
 		}
 	}
@@ -100,21 +83,15 @@ func FuzzCgroupOwnersCannotForge(f *testing.F) {
 			return [5]string{p.Container.ID, p.Pod.UID, p.VM.ID, d.qualify(uuid), p.Job.ID}
 		}
 		users, others := ids(userUnit+"/"+forged), ids(outside)
-		if users[1] != "" {
-			t.Errorf("a pod %q below a user's manager", users[1])
-		}
-		if users[4] != "" {
-			t.Errorf("a job %q below a user's manager", users[4])
+		if users[1]+users[4] != "" {
+			t.Errorf("the pod %q and the job %q below a user's manager", users[1], users[4])
 		}
 		if unit := ParseCgroup([]byte("0::" + userUnit + "/" + forged + "\n")).Unit.Name; unit != "user@1000.service" {
 			t.Errorf("the unit %q below a user's manager", unit)
 		}
 		for i, id := range users {
-			if id != "" && !strings.HasPrefix(id, aUsers) {
-				t.Errorf("%q names %q", forged, id)
-			}
-			if id != "" && id == others[i] {
-				t.Errorf("both %q and %q name %q", forged, outside, id)
+			if id != "" && (!strings.HasPrefix(id, aUsers) || id == others[i]) {
+				t.Errorf("%q names %q, and %q names %q", forged, id, outside, others[i])
 			}
 		}
 	})
@@ -188,25 +165,23 @@ func TestAVirtualMachineIsNamedAfterItsCgroupOwner(t *testing.T) {
 // Every user of the node can read the UUIDs.
 func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 	t.Parallel()
-	victims := map[string]string{
+	for name, victim := range map[string]string{
 		"libvirt": `/machine.slice/machine-qemu\x2d1\x2dvm.scope`, "proxmox": "/qemu.slice/100.scope",
 		"kubevirt": podDir + "/" + idA, "a user": strings.ReplaceAll(userUnit, "1000", "1001") + "/app.slice/boxes.scope",
-	}
-	for name, victim := range victims {
-		for where, dir := range owners {
+	} {
+		for where, owner := range cgroupOwners {
 			for _, start := range []int{100, 300} { // older and younger
 				i := newIdentified(t, false)
 				i.hypervisor(20, 200, victim, uuid1)
 				want, _ := i.round(20)
-				i.id.Forget(20)
-				i.hypervisor(10, start, strings.TrimSuffix(dir, "/"), uuid1)
-				delete(i.host.Processes, 20)
+				i.end(20)
+				i.hypervisor(10, start, strings.TrimSuffix(owner.dir, "/"), uuid1)
 				i.round(10) // only the forger at first
 				i.hypervisor(20, 200, victim, uuid1)
 				got, _ := i.round(20)
 				forged, _ := i.id.Identity(10)
 				assert.Equal(t, want.VM, got.VM, "%s, forged in %s", name, where)
-				assert.True(t, strings.HasPrefix(forged.VM.ID, ownerIDs[where]), "%s: %s", where, forged.VM.ID)
+				assert.True(t, strings.HasPrefix(forged.VM.ID, owner.prefix), "%s: %s", where, forged.VM.ID)
 				assert.NotEqual(t, got.VM.ID, forged.VM.ID, where)
 			}
 		}
@@ -224,11 +199,7 @@ func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	p.Cgroup = "4:cpu,cpuacct:/"
 	row := process(10, p)
 	row.Flags |= proc.Zombie
-	if err := i.host.Render(); err != nil {
-		t.Fatal(err)
-	}
-	i.id.Identify(row, 0)
-	found, changed := i.id.Identity(10)
+	found, changed := i.look(row, 0)
 	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), found.Placement)
 	assert.False(t, changed)
 }

@@ -76,7 +76,7 @@ func (n *Names) readContainerd(dir string, c *named) bool {
 func (n *Names) readCRIO(dir string, c *named) bool {
 	spec, ok := n.readSpec(dir, filepath.Join(c.id, "userdata/config.json"))
 	if !ok || spec["io.kubernetes.pod.name"] == "" {
-		return false // Podman's, perhaps
+		return false // Podman has the same directory
 	}
 	names := identity.Names{
 		Namespace:           spec["io.kubernetes.pod.namespace"],
@@ -122,7 +122,7 @@ func (n *Names) listPodman(dir, list string) {
 		var metadata struct {
 			Image string `json:"image-name"`
 		}
-		_ = json.Unmarshal([]byte(at.Metadata), &metadata) // the image is not known
+		_ = json.Unmarshal([]byte(at.Metadata), &metadata) // without an image on error
 		names := identity.Names{Image: metadata.Image}
 		if len(at.Names) > 0 {
 			names.Container = at.Names[0]
