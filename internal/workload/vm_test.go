@@ -147,114 +147,66 @@ func libvirtArguments() []string {
 func TestContextIDsOfTheHostAndReservedOnesAreNoGuests(t *testing.T) {
 	t.Parallel()
 	for _, cid := range []string{"0", "1", "2", "4294967295", "4294967296", "18446744073709551615", "-1", "", "x", "3x"} {
-		for _, argv := range [][]string{
-			{"/usr/bin/kvm", "-device", "vhost-vsock-pci,guest-cid=" + cid},
-			{"/usr/bin/kvm", "-device", `{"driver":"vhost-vsock-pci","guest-cid":` + cid + `}`},
-			{"/usr/bin/crosvm", "run", "--cid", cid},
-		} {
-			if vm, ok := parseVM(vmCase{argv: argv}.line(), "", argv[0], unique); !ok || vm.CID != 0 {
-				t.Errorf("%q: %+v, %v", argv, vm, ok)
-			}
-		}
+		assert.Zero(t, guestCID(cid), cid)
 	}
 }
 
 func (c vmCase) line() []byte { return []byte(strings.Join(c.argv, "\x00")) }
 
-func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
+func TestHypervisorsAreIdentifiedByTheirProgram(t *testing.T) {
 	t.Parallel()
 	for _, c := range vmCases() {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			line := c.line()
-			got, ok := parseVM(line, c.comm, c.exe, unique)
-			if got != c.want || ok != (c.want != identity.VM{}) {
-				t.Errorf("parseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
-			}
-			for i := range line {
-				line[i] = 'X'
-			}
-			if got != c.want {
-				t.Errorf("changed with the arguments: %+v", got)
-			}
-		})
+		line := c.line()
+		got, ok := parseVM(line, c.comm, c.exe, unique)
+		for i := range line {
+			line[i] = 'X' // the result shares no memory with it
+		}
+		assert.Equal(t, c.want, got, c.name)
+		assert.Equal(t, c.want != identity.VM{}, ok, c.name)
 	}
 }
 
 // split returns all arguments of a command line.
-func split(line []byte) (argv [][]byte) {
-	args := newArguments(line)
+func split(line string) (argv []string) {
+	args := newArguments([]byte(line))
 	for arg, ok := args.next(); ok; arg, ok = args.next() {
-		argv = append(argv, arg)
+		argv = append(argv, string(arg))
+		_ = append(arg, 'X') // must not change the next one
 	}
 	return argv
 }
 
 func TestArgumentsOfACommandLine(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name, in string
-		want     []string
-	}{
-		{"empty", "", nil},
-		{"one argument", "a\x00", []string{"a"}},
-		{"no NUL at the end", "a\x00b", []string{"a", "b"}},
-		{"empty arguments inside", "a\x00\x00b\x00", []string{"a", "", "b"}},
-		{"empty argument at the start", "\x00a\x00", []string{"", "a"}},
-		{"padding behind a title", "nginx: worker process\x00\x00\x00\x00", []string{"nginx: worker process"}},
-		{"title with spaces, no NUL", "postgres: writer   ", []string{"postgres: writer   "}},
-		{"NULs alone", "\x00\x00\x00", nil},
+	for line, want := range map[string][]string{
+		"":                                      nil,
+		"a\x00":                                 {"a"},
+		"a\x00b":                                {"a", "b"}, // no NUL at the end
+		"a\x00\x00b\x00":                        {"a", "", "b"},
+		"\x00a\x00":                             {"", "a"},
+		"\x00\x00\x00":                          nil,
+		"nginx: worker process\x00\x00\x00\x00": {"nginx: worker process"}, // padding after a title
+		"postgres: writer   ":                   {"postgres: writer   "},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var got []string
-			for _, a := range split([]byte(c.in)) {
-				got = append(got, string(a))
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-		})
+		assert.Equal(t, want, split(line), "%q", line)
 	}
+	assert.Len(t, split(strings.Repeat("x\x00", maxArguments+1)), maxArguments)
+	assert.Equal(t, []string{strings.Repeat("x", 1<<20)}, split(strings.Repeat("x", 1<<20)))
 }
 
-func TestArgumentsAreBounded(t *testing.T) {
+func TestTheUUIDIsPreferredThenTheScopeThenTheProcess(t *testing.T) {
 	t.Parallel()
-	if n := len(split(bytes.Repeat([]byte("x\x00"), maxArguments+1))); n != maxArguments {
-		t.Errorf("%d arguments", n)
-	}
-	long := split(bytes.Repeat([]byte("x"), 1<<20))
-	if len(long) != 1 || len(long[0]) != 1<<20 {
-		t.Errorf("%d arguments", len(long))
-	}
-}
-
-func TestArgumentsCannotGrowIntoTheNext(t *testing.T) {
-	t.Parallel()
-	b := []byte("a\x00b\x00")
-	_ = append(split(b)[0], 'X', 'Y')
-	if string(b) != "a\x00b\x00" {
-		t.Errorf("buffer is %q", b)
-	}
-}
-
-func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
-	t.Parallel()
-	scope := identity.VM{ID: "machine-qemu-1-vm1", Name: "vm1", Hypervisor: "qemu"}
-	for _, c := range []struct {
-		name                       string
-		fromCgroup, fromArgs, want identity.VM
-	}{
-		{"nothing", identity.VM{}, identity.VM{}, identity.VM{}},
-		{"scope alone", scope, identity.VM{}, scope},
-		{"arguments alone", identity.VM{}, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}},
-		{"uuid", scope, identity.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}, identity.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}},
-		{"uuid without a name", scope, identity.VM{ID: uuid1, Name: "", Hypervisor: "qemu"}, identity.VM{ID: uuid1, Name: "vm1", Hypervisor: "qemu"}},
-		{"no uuid", scope, identity.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, identity.VM{ID: "machine-qemu-1-vm1", Name: "a", Hypervisor: "qemu"}},
+	vm := func(id, name string) identity.VM { return identity.VM{ID: id, Name: name, Hypervisor: "qemu"} }
+	scope, none := vm("machine-qemu-1-vm1", "vm1"), identity.VM{}
+	for name, c := range map[string]struct{ fromCgroup, fromArgs, want identity.VM }{
+		"nothing":             {none, none, none},
+		"scope alone":         {scope, none, scope},
+		"arguments alone":     {none, vm(unique, "a"), vm(unique, "a")},
+		"uuid":                {scope, vm(uuid1, "long-name"), vm(uuid1, "long-name")},
+		"uuid without a name": {scope, vm(uuid1, ""), vm(uuid1, "vm1")},
+		"no uuid":             {scope, vm(unique, "a"), vm("machine-qemu-1-vm1", "a")},
 	} {
-		if got := mergeVM(c.fromCgroup, c.fromArgs); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
-		}
+		assert.Equal(t, c.want, mergeVM(c.fromCgroup, c.fromArgs), name)
 	}
 }
 
@@ -286,13 +238,6 @@ func resolve(v *vms, processes ...vmProcess) []string {
 		ids = append(ids, p.vm.ID)
 	}
 	return ids
-}
-
-func wantIDs(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 func (p vmProcess) cid(cid uint32) vmProcess { p.fromArgs.CID = cid; return p }
@@ -352,85 +297,75 @@ func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 	t.Parallel()
 	var v vms
 	// The helper comes first, and must not have an ID of its own for one interval.
-	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid1, uuid2, uuid2)
+	assert.Equal(t, []string{uuid1, uuid1, uuid2, uuid2}, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1), helper(3, 2), qemu(4, uuid2).in(2)))
 	// The hypervisor ends first.
-	wantIDs(t, resolve(&v, helper(1, 1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid2, uuid2)
+	assert.Equal(t, []string{uuid1, uuid2, uuid2}, resolve(&v, helper(1, 1), helper(3, 2), qemu(4, uuid2).in(2)))
 	// The machine is forgotten when its scope is gone.
-	wantIDs(t, resolve(&v, qemu(4, uuid2).in(2)), uuid2)
-	wantIDs(t, resolve(&v, helper(9, 1)), scope(1).ID)
+	assert.Equal(t, []string{uuid2}, resolve(&v, qemu(4, uuid2).in(2)))
+	assert.Equal(t, []string{scope(1).ID}, resolve(&v, helper(9, 1)))
 }
 
 func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, helper(1, 1)), scope(1).ID)
-	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)), uuid1, uuid1)
+	assert.Equal(t, []string{scope(1).ID}, resolve(&v, helper(1, 1)))
+	assert.Equal(t, []string{uuid1, uuid1}, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)))
 	// Arguments that become unreadable change nothing.
-	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, "").in(1)), uuid1, uuid1)
+	assert.Equal(t, []string{uuid1, uuid1}, resolve(&v, helper(1, 1), qemu(2, "").in(1)))
 }
 
 func TestArgumentsThatBecomeReadableGiveTheUUID(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "")), scope(1).ID, "qemu-2-1")
-	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), qemu(2, uuid2)), uuid1, uuid2)
+	assert.Equal(t, []string{scope(1).ID, "qemu-2-1"}, resolve(&v, qemu(1, "").in(1), qemu(2, "")))
+	assert.Equal(t, []string{uuid1, uuid2}, resolve(&v, qemu(1, uuid1).in(1), qemu(2, uuid2)))
 }
 
 func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
+	assert.Equal(t, []string{uuid1, "qemu-2-1", scope(3).ID, scope(3).ID}, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)))
 	// The first hypervisor ends. The running ones do not inherit its ID, and a new one may have it.
-	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
-	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), qemu(5, uuid1)), "qemu-2-1", scope(3).ID, uuid1)
+	assert.Equal(t, []string{"qemu-2-1", scope(3).ID, scope(3).ID}, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)))
+	assert.Equal(t, []string{"qemu-2-1", scope(3).ID, uuid1}, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), qemu(5, uuid1)))
 	// A later hypervisor does not get the ID of a running one, whatever its position.
-	wantIDs(t, resolve(&v, qemu(0, uuid1), qemu(5, uuid1)), "qemu-0-1", uuid1)
+	assert.Equal(t, []string{"qemu-0-1", uuid1}, resolve(&v, qemu(0, uuid1), qemu(5, uuid1)))
 	// The same holds in scopes.
-	wantIDs(t, resolve(&v, qemu(6, uuid2).in(6)), uuid2)
-	wantIDs(t, resolve(&v, qemu(7, uuid2).in(7), qemu(6, uuid2).in(6), helper(8, 7)), scope(7).ID, uuid2, scope(7).ID)
+	assert.Equal(t, []string{uuid2}, resolve(&v, qemu(6, uuid2).in(6)))
+	assert.Equal(t, []string{scope(7).ID, uuid2, scope(7).ID}, resolve(&v, qemu(7, uuid2).in(7), qemu(6, uuid2).in(6), helper(8, 7)))
 }
 
 // Any user can write arguments. The machine manager creates scopes.
 func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 	t.Parallel()
-	const forged, genuine = 1, 2
-	for name, processes := range map[string][]vmProcess{
-		"the real one is younger": {qemu(forged, uuid1), qemu(genuine, uuid1).in(1)},
-		"the real one is older":   {qemu(genuine, uuid1).in(1), qemu(forged, uuid1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			want := []string{"qemu-1-1", uuid1}
-			if processes[0].fromCgroup.ID != "" {
-				slices.Reverse(want)
-			}
-			for first := range processes {
-				var v vms
-				resolve(&v, processes[first]) // it was alone before
-				wantIDs(t, resolve(&v, processes...), want...)
-				wantIDs(t, resolve(&v, processes...), want...)
-			}
-		})
+	forged, genuine := qemu(1, uuid1), qemu(2, uuid1).in(1)
+	for _, first := range []vmProcess{forged, genuine} {
+		var v vms
+		resolve(&v, first) // it was alone before
+		for range 2 {
+			assert.Equal(t, []string{"qemu-1-1", uuid1}, resolve(&v, forged, genuine))
+			assert.Equal(t, []string{uuid1, "qemu-1-1"}, resolve(&v, genuine, forged))
+		}
 	}
 }
 
 func TestTwoHypervisorsInOneScopeAreTwoMachines(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "").in(1), qemu(3, uuid1).in(1)), scope(1).ID, "qemu-2-1", uuid1)
+	assert.Equal(t, []string{scope(1).ID, "qemu-2-1", uuid1}, resolve(&v, qemu(1, "").in(1), qemu(2, "").in(1), qemu(3, uuid1).in(1)))
 }
 
 func TestARestartedMachineHasItsUUIDAtOnce(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), helper(2, 1)), uuid1, uuid1)
-	wantIDs(t, resolve(&v, helper(2, 1), qemu(3, uuid1).in(2)), uuid1, uuid1)
+	assert.Equal(t, []string{uuid1, uuid1}, resolve(&v, qemu(1, uuid1).in(1), helper(2, 1)))
+	assert.Equal(t, []string{uuid1, uuid1}, resolve(&v, helper(2, 1), qemu(3, uuid1).in(2)))
 }
 
 func TestForksOfAHypervisorBelongToItsMachineIfRequested(t *testing.T) {
 	t.Parallel()
 	var v vms
-	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(1, uuid1), qemu(2, ""), qemu(2, "")), uuid1, uuid1, "qemu-2-1", "qemu-2-1")
+	assert.Equal(t, []string{uuid1, uuid1, "qemu-2-1", "qemu-2-1"}, resolve(&v, qemu(1, uuid1), qemu(1, uuid1), qemu(2, ""), qemu(2, "")))
 }
 
 func TestResolveIsStable(t *testing.T) {
@@ -439,13 +374,13 @@ func TestResolveIsStable(t *testing.T) {
 	processes := []vmProcess{qemu(1, uuid1).in(1), qemu(2, uuid1).in(2), qemu(3, uuid1), qemu(4, "").in(4), helper(5, 2), qemu(6, "")}
 	first := resolve(&v, processes...)
 	for range 3 {
-		wantIDs(t, resolve(&v, processes...), first...)
+		assert.Equal(t, first, resolve(&v, processes...))
 	}
 	// In any order, running hypervisors keep their IDs.
 	slices.Reverse(processes)
 	again := resolve(&v, processes...)
 	slices.Reverse(again)
-	wantIDs(t, again, first...)
+	assert.Equal(t, first, again)
 }
 
 func FuzzParseVM(f *testing.F) {
@@ -477,14 +412,14 @@ func FuzzArguments(f *testing.F) {
 	}
 	f.Add([]byte("a\x00\x00b\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		argv := split(b)
-		joined := bytes.Join(argv, []byte{0})
-		trimmed := bytes.TrimRight(b, "\x00")
+		line := string(b)
+		argv := split(line)
+		joined, trimmed := strings.Join(argv, "\x00"), strings.TrimRight(line, "\x00")
 		switch n := len(argv); {
-		case n == maxArguments && bytes.HasPrefix(trimmed, joined):
-		case !bytes.Equal(joined, trimmed):
+		case n == maxArguments && strings.HasPrefix(trimmed, joined):
+		case joined != trimmed:
 			t.Errorf("%q joined again is %q", argv, joined)
-		case n > 0 && len(argv[n-1]) == 0:
+		case n > 0 && argv[n-1] == "":
 			t.Errorf("%q ends in an empty argument", argv)
 		}
 	})
