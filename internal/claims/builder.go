@@ -3,6 +3,7 @@
 package claims
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -120,7 +121,7 @@ type account struct {
 func NewBuilder(o Options) *Builder {
 	b := &Builder{
 		options: options{
-			engine: o.Engine, identifier: o.Identifier, exclusion: o.Exclusion, cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
+			engine: o.Engine, identifier: o.Identifier, exclusion: cmp.Or(o.Exclusion, &workload.Exclusion{}), cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
 			exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
 			requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
 		},

@@ -23,61 +23,43 @@ type Excluded struct {
 	Executable Match
 }
 
-// Exclusion decides which workloads' energy counts as static. A nil Exclusion excludes none. It is
+// Exclusion decides which workloads' energy counts as static. The zero Exclusion excludes none. It is
 // not safe for concurrent use.
 type Exclusion struct {
 	by   Excluded
-	pods *PodLogs // nil if Namespace is nil
+	pods *PodLogs // not read if by.Namespace is nil
 }
 
-// NewExclusion returns an Exclusion, nil if no workload is excluded. pods has the namespaces of
-// pods.
-func NewExclusion(by Excluded, pods *PodLogs) *Exclusion {
-	if by.Cgroup == nil && by.Namespace == nil && by.Executable == nil {
-		return nil
-	}
-	e := &Exclusion{by: by}
-	if by.Namespace != nil {
-		e.pods = pods
-	}
-	return e
-}
+// NewExclusion returns an Exclusion. pods has the namespaces of pods.
+func NewExclusion(by Excluded, pods *PodLogs) *Exclusion { return &Exclusion{by: by, pods: pods} }
 
 // Excludes reports whether a process is excluded. An empty field of its identity matches nothing.
 func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
-	if e == nil {
-		return false
-	}
 	return e.ExcludesCgroup(i.Cgroup) || e.ExcludesCgroup(i.ProcessCgroup) ||
 		e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
 }
 
 // ExcludesCgroup reports whether all processes in a cgroup are excluded.
-func (e *Exclusion) ExcludesCgroup(path string) bool {
-	return e != nil && e.by.Cgroup.matches(path)
-}
+func (e *Exclusion) ExcludesCgroup(path string) bool { return e.by.Cgroup.matches(path) }
 
 // ExcludesPod reports whether all processes of a pod are excluded by its namespace.
 func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
-	if e == nil || e.pods == nil || uid == "" || !isHosts(uid) {
-		return false
-	}
-	return e.by.Namespace.matches(e.pods.of(uid, now).namespace)
+	return e.by.Namespace != nil && uid != "" && isHosts(uid) && e.by.Namespace.matches(e.pods.of(uid, now).namespace)
 }
 
 // Resolved reports whether, since the last call, the namespace of a pod was found that was missing
 // when Excludes was called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
-	return e != nil && e.pods != nil && e.pods.lookAgain(now)
+	return e.by.Namespace != nil && e.pods.lookAgain(now)
 }
 
 // ByCgroup reports whether any process is excluded by the path of its cgroup.
-func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
+func (e *Exclusion) ByCgroup() bool { return e.by.Cgroup != nil }
 
 // Err returns why the namespaces of pods cannot be read. It is nil if they can, or if no workload is
 // excluded by its namespace.
 func (e *Exclusion) Err() error {
-	if e == nil || e.pods == nil {
+	if e.by.Namespace == nil {
 		return nil
 	}
 	return e.pods.failed

@@ -20,13 +20,17 @@ const (
 	uidB = "0a1b2c3d0000400080000000000000bb" // of a static pod
 )
 
+// newPodLogs returns a PodLogs whose directory has a directory with this name.
+func newPodLogs(t *testing.T, name string) (p *PodLogs, dir string) {
+	dir = t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	return NewPodLogs(dir), dir
+}
+
 // Pods whose directories were removed may keep processes for a while. The directories are not
 // listed again for each of them.
 func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_"+uidA), 0o755))
-	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	p, dir := newPodLogs(t, "a_b_"+uidA)
 	assert.Equal(t, "a", p.of(uidA, now).namespace)
 	assert.Empty(t, p.of("x", now).namespace)
 	assert.Empty(t, p.of("y", now).namespace)
@@ -45,25 +49,19 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 
 // As on a node of short jobs.
 func TestNewPodsDoNotKeepOthersFromBeingFound(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	p, dir := newPodLogs(t, "")
 	assert.Empty(t, p.of("x", now).namespace)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
-	now = now.Add(lookForPodsAgain / 2)
+	now := now.Add(lookForPodsAgain / 2)
 	p.of("another", now)
 	assert.True(t, p.lookAgain(now))
 	assert.Equal(t, "c", p.of("x", now).namespace)
 }
 
 func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
-	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	p, dir := newPodLogs(t, "a_b_x")
 	assert.Equal(t, "a", p.of("x", now).namespace)
-	now = now.Add(24 * time.Hour) // nothing had to be listed meanwhile
+	now := now.Add(24 * time.Hour) // nothing had to be listed meanwhile
 	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
 	for i, after := range []time.Duration{0, forgetNames - 1} {
 		p.of(fmt.Sprint("new ", i), now.Add(after))
@@ -75,7 +73,7 @@ func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 
 func TestPodsAreKeptUpToABoundWhileDirectoriesCannotBeListed(t *testing.T) {
 	root := t.TempDir()
-	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	p := NewPodLogs(filepath.Join(root, "var/log/pods"))
 	assert.Empty(t, p.of("z", now).namespace)
 	require.ErrorIs(t, p.failed, fs.ErrNotExist)
 	assert.False(t, p.lookAgain(now.Add(forgetNames)))

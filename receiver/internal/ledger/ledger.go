@@ -36,7 +36,7 @@ type Ledger struct {
 	Claims     *claims.Builder // nil until Begin
 	Engine     *attribution.Engine
 	Identifier *workload.Identifier
-	Exclusion  *workload.Exclusion // nil: no workload is excluded
+	Exclusion  *workload.Exclusion
 	Places     *numa.Places        // nil: memory is not divided
 	emitter    *emit.Emitter
 	rules      attribution.Rules
@@ -272,7 +272,7 @@ func (l *Ledger) cpus() (cpus []emit.CPU) {
 	return cpus
 }
 
-// newExclusion returns the exclusion of workloads, or nil without filters.
+// newExclusion returns the exclusion of workloads.
 func newExclusion(c *config.ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
 	return workload.NewExclusion(workload.Excluded{
 		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
