@@ -283,8 +283,7 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 	b.stamp()
 	b.number.collection++
 	b.clock.before = b.clock.last
-	b.judge(md)
-	watts, kinds := map[string]float64{}, map[power.Kind]bool{}
+	watts, kinds, starts := map[string]float64{}, map[power.Kind]bool{}, map[pcommon.Timestamp]bool{}
 	for _, rm := range md.ResourceMetrics().All() {
 		p, created := b.checkExists(rm.Resource().Attributes())
 		resource := format(rm.Resource().Attributes())
@@ -307,10 +306,14 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 				b.checkStart(s, created)
 				b.take(s, dp, taken, acknowledged)
 				b.checkProcess(s)
-				b.checkNode(s, kinds)
+				if m.Name() == "system.energy" {
+					b.checkNode(s)
+					kinds[s.kind()], starts[s.start] = true, true
+				}
 			}
 		}
 	}
+	b.judge(starts)
 	for zone, sum := range watts {
 		if sum > 1e-6 {
 			b.w.fail("%s: processes have %v W more than the node", zone, sum)
@@ -326,18 +329,8 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 	b.number.taken, b.resume.behind, b.resume.lossy = b.now.number, false, false
 }
 
-// judge checks that the receiver made of the state what it should, by the start of the node's series.
-func (b *backend) judge(md pmetric.Metrics) {
-	starts := map[pcommon.Timestamp]bool{}
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			if m.Name() == "system.energy" {
-				for _, p := range m.Sum().DataPoints().All() {
-					starts[p.StartTimestamp()] = true
-				}
-			}
-		}
-	}
+// judge checks that the receiver made of the state what it should, by the starts of the node's series.
+func (b *backend) judge(starts map[pcommon.Timestamp]bool) {
 	r := &b.resume
 	if len(starts) == 0 || r.judged {
 		return
@@ -578,13 +571,9 @@ func (b *backend) checkUsed() {
 }
 
 // checkNode checks that the node's series have no energy from before their start.
-func (b *backend) checkNode(s *sentSeries, kinds map[power.Kind]bool) {
-	if s.metric != "system.energy" {
-		return
-	}
+func (b *backend) checkNode(s *sentSeries) {
 	kind, from := s.kind(), b.moments[s.start]
 	all, ok := b.now.counted[kind]
-	kinds[kind] = true
 	switch {
 	case !b.exactly() || !ok:
 	case from == nil:
