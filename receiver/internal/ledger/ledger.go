@@ -37,7 +37,7 @@ type Ledger struct {
 	Engine     *attribution.Engine
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion
-	Places     *numa.Places        // nil: memory is not divided
+	Places     *numa.Places // nil: memory is not divided
 	emitter    *emit.Emitter
 	rules      attribution.Rules
 	Kinds      []power.Class // by their index in the ledger
