@@ -378,13 +378,6 @@ func (c cgroupCase) content() string {
 	return c.file
 }
 
-// parseWithoutUnit omits the systemd unit, which TestUnitsAreNamedAsBySystemd covers.
-func parseWithoutUnit(file string) Placement {
-	p := ParseCgroup([]byte(file))
-	p.Unit = identity.SystemdUnit{}
-	return p
-}
-
 // The lines are in any order, and the result shares no memory with them.
 func TestParseCgroupFindsWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()

@@ -212,7 +212,8 @@ func (id *Identifier) Identify(p *proc.Process, now time.Duration) {
 	if isFresh && !e.reads.stray {
 		return
 	}
-	before, in := *e, noCgroup
+	before := *e
+	var in *cgroupText
 	if isFresh {
 		in = id.cgroupOf(p, e) // its path may have become available
 	} else {
