@@ -283,7 +283,8 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 	b.stamp()
 	b.number.collection++
 	b.clock.before = b.clock.last
-	watts, kinds, starts := map[string]float64{}, map[power.Kind]bool{}, map[pcommon.Timestamp]bool{}
+	b.judge(md)
+	watts, kinds := map[string]float64{}, map[power.Kind]bool{}
 	for _, rm := range md.ResourceMetrics().All() {
 		p, created := b.checkExists(rm.Resource().Attributes())
 		resource := format(rm.Resource().Attributes())
@@ -306,14 +307,10 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 				b.checkStart(s, created)
 				b.take(s, dp, taken, acknowledged)
 				b.checkProcess(s)
-				if m.Name() == "system.energy" {
-					b.checkNode(s)
-					kinds[s.kind()], starts[s.start] = true, true
-				}
+				b.checkNode(s, kinds)
 			}
 		}
 	}
-	b.judge(starts)
 	for zone, sum := range watts {
 		if sum > 1e-6 {
 			b.w.fail("%s: processes have %v W more than the node", zone, sum)
@@ -329,8 +326,18 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 	b.number.taken, b.resume.behind, b.resume.lossy = b.now.number, false, false
 }
 
-// judge checks that the receiver made of the state what it should, by the starts of the node's series.
-func (b *backend) judge(starts map[pcommon.Timestamp]bool) {
+// judge checks that the receiver made of the state what it should, by the start of the node's series.
+func (b *backend) judge(md pmetric.Metrics) {
+	starts := map[pcommon.Timestamp]bool{}
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Name() == "system.energy" {
+				for _, p := range m.Sum().DataPoints().All() {
+					starts[p.StartTimestamp()] = true
+				}
+			}
+		}
+	}
 	r := &b.resume
 	if len(starts) == 0 || r.judged {
 		return
@@ -571,9 +578,13 @@ func (b *backend) checkUsed() {
 }
 
 // checkNode checks that the node's series have no energy from before their start.
-func (b *backend) checkNode(s *sentSeries) {
+func (b *backend) checkNode(s *sentSeries, kinds map[power.Kind]bool) {
+	if s.metric != "system.energy" {
+		return
+	}
 	kind, from := s.kind(), b.moments[s.start]
 	all, ok := b.now.counted[kind]
+	kinds[kind] = true
 	switch {
 	case !b.exactly() || !ok:
 	case from == nil:

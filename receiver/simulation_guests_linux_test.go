@@ -264,8 +264,9 @@ func (sim *guestsSimulation) pass(seconds int) {
 // guestsFault is something that may happen.
 type guestsFault struct {
 	name  string
-	steps int         // for how many steps it may last; 0 means none
-	begin func() bool // makes it happen, and reports whether it could; nil if there is nothing to do
+	steps int // for how many steps it may last; 0 means none
+	// begin makes it happen. It reports whether it could.
+	begin func() bool
 	end   func()
 }
 
@@ -299,10 +300,9 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 		case on && left > 1:
 			active[f.name]--
 		case on:
-			if delete(active, f.name); f.end != nil {
-				f.end()
-			}
-		case sim.chance(60) && (f.begin == nil || f.begin()):
+			delete(active, f.name)
+			f.end()
+		case sim.chance(60) && f.begin():
 			sim.fired[f.name]++
 			if f.steps > 0 {
 				active[f.name] = 1 + sim.rng.IntN(f.steps)
@@ -313,17 +313,24 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 
 // blocked reports whether the trees may not be written, or lack a zone.
 func (h *guestsHost) blocked() bool {
-	return h.lasting[fullDisk]+h.lasting[fullMidway]+h.lasting[zoneVanishes] > 0
+	for _, fault := range []string{fullDisk, fullMidway, zoneVanishes} {
+		if h.lasting[fault] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // possible returns the faults of a host.
 func (h *guestsHost) possible() []guestsFault {
+	always := func() bool { return true }
+	nothing := func() {}
 	pkg, memory := h.life.Sockets[0].Package, map[string]*hostsim.Zone{}
 	for i, s := range h.life.Sockets {
 		memory[fmt.Sprintf("intel-rapl:%d:1", i)] = s.DRAM
 	}
 	return []guestsFault{
-		{"host: consumer refuses", 5, nil, nil},
+		{"host: consumer refuses", 5, always, nothing},
 		{"host: receiver restarts", 6, func() bool { h.stop(); return true }, h.start},
 		{"host: meter fails", 20, func() bool { pkg.Content = "?"; return true }, func() { pkg.Content = "" }},
 		{zoneVanishes, 10, func() bool {
@@ -340,7 +347,7 @@ func (h *guestsHost) possible() []guestsFault {
 			name := h.sim.guests[h.sim.rng.IntN(len(h.sim.guests))].name
 			require.NoError(h.sim, os.RemoveAll(filepath.Join(h.path, name)))
 			return true
-		}, nil},
+		}, nothing},
 	}
 }
 
@@ -369,39 +376,46 @@ func (h *guestsHost) unblock(file string) {
 
 // possible returns the faults of a virtual machine.
 func (g *simulatedGuest) possible() []guestsFault {
-	// ifItRuns does something if the virtual machine and its receiver run.
-	ifItRuns := func(f func()) func() bool {
-		return func() bool {
-			runs := g.on != nil && g.run.s != nil
-			if runs {
-				f()
-			}
-			return runs
-		}
-	}
+	always := func() bool { return true }
+	nothing := func() {}
+	runs := func() bool { return g.on != nil && g.run.s != nil }
 	return []guestsFault{
-		{"guest: consumer refuses", 5, nil, nil},
-		{"guest: paused", 10, nil, nil},
-		{"guest: read fails", 5, nil, nil},
+		{"guest: consumer refuses", 5, always, nothing},
+		{"guest: paused", 10, always, nothing},
+		{"guest: read fails", 5, always, nothing},
 		{"guest: a total is wrong", 0, func() bool {
 			g.damage = g.wrong == (treeState{})
 			return g.damage
-		}, nil},
-		{"tree written while it is read", 5, nil, nil},
+		}, nothing},
+		{"tree written while it is read", 5, always, nothing},
 		{"guest: share is not there", 5, func() bool { return g.on != nil && os.Remove(g.share) == nil }, func() {
 			if g.on != nil {
 				g.mount()
 			}
 		}},
-		{"guest: receiver restarts", 0, ifItRuns(func() {
+		{"guest: receiver restarts", 0, func() bool {
+			if !runs() {
+				return false
+			}
 			g.sim.stop(g.world)
 			g.start()
-		}), nil},
-		{"guest: stops", 10, ifItRuns(func() {
+			return true
+		}, nothing},
+		{"guest: stops", 10, func() bool {
+			if !runs() {
+				return false
+			}
 			g.sim.stop(g.world)
 			g.move(nil)
-		}), func() { g.bootOn(g.sim.hosts[g.sim.rng.IntN(2)]) }},
-		{"guest: moves to the other host", 0, ifItRuns(func() { g.move(g.sim.hosts[1-slices.Index(g.sim.hosts, g.on)]) }), nil},
+			return true
+		}, func() { g.bootOn(g.sim.hosts[g.sim.rng.IntN(2)]) }},
+		{"guest: moves to the other host", 0, func() bool {
+			if !runs() {
+				return false
+			}
+			g.move(g.sim.hosts[1-slices.Index(g.sim.hosts, g.on)])
+			return true
+		}, nothing},
 	}
 }
 
