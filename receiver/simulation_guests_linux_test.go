@@ -40,12 +40,12 @@ var (
 	guestsSeed      = flag.Uint64("guests.seed", 1, "the `seed` of the first")
 )
 
-// guestsSimulation is two worlds with two virtual machines, which are worlds too. A receiver on each host exports to them
-// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree. All of them run in one
-// synctest bubble.
+// guestsSimulation is two hosts with two virtual machines. A receiver on each host exports to them
+// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree.
+// All of them run in one synctest bubble, with a machine of their own each.
 //
-// After each step of a host, the trees are compared with the vm.energy that it sent; after each step of a virtual machine,
-// its energy with the trees that it may have read.
+// After each step of a host, the trees are compared with what its ledger has of the virtual
+// machines; after each step of a virtual machine, its ledger with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
 	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
@@ -69,14 +69,23 @@ const noZone = -1
 
 // guestsHost is a host with its receiver.
 type guestsHost struct {
-	*world
 	sim  *guestsSimulation
-	path string // of the trees
+	host *hostsim.Host
+	node *testNode // nil while the receiver does not run
+	path string    // of the trees
 	// exporter writes the trees. It starts before the receiver and ends after it.
 	exporter extension.Extension
-	trees    map[string]*toldTree  // by the name of the machine
-	untold   map[string]byToldKind // the most that earlier receivers attributed and may not have exported, by the same
-	lasting  map[string]int        // the faults that last, with the steps that are left
+
+	series map[toldSeries]byToldKind // that the running receiver has or had
+	trees  map[string]*toldTree      // by the name of the machine
+	untold map[string]byToldKind     // the most that earlier receivers attributed and may not have exported, by the same
+	faults map[string]int            // those that last, with the steps that are left
+}
+
+// toldSeries is a series of a virtual machine.
+type toldSeries struct {
+	id    string
+	start time.Time
 }
 
 // toldTree is the last tree of a virtual machine that was complete.
@@ -104,20 +113,21 @@ func (s shownTree) String() string {
 
 // simulatedGuest is a virtual machine with its receiver.
 type simulatedGuest struct {
-	*world
 	sim        *guestsSimulation
 	name, uuid string
+	pid        int // of its process on the host
 	on         *guestsHost
-	process    *hostsim.Task // on the host
-	share      string        // a link to its tree
+	host       *hostsim.Host
+	node       *testNode // nil while the receiver does not run
+	share      string    // a link to its tree
 
-	shown   []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
-	may     [len(toldKinds)][]guess
-	before  byToldKind // what the ledger had
-	calm    time.Time  // since when nothing keeps the last tree from being read
-	damage  bool       // the next total that is read is wrong
-	wrong   treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
-	lasting map[string]int
+	shown  []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
+	may    [len(toldKinds)][]guess
+	before byToldKind // what the ledger had
+	calm   time.Time  // since when nothing keeps the last tree from being read
+	damage bool       // the next total that is read is wrong
+	wrong  treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
+	faults map[string]int
 }
 
 // guess is a state that the virtual machine's receiver may be in: the last tree with the zone that
@@ -130,51 +140,57 @@ type guess struct {
 }
 
 func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
+	installReader()
 	sim := &guestsSimulation{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), fired: map[string]int{}}
 	sim.mu.Lock()
 	dir := treeDir(t)
 	for i := range 2 {
 		h := &guestsHost{
-			sim: sim, path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*toldTree{}, untold: map[string]byToldKind{},
-			lasting: map[string]int{},
+			sim: sim, host: hostsim.New(treeDir(t)), path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*toldTree{},
+			untold: map[string]byToldKind{}, faults: map[string]int{},
 		}
-		h.world = sim.newWorld(h.path, func(*Config) {})
+		h.host.CPUs, h.host.Cached = 4, true
+		h.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
+		h.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
+		h.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: joule}
+		h.host.Processes[5] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 		sim.hosts = append(sim.hosts, h)
 		h.start()
 	}
 	for i, uuid := range []string{uuidA, uuidB} {
-		g := &simulatedGuest{sim: sim, name: string(rune('a' + i)), uuid: uuid, lasting: map[string]int{}}
+		g := &simulatedGuest{
+			sim: sim, name: string(rune('a' + i)), uuid: uuid, pid: 10 + i, host: hostsim.New(treeDir(t)), faults: map[string]int{},
+		}
 		g.share = filepath.Join(dir, "share-"+g.name)
-		g.world = sim.newWorld(g.share, func(c *Config) { c.Meters.Powercap.Path = g.share })
+		g.host.CPUs, g.host.Cached = 2, true
+		g.host.Processes[7] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		g.host.Processes[8] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web"}
 		sim.guests = append(sim.guests, g)
 		simulations.Store(g.share, g)
-		g.bootOn(sim.hosts[0])
+		g.boot(sim.hosts[0])
 	}
 	return sim
 }
 
-// newWorld returns the world of a host or a virtual machine.
-func (sim *guestsSimulation) newWorld(name string, edit func(*Config)) *world {
-	idle := [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
-	return newWorld(sim.T, plan{
-		seed: sim.seed, id: component.NewIDWithName(metadata.Type, name), edit: func(c *Config) {
-			c.Zones, c.Attribution.Idle = slices.Clone(toldKinds[:]), idle
-			edit(c)
-		},
+// restarted returns a node of a machine that is there already.
+func (sim *guestsSimulation) restarted(id component.ID, host *hostsim.Host, edit func(*Config)) *testNode {
+	n := newTestNode(sim.T, func(c *Config) {
+		c.RootPath, c.Zones = host.Root(), slices.Clone(toldKinds[:])
+		c.Attribution.Idle = [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
+		edit(c)
 	})
+	n.host, n.s.now, n.s.set.ID = host, host.Now, id
+	require.NoError(sim, host.Render())
+	require.NoError(sim, n.s.start(context.Background(), n))
+	return n
 }
 
-// unlocked lets reads of trees act while f runs.
-func (sim *guestsSimulation) unlocked(f func()) {
+// pass lets time pass.
+func (sim *guestsSimulation) pass(d time.Duration) {
 	sim.mu.Unlock()
 	defer sim.mu.Lock()
-	f()
-}
-
-// stop stops the receiver of a world.
-func (sim *guestsSimulation) stop(w *world) {
-	w.life.Step(time.Millisecond)
-	sim.unlocked(w.stop)
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func (sim *guestsSimulation) fail(format string, args ...any) {
@@ -189,39 +205,16 @@ var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // chance is one in n.
 func (sim *guestsSimulation) chance(n int) bool { return sim.rng.IntN(n) == 0 }
 
-// live lets time pass in a world, in which its tasks live.
-func (sim *guestsSimulation) live(w *world, d time.Duration) {
-	weights := hostsim.CommonWeights()
-	delete(weights, hostsim.Advance)
-	delete(weights, hostsim.Pass)
-	for _, e := range hostsim.NewHistory(sim.rng.Uint64(), sim.rng.IntN(5), weights) {
-		w.apply(e)
-	}
-	w.run.passed = d
-	w.life.Step(d)
-}
-
-// collect makes a collection in a world, if its receiver runs.
-func (sim *guestsSimulation) collect(w *world, refuses bool) {
-	w.plan.refuse = refuses
-	if w.run.s != nil {
-		w.collect()
-	}
-	if w.wrong != nil {
-		sim.fail("%v", w.wrong)
-	}
-}
-
 // step lets an interval pass, in which each receiver collects once, in any order.
 func (sim *guestsSimulation) step() {
 	sim.disturb()
 	var canTell []*guestsHost
 	for _, h := range sim.hosts {
-		if h.run.s != nil && !h.blocked() {
+		if h.node != nil && !h.blocked() {
 			canTell = append(canTell, h)
 		}
 	}
-	sim.pass([...]int{1, 2, 5, 10, 10, 10, 10, 20, 60}[sim.rng.IntN(9)])
+	sim.collect([...]int{1, 2, 5, 10, 10, 10, 10, 20, 60}[sim.rng.IntN(9)])
 	for _, h := range canTell {
 		for _, g := range sim.guests {
 			if g.on == h {
@@ -231,18 +224,16 @@ func (sim *guestsSimulation) step() {
 	}
 }
 
-// pass has each machine run for some seconds, and then each receiver collect, with some of the time after each.
-func (sim *guestsSimulation) pass(seconds int) {
+// collect has each machine run for some seconds, and then each receiver collect, with some of the time after each.
+func (sim *guestsSimulation) collect(seconds int) {
 	var collect []func()
 	for _, h := range sim.hosts {
-		sim.live(h.world, time.Duration(seconds)*time.Second)
+		h.run(time.Duration(seconds) * time.Second)
 		collect = append(collect, h.collect)
 	}
 	for _, g := range sim.guests {
-		if g.lasting["guest: paused"] == 0 {
-			sim.live(g.world, time.Duration(seconds)*time.Second)
-			collect = append(collect, g.collect)
-		}
+		g.run(time.Duration(seconds) * time.Second)
+		collect = append(collect, g.collect)
 	}
 	for n, i := range sim.rng.Perm(len(collect)) {
 		collect[i]()
@@ -251,10 +242,7 @@ func (sim *guestsSimulation) pass(seconds int) {
 			part = sim.rng.IntN(seconds + 1)
 		}
 		seconds -= part
-		sim.unlocked(func() {
-			time.Sleep(time.Duration(part)*time.Second + time.Duration(sim.rng.IntN(1000))*time.Millisecond)
-			synctest.Wait()
-		})
+		sim.pass(time.Duration(part)*time.Second + time.Duration(sim.rng.IntN(1000))*time.Millisecond)
 		for _, h := range sim.hosts {
 			h.observe()
 		}
@@ -281,10 +269,10 @@ const (
 // disturb begins and ends faults.
 func (sim *guestsSimulation) disturb() {
 	for _, h := range sim.hosts {
-		sim.apply(h.lasting, h.possible())
+		sim.apply(h.faults, h.possible())
 	}
 	for _, g := range sim.guests {
-		sim.apply(g.lasting, g.possible())
+		sim.apply(g.faults, g.possible())
 	}
 	for _, g := range sim.guests {
 		if g.troubled() {
@@ -314,7 +302,7 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 // blocked reports whether the trees may not be written, or lack a zone.
 func (h *guestsHost) blocked() bool {
 	for _, fault := range []string{fullDisk, fullMidway, zoneVanishes} {
-		if h.lasting[fault] > 0 {
+		if h.faults[fault] > 0 {
 			return true
 		}
 	}
@@ -325,21 +313,13 @@ func (h *guestsHost) blocked() bool {
 func (h *guestsHost) possible() []guestsFault {
 	always := func() bool { return true }
 	nothing := func() {}
-	pkg, memory := h.life.Sockets[0].Package, map[string]*hostsim.Zone{}
-	for i, s := range h.life.Sockets {
-		memory[fmt.Sprintf("intel-rapl:%d:1", i)] = s.DRAM
-	}
+	pkg := h.host.Zones["intel-rapl:0"]
 	return []guestsFault{
 		{"host: consumer refuses", 5, always, nothing},
 		{"host: receiver restarts", 6, func() bool { h.stop(); return true }, h.start},
 		{"host: meter fails", 20, func() bool { pkg.Content = "?"; return true }, func() { pkg.Content = "" }},
-		{zoneVanishes, 10, func() bool {
-			maps.DeleteFunc(h.life.Host.Zones, func(id string, _ *hostsim.Zone) bool { return memory[id] != nil })
-			return true
-		}, func() {
-			for id, z := range memory {
-				h.life.Host.Zones[id], z.Energy = z, joule
-			}
+		{zoneVanishes, 10, func() bool { delete(h.host.Zones, "intel-rapl:0:0"); return true }, func() {
+			h.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: joule}
 		}},
 		{fullDisk, 5, func() bool { return h.block(".new") }, func() { h.unblock(".new") }},
 		{fullMidway, 5, func() bool { return h.block(dramFile) }, func() { h.unblock(dramFile) }},
@@ -378,7 +358,7 @@ func (h *guestsHost) unblock(file string) {
 func (g *simulatedGuest) possible() []guestsFault {
 	always := func() bool { return true }
 	nothing := func() {}
-	runs := func() bool { return g.on != nil && g.run.s != nil }
+	runs := func() bool { return g.on != nil && g.node != nil }
 	return []guestsFault{
 		{"guest: consumer refuses", 5, always, nothing},
 		{"guest: paused", 10, always, nothing},
@@ -397,7 +377,7 @@ func (g *simulatedGuest) possible() []guestsFault {
 			if !runs() {
 				return false
 			}
-			g.sim.stop(g.world)
+			g.sim.stop(&g.node)
 			g.start()
 			return true
 		}, nothing},
@@ -405,10 +385,10 @@ func (g *simulatedGuest) possible() []guestsFault {
 			if !runs() {
 				return false
 			}
-			g.sim.stop(g.world)
+			g.sim.stop(&g.node)
 			g.move(nil)
 			return true
-		}, func() { g.bootOn(g.sim.hosts[g.sim.rng.IntN(2)]) }},
+		}, func() { g.boot(g.sim.hosts[g.sim.rng.IntN(2)]) }},
 		{"guest: moves to the other host", 0, func() bool {
 			if !runs() {
 				return false
@@ -421,11 +401,13 @@ func (g *simulatedGuest) possible() []guestsFault {
 
 // start starts the receiver of the host.
 func (h *guestsHost) start() {
+	h.series = map[toldSeries]byToldKind{}
 	for _, t := range h.trees {
 		t.then = byToldKind{}
 	}
-	h.exporter = exporterTo(h.sim.T, h.plan.id, h.path)
-	h.world.start()
+	id := component.NewIDWithName(metadata.Type, h.path)
+	h.exporter = exporterTo(h.sim.T, id, h.path)
+	h.node = h.sim.restarted(id, h.host, func(*Config) {})
 }
 
 // stop ends the receiver of the host. Energy that it has not exported is lost.
@@ -444,20 +426,77 @@ func (h *guestsHost) stop() {
 	}
 }
 
-// shutDown shuts the receiver of the host down, and then the extension, which writes what it received last.
-func (h *guestsHost) shutDown() {
-	h.sim.stop(h.world)
-	h.sim.unlocked(func() { require.NoError(h.sim, h.exporter.Shutdown(context.Background())) })
+func (sim *guestsSimulation) stop(n **testNode) {
+	stopping := *n
+	*n = nil
+	sim.mu.Unlock()
+	defer sim.mu.Lock()
+	require.NoError(sim, stopping.s.shutdown(context.Background()))
 }
 
-// collect makes a collection.
-func (h *guestsHost) collect() { h.sim.collect(h.world, h.lasting["host: consumer refuses"] > 0) }
+// shutDown shuts the receiver of the host down, and then the extension, which writes what it received last.
+func (h *guestsHost) shutDown() {
+	h.sim.stop(&h.node)
+	h.sim.mu.Unlock()
+	defer h.sim.mu.Lock()
+	require.NoError(h.sim, h.exporter.Shutdown(context.Background()))
+}
 
-// attributed returns what the last run of the receiver has attributed to a virtual machine.
-func (h *guestsHost) attributed(uuid string) (sum byToldKind) {
-	for _, s := range h.backend.series {
-		if s.metric == "vm.energy" && s.start >= h.backend.resume.since && strings.Contains(s.resource, "vm.id="+uuid) {
-			sum[slices.Index(toldKinds[:], s.kind())] += s.sent
+// run lets time pass on the host, in which everything uses energy.
+func (h *guestsHost) run(d time.Duration) {
+	used := map[int]int64{}
+	for _, pid := range slices.Sorted(maps.Keys(h.host.Processes)) {
+		if pid > 1 && !h.sim.chance(3) {
+			used[pid] = int64(h.sim.rng.IntN(int(d/hostsim.Tick) + 1))
+		}
+	}
+	h.host.Run(d, used)
+	for _, id := range slices.Sorted(maps.Keys(h.host.Zones)) {
+		z := h.host.Zones[id]
+		z.Energy = (z.Energy + uint64(d.Seconds()*float64(h.sim.rng.IntN(120*joule)))) % z.Max
+	}
+}
+
+// collect makes a collection, and compares the trees with it.
+func (h *guestsHost) collect() {
+	if h.node == nil {
+		return
+	}
+	h.node.refuse = nil
+	if h.faults["host: consumer refuses"] > 0 {
+		h.node.refuse = errSimRefuses
+	}
+	h.node.scrape()
+	h.note()
+}
+
+// note notes what vm.energy says.
+func (h *guestsHost) note() {
+	now := map[toldSeries]byToldKind{}
+	for _, p := range h.node.points("vm.energy", nil) {
+		kind := slices.Index(toldKinds[:], power.Kind(p.attributes["energy.zone"]))
+		s := toldSeries{p.attributes["vm.id"], p.start}
+		energy := now[s]
+		energy[kind] += int64(math.Round(p.value * joule))
+		now[s] = energy
+	}
+	for s, energy := range now {
+		for kind, before := range h.series[s] {
+			if energy[kind] < before {
+				h.sim.fail("%s of %s went from %d µJ to %d", toldKinds[kind], s.id, before, energy[kind])
+			}
+		}
+		h.series[s] = energy
+	}
+}
+
+// attributed returns what the running receiver has attributed to a virtual machine.
+func (h *guestsHost) attributed(id string) (sum byToldKind) {
+	for s, energy := range h.series {
+		for kind := range sum {
+			if s.id == id {
+				sum[kind] += energy[kind]
+			}
 		}
 	}
 	return sum
@@ -505,7 +544,7 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 		}
 		if told < attributed || told > attributed+untold[kind] {
 			h.sim.fail("%s: the tree's %s gained %d µJ, attributed were %d, and %d before a restart: %v, %v",
-				g.name, toldKinds[kind], told, attributed, untold[kind], h.lasting, g.lasting)
+				g.name, toldKinds[kind], told, attributed, untold[kind], h.faults, g.faults)
 		}
 		last.energy[kind], last.then[kind], untold[kind] = energy, had[kind], 0
 	}
@@ -541,8 +580,8 @@ func readTree(dir string) (s treeState, complete bool) {
 	return s, generation > 0 && generation%2 == 0 && s.epoch != "" && generation == number("generation")
 }
 
-// bootOn starts the virtual machine on a host, and its receiver.
-func (g *simulatedGuest) bootOn(on *guestsHost) {
+// boot starts the virtual machine on a host, and its receiver.
+func (g *simulatedGuest) boot(on *guestsHost) {
 	g.move(on)
 	g.start()
 }
@@ -550,13 +589,14 @@ func (g *simulatedGuest) bootOn(on *guestsHost) {
 // move has the virtual machine run on a host, on none if that is nil.
 func (g *simulatedGuest) move(on *guestsHost) {
 	if g.on != nil {
-		g.process.Exit()
-		g.process.Reap(false)
+		delete(g.on.host.Processes, g.pid)
 	}
 	if g.on = on; on == nil {
 		return
 	}
-	g.process = on.life.StartVM(g.name, g.uuid, 0.5)
+	p := qemu(g.name, g.uuid)
+	p.Start = ticksSince(on.host)
+	on.host.Processes[g.pid] = p
 	g.mount()
 	g.disturbed()
 }
@@ -581,33 +621,63 @@ func (g *simulatedGuest) look() {
 func (g *simulatedGuest) start() {
 	g.may, g.before = [len(toldKinds)][]guess{}, byToldKind{}
 	g.shown = g.shown[max(len(g.shown)-1, 0):]
-	g.world.start()
+	g.node = g.sim.restarted(component.NewIDWithName(metadata.Type, g.share), g.host, func(c *Config) { c.Meters.Powercap.Path = g.share })
 	g.disturbed()
 }
 
 // troubled reports whether a fault keeps the last tree from being read, or may.
 func (g *simulatedGuest) troubled() bool {
-	return g.on == nil || len(g.lasting) > 0 || len(g.on.lasting) > 0
+	return g.on == nil || len(g.faults) > 0 || len(g.on.faults) > 0
 }
 
 // disturbed notes that something may keep the last tree from being read now.
 func (g *simulatedGuest) disturbed() { g.calm = time.Now() }
 
-// collect makes a collection, and compares the energy with the trees that were there to be read.
-func (g *simulatedGuest) collect() {
-	g.sim.collect(g.world, g.lasting["guest: consumer refuses"] > 0)
-	if g.run.s == nil || !g.inside.begun() {
+func (g *simulatedGuest) run(d time.Duration) {
+	if g.faults["guest: paused"] > 0 {
 		return
 	}
-	for class, energy := range g.inside.present() {
-		kind, has := slices.Index(toldKinds[:], class.Zone), int64(energy)
-		if class.Method != power.Reported || has < g.before[kind] {
-			g.sim.fail("%s: %v went from %d µJ to %d", g.name, class, g.before[kind], has)
+	used := map[int]int64{}
+	for _, pid := range slices.Sorted(maps.Keys(g.host.Processes)) {
+		if pid > 1 && !g.sim.chance(3) {
+			used[pid] = int64(g.sim.rng.IntN(int(d/hostsim.Tick) + 1))
+		}
+	}
+	g.host.Run(d, used)
+}
+
+// collect makes a collection, and compares the ledger with the trees that were there to be read.
+func (g *simulatedGuest) collect() {
+	if g.node == nil || g.faults["guest: paused"] > 0 {
+		return
+	}
+	g.node.refuse = nil
+	if g.faults["guest: consumer refuses"] > 0 {
+		g.node.refuse = errSimRefuses
+	}
+	g.node.scrape() // processes and unattributed are active
+	l := g.node.s.ledger
+	if l == nil {
+		return
+	}
+	ledger := l.Engine.Ledger()
+	for i, k := range l.Kinds {
+		of := &ledger.Kinds[i]
+		if !of.Present {
+			continue
+		}
+		if k.Method != power.Reported {
+			g.sim.fail("%s: %s is %s", g.name, k.Zone, k.Method)
+		}
+		kind := slices.Index(toldKinds[:], k.Zone)
+		has := int64(of.Active + of.Idle + ledger.Deferred(i))
+		if has < g.before[kind] {
+			g.sim.fail("%s: %s went from %d µJ to %d", g.name, k.Zone, g.before[kind], has)
 		}
 		g.before[kind] = has
 		g.compare(kind, has)
 	}
-	for _, r := range g.inside.failed() {
+	for _, r := range g.node.s.meters.Set.Failed() {
 		if r.Err != nil && strings.Contains(r.Err.Error(), "stale") {
 			g.sim.fired["guest: saw stale energy"]++
 		}
@@ -638,7 +708,7 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 		for _, x := range before {
 			possible = append(possible, x.offset+g.shown[x.at].energy[kind])
 		}
-		g.sim.fail("%s has %d µJ of %s; by what its host told it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, toldKinds[kind], possible, g.may[kind], g.calm, g.lasting, g.shown)
+		g.sim.fail("%s has %d µJ of %s; by what its host told it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, toldKinds[kind], possible, g.may[kind], g.calm, g.faults, g.shown)
 	}
 	g.may[kind] = may
 }
@@ -704,7 +774,7 @@ func (g *simulatedGuest) agree() {
 			before := slices.Clone(g.may[kind])
 			g.may[kind] = slices.DeleteFunc(g.may[kind], func(x guess) bool { return x.at < last })
 			if len(g.may[kind]) == 0 {
-				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.lasting, g.on.lasting, g.inside.failed(), g.shown)
+				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.faults, g.on.faults, g.node.s.meters.Set.Failed(), g.shown)
 			}
 		}
 		if !slices.ContainsFunc(g.shown[last:], func(s shownTree) bool { return s.treeState == g.wrong }) {
@@ -737,7 +807,7 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 	g.sim.mu.Lock()
 	defer g.sim.mu.Unlock()
 	switch {
-	case g.lasting["guest: read fails"] > 0 && g.sim.chance(4):
+	case g.faults["guest: read fails"] > 0 && g.sim.chance(4):
 		g.disturbed()
 		if err == nil && g.sim.chance(3) {
 			g.sim.fired["short reads"]++
@@ -757,7 +827,7 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 		g.damage, g.wrong = false, now
 		g.sim.fired["totals that are wrong"]++
 		return fmt.Append(nil, math.MaxInt64-g.sim.rng.Int64N(9e18), "\n"), nil
-	case g.lasting["tree written while it is read"] > 0 && g.sim.chance(12) && g.on != nil && g.on.run.s != nil:
+	case g.faults["tree written while it is read"] > 0 && g.sim.chance(12) && g.on != nil && g.on.node != nil:
 		g.on.writeNow(g)
 	}
 	return got, err
@@ -770,7 +840,7 @@ func (h *guestsHost) writeNow(g *simulatedGuest) {
 	if last := h.trees[g.name]; !ok || h.blocked() || last == nil || last.then != h.attributed(g.uuid) { // it is being written already
 		return
 	}
-	h.sim.live(h.world, time.Second)
+	h.run(time.Second)
 	h.collect()
 	for range 1_000_000 {
 		if now, ok := readTree(filepath.Join(h.path, g.name)); ok && now.generation != before.generation {
@@ -807,17 +877,15 @@ func TestGuestsHaveWhatTheirHostAttributedToThem(t *testing.T) {
 // end ends all receivers.
 func (sim *guestsSimulation) end() {
 	for _, g := range sim.guests {
-		if g.run.s != nil {
-			sim.stop(g.world)
+		if g.node != nil {
+			sim.stop(&g.node)
 		}
 		simulations.Delete(g.share)
-		g.close()
 	}
 	for _, h := range sim.hosts {
-		if h.run.s != nil {
+		if h.node != nil {
 			h.shutDown()
 		}
-		h.close()
 	}
 	sim.mu.Unlock()
 }
