@@ -88,31 +88,25 @@ func (h *blockedHost) look(pids ...int) {
 	h.id.Resolve()
 }
 
-func (h *blockedHost) container(pid int) string {
+func (h *blockedHost) identity(pid int) Identity {
 	found, _ := h.id.Identity(int32(pid))
-	return found.Container.ID
-}
-
-func (h *blockedHost) vm(pid int) string {
-	found, _ := h.id.Identity(int32(pid))
-	return found.VM.Name
+	return *found
 }
 
 func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	h := newBlockedHost(t, 10, 11)
 	unblock := h.block(10, "cmdline")
 	h.look(10, 11)
-	assert.Empty(t, h.vm(10))
-	assert.Equal(t, "vm11", h.vm(11))
-	found, _ := h.id.Identity(10)
-	assert.Equal(t, "qemu-system-x86_64", found.Executable)
+	assert.Empty(t, h.identity(10).VM.Name)
+	assert.Equal(t, "vm11", h.identity(11).VM.Name)
+	assert.Equal(t, "qemu-system-x86_64", h.identity(10).Executable)
 	require.NoError(t, h.id.Unread(), "the read may return soon")
 	h.look(10, 11)
 	require.EqualError(t, h.id.Unread(), "names and command lines of some processes cannot be read, because processes of these users block "+
 		"reads of their files in /proc: user 10 (1 process)")
 	unblock()
 	h.look(10, 11)
-	assert.Equal(t, "vm10", h.vm(10))
+	assert.Equal(t, "vm10", h.identity(10).VM.Name)
 	require.NoError(t, h.id.Unread())
 }
 
@@ -126,7 +120,7 @@ func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
 	unblock()
 	h.look(10)
 	assert.True(t, h.id.known[10].reads.settled)
-	assert.Equal(t, "vm10", h.vm(10))
+	assert.Equal(t, "vm10", h.identity(10).VM.Name)
 	assert.True(t, h.id.known[10].reads.found)
 }
 
@@ -178,24 +172,24 @@ func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {
 		}
 		h.block(10, "cgroup")
 		h.look(10)
-		assert.Equal(t, hexA, h.container(10), file)
+		assert.Equal(t, hexA, h.identity(10).Container.ID, file)
 		cgroup = 8
 		h.look(10)
-		assert.Equal(t, want[0], h.container(10), file)
+		assert.Equal(t, want[0], h.identity(10).Container.ID, file)
 		cgroup = 9 // unknown
 		for range 2 * maxAttempts {
 			h.look(10)
-			assert.Equal(t, want[0], h.container(10), file)
+			assert.Equal(t, want[0], h.identity(10).Container.ID, file)
 		}
 		known[9] = "/docker/" + hexC
 		h.look(10)
-		assert.Equal(t, want[1], h.container(10), file)
+		assert.Equal(t, want[1], h.identity(10).Container.ID, file)
 		cgroup = 1
 		h.look(10)
 		if want[1] == hexC {
 			want[1] = ""
 		}
-		assert.Equal(t, want[1], h.container(10), file)
+		assert.Equal(t, want[1], h.identity(10).Container.ID, file)
 	}
 }
 
@@ -208,11 +202,11 @@ func TestTheCgroupOfANewBlockedProcessIsLookedForInEachScan(t *testing.T) {
 	unblock := h.block(10, "cgroup")
 	for range 2 * maxAttempts {
 		h.look(10)
-		assert.Empty(t, h.container(10))
+		assert.Empty(t, h.identity(10).Container.ID)
 	}
 	known[7] = "/docker/" + hexA
 	h.look(10)
-	assert.Equal(t, hexA, h.container(10))
+	assert.Equal(t, hexA, h.identity(10).Container.ID)
 	assert.Equal(t, 2*maxAttempts+1, asked)
 	h.look(10)
 	assert.Equal(t, 2*maxAttempts+1, asked, "it is found")
@@ -238,35 +232,28 @@ func TestAUnitOfVersion2IsNotAPlaceWhereVersion1IsInUse(t *testing.T) {
 		cgroup := uint64(7)
 		h.scan = func(p *proc.Process) { p.Cgroup = cgroup }
 		h.block(10, "cgroup")
-		unit := func() string {
-			found, _ := h.id.Identity(10)
-			return found.Unit.Name
-		}
 		h.look(9, 10)
-		assert.Equal(t, daemon, unit(), file)
+		assert.Equal(t, daemon, h.identity(10).Unit.Name, file)
 		cgroup = 8
 		h.look(9, 10)
-		assert.Equal(t, hexB, h.container(10), file)
+		assert.Equal(t, hexB, h.identity(10).Container.ID, file)
 		cgroup = 7 // version 2 has shown a container of the process, so it is in use for this process
 		h.look(9, 10)
-		assert.Equal(t, "containerd.service", unit(), file)
-		assert.Empty(t, h.container(10), file)
+		assert.Equal(t, "containerd.service", h.identity(10).Unit.Name, file)
+		assert.Empty(t, h.identity(10).Container.ID, file)
 	}
 }
 
 func TestABlockedProcessThatExecutesAProgramIsKnownByItsNewName(t *testing.T) {
 	i := newIdentified(t, false)
-	row := process(10, &hostsim.Process{Comm: "runc:[2:INIT]"})
-	row.Cgroups, row.Execs = 1, 1
-	name := func() string {
-		i.id.Identify(row, time.Hour)
-		found, _ := i.id.Identity(10)
-		return found.Executable
+	for _, c := range []struct {
+		comm  string
+		execs uint64
+		want  string
+	}{{"runc:[2:INIT]", 3, "runc:[2:INIT]"}, {"renamed", 3, "runc:[2:INIT]"}, {"app", 4, "app"}} {
+		row := counted(10, &hostsim.Process{Comm: c.comm})
+		row.Execs = c.execs
+		got, _ := i.look(row, time.Hour)
+		assert.Equal(t, c.want, got.Executable)
 	}
-	assert.Equal(t, "runc:[2:INIT]", name())
-	copy(row.Comm[:], "renamed\x00       ")
-	assert.Equal(t, "runc:[2:INIT]", name())
-	row.Execs = 2
-	copy(row.Comm[:], "app\x00           ")
-	assert.Equal(t, "app", name())
 }
