@@ -64,7 +64,7 @@ func parseCgroup(b []byte) (p Placement, owner cgroupOwner) {
 	}
 	var of [identity.NumEntities]*cgroupLine
 	for entity := identity.VMEntity; entity < identity.NumEntities; entity++ {
-		of[entity] = slices.MaxFunc(lines, func(a, b *cgroupLine) int { return cmp.Compare(countKeys(entity, a), countKeys(entity, b)) })
+		of[entity] = mostOf(entity, lines)
 		entity.Describe(&p.Workload, &of[entity].Workload)
 	}
 	if p.VM.ID != "" {
@@ -107,6 +107,17 @@ func byHierarchy(a, b *cgroupLine) int {
 	return cmp.Or(cmp.Compare(a.hierarchy, b.hierarchy), cmp.Compare(a.path, b.path))
 }
 
+// mostOf returns the first of the lines that show the most of the entity.
+func mostOf(entity identity.Entity, lines []*cgroupLine) *cgroupLine {
+	most := lines[0]
+	for _, l := range lines[1:] {
+		if countKeys(entity, l) > countKeys(entity, most) {
+			most = l
+		}
+	}
+	return most
+}
+
 // countKeys returns the number of attributes in a line that identify the entity.
 func countKeys(entity identity.Entity, l *cgroupLine) (n int) {
 	for _, text := range entity.Key(&l.Workload) {
@@ -118,7 +129,8 @@ func countKeys(entity identity.Entity, l *cgroupLine) (n int) {
 }
 
 // readCgroupLines reads the lines of a cgroup file that have a path.
-func readCgroupLines(b []byte) (lines []*cgroupLine) {
+func readCgroupLines(b []byte) []*cgroupLine {
+	lines := make([]*cgroupLine, 0, bytes.Count(b, []byte("\n"))+1)
 	for line := range bytes.Lines(b) {
 		id, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(":"))
 		controllers, raw, _ := bytes.Cut(rest, []byte(":")) // further colons belong to the path

@@ -66,7 +66,10 @@ func userOf(dir string) (manager string, ok bool) {
 		suffix = ".slice"
 	}
 	uid, cut := strings.CutSuffix(uid, suffix)
-	return "user@" + uid + ".service", ok && cut && isDigits(uid)
+	if !ok || !cut || !isDigits(uid) {
+		return "", false
+	}
+	return "user@" + uid + ".service", true
 }
 
 // isUnit reports whether systemd may delegate a directory: Delegate= is a setting of services and
