@@ -86,6 +86,20 @@ func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
 	assert.Empty(t, n.zeroPoints("container.energy"), "a store that refuses old points must not refuse for ever")
 }
 
+func TestZeroPointThatWasTakenInPartIsNotRepeated(t *testing.T) {
+	n := nodeWithJob(t)
+	n.host.Run(10*time.Second, map[int]int64{10: 300})
+	n.host.Zones["intel-rapl:0"].Energy += 100 * joule
+	require.NoError(t, n.host.Render())
+	md, err := n.s.scrape(t.Context())
+	require.NoError(t, err)
+	n.md = md
+	require.Len(t, n.zeroPoints("container.energy"), 1)
+	n.s.delivered(delivery{some: true})
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Empty(t, n.zeroPoints("container.energy"), "the next consumer may have the part with the series")
+}
+
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
 	n.process(20, "b", docker(idB))
