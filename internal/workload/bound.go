@@ -51,8 +51,8 @@ func prefix(s string, size int) string {
 	return s[:size]
 }
 
-// boundWorkload bounds the attributes of a workload: those that distinguish as IDs, the others as
-// names.
+// boundWorkload bounds the attributes of a workload. Attributes that distinguish workloads are bounded
+// by boundID, and all others by bound.
 func boundWorkload(w *identity.Workload) {
 	for _, a := range identity.ProcessEntity.Attributes() {
 		*a.Field(w) = boundID(*a.Field(w))

@@ -16,10 +16,11 @@ const maxFile = 64 << 10
 
 // files reads one file of a process at a time.
 type files struct {
-	cached, killable *kernfs.Dir // cached never waits for the lock of a directory; the Guard's goroutine uses killable
-	proc             *kernfs.Dir // cached or killable
-	buf              []byte
-	pid              int32
+	cached   *kernfs.Dir // never waits for the lock of a directory
+	killable *kernfs.Dir // may wait for it, in the Guard's goroutine
+	proc     *kernfs.Dir // cached or killable
+	buf      []byte
+	pid      int32
 
 	// Results of a read.
 	got   []byte

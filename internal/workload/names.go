@@ -73,7 +73,7 @@ func (o *NamesOptions) Dirs(s NameSource) (dirs []string) {
 	return dirs
 }
 
-// Readable returns the sources that can be read now, and those that exist and may not be read.
+// Readable returns the sources that can be read now, and the sources that exist but may not be read.
 func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 	for _, s := range o.Sources {
 		var failed []error

@@ -86,7 +86,7 @@ func TestNamesAreBounded(t *testing.T) {
 	assert.Len(t, got, maxNamesOf+2)
 	assert.EqualValues(t, 2, got["honest/1001/0/"], "another user has names of its own")
 	assert.EqualValues(t, 2, got["honest/1000/1/"], "and another cgroup")
-	assert.EqualValues(t, 2*(1000-maxNamesOf), beside(table, 0), "the rest is charged to its cgroup without a name")
+	assert.EqualValues(t, 2*(1000-maxNamesOf), charged(table, 0), "the rest is charged to its cgroup without a name")
 	assert.EqualValues(t, 2*1002, table.Used(nil))
 
 	for i := range 3 * maxNamed {

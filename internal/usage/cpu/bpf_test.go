@@ -175,8 +175,8 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		k.ends = append(k.ends, tasks.Ended{Pid: 40 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 40 + (i+1)%3})
 	}
 	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 11, beside(table, table.Find(10).Slot))
-	assert.EqualValues(t, 13+17, beside(table, table.Find(1).Slot))
+	assert.EqualValues(t, 11, charged(table, table.Find(10).Slot))
+	assert.EqualValues(t, 13+17, charged(table, table.Find(1).Slot))
 	assert.EqualValues(t, 19+3, unplaced(table))
 	require.NoError(t, scanAll(b, table))
 	assert.Empty(t, table.Charges, "once")

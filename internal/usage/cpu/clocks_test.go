@@ -102,7 +102,7 @@ func TestFilesOfProcessesThatRanAreReadWhenTasksWereCreated(t *testing.T) {
 	w.spend(1, 4)
 	w.Processes[1].Fraction++
 	w.partly()
-	assert.Equal(t, 4*Tick-1, beside(&w.table, w.process(1).Slot), "all that the process itself did not use")
+	assert.Equal(t, 4*Tick-1, charged(&w.table, w.process(1).Slot), "all that the process itself did not use")
 }
 
 func TestNewProcessesAreFoundByTheirNumbers(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAParentWhoseClockIsLateIsNotBilledForItsChildsLife(t *testing.T) {
 	w.partly()
 	assert.Equal(t, 2*Tick, w.ended(child).LastSlice)
 	assert.Zero(t, w.table.Unseen.Untraced)
-	assert.Zero(t, beside(&w.table, w.process(parent).Slot))
+	assert.Zero(t, charged(&w.table, w.process(parent).Slot))
 }
 
 func TestChildTimesInTicksOfChildrenInNanosecondsAreNotCountedTwice(t *testing.T) {
@@ -230,7 +230,7 @@ func TestChildTimesInTicksOfChildrenInNanosecondsAreNotCountedTwice(t *testing.T
 		w.pass()
 		w.scan()
 		assert.Zero(t, w.table.Unseen.Untraced)
-		found += beside(&w.table, w.process(int32(parent)).Slot) + w.ended(int32(child)).LastSlice
+		found += charged(&w.table, w.process(int32(parent)).Slot) + w.ended(int32(child)).LastSlice
 	}
 	assert.Equal(t, waited, found)
 }

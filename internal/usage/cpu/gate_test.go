@@ -260,7 +260,7 @@ func TestAProcessThatEndedElsewhereIsNotBilledToItsParent(t *testing.T) {
 	g.CPU.User += 300
 	g.second()
 	g.ended(int32(child))
-	assert.Zero(t, beside(&g.table, g.process(int32(g.a)).Slot))
+	assert.Zero(t, charged(&g.table, g.process(int32(g.a)).Slot))
 }
 
 func TestAllClocksAreReadWithoutCounters(t *testing.T) {

@@ -26,8 +26,8 @@ func scanAll(s Source, t *proc.Table) error { return scanFor(s, t, Request{Want:
 // scanRan scans at least the processes that ran.
 func scanRan(s Source, t *proc.Table) error { return scanFor(s, t, Request{}) }
 
-// beside returns the CPU time that processes without a row or a name added to the row in a slot.
-func beside(t *proc.Table, slot proc.Slot) (used units.CPUTime) {
+// charged returns the CPU time that processes without a row or a name added to the row in a slot.
+func charged(t *proc.Table, slot proc.Slot) (used units.CPUTime) {
 	for i := range t.Charges {
 		if c := &t.Charges[i]; c.Slot == slot && !c.Named {
 			used += c.CPU
@@ -36,7 +36,7 @@ func beside(t *proc.Table, slot proc.Slot) (used units.CPUTime) {
 	return used
 }
 
-// unplaced returns the CPU time that was charged beside no row or by name.
+// unplaced returns the CPU time that was charged to no row, or by name.
 func unplaced(t *proc.Table) (used units.CPUTime) {
 	for i := range t.Charges {
 		if c := &t.Charges[i]; c.Slot < 0 || c.Named {

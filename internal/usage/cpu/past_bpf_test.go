@@ -32,7 +32,7 @@ func TestBPFCountsSinceThePast(t *testing.T) {
 	table.Resume(past, before, true)
 	require.NoError(t, scanAll(b, table))
 	assert.EqualValues(t, 7, table.Find(1).Used)
-	assert.EqualValues(t, 11, beside(table, table.Find(1).Slot))
+	assert.EqualValues(t, 11, charged(table, table.Find(1).Slot))
 	assert.EqualValues(t, 30, table.Find(20).Used, "of a new one all")
 	assert.EqualValues(t, 48, table.Used(nil))
 	require.Len(t, table.Ended, 1)

@@ -157,7 +157,7 @@ func TestAProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
 		w.next()
 		assert.Equal(t, []int32{1}, w.pids(), name)
 		assert.Equal(t, 60*Tick, w.ended(42).CPU, "%s: as it was, not the zeros that are left", name)
-		assert.Equal(t, 300*Tick, w.ended(42).LastSlice+beside(&w.table, w.process(1).Slot), name)
+		assert.Equal(t, 300*Tick, w.ended(42).LastSlice+charged(&w.table, w.process(1).Slot), name)
 		assert.False(t, w.table.Unseen.Hidden, name)
 	}
 }

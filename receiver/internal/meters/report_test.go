@@ -75,7 +75,7 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf")},
 			sensor: "the BMC refuses the login",
 		},
-		"the same beside RAPL": {
+		"the same next to RAPL": {
 			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
 			sensor: "the BMC refuses the login",
 		},
