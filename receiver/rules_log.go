@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
 // ruleLog logs once which of the default rules this machine supports. The zero ruleLog is ready to
@@ -22,8 +22,9 @@ type ruleLog struct {
 const rulesGrace = time.Minute
 
 // log logs the rules as soon as all meters have returned readings.
-func (l *ruleLog) log(cfg *Config, m *meters.Meters, now time.Time, logger *zap.Logger) {
-	if l.logged || cfg.Attribution.Preset != "" {
+func (l *ruleLog) log(s *energyScraper) {
+	now, m := s.now(), s.meters
+	if l.logged || s.cfg.Attribution.Preset != "" {
 		return
 	}
 	if l.began.IsZero() {
@@ -33,13 +34,19 @@ func (l *ruleLog) log(cfg *Config, m *meters.Meters, now time.Time, logger *zap.
 		return
 	}
 	l.logged = true
+	var zones []power.Class
+	for _, r := range m.AttributedReadings() {
+		zones = append(zones, power.Class{Zone: r.Zone.Kind, Method: r.Zone.Method})
+	}
 	var selected, lacking []string
-	for _, rule := range cfg.DefaultRules(m.Readings, m.Attributed()) {
-		if rule.Lacks != nil {
-			lacking = append(lacking, rule.String())
-		} else {
-			selected = append(selected, rule.String())
+	for _, n := range s.node.Notes(zones) {
+		switch {
+		case n.Warning != "":
+		case n.Reason != "":
+			lacking = append(lacking, n.String())
+		default:
+			selected = append(selected, n.String())
 		}
 	}
-	logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("lacking", lacking))
+	s.set.Logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("lacking", lacking))
 }

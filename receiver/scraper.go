@@ -65,9 +65,7 @@ type output struct {
 }
 
 // newEnergyScraper returns a scraper that has not started. It does not change the configuration.
-func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper, error) {
-	own := *configured // start records in it what the machine lacks
-	cfg := &own
+func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
 	s := &energyScraper{
 		mu:         windows.NewLock(),
 		cfg:        cfg,
@@ -155,7 +153,7 @@ func (s *energyScraper) takeBaseline(ctx context.Context) {
 	if s.scan(ctx, false) != nil {
 		s.publish()
 	}
-	s.rules.log(s.cfg, s.meters, s.now(), s.set.Logger)
+	s.rules.log(s)
 	s.conditions.Observe("storage", s.state.Err())
 	s.conditions.Settle()
 }
@@ -257,7 +255,7 @@ func (s *energyScraper) collect(ctx context.Context, last bool) (pmetric.Metrics
 	s.watchdog.Enter(windows.Building)
 	s.conditions.Observe("windows", s.windows.Sampler.Err())
 	s.conditions.Settle()
-	s.rules.log(s.cfg, s.meters, s.now(), s.set.Logger)
+	s.rules.log(s)
 	if !mayEmit {
 		return pmetric.NewMetrics(), nil
 	}
@@ -413,7 +411,7 @@ func (s *energyScraper) adjustWindow() {
 
 // window returns how long the windows should be, and the reason. 0 is one window per collection.
 func (s *energyScraper) window() (window time.Duration, reason string) {
-	return windows.ChooseLength(s.cfg.WindowLength(), s.cfg.CollectionInterval, s.node.CPU.Exact(), s.meters.SoonestWrap())
+	return windows.ChooseLength(s.node.Rules.Window, s.cfg.CollectionInterval, s.node.CPU.Exact(), s.meters.SoonestWrap())
 }
 
 // delivered is called with the outcome of the collection that scrape returned last.

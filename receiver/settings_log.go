@@ -18,16 +18,18 @@ func (s *energyScraper) logSettings() {
 
 // warnOfSettings warns of settings that have no effect on this machine, or an unexpected effect.
 func (s *energyScraper) warnOfSettings() {
-	for setting, reason := range s.cfg.WithoutEffect(s.node.CPU.Exact()) {
-		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
-	}
-	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
-		s.set.Logger.Warn("Exclusion by executable name is not secure: any user can give a program an excluded name",
-			zap.String("setting", "attribution::exclude::executable_name"))
-	}
-	if s.cfg.SplitsAgain() {
-		s.set.Logger.Warn("The hypervisor reports active energy, and the static power model utilization divides it again: most of it becomes idle",
-			zap.String("setting", "attribution::static_power"), zap.String("alternative", "{model: fixed, power: 0}"))
+	for _, n := range s.node.Notes(nil) {
+		if n.Warning == "" {
+			continue
+		}
+		fields := []zap.Field{zap.String("setting", n.Setting)}
+		if n.Reason != "" {
+			fields = append(fields, zap.String("reason", n.Reason))
+		}
+		if n.Alternative != "" {
+			fields = append(fields, zap.String("alternative", n.Alternative))
+		}
+		s.set.Logger.Warn(n.Warning, fields...)
 	}
 }
 

@@ -3,10 +3,12 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/filter"
@@ -14,7 +16,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
@@ -67,12 +68,17 @@ type AttributionConfig struct {
 	// Exclude selects workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
 
-	// Machine records which rules the machine does not support. It is not a setting.
-	Machine Machine `mapstructure:"-"`
 	// Tuning overrides the constants of the static power models, for tests.
 	Tuning StaticTuning `mapstructure:"-"`
 
 	_ struct{}
+}
+
+// StaticTuning overrides constants of the static power models. A zero field selects the default.
+type StaticTuning struct {
+	Rest    float64       // the highest utilization of a node at rest, for resting and base
+	Base    time.Duration // the averaging time of base
+	Samples int           // the number of samples that regression requires in each bucket
 }
 
 // AllZones is the key in AttributionConfig.StaticPower and AttributionConfig.Weight that applies to
@@ -126,21 +132,6 @@ type ExcludeConfig struct {
 	_ struct{}
 }
 
-// Preset is a value of attribution::preset.
-type Preset string
-
-// The presets, other than the empty one of the default rules. The variable presets defines their
-// rules.
-const (
-	PresetKepler        Preset = "kepler" // 0.10 and later
-	PresetKepler09      Preset = "kepler_0_9"
-	PresetScaphandre    Preset = "scaphandre"
-	PresetSmartWatts    Preset = "smartwatts"
-	PresetKubeWatt      Preset = "kubewatt"
-	PresetKavanagh      Preset = "kavanagh"
-	PresetKavanaghEqual Preset = "kavanagh_equal"
-)
-
 // Scope is a value of attribution::scope.
 type Scope string
 
@@ -149,74 +140,6 @@ const (
 	ScopeNode Scope = "node"
 	ScopeZone Scope = "zone"
 )
-
-// StaticModel is a static power model.
-type StaticModel string
-
-// The static power models.
-const (
-	StaticUtilization     StaticModel = "utilization"
-	StaticTotal           StaticModel = "total" // all power is static
-	StaticFixed           StaticModel = "fixed"
-	StaticMinimum         StaticModel = "minimum"
-	StaticResting         StaticModel = "resting"
-	StaticRegression      StaticModel = "regression"       // a straight line
-	StaticCubicRegression StaticModel = "regression_cubic" // a polynomial of the third degree
-	StaticBase            StaticModel = "base"
-	StaticTrained         StaticModel = "trained"
-)
-
-// Weight is an attribution weight.
-type Weight string
-
-// The attribution weights.
-const (
-	WeightCPUTime          Weight = "cpu_time"
-	WeightFrequency        Weight = "frequency" // CPU time times the clock rate
-	WeightFrequencySquared Weight = "frequency_squared"
-	WeightFrequencyCubed   Weight = "frequency_cubed"
-	WeightCycles           Weight = "cycles"
-	WeightInstructions     Weight = "instructions"
-	WeightCacheMisses      Weight = "cache_misses"
-	WeightMemory           Weight = "memory"
-	WeightMemoryCPUTime    Weight = "memory_cpu_time"
-	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
-)
-
-// Weights lists the attribution weights.
-var Weights = []Weight{
-	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
-	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
-}
-
-// Exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
-func (w Weight) Exponent() int {
-	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
-}
-
-// countedEvents returns the hardware events that the weight requires.
-func (w Weight) countedEvents() []weigh.Event {
-	switch w {
-	case WeightCycles, WeightInstructions, WeightCacheMisses:
-		return []weigh.Event{weigh.Event(w)}
-	case WeightPowerModel:
-		return []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses}
-	default:
-		return nil
-	}
-}
-
-// KeyOf returns the key in package claims of the weight of a zone kind.
-func (c *AttributionConfig) KeyOf(kind power.Kind) claims.Key {
-	switch w := c.WeightOf(kind); {
-	case w.Exponent() > 0:
-		return claims.KeyFrequency
-	case w == WeightPowerModel && kind == power.DRAM:
-		return claims.KeyDRAMPowerModel
-	default:
-		return claims.Key(w)
-	}
-}
 
 // InterruptRule is a value of attribution::interrupts.
 type InterruptRule string
@@ -286,15 +209,20 @@ func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) 
 		oneOf(wrong, "weight", kind, append([]power.Kind{AllZones}, weighted...)...)
 		oneOf(wrong, "weight::"+string(kind), c.Weight[kind], Weights...)
 	}
-	switch weighed := c.Weighed(zones); {
-	case len(weighed) <= attribution.Weights:
-	case slices.Contains(weighed, claims.KeyCPUTime):
+	smt := cmp.Or(c.SMTWeight, c.PresetRules().SMT)
+	switch keys := Keys(zones, c.WeightOf, smt); {
+	case len(keys) <= attribution.Weights:
+	case slices.Contains(keys, claims.KeyCPUTime):
 		wrong("weight", "may have at most %d different ones, %s among them because smt_weight is below 1, has %s",
 			attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
 	default:
 		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
 	}
-	if len(c.frequencies(zones)) > 1 {
+	exponents := map[int]bool{}
+	for _, kind := range zones {
+		exponents[c.WeightOf(kind).Exponent()] = true
+	}
+	if delete(exponents, 0); len(exponents) > 1 {
 		wrong("weight", "may have at most one of frequency, frequency_squared and frequency_cubed, has %s", c.listWeights(zones))
 	}
 	if w := c.SMTWeight; w != 0 && !(w >= 0.5 && w <= 1) {
@@ -311,7 +239,7 @@ func (c *AttributionConfig) listWeights(zones []power.Kind) string {
 			continue
 		}
 		weight := fmt.Sprintf("%s: %s", kind, c.WeightOf(kind))
-		if c.Weight[kind] == "" && c.Weight[AllZones] == "" {
+		if c.SetWeight(kind) == "" {
 			weight += " (default)"
 		}
 		list = append(list, weight)

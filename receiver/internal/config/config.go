@@ -166,7 +166,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 		c.Model = configoptional.None[ModelConfig]()
 	}
 	c.zeroWindow = conf.Get("window") != nil && c.Window == 0
-	if conf.Get("zones") == nil && presets[c.Attribution.Preset].other {
+	if conf.Get("zones") == nil && presets[c.Attribution.Preset].Other {
 		c.Zones, c.PresetOther = append(slices.Clone(c.Zones), power.Other), true
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -346,14 +345,4 @@ func TestAllDurationsWithoutAUnitAreNamedAtOnce(t *testing.T) {
 	}
 	_, err = load(t, "{collection_interval: 10s, windows: 1s}")
 	assert.ErrorContains(t, err, "invalid keys: windows")
-}
-
-func TestAKernelMeasuresInterruptsIfItHasCountedAny(t *testing.T) {
-	host := hostsim.New(t.TempDir())
-	require.NoError(t, countsNoInterrupts(host.Root()), "a file that cannot be read is a condition")
-	require.NoError(t, host.Render())
-	require.ErrorIs(t, countsNoInterrupts(host.Root()), errNoIRQ)
-	host.CPU.IRQ++
-	require.NoError(t, host.Render())
-	require.NoError(t, countsNoInterrupts(host.Root()))
 }

@@ -164,8 +164,8 @@ func (c *MetersConfig) Requires(meter string) bool {
 	return len(c.Use) == 1
 }
 
-// reports reports whether the hypervisor provides the energy of this virtual machine.
-func (c *MetersConfig) reports() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
+// AreReported reports whether the hypervisor provides the energy of this virtual machine.
+func (c *MetersConfig) AreReported() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
 
 // Rank orders the meters by preference. Meters of equal rank are ordered as in meterTable.
 func (c *MetersConfig) Rank(meter MeterKind) int {

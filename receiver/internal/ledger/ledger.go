@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
@@ -76,8 +77,8 @@ func (l *Ledger) Begun() bool { return l.Claims != nil }
 func (l *Ledger) Begin(baseline, boot time.Time) {
 	o := &l.Options
 	cfg := o.Config
-	l.Kinds, l.BootTime, l.isFresh = cfg.LedgerKinds(), boot, true
-	l.rules = cfg.Attribution.Rules(l.Kinds, cfg.Zones)
+	l.Kinds, l.BootTime, l.isFresh = o.Node.Rules.Kinds, boot, true
+	l.rules = o.Node.Rules.Engine()
 	l.setKnown()
 	l.Engine = attribution.New(attribution.Config{
 		Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
@@ -92,7 +93,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: cfg.MetricsBuilderConfig,
 		BuildInfo:            o.BuildInfo,
-		Kinds:                emittedKinds(cfg, l.Kinds),
+		Kinds:                emittedKinds(&o.Node.Rules),
 		CPUs:                 l.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           !o.NoZeroPoints,
@@ -134,12 +135,12 @@ func (l *Ledger) buildClaims() {
 		Topology:  o.Node.CPU.Topology(),
 		Places:    l.Places,
 		Siblings:  o.Node.Siblings,
-		SMTWeight: cfg.Attribution.SelectedSMTWeight(),
+		SMTWeight: o.Node.Rules.SMTWeight,
 		Programs:  cfg.Series.Processes.GroupBy != config.GroupByPID,
 		Eager:     o.Eager,
 
-		InterruptsUnattributed: cfg.Attribution.SelectedInterrupts() == config.InterruptsUnattributed,
-		MissedUnattributed:     cfg.Attribution.MissedUnattributed(),
+		InterruptsUnattributed: o.Node.Rules.Interrupts == config.InterruptsUnattributed,
+		MissedUnattributed:     o.Node.Rules.MissedUnattributed,
 	})
 }
 
@@ -250,10 +251,10 @@ func (l *Ledger) Emit(at time.Time) pmetric.Metrics {
 }
 
 // emittedKinds returns the kinds of the ledger with the uncertainty of their attribution.
-func emittedKinds(c *config.Config, kinds []power.Class) []emit.Column {
-	out := make([]emit.Column, len(kinds))
-	for i, kind := range kinds {
-		key := c.Attribution.KeyOf(kind.Zone)
+func emittedKinds(r *rules.Rules) []emit.Column {
+	out := make([]emit.Column, len(r.Kinds))
+	for i, kind := range r.Kinds {
+		key := r.Weight(kind.Zone).Key(kind.Zone)
 		out[i] = emit.Column{Class: kind, Deviation: func(window time.Duration, shared bool) float64 {
 			return claims.Deviation(key, kind.Zone, window, shared)
 		}}

@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
 // Meters reads the meters that the configuration selects, logs which are in use and reports what is
@@ -362,13 +363,13 @@ func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 		if r.Zone.Kind != power.GPU && slices.Contains(m.cfg.Zones, r.Zone.Kind) {
 			return nil
 		}
-		if k := slices.Index(config.WholeMachine, r.Zone.Kind); k >= 0 {
+		if k := slices.Index(rules.WholeMachine, r.Zone.Kind); k >= 0 {
 			listed[k], read[k] = true, read[k] || !r.At.IsZero()
 		}
 	}
 	for _, there := range [...][2]bool{read, listed} {
 		if k := slices.Index(there[:], true); k >= 0 {
-			return config.WholeMachine[k : k+1]
+			return rules.WholeMachine[k : k+1]
 		}
 	}
 	return nil

@@ -5,9 +5,9 @@ package node
 import (
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -15,21 +15,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
-// Node provides the CPU times of the node and of its processes, the cgroups, and the attribution
-// weights that are measured. Call Open before any other method.
+// Node provides the CPU times of the node and of its processes, the cgroups, the rules that the
+// machine supports, and the attribution weights that are measured. Call Open before any other method.
 type Node struct {
-	cfg    *config.Config
-	logger *zap.Logger
+	cfg     *config.Config
+	logger  *zap.Logger
+	machine rules.Machine
 	// Probes may be replaced before Open.
 	Probes   Probes
+	Rules    rules.Rules // until Open, the rules that the machine is examined for
 	CPU      *cpu.Reader // nil until Open
 	Cgroups  *cgroup.Tree
 	Keys     *claims.Keys     // nil if CPU time is the only weight
@@ -43,47 +47,49 @@ type Probes struct {
 	ReadCPUs     func(root string) ([]divide.CPU, error)
 	OpenClock    func(root string, exponent int) (*weigh.ByRate, error)
 	CountsEvents func(tree *cgroup.Tree, events ...weigh.Event) error
+	OpenWeigher  func(claims.Key, *claims.KeyOptions) (claims.Weigher, error)
 }
 
-// New returns a node that reads nothing of the machine before Open. Open records in cfg what
-// the machine lacks.
+// New returns a node that reads nothing of the machine before Open.
 func New(cfg *config.Config, logger *zap.Logger) *Node {
 	n := &Node{cfg: cfg, logger: logger, Waits: kernfs.NewWaits(), Probes: Probes{
 		Open: cpu.OpenReader, ReadCPUs: divide.ReadCPUs, OpenClock: weigh.NewClock, CountsEvents: weigh.CountsEvents,
 	}}
+	n.Probes.OpenWeigher = n.openWeigher
+	n.Rules, _ = rules.Resolve(cfg, rules.Machine{})
 	n.Cgroups = cgroup.New(cgroup.Options{
-		Root: cfg.RootPath, LinearWeights: cfg.Attribution.SelectedIdle() == config.IdleRequestedLinear, Waits: n.Waits,
+		Root: cfg.RootPath, LinearWeights: n.Rules.Idle == config.IdleRequestedLinear, Waits: n.Waits,
 	})
-	n.selectKeys()
 	return n
 }
 
-// selectKeys replaces the attribution weights by those of the configuration.
-func (n *Node) selectKeys() {
-	options := n.cfg.KeyOptions(n.Cgroups)
-	options.Open, options.Waits = n.OpenWeigher, n.Waits
-	n.Keys = claims.NewKeys(options)
-}
-
-// OpenWeigher opens the Weigher of an attribution weight.
-func (n *Node) OpenWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+// openWeigher opens the Weigher of an attribution weight.
+func (n *Node) openWeigher(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 	if key == claims.KeyFrequency {
 		return n.Probes.OpenClock(n.cfg.RootPath, o.FrequencyExponent)
 	}
 	return claims.OpenWeigher(key, o)
 }
 
-// Open opens the CPU time source, and determines which rules the machine supports. It returns an
-// error only if the configuration requires a source that cannot be opened.
+// Open examines the machine, resolves the rules, and opens the CPU time source. It returns an error
+// only if the configuration requires a source that cannot be opened.
 func (n *Node) Open() error {
-	machine := &n.cfg.Attribution.Machine
-	topology, err := n.openTopology()
-	*machine = config.Machine{Undivided: err}
-	n.findClocks()
-	n.findCounters()
-	n.openSiblings()
+	topology, undivided := n.openTopology()
+	siblings, unshared := n.openSiblings()
+	n.machine = rules.Machine{
+		Undivided: undivided, Unclocked: n.findClocks(), Uncounted: n.findCounters(), Unshared: unshared, Untimed: findInterrupts(n.cfg.RootPath),
+	}
+	n.Rules, _ = rules.Resolve(n.cfg, n.machine)
+	if n.Rules.WeighsCores {
+		n.Siblings = siblings
+	} else {
+		_ = siblings.Close() // it was only read from
+	}
+	options := n.Rules.KeyOptions(n.Cgroups)
+	options.Open, options.Waits = n.Probes.OpenWeigher, n.Waits
+	n.Keys = claims.NewKeys(options)
 	reader, rejected, err := n.Probes.Open(cpu.Options{
-		Root: n.cfg.RootPath, Kind: n.cfg.CPUTime, Window: n.cfg.WindowLength(), Topology: topology,
+		Root: n.cfg.RootPath, Kind: n.cfg.CPUTime, Window: n.Rules.Window, Topology: topology,
 		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,
 		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID, Waits: n.Waits,
 	})
@@ -91,8 +97,17 @@ func (n *Node) Open() error {
 		return err
 	}
 	n.CPU = reader
+	n.machine.Inexact = !reader.Exact()
 	n.logSource(rejected)
 	return nil
+}
+
+// Notes returns the notes on the settings. zones are the zones whose energy is attributed.
+func (n *Node) Notes(zones []power.Class) []rules.Note {
+	m := n.machine
+	m.Zones = zones
+	_, notes := rules.Resolve(n.cfg, m)
+	return notes
 }
 
 // Want returns the values of processes that a window must read for the attribution weights.
@@ -116,7 +131,7 @@ func (n *Node) logSource(rejected error) {
 // openTopology returns the CPU packages if attribution is by zone, or the reason why the CPUs are
 // not divided.
 func (n *Node) openTopology() (*divide.Topology, error) {
-	if n.cfg.Attribution.SelectedScope() != config.ScopeZone {
+	if n.Rules.Scope != config.ScopeZone {
 		return nil, nil
 	}
 	topology, err := kernfs.Within(n.cfg.RootPath, n.cpuDirectory(), func() (*divide.Topology, error) {
@@ -133,22 +148,31 @@ func (n *Node) cpuDirectory() string {
 	return filepath.Join(n.cfg.RootPath, "sys/devices/system/cpu")
 }
 
-// findClocks selects CPU time in place of the preset's frequency weight if clock rates cannot be
-// read.
-func (n *Node) findClocks() {
-	if !n.cfg.UsesClocks() {
-		return
+// findClocks returns the reason why the clock rates that the preset's weights require cannot be read.
+func (n *Node) findClocks() error {
+	if !n.Rules.Clocks {
+		return nil
 	}
-	err := n.probe(func() error {
+	return n.probe(func() error {
 		clock, err := n.Probes.OpenClock(n.cfg.RootPath, 1)
 		if err != nil {
 			return err
 		}
 		return clock.Close()
 	})
-	if n.cfg.Attribution.Machine.Unclocked = err; err != nil {
-		n.selectKeys()
+}
+
+// findCounters returns the reason why the hardware events that the preset's weights require cannot be
+// counted.
+func (n *Node) findCounters() error {
+	if len(n.Rules.Events) == 0 {
+		return nil
 	}
+	err := n.probe(func() error { return n.Probes.CountsEvents(n.Cgroups, n.Rules.Events...) })
+	if err != nil {
+		n.logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(err))
+	}
+	return err
 }
 
 // probe returns the error of a check of the devices, or an error if the check hangs.
@@ -159,26 +183,11 @@ func (n *Node) probe(check func() error) error {
 	return err
 }
 
-// findCounters selects CPU time in place of the preset's weights that require hardware events if
-// these cannot be counted.
-func (n *Node) findCounters() {
-	events := n.cfg.Attribution.CountedEvents(n.cfg.Zones)
-	if len(events) == 0 {
-		return
-	}
-	err := n.probe(func() error { return n.Probes.CountsEvents(n.Cgroups, events...) })
-	if n.cfg.Attribution.Machine.Uncounted = err; err != nil {
-		n.logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(err))
-		n.selectKeys()
-	}
-}
-
-// openSiblings opens the list of the threads of each core if the SMT weight applies. A configured
-// weight applies as soon as threads come online, and a preset's only if they are online.
-func (n *Node) openSiblings() {
-	a := &n.cfg.Attribution
-	if !slices.ContainsFunc(n.cfg.Zones, a.WeighsCores) {
-		return
+// openSiblings opens the list of the threads of each core if the SMT weight applies, and returns the
+// reason why no threads share a core. Threads may come online later.
+func (n *Node) openSiblings() (*divide.Siblings, error) {
+	if !n.Rules.WeighsCores {
+		return nil, nil
 	}
 	siblings, err := kernfs.Within(n.cfg.RootPath, n.cpuDirectory(), func() (*divide.Siblings, error) {
 		return divide.OpenSiblings(n.cfg.RootPath)
@@ -186,13 +195,22 @@ func (n *Node) openSiblings() {
 	if err == nil && !siblings.Shared() {
 		err = divide.ErrUnshared
 	}
-	a.Machine.Unshared = err
-	if err == nil || a.SMTWeight > 0 {
-		n.Siblings = siblings
-		return
+	return siblings, err
+}
+
+var errNoIRQ = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
+
+// findInterrupts returns errNoIRQ if the kernel of a host does not measure the time of interrupts. A
+// kernel that does has time in the irq column of /proc/stat soon after boot.
+func findInterrupts(root string) error {
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return nil // a file that cannot be read is a condition
 	}
-	_ = siblings.Close() // it was only read from
-	n.selectKeys()
+	if stat, err := proc.Stat(); err != nil || stat.CPUTotal.IRQ > 0 {
+		return nil
+	}
+	return errNoIRQ
 }
 
 // CPUs returns the node's CPUs.

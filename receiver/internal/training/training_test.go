@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
 // trainingMachine is the part of the machine's identity that static power depends on, apart from the model.
@@ -47,8 +48,8 @@ func (m *trainingMachine) training(t *testing.T, trained Models) (*Training, *at
 		m.zones[i].Method = m.source
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
-	l, rules := &Training{cfg: cfg, logger: zap.NewNop(), Trained: trained}, cfg.Attribution.Rules(cfg.LedgerKinds(), cfg.Zones)
-	l.Restore(Zones{&rules, cfg.LedgerKinds(), m.domains()}, readings)
+	l, rules := &Training{cfg: cfg, logger: zap.NewNop(), Trained: trained}, engineRules(cfg)
+	l.Restore(Zones{&rules, kindsOf(cfg), m.domains()}, readings)
 	return l, &rules
 }
 
@@ -61,7 +62,7 @@ func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
 		})
 	}
-	l.Note(Zones{rules, l.cfg.LedgerKinds(), m.domains()})
+	l.Note(Zones{rules, kindsOf(l.cfg), m.domains()})
 	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.Trained.Zones)))
 	_, rules = m.training(t, restored(t, l.Trained))
 	for domain := range m.domains() {
@@ -94,8 +95,8 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		for i := range c.zones {
 			readings = append(readings, power.Reading{Zone: &c.zones[i]})
 		}
-		kinds := cfg.LedgerKinds()
-		rules := cfg.Attribution.Rules(kinds, cfg.Zones)
+		kinds := kindsOf(cfg)
+		rules := engineRules(cfg)
 		l := &Training{cfg: cfg, logger: zap.NewNop()}
 		l.Restore(Zones{&rules, kinds, []units.Domain{units.NodeCPUs}}, readings)
 		i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
@@ -164,7 +165,7 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		model := rules.Models[0].(*static.Model)
 		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.True(t, model.Trained(0))
-		l.Note(Zones{rules, l.cfg.LedgerKinds(), m.domains()})
+		l.Note(Zones{rules, kindsOf(l.cfg), m.domains()})
 		c.edit(m)
 		l, rules = m.training(t, l.Trained)
 		model = rules.Models[0].(*static.Model)
@@ -233,7 +234,7 @@ func newGPULearner(kept Models) *gpuLearner {
 	cfg.RootPath, cfg.Attribution.StaticPower = "/nonexistent", allStatic(config.StaticMinimum)
 	l := &gpuLearner{
 		Training: &Training{cfg: cfg, logger: zap.NewNop(), Trained: kept},
-		rules:    cfg.Attribution.Rules(cfg.LedgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
+		rules:    engineRules(cfg), domains: []units.Domain{units.NodeCPUs},
 	}
 	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Method: power.Measured, Domain: units.NodeCPUs}}}
 	l.Restore(l.zones(), l.readings)
@@ -242,7 +243,7 @@ func newGPULearner(kept Models) *gpuLearner {
 
 // zones returns the zones with their models.
 func (l *gpuLearner) zones() Zones {
-	return Zones{&l.rules, l.cfg.LedgerKinds(), l.domains}
+	return Zones{&l.rules, kindsOf(l.cfg), l.domains}
 }
 
 // plug adds a GPU, and returns its index.
@@ -255,7 +256,7 @@ func (l *gpuLearner) plug(address, id string) int {
 
 // model returns the static power model of a zone kind.
 func (l *gpuLearner) model(kind power.Kind) *static.Model {
-	for i, k := range l.cfg.LedgerKinds() {
+	for i, k := range kindsOf(l.cfg) {
 		if k.Zone == kind && k.Method == power.Measured {
 			return l.rules.Models[i].(*static.Model)
 		}
@@ -343,8 +344,8 @@ func TestAnEarlierStateHasNoProvisionalStaticPower(t *testing.T) {
 func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Zone)) {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Attribution.StaticPower = t.TempDir(), allStatic(config.StaticTrained)
-	kinds, domains := cfg.LedgerKinds(), []units.Domain{units.NodeCPUs}
-	rules := cfg.Attribution.Rules(kinds, cfg.Zones)
+	kinds, domains := kindsOf(cfg), []units.Domain{units.NodeCPUs}
+	rules := engineRules(cfg)
 	l := &Training{cfg: cfg, logger: zap.NewNop()}
 	i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
 	return rules.Models[i].(*static.Model), func(zones ...power.Zone) {
@@ -420,4 +421,16 @@ func trainedModelNames() (names []config.StaticModel) {
 		}
 	}
 	return names
+}
+
+// kindsOf returns the kinds of the ledger.
+func kindsOf(cfg *config.Config) []power.Class {
+	r, _ := rules.Resolve(cfg, rules.Machine{})
+	return r.Kinds
+}
+
+// engineRules returns the rules of the engine.
+func engineRules(cfg *config.Config) attribution.Rules {
+	r, _ := rules.Resolve(cfg, rules.Machine{})
+	return r.Engine()
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// Weight is an attribution weight.
+type Weight string
+
+// The attribution weights.
+const (
+	WeightCPUTime          Weight = "cpu_time"
+	WeightFrequency        Weight = "frequency" // CPU time times the clock rate
+	WeightFrequencySquared Weight = "frequency_squared"
+	WeightFrequencyCubed   Weight = "frequency_cubed"
+	WeightCycles           Weight = "cycles"
+	WeightInstructions     Weight = "instructions"
+	WeightCacheMisses      Weight = "cache_misses"
+	WeightMemory           Weight = "memory"
+	WeightMemoryCPUTime    Weight = "memory_cpu_time"
+	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
+)
+
+// Weights lists the attribution weights.
+var Weights = []Weight{
+	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
+	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
+}
+
+// Exponent returns the exponent of the clock rate, or 0 if the weight does not use clock rates.
+func (w Weight) Exponent() int {
+	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
+}
+
+// Events returns the hardware events that the weight requires.
+func (w Weight) Events() []weigh.Event {
+	switch w {
+	case WeightCycles, WeightInstructions, WeightCacheMisses:
+		return []weigh.Event{weigh.Event(w)}
+	case WeightPowerModel:
+		return []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses}
+	default:
+		return nil
+	}
+}
+
+// Key returns the key in package claims of the weight of a zone kind.
+func (w Weight) Key(kind power.Kind) claims.Key {
+	switch {
+	case w.Exponent() > 0:
+		return claims.KeyFrequency
+	case w == WeightPowerModel && kind == power.DRAM:
+		return claims.KeyDRAMPowerModel
+	default:
+		return claims.Key(w)
+	}
+}
+
+// WeighsCores reports whether smt_weight applies to the weight of a zone kind: the weight is CPU
+// time and the energy of the zone is, for the most part, the energy of cores, or the weight uses
+// clock rates.
+func (w Weight) WeighsCores(kind power.Kind) bool {
+	ofCores := []power.Kind{power.Package, power.Core, power.PSys, power.Platform}
+	return w.Exponent() > 0 || w == WeightCPUTime && slices.Contains(ofCores, kind)
+}
+
+// Keys returns the distinct keys of the weights of zone kinds other than plain CPU time, in the order
+// of zones.
+func Keys(zones []power.Kind, of func(power.Kind) Weight, smtWeight float64) (keys []claims.Key) {
+	for _, kind := range zones {
+		w := of(kind)
+		isPlain := w == WeightCPUTime && !(smtWeight < 1 && w.WeighsCores(kind))
+		if key := w.Key(kind); !isPlain && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
