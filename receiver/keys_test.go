@@ -81,9 +81,7 @@ func (*fakeWeigher) Close() error                                 { return nil }
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
-	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
-	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
-	n.s.node.Keys = claims.NewKeys(options)
+	n.s.node.Probes.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
@@ -194,60 +192,6 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 	assert.Equal(t, componentstatus.StatusOK, n.status[len(n.status)-1].Status())
 }
 
-func TestEachZoneUsesItsOwnKey(t *testing.T) {
-	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
-	c := config.AttributionConfig{Preset: config.PresetKepler, Weight: map[power.Kind]config.Weight{config.AllZones: config.WeightFrequency, power.DRAM: config.WeightMemory, power.Core: config.WeightCPUTime}}
-	var kinds []power.Class
-	for _, zone := range zones {
-		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
-	}
-	rules := c.Rules(kinds, zones)
-	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
-		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
-	}, rules.Keys)
-	assert.Equal(t, []claims.Key{claims.KeyFrequency, claims.KeyMemory}, c.Weighed(zones))
-	assert.Empty(t, c.Weighed([]power.Kind{power.Core}))
-}
-
-// DRAM is not of cores, and users of a GPU have GPU time only.
-func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
-	zones := []power.Kind{power.DRAM, power.GPU, power.Package, power.Uncore, power.Core}
-	var kinds []power.Class
-	for _, zone := range zones {
-		kinds = append(kinds, power.Class{Zone: zone, Method: power.Measured})
-	}
-	for name, c := range map[string]struct {
-		edit    func(*config.AttributionConfig)
-		want    []attribution.AllocationKey
-		weighed []claims.Key
-	}{
-		"off": {func(a *config.AttributionConfig) { a.SMTWeight = 1 }, make([]attribution.AllocationKey, 5), nil},
-		"by default": {
-			func(*config.AttributionConfig) {},
-			[]attribution.AllocationKey{attribution.ByCPUTime, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight},
-			[]claims.Key{claims.KeyCPUTime},
-		},
-		"beside memory": {
-			func(a *config.AttributionConfig) {
-				a.Weight = map[power.Kind]config.Weight{power.DRAM: config.WeightMemory}
-			},
-			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.BySecondWeight, attribution.ByCPUTime, attribution.BySecondWeight},
-			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime},
-		},
-		"not under cycles": {
-			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) },
-			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByFirstWeight, attribution.ByFirstWeight},
-			[]claims.Key{claims.KeyCycles},
-		},
-	} {
-		a := config.AttributionConfig{Preset: config.PresetKepler, SMTWeight: 0.6}
-		c.edit(&a)
-		assert.Equal(t, c.weighed, a.Weighed(zones), name)
-		rules := a.Rules(kinds, zones)
-		assert.Equal(t, c.want, rules.Keys[:len(zones)], name)
-	}
-}
-
 // watched is a weigher whose shares are checked.
 type watched struct {
 	claims.Weigher
@@ -262,9 +206,9 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 // Short-lived children count at the CPU and cgroup of their parent.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
-	options, weighed := n.s.cfg.KeyOptions(n.s.node.Cgroups), 0
-	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
-		w, err := n.s.node.OpenWeigher(key, o)
+	weighed, open := 0, n.s.node.Probes.OpenWeigher
+	n.s.node.Probes.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		w, err := open(key, o)
 		return watched{w, func(shares []weigh.Share) {
 			for _, share := range shares {
 				assert.NotEqual(t, int32(-1), share.LastCPU)
@@ -272,7 +216,6 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 			}
 		}}, err
 	}
-	n.s.node.Keys = claims.NewKeys(options)
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
@@ -297,9 +240,6 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 		a.Weight = map[power.Kind]config.Weight{power.Package: config.WeightMemory, power.DRAM: config.WeightFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
-	options.Open = n.s.node.OpenWeigher
-	n.s.node.Keys = claims.NewKeys(options)
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
 // guestNode is the receiver in a virtual machine whose hypervisor writes a tree.
@@ -76,9 +78,8 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 	require.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?s)```yaml\nreceivers:\n  energy:\n(.*?)```").FindAllSubmatch(page, -1) {
 		cfg := loaded(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
-		for setting, reason := range cfg.WithoutEffect(true) {
-			t.Errorf("%s: %s", setting, reason)
-		}
+		_, notes := rules.Resolve(cfg, rules.Machine{})
+		assert.Empty(t, slices.DeleteFunc(notes, func(n rules.Note) bool { return n.Warning == "" }))
 	}
 }
 

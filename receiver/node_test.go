@@ -135,7 +135,7 @@ func (n *testNode) balance() {
 	add(1, "process.energy")
 	add(1, "system.unattributed.energy")
 	add(-1, "system.energy", "energy.state=active")
-	if n.s.cfg.Attribution.SelectedIdle() != config.IdleNone {
+	if n.s.node.Rules.Idle != config.IdleNone {
 		add(-1, "system.energy", "energy.state=idle")
 	}
 	for series, value := range n.finals {

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -24,75 +23,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
-
-// chosen lists the features of the default rules that a configuration selects.
-type chosen struct {
-	scope        config.Scope
-	static, gpu  config.StaticModel // of packages and GPUs
-	weight, dram config.Weight
-	smt          float64
-	interrupts   config.InterruptRule
-	idle         config.IdleRule
-	window       time.Duration
-}
-
-func chosenBy(c *Config) chosen {
-	a := &c.Attribution
-	return chosen{
-		a.SelectedScope(), a.StaticModelOf(power.Package), a.StaticModelOf(power.GPU), a.WeightOf(power.Package), a.WeightOf(power.DRAM), a.SelectedSMTWeight(),
-		a.SelectedInterrupts(), a.SelectedIdle(), c.WindowLength(),
-	}
-}
-
-func TestTheDefaultRulesAreTheMostAccurateAndEachSettingWins(t *testing.T) {
-	all := chosen{
-		config.ScopeZone, config.StaticTrained, config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 0.6, config.InterruptsUnattributed, config.IdleNone,
-		time.Second,
-	}
-	for yaml, edit := range map[string]func(*chosen){
-		"{}":                                   func(*chosen) {},
-		"attribution: {scope: node}":           func(c *chosen) { c.scope = config.ScopeNode },
-		"attribution: {static_power: minimum}": func(c *chosen) { c.static, c.gpu = config.StaticMinimum, config.StaticMinimum },
-		"attribution: {static_power: {gpu: utilization}}": func(c *chosen) { c.gpu = config.StaticUtilization },
-		"attribution: {weight: cpu_time}":                 func(c *chosen) { c.weight, c.dram = config.WeightCPUTime, config.WeightCPUTime },
-		"attribution: {weight: {dram: memory}}":           func(c *chosen) { c.dram = config.WeightMemory },
-		"attribution: {weight: {package: cycles}}":        func(c *chosen) { c.weight = config.WeightCycles },
-		"attribution: {smt_weight: 1}":                    func(c *chosen) { c.smt = 1 },
-		"attribution: {smt_weight: 0.7}":                  func(c *chosen) { c.smt = 0.7 },
-		"attribution: {interrupts: shared}":               func(c *chosen) { c.interrupts = config.InterruptsShared },
-		"attribution: {idle: used}":                       func(c *chosen) { c.idle = config.IdleUsed },
-		"{collection_interval: 1s}":                       func(c *chosen) { c.window = 0 },
-		"window: 100ms":                                   func(c *chosen) { c.window = 100 * time.Millisecond },
-		"{window: 2s, attribution: {preset: kepler}}":     func(c *chosen) { *c = keplers; c.window = 2 * time.Second },
-		"{attribution: {preset: kepler}}":                 func(c *chosen) { *c = keplers },
-		"{attribution: {preset: kepler, scope: zone}}":    func(c *chosen) { *c = keplers; c.scope = config.ScopeZone },
-		"{attribution: {preset: smartwatts, weight: frequency}}": func(c *chosen) {
-			*c = keplers
-			c.static, c.gpu, c.weight, c.dram = config.StaticResting, config.StaticResting, config.WeightFrequency, config.WeightFrequency
-			c.window = time.Second
-		},
-		"{attribution: {preset: smartwatts}}": func(c *chosen) {
-			*c = keplers
-			c.static, c.gpu, c.weight, c.dram = config.StaticResting, config.StaticResting, config.WeightPowerModel, config.WeightPowerModel
-			c.window = time.Second
-		},
-		"{attribution: {preset: kepler_0_9}}": func(c *chosen) {
-			*c = keplers
-			c.static, c.gpu, c.weight, c.dram, c.idle = config.StaticMinimum, config.StaticMinimum, config.WeightInstructions, config.WeightCacheMisses, config.IdleEqual
-		},
-		"{attribution: {weight: {package: cpu_time}}}":           func(c *chosen) { c.weight = config.WeightCPUTime },
-		"{attribution: {weight: {all: cycles, dram: cpu_time}}}": func(c *chosen) { c.weight, c.dram = config.WeightCycles, config.WeightCPUTime },
-	} {
-		want := all
-		edit(&want)
-		assert.Equal(t, want, chosenBy(loaded(t, yaml)), yaml)
-	}
-}
-
-var keplers = chosen{
-	scope: config.ScopeNode, static: config.StaticUtilization, gpu: config.StaticUtilization, weight: config.WeightCPUTime, dram: config.WeightCPUTime, smt: 1,
-	interrupts: config.InterruptsShared, idle: config.IdleNone,
-}
 
 var errNoClocks = errors.New("no counters")
 
@@ -127,106 +57,40 @@ func (n *testNode) startsWindows(length time.Duration) {
 }
 
 func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
-	window, scope, split := "window: 1s", "attribution::scope: zone", "attribution::static_power: trained"
-	key, dram := "attribution::weight: frequency_squared", "attribution::weight::dram: memory_cpu_time"
-	smt, interrupts := "attribution::smt_weight: 0.6", "attribution::interrupts: unattributed"
+	const window = "window: 1s"
 	for name, c := range map[string]struct {
 		edit              func(*Config)
 		prepare           func(*testNode)
-		window            time.Duration
 		selected, lacking []any
 	}{
-		"a machine that has all": {
-			window: time.Second, selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
-		},
-		"one package": {
-			prepare: func(n *testNode) {
-				n.host.Topology = []hostsim.Place{{Siblings: []int{0, 1}}, {Siblings: []int{0, 1}}, {}, {}}
-			}, window: time.Second,
-			selected: []any{window, split, key, smt, interrupts, dram}, lacking: []any{"attribution::scope: zone (CPU topology: the node has one CPU package)"},
-		},
-		"no zone of memory": {
-			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
-			window:  time.Second, selected: []any{window, scope, split, key, smt, interrupts},
-			lacking: []any{"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)"},
-		},
-		"no clock rates": {
-			prepare: func(n *testNode) { n.s.node.Probes.OpenClock = openNoClock }, window: time.Second,
-			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::weight: frequency_squared (no counters)"},
-		},
-		"cores with one thread": {
-			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: time.Second,
-			selected: []any{window, scope, split, key, interrupts, dram},
-			lacking:  []any{"attribution::smt_weight: 0.6 (no core has more than one thread online)"},
-		},
-		"interrupts are not measured": {
-			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: time.Second, selected: []any{window, scope, split, key, smt, dram},
-			lacking: []any{"attribution::interrupts: unattributed (the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0)"},
-		},
-		"collections as short as windows": {
-			edit: func(c *Config) { c.CollectionInterval = time.Second }, selected: []any{scope, split, key, smt, interrupts, dram},
-			lacking: []any{"window: 1s (collection_interval is not longer)"},
-		},
-		"no storage": {
-			edit: func(c *Config) { c.Storage = "" }, window: time.Second, selected: []any{window, scope, split, key, smt, interrupts, dram},
-			lacking: []any{"storage: not set: static power is trained again after each start"},
-		},
-		"a cloud's virtual machine": {
-			edit: func(c *Config) { modeledHost(c); c.Storage = "" },
-			prepare: func(n *testNode) {
-				clear(n.host.Zones)
-				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
-				n.s.node.Probes.OpenClock = openNoClock
-			},
-			window: time.Second, selected: []any{window},
-			lacking: []any{
-				"attribution::scope: zone (CPU topology: the node has one CPU package)",
-				"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
-				"attribution::weight: frequency_squared (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
-				"attribution::interrupts: unattributed (" + "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0" + ")", "attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
-			},
-		},
-		"modeled energy whose static power is learned all the same": {
-			edit: func(c *Config) {
-				modeledHost(c)
-				c.Storage, c.Attribution.StaticPower = "", allStatic(config.StaticTrained)
-			},
-			prepare: func(n *testNode) { clear(n.host.Zones) }, window: time.Second,
-			selected: []any{window, scope, key, smt, interrupts},
-			lacking: []any{
-				"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
-				"storage: not set: static power is trained again after each start",
-			},
-		},
-		"settings beside it": {
-			edit: func(c *Config) {
-				c.Window = 50 * time.Millisecond
-				c.Attribution.Scope, c.Attribution.StaticPower, c.Attribution.Weight = config.ScopeNode, allStatic(config.StaticMinimum), allWeight(config.WeightCPUTime)
-				c.Attribution.SMTWeight, c.Attribution.Interrupts = 1, config.InterruptsShared
-			},
-			window: 50 * time.Millisecond, selected: []any{}, lacking: []any{},
-		},
+		"a machine that has all": {func(*Config) {}, func(*testNode) {}, []any{
+			window, "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
+			"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: memory_cpu_time",
+		}, []any{}},
+		"a cloud's virtual machine": {func(c *Config) { modeledHost(c); c.Storage = "" }, func(n *testNode) {
+			clear(n.host.Zones)
+			n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
+			n.s.node.Probes.OpenClock = openNoClock
+		}, []any{window}, []any{
+			"attribution::scope: zone (CPU topology: the node has one CPU package)",
+			"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
+			"attribution::weight: frequency_squared (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
+			"attribution::interrupts: unattributed (the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0)",
+			"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var edits []func(*Config)
-			if c.edit != nil {
-				edits = append(edits, c.edit)
-			}
-			n := accurateNode(t, edits...)
-			if c.prepare != nil {
-				c.prepare(n)
-			}
-			n.startsWindows(c.window)
+			n := accurateNode(t, c.edit)
+			c.prepare(n)
+			n.startsWindows(time.Second)
 			n.run(joule, nil)
 			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			require.Len(t, logged, 1)
 			assert.Equal(t, zap.InfoLevel, logged[0].Level)
 			assert.Equal(t, map[string]any{"selected": c.selected, "lacking": c.lacking}, logged[0].ContextMap())
 			assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
-			if name != "a state file" { // whose directory is missing
-				assert.Empty(t, n.logged(), "what is lacking is no error")
-				assert.Empty(t, n.status)
-			}
+			assert.Empty(t, n.logged(), "what is lacking is no error")
+			assert.Empty(t, n.status)
 		})
 	}
 }
@@ -255,7 +119,7 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
 		}
 		n.startsWindows(time.Second)
-		assert.Equal(t, c.want, n.s.cfg.Attribution.Weighed(n.s.cfg.Zones), name)
+		assert.Equal(t, c.want, n.s.node.Rules.Keys, name)
 		assert.Equal(t, c.unshared, n.s.node.Siblings == nil, name)
 		n.run(joule, nil)
 		var selected []any
@@ -358,54 +222,6 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	}
 }
 
-func TestAPresetSelectsCountedWeightsWhereTheMachineCountsThem(t *testing.T) {
-	zones := []power.Kind{power.Package, power.DRAM, power.GPU, power.Other}
-	byCPUTime := []config.Weight{config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime}
-	for yaml, c := range map[string]struct {
-		events []weigh.Event
-		want   []config.Weight
-	}{
-		"attribution: {preset: kepler_0_9}": {
-			[]weigh.Event{weigh.Instructions, weigh.CacheMisses},
-			[]config.Weight{config.WeightInstructions, config.WeightCacheMisses, config.WeightCPUTime, config.WeightInstructions},
-		},
-		"attribution: {preset: smartwatts}": {
-			[]weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses},
-			[]config.Weight{config.WeightPowerModel, config.WeightPowerModel, config.WeightCPUTime, config.WeightPowerModel},
-		},
-		"attribution: {preset: kepler_0_9, weight: cpu_time}": {nil, byCPUTime},
-		"attribution: {preset: kepler}":                       {nil, byCPUTime},
-	} {
-		cfg := loaded(t, yaml)
-		cfg.Zones = zones
-		a := &cfg.Attribution
-		assert.Equal(t, c.events, a.CountedEvents(zones), yaml)
-		of := func() (weights []config.Weight) {
-			for _, kind := range zones {
-				weights = append(weights, a.WeightOf(kind))
-			}
-			return weights
-		}
-		assert.Equal(t, c.want, of(), yaml)
-		assert.LessOrEqual(t, len(a.Weighed(zones)), attribution.Weights, yaml)
-		a.Machine.Uncounted = errNoClocks
-		assert.Equal(t, byCPUTime, of(), yaml)
-		assert.Equal(t, c.events, a.CountedEvents(zones), "what the preset selects does not change: "+yaml)
-	}
-}
-
-func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
-	usual := []power.Kind{power.Package, power.DRAM, power.GPU}
-	for yaml, want := range map[string][]power.Kind{
-		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
-		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
-	} {
-		cfg := loaded(t, yaml)
-		assert.Equal(t, want, cfg.Zones, yaml)
-		assert.Equal(t, slices.Contains(want, power.Other), cfg.PresetOther, yaml)
-	}
-}
-
 func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) {
 	fromPreset := func(c *Config) { c.PresetOther = true }
 	n := newTestNode(t, withOther, fromPreset)
@@ -427,12 +243,6 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 	assert.Empty(t, other.reasons("zone other"))
 }
 
-// A weight that is set by hand stays: its failure is a degraded status.
-func TestAWeightThatIsSetIsKeptWhereTheMachineDoesNotCountIt(t *testing.T) {
-	a := config.AttributionConfig{Preset: config.PresetKepler09, Weight: allWeight(config.WeightCycles), Machine: config.Machine{Uncounted: errNoClocks}}
-	assert.Equal(t, config.WeightCycles, a.WeightOf(power.Package))
-}
-
 func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 	for _, preset := range []config.Preset{config.PresetKepler09, config.PresetSmartWatts} {
 		n := newTestNode(t, func(c *Config) {
@@ -452,9 +262,8 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 }
 
 func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsByDefault(t *testing.T) {
-	n := accurateNode(t)
+	n := accurateNode(t, (*Config).ShowContainer)
 	n.s.ledger.Options.Container = idA
-	n.s.cfg.ShowContainer()
 	n.start()
 	assert.Zero(t, n.s.windows.Sampler.Window)
 }

@@ -9,18 +9,15 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/filter"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -48,7 +45,7 @@ type figures struct{ a, b, c, etcd, node float64 }
 
 func (n *testNode) figures(state string) figures {
 	var more []string
-	if n.s.cfg.Attribution.SelectedIdle() != config.IdleNone {
+	if n.s.node.Rules.Idle != config.IdleNone {
 		more = []string{"energy.state=" + state}
 	} else if state == "idle" {
 		return figures{node: n.sum("system.energy", nil, "energy.state=idle")}
@@ -164,10 +161,6 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
 		})
 	}
-	for _, preset := range []config.Preset{"", config.PresetKepler, config.PresetKepler09, config.PresetScaphandre, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh, config.PresetKavanaghEqual} {
-		cfg := config.AttributionConfig{Preset: preset}
-		assert.NotEmpty(t, cfg.StaticModelOf(power.Package), preset)
-	}
 }
 
 // The static power of 32.5 W includes that of etcd, which uses a twentieth of the CPU, learned or configured. All power
@@ -217,8 +210,8 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 }
 
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
-	for _, split := range trainedModelNames() {
-		if split == config.StaticTrained || split == config.StaticMinimum {
+	for _, split := range config.StaticModelNames {
+		if !split.IsTrained() || split == config.StaticTrained || split == config.StaticMinimum {
 			continue // they have an estimate from the first sample on
 		}
 		n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(split) })
@@ -502,64 +495,4 @@ func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	assert.InDelta(t, b, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
 	assert.InDelta(t, b, n.one("k8s.pod.power.uncertainty").value, 1e-6)
 	assert.InDelta(t, vm, n.one("vm.power.uncertainty").value, 1e-6)
-}
-
-func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
-	for _, zones := range [][]power.Kind{
-		power.Kinds,
-		slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys }),
-		{power.Package},
-	} {
-		for _, model := range []config.ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
-			cfg := simpleConfig()
-			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
-			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(config.VsockConfig{Port: 1})
-			kinds := cfg.LedgerKinds()
-			assert.LessOrEqual(t, len(kinds), attribution.MaxKinds)
-			for i, kind := range kinds {
-				assert.NotContains(t, kinds[:i], kind)
-			}
-		}
-	}
-}
-
-func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
-	kinds := func(source power.Method, zones ...power.Kind) (kinds []power.Class) {
-		for _, zone := range zones {
-			kinds = append(kinds, power.Class{Zone: zone, Method: source})
-		}
-		return kinds
-	}
-	measured := kinds(power.Measured, power.Package, power.DRAM, power.Other, power.Platform, power.PSys)
-	reported := kinds(power.Reported, power.Package, power.DRAM, power.Platform, power.PSys)
-	modeled := kinds(power.Modeled, power.Package, power.DRAM)
-	for name, c := range map[string]struct {
-		edit func(*Config)
-		want []power.Class
-	}{
-		"sensors":              {func(*Config) {}, measured},
-		"a powercap tree":      {func(c *Config) { c.Meters.Powercap.Path = "/run/energy" }, slices.Concat(reported, measured)},
-		"a hypervisor":         {func(c *Config) { c.Meters.Vsock = configoptional.Some(config.VsockConfig{Port: 1}) }, slices.Concat(reported, measured)},
-		"a model":              {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{}) }, slices.Concat(measured, modeled)},
-		"powers":               {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
-		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
-		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
-		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(config.ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
-	} {
-		cfg := simpleConfig()
-		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
-		c.edit(cfg)
-		assert.Equal(t, c.want, cfg.LedgerKinds(), name)
-	}
-}
-
-// trainedModelNames returns the static power models that are trained.
-func trainedModelNames() (names []config.StaticModel) {
-	for _, name := range config.StaticModelNames {
-		cfg := config.AttributionConfig{StaticPower: allStatic(name)}
-		if cfg.Trains([]power.Kind{power.Package}) {
-			names = append(names, name)
-		}
-	}
-	return names
 }

@@ -486,7 +486,7 @@ func (b *restartBackend) checkTotals(md pmetric.Metrics) {
 // energy, over all data ever received.
 func (b *restartBackend) checkSum() {
 	sums := map[string]int64{} // by zone and state
-	shared := b.sim.s.cfg.Attribution.SelectedIdle() != config.IdleNone
+	shared := b.sim.s.node.Rules.Idle != config.IdleNone
 	for _, s := range b.series {
 		zone := s.zone
 		if shared {

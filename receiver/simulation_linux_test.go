@@ -918,7 +918,7 @@ func (sim *simulation) balance() {
 		zone := " " + string(kind)
 		for _, state := range []string{" active", " idle"} {
 			processes, unattributed := have["process.energy"+zone+state], have["system.unattributed.energy"+zone+state]
-			if sim.s.cfg.Attribution.SelectedIdle() == config.IdleNone {
+			if sim.s.node.Rules.Idle == config.IdleNone {
 				if state == " idle" {
 					continue // unattributed
 				}

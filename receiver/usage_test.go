@@ -20,11 +20,9 @@ import (
 // countEvents makes the hardware events countable. counted returns how many there were in a cgroup.
 func (n *testNode) countEvents(counted func(weigh.Event, string) uint64) {
 	events := weigh.SimulatedEvents(counted)
-	options := n.s.cfg.KeyOptions(n.s.node.Cgroups)
-	options.Open = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	n.s.node.Probes.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 		return weigh.NewModel(events, o.Cgroups)
 	}
-	n.s.node.Keys = claims.NewKeys(options)
 }
 
 // transferAll sets the bytes that two containers transferred. Process 10 is in the first one, which is in a pod, and

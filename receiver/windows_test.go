@@ -149,7 +149,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
 	n.use(source)
-	n.s.cfg.Window, n.s.windows.Sampler.Window = 10*time.Millisecond, 10*time.Millisecond
+	n.s.node.Rules.Window, n.s.windows.Sampler.Window = 10*time.Millisecond, 10*time.Millisecond
 	defer func() { n.s.windows.Sampler.Window = 0 }() // no metronome
 	window := func() time.Time {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})

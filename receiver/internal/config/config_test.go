@@ -4,6 +4,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -345,4 +346,23 @@ func TestAllDurationsWithoutAUnitAreNamedAtOnce(t *testing.T) {
 	}
 	_, err = load(t, "{collection_interval: 10s, windows: 1s}")
 	assert.ErrorContains(t, err, "invalid keys: windows")
+}
+
+func TestKepler09HasTheZoneOtherByDefault(t *testing.T) {
+	usual := []power.Kind{power.Package, power.DRAM, power.GPU}
+	for yaml, want := range map[string][]power.Kind{
+		"{}": usual, "attribution: {preset: kepler}": usual, "attribution: {preset: kepler_0_9}": append(slices.Clone(usual), power.Other),
+		"{zones: [package], attribution: {preset: kepler_0_9}}": {power.Package},
+	} {
+		cfg := mustLoad(t, yaml)
+		assert.Equal(t, want, cfg.Zones, yaml)
+		assert.Equal(t, slices.Contains(want, power.Other), cfg.PresetOther, yaml)
+	}
+}
+
+func TestEveryPresetHasAStaticPowerModel(t *testing.T) {
+	for preset := range presets {
+		cfg := AttributionConfig{Preset: preset}
+		assert.Contains(t, StaticModelNames, cfg.StaticModelOf(power.Package), preset)
+	}
 }

@@ -13,10 +13,10 @@ import (
 // does.
 var WholeMachine = []power.Kind{power.Platform, power.PSys}
 
-// kindsOf returns the kinds that the ledger may have: the configured zone kinds and those that may
-// stand in for package as measured, the same as reported if a hypervisor reports, and those that may
-// be modeled. Accounts have memory up to the last kind that is in use, so kinds that are likely in
-// use come first.
+// kindsOf returns the kinds that the ledger may have. Configured zone kinds, and zone kinds that may
+// stand in for package, are measured. If a hypervisor reports energy, they are reported as well. Some
+// may be modeled. Accounts have memory up to the last kind that is in use, so kinds that are likely
+// in use come first.
 func kindsOf(c *config.Config) (kinds []power.Class) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range WholeMachine {

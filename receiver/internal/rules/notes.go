@@ -177,8 +177,8 @@ func (n *noter) noteDefaults() {
 	rule(a.Trains(n.Zones) && n.Storage == "" && untrained == nil, "storage", "", errUnsaved)
 }
 
-// untrained returns the reason why no static power is trained: the static power of all zones of
-// CPUs and memory is known. It returns nil if static power may be trained.
+// untrained returns the reason why no static power is trained: the meter states the static power of
+// all zones of CPUs and memory. It returns nil if static power may be trained.
 func (n *noter) untrained() (reason error) {
 	for _, zone := range n.machine.Zones {
 		switch {

@@ -107,12 +107,12 @@ func (r *Rules) resolveWeight(kind power.Kind, m *Machine) {
 // Weight returns the attribution weight of a zone kind.
 func (r *Rules) Weight(kind power.Kind) config.Weight { return r.weights[kind] }
 
-// hasCores reports whether any zone has a weight to which smt_weight applies.
+// hasCores reports whether smt_weight applies to the weight of any zone.
 func (r *Rules) hasCores() bool {
 	return slices.ContainsFunc(r.cfg.Zones, func(kind power.Kind) bool { return r.Weight(kind).WeighsCores(kind) })
 }
 
-// KeyOptions returns the options of what measures the weights of claims.
+// KeyOptions returns the options of claims.NewKeys.
 func (r *Rules) KeyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
 	o := claims.KeyOptions{Cgroups: cgroups, Keys: r.Keys, FrequencyExponent: 1}
 	for _, kind := range r.cfg.Zones { // Validate allows one exponent

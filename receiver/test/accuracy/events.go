@@ -56,10 +56,8 @@ func (e *simEvents) counted(event weigh.Event, of string) uint64 {
 func (l *simulator) countEvents() {
 	l.events = &simEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
 	events := weigh.SimulatedEvents(l.events.counted)
-	options := l.cfg.KeyOptions(l.r.Node.Cgroups)
-	options.Open = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	l.r.Node.Probes.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 		return weigh.NewModel(events, o.Cgroups)
 	}
-	l.r.Node.Keys = claims.NewKeys(options)
 	l.r.Node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
 }

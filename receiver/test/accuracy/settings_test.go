@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
 // cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
@@ -23,13 +24,14 @@ func (s *simSetting) cheap() bool {
 func (s *simSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
+	var m rules.Machine
 	if !s.counts {
-		a.Machine.Uncounted = errors.New("not counted")
+		m.Uncounted = errors.New("not counted")
 	}
-	rules := []any{
-		a.SelectedScope(), a.WeightOf(power.Package), a.WeightOf(power.DRAM), a.SelectedSMTWeight(), a.SelectedInterrupts(), a.MissedUnattributed(),
-		a.KnowsStaticPower(power.Package),
+	r, _ := rules.Resolve(cfg, m)
+	selected := []any{
+		r.Scope, r.Weight(power.Package), r.Weight(power.DRAM), r.SMTWeight, r.Interrupts, r.MissedUnattributed, a.KnowsStaticPower(power.Package),
 	}
 	a.StaticPower, a.Preset, a.Idle = allStatic(a.StaticModelOf(power.Package)), "", ""
-	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.WindowLength(), a, rules)
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, r.Window, a, selected)
 }

@@ -279,7 +279,7 @@ func (l *simulator) receive(cfg *config.Config) {
 	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(l.tb, err)
 	l.cfg, l.r = cfg, r
-	if !cfg.UsesClocks() { // the figures of presets come from a machine without clock rates
+	if !r.Node.Rules.Clocks { // the figures of presets come from a machine without clock rates
 		r.Node.Probes.OpenClock = func(_ string, exponent int) (*weigh.ByRate, error) {
 			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, exponent)
 		}

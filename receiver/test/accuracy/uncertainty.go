@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
 // doubted is a figure that the receiver states an uncertainty of.
@@ -72,12 +73,12 @@ func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 // known describes the arguments of claims.Deviation for a measurement, and returns its result.
 func (s *simSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
-	key := cfg.Attribution.KeyOf(zone)
-	window := cfg.WindowLength()
+	r, _ := rules.Resolve(cfg, rules.Machine{})
+	key, window := r.Weight(zone).Key(zone), r.Window
 	if window == 0 {
 		window = cfg.CollectionInterval
 	}
-	shared := sockets > 1 && cfg.Attribution.SelectedScope() == config.ScopeNode
+	shared := sockets > 1 && r.Scope == config.ScopeNode
 	known = "`" + string(zone) + "`"
 	switch {
 	case zone == power.DRAM:
