@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 )
 
 // nextConsumer sends collections to the next consumer and reports what became of each. The
@@ -23,6 +25,20 @@ type nextConsumer struct {
 // delivery is the outcome of one collection: whether all, and whether some, of its parts were
 // acknowledged, and whether one was refused for good.
 type delivery struct{ all, some, forGood bool }
+
+// outcome returns the outcome for the ledger.
+func (d delivery) outcome() attribution.Outcome {
+	switch {
+	case d.all:
+		return attribution.Acknowledged
+	case d.some:
+		return attribution.PartlyAcknowledged
+	case d.forGood:
+		return attribution.RefusedForGood
+	default:
+		return attribution.Refused
+	}
+}
 
 // ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only
 // when all parts are; otherwise the next collection repeats all of it. Series are cumulative, so a

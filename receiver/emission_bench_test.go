@@ -31,7 +31,7 @@ func BenchmarkEmission(b *testing.B) {
 			}
 		})
 		engine.Emitted()
-		engine.Acknowledged()
+		engine.Outcome(attribution.Acknowledged)
 		observe() // so that there is power
 		b.Run(fmt.Sprint(n, "/settled"), func(b *testing.B) {
 			b.ReportAllocs()

@@ -423,14 +423,5 @@ func (s *energyScraper) delivered(d delivery) {
 	}
 	s.output.emitted = false
 	s.watchdog.Enter(windows.Idle)
-	switch {
-	case d.all:
-		s.ledger.Engine.Acknowledged()
-	case d.some:
-		s.ledger.Engine.PartlyAcknowledged()
-	case d.forGood:
-		s.ledger.Engine.RefusedForGood()
-	default:
-		s.ledger.Engine.Refused()
-	}
+	s.ledger.Engine.Outcome(d.outcome())
 }

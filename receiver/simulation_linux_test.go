@@ -657,7 +657,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 	before := map[*attribution.Account]attribution.Account{}
 	if l != nil {
 		for a := range l.Engine.Ledger().Accounts {
-			if a.Entity.OfProcesses() && a.Ended {
+			if a.Entity.OfProcesses() && a.Ended() {
 				before[a] = *a
 			}
 		}
@@ -750,7 +750,7 @@ func (sim *simulation) absent(zone string) bool {
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
 	i := slices.Index(l.Kinds, power.Class{Zone: kind, Method: power.Measured})
-	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
+	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended()
 }
 
 // forget forgets the series whose end was acknowledged. They may come back.

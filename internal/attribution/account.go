@@ -37,25 +37,17 @@ type Account struct {
 	Start time.Time
 	// CPU is the CPU time since Start, of the node's CPUs.
 	CPU units.CPUTime
-	// Ended marks an account to which nothing is added any more.
-	Ended bool
-	// Reported marks an account that was in an earlier emission before it ended.
-	Reported bool
-	// EndSent marks an account whose end was in an earlier emission, which was not acknowledged.
-	EndSent bool
+	// Nothing is added to an account that ended.
+	Lifetime
 
-	amounts []Amounts // by kind; those of further kinds are 0
+	amounts []kindAmounts // by kind; those of further kinds are 0
 
-	refs         int32    // claimants that may still add to it
-	claimant     Claimant // of a process: the last that adds to it, or none
-	acknowledged bool     // an emission with a value of it was acknowledged
-	// restored marks an account of a state, which has not continued yet. It does not count among
-	// those that ended: where limits are lower than before, it would take the place of one that
-	// ends now.
+	refs     int32    // claimants that may still add to it
+	claimant Claimant // of a process: the last that adds to it, or none
+	// restored marks an account of a state that has not continued yet. It does not count among those
+	// that ended: if limits are lower than before, it would take the place of one that ends now.
 	restored bool
-	wasLive  bool // it is of a state, in which it was live, and has not continued yet
-
-	emitted, settled seriesSet // those that were in an emission, and in a settled one
+	wasLive  bool // likewise, and its series was live in the state
 
 	rank      rank
 	earned    units.Energy // while it had no series
@@ -69,34 +61,30 @@ type Account struct {
 	request     uint64 // as SetRequest says
 }
 
-// CPUTimeSeries stands for the CPU time of an account, where its other series are identified by
-// their kind.
-const CPUTimeSeries = MaxKinds
-
-// seriesSet has a bit for each kind and for CPUTimeSeries.
-type seriesSet uint32
-
-// Settled reports whether a series of the account, of a kind or CPUTimeSeries, was in a settled
-// emission: the next consumer may know it.
-func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
+// kindAmounts are the amounts of an account in one kind, and the number of the first emission of
+// its series, 0 before it.
+type kindAmounts struct {
+	Amounts
+	first uint64
+}
 
 // IsGroup reports whether the account has the energy of programs, containers or pods without a
 // series that have the same names. Its owner has only these names.
 func (a *Account) IsGroup() bool { return a.group }
 
 // live reports whether the account is a series that goes on.
-func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }
+func (a *Account) live() bool { return a.candidate == none && !a.Ended() && !a.Other }
 
 // awaitsNames reports whether the account is not emitted yet, because more of its owner's names may
 // be known soon.
-func (a *Account) awaitsNames() bool { return !a.Ended && a.Entity.AwaitsNames(&a.Owner.Workload) }
+func (a *Account) awaitsNames() bool { return !a.Ended() && a.Entity.AwaitsNames(&a.Owner.Workload) }
 
 // Amounts returns what the account has of a kind.
 func (a *Account) Amounts(kind int) Amounts {
 	if kind >= len(a.amounts) {
 		return Amounts{}
 	}
-	return a.amounts[kind]
+	return a.amounts[kind].Amounts
 }
 
 // active returns the active energy of all kinds, at most the largest Energy.

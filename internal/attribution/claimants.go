@@ -64,7 +64,7 @@ func (e *Engine) Continues(owner *identity.Owner) bool {
 	e.setCreated(&o.Process)
 	s, _ := seriesOf(identity.ProcessEntity, &o)
 	i, known := e.series[s]
-	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
+	return known && (!e.ledger.accounts[i].Ended() || e.ledger.accounts[i].wasLive)
 }
 
 // Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may

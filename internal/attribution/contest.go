@@ -105,7 +105,7 @@ func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 				continue
 			}
 		}
-		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported), int32(i)})
+		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported()), int32(i)})
 	}
 	return leaving
 }
@@ -113,7 +113,7 @@ func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 // displace takes a series from its owner. It ends with what it has.
 func (e *Engine) displace(account int32) {
 	a := &e.ledger.accounts[account]
-	if a.Reported {
+	if a.Reported() {
 		a.rank.lost = min(a.rank.lost+1, maxLost)
 	}
 	if a.Entity == identity.ProcessEntity {
@@ -134,7 +134,7 @@ func (e *Engine) displaceProcess(account int32) {
 	if c.running {
 		e.enqueueProcess(id)
 	}
-	if a.Reported {
+	if a.Reported() {
 		e.endAccount(account)
 		return
 	}
@@ -154,14 +154,14 @@ func (e *Engine) displaceGroup(account int32) {
 	entity := a.Entity
 	e.live[entity]--
 	a.earned = 0
-	if a.Reported {
+	if a.Reported() {
 		ended := *a
 		ended.refs, ended.idleMembers, ended.request = 0, 0, 0
 		i := e.ledger.add(ended)
 		a = &e.ledger.accounts[account]
 		a.rank.gained += a.recent()
 		a.reset()
-		a.Reported, a.acknowledged, a.emitted, a.settled = false, false, 0, 0
+		a.Lifetime = Lifetime{}
 		a.twin, e.ledger.accounts[i].twin = i, account
 		e.keepEnded(i)
 	}
@@ -184,8 +184,10 @@ func (e *Engine) beginSeries(account int32) {
 	if a.twin != none {
 		ended := &e.ledger.accounts[a.twin]
 		a.merge(ended)
-		a.Start, a.Reported, a.acknowledged = ended.Start, ended.Reported, ended.acknowledged
-		a.emitted, a.settled = ended.emitted, ended.settled
+		a.Start, a.first = ended.Start, ended.first
+		for kind := range ended.amounts {
+			a.amounts[kind].first = ended.amounts[kind].first
+		}
 		a.Owner.Names = ended.Owner.Names
 		a.rank.gained -= min(a.rank.gained, ended.recent()) // it is in Recent again
 		e.removeAccount(a.twin)

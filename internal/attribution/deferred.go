@@ -281,7 +281,7 @@ func (e *Engine) abandon(z *Zone, partial bool) {
 // to claimants of that interval.
 func (e *Engine) endZone(z *Zone, iv *Interval) {
 	z.Unread += iv.Elapsed
-	z.Ended = true
+	e.ledger.end(&z.Lifetime)
 	if z.kind == NotAttributed {
 		return
 	}

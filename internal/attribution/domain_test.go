@@ -111,7 +111,7 @@ func TestObserveOfASlowZoneAllocatesNothing(t *testing.T) {
 			b.second(units.Joule, units.Joule)
 		}
 		b.e.Emitted()
-		b.e.Acknowledged()
+		b.e.Outcome(Acknowledged)
 	}
 	cycle()
 	assert.Zero(t, testing.AllocsPerRun(100, cycle))
@@ -136,43 +136,45 @@ func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {
 	k := &b.e.Ledger().Kinds[pkg]
 	b.observe(units.Joule, 1, 1)
 	b.e.Emitted()
-	b.e.Acknowledged()
-	assert.False(t, k.Ended || k.Delivered)
+	b.e.Outcome(Acknowledged)
+	delivered := func() bool { return b.e.Ledger().Delivered(&k.Lifetime) }
+	assert.False(t, k.Ended() || delivered())
 	b.iv.Zones = nil
 	b.e.Observe(&b.iv)
-	assert.True(t, k.Ended)
-	b.e.Acknowledged()
-	assert.False(t, k.Delivered, "the end was not in that collection")
+	assert.True(t, k.Ended())
+	b.e.Outcome(Acknowledged)
+	assert.False(t, delivered(), "the end was not in that collection")
 	b.e.Emitted()
-	b.e.Refused()
-	assert.False(t, k.Delivered)
+	b.e.Outcome(Refused)
+	assert.False(t, delivered())
 	b.e.Emitted()
-	b.e.Acknowledged()
+	b.e.Outcome(Acknowledged)
 	b.e.Observe(&b.iv)
-	assert.True(t, k.Ended && k.Delivered)
+	assert.True(t, k.Ended() && delivered())
 	b.iv.Zones = there
 	b.observe(units.Joule, 1, 1)
-	assert.False(t, k.Ended || k.Delivered, "it goes on")
+	assert.False(t, k.Ended() || delivered(), "it goes on")
 	assert.Equal(t, 2*units.Joule, k.Active)
 }
 
 func TestAZoneThatWasOnlyInRefusedEmissionsIsNotSettled(t *testing.T) {
 	b := newBench(t, Config{})
 	z := &b.e.Ledger().Zones[0]
-	emit := func(read bool, outcome func()) {
+	settled := func() bool { return b.e.Ledger().Settled(&z.Lifetime) }
+	emit := func(read bool, outcome Outcome) {
 		b.iv.Zones[0].OK = read
 		b.observe(units.Joule, 1, 1)
 		b.e.Emitted()
-		outcome()
+		b.e.Outcome(outcome)
 	}
-	emit(true, b.e.Refused)
-	emit(false, b.e.Acknowledged)
-	assert.False(t, z.Settled, "the next consumer has nothing of it")
-	emit(true, b.e.Acknowledged)
-	assert.True(t, z.Settled)
-	emit(false, b.e.Refused)
-	emit(false, b.e.Acknowledged)
-	assert.True(t, z.Settled)
+	emit(true, Refused)
+	emit(false, Acknowledged)
+	assert.False(t, settled(), "the next consumer has nothing of it")
+	emit(true, Acknowledged)
+	assert.True(t, settled())
+	emit(false, Refused)
+	emit(false, Acknowledged)
+	assert.True(t, settled())
 }
 
 func TestLedgerHasTheTimesOfEachDomainOfTheCollection(t *testing.T) {

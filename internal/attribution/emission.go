@@ -4,142 +4,150 @@ package attribution
 
 import "time"
 
-// delivery holds the state of the last emission.
-type delivery struct {
-	emissions uint64
-	emittedAt time.Time // end of the last interval that was emitted, or the baseline
-	inFlight  bool      // the last emission was neither acknowledged nor refused yet
+// emissions counts the emissions of a ledger. Their numbers begin at 1. In a restored ledger,
+// number 1 stands for all emissions before.
+type emissions struct {
+	sent    uint64 // number of the last emission
+	settled uint64 // the last one whose series the next consumer may have
+	taken   uint64 // the last one that was acknowledged, if only in part
+	acked   uint64 // the last one that was acknowledged as a whole
 }
 
-// Emitted notes that the ledger was emitted: the next collection begins. What is said of the
-// emission later, with Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all
-// that was emitted until then.
+// restoredEmission is the number of the emissions before a state.
+const restoredEmission = 1
+
+// Lifetime is when a zone, a kind or an account was emitted. The zero Lifetime was in no emission
+// and has not ended.
+type Lifetime struct {
+	first uint64 // number of the first emission, 0 before it
+	end   uint64 // number of the first emission that has the end, 0 before the end
+}
+
+// Ended reports whether there is an end.
+func (t *Lifetime) Ended() bool { return t.end != 0 }
+
+// Reported reports whether there was an emission before the end.
+func (t *Lifetime) Reported() bool { return t.first != 0 && t.first != t.end }
+
+// Settled reports whether the next consumer may have points of a zone, a kind or an account: it was
+// in an emission that was acknowledged, if only in part, or refused for good.
+func (l *Ledger) Settled(t *Lifetime) bool { return isSettled(t.first, l.settled) }
+
+// SettledIn is Settled of the series of an account in one kind.
+func (l *Ledger) SettledIn(a *Account, kind int) bool {
+	return kind < len(a.amounts) && isSettled(a.amounts[kind].first, l.settled)
+}
+
+func isSettled(first, settled uint64) bool { return first != 0 && first <= settled }
+
+// Delivered reports whether the end of a zone or a kind was acknowledged.
+func (l *Ledger) Delivered(t *Lifetime) bool { return t.end != 0 && t.end <= l.acked }
+
+// end ends a lifetime, if it has not ended yet. The next emission has the end.
+func (l *Ledger) end(t *Lifetime) {
+	if t.end == 0 {
+		t.end = l.sent + 1
+	}
+}
+
+// note sets the number of the first emission of a series after an emission with it. A series that
+// was only in emissions that were refused, and is not in this one, has no first emission yet.
+func (l *Ledger) note(first *uint64, isIn bool) {
+	switch {
+	case isIn && *first == 0:
+		*first = l.sent
+	case !isIn && *first > l.settled:
+		*first = 0
+	}
+}
+
+// delivery holds the state of the last emission.
+type delivery struct {
+	emittedAt time.Time // end of the last interval that was emitted, or the baseline
+	inFlight  bool      // the outcome of the last emission is still to come
+}
+
+// Emitted notes that the ledger was emitted: the next collection begins. Outcome reports what became
+// of the emission, before the next one.
 func (e *Engine) Emitted() {
-	e.emissions++
+	l := &e.ledger
+	l.sent++
 	e.inFlight, e.emittedAt = true, e.at
-	e.ledger.noteEmitted()
-	e.ledger.nextCollection()
-	forgive := e.emissions%forgiveAfter == 0
+	for i := range l.Zones {
+		z := &l.Zones[i]
+		l.note(&z.first, l.Known(z))
+		z.Recent, z.RecentTime = 0, 0
+	}
+	for i := range l.Kinds {
+		k := &l.Kinds[i]
+		l.note(&k.first, k.Present)
+		k.RecentTime, k.RecentActive, k.RecentIdle, k.Windows = 0, 0, 0, 0
+	}
+	l.Elapsed, l.Busy, l.Total = 0, 0, 0
+	clear(l.Domains)
+	e.rankAll(l.sent%forgiveAfter == 0)
+	for a := range l.Accounts {
+		l.noteAccount(a)
+	}
+}
+
+// rankAll begins a collection for the ranks of accounts and candidates.
+func (e *Engine) rankAll(forgive bool) {
 	for i := range e.ledger.accounts {
-		e.ledger.accounts[i].nextCollection(forgive)
+		a := &e.ledger.accounts[i]
+		a.rank.next(a.recent(), a.first == 0 && a.live(), forgive)
+		for i := range a.amounts {
+			a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
+		}
 	}
 	for i := range e.waiting {
 		e.waiting[i].rank.next(0, false, forgive)
 	}
 }
 
-// noteEmitted notes which series the emission has.
-func (l *Ledger) noteEmitted() {
-	for i := range l.Zones {
-		z := &l.Zones[i]
-		z.emitted = z.emitted || z.Known()
-	}
-	kinds := l.Kinds[:l.countKinds()]
-	for i := range kinds {
-		kinds[i].emitted = kinds[i].Present
-	}
-	for a := range l.Accounts {
-		a.emitted |= l.seriesOf(a)
+// noteAccount notes which series of an account an emission has.
+func (l *Ledger) noteAccount(a *Account) {
+	kinds := l.countKinds()
+	a.grow(kinds)
+	l.note(&a.first, true)
+	for kind := range kinds {
+		l.note(&a.amounts[kind].first, l.HasSeries(a, kind))
 	}
 }
 
-// seriesOf returns which series an account has.
-func (l *Ledger) seriesOf(a *Account) seriesSet {
-	s := seriesSet(1) << CPUTimeSeries
-	for kind := range l.countKinds() {
-		if l.HasSeries(a, kind) {
-			s |= 1 << kind
-		}
-	}
-	return s
-}
+// Outcome is what became of an emission.
+type Outcome uint8
 
-// nextCollection begins a collection for the node, its domains, zones and kinds.
-func (l *Ledger) nextCollection() {
-	for i := range l.Zones {
-		z := &l.Zones[i]
-		z.Recent, z.RecentTime = 0, 0
-		z.endSent = z.Ended
-	}
-	for i := range l.Kinds {
-		k := &l.Kinds[i]
-		k.RecentTime, k.RecentActive, k.RecentIdle, k.Windows = 0, 0, 0, 0
-		k.endSent = k.Ended
-	}
-	l.Elapsed, l.Busy, l.Total = 0, 0, 0
-	clear(l.Domains)
-}
+const (
+	// Acknowledged means that the next consumer took the whole emission.
+	Acknowledged Outcome = iota
+	// PartlyAcknowledged means that the next consumer took a part of the emission. Which part is not
+	// reported, so it may have each of its series.
+	PartlyAcknowledged
+	// RefusedForGood means that the next consumer took nothing, and would not take it later either.
+	RefusedForGood
+	// Refused means that the next consumer took nothing.
+	Refused
+)
 
-func (a *Account) nextCollection(forgive bool) {
-	a.rank.next(a.recent(), !a.Reported && a.live(), forgive)
-	for i := range a.amounts {
-		a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
+// Outcome reports what became of the last emission. Accounts whose end was acknowledged are removed.
+func (e *Engine) Outcome(o Outcome) {
+	l := &e.ledger
+	if e.inFlight = false; o == Refused {
+		return
 	}
-	a.EndSent, a.Reported = a.Ended, a.Reported || a.live() && !a.awaitsNames() || a.Other
-}
-
-// Acknowledged notes that the next consumer took the whole last emission. Accounts whose end was in
-// it are removed.
-func (e *Engine) Acknowledged() {
-	e.settleEmission()
-	for i := range e.ledger.Zones {
-		z := &e.ledger.Zones[i]
-		z.Delivered = z.Ended && z.endSent
+	l.settled, l.SettledAt = l.sent, e.emittedAt
+	if o == RefusedForGood {
+		return
 	}
-	for i := range e.ledger.Kinds {
-		k := &e.ledger.Kinds[i]
-		k.Delivered = k.Ended && k.endSent
+	l.taken = l.sent
+	if o == PartlyAcknowledged {
+		return
 	}
-	for i := range e.ledger.accounts {
-		a := &e.ledger.accounts[i]
-		if a.acknowledged = a.Reported; a.Ended && a.EndSent {
+	l.acked = l.sent
+	for i := range l.accounts {
+		if l.Delivered(&l.accounts[i].Lifetime) {
 			e.removeAccount(int32(i))
 		}
-	}
-}
-
-// PartlyAcknowledged notes that the next consumer took a part of the last emission. Which part is
-// not known, so that each of its series may be known there.
-func (e *Engine) PartlyAcknowledged() {
-	e.settleEmission()
-	for i := range e.ledger.accounts {
-		a := &e.ledger.accounts[i]
-		a.acknowledged = a.acknowledged || a.Reported || a.EndSent
-	}
-}
-
-// Refused notes that the next consumer took nothing of the last emission. So what was in no settled
-// emission is in none yet, and may be missing from the next one.
-func (e *Engine) Refused() {
-	e.inFlight = false
-	l := &e.ledger
-	for i := range l.Zones {
-		l.Zones[i].emitted = l.Zones[i].Settled
-	}
-	for i := range l.Kinds {
-		l.Kinds[i].emitted = l.Kinds[i].Settled
-	}
-	for i := range l.accounts {
-		l.accounts[i].emitted = l.accounts[i].settled
-	}
-}
-
-// RefusedForGood notes that the next consumer took nothing of the last emission, and would not take
-// it later either.
-func (e *Engine) RefusedForGood() { e.settleEmission() }
-
-// settleEmission notes that the next consumer may know every series of the last emission.
-func (e *Engine) settleEmission() {
-	e.inFlight = false
-	l := &e.ledger
-	l.Settled = e.emittedAt
-	for i := range l.Zones {
-		l.Zones[i].Settled = l.Zones[i].emitted
-	}
-	for i := range l.Kinds {
-		l.Kinds[i].Settled = l.Kinds[i].emitted
-	}
-	for i := range l.accounts {
-		l.accounts[i].settled = l.accounts[i].emitted
 	}
 }

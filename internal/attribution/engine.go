@@ -41,8 +41,8 @@ const (
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
 //
 // The user of an engine opens a claimant for each process, passes an Interval to Observe, closes
-// the claimants that ended in it, and now and then emits the ledger, calling Emitted and later one
-// of Acknowledged, PartlyAcknowledged, Refused and RefusedForGood. In every interval and for each
+// the claimants that ended in it, and now and then emits the ledger, calling Emitted and later
+// Outcome. In every interval and for each
 // kind, the energy of the processes and the unattributed energy are together exactly the active
 // energy, and active, idle and deferred energy are exactly what the zones counted.
 //

@@ -218,14 +218,14 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].RecentTime, "no power of an interval that was not measured")
 	b.e.Close(early) // it ends before its energy is known
 	b.e.Emitted()
-	b.e.Acknowledged()
+	b.e.Outcome(Acknowledged)
 	b.iv.Zones[0].OK = true
 	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
 	assert.Equal(t, 9*units.Joule, b.energy(identity.ProcessEntity, "1"), "the energy of its own interval")
 	assert.Equal(t, 9*units.Joule, b.energy(identity.ContainerEntity, "A"))
 	assert.Equal(t, 1*units.Joule, b.energy(identity.ProcessEntity, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
-	assert.True(t, b.find(identity.ProcessEntity, "1").Ended, "the last credit ends it")
+	assert.True(t, b.find(identity.ProcessEntity, "1").Ended(), "the last credit ends it")
 	requireConserved(t, b.e, byKind{})
 }
 
@@ -252,7 +252,7 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 	p := b.open(1, inPod("A", "X"))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Emitted()
-	b.e.Acknowledged()
+	b.e.Outcome(Acknowledged)
 	require.NotNil(t, b.find(identity.ProcessEntity, "1"), "it lives")
 
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
@@ -263,12 +263,11 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 		a := b.find(identity.ProcessEntity, "1")
 		require.NotNil(t, a)
 		assert.Equal(t, 2*units.Joule, a.Amounts(pkg).Energy)
-		assert.True(t, a.Ended)
-		assert.True(t, a.EndSent)
+		assert.True(t, a.Ended())
 		assert.NotNil(t, b.find(identity.ContainerEntity, "A"))
 		b.e.Emitted()
 	}
-	b.e.Acknowledged()
+	b.e.Outcome(Acknowledged)
 	for _, entity := range []identity.Entity{identity.ProcessEntity, identity.ContainerEntity, identity.PodEntity} {
 		for _, id := range []string{"1", "A", "X"} {
 			assert.Nil(t, b.find(entity, id))
@@ -327,6 +326,6 @@ func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		b.observe(units.Joule, 500*ms, 1000*ms, claims...)
 		b.e.Emitted()
-		b.e.Acknowledged()
+		b.e.Outcome(Acknowledged)
 	}))
 }

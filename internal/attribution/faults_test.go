@@ -26,7 +26,7 @@ func (b *bench) living() (n int) {
 
 func (b *bench) deliver() {
 	b.e.Emitted()
-	b.e.Acknowledged()
+	b.e.Outcome(Acknowledged)
 }
 
 func TestARemovedZoneSettlesItsDeferredEnergy(t *testing.T) {
@@ -39,10 +39,10 @@ func TestARemovedZoneSettlesItsDeferredEnergy(t *testing.T) {
 	b.iv.Zones[1].OK = false
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
-	require.False(t, b.find(identity.ProcessEntity, "1").Ended, "the zone owes it")
+	require.False(t, b.find(identity.ProcessEntity, "1").Ended(), "the zone owes it")
 	b.iv.Zones = b.iv.Zones[:1]
 	b.observe(0, 1, 1)
-	assert.True(t, b.find(identity.ProcessEntity, "1").Ended)
+	assert.True(t, b.find(identity.ProcessEntity, "1").Ended())
 	assert.Equal(t, 5*units.Joule, b.find(identity.ProcessEntity, "1").Amounts(dram).Energy)
 	b.deliver()
 	assert.Zero(t, b.living())
@@ -59,7 +59,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 		b.e.Close(p)
 		if i%1000 == 0 {
 			b.e.Emitted()
-			b.e.Refused()
+			b.e.Outcome(Refused)
 		}
 	}
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
@@ -80,9 +80,9 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 			b.e.Emitted()
 			if partly {
-				b.e.PartlyAcknowledged()
+				b.e.Outcome(PartlyAcknowledged)
 			} else {
-				b.e.Refused()
+				b.e.Outcome(Refused)
 			}
 			b.e.Close(p)
 		}
@@ -122,7 +122,7 @@ func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
 }
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
-	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
+	for name, answer := range map[string]Outcome{"acknowledged": Acknowledged, "in part": PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered
 			b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 1}}})
 			p := b.open(1)
@@ -130,11 +130,11 @@ func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 			b.e.Close(p)
 			b.e.Emitted()
 			if !meanwhile {
-				answer(b.e)
+				b.e.Outcome(answer)
 			}
 			p = b.open(1)
 			if meanwhile {
-				answer(b.e)
+				b.e.Outcome(answer)
 			}
 			larger := b.open(2)
 			b.iv.EndsCollection = true
@@ -176,7 +176,7 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	zone := &b.e.Ledger().Zones[1]
 	assert.Equal(t, 5*units.Joule, zone.Energy, "a baseline")
 	assert.Equal(t, b.at, zone.At)
-	assert.False(t, zone.Ended)
+	assert.False(t, zone.Ended())
 	z.Total, z.Replaced = 1003*units.Joule, false
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	assert.Equal(t, 8*units.Joule, zone.Energy)

@@ -50,7 +50,7 @@ func (e *Engine) openGroup(a *Account) int32 {
 	}
 	i, known := e.series[s]
 	switch {
-	case known && !e.ledger.accounts[i].Ended:
+	case known && !e.ledger.accounts[i].Ended():
 		return i
 	case !e.hasRoom(entity):
 		return none

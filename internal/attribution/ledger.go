@@ -29,11 +29,12 @@ type Ledger struct {
 	// Dropped counts the series that ended and whose energy went to the others before any of it was
 	// acknowledged, because too many waited for that.
 	Dropped uint64
-	// Settled is the time of the last settled emission: one that was acknowledged, if only in part,
+	// SettledAt is the time of the last settled emission: one that was acknowledged, if only in part,
 	// or refused for good. The next consumer may have points up to then. It is the zero time before
 	// the first one.
-	Settled time.Time
+	SettledAt time.Time
 
+	emissions
 	accounts []Account
 	removed  []bool
 	unused   []int32 // indices of accounts that were removed
@@ -71,14 +72,9 @@ type Zone struct {
 	RecentTime time.Duration
 	// Unread is the time since the last good reading, 0 while the zone can be read.
 	Unread time.Duration
-	// Ended marks a zone that is no longer among the readings, and Delivered one whose end was
-	// acknowledged. The totals continue if it returns.
-	Ended, Delivered bool
-	// Settled reports whether the zone was in a settled emission.
-	Settled bool
+	// A zone ends when it is no longer among the readings. Its totals continue if it returns.
+	Lifetime
 
-	endSent  bool // the end was in an earlier emission
-	emitted  bool // it was in an emission
 	domain   int
 	kind     int
 	last     units.Energy
@@ -109,11 +105,9 @@ type KindTotals struct {
 	// accounts covers the same time.
 	RecentActive, RecentIdle units.Energy
 	RecentTime               time.Duration
-	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one
-	// whose end was acknowledged. The totals continue if a zone returns.
-	Ended, Delivered bool
-	// Settled reports whether the kind was in a settled emission.
-	Settled bool
+	// A kind ends when its zones have all ended or are of another kind now. Its totals continue if a
+	// zone returns.
+	Lifetime
 	// Windows is how many intervals of the current collection RecentTime is of.
 	Windows int
 	// Model is the state of the kind's static power model, over all domains: Trained once each of
@@ -127,14 +121,12 @@ type KindTotals struct {
 
 	covered time.Duration // the longest portion of the current interval
 	changed bool          // there was a portion in the current interval
-	endSent bool          // the end was in an earlier emission
-	emitted bool          // it was in an emission
 }
 
-// Known reports whether the zone's total is known in the current collection, and has not ended in
-// an earlier one.
-func (z *Zone) Known() bool {
-	return z.Present && !z.Delivered && (z.Ended || z.RecentTime > 0 || z.Unread == 0)
+// Known reports whether a zone's total is known in the current collection, and its end was not
+// acknowledged.
+func (l *Ledger) Known(z *Zone) bool {
+	return z.Present && !l.Delivered(&z.Lifetime) && (z.Ended() || z.RecentTime > 0 || z.Unread == 0)
 }
 
 // HasSeries reports whether an account has a series of a kind. It has none of a kind that ended
@@ -144,7 +136,7 @@ func (l *Ledger) HasSeries(a *Account, kind int) bool {
 		return false
 	}
 	of := a.Amounts(kind)
-	return !l.Kinds[kind].Ended || of.Energy > 0 || of.Idle > 0
+	return !l.Kinds[kind].Ended() || of.Energy > 0 || of.Idle > 0
 }
 
 // ModelState is how well a static power model is trained.

@@ -40,7 +40,7 @@ func (b *bench) collect(joules map[Claimant]int) {
 // live returns the names of the live series of an entity.
 func (b *bench) live(entity identity.Entity) (names []string) {
 	for a := range b.e.Ledger().Accounts {
-		if a.Entity == entity && !a.Ended && !a.Other {
+		if a.Entity == entity && !a.Ended() && !a.Other {
 			names = append(names, a.Owner.Process.Executable+a.Owner.Container.ID+a.Owner.VM.ID)
 		}
 	}
@@ -82,7 +82,7 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 			}
 			ended := 0
 			for a := range b.e.Ledger().Accounts {
-				if a.Entity == entity && a.Ended {
+				if a.Entity == entity && a.Ended() {
 					ended++
 					assert.Equal(t, 21*units.Joule, a.Amounts(pkg).Energy, "its final value has all that it used")
 				}
@@ -131,7 +131,7 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 				used, usedToo := c.use(n)
 				b.collect(map[Claimant]int{p: used, q: usedToo})
 				for a := range b.e.Ledger().Accounts {
-					if a.Entity == entity && a.Ended {
+					if a.Entity == entity && a.Ended() {
 						displaced++
 					}
 				}
@@ -150,13 +150,12 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	began := b.find(identity.ProcessEntity, "1").Start
 	b.collect(map[Claimant]int{p: 1, q: 50})
 	require.Equal(t, 11*units.Joule, b.energy(identity.ProcessEntity, "1"))
-	require.True(t, b.find(identity.ProcessEntity, "1").Ended)
+	require.True(t, b.find(identity.ProcessEntity, "1").Ended())
 	assert.Equal(t, 50*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	b.e.Emitted() // refused
 	b.collect(map[Claimant]int{p: 500, q: 1})
 	a := b.find(identity.ProcessEntity, "1")
-	assert.False(t, a.Ended)
-	assert.False(t, a.EndSent)
+	assert.False(t, a.Ended())
 	assert.Equal(t, 511*units.Joule, a.Amounts(pkg).Energy, "the end was not sent, so it continues")
 	assert.Equal(t, began, a.Start)
 	b.deliver()
@@ -202,11 +201,11 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 		b.e.Emitted()
 		if i == most {
 			for a := range b.e.Ledger().Accounts {
-				if a.Ended && a.EndSent && a.Entity.OfProcesses() {
+				if a.Ended() && a.Entity.OfProcesses() {
 					delivered[pkg] += a.Amounts(pkg).Energy
 				}
 			}
-			b.e.Acknowledged()
+			b.e.Outcome(Acknowledged)
 		}
 	}
 	requireConserved(t, b.e, delivered)
@@ -226,7 +225,7 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 	collect = func() {
 		b.observe(1000*units.Joule, 500*ms, 1000*ms, claims...)
 		b.e.Emitted()
-		b.e.Acknowledged()
+		b.e.Outcome(Acknowledged)
 	}
 	for range 100 {
 		collect()

@@ -360,7 +360,7 @@ func (n *observer) collect(acknowledged bool, late func()) {
 	}
 	late()
 	if acknowledged {
-		n.engine.Acknowledged()
+		n.engine.Outcome(attribution.Acknowledged)
 		if n.oracle != nil {
 			n.oracle.acknowledged()
 		}

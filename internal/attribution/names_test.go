@@ -49,7 +49,7 @@ func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
 	without := b.containers()["c"]
 	require.Equal(t, &identity.Names{}, without, "it ended, and is emitted as far as it is known")
 	b.e.Emitted()
-	b.e.Refused()
+	b.e.Outcome(Refused)
 	names.Container, names.Pending = "web", false
 	other := b.open(2, named("other", nil))
 	b.collect(map[Claimant]int{other: 1})
@@ -57,7 +57,7 @@ func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
 	for range 3 {
 		b.collect(map[Claimant]int{id: 100, other: 1})
 		b.e.Emitted()
-		b.e.Refused()
+		b.e.Outcome(Refused)
 	}
 	require.Equal(t, []string{"c"}, b.live(identity.ContainerEntity))
 	assert.Same(t, without, b.containers()["c"])

@@ -132,7 +132,7 @@ func (e *Engine) supersedeZones() {
 		}
 		z.began = false
 		ended := slices.IndexFunc(zones, func(o Zone) bool {
-			return o.Ended && !o.superseded && o.kind == z.kind && o.domain == z.domain
+			return o.Ended() && !o.superseded && o.kind == z.kind && o.domain == z.domain
 		})
 		if ended >= 0 {
 			zones[ended].superseded = true
@@ -173,7 +173,7 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 		e.abandon(z, false)
 	}
 	z.last, z.At, z.Unread = r.Total, iv.At, 0
-	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
+	z.end, z.superseded = 0, false
 	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
@@ -181,7 +181,7 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 // has energy, too, if the total was brought up to date in a window whose CPU time could not be
 // read, which has no interval of its own.
 func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
-	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
+	z.end, z.superseded = 0, false
 	energy := units.Advance(z.last, r.Total)
 	z.last = r.Total
 	z.Energy += energy
@@ -265,14 +265,18 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 func (e *Engine) endKinds() {
 	var alive [MaxKinds]bool
 	for i := range e.ledger.Zones {
-		if z := &e.ledger.Zones[i]; z.Present && !z.Ended && z.kind != NotAttributed {
+		if z := &e.ledger.Zones[i]; z.Present && !z.Ended() && z.kind != NotAttributed {
 			alive[z.kind] = true
 		}
 	}
 	for kind := range e.ledger.Kinds {
 		k := &e.ledger.Kinds[kind]
-		if k.Ended = k.Present && !alive[kind]; !k.Ended || k.changed {
-			k.Delivered, k.endSent = false, false
+		ended := k.Present && !alive[kind]
+		if !ended || k.changed {
+			k.end = 0
+		}
+		if ended {
+			e.ledger.end(&k.Lifetime)
 		}
 	}
 }

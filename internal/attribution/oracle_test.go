@@ -176,9 +176,10 @@ type party struct {
 
 type oracleAccount struct {
 	attribution.Account
-	amounts // as last compared
-	cpu     uint64
-	gains   gains // since
+	Ended, Reported, EndSent bool
+	amounts                  // as last compared
+	cpu                      uint64
+	gains                    gains // since
 	// unlisted is the part of a group's gains in the account of the others.
 	unlisted     gains
 	acknowledged bool
@@ -304,7 +305,7 @@ func (o *oracle) place(entity identity.Entity) bool {
 func (o *oracle) shows(p *party, live bool) bool {
 	for a := range o.shown.Accounts {
 		if a.Entity == p.entity && !a.Other && a.Owner == p.owner {
-			return !live || !a.Ended
+			return !live || !a.Ended()
 		}
 	}
 	return false
@@ -1519,8 +1520,8 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 		return fmt.Errorf("is missing, ended %v", a.Ended)
 	}
 	got := o.listed[i]
-	if got.Ended != a.Ended || got.EndSent != a.EndSent {
-		return fmt.Errorf("ended %v, end sent %v, not %v and %v", got.Ended, got.EndSent, a.Ended, a.EndSent)
+	if got.Ended() != a.Ended || got.Reported() != a.Reported {
+		return fmt.Errorf("ended %v, reported %v, not %v and %v", got.Ended(), got.Reported(), a.Ended, a.Reported)
 	}
 	if !got.Start.Equal(a.Start) {
 		return fmt.Errorf("start is %v, not %v", got.Start, a.Start)
@@ -1606,7 +1607,7 @@ func (a *oracleAccount) has(other *oracleAccount) bool {
 func (o *oracle) compareKinds(l *attribution.Ledger) error {
 	for kind := range o.kinds {
 		k, got := &o.kinds[kind], l.Kinds[kind]
-		if got.Present != k.present || got.Ended != k.ended || !got.Start.Equal(k.start) || uint64(got.Active) != k.active || uint64(got.Idle) != k.idle ||
+		if got.Present != k.present || got.Ended() != k.ended || !got.Start.Equal(k.start) || uint64(got.Active) != k.active || uint64(got.Idle) != k.idle ||
 			uint64(got.RecentActive) != k.recentActive || uint64(got.RecentIdle) != k.recentIdle || got.RecentTime != k.recentTime {
 			return fmt.Errorf("kind %d is %+v, not %+v", kind, got, *k)
 		}

@@ -54,7 +54,7 @@ func (e *Engine) seriesOfProgram(a *Account) int32 {
 func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 	p := &e.ledger.accounts[program]
 	p.merge(a)
-	if !p.Reported && a.Start.Before(p.Start) {
+	if !p.Reported() && a.Start.Before(p.Start) {
 		p.Start = a.Start
 	}
 }
@@ -73,7 +73,7 @@ func (e *Engine) leaveProgram(account int32) {
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if (a.Entity == identity.ProgramEntity || a.group) && a.refs == 0 && !a.Ended && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity == identity.ProgramEntity || a.group) && a.refs == 0 && !a.Ended() && a.rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

@@ -112,7 +112,7 @@ func TestARestoredProgramContinuesWithoutItsProcesses(t *testing.T) {
 	restored.Restore(&s)
 	b.e = restored
 	b.observe(0, 1, 1)
-	assert.False(t, b.program("cc", "alice").Ended)
+	assert.False(t, b.program("cc", "alice").Ended())
 	b.observe(2*units.Joule, 1, 1, Claim{Claimant: b.exited("cc", of("alice")), CPU: 1, ShortLived: true})
 	assert.Equal(t, 5*units.Joule, b.programEnergy("cc", "alice"))
 	assert.Equal(t, start, b.program("cc", "alice").Start)

@@ -20,7 +20,7 @@ func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, star
 		return none
 	}
 	i, known := e.series[s]
-	if known && !e.ledger.accounts[i].Ended {
+	if known && !e.ledger.accounts[i].Ended() {
 		e.ledger.accounts[i].refs++
 		e.updateCID(i, owner)
 		return i
@@ -50,7 +50,7 @@ func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, star
 		i = e.newAccount(entity, owner, start)
 		e.live[entity]++
 	default:
-		if a := &e.ledger.accounts[i]; !a.Reported && !a.EndSent {
+		if a := &e.ledger.accounts[i]; a.first == 0 {
 			a.Owner.Names = owner.Names
 		}
 		e.reviveAccount(i)
@@ -81,14 +81,13 @@ func (e *Engine) updateCID(account int32, owner *identity.Owner) {
 // reviveAccount has a series go on that ended.
 func (e *Engine) reviveAccount(account int32) {
 	a := &e.ledger.accounts[account]
-	a.Reported = a.Reported || a.EndSent
 	if !a.restored {
 		e.ended[a.Entity]--
 	}
-	if a.Ended, a.EndSent = false, false; !a.wasLive {
+	if !a.wasLive {
 		a.rank = rank{}
 	}
-	a.restored, a.wasLive = false, false
+	a.end, a.restored, a.wasLive = 0, false, false
 	e.live[a.Entity]++
 }
 
@@ -132,11 +131,12 @@ func (e *Engine) endAccount(account int32) {
 // them, the energy of one that the next consumer cannot know goes to the others.
 func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
-	a.Ended, a.Owner.VM.CID = true, 0 // another machine may get the CID
+	e.ledger.end(&a.Lifetime)
+	a.Owner.VM.CID = 0 // another machine may get the CID
 	a.Owner.Names = a.Owner.Names.Settled()
 	e.ended[a.Entity]++
 	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
-	known := a.acknowledged || e.inFlight && a.Reported
+	known := a.first != 0 && (a.first <= e.ledger.taken || e.inFlight)
 	if ended > limit.ended() && !known || ended > limit.ended()+limit.live() {
 		e.moveToOthers(account)
 		e.removeAccount(account)
@@ -147,7 +147,7 @@ func (e *Engine) keepEnded(account int32) {
 // removeAccount removes an account that ended or never had a series.
 func (e *Engine) removeAccount(account int32) {
 	a := &e.ledger.accounts[account]
-	if a.Ended && !a.restored {
+	if a.Ended() && !a.restored {
 		e.ended[a.Entity]--
 	}
 	s := a.series()

@@ -327,7 +327,7 @@ func (n *observer) step() {
 	n.interval.EndsCollection = true
 	n.scan(false)
 	n.engine.Emitted()
-	n.engine.Acknowledged()
+	n.engine.Outcome(attribution.Acknowledged)
 }
 
 func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) {

@@ -87,13 +87,13 @@ func (e *Engine) State(s *State) {
 	s.Baseline, s.At, s.Dropped = e.baseline, e.at, l.Dropped
 	s.Zones = s.Zones[:0]
 	for i := range l.Zones {
-		s.Zones = append(s.Zones, l.Zones[i].state())
+		s.Zones = append(s.Zones, l.zoneState(&l.Zones[i]))
 	}
 	s.Kinds = s.Kinds[:0]
 	for i := range l.Kinds[:l.countKinds()] {
 		k := &l.Kinds[i]
 		s.Kinds = append(s.Kinds, KindState{
-			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, Start: k.Start, Active: k.Active, Idle: k.Idle,
+			Present: k.Present, Ended: k.Ended(), Delivered: l.Delivered(&k.Lifetime), Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle,
 		})
 	}
@@ -139,9 +139,9 @@ func (s *State) addToOthers(a *Account) {
 	}
 }
 
-func (z *Zone) state() ZoneState {
+func (l *Ledger) zoneState(z *Zone) ZoneState {
 	s := ZoneState{
-		Present: z.Present, Ended: z.Ended, Delivered: z.Delivered, Superseded: z.superseded, Start: z.Start, At: z.At,
+		Present: z.Present, Ended: z.Ended(), Delivered: l.Delivered(&z.Lifetime), Superseded: z.superseded, Start: z.Start, At: z.At,
 		Energy: z.Energy, Unread: z.Unread, Domain: z.domain, Kind: z.kind,
 	}
 	if g := z.deferred; g != nil {
@@ -161,7 +161,7 @@ func (z *Zone) state() ZoneState {
 // setState sets s to the state of the account, in the memory that s has.
 func (a *Account) setState(s *AccountState) {
 	*s = AccountState{
-		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Group: a.group, Live: a.live(), Reported: a.Reported || !a.awaitsNames(), Start: a.Start,
+		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Group: a.group, Live: a.live(), Reported: a.first != 0 || !a.awaitsNames(), Start: a.Start,
 		CPU: a.CPU, Amounts: s.Amounts[:0], Usage: a.rank.now(a.recent()), Lost: a.rank.lost,
 	}
 	for kind := range a.amounts {
@@ -231,18 +231,15 @@ func (s *State) Renumber(kind, domain func(int) int) {
 func (e *Engine) Restore(s *State) {
 	l := &e.ledger
 	e.baseline, e.at, e.emittedAt, e.restoring = s.Baseline, s.At, s.At, true
-	l.Dropped, l.Settled = s.Dropped, s.At
+	l.Dropped, l.SettledAt = s.Dropped, s.At
+	l.emissions = emissions{restoredEmission, restoredEmission, restoredEmission, restoredEmission}
 	for i := range s.Zones {
-		z := s.Zones[i].restored()
-		z.emitted = z.Present && z.Start.Before(s.At)
-		z.Settled = z.emitted
-		l.Zones = append(l.Zones, z)
+		l.Zones = append(l.Zones, s.Zones[i].restored(s.At))
 	}
 	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
 		k := &s.Kinds[i]
-		emitted := k.Present && k.Start.Before(s.At)
 		l.Kinds[i] = KindTotals{
-			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, emitted: emitted, Settled: emitted, Start: k.Start, Active: k.Active, Idle: k.Idle,
+			Present: k.Present, Lifetime: restoredLifetime(k.Present && k.Start.Before(s.At), k.Ended, k.Delivered), Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, StandardError: -1,
 		}
 	}
@@ -259,9 +256,24 @@ func (e *Engine) Restore(s *State) {
 // maxRestored bounds the time of a restored deferral, so that no sum overflows.
 const maxRestored = 1 << 60
 
-func (s *ZoneState) restored() Zone {
+// restoredLifetime returns the lifetime of a part of a state.
+func restoredLifetime(emitted, ended, delivered bool) (t Lifetime) {
+	if emitted {
+		t.first = restoredEmission
+	}
+	if ended {
+		t.end = restoredEmission + 1
+	}
+	if delivered {
+		t.end = restoredEmission
+	}
+	return t
+}
+
+// restored returns the zone of a state at a time.
+func (s *ZoneState) restored(at time.Time) Zone {
 	z := Zone{
-		Present: s.Present, Ended: s.Ended, Delivered: s.Delivered, superseded: s.Superseded, Start: s.Start, At: s.At,
+		Present: s.Present, Lifetime: restoredLifetime(s.Present && s.Start.Before(at), s.Ended, s.Delivered), superseded: s.Superseded, Start: s.Start, At: s.At,
 		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
 	}
 	if p := s.Deferred; p != nil {
@@ -284,34 +296,32 @@ func (s *ZoneState) restored() Zone {
 func (e *Engine) restoreAccount(s *AccountState) {
 	l := &e.ledger
 	a := Account{
-		Entity: s.Entity, Owner: s.Owner, Other: s.Other, group: s.Group, Start: s.Start, CPU: s.CPU, Reported: s.Reported,
-		acknowledged: s.Reported, claimant: none, wasLive: s.Live, rank: rank{usage: s.Usage, lost: s.Lost},
+		Entity: s.Entity, Owner: s.Owner, Other: s.Other, group: s.Group, Start: s.Start, CPU: s.CPU, Lifetime: restoredLifetime(s.Reported, false, false),
+		claimant: none, rank: rank{usage: s.Usage, lost: s.Lost},
 	}
 	for _, m := range s.Amounts {
 		a.grow(m.Kind + 1)
-		a.amounts[m.Kind] = Amounts{Energy: m.Energy, Idle: m.Idle}
+		a.amounts[m.Kind].Amounts = Amounts{Energy: m.Energy, Idle: m.Idle}
 	}
 	if s.Reported {
-		a.emitted = l.seriesOf(&a)
-		a.settled = a.emitted
+		l.noteAccount(&a)
 	}
 	switch others := e.others[a.Entity]; {
 	case a.Other && others != none:
 		e.ledger.accounts[others].merge(&a)
-		l.accounts[others].emitted, l.accounts[others].settled = a.emitted, a.settled
+		l.noteAccount(&l.accounts[others])
 	case a.Other:
 		a.refs = 1
 		e.others[a.Entity] = e.ledger.add(a)
 	case a.Entity == identity.ProgramEntity && s.Live && e.hasRoom(a.Entity):
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
-		a.wasLive = false
 		e.live[a.Entity]++
 		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	default:
-		a.Ended = true
-		a.Owner.VM.CID = 0
-		a.restored = true
+		l.end(&a.Lifetime)
+		a.Owner.VM.CID, a.Owner.Names = 0, a.Owner.Names.Settled()
+		a.restored, a.wasLive = true, s.Live
 		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	}

@@ -237,7 +237,7 @@ func (r *restarts) collect() error {
 		for kind := range s.amounts {
 			m := a.Amounts(kind)
 			s.amounts[kind] = [2]units.Energy{m.Energy, m.Idle}
-			if a.Entity.OfProcesses() && a.Ended {
+			if a.Entity.OfProcesses() && a.Ended() {
 				ended[kind][0] += m.Energy
 				ended[kind][1] += m.Idle
 			}
@@ -260,13 +260,15 @@ func (r *restarts) collect() error {
 	}
 	switch {
 	case outcome < 3:
-		r.engine.Refused()
+		r.engine.Outcome(attribution.Refused)
 	case outcome == 3:
-		r.engine.PartlyAcknowledged()
+		r.engine.Outcome(attribution.PartlyAcknowledged)
+	case outcome == 5:
+		r.engine.Outcome(attribution.RefusedForGood)
 	case outcome == 4:
 		r.restart("while it was handed on")
 	default:
-		r.engine.Acknowledged()
+		r.engine.Outcome(attribution.Acknowledged)
 		for kind := range ended {
 			r.settled[kind][0] += ended[kind][0]
 			r.settled[kind][1] += ended[kind][1]
@@ -398,7 +400,7 @@ func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 	require.Nil(t, accountOf(e, 2))
 
 	again := restored(cfg, e)
-	require.True(t, accountOf(again, 1).Ended, "until it is opened")
+	require.True(t, accountOf(again, 1).Ended(), "until it is opened")
 	assert.True(t, again.Continues(&known))
 	assert.False(t, again.Continues(&small))
 	again.Open(known, at)
@@ -406,7 +408,7 @@ func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 	interval(again, at.Add(30*time.Second), 0)
 	account := accountOf(again, 1)
 	require.NotNil(t, account)
-	assert.False(t, account.Ended)
+	assert.False(t, account.Ended())
 	assert.Equal(t, 15*units.Joule, account.Amounts(0).Energy)
 	assert.True(t, at.Equal(account.Start))
 	assert.Nil(t, accountOf(again, 2), "it had none")
@@ -512,13 +514,14 @@ func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 			b := again.Open(identity.Owner{Process: identity.Process{PID: 2}}, s.At.Add(time.Second))
 			interval(again, at.Add(20*time.Second), 8*units.Joule, a, b)
 			l := again.Ledger()
-			assert.True(t, s.At.Equal(l.Settled))
+			assert.True(t, s.At.Equal(l.SettledAt))
+			account := accountOf(again, 1)
 			for _, settled := range []bool{
-				l.Zones[0].Settled, l.Kinds[0].Settled, accountOf(again, 1).Settled(0), accountOf(again, 1).Settled(attribution.CPUTimeSeries),
+				l.Settled(&l.Zones[0].Lifetime), l.Settled(&l.Kinds[0].Lifetime), l.Settled(&account.Lifetime), l.SettledIn(account, 0),
 			} {
 				assert.Equal(t, !startOver, settled)
 			}
-			assert.False(t, accountOf(again, 2).Settled(0), "it is new")
+			assert.False(t, l.SettledIn(accountOf(again, 2), 0), "it is new")
 		})
 	}
 }

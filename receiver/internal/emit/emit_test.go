@@ -508,7 +508,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 		md := emitter.Emit(e.Ledger(), feeds, nil, now)
 		require.NoError(t, emittest.Duplicate(md))
 		e.Emitted()
-		e.Acknowledged()
+		e.Outcome(attribution.Acknowledged)
 		now = now.Add(10 * time.Second)
 		totals[0] += 100 * units.Joule
 		totals[1] += 50 * units.Joule
@@ -621,7 +621,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 		}
 	}
 	e.Emitted()
-	e.Acknowledged()
+	e.Outcome(attribution.Acknowledged)
 	gone := New(all()).Emit(e.Ledger(), zones, nil, later)
 	assert.Empty(t, find(gone, "container.energy"))
 	assert.Empty(t, find(gone, "container.power"))
@@ -657,10 +657,10 @@ func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	e, _ := engine(1)
 	e.Emitted()
 	newcomer := e.Open(owner(1), at)
-	dram := &e.Ledger().Kinds[1]
-	dram.Ended = true
+	e.Observe(&attribution.Interval{At: at, Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0}}}) // without DRAM
 	ended := New(all()).Emit(e.Ledger(), zones, nil, at)
-	dram.Delivered = true
+	e.Emitted()
+	e.Outcome(attribution.Acknowledged)
 	gone := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for name, points := range map[string]int{"system.power": 2, "process.power": 2, "container.power": 1, "k8s.pod.power": 1, "vm.power": 1} {
 		for key, p := range find(ended, name) {

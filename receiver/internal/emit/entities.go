@@ -163,7 +163,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	}
 	energy := writer{metric: e.energy, into: into, most: most}
 	watts := writer{metric: e.power, into: into, most: most}
-	if !a.Settled(attribution.CPUTimeSeries) {
+	if !m.ledger.Settled(&a.Lifetime) {
 		energy.most *= 2 // zero points
 	}
 	uncertainty := writer{metric: e.uncertainty, into: into, most: len(m.kinds)}
@@ -180,7 +180,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		}
 		of := a.Amounts(i)
 		if m.ledger.HasSeries(a, i) {
-			energy.zero = m.zeroPoint(a.Settled(i), a.Start, k.Start)
+			energy.zero = m.zeroPoint(m.ledger.SettledIn(a, i), a.Start, k.Start)
 			energy.write(kinds[i].attributed, start, m.at, of.Energy.Joules())
 			if m.idle {
 				energy.write(kinds[i].idle, start, m.at, of.Idle.Joules())
@@ -188,7 +188,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		}
 		m.emitPower(a, i, &kinds[i], &watts, &uncertainty)
 	}
-	cpuTime := writer{metric: e.cpuTime, into: into, most: 2, zero: m.zeroPoint(a.Settled(attribution.CPUTimeSeries), a.Start)}
+	cpuTime := writer{metric: e.cpuTime, into: into, most: 2, zero: m.zeroPoint(m.ledger.Settled(&a.Lifetime), a.Start)}
 	cpuTime.write(ofCPUTime, start, m.at, a.CPU.Seconds())
 	m.emitUsage(a, e, into)
 }
@@ -196,10 +196,10 @@ func (m *emission) emitAccount(a *attribution.Account) {
 // emitPower emits the gauges of an account and a kind.
 func (m *emission) emitPower(a *attribution.Account, kind int, of *kindLabels, watts, uncertainty *writer) {
 	k, amounts := &m.ledger.Kinds[kind], a.Amounts(kind)
-	ended := a.Ended || k.Ended
+	ended := a.Ended() || k.Ended()
 	switch {
-	case k.Delivered || !ended && k.RecentTime == 0:
-	case ended && !a.Reported:
+	case m.ledger.Delivered(&k.Lifetime) || !ended && k.RecentTime == 0:
+	case ended && !a.Reported():
 	case ended:
 		watts.end(of.attributed, m.at)
 		if m.idle {

@@ -75,7 +75,7 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	watts := writer{metric: m.node.hwPower, into: into, most: len(zones)}
 	feeds := 0
 	for i := range zones {
-		if z := &m.ledger.Zones[i]; zones[i].Kind == power.Platform && z.Present && !z.Ended {
+		if z := &m.ledger.Zones[i]; zones[i].Kind == power.Platform && z.Present && !z.Ended() {
 			feeds++
 		}
 	}
@@ -102,7 +102,7 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 		var total hostTotal
 		for i := range zones {
 			if zones[i].Kind == power.Platform && zones[i].Method == source {
-				total.add(&m.ledger.Zones[i])
+				total.add(m.ledger, &m.ledger.Zones[i])
 			}
 		}
 		if !total.known {
@@ -131,20 +131,20 @@ type hostTotal struct {
 	live, read int  // number of zones that have not ended, and of those that were read
 }
 
-func (t *hostTotal) add(z *attribution.Zone) {
+func (t *hostTotal) add(l *attribution.Ledger, z *attribution.Zone) {
 	if !z.Present {
 		return
 	}
 	t.energy += z.Energy
-	t.settled = t.settled || z.Settled
+	t.settled = t.settled || l.Settled(&z.Lifetime)
 	if t.start.IsZero() || z.Start.Before(t.start) {
 		t.start = z.Start
 	}
 	if z.At.After(t.at) {
 		t.at = z.At
 	}
-	t.known = t.known || z.Known()
-	if z.Ended {
+	t.known = t.known || l.Known(z)
+	if z.Ended() {
 		return
 	}
 	t.live++
@@ -155,14 +155,13 @@ func (t *hostTotal) add(z *attribution.Zone) {
 }
 
 func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {
-	ended := z.Ended
-	if !z.Known() {
+	if !m.ledger.Known(z) {
 		return
 	}
 	at := pcommon.NewTimestampFromTime(z.At)
-	energy.zero = m.zeroPoint(z.Settled, z.Start)
+	energy.zero = m.zeroPoint(m.ledger.Settled(&z.Lifetime), z.Start)
 	energy.write(labels, pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules())
-	if ended {
+	if z.Ended() {
 		watts.end(labels, m.at)
 	} else if z.RecentTime > 0 {
 		watts.write(labels, 0, at, units.Watts(z.Recent, z.RecentTime))
@@ -182,7 +181,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 			continue
 		}
 		start := pcommon.NewTimestampFromTime(k.Start)
-		energy.zero = m.zeroPoint(k.Settled, k.Start)
+		energy.zero = m.zeroPoint(m.ledger.Settled(&k.Lifetime), k.Start)
 		unattributed.zero = energy.zero
 		energy.write(of.active, start, m.at, k.Active.Joules())
 		energy.write(of.idle, start, m.at, k.Idle.Joules())
@@ -191,8 +190,8 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 			unattributed.write(of.idle, start, m.at, k.UnattributedIdle.Joules())
 		}
 		switch {
-		case k.Delivered:
-		case k.Ended:
+		case m.ledger.Delivered(&k.Lifetime):
+		case k.Ended():
 			watts.end(of.active, m.at)
 			watts.end(of.idle, m.at)
 		case k.RecentTime > 0:
@@ -206,8 +205,8 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 // emitUncertainty emits the uncertainty of the node's active power of a kind.
 func (m *emission) emitUncertainty(k *attribution.KindTotals, of *kindLabels, uncertainty *writer) {
 	switch {
-	case k.Delivered || !hasUncertainty(k):
-	case k.Ended:
+	case m.ledger.Delivered(&k.Lifetime) || !hasUncertainty(k):
+	case k.Ended():
 		uncertainty.end(of.kind, m.at)
 	case k.RecentTime > 0:
 		uncertainty.write(of.kind, 0, m.at, k.StandardError)
@@ -233,13 +232,13 @@ func (m *emission) emitGPUs(into pmetric.MetricSlice, zones []power.Zone) {
 	utilization := writer{metric: m.node.gpuUtilization, into: into, most: len(zones)}
 	for i := range zones[:min(len(zones), len(m.ledger.Zones))] {
 		zone, z := &zones[i], &m.ledger.Zones[i]
-		if zone.Kind != power.GPU || !z.Present || z.Delivered {
+		if zone.Kind != power.GPU || !z.Present || m.ledger.Delivered(&z.Lifetime) {
 			continue
 		}
 		labels := texts(attrHwID, zone.ID, attrHwName, zone.Name, attrHwType, metadata.AttributeHwTypeGpu.String(),
 			attrHwVendor, zone.Vendor, attrHwGpuTask, metadata.AttributeHwGpuTaskGeneral.String())
 		switch t := m.domainTime(zone.Domain); {
-		case z.Ended:
+		case z.Ended():
 			utilization.end(labels, m.at)
 		case t.Total > 0:
 			utilization.write(labels, 0, m.at, float64(t.Busy)/float64(t.Total))

@@ -63,7 +63,7 @@ type Subject struct {
 
 // emitUsage emits the counters of an account that has not ended.
 func (m *emission) emitUsage(a *attribution.Account, e *entityMetrics, into pmetric.MetricSlice) {
-	if m.usage == nil || a.Ended || a.Other || a.IsGroup() {
+	if m.usage == nil || a.Ended() || a.Other || a.IsGroup() {
 		return
 	}
 	u := m.usage[Subject{a.Entity, a.Entity.Key(&a.Owner.Workload)}]

@@ -23,7 +23,7 @@ func (m *emission) zeroPoint(settled bool, began ...time.Time) pcommon.Timestamp
 	if settled || !m.zeros {
 		return 0
 	}
-	latest := m.ledger.Settled
+	latest := m.ledger.SettledAt
 	for _, t := range began {
 		if t.After(latest) {
 			latest = t

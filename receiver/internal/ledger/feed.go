@@ -155,13 +155,13 @@ func (f *feeding) fillVMs(l *Ledger) {
 		w.VMs = slices.Grow(w.VMs, 1)[:n+1]
 		vm := &w.VMs[n]
 		*vm = feed.VM{
-			ID: a.Owner.VM.ID, Name: a.Owner.VM.Name, CID: a.Owner.VM.CID, Start: a.Start, Ended: a.Ended,
+			ID: a.Owner.VM.ID, Name: a.Owner.VM.Name, CID: a.Owner.VM.CID, Start: a.Start, Ended: a.Ended(),
 			Energy: vm.Energy[:0], Present: vm.Present[:0],
 		}
 		for i := range l.Kinds {
 			amounts := a.Amounts(i)
 			vm.Energy = append(vm.Energy, uint64(amounts.Energy+amounts.Idle))
-			vm.Present = append(vm.Present, of.Kinds[i].Present && !of.Kinds[i].Ended)
+			vm.Present = append(vm.Present, of.Kinds[i].Present && !of.Kinds[i].Ended())
 		}
 	}
 }

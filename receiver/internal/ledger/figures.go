@@ -32,7 +32,7 @@ func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
 	}
 	kinds := &l.Engine.Ledger().Kinds
 	for i, kind := range l.Kinds {
-		if k := &kinds[i]; k.Present && !k.Ended && k.Model != attribution.NoModel {
+		if k := &kinds[i]; k.Present && !k.Ended() && k.Model != attribution.NoModel {
 			states[kind] = k.Model
 		}
 	}

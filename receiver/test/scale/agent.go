@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 )
 
 // agent is a node's collector. As shipped, it sends each collection once and waits for the answer;
@@ -110,16 +112,16 @@ func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowl
 		a.acknowledged(at.Before(mark))
 		return true, nil
 	case errors.Is(err, errForGood):
-		a.node.engine.RefusedForGood()
+		a.node.engine.Outcome(attribution.RefusedForGood)
 	default:
-		a.node.engine.Refused()
+		a.node.engine.Outcome(attribution.Refused)
 	}
 	return false, nil
 }
 
 // acknowledged notes that the last collection was delivered.
 func (a *agent) acknowledged(beforeWindow bool) {
-	a.node.engine.Acknowledged()
+	a.node.engine.Outcome(attribution.Acknowledged)
 	if beforeWindow {
 		a.meteredBefore = a.meteredLast
 		a.truth.acknowledged()

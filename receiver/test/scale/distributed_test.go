@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 )
 
 var noon = time.Unix(1_800_000_000, 0)
@@ -90,7 +92,7 @@ func TestTruthCountsAPointThatIsSentAgainOnce(t *testing.T) {
 	first := n.measure(10 * time.Second)
 	require.NoError(t, tr.add(first))
 	require.NoError(t, tr.add(first))
-	n.engine.Refused()
+	n.engine.Outcome(attribution.Refused)
 	for _, s := range tr.tracks {
 		assert.Equal(t, 1, s.points)
 	}

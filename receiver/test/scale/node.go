@@ -220,7 +220,7 @@ func (n *node) step(elapsed time.Duration) {
 // collect returns the node's next collection as measure does, and acknowledges it.
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	md := n.measure(interval)
-	n.engine.Acknowledged()
+	n.engine.Outcome(attribution.Acknowledged)
 	return md
 }
 
