@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -189,4 +190,25 @@ func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	outside := n.one("process.energy", pid(10)) // the earlier series have ended
 	assert.NotContains(t, outside.attributes, "container.id")
 	assert.InDelta(t, 20, outside.value, 1e-6)
+}
+
+func TestTimeOfAProcessThatEntersAContainerInAWindowIsClaimedOnce(t *testing.T) {
+	n := newTestNode(t)
+	p := n.process(10, "app")
+	n.process(11, "sh", docker(idA))
+	n.host.Cgroups[scope(idA)] = time.Hour
+	n.start()
+	p.Cgroup = docker(idA)
+	n.host.Cgroups[scope(idA)] += 8 * time.Second
+	n.passWithout(10*time.Second, 100*joule, map[int]int64{10: 700, 11: 100})
+	require.NoError(t, n.host.Render())
+	n.s.sample()
+	var claimed time.Duration
+	for _, claim := range n.s.ledger.Claims.Interval().Domains[0].Claims {
+		claimed += time.Duration(claim.CPU)
+	}
+	assert.Equal(t, 8*time.Second, claimed)
+	n.host.Cgroups[scope(idA)] += 8 * time.Second
+	n.run(100*joule, map[int]int64{10: 700, 11: 100})
+	n.expect(energies{"A": 10 + 80}, 1e-6) // its first window stays that of the process outside
 }

@@ -120,8 +120,8 @@ func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	}
 }
 
-// AccountMove records the CPU time of a process that moved from one cgroup to another. Either
-// may be nil. Either may have counted the time, so the cgroup that it left accounts for it as well.
+// AccountMove records in one cgroup the CPU time of a process that moved between it and another one. The
+// other one has accounted for the time. Either may be nil, and either may have counted the time.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -161,15 +161,31 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 	}
 }
 
-// takeShortLived returns the CPU time that the counter shows beyond the accounted time, the
-// rounding of each process, and late.
+// Unaccounted returns the CPU time beyond the accounted time that the counters show of cgroups with an
+// accounted process in this interval. Time in a nested cgroup counts for each cgroup around it, too.
+func (t *Tree) Unaccounted(rounding, late units.CPUTime) (all units.CPUTime) {
+	for _, n := range t.nodes {
+		if n.cpu.seen {
+			all += n.cpu.unaccounted(rounding, late)
+		}
+	}
+	return all
+}
+
+// takeShortLived returns the unaccounted CPU time, which is short-lived from then on.
 func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
+	used := c.unaccounted(rounding, late)
+	c.shortLived += used
+	return used
+}
+
+// unaccounted returns the CPU time that the counter shows beyond the accounted time, the rounding of
+// each process, and late.
+func (c *cpuTime) unaccounted(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
 	}
-	used := units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding+late, c.counter)
-	c.shortLived += used
-	return used
+	return units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding+late, c.counter)
 }
 
 // rebase drops the CPU time counted until now: the next process that enters an empty cgroup has not

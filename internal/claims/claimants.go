@@ -84,14 +84,37 @@ func (b *Builder) enter(c *claimant, path string, p *proc.Process, m *Measuremen
 	from := c.cgroup
 	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
 	from.Leave()
-	if !b.exact {
-		used := p.Used
-		for i := range m.Table.Charges {
-			if charge := &m.Table.Charges[i]; charge.Slot == p.Slot {
-				used += charge.CPU
-			}
+}
+
+// accountMove records the CPU time of a process and of its exited children in one of two cgroups if the
+// process moved between them. The other cgroup has its own record.
+func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
+	if in == other {
+		return
+	}
+	used := p.Used
+	for i := range m.Table.Charges {
+		if charge := &m.Table.Charges[i]; charge.Slot == p.Slot {
+			used += charge.CPU
 		}
-		cgroup.AccountMove(from, c.cgroup, used)
+	}
+	cgroup.AccountMove(in, other, used)
+}
+
+// findMoved identifies the processes whose identification was deferred, if the counters show more CPU
+// time than is left to claim. A process may have entered a container, whose counter includes its time.
+// The claim for this interval stays with its previous claimant.
+func (b *Builder) findMoved(m *Measurement) {
+	t, traits := m.Table, m.Table.Traits()
+	if b.exact || m.EndsCollection || b.cgroups.Unaccounted(traits.Rounding, traits.Late) <= b.unclaimed(m) {
+		return
+	}
+	b.identifyDeferred(m)
+	for p := range rows(t, b.identifier.Resolve()) {
+		c := &b.claimants[p.Slot]
+		from := c.cgroup
+		b.update(c, p, m)
+		accountMove(c.cgroup, from, p, m)
 	}
 }
 

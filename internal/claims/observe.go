@@ -24,6 +24,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.claimEnded(m)
 	changed := b.identify(m)
 	b.claimRunning(m, changed)
+	b.findMoved(m)
 	b.claimByCounters(m)
 	b.claimRest(m)
 	b.claimInterrupts(m)

@@ -32,13 +32,19 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 		}
 	}
 	if m.EndsCollection && !b.exact {
-		for p := range rows(m.Table, true) {
-			if b.identifier.IsDeferred(p.Slot) {
-				b.identifier.Identify(p, m.Table.Now)
-			}
-		}
+		b.identifyDeferred(m)
 	}
 	return b.identifier.Resolve() || missed
+}
+
+// identifyDeferred identifies the processes whose identification was deferred.
+func (b *Builder) identifyDeferred(m *Measurement) {
+	b.identifier.MayDefer(false)
+	for p := range rows(m.Table, true) {
+		if b.identifier.IsDeferred(p.Slot) {
+			b.identifier.Identify(p, m.Table.Now)
+		}
+	}
 }
 
 // claimRunning claims the usage of running processes and of short-lived processes. Processes that
@@ -48,11 +54,13 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t, charges := m.Table, m.Table.Charges
 	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
+		from := c.cgroup
 		b.update(c, p, m)
 		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.exact), c.cgroup, p, m)
 		if !b.exact {
 			c.cgroup.Account(int32(c.id), p.Used)
+			accountMove(from, c.cgroup, p, m)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
 		for ; len(charges) > 0 && charges[0].Slot == p.Slot; charges = charges[1:] {
