@@ -120,6 +120,10 @@ func (m *Meter) inspect(dirs map[string]string) found {
 	}
 	for _, id := range ownersFirst(dirs) {
 		z := foundZone{id: id, dir: dirs[id], control: controlOf(id)}
+		if parent := ParentOf(id); dirs[parent] != "" && m.names[parent] == "" { // the name of its package could not be read yet
+			f.unread[id] = true
+			continue
+		}
 		var err error
 		if z.name, err = m.readName(z.dir); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {

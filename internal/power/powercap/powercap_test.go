@@ -219,6 +219,20 @@ func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
 	}
 }
 
+func TestAZoneWaitsForTheNameOfItsPackage(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	tr.zone("intel-rapl:1", "package-1")
+	p := tr.meter()
+	tr.write("pack", "intel-rapl:0", "name")
+	tr.expectIDs(p, "intel-rapl:1")
+	tr.write("package-0\n", "intel-rapl:0", "name")
+	if z := tr.read(p, 10*time.Second)["intel-rapl:0:0"].Zone; z == nil || z.Domain != "package-0" {
+		t.Errorf("%+v, want a zone of package-0", z)
+	}
+}
+
 func TestTrap08DieIsAPackage(t *testing.T) {
 	tr := newTree(t)
 	for i, name := range []string{"package-0-die-0", "package-0-die-1", "package-1-die-0", "package-1-die-1"} {
