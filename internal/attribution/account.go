@@ -49,13 +49,10 @@ type Account struct {
 	restored bool
 	wasLive  bool // likewise, and its series was live in the state
 
-	rank      rank
-	earned    units.Energy // while it had no series
-	candidate int32        // index in Engine.candidates, or none
-	twin      int32        // the other account of the same series, one that ended and one without a series, or none
+	rank      rank  // while it has a series
+	candidate int32 // index in Engine.candidates, or none
 
-	group     bool      // as IsGroup says
-	notBefore time.Time // the earliest time at which its series may begin
+	group bool // as IsGroup says
 
 	idleMembers int32  // claimants that share its idle energy
 	request     uint64 // as SetRequest says
@@ -150,14 +147,6 @@ func (a *Account) merge(o *Account) {
 func (a *Account) reset() {
 	clear(a.amounts)
 	a.CPU = 0
-}
-
-// forgo resets an account whose energy went to the others, and keeps what it counts for in its
-// rank.
-func (a *Account) forgo() {
-	a.earned = units.AddSaturating(a.earned, a.active())
-	a.rank.gained = units.AddSaturating(a.rank.gained, a.recent())
-	a.reset()
 }
 
 // none marks an unset index.

@@ -26,8 +26,7 @@ type claimant struct {
 	excluded bool
 	deferred int32 // zones whose deferred energy it has claims to
 
-	waits     standing // while its process is no candidate
-	candidate int32    // index in Engine.waiting, or none
+	candidate int32 // index in Engine.candidates, or none
 
 	idleGroup int32 // index of its idle-allocation group, or none
 	idleIndex int32 // index among the group's members that have an account of their own, or none

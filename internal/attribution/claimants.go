@@ -28,12 +28,18 @@ func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 		c.accounts[entity] = e.openAccount(entity, &owner, since, e.hasRoom(entity))
 	}
 	e.joinIdle(id)
-	if e.cfg.Processes != ByProgram {
-		room := e.wasLive(c) && e.mayContinue(identity.ProcessEntity)
-		if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.isOldEnough(id) {
-			room = room || e.hasRoom(identity.ProcessEntity)
-		}
-		e.openProcess(id, room)
+	if e.cfg.Processes == ByProgram {
+		return id
+	}
+	before := e.restoredProcess(c)
+	room := before != none && e.mayContinue(identity.ProcessEntity)
+	if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.notBefore(c) <= e.at.UnixNano() {
+		room = room || e.hasRoom(identity.ProcessEntity)
+	}
+	e.openProcess(id, room)
+	if before != none && c.accounts[identity.ProcessEntity] == none {
+		w := e.processCandidate(id)
+		w.rank, w.contends = e.ledger.accounts[before].rank, true
 	}
 	return id
 }
@@ -86,7 +92,7 @@ func (e *Engine) Stop(id Claimant) {
 	if c := e.claimants[id]; c.running {
 		c.running = false
 		if c.candidate != none {
-			e.waiting[c.candidate].running = false
+			e.candidates[identity.ProcessEntity][c.candidate].contends = false
 		}
 		e.leaveIdle(id)
 	}
@@ -144,23 +150,21 @@ func (e *Engine) releaseIfDone(id Claimant) {
 			a.claimant = none
 		}
 	}
-	e.dequeueProcess(c)
+	e.dequeue(identity.ProcessEntity, int32(id))
 	e.claimants[id] = nil
 	e.unused = append(e.unused, id)
 }
 
-// wasLive reports whether the series of a claimant's process was live in the state that is being
-// restored, and gives the claimant its rank.
-func (e *Engine) wasLive(c *claimant) bool {
+// restoredProcess returns the account of a claimant's process if its series was live in the state
+// that is being restored, else none.
+func (e *Engine) restoredProcess(c *claimant) int32 {
 	if !e.restoring {
-		return false
+		return none
 	}
 	owner := e.ownerOf(c)
 	s, _ := seriesOf(identity.ProcessEntity, &owner)
-	i, known := e.series[s]
-	if !known || !e.ledger.accounts[i].wasLive {
-		return false
+	if i, known := e.series[s]; known && e.ledger.accounts[i].wasLive {
+		return i
 	}
-	c.waits.rank = e.ledger.accounts[i].rank
-	return true
+	return none
 }

@@ -2,24 +2,43 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/identity"
+import (
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // contest holds the counts and lists that decide which accounts have a series.
 type contest struct {
-	live        [identity.NumEntities]int     // series that go on, without the overflow series
-	ended       [identity.NumEntities]int     // series that ended and were not acknowledged yet
-	others      [identity.NumEntities]int32   // overflow accounts, or none
-	waiting     []candidate                   // processes that have no series
-	candidates  [identity.NumEntities][]int32 // accounts of other entities that have no series
-	births      [identity.NumEntities]births  // of accounts that claimants opened
+	live        [identity.NumEntities]int   // series that go on, without the overflow series
+	ended       [identity.NumEntities]int   // series that ended and were not acknowledged yet
+	others      [identity.NumEntities]int32 // overflow accounts, or none
+	candidates  [identity.NumEntities][]candidate
+	births      [identity.NumEntities]births // of accounts that claimants opened
 	groupBirths [identity.NumEntities]births
+}
+
+// candidate is a process, program, container, pod or VM that has no series, and what decides when it
+// gets one. A process is a candidate from its first energy. Candidates may be all processes of the
+// node, and each collection compares them, so what is compared lies side by side.
+type candidate struct {
+	rank   rank
+	earned units.Energy // since it has no series
+	// notBefore is the earliest time at which its series may begin, in nanoseconds since 1970.
+	notBefore int64
+	// ended is the account of its last series until the end of that is acknowledged, or none. Its
+	// next series begins only then.
+	ended int32
+	of    int32 // claimant of a process, else index of the account
+	// contends reports whether the candidate is in the contest, and has a rank. A process contends
+	// from its first energy after which its series may begin, until it ends.
+	contends bool
 }
 
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of
 // a collection, after what the last interval brought was added to the accounts, and before that of
 // candidates goes to the others.
 func (e *Engine) awardSeries(entity identity.Entity) {
-	if len(e.candidates[entity]) == 0 && (entity != identity.ProcessEntity || len(e.waiting) == 0) {
+	if len(e.candidates[entity]) == 0 {
 		return
 	}
 	leaving := e.findIncumbents(entity)
@@ -55,36 +74,35 @@ func (e *Engine) awardSeries(entity identity.Entity) {
 func (e *Engine) findNewcomers(entity identity.Entity, room bool) {
 	e.newcomers = e.newcomers[:0]
 	enough := func(key uint64) bool { return room || key > e.incumbents[0].key }
-	add := func(key uint64, i int32) {
-		if enough(key) {
-			e.newcomers = append(e.newcomers, contender{^key, i})
-		}
-	}
-	if entity == identity.ProcessEntity {
-		for i := range e.waiting {
-			// The key is at most the usage, and takes a division.
-			if w := &e.waiting[i]; w.running && enough(uint64(w.rank.now(0))) && e.hasEarned(&w.standing) {
-				add(w.rank.newcomerKey(0), int32(w.claimant))
+	for i := range e.candidates[entity] {
+		w := &e.candidates[entity][i]
+		// The key is at most the usage, and takes a division.
+		if _, recent := e.unmoved(entity, w); w.contends && enough(uint64(w.rank.now(recent))) && e.mayBegin(entity, w) {
+			if key := w.rank.newcomerKey(recent); enough(key) {
+				e.newcomers = append(e.newcomers, contender{^key, w.of})
 			}
-		}
-		return
-	}
-	for _, i := range e.candidates[entity] {
-		if key, ok := e.newcomerKey(entity, i); ok {
-			add(key, i)
 		}
 	}
 }
 
-// newcomerKey returns the key of an account that is a candidate; ok is false where it has not
-// earned a series yet.
-func (e *Engine) newcomerKey(entity identity.Entity, i int32) (key uint64, ok bool) {
-	a := &e.ledger.accounts[i]
-	if a.notBefore.After(e.at) || !a.notBefore.IsZero() && a.refs == 0 {
-		return 0, false
+// mayBegin reports whether a candidate has earned a series, which may begin by now.
+func (e *Engine) mayBegin(entity identity.Entity, w *candidate) bool {
+	if w.notBefore > e.at.UnixNano() || w.ended != none {
+		return false
 	}
-	earned := a.earned + a.active()
-	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
+	energy, _ := e.unmoved(entity, w)
+	energy += w.earned
+	return energy > 0 && energy >= e.cfg.Limits[entity].MinEnergy
+}
+
+// unmoved returns the energy of a candidate that its rank has not yet, because it is still in its
+// account.
+func (e *Engine) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
+	if entity == identity.ProcessEntity {
+		return 0, 0
+	}
+	a := &e.ledger.accounts[w.of]
+	return a.active(), a.recent()
 }
 
 // findIncumbents lists the series that can be displaced. leaving is how many others end before the
@@ -127,13 +145,11 @@ func (e *Engine) displaceProcess(account int32) {
 	a := &e.ledger.accounts[account]
 	id := a.claimant
 	c := e.claimants[id]
-	c.waits = standing{rank: a.rank}
-	c.waits.rank.gained += a.recent()
+	w := candidate{rank: a.rank, ended: none, of: int32(id), contends: c.running}
+	w.rank.gained += a.recent()
+	e.enqueue(identity.ProcessEntity, w)
 	e.unnameIdleMember(id)
 	c.accounts[identity.ProcessEntity] = none
-	if c.running {
-		e.enqueueProcess(id)
-	}
 	if a.Reported() {
 		e.endAccount(account)
 		return
@@ -153,26 +169,27 @@ func (e *Engine) displaceGroup(account int32) {
 	a := &e.ledger.accounts[account]
 	entity := a.Entity
 	e.live[entity]--
-	a.earned = 0
-	if a.Reported() {
-		ended := *a
-		ended.refs, ended.idleMembers, ended.request = 0, 0, 0
-		i := e.ledger.add(ended)
-		a = &e.ledger.accounts[account]
-		a.rank.gained += a.recent()
-		a.reset()
-		a.Lifetime = Lifetime{}
-		a.twin, e.ledger.accounts[i].twin = i, account
-		e.keepEnded(i)
+	w := candidate{rank: a.rank, ended: none, of: account, contends: true}
+	if !a.Reported() {
+		e.enqueue(entity, w)
+		return
 	}
-	e.enqueue(entity, account)
+	ended := *a
+	ended.refs, ended.idleMembers, ended.request = 0, 0, 0
+	w.rank.gained += a.recent()
+	w.ended = e.ledger.add(ended)
+	a = &e.ledger.accounts[account]
+	a.reset()
+	a.Lifetime = Lifetime{}
+	e.enqueue(entity, w)
+	e.keepEnded(w.ended)
 }
 
-// beginSeries gives a candidate's account a series, with what the current interval brought. A
-// series that ended and was not acknowledged goes on.
+// beginSeries gives a candidate's account a series, with what the current interval brought.
 func (e *Engine) beginSeries(account int32) {
 	a := &e.ledger.accounts[account]
-	e.dequeue(a.Entity, account)
+	w, _ := e.dequeue(a.Entity, account)
+	a.rank = w.rank
 	e.live[a.Entity]++
 	earliest := e.at
 	if a.Entity == identity.ProgramEntity { // it may have the energy of a process that lost its series
@@ -181,71 +198,60 @@ func (e *Engine) beginSeries(account int32) {
 	if a.Start.Before(earliest) {
 		a.Start = earliest
 	}
-	if a.twin != none {
-		ended := &e.ledger.accounts[a.twin]
-		a.merge(ended)
-		a.Start, a.first = ended.Start, ended.first
-		for kind := range ended.amounts {
-			a.amounts[kind].first = ended.amounts[kind].first
-		}
-		a.Owner.Names = ended.Owner.Names
-		a.rank.gained -= min(a.rank.gained, ended.recent()) // it is in Recent again
-		e.removeAccount(a.twin)
-	}
 }
 
-// standingOf returns the standing of a claimant's process. It is valid until a process becomes a
-// candidate, or is none any more.
-func (e *Engine) standingOf(c *claimant) *standing {
-	if c.candidate == none {
-		return &c.waits
+// notBefore returns the earliest time at which the series of a claimant's process may begin, in
+// nanoseconds since 1970.
+func (e *Engine) notBefore(c *claimant) int64 {
+	age := e.cfg.Limits[identity.ProcessEntity].MinAge
+	if c.early || age == 0 {
+		return 0
 	}
-	return &e.waiting[c.candidate].standing
+	return c.since + int64(age)
 }
 
-// isOldEnough reports whether a claimant's process has the age that a series takes.
-func (e *Engine) isOldEnough(id Claimant) bool {
+// processCandidate returns the candidate of a claimant's process, which it becomes if it is none.
+// It is valid until there is another candidate or one less.
+func (e *Engine) processCandidate(id Claimant) *candidate {
 	c := e.claimants[id]
-	return c.early || max(e.at.UnixNano()-c.since, 0) >= int64(e.cfg.Limits[identity.ProcessEntity].MinAge)
-}
-
-// hasEarned reports whether a process has used enough to have a series.
-func (e *Engine) hasEarned(w *standing) bool {
-	return w.earned > 0 && w.earned >= e.cfg.Limits[identity.ProcessEntity].MinEnergy
-}
-
-// enqueueProcess makes a claimant's process a candidate.
-func (e *Engine) enqueueProcess(id Claimant) {
-	c := e.claimants[id]
-	c.candidate = int32(len(e.waiting))
-	e.waiting = append(e.waiting, candidate{c.waits, id, c.running})
-}
-
-func (e *Engine) dequeueProcess(c *claimant) {
 	if c.candidate == none {
-		return
+		e.enqueue(identity.ProcessEntity, candidate{ended: none, of: int32(id), notBefore: e.notBefore(c)})
 	}
-	last := len(e.waiting) - 1
-	c.waits = e.waiting[c.candidate].standing
-	e.waiting[c.candidate] = e.waiting[last]
-	e.claimants[e.waiting[c.candidate].claimant].candidate = c.candidate
-	e.waiting, c.candidate = e.waiting[:last], none
+	return &e.candidates[identity.ProcessEntity][c.candidate]
 }
 
-// enqueue makes an account of another entity than a process a candidate.
-func (e *Engine) enqueue(entity identity.Entity, i int32) {
-	e.ledger.accounts[i].candidate = int32(len(e.candidates[entity]))
-	e.candidates[entity] = append(e.candidates[entity], i)
-}
-
-func (e *Engine) dequeue(entity identity.Entity, i int32) {
-	a := &e.ledger.accounts[i]
+// candidateOf returns the candidate of an account, nil if the account has or had a series.
+func (e *Engine) candidateOf(a *Account) *candidate {
 	if a.candidate == none {
-		return
+		return nil
 	}
-	q := e.candidates[entity]
-	last := len(q) - 1
-	q[a.candidate] = q[last]
-	e.ledger.accounts[q[last]].candidate = a.candidate
-	e.candidates[entity], a.candidate = q[:last], none
+	return &e.candidates[a.Entity][a.candidate]
+}
+
+// enqueue adds a candidate.
+func (e *Engine) enqueue(entity identity.Entity, w candidate) {
+	*e.candidateIndex(entity, w.of) = int32(len(e.candidates[entity]))
+	e.candidates[entity] = append(e.candidates[entity], w)
+}
+
+// dequeue removes the candidate of a claimant or an account; ok is false if it is none.
+func (e *Engine) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
+	i := e.candidateIndex(entity, of)
+	if *i == none {
+		return candidate{}, false
+	}
+	all := e.candidates[entity]
+	w, last := all[*i], len(all)-1
+	all[*i] = all[last]
+	*e.candidateIndex(entity, all[last].of) = *i
+	e.candidates[entity], *i = all[:last], none
+	return w, true
+}
+
+// candidateIndex returns where a claimant or an account has the index of its candidate.
+func (e *Engine) candidateIndex(entity identity.Entity, of int32) *int32 {
+	if entity == identity.ProcessEntity {
+		return &e.claimants[of].candidate
+	}
+	return &e.ledger.accounts[of].candidate
 }

@@ -2,7 +2,11 @@
 
 package attribution
 
-import "time"
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+)
 
 // emissions counts the emissions of a ledger. Their numbers begin at 1. In a restored ledger,
 // number 1 stands for all emissions before.
@@ -93,15 +97,19 @@ func (e *Engine) Emitted() {
 
 // rankAll begins a collection for the ranks of accounts and candidates.
 func (e *Engine) rankAll(forgive bool) {
+	for entity := range identity.NumEntities {
+		for i := range e.candidates[entity] {
+			w := &e.candidates[entity][i]
+			_, recent := e.unmoved(entity, w)
+			w.rank.next(recent, false, forgive)
+		}
+	}
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		a.rank.next(a.recent(), a.first == 0 && a.live(), forgive)
 		for i := range a.amounts {
 			a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
 		}
-	}
-	for i := range e.waiting {
-		e.waiting[i].rank.next(0, false, forgive)
 	}
 }
 

@@ -133,7 +133,6 @@ func (e *Engine) Shrink() {
 	e.series, e.idle.index = units.Shrunk(e.series), units.Shrunk(e.idle.index)
 	e.touched, e.gains, e.parts, e.newcomers, e.incumbents, e.idle.claims = nil, nil, partGains{domains: e.parts.domains}, nil, nil, nil
 	e.index, e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil, nil
-	e.waiting = slices.Clone(e.waiting)
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])
 	}

@@ -72,5 +72,5 @@ func (e *Engine) openGroup(a *Account) int32 {
 // still deferred.
 func (e *Engine) awaitsGroup(candidate int32) bool {
 	a := &e.ledger.accounts[candidate]
-	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && a.twin == none && !a.empty()
+	return e.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && !a.empty()
 }

@@ -193,7 +193,7 @@ func (l *Ledger) Accounts(yield func(*Account) bool) {
 
 // add adds a copy of an account and returns its index.
 func (l *Ledger) add(a Account) int32 {
-	a.candidate, a.twin = none, none
+	a.candidate = none
 	if n := len(l.unused); n > 0 {
 		i := l.unused[n-1]
 		l.unused = l.unused[:n-1]

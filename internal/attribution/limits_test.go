@@ -168,6 +168,39 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	requireConserved(t, b.e, byKind{pkg: (511 + 1 + 51) * units.Joule})
 }
 
+func TestAWorkloadThatLostItsSeriesWaitsUntilTheEndIsAcknowledged(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(identity.ContainerEntity, Limit{Max: 1})})
+	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("B"))
+	b.collect(map[Claimant]int{p: 10, q: 1})
+	b.deliver()
+	b.collect(map[Claimant]int{p: 1, q: 50})
+	for range 3 {
+		b.e.Emitted()
+		b.e.Outcome(Refused)
+		b.collect(map[Claimant]int{p: 9000, q: 1})
+		assert.Equal(t, []string{"B"}, b.live(identity.ContainerEntity))
+	}
+	assert.Equal(t, 11*units.Joule, b.energy(identity.ContainerEntity, "A"), "its final value")
+	assert.Equal(t, (1+3*9000)*units.Joule, b.energy(identity.ContainerEntity, "other"))
+	b.deliver()
+	b.collect(map[Claimant]int{p: 9000, q: 1})
+	a := b.find(identity.ContainerEntity, "A")
+	assert.Equal(t, 9000*units.Joule, a.Amounts(pkg).Energy)
+	assert.Equal(t, b.at.Add(-time.Second), a.Start)
+}
+
+func TestAWorkloadThatEndsWhileItWaitsReturnsToItsSeries(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(identity.ContainerEntity, Limit{Max: 1})})
+	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("B"))
+	b.collect(map[Claimant]int{p: 10, q: 1})
+	b.deliver()
+	b.collect(map[Claimant]int{p: 1, q: 50})
+	b.e.Close(p)
+	b.e.Close(q)
+	b.collect(map[Claimant]int{b.open(3, inContainer("A")): 5})
+	assert.Equal(t, (10+1+5)*units.Joule, b.energy(identity.ContainerEntity, "A"))
+}
+
 // A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer
 // that uses more than all before it.
 func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {

@@ -41,7 +41,7 @@ func TestAnAccountThatAwaitsNamesIsLeftOutAndLosesNothing(t *testing.T) {
 }
 
 func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(identity.ContainerEntity, Limit{Max: 1})})
+	b := newBench(t, Config{})
 	names := &identity.Names{Pending: true}
 	id := b.open(1, named("c", names))
 	b.collect(map[Claimant]int{id: 3})
@@ -51,14 +51,7 @@ func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
 	b.e.Emitted()
 	b.e.Outcome(Refused)
 	names.Container, names.Pending = "web", false
-	other := b.open(2, named("other", nil))
-	b.collect(map[Claimant]int{other: 1})
-	id = b.open(3, named("c", names)) // there is no room for its series
-	for range 3 {
-		b.collect(map[Claimant]int{id: 100, other: 1})
-		b.e.Emitted()
-		b.e.Outcome(Refused)
-	}
+	b.open(2, named("c", names))
 	require.Equal(t, []string{"c"}, b.live(identity.ContainerEntity))
 	assert.Same(t, without, b.containers()["c"])
 }

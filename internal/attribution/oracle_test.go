@@ -1337,6 +1337,9 @@ func (o *oracle) must(p *party, endsCollection bool) bool {
 func (o *oracle) earned(p *party, endsCollection bool) within {
 	earned := p.earned
 	if p.entity != identity.ProcessEntity {
+		if o.findAccount(p) != nil { // the end of its last series was not acknowledged yet
+			return within{}
+		}
 		earned.add(total(&p.gains.energy))
 	} else if !p.ranked || !p.open || !endsCollection {
 		return within{}

@@ -63,8 +63,12 @@ func (e *Engine) mergeIntoProgram(program int32, a *Account) {
 func (e *Engine) leaveProgram(account int32) {
 	a := &e.ledger.accounts[account]
 	a.refs = 0
-	if a.candidate != none && len(e.candidates[identity.ProgramEntity]) > maxCandidatePrograms {
+	switch w := e.candidateOf(a); {
+	case w == nil:
+	case len(e.candidates[identity.ProgramEntity]) > maxCandidatePrograms:
 		e.endAccount(account)
+	default:
+		w.contends = w.notBefore == 0
 	}
 }
 
@@ -73,7 +77,14 @@ func (e *Engine) leaveProgram(account int32) {
 func (e *Engine) endFaded() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if (a.Entity == identity.ProgramEntity || a.group) && a.refs == 0 && !a.Ended() && a.rank.now(a.recent()) < fadedUsage {
+		if (a.Entity != identity.ProgramEntity && !a.group) || a.refs > 0 || a.Ended() {
+			continue
+		}
+		rank := &a.rank
+		if w := e.candidateOf(a); w != nil {
+			rank = &w.rank
+		}
+		if rank.now(a.recent()) < fadedUsage {
 			e.endAccount(int32(i))
 		}
 	}

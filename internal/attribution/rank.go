@@ -59,20 +59,6 @@ func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
 	return usage
 }
 
-// standing is by what a process without a series gets one.
-type standing struct {
-	rank   rank
-	earned units.Energy
-}
-
-// candidate is a process that has earned a series and has none. Candidates may be all processes of
-// the node, and each collection compares them, so what is compared lies side by side.
-type candidate struct {
-	standing
-	claimant Claimant
-	running  bool // as the claimant
-}
-
 // contender is a claimant or an account that has a series or wants one.
 type contender struct {
 	key   uint64

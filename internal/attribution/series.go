@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if
@@ -21,31 +22,31 @@ func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, star
 	}
 	i, known := e.series[s]
 	if known && !e.ledger.accounts[i].Ended() {
-		e.ledger.accounts[i].refs++
+		a := &e.ledger.accounts[i]
+		if a.refs++; a.candidate != none {
+			e.candidateOf(a).contends = true
+		}
 		e.updateCID(i, owner)
 		return i
 	}
-	var notBefore time.Time
+	notBefore := int64(0)
 	if !known && (room || entity != identity.ProcessEntity) {
 		notBefore = e.recordBirth(entity)
 	}
-	if !notBefore.IsZero() || !known && (entity == identity.ProgramEntity || entity != identity.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
+	if notBefore != 0 || !known && (entity == identity.ProgramEntity || entity != identity.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
 		room = false
 	}
 	switch {
 	case !room && entity == identity.ProcessEntity:
 		return none
 	case !room:
-		twin := int32(none)
+		w := candidate{notBefore: notBefore, ended: none, contends: true}
 		if known {
-			twin = i
+			w.ended = i
 		}
 		i = e.newAccount(entity, owner, start)
-		e.ledger.accounts[i].notBefore = notBefore
-		if e.ledger.accounts[i].twin = twin; known {
-			e.ledger.accounts[twin].twin = i
-		}
-		e.enqueue(entity, i)
+		w.of = i
+		e.enqueue(entity, w)
 	case !known:
 		i = e.newAccount(entity, owner, start)
 		e.live[entity]++
@@ -104,12 +105,11 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 		return
 	}
 	a := &e.ledger.accounts[i]
-	if a.refs == 1 {
-		a.rank = e.standingOf(c).rank
+	if w, ok := e.dequeue(identity.ProcessEntity, int32(id)); ok && a.refs == 1 {
+		a.rank = w.rank
 		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
 	}
 	a.claimant, c.accounts[identity.ProcessEntity] = id, i
-	e.dequeueProcess(c)
 	e.nameIdleMember(id)
 }
 
@@ -119,7 +119,6 @@ func (e *Engine) endAccount(account int32) {
 	a.refs = 0
 	if a.candidate != none {
 		e.moveToOthers(account)
-		e.dequeue(a.Entity, account)
 		e.removeAccount(account)
 		return
 	}
@@ -150,9 +149,17 @@ func (e *Engine) removeAccount(account int32) {
 	if a.Ended() && !a.restored {
 		e.ended[a.Entity]--
 	}
-	s := a.series()
-	if a.twin != none {
-		e.series[s], e.ledger.accounts[a.twin].twin = a.twin, none
+	s, ended := a.series(), int32(none)
+	if a.candidate != none {
+		w, _ := e.dequeue(a.Entity, account)
+		ended = w.ended
+	}
+	if i := e.series[s]; i != account { // that of a candidate that waited for this end
+		if w := e.candidateOf(&e.ledger.accounts[i]); w != nil {
+			w.ended = none
+		}
+	} else if ended != none {
+		e.series[s] = ended
 	} else {
 		delete(e.series, s)
 	}
@@ -167,7 +174,11 @@ func (e *Engine) moveToOthers(account int32) {
 	instead := e.accountInstead(account)
 	into, a := &e.ledger.accounts[instead], &e.ledger.accounts[account]
 	into.merge(a)
-	a.forgo()
+	if w := e.candidateOf(a); w != nil {
+		w.earned = units.AddSaturating(w.earned, a.active())
+		w.rank.gained = units.AddSaturating(w.rank.gained, a.recent())
+	}
+	a.reset()
 	if into.candidate != none {
 		e.moveToOthers(instead)
 	}
@@ -214,11 +225,11 @@ func (e *Engine) allowsBirth(entity identity.Entity) bool {
 	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
 }
 
-// recordBirth counts an account that begins and returns the earliest time of its series, the zero
-// time if it may have one from the start.
-func (e *Engine) recordBirth(entity identity.Entity) (notBefore time.Time) {
+// recordBirth counts an account that begins and returns the earliest time of its series, 0 if it may
+// have one from the start.
+func (e *Engine) recordBirth(entity identity.Entity) (notBefore int64) {
 	if !e.allowsBirth(entity) {
-		notBefore = e.at.Add(lateAge)
+		notBefore = e.at.Add(lateAge).UnixNano()
 	}
 	if e.countsBirths(entity) {
 		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)

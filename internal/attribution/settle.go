@@ -50,30 +50,24 @@ func (e *Engine) reportGain(id Claimant, c *claimant) {
 	e.gained(id, Gain{c.cpu, e.gainedEnergy}, e.parts.of(c, e.kinds))
 }
 
-// qualify gives a claimant's process its own account if it has earned one by now, or makes it a
-// candidate. At the end of a collection the remaining room is given out among all candidates at
+// qualify makes a claimant's process a candidate and gives it its own account if it has earned one by
+// now. At the end of a collection the remaining room is given out among all candidates at
 // once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
-	if e.cfg.Processes == ByProgram {
+	c := e.claimants[id]
+	if e.cfg.Processes == ByProgram || c.pid == 0 {
 		return
 	}
-	c := e.claimants[id]
-	w := e.standingOf(c)
+	w := e.processCandidate(id)
 	for _, g := range e.gainsOf(c) {
 		w.earned = units.AddSaturating(w.earned, g.energy)
 	}
-	if c.candidate != none {
+	mayBegin := e.mayBegin(identity.ProcessEntity, w)
+	if w.contends = w.contends || mayBegin && c.running; w.contends {
 		w.rank.gained += e.recentOf(c)
 	}
-	if !e.hasEarned(w) || !e.isOldEnough(id) {
-		return
-	}
-	if e.hasRoom(identity.ProcessEntity) && (!endsCollection || !c.running) {
+	if mayBegin && e.hasRoom(identity.ProcessEntity) && (!endsCollection || !c.running) {
 		e.openProcess(id, true)
-	}
-	if c.accounts[identity.ProcessEntity] == none && c.candidate == none && c.running && c.pid != 0 {
-		w.rank.gained = e.recentOf(c)
-		e.enqueueProcess(id)
 	}
 }
 
@@ -104,11 +98,11 @@ func (e *Engine) settleInto(c *claimant, a *Account) {
 // to the limit, and moves what the interval brought the others of the candidates.
 func (e *Engine) settleCandidates(entity identity.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
-		i := e.candidates[entity][n]
-		if _, ok := e.newcomerKey(entity, i); ok && e.hasRoom(entity) {
-			e.beginSeries(i)
-		} else if !e.awaitsGroup(i) {
-			e.moveToOthers(i)
+		w := &e.candidates[entity][n]
+		if w.contends && e.mayBegin(entity, w) && e.hasRoom(entity) {
+			e.beginSeries(w.of)
+		} else if !e.awaitsGroup(w.of) {
+			e.moveToOthers(w.of)
 		}
 	}
 }

@@ -111,9 +111,9 @@ func (e *Engine) State(s *State) {
 	}
 	s.Accounts = s.Accounts[:n]
 	for entity := range e.candidates {
-		for _, i := range e.candidates[entity] {
-			if e.awaitsGroup(i) {
-				s.addToOthers(&l.accounts[i])
+		for i := range e.candidates[entity] {
+			if of := e.candidates[entity][i].of; identity.Entity(entity) != identity.ProcessEntity && e.awaitsGroup(of) {
+				s.addToOthers(&l.accounts[of])
 			}
 		}
 	}
