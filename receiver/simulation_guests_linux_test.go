@@ -40,12 +40,12 @@ var (
 	guestsSeed      = flag.Uint64("guests.seed", 1, "the `seed` of the first")
 )
 
-// guestsSimulation is two hosts with two virtual machines. A receiver on each host exports to them
-// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree.
-// All of them run in one synctest bubble, with a machine of their own each.
+// guestsSimulation is two worlds with two virtual machines, which are worlds too. A receiver on each host exports to them
+// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree. All of them run in one
+// synctest bubble.
 //
-// After each step of a host, the trees are compared with what its ledger has of the virtual
-// machines; after each step of a virtual machine, its ledger with the trees that it may have read.
+// After each step of a host, the trees are compared with the vm.energy that it sent; after each step of a virtual machine,
+// its energy with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
 	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
@@ -69,23 +69,14 @@ const noZone = -1
 
 // guestsHost is a host with its receiver.
 type guestsHost struct {
+	*world
 	sim  *guestsSimulation
-	host *hostsim.Host
-	node *testNode // nil while the receiver does not run
-	path string    // of the trees
+	path string // of the trees
 	// exporter writes the trees. It starts before the receiver and ends after it.
 	exporter extension.Extension
-
-	series map[toldSeries]byToldKind // that the running receiver has or had
-	trees  map[string]*toldTree      // by the name of the machine
-	untold map[string]byToldKind     // the most that earlier receivers attributed and may not have exported, by the same
-	faults map[string]int            // those that last, with the steps that are left
-}
-
-// toldSeries is a series of a virtual machine.
-type toldSeries struct {
-	id    string
-	start time.Time
+	trees    map[string]*toldTree  // by the name of the machine
+	untold   map[string]byToldKind // the most that earlier receivers attributed and may not have exported, by the same
+	lasting  map[string]int        // the faults that last, with the steps that are left
 }
 
 // toldTree is the last tree of a virtual machine that was complete.
@@ -113,21 +104,21 @@ func (s shownTree) String() string {
 
 // simulatedGuest is a virtual machine with its receiver.
 type simulatedGuest struct {
+	*world
 	sim        *guestsSimulation
 	name, uuid string
-	pid        int // of its process on the host
 	on         *guestsHost
-	host       *hostsim.Host
-	node       *testNode // nil while the receiver does not run
-	share      string    // a link to its tree
+	process    *hostsim.Task // on the host
+	reads      *rand.Rand    // of the reads of its tree, which do not have an order with the reads of another
+	share      string        // a link to its tree
 
-	shown  []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
-	may    [len(toldKinds)][]guess
-	before byToldKind // what the ledger had
-	calm   time.Time  // since when nothing keeps the last tree from being read
-	damage bool       // the next total that is read is wrong
-	wrong  treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
-	faults map[string]int
+	shown   []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
+	may     [len(toldKinds)][]guess
+	before  byToldKind // what the ledger had
+	calm    time.Time  // since when nothing keeps the last tree from being read
+	damage  bool       // the next total that is read is wrong
+	wrong   treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
+	lasting map[string]int
 }
 
 // guess is a state that the virtual machine's receiver may be in: the last tree with the zone that
@@ -140,57 +131,51 @@ type guess struct {
 }
 
 func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
-	installReader()
 	sim := &guestsSimulation{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), fired: map[string]int{}}
 	sim.mu.Lock()
 	dir := treeDir(t)
 	for i := range 2 {
 		h := &guestsHost{
-			sim: sim, host: hostsim.New(treeDir(t)), path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*toldTree{},
-			untold: map[string]byToldKind{}, faults: map[string]int{},
+			sim: sim, path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*toldTree{}, untold: map[string]byToldKind{},
+			lasting: map[string]int{},
 		}
-		h.host.CPUs, h.host.Cached = 4, true
-		h.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
-		h.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
-		h.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: joule}
-		h.host.Processes[5] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		h.world = sim.newWorld(h.path, func(*Config) {})
 		sim.hosts = append(sim.hosts, h)
 		h.start()
 	}
 	for i, uuid := range []string{uuidA, uuidB} {
-		g := &simulatedGuest{
-			sim: sim, name: string(rune('a' + i)), uuid: uuid, pid: 10 + i, host: hostsim.New(treeDir(t)), faults: map[string]int{},
-		}
+		g := &simulatedGuest{sim: sim, name: string(rune('a' + i)), uuid: uuid, reads: rand.New(rand.NewPCG(seed, uint64(14+i))), lasting: map[string]int{}}
 		g.share = filepath.Join(dir, "share-"+g.name)
-		g.host.CPUs, g.host.Cached = 2, true
-		g.host.Processes[7] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-		g.host.Processes[8] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web"}
+		g.world = sim.newWorld(g.share, func(c *Config) { c.Meters.Powercap.Path = g.share })
 		sim.guests = append(sim.guests, g)
 		simulations.Store(g.share, g)
-		g.boot(sim.hosts[0])
+		g.bootOn(sim.hosts[0])
 	}
 	return sim
 }
 
-// restarted returns a node of a machine that is there already.
-func (sim *guestsSimulation) restarted(id component.ID, host *hostsim.Host, edit func(*Config)) *testNode {
-	n := newTestNode(sim.T, func(c *Config) {
-		c.RootPath, c.Zones = host.Root(), slices.Clone(toldKinds[:])
-		c.Attribution.Idle = [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
-		edit(c)
+// newWorld returns the world of a host or a virtual machine.
+func (sim *guestsSimulation) newWorld(name string, edit func(*Config)) *world {
+	idle := [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
+	return newWorld(sim.T, plan{
+		seed: sim.seed, id: component.NewIDWithName(metadata.Type, name), edit: func(c *Config) {
+			c.Zones, c.Attribution.Idle = slices.Clone(toldKinds[:]), idle
+			edit(c)
+		},
 	})
-	n.host, n.s.now, n.s.set.ID = host, host.Now, id
-	require.NoError(sim, host.Render())
-	require.NoError(sim, n.s.start(context.Background(), n))
-	return n
 }
 
-// pass lets time pass.
-func (sim *guestsSimulation) pass(d time.Duration) {
+// unlocked lets reads of trees act while f runs.
+func (sim *guestsSimulation) unlocked(f func()) {
 	sim.mu.Unlock()
 	defer sim.mu.Lock()
-	time.Sleep(d)
-	synctest.Wait()
+	f()
+}
+
+// stop stops the receiver of a world.
+func (sim *guestsSimulation) stop(w *world) {
+	w.life.Step(time.Millisecond)
+	sim.unlocked(w.stop)
 }
 
 func (sim *guestsSimulation) fail(format string, args ...any) {
@@ -203,18 +188,41 @@ func (sim *guestsSimulation) fail(format string, args ...any) {
 var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // chance is one in n.
-func (sim *guestsSimulation) chance(n int) bool { return sim.rng.IntN(n) == 0 }
+func chance(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
+
+// live lets time pass in a world, in which its tasks live by random events.
+func live(w *world, rng *rand.Rand, d time.Duration) {
+	weights := hostsim.CommonWeights()
+	delete(weights, hostsim.Advance)
+	delete(weights, hostsim.Pass)
+	for _, e := range hostsim.NewHistory(rng.Uint64(), rng.IntN(5), weights) {
+		w.apply(e)
+	}
+	w.run.passed = d
+	w.life.Step(d)
+}
+
+// collect makes a collection in a world, if its receiver runs.
+func (sim *guestsSimulation) collect(w *world, refuses bool) {
+	w.plan.refuse = refuses
+	if w.run.s != nil {
+		w.collect()
+	}
+	if w.wrong != nil {
+		sim.fail("%v", w.wrong)
+	}
+}
 
 // step lets an interval pass, in which each receiver collects once, in any order.
 func (sim *guestsSimulation) step() {
 	sim.disturb()
 	var canTell []*guestsHost
 	for _, h := range sim.hosts {
-		if h.node != nil && !h.blocked() {
+		if h.run.s != nil && !h.blocked() {
 			canTell = append(canTell, h)
 		}
 	}
-	sim.collect([...]int{1, 2, 5, 10, 10, 10, 10, 20, 60}[sim.rng.IntN(9)])
+	sim.pass([...]int{1, 2, 5, 10, 10, 10, 10, 20, 60}[sim.rng.IntN(9)])
 	for _, h := range canTell {
 		for _, g := range sim.guests {
 			if g.on == h {
@@ -224,16 +232,18 @@ func (sim *guestsSimulation) step() {
 	}
 }
 
-// collect has each machine run for some seconds, and then each receiver collect, with some of the time after each.
-func (sim *guestsSimulation) collect(seconds int) {
+// pass has each machine run for some seconds, and then each receiver collect, with some of the time after each.
+func (sim *guestsSimulation) pass(seconds int) {
 	var collect []func()
 	for _, h := range sim.hosts {
-		h.run(time.Duration(seconds) * time.Second)
+		live(h.world, sim.rng, time.Duration(seconds)*time.Second)
 		collect = append(collect, h.collect)
 	}
 	for _, g := range sim.guests {
-		g.run(time.Duration(seconds) * time.Second)
-		collect = append(collect, g.collect)
+		if g.lasting["guest: paused"] == 0 {
+			live(g.world, sim.rng, time.Duration(seconds)*time.Second)
+			collect = append(collect, g.collect)
+		}
 	}
 	for n, i := range sim.rng.Perm(len(collect)) {
 		collect[i]()
@@ -242,7 +252,11 @@ func (sim *guestsSimulation) collect(seconds int) {
 			part = sim.rng.IntN(seconds + 1)
 		}
 		seconds -= part
-		sim.pass(time.Duration(part)*time.Second + time.Duration(sim.rng.IntN(1000))*time.Millisecond)
+		pause := time.Duration(part)*time.Second + time.Duration(sim.rng.IntN(1000))*time.Millisecond
+		sim.unlocked(func() {
+			time.Sleep(pause)
+			synctest.Wait()
+		})
 		for _, h := range sim.hosts {
 			h.observe()
 		}
@@ -252,9 +266,8 @@ func (sim *guestsSimulation) collect(seconds int) {
 // guestsFault is something that may happen.
 type guestsFault struct {
 	name  string
-	steps int // for how many steps it may last; 0 means none
-	// begin makes it happen. It reports whether it could.
-	begin func() bool
+	steps int         // for how many steps it may last; 0 means none
+	begin func() bool // makes it happen, and reports whether it could; nil if there is nothing to do
 	end   func()
 }
 
@@ -269,10 +282,10 @@ const (
 // disturb begins and ends faults.
 func (sim *guestsSimulation) disturb() {
 	for _, h := range sim.hosts {
-		sim.apply(h.faults, h.possible())
+		sim.apply(h.lasting, h.possible())
 	}
 	for _, g := range sim.guests {
-		sim.apply(g.faults, g.possible())
+		sim.apply(g.lasting, g.possible())
 	}
 	for _, g := range sim.guests {
 		if g.troubled() {
@@ -288,9 +301,10 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 		case on && left > 1:
 			active[f.name]--
 		case on:
-			delete(active, f.name)
-			f.end()
-		case sim.chance(60) && f.begin():
+			if delete(active, f.name); f.end != nil {
+				f.end()
+			}
+		case chance(sim.rng, 60) && (f.begin == nil || f.begin()):
 			sim.fired[f.name]++
 			if f.steps > 0 {
 				active[f.name] = 1 + sim.rng.IntN(f.steps)
@@ -301,25 +315,26 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 
 // blocked reports whether the trees may not be written, or lack a zone.
 func (h *guestsHost) blocked() bool {
-	for _, fault := range []string{fullDisk, fullMidway, zoneVanishes} {
-		if h.faults[fault] > 0 {
-			return true
-		}
-	}
-	return false
+	return h.lasting[fullDisk]+h.lasting[fullMidway]+h.lasting[zoneVanishes] > 0
 }
 
 // possible returns the faults of a host.
 func (h *guestsHost) possible() []guestsFault {
-	always := func() bool { return true }
-	nothing := func() {}
-	pkg := h.host.Zones["intel-rapl:0"]
+	pkg, memory := h.life.Sockets[0].Package, map[string]*hostsim.Zone{}
+	for i, s := range h.life.Sockets {
+		memory[fmt.Sprintf("intel-rapl:%d:1", i)] = s.DRAM
+	}
 	return []guestsFault{
-		{"host: consumer refuses", 5, always, nothing},
+		{"host: consumer refuses", 5, nil, nil},
 		{"host: receiver restarts", 6, func() bool { h.stop(); return true }, h.start},
 		{"host: meter fails", 20, func() bool { pkg.Content = "?"; return true }, func() { pkg.Content = "" }},
-		{zoneVanishes, 10, func() bool { delete(h.host.Zones, "intel-rapl:0:0"); return true }, func() {
-			h.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: joule}
+		{zoneVanishes, 10, func() bool {
+			maps.DeleteFunc(h.life.Host.Zones, func(id string, _ *hostsim.Zone) bool { return memory[id] != nil })
+			return true
+		}, func() {
+			for id, z := range memory {
+				h.life.Host.Zones[id], z.Energy = z, joule
+			}
 		}},
 		{fullDisk, 5, func() bool { return h.block(".new") }, func() { h.unblock(".new") }},
 		{fullMidway, 5, func() bool { return h.block(dramFile) }, func() { h.unblock(dramFile) }},
@@ -327,7 +342,7 @@ func (h *guestsHost) possible() []guestsFault {
 			name := h.sim.guests[h.sim.rng.IntN(len(h.sim.guests))].name
 			require.NoError(h.sim, os.RemoveAll(filepath.Join(h.path, name)))
 			return true
-		}, nothing},
+		}, nil},
 	}
 }
 
@@ -356,58 +371,49 @@ func (h *guestsHost) unblock(file string) {
 
 // possible returns the faults of a virtual machine.
 func (g *simulatedGuest) possible() []guestsFault {
-	always := func() bool { return true }
-	nothing := func() {}
-	runs := func() bool { return g.on != nil && g.node != nil }
+	// ifItRuns does something if the virtual machine and its receiver run.
+	ifItRuns := func(f func()) func() bool {
+		return func() bool {
+			runs := g.on != nil && g.run.s != nil
+			if runs {
+				f()
+			}
+			return runs
+		}
+	}
 	return []guestsFault{
-		{"guest: consumer refuses", 5, always, nothing},
-		{"guest: paused", 10, always, nothing},
-		{"guest: read fails", 5, always, nothing},
+		{"guest: consumer refuses", 5, nil, nil},
+		{"guest: paused", 10, nil, nil},
+		{"guest: read fails", 5, nil, nil},
 		{"guest: a total is wrong", 0, func() bool {
 			g.damage = g.wrong == (treeState{})
 			return g.damage
-		}, nothing},
-		{"tree written while it is read", 5, always, nothing},
+		}, nil},
+		{"tree written while it is read", 5, nil, nil},
 		{"guest: share is not there", 5, func() bool { return g.on != nil && os.Remove(g.share) == nil }, func() {
 			if g.on != nil {
 				g.mount()
 			}
 		}},
-		{"guest: receiver restarts", 0, func() bool {
-			if !runs() {
-				return false
-			}
-			g.sim.stop(&g.node)
+		{"guest: receiver restarts", 0, ifItRuns(func() {
+			g.sim.stop(g.world)
 			g.start()
-			return true
-		}, nothing},
-		{"guest: stops", 10, func() bool {
-			if !runs() {
-				return false
-			}
-			g.sim.stop(&g.node)
+		}), nil},
+		{"guest: stops", 10, ifItRuns(func() {
+			g.sim.stop(g.world)
 			g.move(nil)
-			return true
-		}, func() { g.boot(g.sim.hosts[g.sim.rng.IntN(2)]) }},
-		{"guest: moves to the other host", 0, func() bool {
-			if !runs() {
-				return false
-			}
-			g.move(g.sim.hosts[1-slices.Index(g.sim.hosts, g.on)])
-			return true
-		}, nothing},
+		}), func() { g.bootOn(g.sim.hosts[g.sim.rng.IntN(2)]) }},
+		{"guest: moves to the other host", 0, ifItRuns(func() { g.move(g.sim.hosts[1-slices.Index(g.sim.hosts, g.on)]) }), nil},
 	}
 }
 
 // start starts the receiver of the host.
 func (h *guestsHost) start() {
-	h.series = map[toldSeries]byToldKind{}
 	for _, t := range h.trees {
 		t.then = byToldKind{}
 	}
-	id := component.NewIDWithName(metadata.Type, h.path)
-	h.exporter = exporterTo(h.sim.T, id, h.path)
-	h.node = h.sim.restarted(id, h.host, func(*Config) {})
+	h.exporter = exporterTo(h.sim.T, h.plan.id, h.path)
+	h.world.start()
 }
 
 // stop ends the receiver of the host. Energy that it has not exported is lost.
@@ -426,77 +432,26 @@ func (h *guestsHost) stop() {
 	}
 }
 
-func (sim *guestsSimulation) stop(n **testNode) {
-	stopping := *n
-	*n = nil
-	sim.mu.Unlock()
-	defer sim.mu.Lock()
-	require.NoError(sim, stopping.s.shutdown(context.Background()))
-}
-
 // shutDown shuts the receiver of the host down, and then the extension, which writes what it received last.
 func (h *guestsHost) shutDown() {
-	h.sim.stop(&h.node)
-	h.sim.mu.Unlock()
-	defer h.sim.mu.Lock()
-	require.NoError(h.sim, h.exporter.Shutdown(context.Background()))
+	h.sim.stop(h.world)
+	h.sim.unlocked(func() { require.NoError(h.sim, h.exporter.Shutdown(context.Background())) })
 }
 
-// run lets time pass on the host, in which everything uses energy.
-func (h *guestsHost) run(d time.Duration) {
-	used := map[int]int64{}
-	for _, pid := range slices.Sorted(maps.Keys(h.host.Processes)) {
-		if pid > 1 && !h.sim.chance(3) {
-			used[pid] = int64(h.sim.rng.IntN(int(d/hostsim.Tick) + 1))
-		}
-	}
-	h.host.Run(d, used)
-	for _, id := range slices.Sorted(maps.Keys(h.host.Zones)) {
-		z := h.host.Zones[id]
-		z.Energy = (z.Energy + uint64(d.Seconds()*float64(h.sim.rng.IntN(120*joule)))) % z.Max
-	}
-}
-
-// collect makes a collection, and compares the trees with it.
+// collect makes a collection, not at the time of the last one, which was made while a tree was read.
 func (h *guestsHost) collect() {
-	if h.node == nil {
-		return
+	if h.run.s != nil && h.backend.now.uptime == h.life.Host.Uptime {
+		h.run.passed = time.Millisecond
+		h.life.Step(h.run.passed)
 	}
-	h.node.refuse = nil
-	if h.faults["host: consumer refuses"] > 0 {
-		h.node.refuse = errSimRefuses
-	}
-	h.node.scrape()
-	h.note()
+	h.sim.collect(h.world, h.lasting["host: consumer refuses"] > 0)
 }
 
-// note notes what vm.energy says.
-func (h *guestsHost) note() {
-	now := map[toldSeries]byToldKind{}
-	for _, p := range h.node.points("vm.energy", nil) {
-		kind := slices.Index(toldKinds[:], power.Kind(p.attributes["energy.zone"]))
-		s := toldSeries{p.attributes["vm.id"], p.start}
-		energy := now[s]
-		energy[kind] += int64(math.Round(p.value * joule))
-		now[s] = energy
-	}
-	for s, energy := range now {
-		for kind, before := range h.series[s] {
-			if energy[kind] < before {
-				h.sim.fail("%s of %s went from %d µJ to %d", toldKinds[kind], s.id, before, energy[kind])
-			}
-		}
-		h.series[s] = energy
-	}
-}
-
-// attributed returns what the running receiver has attributed to a virtual machine.
-func (h *guestsHost) attributed(id string) (sum byToldKind) {
-	for s, energy := range h.series {
-		for kind := range sum {
-			if s.id == id {
-				sum[kind] += energy[kind]
-			}
+// attributed returns what the last run of the receiver has attributed to a virtual machine.
+func (h *guestsHost) attributed(uuid string) (sum byToldKind) {
+	for _, s := range h.backend.series {
+		if s.metric == "vm.energy" && s.start >= h.backend.resume.since && strings.Contains(s.resource, "vm.id="+uuid) {
+			sum[slices.Index(toldKinds[:], s.kind())] += s.sent
 		}
 	}
 	return sum
@@ -544,7 +499,7 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 		}
 		if told < attributed || told > attributed+untold[kind] {
 			h.sim.fail("%s: the tree's %s gained %d µJ, attributed were %d, and %d before a restart: %v, %v",
-				g.name, toldKinds[kind], told, attributed, untold[kind], h.faults, g.faults)
+				g.name, toldKinds[kind], told, attributed, untold[kind], h.lasting, g.lasting)
 		}
 		last.energy[kind], last.then[kind], untold[kind] = energy, had[kind], 0
 	}
@@ -580,8 +535,8 @@ func readTree(dir string) (s treeState, complete bool) {
 	return s, generation > 0 && generation%2 == 0 && s.epoch != "" && generation == number("generation")
 }
 
-// boot starts the virtual machine on a host, and its receiver.
-func (g *simulatedGuest) boot(on *guestsHost) {
+// bootOn starts the virtual machine on a host, and its receiver.
+func (g *simulatedGuest) bootOn(on *guestsHost) {
 	g.move(on)
 	g.start()
 }
@@ -589,14 +544,13 @@ func (g *simulatedGuest) boot(on *guestsHost) {
 // move has the virtual machine run on a host, on none if that is nil.
 func (g *simulatedGuest) move(on *guestsHost) {
 	if g.on != nil {
-		delete(g.on.host.Processes, g.pid)
+		g.process.Exit()
+		g.process.Reap(false)
 	}
 	if g.on = on; on == nil {
 		return
 	}
-	p := qemu(g.name, g.uuid)
-	p.Start = ticksSince(on.host)
-	on.host.Processes[g.pid] = p
+	g.process = on.life.StartVM(g.name, g.uuid, 0.5)
 	g.mount()
 	g.disturbed()
 }
@@ -621,63 +575,33 @@ func (g *simulatedGuest) look() {
 func (g *simulatedGuest) start() {
 	g.may, g.before = [len(toldKinds)][]guess{}, byToldKind{}
 	g.shown = g.shown[max(len(g.shown)-1, 0):]
-	g.node = g.sim.restarted(component.NewIDWithName(metadata.Type, g.share), g.host, func(c *Config) { c.Meters.Powercap.Path = g.share })
+	g.world.start()
 	g.disturbed()
 }
 
 // troubled reports whether a fault keeps the last tree from being read, or may.
 func (g *simulatedGuest) troubled() bool {
-	return g.on == nil || len(g.faults) > 0 || len(g.on.faults) > 0
+	return g.on == nil || len(g.lasting) > 0 || len(g.on.lasting) > 0
 }
 
 // disturbed notes that something may keep the last tree from being read now.
 func (g *simulatedGuest) disturbed() { g.calm = time.Now() }
 
-func (g *simulatedGuest) run(d time.Duration) {
-	if g.faults["guest: paused"] > 0 {
-		return
-	}
-	used := map[int]int64{}
-	for _, pid := range slices.Sorted(maps.Keys(g.host.Processes)) {
-		if pid > 1 && !g.sim.chance(3) {
-			used[pid] = int64(g.sim.rng.IntN(int(d/hostsim.Tick) + 1))
-		}
-	}
-	g.host.Run(d, used)
-}
-
-// collect makes a collection, and compares the ledger with the trees that were there to be read.
+// collect makes a collection, and compares the energy with the trees that were there to be read.
 func (g *simulatedGuest) collect() {
-	if g.node == nil || g.faults["guest: paused"] > 0 {
+	g.sim.collect(g.world, g.lasting["guest: consumer refuses"] > 0)
+	if g.run.s == nil || !g.inside.begun() {
 		return
 	}
-	g.node.refuse = nil
-	if g.faults["guest: consumer refuses"] > 0 {
-		g.node.refuse = errSimRefuses
-	}
-	g.node.scrape() // processes and unattributed are active
-	l := g.node.s.ledger
-	if l == nil {
-		return
-	}
-	ledger := l.Engine.Ledger()
-	for i, k := range l.Kinds {
-		of := &ledger.Kinds[i]
-		if !of.Present {
-			continue
-		}
-		if k.Method != power.Reported {
-			g.sim.fail("%s: %s is %s", g.name, k.Zone, k.Method)
-		}
-		kind := slices.Index(toldKinds[:], k.Zone)
-		has := int64(of.Active + of.Idle + ledger.Deferred(i))
-		if has < g.before[kind] {
-			g.sim.fail("%s: %s went from %d µJ to %d", g.name, k.Zone, g.before[kind], has)
+	for class, energy := range g.inside.present() {
+		kind, has := slices.Index(toldKinds[:], class.Zone), int64(energy)
+		if class.Method != power.Reported || has < g.before[kind] {
+			g.sim.fail("%s: %v went from %d µJ to %d", g.name, class, g.before[kind], has)
 		}
 		g.before[kind] = has
 		g.compare(kind, has)
 	}
-	for _, r := range g.node.s.meters.Set.Failed() {
+	for _, r := range g.inside.failed() {
 		if r.Err != nil && strings.Contains(r.Err.Error(), "stale") {
 			g.sim.fired["guest: saw stale energy"]++
 		}
@@ -708,7 +632,7 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 		for _, x := range before {
 			possible = append(possible, x.offset+g.shown[x.at].energy[kind])
 		}
-		g.sim.fail("%s has %d µJ of %s; by what its host told it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, toldKinds[kind], possible, g.may[kind], g.calm, g.faults, g.shown)
+		g.sim.fail("%s has %d µJ of %s; by what its host told it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, toldKinds[kind], possible, g.may[kind], g.calm, g.lasting, g.shown)
 	}
 	g.may[kind] = may
 }
@@ -774,7 +698,7 @@ func (g *simulatedGuest) agree() {
 			before := slices.Clone(g.may[kind])
 			g.may[kind] = slices.DeleteFunc(g.may[kind], func(x guess) bool { return x.at < last })
 			if len(g.may[kind]) == 0 {
-				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.faults, g.on.faults, g.node.s.meters.Set.Failed(), g.shown)
+				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.lasting, g.on.lasting, g.inside.failed(), g.shown)
 			}
 		}
 		if !slices.ContainsFunc(g.shown[last:], func(s shownTree) bool { return s.treeState == g.wrong }) {
@@ -807,17 +731,17 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 	g.sim.mu.Lock()
 	defer g.sim.mu.Unlock()
 	switch {
-	case g.faults["guest: read fails"] > 0 && g.sim.chance(4):
+	case g.lasting["guest: read fails"] > 0 && chance(g.reads, 4):
 		g.disturbed()
-		if err == nil && g.sim.chance(3) {
+		if err == nil && chance(g.reads, 3) {
 			g.sim.fired["short reads"]++
-			return got[:g.sim.rng.IntN(len(got))], nil
+			return got[:g.reads.IntN(len(got))], nil
 		}
 		g.sim.fired["reads that fail"]++
 		return nil, &fs.PathError{Op: "read", Path: path, Err: [...]error{
 			syscall.EIO, syscall.EACCES, syscall.ESTALE, syscall.ENODEV, syscall.ETIMEDOUT,
-		}[g.sim.rng.IntN(5)]}
-	case g.damage && strings.HasSuffix(path, "/energy_uj") && err == nil && g.sim.chance(2):
+		}[g.reads.IntN(5)]}
+	case g.damage && strings.HasSuffix(path, "/energy_uj") && err == nil && chance(g.reads, 2):
 		now, complete := readTree(g.share)
 		if !complete { // another tree is being written: this one is read again
 			return got, err
@@ -826,8 +750,8 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 		g.disturbed()
 		g.damage, g.wrong = false, now
 		g.sim.fired["totals that are wrong"]++
-		return fmt.Append(nil, math.MaxInt64-g.sim.rng.Int64N(9e18), "\n"), nil
-	case g.faults["tree written while it is read"] > 0 && g.sim.chance(12) && g.on != nil && g.on.node != nil:
+		return fmt.Append(nil, math.MaxInt64-g.reads.Int64N(9e18), "\n"), nil
+	case g.lasting["tree written while it is read"] > 0 && chance(g.reads, 12) && g.on != nil && g.on.run.s != nil:
 		g.on.writeNow(g)
 	}
 	return got, err
@@ -837,10 +761,13 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 func (h *guestsHost) writeNow(g *simulatedGuest) {
 	h.observe()
 	before, ok := readTree(filepath.Join(h.path, g.name))
-	if last := h.trees[g.name]; !ok || h.blocked() || last == nil || last.then != h.attributed(g.uuid) { // it is being written already
+	writing := func(g *simulatedGuest) bool {
+		return h.trees[g.name] != nil && h.trees[g.name].then != h.attributed(g.uuid)
+	}
+	if !ok || h.blocked() || h.trees[g.name] == nil || slices.ContainsFunc(h.sim.guests, writing) {
 		return
 	}
-	h.run(time.Second)
+	live(h.world, g.reads, time.Second)
 	h.collect()
 	for range 1_000_000 {
 		if now, ok := readTree(filepath.Join(h.path, g.name)); ok && now.generation != before.generation {
@@ -877,15 +804,17 @@ func TestGuestsHaveWhatTheirHostAttributedToThem(t *testing.T) {
 // end ends all receivers.
 func (sim *guestsSimulation) end() {
 	for _, g := range sim.guests {
-		if g.node != nil {
-			sim.stop(&g.node)
+		if g.run.s != nil {
+			sim.stop(g.world)
 		}
 		simulations.Delete(g.share)
+		g.close()
 	}
 	for _, h := range sim.hosts {
-		if h.node != nil {
+		if h.run.s != nil {
 			h.shutDown()
 		}
+		h.close()
 	}
 	sim.mu.Unlock()
 }

@@ -115,6 +115,9 @@ func NewLife(m *Machine) *Life {
 
 // remember records a task under the names of its executable and of itself.
 func (l *Life) remember(t *Task) {
+	if l.Programs == nil {
+		return
+	}
 	p := t.process
 	l.Programs[Program{t.PID, p.Start, path.Base(p.Exe)}] = true
 	l.Programs[Program{t.PID, p.Start, p.Comm}] = true
@@ -132,12 +135,12 @@ var (
 	programs = [...]string{"/bin/sh", "/usr/bin/python3", "/opt/app/server", "/usr/lib/postgresql/bin/postgres", "/bin/stress ng"}
 )
 
-// pick returns a task other than init, or nil if there is none.
+// pick returns a task that events may change, or nil if there is none.
 func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
 	n := len(l.Tasks)
 	for i := range n {
 		t := l.Tasks[(int(a%uint32(n))+i)%n]
-		if t.PID != 1 && fits(t) {
+		if t.PID != 1 && !t.kept && fits(t) {
 			return t
 		}
 	}
@@ -228,14 +231,29 @@ func (l *Life) apply(e Event) {
 	case Boot:
 		if t := l.fork(l.Init(), demands[e.B%uint32(len(demands))]); t != nil {
 			l.vms++
-			id := fmt.Sprintf("00000000-0000-4000-8000-%012d", l.vms)
-			t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", fmt.Sprintf("guest=vm%d", l.vms), "-uuid", id)
-			t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2dvm%d.scope", l.vms, l.vms))
-			l.VMs[id] = true
-			l.VMs[fmt.Sprintf("machine-qemu-%d-vm%d", l.vms, l.vms)] = true // known by its cgroup alone
-			l.remember(t)
+			l.virtualize(t, fmt.Sprintf("vm%d", l.vms), fmt.Sprintf("00000000-0000-4000-8000-%012d", l.vms))
 		}
 	}
+}
+
+// virtualize makes a task a virtual machine.
+func (l *Life) virtualize(t *Task, name, id string) {
+	t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", "guest="+name, "-uuid", id)
+	t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2d%s.scope", l.vms, name))
+	l.VMs[id] = true
+	l.VMs[fmt.Sprintf("machine-qemu-%d-%s", l.vms, name)] = true // known by its cgroup alone
+	l.remember(t)
+}
+
+// StartVM starts a virtual machine that no event changes.
+func (l *Life) StartVM(name, id string, demand float64) *Task {
+	l.MaxTasks++
+	defer func() { l.MaxTasks-- }()
+	t := l.fork(l.Init(), demand)
+	t.kept = true
+	l.vms++
+	l.virtualize(t, name, id)
+	return t
 }
 
 // context returns an open context, or nil if there is none.

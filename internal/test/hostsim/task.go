@@ -42,6 +42,7 @@ type Task struct {
 	Adopted bool
 
 	stirred  time.Duration // see stir
+	kept     bool          // events of a Life leave it alone
 	machine  *Machine
 	group    *cgroup
 	process  *Process
