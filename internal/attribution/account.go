@@ -46,8 +46,7 @@ type Account struct {
 	claimant Claimant // of a process: the last that adds to it, or none
 	// restored marks an account of a state that has not continued yet. It does not count among those
 	// that ended: if limits are lower than before, it would take the place of one that ends now.
-	restored bool
-	wasLive  bool // likewise, and its series was live in the state
+	restored restored
 
 	rank      rank  // while it has a series
 	candidate int32 // index in Engine.candidates, or none
@@ -57,6 +56,15 @@ type Account struct {
 	idleMembers int32  // claimants that share its idle energy
 	request     uint64 // as SetRequest says
 }
+
+// restored is the part of an account in a state.
+type restored uint8
+
+const (
+	notRestored restored = iota
+	wasEnded
+	wasLive
+)
 
 // kindAmounts are the amounts of an account in one kind, and the number of the first emission of
 // its series, 0 before it.

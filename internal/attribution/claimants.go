@@ -70,7 +70,7 @@ func (e *Engine) Continues(owner *identity.Owner) bool {
 	e.setCreated(&o.Process)
 	s, _ := seriesOf(identity.ProcessEntity, &o)
 	i, known := e.series[s]
-	return known && (!e.ledger.accounts[i].Ended() || e.ledger.accounts[i].wasLive)
+	return known && (!e.ledger.accounts[i].Ended() || e.ledger.accounts[i].restored == wasLive)
 }
 
 // Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may
@@ -163,7 +163,7 @@ func (e *Engine) restoredProcess(c *claimant) int32 {
 	}
 	owner := e.ownerOf(c)
 	s, _ := seriesOf(identity.ProcessEntity, &owner)
-	if i, known := e.series[s]; known && e.ledger.accounts[i].wasLive {
+	if i, known := e.series[s]; known && e.ledger.accounts[i].restored == wasLive {
 		return i
 	}
 	return none

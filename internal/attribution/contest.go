@@ -17,16 +17,16 @@ type contest struct {
 	groupBirths [identity.NumEntities]births
 }
 
-// candidate is a process, program, container, pod or VM that has no series, and what decides when it
-// gets one. A process is a candidate from its first energy. Candidates may be all processes of the
-// node, and each collection compares them, so what is compared lies side by side.
+// candidate is a process, program, container, pod or VM without a series. A process is one from its
+// first energy. Candidates may be all processes of the node, and each collection compares them, so
+// they lie side by side.
 type candidate struct {
 	rank   rank
 	earned units.Energy // since it has no series
-	// notBefore is the earliest time at which its series may begin, in nanoseconds since 1970.
+	// notBefore is the earliest start of its series, in nanoseconds since 1970.
 	notBefore int64
-	// ended is the account of its last series until the end of that is acknowledged, or none. Its
-	// next series begins only then.
+	// ended is the account of its last series, none after the end was acknowledged. Its next series
+	// begins only then.
 	ended int32
 	of    int32 // claimant of a process, else index of the account
 	// contends reports whether the candidate is in the contest, and has a rank. A process contends
@@ -95,8 +95,8 @@ func (e *Engine) mayBegin(entity identity.Entity, w *candidate) bool {
 	return energy > 0 && energy >= e.cfg.Limits[entity].MinEnergy
 }
 
-// unmoved returns the energy of a candidate that its rank has not yet, because it is still in its
-// account.
+// unmoved returns the energy of a candidate that is still in its account, so that it does not count
+// for its rank yet.
 func (e *Engine) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
 	if entity == identity.ProcessEntity {
 		return 0, 0
@@ -200,8 +200,8 @@ func (e *Engine) beginSeries(account int32) {
 	}
 }
 
-// notBefore returns the earliest time at which the series of a claimant's process may begin, in
-// nanoseconds since 1970.
+// notBefore returns the earliest start of the series of a claimant's process, in nanoseconds since
+// 1970.
 func (e *Engine) notBefore(c *claimant) int64 {
 	age := e.cfg.Limits[identity.ProcessEntity].MinAge
 	if c.early || age == 0 {
@@ -210,8 +210,8 @@ func (e *Engine) notBefore(c *claimant) int64 {
 	return c.since + int64(age)
 }
 
-// processCandidate returns the candidate of a claimant's process, which it becomes if it is none.
-// It is valid until there is another candidate or one less.
+// processCandidate returns the candidate of a claimant's process, and adds it at the first call. It
+// is valid until a candidate is added or removed.
 func (e *Engine) processCandidate(id Claimant) *candidate {
 	c := e.claimants[id]
 	if c.candidate == none {
@@ -234,7 +234,7 @@ func (e *Engine) enqueue(entity identity.Entity, w candidate) {
 	e.candidates[entity] = append(e.candidates[entity], w)
 }
 
-// dequeue removes the candidate of a claimant or an account; ok is false if it is none.
+// dequeue removes the candidate of a claimant or an account; ok is false without one.
 func (e *Engine) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
 	i := e.candidateIndex(entity, of)
 	if *i == none {
@@ -248,7 +248,7 @@ func (e *Engine) dequeue(entity identity.Entity, of int32) (w candidate, ok bool
 	return w, true
 }
 
-// candidateIndex returns where a claimant or an account has the index of its candidate.
+// candidateIndex returns the field with the index of the candidate of a claimant or an account.
 func (e *Engine) candidateIndex(entity identity.Entity, of int32) *int32 {
 	if entity == identity.ProcessEntity {
 		return &e.claimants[of].candidate

@@ -82,13 +82,13 @@ func (e *Engine) updateCID(account int32, owner *identity.Owner) {
 // reviveAccount has a series go on that ended.
 func (e *Engine) reviveAccount(account int32) {
 	a := &e.ledger.accounts[account]
-	if !a.restored {
+	if a.restored == notRestored {
 		e.ended[a.Entity]--
 	}
-	if !a.wasLive {
+	if a.restored != wasLive {
 		a.rank = rank{}
 	}
-	a.end, a.restored, a.wasLive = 0, false, false
+	a.end, a.restored = 0, notRestored
 	e.live[a.Entity]++
 }
 
@@ -146,7 +146,7 @@ func (e *Engine) keepEnded(account int32) {
 // removeAccount removes an account that ended or never had a series.
 func (e *Engine) removeAccount(account int32) {
 	a := &e.ledger.accounts[account]
-	if a.Ended() && !a.restored {
+	if a.Ended() && a.restored == notRestored {
 		e.ended[a.Entity]--
 	}
 	s, ended := a.series(), int32(none)

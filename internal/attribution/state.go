@@ -321,7 +321,9 @@ func (e *Engine) restoreAccount(s *AccountState) {
 	default:
 		l.end(&a.Lifetime)
 		a.Owner.VM.CID, a.Owner.Names = 0, a.Owner.Names.Settled()
-		a.restored, a.wasLive = true, s.Live
+		if a.restored = wasEnded; s.Live {
+			a.restored = wasLive
+		}
 		key := a.series()
 		e.series[key] = e.ledger.add(a)
 	}
