@@ -72,10 +72,10 @@ type fakeWeigher struct {
 	forgotten int
 }
 
-func (*fakeWeigher) Weigh(time.Time, []weigh.Share) (bool, error) { return false, nil }
-func (m *fakeWeigher) Forget()                                    { m.forgotten++ }
-func (*fakeWeigher) Name() string                                 { return "made up" }
-func (*fakeWeigher) Close() error                                 { return nil }
+func (*fakeWeigher) Weigh(time.Time, []*weigh.Share) (bool, error) { return false, nil }
+func (m *fakeWeigher) Forget()                                     { m.forgotten++ }
+func (*fakeWeigher) Name() string                                  { return "made up" }
+func (*fakeWeigher) Close() error                                  { return nil }
 
 // When the CPU time source is replaced, counts since the last scan are dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
@@ -195,10 +195,10 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 // watched is a weigher whose shares are checked.
 type watched struct {
 	claims.Weigher
-	look func([]weigh.Share)
+	look func([]*weigh.Share)
 }
 
-func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err error) {
+func (w watched) Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error) {
 	w.look(shares)
 	return w.Weigher.Weigh(now, shares)
 }
@@ -209,7 +209,7 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	weighed, open := 0, n.s.node.Probes.OpenWeigher
 	n.s.node.Probes.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 		w, err := open(key, o)
-		return watched{w, func(shares []weigh.Share) {
+		return watched{w, func(shares []*weigh.Share) {
 			for _, share := range shares {
 				assert.NotEqual(t, int32(-1), share.LastCPU)
 				weighed++

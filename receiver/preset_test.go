@@ -257,7 +257,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 		assert.Equal(t, errNoClocks.Error(), lines[0].ContextMap()["error"])
 		assert.Empty(t, n.logged(), preset)
 		assert.Empty(t, n.status, preset)
-		assert.Nil(t, n.s.node.Keys, preset)
+		assert.Empty(t, n.s.node.Rules.Keys, preset)
 	}
 }
 

@@ -70,11 +70,12 @@ type Builder struct {
 	KeepMemory bool
 
 	options
-	account
+	window
 
+	passes  []pass   // in order
+	byCPU   bool     // a pass divides CPU time by CPU
+	divider *divider // of the last pass; nil: all zones share the node's CPUs
 	zones   zones
-	domains *domains // nil: all zones share the node's CPUs
-	cores   *cores   // nil: CPU time counts in full
 	gpus    gpus
 	named   []units.Domain // by their index in the interval
 
@@ -82,6 +83,7 @@ type Builder struct {
 	sleepers  map[sleepersKey]*sleepers
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
+	unowned   unowned
 	programs  programs
 	requested time.Time // when the engine was last given what containers request
 
@@ -97,46 +99,42 @@ type options struct {
 	identifier *workload.Identifier
 	exclusion  *workload.Exclusion
 	cgroups    *cgroup.Tree
-	places     *numa.Places
 	keys       *Keys
 	kinds      []power.Class
 
 	exact, interruptsUnattributed, missedUnattributed, requests, watch, byProgram, eager bool
 }
 
-// account is the interval and the CPU time that its claims account for.
-type account struct {
-	interval   attribution.Interval
-	node       *attribution.Usage // of the interval: the node's CPUs
-	claimed    units.CPUTime      // by the interval's claims so far
-	shortLived units.CPUTime      // of short-lived processes of which the workload is not known so far
-	interrupts units.CPUTime      // of interrupts that is unattributed
-	missed     missed
-	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of
-	// interrupts.
-	unattributed, ofInterrupts units.CPUTime
+// unowned is the CPU time without an owner.
+type unowned struct {
+	missed missed
+	// all is all unattributed CPU time so far, and ofInterrupts the part of it that interrupts used.
+	all, ofInterrupts units.CPUTime
 }
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(o Options) *Builder {
 	b := &Builder{
 		options: options{
-			engine: o.Engine, identifier: o.Identifier, exclusion: cmp.Or(o.Exclusion, &workload.Exclusion{}), cgroups: o.Cgroups, places: o.Places, keys: o.Keys, kinds: o.Kinds,
+			engine: o.Engine, identifier: o.Identifier, exclusion: cmp.Or(o.Exclusion, &workload.Exclusion{}), cgroups: o.Cgroups, keys: cmp.Or(o.Keys, &Keys{}), kinds: o.Kinds,
 			exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
 			requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
 		},
-		domains: newDomains(o.Topology), cores: newCores(o.Siblings, o.SMTWeight),
 		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersKey]*sleepers{},
 	}
-	if b.domains != nil {
-		b.domains.cores, b.domains.keys = b.cores, b.keys
+	if len(b.keys.weights) > 0 {
+		if b.byCPU = o.Siblings != nil; b.byCPU {
+			b.passes = append(b.passes, newCores(o.Siblings, o.SMTWeight).discount)
+		}
+		b.passes = append(b.passes, b.keys.weigh)
 	}
 	if o.Topology != nil {
 		b.named = append(b.named, o.Topology.Domains()...)
+		b.divider = newDivider(o.Topology, o.Places, b.keys)
+		b.passes = append(b.passes, b.divider.divide)
 	}
+	b.window = newWindow(len(b.named) - 1)
 	b.cgroups.Restart()
-	b.interval.Domains = make([]attribution.Usage, 1+b.domains.number())
-	b.node = &b.interval.Domains[0]
 	return b
 }
 

@@ -4,16 +4,12 @@ package claims
 
 import (
 	"math"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// cores computes how much less CPU time counts because several threads of a core were busy. A nil
-// cores discounts nothing.
+// cores computes how much less CPU time counts because several threads of a core were busy.
 //
 // A core with one busy thread draws 1, and each further busy thread adds further. The busy threads
 // share that equally. How busy a thread was in an interval is known, and when it was is not:
@@ -21,12 +17,8 @@ import (
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
-	cpus     []core        // by number, those of siblings
-	slices   []proc.Slice  // of all claims
-	ends     []int         // of each claim's slices
-	counted  bool          // busy was counted by the kernel in the interval, and is not the sum of claims
-	one      [1]proc.Slice // returned last
-	mean     uint64        // discount of CPU time whose CPU is not known
+	cpus     []core // by number, those of siblings
+	mean     uint64 // discount of CPU time whose CPU is not available
 }
 
 // core is a logical CPU in an interval.
@@ -34,32 +26,50 @@ type core struct {
 	last     units.CPUTime // the kernel's count at the end of the interval before
 	busy     units.CPUTime
 	late     units.CPUTime // beyond the interval's length; it is the next one's
-	claimed  units.CPUTime // by claims whose CPU is known
+	claimed  units.CPUTime // by rows whose CPU is available
 	discount uint64        // of its CPU time, in units of 1/full
 }
 
 // full is a discount of all CPU time.
 const full = 1 << 32
 
-// newCores returns nil if siblings is nil. Two busy threads draw 2 * weight.
+// newCores returns the cores of siblings. Two busy threads draw 2 * weight.
 func newCores(siblings *divide.Siblings, weight float64) *cores {
-	if siblings == nil {
-		return nil
-	}
 	return &cores{siblings: siblings, further: 2*weight - 1}
 }
 
-// begin starts an interval without claims.
-func (c *cores) begin(m *Measurement) {
-	if c == nil {
+// discount sets the discounts of all rows, and reduces their slices to the time that counts. It
+// removes the slices if no threads share a core.
+func (c *cores) discount(w *window, m *Measurement) {
+	c.readBusy(m)
+	if !c.siblings.Shared() || w.interval.Elapsed <= 0 {
+		for i := range w.rows {
+			w.rows[i].on = nil
+		}
 		return
 	}
+	length := units.CPUTime(w.interval.Elapsed)
+	for _, s := range w.on {
+		if p := c.at(s.CPU); p != nil {
+			p.claimed = units.AddSaturating(p.claimed, s.Used)
+		}
+	}
+	if m.CPUs == nil {
+		c.addUp(w.rows, length)
+	}
+	c.computeDiscounts(float64(length))
+	for i := range w.rows {
+		c.discountRow(&w.rows[i])
+	}
+}
+
+// readBusy sets how long each CPU was busy, by the counters of the kernel if the measurement has
+// them.
+func (c *cores) readBusy(m *Measurement) {
 	c.siblings.Refresh(m.Table.Now)
-	c.slices, c.ends = c.slices[:0], c.ends[:0]
 	for len(c.cpus) < c.siblings.CPUs() {
 		c.cpus = append(c.cpus, core{})
 	}
-	c.counted = m.CPUs != nil
 	for i := range c.cpus {
 		p := &c.cpus[i]
 		p.busy, p.claimed = 0, 0
@@ -67,59 +77,6 @@ func (c *cores) begin(m *Measurement) {
 			p.busy = units.Advance(p.last, m.CPUs[i])
 			p.last = m.CPUs[i]
 		}
-	}
-}
-
-// works reports whether CPUs of slices are of use.
-func (c *cores) works() bool { return c != nil && c.siblings.Shared() }
-
-// slicesOf returns on which CPUs p.Used was used, nil if that is not known: procfs shows the CPU of
-// a process's first thread only.
-func (c *cores) slicesOf(p *proc.Process, t *proc.Table, exact bool) []proc.Slice {
-	if !c.works() || !exact && p.Threads > 1 {
-		return nil
-	}
-	return t.Splits.Slices(p.Split, p.Used, p.LastCPU)
-}
-
-// lastSlice returns where the last slice of a process was used, nil if that is not known.
-func (c *cores) lastSlice(e *proc.Ended, used units.CPUTime, exact bool) []proc.Slice {
-	if !c.works() || !exact && e.Threads > 1 {
-		return nil
-	}
-	c.one[0] = proc.Slice{CPU: e.LastCPU, Used: used}
-	return c.one[:]
-}
-
-// claimed notes where the next claim's CPU time was used, as far as that is known.
-func (c *cores) claimed(on []proc.Slice) {
-	if c.works() {
-		c.slices = append(c.slices, on...)
-		c.ends = append(c.ends, len(c.slices))
-	}
-}
-
-// discount sets the discounts of the shares of an interval.
-func (c *cores) discount(k *Keys, elapsed time.Duration) {
-	if !c.works() || k == nil || elapsed <= 0 {
-		return
-	}
-	length := units.CPUTime(elapsed)
-	for i := range c.slices {
-		if p := c.at(c.slices[i].CPU); p != nil {
-			p.claimed = units.AddSaturating(p.claimed, c.slices[i].Used)
-		}
-	}
-	if !c.counted {
-		c.addUp(k.shares, length)
-	}
-	c.computeDiscounts(float64(length))
-	from := 0
-	for i := range k.shares {
-		s := &k.shares[i]
-		to := c.ends[i]
-		s.Discount = c.discountOf(s.CPU, c.slices[from:to])
-		from = to
 	}
 }
 
@@ -131,13 +88,13 @@ func (c *cores) at(cpu int32) *core {
 	return &c.cpus[cpu]
 }
 
-// addUp makes CPUs as busy as claims have used them. A thread's time may be shown after the
+// addUp makes CPUs as busy as rows have used them. A thread's time may be shown after the
 // interval in which it ran, so what is more than a CPU had counts in the next. Time whose CPU is
 // not known is divided in proportion to what is left of each.
-func (c *cores) addUp(shares []weigh.Share, length units.CPUTime) {
+func (c *cores) addUp(rows []row, length units.CPUTime) {
 	var known, unknown, room units.CPUTime
-	for i := range shares {
-		unknown = units.AddSaturating(unknown, shares[i].CPU)
+	for i := range rows {
+		unknown = units.AddSaturating(unknown, rows[i].CPU)
 	}
 	for i := range c.siblings.CPUs() {
 		p := &c.cpus[i]
@@ -188,49 +145,22 @@ func (c *cores) counts(others float64) float64 {
 	return of(whole) + (others-whole)*(of(whole+1)-of(whole))
 }
 
-func (c *cores) discountOf(used units.CPUTime, on []proc.Slice) (discount units.CPUTime) {
-	for i := range on {
-		part := min(on[i].Used, used)
-		used -= part
-		rate := c.mean
-		if p := c.at(on[i].CPU); p != nil {
-			rate = p.discount
+// discountRow sets the discount of a row.
+func (c *cores) discountRow(r *row) {
+	rest := r.CPU
+	for i := range r.on {
+		s := &r.on[i]
+		part := min(s.Used, rest)
+		rest -= part
+		p := c.at(s.CPU)
+		if p == nil {
+			r.Discount += units.CPUTime(units.MulDiv(uint64(part), c.mean, full))
+			s.Used = 0
+			continue
 		}
-		discount += units.CPUTime(units.MulDiv(uint64(part), rate, full))
+		less := units.CPUTime(units.MulDiv(uint64(part), p.discount, full))
+		r.Discount += less
+		s.Used -= less
 	}
-	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
-}
-
-// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether
-// that is known in each domain where place has time. Of a process that ended, only the CPU where it
-// was last is known. Call it after discount.
-func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *divide.Topology) (known bool) {
-	if !c.works() || claim >= len(c.ends) {
-		return false
-	}
-	clear(parts)
-	from := 0
-	if claim > 0 {
-		from = c.ends[claim-1]
-	}
-	for _, slice := range c.slices[from:c.ends[claim]] {
-		if p := c.at(slice.CPU); p != nil {
-			less := units.CPUTime(units.MulDiv(uint64(slice.Used), p.discount, full))
-			domain := topology.Of(slice.CPU)
-			parts[domain] = units.AddSaturating(parts[domain], slice.Used-less)
-		}
-	}
-	for i := range parts {
-		if (parts[i] > 0) != (place[i] > 0) {
-			return false
-		}
-	}
-	return true
-}
-
-// shrink frees the memory that was needed for more claims.
-func (c *cores) shrink() {
-	if c != nil {
-		c.slices, c.ends = nil, nil
-	}
+	r.Discount += units.CPUTime(units.MulDiv(uint64(rest), c.mean, full))
 }

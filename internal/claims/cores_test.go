@@ -4,8 +4,6 @@ package claims
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
@@ -24,20 +23,16 @@ import (
 // newTestCores returns the cores of a node whose CPUs have these lists of the threads of their
 // cores. A CPU without one is offline.
 func newTestCores(t testing.TB, weight float64, lists ...string) *cores {
-	root := t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(root, "sys/devices/system/cpu", name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	root, files := t.TempDir(), map[string]string{}
 	var online []string
 	for i, list := range lists {
 		if list != "" {
 			online = append(online, strconv.Itoa(i))
-			write(fmt.Sprintf("cpu%d/topology/thread_siblings_list", i), list+"\n")
+			files[fmt.Sprintf("%scpu%d/topology/thread_siblings_list", dividetest.SysCPU, i)] = list + "\n"
 		}
 	}
-	write("online", strings.Join(online, ",")+"\n")
+	files[dividetest.SysCPU+"online"] = strings.Join(online, ",") + "\n"
+	dividetest.Put(t, root, files)
 	siblings, err := divide.OpenSiblings(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, siblings.Close()) })
@@ -57,19 +52,18 @@ func on(slices ...proc.Slice) ran { return ran{on: slices} }
 // countedIn returns the counted part of the CPU time of claims in an interval of 100 ms, relative
 // to that time. busy is the time that the kernel counted so far, nil if it counted none.
 func countedIn(c *cores, busy []units.CPUTime, claims ...ran) (counted []float64) {
-	k := &Keys{}
-	c.begin(&Measurement{Table: &proc.Table{}, CPUs: busy})
+	w := window{interval: attribution.Interval{Elapsed: 100 * time.Millisecond}}
 	for _, r := range claims {
 		used := r.unknown
 		for _, slice := range r.on {
 			used += slice.Used
 		}
-		c.claimed(r.on)
-		k.claimed(weigh.Share{CPU: used})
+		w.rows = append(w.rows, row{Share: weigh.Share{CPU: used}, on: w.keepSlices(r.on)})
 	}
-	c.discount(k, 100*time.Millisecond)
-	for _, s := range k.shares {
-		counted = append(counted, float64(s.CPU-s.Discount)/float64(s.CPU))
+	c.discount(&w, &Measurement{Table: &proc.Table{}, CPUs: busy})
+	for i := range w.rows {
+		r := &w.rows[i]
+		counted = append(counted, float64(r.CPU-r.Discount)/float64(r.CPU))
 	}
 	return counted
 }
@@ -171,111 +165,83 @@ func TestEachFurtherThreadOfACoreAddsTheSame(t *testing.T) {
 func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
 	c := newTestCores(t, 0.5, "0", "1")
 	assert.Equal(t, []float64{1, 1}, countedIn(c, nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 100 * ms}))
-	assert.Empty(t, c.slices)
-	assert.Nil(t, newCores(nil, 0.5))
 }
 
 // procfs shows the CPU of a process's first thread, which may be another one than where the process
 // ran.
 func TestTheCPUOfAProcessIsKnownWithBPFOrIfItHasOneThread(t *testing.T) {
-	c := newTestCores(t, 0.6, twoCores...)
 	for _, exact := range []bool{false, true} {
 		for threads := range int32(3) {
-			known := exact || threads < 2
-			p := proc.Process{Sight: proc.Sight{LastCPU: 2, Threads: threads}, Used: 5 * ms}
-			e := proc.Ended{Process: p}
+			b := &Builder{byCPU: true, options: options{exact: exact}}
+			p := proc.Process{Sight: proc.Sight{LastCPU: 2, Threads: threads}}
 			var slices []proc.Slice
-			if known {
+			if exact || threads < 2 {
 				slices = []proc.Slice{{CPU: 2, Used: 5 * ms}}
 			}
-			assert.Equal(t, slices, c.slicesOf(&p, &proc.Table{}, exact), "exact %v, %d threads", exact, threads)
-			assert.Equal(t, slices, c.lastSlice(&e, 5*ms, exact), "exact %v, %d threads", exact, threads)
+			assert.Equal(t, slices, b.slicesOf(&p, 0, 5*ms, &proc.Table{}), "exact %v, %d threads", exact, threads)
 		}
 	}
 }
 
 func TestDiscountsNeverExceedTheCPUTime(t *testing.T) {
 	c := newTestCores(t, 0.5, "0-1", "0-1")
-	k := &Keys{}
 	for range 3 {
-		c.begin(&Measurement{Table: &proc.Table{}, CPUs: []units.CPUTime{1 << 63, 1<<64 - 1}})
-		k.shares = nil
+		w := window{interval: attribution.Interval{Elapsed: time.Second}}
 		for _, used := range []units.CPUTime{0, 1, 3, maxClaim, 1<<64 - 1} {
-			c.claimed([]proc.Slice{{CPU: 0, Used: used}, {CPU: 1, Used: used}})
-			k.claimed(weigh.Share{CPU: used})
+			on := w.keepSlices([]proc.Slice{{CPU: 0, Used: used}, {CPU: 1, Used: used}})
+			w.rows = append(w.rows, row{Share: weigh.Share{CPU: used}, on: on})
 		}
-		c.discount(k, time.Second)
-		for _, s := range k.shares {
-			assert.LessOrEqual(t, s.Discount, s.CPU)
+		c.discount(&w, &Measurement{Table: &proc.Table{}, CPUs: []units.CPUTime{1 << 63, 1<<64 - 1}})
+		for _, r := range w.rows {
+			assert.LessOrEqual(t, r.Discount, r.CPU)
 		}
 	}
 }
 
 func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
-	c, k := newTestCores(t, 0.6, twoCores...), &Keys{}
+	c, w := newTestCores(t, 0.6, twoCores...), newWindow(0)
 	m := &Measurement{Table: &proc.Table{}, CPUs: make([]units.CPUTime, 4)}
-	slices := []proc.Slice{{CPU: 0, Used: ms}, {CPU: 2, Used: ms}}
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		m.Table.Now += time.Second
-		k.begin()
-		c.begin(m)
-		for range 100 {
-			c.claimed(slices)
-			k.claimed(weigh.Share{CPU: 2 * ms})
-		}
-		c.discount(k, time.Second)
-	}))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { discountRows(c, &w, m, 100, 4) }))
+}
+
+// discountRows discounts a number of rows, which ran on two of a number of CPUs each.
+func discountRows(c *cores, w *window, m *Measurement, rows, cpus int32) {
+	m.Table.Now += time.Second
+	w.clearRows()
+	w.interval.Elapsed = time.Second
+	for i := range rows {
+		on := w.keepSlices([]proc.Slice{{CPU: i % cpus, Used: ms}, {CPU: i * 7 % cpus, Used: 2 * ms}})
+		w.rows = append(w.rows, row{Share: weigh.Share{CPU: 3 * ms}, on: on})
+	}
+	c.discount(w, m)
 }
 
 // One process runs for 50 ms in each package, and shares the core of the first one. Of a third that
 // did the same and ended, only the last CPU is known.
 func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"online": "0-3\n", "cpu0/topology/thread_siblings_list": "0,2\n", "cpu1/topology/thread_siblings_list": "1,3\n",
-		"cpu2/topology/thread_siblings_list": "0,2\n", "cpu3/topology/thread_siblings_list": "1,3\n",
-		"cpu0/topology/physical_package_id": "0\n", "cpu1/topology/physical_package_id": "1\n",
-		"cpu2/topology/physical_package_id": "0\n", "cpu3/topology/physical_package_id": "1\n",
-	} {
-		path := filepath.Join(root, "sys/devices/system/cpu", name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	root := dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}, [2]string{"0", "0"}, [2]string{"1", "0"})
 	topology, err := divide.OpenTopology(root)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, topology.Close()) }()
-	siblings, err := divide.OpenSiblings(root)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, siblings.Close()) }()
-
-	c, d := newCores(siblings, 0.6), newDomains(topology)
-	k := NewKeys(KeyOptions{Keys: []Key{KeyCPUTime, KeyMemoryCPUTime}})
-	d.cores, d.keys = c, k
-	usage := make([]attribution.Usage, 2)
-	begin(d, usage, 150*ms, 50*ms)
-	k.begin()
-	c.begin(&Measurement{Table: &proc.Table{}})
-	var node attribution.Usage
+	k, w := NewKeys(KeyOptions{Keys: []Key{KeyCPUTime, KeyMemoryCPUTime}}), newWindow(2)
+	w.clearRows()
+	w.interval.Elapsed = 100 * time.Millisecond
 	for i, slices := range [][]proc.Slice{{{CPU: 0, Used: 50 * ms}, {CPU: 1, Used: 50 * ms}}, {{CPU: 2, Used: 100 * ms}}} {
-		var used units.CPUTime
-		parts := make([]units.CPUTime, 2)
+		r := row{Share: weigh.Share{Resident: 1 << 20}, claimant: attribution.Claimant(i + 1), parts: make([]units.CPUTime, 2), on: w.keepSlices(slices)}
 		for _, slice := range slices {
-			used += slice.Used
-			parts[topology.Of(slice.CPU)] += slice.Used
+			r.CPU += slice.Used
+			r.parts[topology.Of(slice.CPU)] += slice.Used
 		}
-		c.claimed(slices)
-		k.claimed(weigh.Share{CPU: used, Resident: 1 << 20})
-		d.claimed(parts, nil)
-		node.Claims = append(node.Claims, attribution.Claim{Claimant: attribution.Claimant(i + 1), CPU: used})
+		w.rows = append(w.rows, r)
 	}
-	ended := &proc.Ended{Process: proc.Process{Sight: proc.Sight{Threads: 2, LastCPU: 3}}}
-	c.claimed(c.lastSlice(ended, 20*ms, true))
-	k.claimed(weigh.Share{CPU: 20 * ms})
-	d.claimed([]units.CPUTime{10 * ms, 10 * ms}, &ended.Process)
-	node.Claims = append(node.Claims, attribution.Claim{Claimant: 3, CPU: 20 * ms})
-	c.discount(k, 100*time.Millisecond)
-	node.Unweighed = k.weigh(time.Time{}, nil, node.Claims)
-	d.divide(&node, 0)
+	w.rows = append(w.rows, row{
+		Share: weigh.Share{CPU: 20 * ms}, claimant: 3, parts: []units.CPUTime{10 * ms, 10 * ms}, on: w.keepSlices([]proc.Slice{{CPU: 3, Used: 20 * ms}}),
+	})
+	m := &Measurement{Table: &proc.Table{}}
+	newTestCores(t, 0.6, twoCores...).discount(&w, m)
+	k.weigh(&w, m)
+	newDivider(topology, nil, k).divide(&w, m)
+	usage := w.interval.Domains[1:]
 	first, second := usage[0].Claims, usage[1].Claims
 	require.Len(t, first, 3)
 	require.Len(t, second, 2)
@@ -295,18 +261,12 @@ func BenchmarkDiscounts(b *testing.B) {
 	for i := range 128 {
 		lists = append(lists, fmt.Sprintf("%d,%d", i%64, i%64+64))
 	}
-	c, k := newTestCores(b, 0.6, lists...), &Keys{}
+	c, w := newTestCores(b, 0.6, lists...), newWindow(0)
 	m := &Measurement{Table: &proc.Table{}, CPUs: make([]units.CPUTime, 128)}
 	for b.Loop() {
 		for i := range m.CPUs {
 			m.CPUs[i] += 500 * ms
 		}
-		k.begin()
-		c.begin(m)
-		for i := range int32(10_000) {
-			c.claimed([]proc.Slice{{CPU: i % 128, Used: ms}, {CPU: i * 7 % 128, Used: 2 * ms}})
-			k.claimed(weigh.Share{CPU: 3 * ms})
-		}
-		c.discount(k, time.Second)
+		discountRows(c, &w, m, 10_000, 128)
 	}
 }

@@ -4,11 +4,9 @@ package claims
 
 import (
 	"slices"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -16,169 +14,46 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a
-// claim on each package where that CPU time was used. A nil domains divides nothing.
+// divider divides the usage of the node by CPU package: each row becomes a claim on each package
+// where its CPU time was used.
 //
-// A claim's weights under other allocation keys are divided in proportion to its CPU time in each
-// package, as far as that counts under the key, but those of memory by where the memory is, as far
-// as that is known: DRAM of a package is shared by the processes that holds memory there. A claim
-// without CPU time, of a process that sleeps and holds memory, is else in the package where the
-// process was last.
-type domains struct {
+// The weights of a row under allocation keys other than CPU time are divided in proportion to the
+// CPU time in each package that counts under the key. Weights of memory are divided by where the
+// memory is, if that is available: DRAM of a package is shared by the processes that hold memory
+// there. A row without CPU time, of a process that sleeps and holds memory, is otherwise in the
+// package where the process was last.
+type divider struct {
 	topology *divide.Topology
-	cores    *cores
-	keys     *Keys
-	usage    []attribution.Usage // Interval.Domains without the node's
-	last     []cpu.Node          // of each domain
-	process  []units.CPUTime     // of each domain, that processes can account for in the interval
-	// interrupt is the time of interrupts in each domain in the interval, softirqd the part of it
-	// that is the processes ksoftirqd's. It counts if interrupts are unattributed.
-	interrupt, softirqd []units.CPUTime
+	places   *numa.Places // nil: memory counts where its process ran
+	// held and discounted mark the weights of memory, and those of CPU time that counts for less
+	// while threads share a core.
+	held, discounted [attribution.Weights]bool
 
-	// Of the interval's claims, as many for each as there are domains:
-	places []units.CPUTime // in what proportion a claim is divided
-	memory []uint64        // the bytes that it holds in each domain, and elsewhere: one more for each claim; 0 if not known
-	placed []units.CPUTime // the sum of the places of all claims so far
-	// ofCgroups says in what proportion the processes of a cgroup ran, from the cgroup's index on.
-	ofCgroups []units.CPUTime
-	cgroups   map[*cgroup.Node]int
-	// shortLived says in what proportion short-lived processes are divided that are in no workload.
-	shortLived []units.CPUTime
-	// numa reports the NUMA placement of memory, or is nil. held marks the weights that are divided
-	// by it.
-	numa *numa.Places
-	held [attribution.Weights]bool
+	last      []cpu.Node      // of each domain
+	process   []units.CPUTime // of each domain, that processes can account for in the interval
+	interrupt []units.CPUTime // of each domain in the interval
+	placed    []units.CPUTime // the sum of the places of all rows before
+	// byCgroup says in what proportion the processes of a cgroup ran, from the index in cgroups on.
+	byCgroup []units.CPUTime
+	cgroups  map[*cgroup.Node]int
 
-	parts []units.CPUTime // scratch
-	// andElsewhere is scratch, with one more place.
-	andElsewhere []units.CPUTime
-	counted      []units.CPUTime // scratch
-	none         []units.CPUTime // all 0
+	// Scratch; andElsewhere has one more place.
+	place, parts, andElsewhere, counted []units.CPUTime
 }
 
-func newDomains(topology *divide.Topology) *domains {
-	if topology == nil {
-		return nil
-	}
+func newDivider(topology *divide.Topology, places *numa.Places, keys *Keys) *divider {
 	n := len(topology.Domains())
-	return &domains{
-		topology: topology, cgroups: map[*cgroup.Node]int{},
-		process: make([]units.CPUTime, n), interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n),
-		placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), none: make([]units.CPUTime, n),
-		parts: make([]units.CPUTime, n), andElsewhere: make([]units.CPUTime, n+1), counted: make([]units.CPUTime, n),
+	return &divider{
+		topology: topology, places: places, held: keys.held(), discounted: keys.discounted(),
+		process: make([]units.CPUTime, n), interrupt: make([]units.CPUTime, n), placed: make([]units.CPUTime, n),
+		cgroups: map[*cgroup.Node]int{},
+		place:   make([]units.CPUTime, n), parts: make([]units.CPUTime, n), andElsewhere: make([]units.CPUTime, n+1), counted: make([]units.CPUTime, n),
 	}
-}
-
-// number returns the number of domains in addition to the domain of all CPUs of the node.
-func (d *domains) number() int {
-	if d == nil {
-		return 0
-	}
-	return len(d.parts)
-}
-
-// of returns the index in Interval.Domains of a zone's domain, that of the node where the topology
-// does not know it.
-func (d *domains) of(z *power.Zone) int {
-	if d == nil {
-		return 0
-	}
-	i, ok := d.topology.Index(z.Domain)
-	if !ok {
-		return 0
-	}
-	return 1 + i
-}
-
-// begin starts an interval without claims. usage is Interval.Domains without the node's.
-func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
-	if d == nil {
-		return
-	}
-	if d.last == nil {
-		d.last = slices.Clone(m.Domains)
-	}
-	d.usage = usage
-	for i, now := range m.Domains {
-		u := &usage[i]
-		u.Busy, u.Total, u.Unattributed = now.Busy-d.last[i].Busy, now.Total-d.last[i].Total, 0
-		u.Claims = u.Claims[:0]
-		d.process[i] = now.Process - d.last[i].Process
-		d.interrupt[i] = now.Interrupt - d.last[i].Interrupt
-	}
-	copy(d.last, m.Domains)
-	d.places, d.ofCgroups = d.places[:0], d.ofCgroups[:0]
-	clear(d.cgroups)
-	clear(d.shortLived)
-	clear(d.placed)
-}
-
-// claimed notes where the next claim's CPU time was used. If parts shows nothing, it is where p was
-// last, or else where all claims before it were.
-func (d *domains) claimed(parts []units.CPUTime, p *proc.Process) {
-	if d == nil {
-		return
-	}
-	from, n := len(d.places), len(d.parts)
-	d.places = slices.Grow(d.places, n)[:from+n]
-	place := d.places[from:]
-	clear(place)
-	switch {
-	case slices.ContainsFunc(parts, func(part units.CPUTime) bool { return part > 0 }):
-		copy(place, parts)
-	case p != nil:
-		place[d.topology.Of(p.LastCPU)] = 1
-	default:
-		copy(place, d.placed)
-	}
-	for i := range place {
-		d.placed[i] = units.AddSaturating(d.placed[i], place[i])
-	}
-}
-
-// beginPlaces starts an interval in which places reports where memory is, for the weights of keys.
-func (d *domains) beginPlaces(places *numa.Places, keys *Keys, now time.Time) {
-	if d == nil || places == nil {
-		return
-	}
-	d.numa, d.held = places, keys.held()
-	d.memory = d.memory[:0]
-	places.Begin(now)
-}
-
-// holds notes where the memory of the next claim is, by its cgroup.
-func (d *domains) holds(path string) {
-	if d == nil || d.numa == nil {
-		return
-	}
-	from, n := len(d.memory), len(d.parts)+1
-	d.memory = slices.Grow(d.memory, n)[:from+n]
-	clear(d.memory[from:])
-	if path != "" {
-		copy(d.memory[from:], d.numa.Of(path))
-	}
-}
-
-// memoryOf returns where the memory of a claim is, nil if that is not known or the claim has no
-// weight of memory.
-func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
-	n := len(d.parts) + 1
-	weighs := false
-	for w, held := range d.held {
-		weighs = weighs || held && c.Weights[w] > 0
-	}
-	if d.numa == nil || !weighs || !slices.ContainsFunc(d.memory[claim*n:(claim+1)*n], func(bytes uint64) bool { return bytes > 0 }) {
-		return nil
-	}
-	return d.memory[claim*n : (claim+1)*n]
 }
 
 // ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not
 // run.
-func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) {
-	if d == nil {
-		return
-	}
+func (d *divider) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) {
 	for ; n != nil; n = n.Parent() {
 		places := d.in(n)
 		for i, part := range parts {
@@ -188,114 +63,153 @@ func (d *domains) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) 
 	}
 }
 
-// in returns in what proportion the processes of a cgroup ran, as far as is noted.
-func (d *domains) in(n *cgroup.Node) []units.CPUTime {
-	if d == nil {
-		return nil
-	}
+// in returns in what proportion the processes of a cgroup ran in the interval so far.
+func (d *divider) in(n *cgroup.Node) []units.CPUTime {
 	from, ok := d.cgroups[n]
 	if !ok {
-		from = len(d.ofCgroups)
+		from = len(d.byCgroup)
 		d.cgroups[n] = from
-		d.ofCgroups = append(d.ofCgroups, d.none...)
+		clear(d.parts)
+		d.byCgroup = append(d.byCgroup, d.parts...)
 	}
-	return d.ofCgroups[from : from+len(d.none)]
+	return d.byCgroup[from : from+len(d.parts)]
 }
 
-// noteShortLived notes where short-lived processes ran that are in no workload.
-func (d *domains) noteShortLived(parts []units.CPUTime) {
-	if d == nil {
-		return
+// divide sets the usage of each domain. It is the last pass.
+func (d *divider) divide(w *window, m *Measurement) {
+	usage := w.interval.Domains[1 : 1+len(d.parts)]
+	d.begin(usage, m)
+	for i := range w.rows {
+		r := &w.rows[i]
+		d.setPlace(r)
+		d.divideRow(usage, r, d.memoryOf(r))
 	}
-	for i, part := range parts {
-		d.shortLived[i] = units.AddSaturating(d.shortLived[i], part)
+	averages := d.averages(w)
+	for i := range usage {
+		usage[i].Unweighed, usage[i].Averages = w.node.Unweighed, averages
+	}
+	d.divideUnnamed(usage, w.node.Unattributed-w.interrupts)
+	d.divideInterrupts(usage, w)
+	d.byCgroup = d.byCgroup[:0]
+	clear(d.cgroups)
+}
+
+// begin starts an interval without claims.
+func (d *divider) begin(usage []attribution.Usage, m *Measurement) {
+	if d.last == nil {
+		d.last = slices.Clone(m.Domains)
+	}
+	for i, now := range m.Domains {
+		u := &usage[i]
+		u.Busy, u.Total, u.Unattributed = now.Busy-d.last[i].Busy, now.Total-d.last[i].Total, 0
+		u.Claims = u.Claims[:0]
+		d.process[i] = now.Process - d.last[i].Process
+		d.interrupt[i] = now.Interrupt - d.last[i].Interrupt
+	}
+	copy(d.last, m.Domains)
+	clear(d.placed)
+	if d.places != nil {
+		d.places.Begin(m.ReadAt)
 	}
 }
 
-// ofShortLived returns what was noted of them.
-func (d *domains) ofShortLived() []units.CPUTime {
-	if d == nil {
+// setPlace sets d.place to the proportion in which a row is divided: where its CPU time was used,
+// where its process was last, or else where all rows before it are.
+func (d *divider) setPlace(r *row) {
+	clear(d.place)
+	switch {
+	case slices.ContainsFunc(r.parts, func(part units.CPUTime) bool { return part > 0 }):
+		copy(d.place, r.parts)
+	case r.process != nil:
+		d.place[d.topology.Of(r.process.LastCPU)] = 1
+	default:
+		copy(d.place, d.placed)
+	}
+	for i, part := range d.place {
+		d.placed[i] = units.AddSaturating(d.placed[i], part)
+	}
+}
+
+// memoryOf returns the bytes that a row holds in each domain, followed by those elsewhere. It
+// returns nil if they are not available or the row has no weight of memory.
+func (d *divider) memoryOf(r *row) []uint64 {
+	if d.places == nil || r.home == "" {
 		return nil
 	}
-	return d.shortLived
+	memory := d.places.Of(r.home)
+	for w, held := range d.held {
+		if held && r.weights[w] > 0 && slices.ContainsFunc(memory, func(bytes uint64) bool { return bytes > 0 }) {
+			return memory
+		}
+	}
+	return nil
 }
 
-// ofSoftirqd returns where to add what ksoftirqd used in each domain.
-func (d *domains) ofSoftirqd() []units.CPUTime {
-	if d == nil {
-		return nil
-	}
-	clear(d.softirqd)
-	return d.softirqd
-}
-
-// divide divides the node's usage, which is complete and has its weights. interrupts is the
-// unattributed CPU time of interrupts. The rest of node.Unattributed is that of processes that
-// cannot be named.
-func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
-	if d == nil {
-		return
-	}
-	n := len(d.parts)
-	for i := range node.Claims {
-		d.divideClaim(i, &node.Claims[i], d.places[i*n:(i+1)*n], d.memoryOf(i, &node.Claims[i]))
-	}
-	averages := d.averages(node)
-	for i := range d.usage {
-		d.usage[i].Unweighed, d.usage[i].Averages = node.Unweighed, averages
-	}
-	d.divideUnnamed(node.Unattributed - interrupts)
-	d.divideInterrupts(interrupts, &node.Weightless)
-}
-
-// divideClaim divides a claim by where its CPU time was used, and its weights of memory by where
-// the memory is, unless that is nil.
-func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime, memory []uint64) {
-	only := slices.IndexFunc(place, func(part units.CPUTime) bool { return part > 0 })
-	if memory == nil && only >= 0 && !slices.ContainsFunc(place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
-		d.usage[only].Claims = append(d.usage[only].Claims, *c)
+// divideRow divides a row by d.place, and its weights of memory by where the memory is, unless that
+// is nil.
+func (d *divider) divideRow(usage []attribution.Usage, r *row, memory []uint64) {
+	only := slices.IndexFunc(d.place, func(part units.CPUTime) bool { return part > 0 })
+	if memory == nil && only >= 0 && !slices.ContainsFunc(d.place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
+		usage[only].Claims = append(usage[only].Claims, r.claim())
 		return
 	}
 	var divided [divide.MaxDomains]attribution.Claim
-	units.Divide(d.parts, c.CPU, place)
+	units.Divide(d.parts, r.CPU, d.place)
 	for k, part := range d.parts {
-		divided[k] = attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part}
+		divided[k] = attribution.Claim{Claimant: r.claimant, ShortLived: r.ShortLived, CPU: part}
 	}
-	for w, weight := range c.Weights {
+	for w, weight := range r.weights {
 		switch {
 		case weight == 0:
 			continue
 		case memory != nil && d.held[w]:
 			units.Divide(d.andElsewhere, units.CPUTime(weight), memory)
 			copy(d.parts, d.andElsewhere)
-		case d.keys.discounts(w) && d.cores.divide(d.counted, place, i, d.topology):
+		case d.discounted[w] && d.count(r):
 			units.Divide(d.parts, units.CPUTime(weight), d.counted)
 		default:
-			units.Divide(d.parts, units.CPUTime(weight), place)
+			units.Divide(d.parts, units.CPUTime(weight), d.place)
 		}
 		for k, part := range d.parts {
 			divided[k].Weights[w] = uint64(part)
 		}
 	}
-	for k := range d.usage {
+	for k := range usage {
 		if memory == nil || divided[k].CPU > 0 || divided[k].Weights != [attribution.Weights]uint64{} {
-			d.usage[k].Claims = append(d.usage[k].Claims, divided[k])
+			usage[k].Claims = append(usage[k].Claims, divided[k])
 		}
 	}
+}
+
+// count sets d.counted to the CPU time of a row that counts in each domain. It reports whether the
+// row's slices show that for each domain where the row used CPU time: only the last CPU of an exited
+// process is available.
+func (d *divider) count(r *row) bool {
+	clear(d.counted)
+	for _, s := range r.on {
+		domain := d.topology.Of(s.CPU)
+		d.counted[domain] = units.AddSaturating(d.counted[domain], s.Used)
+	}
+	for i, counted := range d.counted {
+		if (counted > 0) != (d.place[i] > 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // averages returns what CPU time weighs on average over all domains, under the keys by which claims
 // weigh where their memory is. Within a domain, claims may weigh much that used little CPU time
 // there.
-func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weights]attribution.Average) {
-	if d.numa == nil || node.Unattributed == 0 {
+func (d *divider) averages(w *window) (averages [attribution.Weights]attribution.Average) {
+	if d.places == nil || w.node.Unattributed == 0 {
 		return averages
 	}
-	for w := range averages {
-		if a := &averages[w]; d.held[w] {
-			for i := range node.Claims {
-				a.Weight = units.AddSaturating(a.Weight, node.Claims[i].Weights[w])
-				a.CPU = units.AddSaturating(a.CPU, node.Claims[i].CPU)
+	for k := range averages {
+		if a := &averages[k]; d.held[k] {
+			for i := range w.rows {
+				a.Weight = units.AddSaturating(a.Weight, w.rows[i].weights[k])
+				a.CPU = units.AddSaturating(a.CPU, w.rows[i].CPU)
 			}
 		}
 	}
@@ -304,65 +218,51 @@ func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weigh
 
 // divideUnnamed divides the CPU time of processes that cannot be named in proportion to the CPU
 // time of each domain that no claim covers.
-func (d *domains) divideUnnamed(all units.CPUTime) {
+func (d *divider) divideUnnamed(usage []attribution.Usage, all units.CPUTime) {
 	if all == 0 {
 		return
 	}
-	for i := range d.usage {
+	for i := range usage {
 		var claimed units.CPUTime
-		for k := range d.usage[i].Claims {
-			claimed = units.AddSaturating(claimed, d.usage[i].Claims[k].CPU)
+		for k := range usage[i].Claims {
+			claimed = units.AddSaturating(claimed, usage[i].Claims[k].CPU)
 		}
-		d.shortLived[i] = units.Advance(claimed, d.process[i])
+		d.place[i] = units.Advance(claimed, d.process[i])
 	}
-	d.addUnattributed(all, d.shortLived)
+	d.addUnattributed(usage, all, d.place)
 }
 
 // divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each
 // domain.
-func (d *domains) divideInterrupts(all units.CPUTime, weightless *[attribution.Weights]units.CPUTime) {
-	for i := range d.usage {
-		d.usage[i].Weightless = [attribution.Weights]units.CPUTime{}
+func (d *divider) divideInterrupts(usage []attribution.Usage, w *window) {
+	for i := range usage {
+		usage[i].Weightless = [attribution.Weights]units.CPUTime{}
 	}
-	if all == 0 {
+	if w.interrupts == 0 {
 		return
 	}
 	for i := range d.interrupt {
-		d.interrupt[i] = units.Advance(d.softirqd[i], d.interrupt[i])
+		d.interrupt[i] = units.Advance(w.softirqd[i], d.interrupt[i])
 	}
-	d.addUnattributed(all, d.interrupt)
+	d.addUnattributed(usage, w.interrupts, d.interrupt)
 	for i, part := range d.parts {
-		for w := range weightless {
-			d.usage[i].Weightless[w] = min(part, weightless[w])
+		for k := range w.node.Weightless {
+			usage[i].Weightless[k] = min(part, w.node.Weightless[k])
 		}
 	}
 }
 
 // addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to
 // what processes used there.
-func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
+func (d *divider) addUnattributed(usage []attribution.Usage, all units.CPUTime, places []units.CPUTime) {
 	if slices.Max(places) == 0 {
 		places = d.process
 	}
 	units.Divide(d.parts, all, places)
 	for i, part := range d.parts {
-		d.usage[i].Unattributed += part
+		usage[i].Unattributed += part
 	}
 }
 
-// shrink frees the memory that was needed for more claims.
-func (d *domains) shrink() {
-	if d != nil {
-		d.places, d.memory, d.ofCgroups, d.cgroups = nil, nil, nil, map[*cgroup.Node]int{}
-	}
-}
-
-// drop drops the usage of the interval.
-func (d *domains) drop() {
-	if d == nil {
-		return
-	}
-	for i := range d.usage {
-		d.usage[i].Claims, d.usage[i].Unattributed = d.usage[i].Claims[:0], 0
-	}
-}
+// shrink frees the memory that was needed for more cgroups.
+func (d *divider) shrink() { d.byCgroup, d.cgroups = nil, map[*cgroup.Node]int{} }

@@ -4,72 +4,60 @@ package claims
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in
+// newTwoPackages returns the divider of a node whose CPU 0 is in one package and whose CPU 1 is in
 // another.
-func newTwoPackages(t *testing.T) *domains {
-	root := t.TempDir()
-	write := func(name, text string) {
-		path := filepath.Join(root, "sys/devices/system/cpu", name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
-	write("online", "0-1\n")
-	for i := range 2 {
-		write(fmt.Sprintf("cpu%d/topology/physical_package_id", i), fmt.Sprintln(i))
-	}
-	topology, err := divide.OpenTopology(root)
+func newTwoPackages(t *testing.T) *divider {
+	topology, err := divide.OpenTopology(dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, topology.Close()) })
-	return newDomains(topology)
+	return newDivider(topology, nil, &Keys{})
 }
 
-// begin starts an interval in which each package had so much CPU time of processes.
-func begin(d *domains, usage []attribution.Usage, process ...units.CPUTime) {
-	m := &Measurement{Table: &proc.Table{}, Domains: make([]cpu.Node, len(process))}
-	for i := range process {
-		if d.last != nil {
-			m.Domains[i] = d.last[i]
-		}
+// divideWindow divides a window in which the packages had 100 and 400 ns of CPU time of processes,
+// and an amount of interrupts.
+func divideWindow(d *divider, w *window, interrupts ...units.CPUTime) (usage []attribution.Usage) {
+	d.last = make([]cpu.Node, 2)
+	m := &Measurement{Table: &proc.Table{}, Domains: []cpu.Node{{Busy: 100, Process: 100, Total: 1000}, {Busy: 400, Process: 400, Total: 1000}}}
+	for i, used := range interrupts {
+		m.Domains[i].Interrupt = used
 	}
-	d.begin(m, usage)
-	for i, used := range process {
-		m.Domains[i].Busy += used
-		m.Domains[i].Process += used
-		m.Domains[i].Total += 1000
-	}
-	d.begin(m, usage)
+	d.divide(w, m)
+	return w.interval.Domains[1:]
 }
 
-func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
-	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
-	begin(d, usage, 100, 400)
-	node := attribution.Usage{Claims: []attribution.Claim{
-		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{7}},
-		{Claimant: 2, CPU: 101, Weights: [attribution.Weights]uint64{10, 1}},
-		{Claimant: 3, Weights: [attribution.Weights]uint64{5}},
-		{Claimant: 4, CPU: 8, ShortLived: true},
-	}, Unattributed: 90, Unweighed: [attribution.Weights]bool{true}}
-	d.claimed([]units.CPUTime{30, 0}, nil)
-	d.claimed([]units.CPUTime{25, 75}, nil)
-	d.claimed(nil, &proc.Process{Sight: proc.Sight{LastCPU: 1}})
-	d.claimed(nil, nil) // as all before
-	d.divide(&node, 0)
+func newTestWindow() window {
+	w := newWindow(2)
+	w.clearRows()
+	return w
+}
+
+func TestRowsAreDividedByPackageAndAddUp(t *testing.T) {
+	w := newTestWindow()
+	w.node.Unattributed, w.node.Unweighed = 90, [attribution.Weights]bool{true}
+	w.rows = []row{
+		{claimant: 1, Share: weigh.Share{CPU: 30}, weights: [attribution.Weights]uint64{7}, parts: []units.CPUTime{30, 0}},
+		{claimant: 2, Share: weigh.Share{CPU: 101}, weights: [attribution.Weights]uint64{10, 1}, parts: []units.CPUTime{25, 75}},
+		{claimant: 3, weights: [attribution.Weights]uint64{5}, process: &proc.Process{Sight: proc.Sight{LastCPU: 1}}},
+		{claimant: 4, Share: weigh.Share{CPU: 8, ShortLived: true}}, // as all before
+	}
+	usage := divideWindow(newTwoPackages(t), &w)
 	assert.Equal(t, []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{7}},
 		{Claimant: 2, CPU: 25, Weights: [attribution.Weights]uint64{2}},
@@ -84,39 +72,34 @@ func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{10, 80}, []units.CPUTime{usage[0].Unattributed, usage[1].Unattributed},
 		"in proportion to what processes used there and no claim explains: 42 and 319")
 	for _, u := range usage {
-		assert.Equal(t, node.Unweighed, u.Unweighed)
+		assert.Equal(t, w.node.Unweighed, u.Unweighed)
 	}
 }
 
 func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
-	d := newTwoPackages(t)
+	b := &Builder{divider: newTwoPackages(t)}
 	for domain, want := range map[units.Domain]int{"package-0": 1, "package-1": 2, "package-2": 0, units.NodeCPUs: 0} {
-		assert.Equal(t, want, d.of(&power.Zone{Domain: domain}), domain)
+		assert.Equal(t, want, b.domain(&power.Zone{Domain: domain}), domain)
 	}
-	var none *domains
-	assert.Zero(t, none.of(&power.Zone{Domain: "package-1"}), "a node that is not divided")
-	assert.Zero(t, none.number())
+	assert.Zero(t, (&Builder{}).domain(&power.Zone{Domain: "package-1"}), "a node that is not divided")
 }
 
 func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
-	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
-	begin(d, usage, 100, 400)
-	d.numa, d.held = &numa.Places{}, [attribution.Weights]bool{false, true}
-	node := attribution.Usage{Claims: []attribution.Claim{
-		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 90}},
-		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
-		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 60}},
-	}, Unattributed: 20}
-	for _, memory := range [][]uint64{{0, 2, 1}, {0, 0, 0}, {1, 1, 0}} { // the last is elsewhere
-		d.claimed([]units.CPUTime{1, 0}, nil)
-		d.memory = append(d.memory, memory...)
+	d, w := newTwoPackages(t), newTestWindow()
+	d.held = [attribution.Weights]bool{false, true}
+	d.places = placesOf(t, d.topology, map[string]string{"/in second": "anon N0=0 N1=2 N2=1\n", "/in both": "anon N0=1 N1=1 N2=0\n"})
+	w.node.Unattributed, w.interrupts = 20, 20
+	w.rows = []row{
+		{claimant: 1, Share: weigh.Share{CPU: 30}, weights: [attribution.Weights]uint64{9, 90}, parts: []units.CPUTime{1, 0}, home: "/in second"},
+		{claimant: 2, Share: weigh.Share{CPU: 10}, weights: [attribution.Weights]uint64{3, 10}, parts: []units.CPUTime{1, 0}, home: "/not readable"},
+		{claimant: 3, weights: [attribution.Weights]uint64{0, 60}, parts: []units.CPUTime{1, 0}, home: "/in both"},
 	}
-	d.divide(&node, 20)
+	usage := divideWindow(d, &w)
 	assert.Equal(t, []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 0}},
 		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
 		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 30}},
-	}, usage[0].Claims, "what is not known is where it ran")
+	}, usage[0].Claims, "memory that is not available counts where the process ran")
 	assert.Equal(t, []attribution.Claim{
 		{Claimant: 1, Weights: [attribution.Weights]uint64{0, 60}},
 		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 30}},
@@ -124,6 +107,27 @@ func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
 	for i := range usage {
 		assert.Equal(t, [attribution.Weights]attribution.Average{{}, {Weight: 160, CPU: 40}}, usage[i].Averages)
 	}
+}
+
+// placesOf returns the places of memory on a machine with these memory.numa_stat files of cgroups.
+// The NUMA nodes 0 and 1 are those of the CPUs with the same number, and node 2 has no CPU.
+func placesOf(t *testing.T, topology *divide.Topology, stats map[string]string) *numa.Places {
+	root := t.TempDir()
+	files := map[string]string{
+		"proc/1/mountinfo":                      "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+		"sys/devices/system/node/online":        "0-2\n",
+		"sys/devices/system/node/node2/cpulist": "\n",
+	}
+	for node := range 2 {
+		files[fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)] = fmt.Sprintln(node)
+	}
+	for path, text := range stats {
+		files["sys/fs/cgroup"+path+"/memory.numa_stat"] = text + "file_mapped N0=0\n"
+	}
+	dividetest.Put(t, root, files)
+	tree := cgroup.New(cgroup.Options{Root: root})
+	t.Cleanup(func() { require.NoError(t, tree.Close()) })
+	return numa.New(tree, 2, topology.Of)
 }
 
 func TestInterruptsAreDividedByWhereTheyWere(t *testing.T) {
@@ -135,12 +139,10 @@ func TestInterruptsAreDividedByWhereTheyWere(t *testing.T) {
 		"without ksoftirqd":  {[]units.CPUTime{50, 10}, []units.CPUTime{20, 0}, []units.CPUTime{30, 10}},
 		"nowhere to be seen": {[]units.CPUTime{0, 0}, []units.CPUTime{0, 0}, []units.CPUTime{8, 32}},
 	} {
-		d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
-		begin(d, usage, 100, 400)
-		copy(d.interrupt, c.interrupt)
-		copy(d.ofSoftirqd(), c.softirqd)
-		node := attribution.Usage{Unattributed: 40, Weightless: [attribution.Weights]units.CPUTime{0, 40}}
-		d.divide(&node, 40)
+		w := newTestWindow()
+		copy(w.softirqd, c.softirqd)
+		w.node.Unattributed, w.interrupts, w.node.Weightless = 40, 40, [attribution.Weights]units.CPUTime{0, 40}
+		usage := divideWindow(newTwoPackages(t), &w, c.interrupt...)
 		assert.Equal(t, c.want, []units.CPUTime{usage[0].Unattributed, usage[1].Unattributed}, name)
 		for i := range usage {
 			assert.Equal(t, [attribution.Weights]units.CPUTime{0, c.want[i]}, usage[i].Weightless, "%s: only of memory", name)

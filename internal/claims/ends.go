@@ -35,13 +35,9 @@ func (b *Builder) claimEnded(m *Measurement) {
 		}
 		if !b.exact {
 			last = c.cgroup.Clamp(last)
-			c.cgroup.Account(int32(c.id), last)
 		}
 		parts := t.Splits.Parts(e.Split, e.LastSlice, e.LastCPU)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, b.cores.lastSlice(e, last, b.exact), c.cgroup, &e.Process, m)
-		if !b.exact {
-			b.domains.ranIn(c.cgroup, parts, &e.Process)
-		}
+		b.addProcess(c, &e.Process, last, parts, b.slicesOf(&e.Process, 0, last, t), m)
 		b.endProcess(c, e.Slot, e.PID, e.Start, m)
 	}
 }

@@ -38,7 +38,6 @@ func (b *Builder) beginGPUs(m *Measurement) {
 	for len(iv.Domains) < len(b.named) {
 		iv.Domains = append(iv.Domains, attribution.Usage{})
 	}
-	b.node = &iv.Domains[0]
 	for i := range b.gpus.known {
 		u := &iv.Domains[b.gpus.first+i]
 		*u = attribution.Usage{Claims: u.Claims[:0], IdleAmongClaims: true}

@@ -80,10 +80,9 @@ type KeyOptions struct {
 // Weigher measures the weights of claims under one allocation key. Its methods are called from one
 // goroutine.
 type Weigher interface {
-	// Weigh sets the Work of all shares of an interval, which are those of its claims. It is called
-	// once an interval. It reports whether anything was measured; if not, the engine falls back to
+	// Weigh sets the Work of all shares of an interval. It is called once an interval. It reports whether anything was measured; if not, the engine falls back to
 	// CPU time. The error is why something is not known, whether or not anything was measured.
-	Weigh(now time.Time, shares []weigh.Share) (measured bool, err error)
+	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
 	// Forget drops what was measured until now.
 	Forget()
 	// Name returns what is measured, and how.
@@ -131,13 +130,12 @@ type Selection struct {
 	By  string // Name of the Weigher
 }
 
-// Keys computes the attribution weights other than plain CPU time. A nil Keys computes none.
+// Keys computes the attribution weights other than plain CPU time. The zero Keys computes none.
 type Keys struct {
 	options  KeyOptions
 	selected []Selection // since the last call of Selected
 	weights  []weight
 	retry    time.Time
-	shares   []weigh.Share // of the interval's claims
 
 	sleepers, cgroups bool // as in keyTable, of any key
 }
@@ -155,11 +153,8 @@ type weight struct {
 // reopenAfter is how long a key that cannot be measured is left alone.
 const reopenAfter = time.Minute
 
-// NewKeys returns nil where plain CPU time is the only key. It opens nothing.
+// NewKeys returns Keys for the options. It opens nothing.
 func NewKeys(options KeyOptions) *Keys {
-	if len(options.Keys) == 0 {
-		return nil
-	}
 	k := &Keys{options: options}
 	k.options.events = &weigh.Events{}
 	if k.options.Open == nil {
@@ -185,19 +180,16 @@ func NewKeys(options KeyOptions) *Keys {
 
 // Sleepers reports whether processes claim though they did not run: they hold memory, or a part of
 // their container's. Keys needs the sizes of processes then.
-func (k *Keys) Sleepers() bool { return k != nil && k.sleepers }
+func (k *Keys) Sleepers() bool { return k.sleepers }
 
 // OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
-func (k *Keys) OfClockRates() bool { return k != nil && slices.Contains(k.options.Keys, KeyFrequency) }
+func (k *Keys) OfClockRates() bool { return slices.Contains(k.options.Keys, KeyFrequency) }
 
 // OfMemory reports whether any key is of the memory that claimants hold.
 func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
 
 // held returns which weights are of memory.
 func (k *Keys) held() (held [attribution.Weights]bool) {
-	if k == nil {
-		return held
-	}
 	for i := range k.weights {
 		for _, line := range keyTable {
 			held[i] = held[i] || line.name == k.weights[i].key && line.held
@@ -251,9 +243,6 @@ var errOpeningHangs = errors.New("opening its counters hangs: a process may bloc
 
 // Selected returns the keys that are measured since the last call and were not before.
 func (k *Keys) Selected() (selected []Selection) {
-	if k == nil {
-		return nil
-	}
 	selected, k.selected = k.selected, nil
 	return selected
 }
@@ -262,9 +251,6 @@ func (k *Keys) Selected() (selected []Selection) {
 // claims, and why.
 func (k *Keys) Failed() iter.Seq2[Key, error] {
 	return func(yield func(Key, error) bool) {
-		if k == nil {
-			return
-		}
 		for i := range k.weights {
 			if w := &k.weights[i]; w.failed != nil && !yield(w.key, w.failed) {
 				return
@@ -276,7 +262,7 @@ func (k *Keys) Failed() iter.Seq2[Key, error] {
 // Counted calls yield with the hardware events by which keys are measured and how often they were
 // counted in a cgroup, once for each key that they are of.
 func (k *Keys) Counted(n *cgroup.Node, yield func(weigh.Event, uint64)) {
-	if k == nil || n == nil {
+	if n == nil {
 		return
 	}
 	for i := range k.weights {
@@ -290,9 +276,6 @@ func (k *Keys) Counted(n *cgroup.Node, yield func(weigh.Event, uint64)) {
 
 // Close closes what measures the keys.
 func (k *Keys) Close() error {
-	if k == nil {
-		return nil
-	}
 	var errs []error
 	for i := range k.weights {
 		k.weights[i].search.Close()
@@ -304,54 +287,38 @@ func (k *Keys) Close() error {
 }
 
 // readCgroups reports whether any key is measured by containers' cgroups.
-func (k *Keys) readCgroups() bool { return k != nil && k.cgroups }
+func (k *Keys) readCgroups() bool { return k.cgroups }
 
-// discounts reports whether a weight is one of CPU time that counts for less where threads share a
-// core.
-func (k *Keys) discounts(weight int) bool {
-	return k != nil && weight < len(k.weights) && (k.weights[weight].key == KeyCPUTime || k.weights[weight].key == KeyFrequency)
-}
-
-// begin starts an interval.
-func (k *Keys) begin() {
-	if k != nil {
-		k.shares = k.shares[:0]
-	}
-}
-
-// shrink frees the memory that was needed for more claims.
-func (k *Keys) shrink() {
-	if k != nil {
-		k.shares = nil
-	}
-}
-
-// claimed takes note of what the next claim is to be weighed by.
-func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
-
-// weigh sets the weights of an interval's claims, and reports which weights have no data. The
-// readings are those of the interval's end.
-func (k *Keys) weigh(now time.Time, readings []power.Reading, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
-	if k == nil {
-		return unweighed
-	}
-	k.open(now)
+// discounted returns which weights are CPU time that counts for less while threads share a core.
+func (k *Keys) discounted() (discounted [attribution.Weights]bool) {
 	for i := range k.weights {
-		w := &k.weights[i]
-		if w.weigher == nil {
-			unweighed[i], w.failed = true, w.refused
+		discounted[i] = k.weights[i].key == KeyCPUTime || k.weights[i].key == KeyFrequency
+	}
+	return discounted
+}
+
+// weigh sets the weights of all rows, and marks the weights that have no data.
+func (k *Keys) weigh(w *window, m *Measurement) {
+	k.open(m.ReadAt)
+	for i := range w.rows {
+		w.shares = append(w.shares, &w.rows[i].Share)
+	}
+	for i := range k.weights {
+		by := &k.weights[i]
+		if by.weigher == nil {
+			w.node.Unweighed[i], by.failed = true, by.refused
 			continue
 		}
-		if c, ok := w.weigher.(calibrator); ok {
-			c.Calibrate(measuredEnergy(readings, w.fitted))
+		if c, ok := by.weigher.(calibrator); ok {
+			c.Calibrate(measuredEnergy(m.Readings, by.fitted))
 		}
-		measured, err := w.weigher.Weigh(now, k.shares)
-		unweighed[i], w.failed = !measured, err
-		for c := range claims {
-			claims[c].Weights[i] = k.shares[c].Work
+		measured, err := by.weigher.Weigh(m.ReadAt, w.shares)
+		by.failed = err
+		w.node.Unweighed[i] = w.node.Unweighed[i] || !measured
+		for r := range w.rows {
+			w.rows[r].weights[i] = w.rows[r].Work
 		}
 	}
-	return unweighed
 }
 
 // measuredEnergy returns the measured energy of the zones of a kind, and the time until which the
@@ -374,9 +341,6 @@ func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Ener
 
 // forgetWork drops the work that was done until the baseline.
 func (k *Keys) forgetWork() {
-	if k == nil {
-		return
-	}
 	for i := range k.weights {
 		if m := k.weights[i].weigher; m != nil {
 			m.Forget()

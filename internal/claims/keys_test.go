@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -19,7 +18,7 @@ import (
 )
 
 // Hardware counters are left out: this machine has none. internal/usage/weigh has their benchmarks.
-func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
+func TestWeighingRowsAllocatesNothingInTheSteadyState(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
 	h.Cgroups["/a"] = 0
@@ -28,20 +27,21 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 		tree := cgroup.New(cgroup.Options{Root: h.Root()})
 		in := tree.Enter("/a", true)
 		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h)})
-		claims := make([]attribution.Claim, 3)
-		at := h.Now()
+		w, m := newWindow(0), &Measurement{ReadAt: h.Now()}
 		assert.Zero(t, testing.AllocsPerRun(30, func() {
-			at = at.Add(time.Second)
-			k.begin()
-			for i := range claims {
-				k.claimed(weigh.Share{CPU: 5 * units.Second, LastCPU: int32(i), Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second})
+			m.ReadAt = m.ReadAt.Add(time.Second)
+			w.clearRows()
+			for i := range int32(3) {
+				w.rows = append(w.rows, row{Share: weigh.Share{
+					CPU: 5 * units.Second, LastCPU: i, Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second,
+				}})
 			}
-			k.weigh(at, nil, claims)
+			k.weigh(&w, m)
 			for key, err := range k.Failed() {
 				t.Error(key, err)
 			}
 		}), key)
-		assert.NotZero(t, claims[2].Weights[0], key)
+		assert.NotZero(t, w.rows[2].weights[0], key)
 		require.NoError(t, errors.Join(k.Close(), tree.Close()))
 	}
 }
@@ -69,16 +69,15 @@ func BenchmarkWeigh(b *testing.B) {
 				Cgroups: cgroup.New(cgroup.Options{Root: h.Root()}), Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h),
 			})
 			defer func() { require.NoError(b, k.Close()) }()
-			claims := make([]attribution.Claim, 100)
-			at := h.Now()
+			w, m := newWindow(0), &Measurement{ReadAt: h.Now()}
 			b.ReportAllocs()
 			for b.Loop() {
-				at = at.Add(time.Second)
-				k.begin()
-				for i := range claims {
-					k.claimed(weigh.Share{CPU: 5_000_000, LastCPU: int32(i % 64), Resident: 1 << 26, Held: time.Second})
+				m.ReadAt = m.ReadAt.Add(time.Second)
+				w.clearRows()
+				for i := range int32(100) {
+					w.rows = append(w.rows, row{Share: weigh.Share{CPU: 5_000_000, LastCPU: i % 64, Resident: 1 << 26, Held: time.Second}})
 				}
-				k.weigh(at, nil, claims)
+				k.weigh(&w, m)
 			}
 		})
 	}
@@ -119,10 +118,12 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 	k := NewKeys(KeyOptions{Keys: []Key{KeyDRAMPowerModel, KeyPowerModel}, Open: func(key Key, _ *KeyOptions) (Weigher, error) {
 		return models[key], nil
 	}})
-	k.weigh(time.Unix(1, 0), []power.Reading{
+	w := newWindow(0)
+	w.clearRows()
+	k.weigh(&w, &Measurement{ReadAt: time.Unix(1, 0), Readings: []power.Reading{
 		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
 		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
-	}, nil)
+	}})
 	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
 	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)
 }

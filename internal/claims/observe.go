@@ -28,12 +28,16 @@ func (b *Builder) Observe(m *Measurement) {
 	b.claimByCounters(m)
 	b.claimRest(m)
 	b.claimInterrupts(m)
-	b.weigh(m)
+	for _, pass := range b.passes {
+		pass(&b.window, m)
+	}
+	if !b.begun {
+		b.dropRows()
+		b.keys.forgetWork()
+	}
+	b.fillClaims()
 	b.claimGPUs(m)
 	b.updateRequests(m)
-	if !b.begun {
-		b.dropUsage()
-	}
 	b.engine.Observe(&b.interval)
 	b.closeEnded()
 	b.programs.endInterval()
@@ -105,14 +109,14 @@ func (b *Builder) beginInterval(m *Measurement) {
 		iv.Zones = append(iv.Zones, reading)
 	}
 	b.beginGPUs(m)
+	b.clearRows()
 	b.node.Busy = m.Node.Busy - b.last.Node.Busy
 	b.node.Total = m.Node.Total - b.last.Node.Total
-	b.node.Claims = b.node.Claims[:0]
-	b.domains.beginPlaces(b.places, b.keys, m.ReadAt)
-	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
-	b.claimed, b.shortLived = 0, 0
-	b.keys.begin()
-	b.cores.begin(m)
+	// Most of the time since a state was not weighed.
+	for i := range b.node.Unweighed {
+		b.node.Unweighed[i] = b.restored
+	}
+	b.restored = false
 }
 
 // domain returns the index in Interval.Domains of a zone's domain.
@@ -120,7 +124,12 @@ func (b *Builder) domain(z *power.Zone) int {
 	if z.Kind == power.GPU {
 		return b.gpu(z.Domain)
 	}
-	return b.domains.of(z)
+	if b.divider != nil {
+		if i, ok := b.divider.topology.Index(z.Domain); ok {
+			return 1 + i
+		}
+	}
+	return 0
 }
 
 // kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is
@@ -130,19 +139,6 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 		return attribution.NotAttributed
 	}
 	return slices.Index(b.kinds, power.Class{Zone: z.Kind, Method: z.Method})
-}
-
-// weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
-func (b *Builder) weigh(m *Measurement) {
-	b.cores.discount(b.keys, b.interval.Elapsed)
-	b.node.Unweighed = b.keys.weigh(m.ReadAt, m.Readings, b.node.Claims)
-	if b.restored { // of most of the interval no work was measured
-		for i := range b.node.Unweighed {
-			b.node.Unweighed[i] = true
-		}
-		b.restored = false
-	}
-	b.domains.divide(b.node, b.interrupts)
 }
 
 // updateRequests updates the CPU time that containers request, once a minute.
@@ -156,13 +152,6 @@ func (b *Builder) updateRequests(m *Measurement) {
 			b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
 		}
 	}
-}
-
-// dropUsage drops what was used until the baseline.
-func (b *Builder) dropUsage() {
-	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
-	b.domains.drop()
-	b.keys.forgetWork()
 }
 
 // Shrink frees the memory that was needed for more processes than there are. Observe calls it a
@@ -188,13 +177,11 @@ func (b *Builder) Shrink(t *proc.Table) {
 	b.gpus.shrink(t)
 	b.identifier.Shrink(slots)
 	b.cgroups.Shrink()
-	for i := range b.interval.Domains {
-		b.interval.Domains[i].Claims = nil
+	b.freeRows()
+	if b.divider != nil {
+		b.divider.shrink()
 	}
 	b.closeEnded()
 	b.ended = nil
-	b.domains.shrink()
-	b.keys.shrink()
-	b.cores.shrink()
 	b.engine.Shrink()
 }

@@ -5,14 +5,13 @@ package claims
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // programs holds a Builder's state about the programs of short-lived processes. The zero programs
 // is ready to use.
 type programs struct {
 	standIns map[standIn]attribution.Claimant // of the interval
-	families []family                         // of the interval, outside of workloads
+	families []row                            // of the interval: descendants outside of workloads, with the claimants of their ancestors
 	long     map[longName]string
 }
 
@@ -20,12 +19,6 @@ type programs struct {
 type standIn struct {
 	owner    identity.Owner
 	excluded bool
-}
-
-// family is the short-lived descendants of a process.
-type family struct {
-	charge *proc.Charge
-	of     attribution.Claimant
 }
 
 // longName is the part of a program's name that fits in a task's name, with its workload and user.
@@ -85,9 +78,4 @@ func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 		}
 	}
 	return name
-}
-
-// noteFamily records the short-lived descendants of a process.
-func (g *programs) noteFamily(c *proc.Charge, of attribution.Claimant) {
-	g.families = append(g.families, family{c, of})
 }

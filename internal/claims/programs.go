@@ -4,7 +4,6 @@ package claims
 
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -53,31 +52,30 @@ func (b *Builder) shortLivedIn(c *claimant) attribution.Claimant {
 	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
 }
 
-// destinationByName returns the claimant of a charge of short-lived processes with a name. row is a
-// process in their cgroup, or nil.
-func (b *Builder) destinationByName(n *proc.Charge, row *proc.Process) destination {
-	user := workload.Identity{ProcessCgroup: n.Path, Owner: b.identifier.UserName(n.UID)}
+// nameOwner makes the program of a charge the owner of its row. It returns false if there is no
+// claimant for the owner. The process of the row is in the cgroup of the charge, or nil.
+func (b *Builder) nameOwner(r *row, charge *proc.Charge) bool {
+	user := workload.Identity{ProcessCgroup: charge.Path, Owner: b.identifier.UserName(charge.UID)}
 	excluded := false
-	var in *cgroup.Node
-	if row != nil {
-		c := &b.claimants[row.Slot]
+	if r.process != nil {
+		c := &b.claimants[r.process.Slot]
 		if !c.open {
-			return destination{}
+			return false
 		}
-		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(row.Slot)
-		in, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
+		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(r.process.Slot)
+		r.Cgroup, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
-		user.Placement = b.identifier.PlaceShortLived(n.Path)
+		user.Placement = b.identifier.PlaceShortLived(charge.Path)
 		user.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
-			in = b.cgroups.Node(user.Cgroup)
+			r.Cgroup = b.cgroups.Node(user.Cgroup)
 		}
 	}
-	user.Executable = b.programs.nameOf(n.Comm.String(), user.Owner, &user.Workload)
+	user.Executable = b.programs.nameOf(charge.Comm.String(), user.Owner, &user.Workload)
 	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
 	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
-	id := b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
-	return destination{found: id != attribution.NoClaimant, claimant: id, in: in, row: row}
+	r.claimant = b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
+	return r.claimant != attribution.NoClaimant
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of
@@ -86,15 +84,16 @@ func (b *Builder) destinationByName(n *proc.Charge, row *proc.Process) destinati
 // that of the process that adopted it, and so is not known.
 func (b *Builder) claimFamilies(m *Measurement) {
 	var all units.CPUTime
-	for _, f := range b.programs.families {
-		all = units.AddSaturating(all, f.charge.CPU)
+	for i := range b.programs.families {
+		all = units.AddSaturating(all, b.programs.families[i].CPU)
 	}
 	division := units.Division{Amount: uint64(min(all, b.unclaimed(m))), Total: uint64(all)}
-	for _, f := range b.programs.families {
-		used := units.CPUTime(division.Next(min(uint64(f.charge.CPU), division.Left())))
-		owner := b.descendants(f.of)
+	for i := range b.programs.families {
+		r := &b.programs.families[i]
+		r.CPU = units.CPUTime(division.Next(min(uint64(r.CPU), division.Left())))
+		owner := b.descendants(r.claimant)
 		owner.Unit = identity.SystemdUnit{}
-		id := b.standIn(owner, false)
-		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, m.Table.ChargeParts(f.charge), nil, nil, &m.Table.Rows[f.charge.Slot], m)
+		r.claimant = b.standIn(owner, false)
+		b.add(r, m)
 	}
 }

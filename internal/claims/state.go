@@ -68,7 +68,9 @@ func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []c
 	b.zones.restore(s.Zones)
 	b.engine.Restore(&s.Engine)
 	b.cgroups.Resume(s.Cgroups)
-	b.domains.restore(domains)
+	if b.divider != nil {
+		b.divider.last = slices.Clone(domains)
+	}
 	b.last = Measurement{ReadAt: readAt, Stamp: s.Engine.At, Node: node, Domains: domains}
 	b.begun, b.restored = true, true
 }
@@ -80,12 +82,6 @@ func (b *Builder) restoreDomain(name units.Domain) int {
 		return b.gpu(name)
 	}
 	return max(slices.Index(b.named, name), 0)
-}
-
-func (d *domains) restore(last []cpu.Node) {
-	if d != nil {
-		d.last = slices.Clone(last)
-	}
 }
 
 // restore makes zones those of a state, by their numbers.

@@ -57,11 +57,9 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		from := c.cgroup
 		b.update(c, p, m)
 		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.exact), c.cgroup, p, m)
+		b.addProcess(c, p, p.Used, parts, b.slicesOf(p, p.Split, p.Used, t), m)
 		if !b.exact {
-			c.cgroup.Account(int32(c.id), p.Used)
 			accountMove(from, c.cgroup, p, m)
-			b.domains.ranIn(c.cgroup, parts, p)
 		}
 		for ; len(charges) > 0 && charges[0].Slot == p.Slot; charges = charges[1:] {
 			b.claimCharge(&charges[0], m)
@@ -72,64 +70,74 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	}
 }
 
+// addProcess adds the row of a process.
+func (b *Builder) addProcess(c *claimant, p *proc.Process, used units.CPUTime, parts []units.CPUTime, on []proc.Slice, m *Measurement) {
+	if !b.exact {
+		c.cgroup.Account(int32(c.id), used)
+		if b.divider != nil {
+			b.divider.ranIn(c.cgroup, parts, p)
+		}
+	}
+	b.add(&row{Share: weigh.Share{CPU: used, Cgroup: c.cgroup}, claimant: c.id, process: p, parts: parts, on: on}, m)
+}
+
+// slicesOf divides CPU time of a process by CPU, if a pass needs that. It returns nil if the CPUs
+// are not available: procfs shows the CPU of a process's first thread only.
+func (b *Builder) slicesOf(p *proc.Process, split proc.Split, used units.CPUTime, t *proc.Table) []proc.Slice {
+	if !b.byCPU || !b.exact && p.Threads > 1 {
+		return nil
+	}
+	return t.Splits.Slices(split, used, p.LastCPU)
+}
+
 // claimCharge claims the CPU time of short-lived processes that the scan found. Without a claimant
 // claimRest claims the time.
+//
+// An exact source charges a row of the same cgroup. procfs charges the parent: the same workload,
+// but after re-parenting to init perhaps another unit.
 func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
-	var to destination
-	var row *proc.Process
+	parts, found := m.Table.ChargeParts(charge), false
+	r := row{Share: weigh.Share{CPU: charge.CPU, ShortLived: true}, parts: parts}
 	if charge.Slot >= 0 {
-		row = &m.Table.Rows[charge.Slot]
+		r.process = &m.Table.Rows[charge.Slot]
 	}
 	switch {
 	case charge.Named && b.byProgram:
-		to = b.destinationByName(charge, row)
-	case row != nil:
-		to = b.destinationOf(charge, row, m)
-	case charge.Path != "":
-		to.claimant, to.in, to.found = b.claimantForCgroup(charge.Path)
-	}
-	switch parts := m.Table.ChargeParts(charge); {
-	case to.later:
-	case !to.found:
-		b.shortLived += charge.CPU
-		b.domains.noteShortLived(parts)
-	default:
-		b.claim(attribution.Claim{Claimant: to.claimant, ShortLived: true, CPU: charge.CPU}, parts, nil, to.in, to.row, m)
-	}
-}
-
-// destination is the claimant of the CPU time of short-lived processes.
-type destination struct {
-	found    bool // false: claimRest claims the time
-	claimant attribution.Claimant
-	in       *cgroup.Node  // of their container, or nil
-	row      *proc.Process // in their cgroup, or nil
-	later    bool          // claimFamilies claims the time
-}
-
-// destinationOf returns the claimant of a charge that names a row. An exact
-// source charges a row of the same cgroup. procfs charges the parent: the same workload, but after
-// re-parenting to init perhaps another unit.
-func (b *Builder) destinationOf(charge *proc.Charge, row *proc.Process, m *Measurement) destination {
-	c := &b.claimants[row.Slot]
-	if c.sleeps {
-		b.wake(c, row.Slot, row.PID, row.Start, m)
-	}
-	if !b.exact {
-		c.cgroup.AccountChildren(charge.CPU)
-	}
-	switch {
-	case c.inWorkload || c.withCgroup && b.exact:
-		id := c.id
-		if b.byProgram {
-			id = b.shortLivedIn(c)
+		found = b.nameOwner(&r, charge)
+	case r.process != nil:
+		c := b.awake(r.process, m)
+		if !b.exact {
+			c.cgroup.AccountChildren(charge.CPU)
 		}
-		return destination{found: true, claimant: id, in: c.cgroup, row: row}
-	case b.byProgram && !b.exact:
-		b.programs.noteFamily(charge, c.id)
-		return destination{later: true}
+		r.claimant = c.id
+		switch {
+		case c.inWorkload || c.withCgroup && b.exact:
+			r.Cgroup, found = c.cgroup, true
+			if b.byProgram {
+				r.claimant = b.shortLivedIn(c)
+			}
+		case b.byProgram && !b.exact:
+			r.parts = b.keep(parts)
+			b.programs.families = append(b.programs.families, r)
+			return
+		}
+	case charge.Path != "":
+		r.claimant, r.Cgroup, found = b.claimantForCgroup(charge.Path)
 	}
-	return destination{}
+	if found {
+		b.add(&r, m)
+	} else {
+		b.addRest(charge.CPU, parts)
+	}
+}
+
+// awake returns the claimant of a process, its own one if it was one of the sleepers.
+func (b *Builder) awake(p *proc.Process, m *Measurement) *claimant {
+	c := &b.claimants[p.Slot]
+	if c.sleeps {
+		b.wake(c, p.Slot, p.PID, p.Start, m)
+	}
+	return c
 }
 
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters
@@ -146,7 +154,11 @@ func (b *Builder) claimByCounters(m *Measurement) {
 		if b.byProgram && used > 0 {
 			by = b.descendantsOf(by)
 		}
-		b.claim(attribution.Claim{Claimant: by, ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
+		r := row{Share: weigh.Share{CPU: used, ShortLived: true, Cgroup: in}, claimant: by}
+		if b.divider != nil {
+			r.parts = b.divider.in(in)
+		}
+		b.add(&r, m)
 	})
 }
 
@@ -158,16 +170,16 @@ func (b *Builder) claimRest(m *Measurement) {
 	if !b.exact {
 		// The child times of a process outside of a container may include what the container's
 		// counter showed.
-		b.shortLived = min(b.shortLived, b.unclaimed(m))
+		b.rest.CPU = min(b.rest.CPU, b.unclaimed(m))
 	}
-	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
+	b.add(&b.rest, m)
 
 	rest := b.unclaimed(m)
 	switch {
 	case m.Table.Unseen.Hidden:
 		b.node.Unattributed = rest
 	case b.missedUnattributed && !b.exact:
-		b.node.Unattributed = b.missed.find(b, m, min(rest, m.Table.Unseen.Untraced), rest)
+		b.node.Unattributed = b.unowned.missed.find(b, m, min(rest, m.Table.Unseen.Untraced), rest)
 	default:
 		b.node.Unattributed = min(rest, m.Table.Unseen.Untraced)
 	}
@@ -183,7 +195,8 @@ func (b *Builder) unclaimed(m *Measurement) units.CPUTime {
 func (b *Builder) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
 	if b.interruptsUnattributed {
-		softirqd := m.Table.Softirqd(b.domains.ofSoftirqd())
+		clear(b.softirqd)
+		softirqd := m.Table.Softirqd(b.softirqd)
 		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
 	}
 	b.node.Weightless = [attribution.Weights]units.CPUTime{}
@@ -193,48 +206,30 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 		}
 	}
 	b.node.Unattributed += b.interrupts
-	b.unattributed += b.node.Unattributed
-	b.ofInterrupts += b.interrupts
+	b.unowned.all += b.node.Unattributed
+	b.unowned.ofInterrupts += b.interrupts
 }
 
-// claim adds a claim to the interval. parts divides its CPU time by domain, and on divides it by CPU.
-// Either is nil if it is not available. in is the cgroup of the claimant's container. p is the process
-// that used the time, or a process related to the short-lived processes that used it, or nil.
-func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []proc.Slice, in *cgroup.Node, p *proc.Process, m *Measurement) {
-	c.CPU = min(c.CPU, maxClaim)
-	if c.CPU == 0 && (c.ShortLived || !b.keys.Sleepers()) {
+// add copies a row to the window, with the facts that its process shows.
+func (b *Builder) add(r *row, m *Measurement) {
+	used := min(r.CPU, maxClaim)
+	if used == 0 && (r.ShortLived || !b.keys.Sleepers()) {
 		return
 	}
-	b.node.Claims = append(b.node.Claims, c)
-	b.claimed += c.CPU
-	b.domains.claimed(parts, p)
-	b.domains.holds(b.pathOf(in, p))
-	if b.keys == nil {
-		return
-	}
-	share := weigh.Share{CPU: c.CPU, LastCPU: -1, Cgroup: in, ShortLived: c.ShortLived}
-	if p != nil {
-		share.LastCPU, share.Resident = p.LastCPU, p.Resident
+	b.claimed += used
+	b.rows = append(b.rows, *r)
+	r = &b.rows[len(b.rows)-1]
+	r.CPU, r.LastCPU = used, -1
+	r.parts, r.on = b.keep(r.parts), b.keepSlices(r.on)
+	if p := r.process; p != nil {
+		r.LastCPU, r.Resident = p.LastCPU, p.Resident
 		if !p.Is(proc.Zombie) {
-			share.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
+			r.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
+		r.home = b.identifier.ProcessCgroup(p.Slot)
+	} else if r.Cgroup != nil {
+		r.home = r.Cgroup.Path()
 	}
-	b.cores.claimed(on)
-	b.keys.claimed(share)
-}
-
-// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not
-// matter or is not known. The arguments are those of claim.
-func (b *Builder) pathOf(in *cgroup.Node, p *proc.Process) string {
-	switch {
-	case b.places == nil:
-		return ""
-	case p != nil:
-		return b.identifier.ProcessCgroup(p.Slot)
-	case in != nil:
-		return in.Path()
-	}
-	return ""
 }
 
 // rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then

@@ -64,7 +64,7 @@ func (v *Visibility) Observe(m *Measurement, b *Builder) {
 func (v *Visibility) begin(m *Measurement, b *Builder) {
 	v.builder, v.began, v.scans, v.hidden, v.lostEnds = b, m.ReadAt, 0, 0, 0
 	v.active, v.unattributed = b.totals()
-	v.time, v.ofInterrupts = b.unattributed, b.ofInterrupts
+	v.time, v.ofInterrupts = b.unowned.all, b.unowned.ofInterrupts
 }
 
 // totals returns the active energy of all zones so far, and the unattributed part of it. Those of
@@ -92,7 +92,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
 	// Interrupts are unattributed because that is set.
-	if time, ofInterrupts := v.builder.unattributed-v.time, v.builder.ofInterrupts-v.ofInterrupts; ofInterrupts > 0 {
+	if time, ofInterrupts := v.builder.unowned.all-v.time, v.builder.unowned.ofInterrupts-v.ofInterrupts; ofInterrupts > 0 {
 		unattributed = units.Energy(units.MulDiv(uint64(unattributed), uint64(time-ofInterrupts), uint64(time)))
 	}
 	worth := float64(unattributed) >= leastUnattributed*elapsed.Seconds()

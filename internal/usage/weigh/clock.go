@@ -60,7 +60,7 @@ const (
 	rememberFor = 10 * time.Minute
 )
 
-func (c *clock) begin(now time.Time, _ []Share) {
+func (c *clock) begin(now time.Time, _ []*Share) {
 	c.pass++
 	c.now = now
 }

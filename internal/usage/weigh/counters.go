@@ -115,7 +115,7 @@ func (g *group) around() *group {
 	return &g.counters.all
 }
 
-func (c *counters) begin(now time.Time, shares []Share) {
+func (c *counters) begin(now time.Time, shares []*Share) {
 	if c.kernel.cpusChanged() {
 		c.restart()
 	}
@@ -134,9 +134,9 @@ func (c *counters) begin(now time.Time, shares []Share) {
 }
 
 // ask marks the groups that shares of the interval are in, and makes those that are missing.
-func (c *counters) ask(shares []Share) {
-	for i := range shares {
-		n := shares[i].Cgroup
+func (c *counters) ask(shares []*Share) {
+	for _, s := range shares {
+		n := s.Cgroup
 		g := c.at(n)
 		if g == nil {
 			g = &group{counters: c, counter: counter{node: n}}
@@ -161,7 +161,7 @@ func (c *counters) read(now time.Time) {
 }
 
 // divide computes each group's own events and CPU time.
-func (c *counters) divide(shares []Share) {
+func (c *counters) divide(shares []*Share) {
 	for g := range c.groups() {
 		g.own = units.AddSaturating(g.own, g.counted)
 	}
@@ -170,10 +170,10 @@ func (c *counters) divide(shares []Share) {
 			around.own -= min(g.counted, around.own)
 		}
 	}
-	for i := range shares {
-		c.silent = units.AddSaturating(c.silent, shares[i].CPU)
-		if g := c.of(&shares[i]); g != nil {
-			g.cpu = units.AddSaturating(g.cpu, uint64(shares[i].CPU))
+	for _, s := range shares {
+		c.silent = units.AddSaturating(c.silent, s.CPU)
+		if g := c.of(s); g != nil {
+			g.cpu = units.AddSaturating(g.cpu, uint64(s.CPU))
 		}
 	}
 }

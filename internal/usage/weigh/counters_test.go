@@ -114,22 +114,22 @@ func newCounting(t *testing.T, cgroups ...string) *counting {
 }
 
 // share is a share with CPU time in ms, of everything that is in no cgroup if the path is empty.
-func (c *counting) share(path string, cpu int) Share {
-	return Share{CPU: units.CPUTime(cpu) * ms, Cgroup: c.cgroups.Node(path)}
+func (c *counting) share(path string, cpu int) *Share {
+	return &Share{CPU: units.CPUTime(cpu) * ms, Cgroup: c.cgroups.Node(path)}
 }
 
 // weigh returns the work in ms after some time.
-func (c *counting) weigh(after time.Duration, shares ...Share) (work []float64, err error) {
+func (c *counting) weigh(after time.Duration, shares ...*Share) (work []float64, err error) {
 	c.at = c.at.Add(after)
 	_, err = c.Weigh(c.at, shares)
-	for i := range shares {
-		work = append(work, float64(shares[i].Work)/float64(ms))
+	for _, s := range shares {
+		work = append(work, float64(s.Work)/float64(ms))
 	}
 	return work, err
 }
 
 // run weighs after a second.
-func (c *counting) run(shares ...Share) []float64 {
+func (c *counting) run(shares ...*Share) []float64 {
 	c.t.Helper()
 	work, err := c.weigh(time.Second, shares...)
 	require.NoError(c.t, err)
@@ -147,7 +147,7 @@ func (c *counting) stop() {
 func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 	c := newCounting(t, "/a", "/b")
 	c.counted["/a"], c.counted["/b"] = 1<<20, 77
-	shares := []Share{c.share("/a", 30), c.share("/a", 10), c.share("/b", 50), c.share("", 10), c.share("", 40)}
+	shares := []*Share{c.share("/a", 30), c.share("/a", 10), c.share("/b", 50), c.share("", 10), c.share("", 40)}
 	c.count(map[string]uint64{"/a": 5, "/b": 6, "": 129})
 	assert.InDeltaSlice(t, []float64{30, 10, 50, 10, 40}, c.run(shares...), 1e-3, "the containers' first interval: all together are known")
 	c.count(map[string]uint64{"/a": 80, "/b": 20, "": 25})
@@ -163,7 +163,7 @@ func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 // The counter of a cgroup includes those of the cgroups inside.
 func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	c := newCounting(t, "/a", "/a/x/b")
-	shares := []Share{c.share("/a/x/b", 90), c.share("/a", 10), c.share("", 50)}
+	shares := []*Share{c.share("/a/x/b", 90), c.share("/a", 10), c.share("", 50)}
 	c.run(shares...)
 	c.count(map[string]uint64{"/a": 10, "": 50})
 	c.counted["/a"] += 90 * uint64(ms)
@@ -196,7 +196,7 @@ func TestCountsWaitForTheirCPUTime(t *testing.T) {
 func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) {
 	refusal := errors.New("too many open files")
 	c := newCounting(t, "/a", "/b")
-	shares := []Share{c.share("/a", 10), c.share("/b", 20), c.share("", 40)}
+	shares := []*Share{c.share("/a", 10), c.share("/b", 20), c.share("", 40)}
 	c.refused["/b"] = refusal
 	for _, step := range []struct {
 		after       time.Duration
@@ -341,7 +341,7 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 		"one went and came meanwhile": func(k *kernel) { k.refused[""], k.mended = errStopped, true },
 	} {
 		c := newCounting(t, "/a")
-		shares := []Share{c.share("/a", int(silentLimit/ms)), c.share("", int(silentLimit/ms))}
+		shares := []*Share{c.share("/a", int(silentLimit/ms)), c.share("", int(silentLimit/ms))}
 		run := func() []float64 {
 			c.count(map[string]uint64{"/a": 1800, "": 200})
 			return c.run(shares...)

@@ -8,9 +8,8 @@ import "time"
 type CPUTime struct{ stateless }
 
 // Weigh sets the Work of all shares of an interval. It always measures.
-func (CPUTime) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
-	for i := range shares {
-		s := &shares[i]
+func (CPUTime) Weigh(_ time.Time, shares []*Share) (measured bool, err error) {
+	for _, s := range shares {
 		s.Work = uint64(s.CPU - s.Discount)
 	}
 	return true, nil

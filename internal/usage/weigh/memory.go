@@ -30,10 +30,9 @@ type Memory struct {
 func NewMemory(byCPUTime bool) *Memory { return &Memory{byCPUTime: byCPUTime} }
 
 // Weigh sets the Work of all shares of an interval. It always measures.
-func (w *Memory) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
+func (w *Memory) Weigh(_ time.Time, shares []*Share) (measured bool, err error) {
 	var sum, cpu uint64
-	for i := range shares {
-		s := &shares[i]
+	for _, s := range shares {
 		s.Work = 0
 		if s.ShortLived {
 			continue
@@ -53,9 +52,9 @@ func (w *Memory) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
 }
 
 // weighShortLived gives short-lived processes the average weight per CPU time of the others.
-func weighShortLived(shares []Share, sum, cpu uint64) {
-	for i := range shares {
-		if s := &shares[i]; s.ShortLived {
+func weighShortLived(shares []*Share, sum, cpu uint64) {
+	for _, s := range shares {
+		if s.ShortLived {
 			s.Work = units.MulDiv(uint64(s.CPU)/uint64(ranUnit), sum, cpu)
 		}
 	}

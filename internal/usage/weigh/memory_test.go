@@ -13,7 +13,7 @@ import (
 const page = 4096
 
 func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
-	shares := []Share{
+	shares := []*Share{
 		{CPU: 10 * ms, Resident: 3 * page, Held: 10 * time.Second},
 		{CPU: 20 * ms, Resident: 5 * page, Held: 4 * time.Second},
 		{CPU: 0, Resident: 2 * page, Held: 10 * time.Second}, // sleeps
@@ -28,8 +28,8 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, measured)
 		var got []uint64
-		for i := range shares {
-			got = append(got, shares[i].Work)
+		for _, s := range shares {
+			got = append(got, s.Work)
 		}
 		assert.Equal(t, want, got, byCPUTime)
 	}

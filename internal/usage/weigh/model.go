@@ -109,7 +109,7 @@ func (e *Events) close() error {
 }
 
 // begin starts an interval, once for all Models.
-func (e *Events) begin(now time.Time, shares []Share) {
+func (e *Events) begin(now time.Time, shares []*Share) {
 	if now.Equal(e.now) {
 		return
 	}
@@ -128,14 +128,14 @@ const (
 	maxLayer = 100
 )
 
-func (m *Model) begin(now time.Time, shares []Share) {
+func (m *Model) begin(now time.Time, shares []*Share) {
 	m.events.begin(now, shares)
 	for i, c := range m.events.of {
 		m.counted[i] += float64(c.all.counted)
 		m.incomplete = m.incomplete || !c.all.known
 	}
-	for i := range shares {
-		m.cpu = units.AddSaturating(m.cpu, shares[i].CPU)
+	for _, s := range shares {
+		m.cpu = units.AddSaturating(m.cpu, s.CPU)
 	}
 	if m.energy.at.After(m.last.at) {
 		m.learn()

@@ -26,13 +26,13 @@ type modeled struct {
 	at       time.Time
 	total    units.Energy
 	second   int
-	shares   [2]Share
+	shares   [2]*Share
 	measured bool  // by the latest call of Weigh
 	err      error // of the latest call of Weigh
 }
 
 func newModeled(t *testing.T) *modeled {
-	m := &modeled{t: t, kernels: map[Event]*kernel{}, tree: cgroup.New(cgroup.Options{Root: "/nowhere"}), at: began}
+	m := &modeled{t: t, kernels: map[Event]*kernel{}, tree: cgroup.New(cgroup.Options{Root: "/nowhere"}), at: began, shares: [2]*Share{{}, {}}}
 	for _, e := range modelEvents {
 		m.kernels[e] = newKernel(m.tree, "/a", "/b")
 	}
@@ -54,7 +54,8 @@ func (m *modeled) run(models ...*Model) {
 	count(CacheMisses, 0, 1e4*b)
 	m.total += units.Energy(1e6 * (20 + 4e-9*(2e6*float64(a)+5e5*float64(b)) + 1e-6*1e4*float64(b)))
 	m.at, m.second = m.at.Add(time.Second), m.second+1
-	m.shares = [2]Share{{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}, {CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}}
+	*m.shares[0] = Share{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}
+	*m.shares[1] = Share{CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}
 	for _, model := range models {
 		m.weigh(model)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Share is the usage of one claim in an interval, which is to be weighed.
+// Share is the usage of one row of an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
 	// Discount is the part of CPU that does not count for the energy of cores, because other
@@ -43,7 +43,7 @@ type ByRate struct {
 // source measures work per CPU time, the rate of a share.
 type source interface {
 	// begin starts an interval with its shares.
-	begin(now time.Time, shares []Share)
+	begin(now time.Time, shares []*Share)
 	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate was not
 	// measured.
 	rate(*Share) (rate uint64, ok bool)
@@ -82,12 +82,11 @@ func (m *ByRate) Close() error { return m.source.close() }
 // rate of the others. measured reports whether any rate was measured; otherwise Work is
 // meaningless. The error is the reason why a rate is missing. It may be set even if Weigh returns
 // true.
-func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
+func (m *ByRate) Weigh(now time.Time, shares []*Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]
 	var work, cpu uint64
-	for i := range shares {
-		s := &shares[i]
+	for _, s := range shares {
 		rate, ok := m.source.rate(s)
 		m.known = append(m.known, ok)
 		if ok {

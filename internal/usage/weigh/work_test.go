@@ -52,12 +52,12 @@ func clockOf(exponent int, mhz map[int32]int) (*ByRate, *ghz) {
 }
 
 // workOf weighs shares, and returns the work in ms at 1 GHz.
-func workOf(t *testing.T, m *ByRate, now time.Time, shares ...Share) (work []float64) {
+func workOf(t *testing.T, m *ByRate, now time.Time, shares ...*Share) (work []float64) {
 	t.Helper()
 	_, err := m.Weigh(now, shares)
 	require.NoError(t, err)
-	for i := range shares {
-		work = append(work, float64(shares[i].Work)/float64(ms))
+	for _, s := range shares {
+		work = append(work, float64(s.Work)/float64(ms))
 	}
 	return work
 }
@@ -66,13 +66,13 @@ func TestTimeIsWeighedByTheClockRateToAPower(t *testing.T) {
 	for exponent, want := range map[int][]float64{1: {200, 50, 30}, 2: {400, 25, 90}, 3: {800, 12.5, 270}} {
 		m, _ := clockOf(exponent, map[int32]int{0: 2000, 1: 500, 7: 3000})
 		got := workOf(t, m, began,
-			Share{CPU: 100 * ms, LastCPU: 0}, Share{CPU: 100 * ms, LastCPU: 1}, Share{CPU: 10 * ms, LastCPU: 7})
+			&Share{CPU: 100 * ms, LastCPU: 0}, &Share{CPU: 100 * ms, LastCPU: 1}, &Share{CPU: 10 * ms, LastCPU: 7})
 		assert.InDeltaSlice(t, want, got, 1e-3, "exponent %d", exponent)
 	}
 }
 
 func TestDiscountedTimeCountsForLess(t *testing.T) {
-	shares := []Share{{CPU: 100 * ms, LastCPU: 0, Discount: 40 * ms}, {CPU: 10 * ms, LastCPU: 0}, {LastCPU: 0}}
+	shares := []*Share{{CPU: 100 * ms, LastCPU: 0, Discount: 40 * ms}, {CPU: 10 * ms, LastCPU: 0}, {LastCPU: 0}}
 	measured, err := CPUTime{}.Weigh(began, shares)
 	require.NoError(t, err)
 	assert.True(t, measured)
@@ -85,19 +85,19 @@ func TestDiscountedTimeCountsForLess(t *testing.T) {
 func TestUnknownRatesCountAsTheAverage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 3000, 2: -1})
 	got := workOf(t, m, began,
-		Share{CPU: 100 * ms, LastCPU: 0}, Share{CPU: 300 * ms, LastCPU: 1},
-		Share{CPU: 10 * ms, LastCPU: -1}, Share{CPU: 10 * ms, LastCPU: 2}, Share{CPU: 10 * ms, LastCPU: 9},
-		Share{CPU: 10 * ms, LastCPU: math.MaxInt32})
+		&Share{CPU: 100 * ms, LastCPU: 0}, &Share{CPU: 300 * ms, LastCPU: 1},
+		&Share{CPU: 10 * ms, LastCPU: -1}, &Share{CPU: 10 * ms, LastCPU: 2}, &Share{CPU: 10 * ms, LastCPU: 9},
+		&Share{CPU: 10 * ms, LastCPU: math.MaxInt32})
 	assert.InDeltaSlice(t, []float64{100, 900, 25, 25, 25, 25}, got, 1e-3)
 
 	g.mhz = map[int32]int{0: 1000}
-	got = workOf(t, m, began.Add(time.Second), Share{CPU: 10 * ms, LastCPU: -1})
+	got = workOf(t, m, began.Add(time.Second), &Share{CPU: 10 * ms, LastCPU: -1})
 	assert.InDeltaSlice(t, []float64{25}, got, 1e-3, "of earlier intervals where nothing is")
 }
 
 func TestWithoutAnyRateTheKeyIsNotMeasured(t *testing.T) {
 	m, g := clockOf(2, nil)
-	shares := []Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
+	shares := []*Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
 	for range 3 { // the second time it is not retried
 		measured, err := m.Weigh(began, shares)
 		assert.False(t, measured)
@@ -120,7 +120,7 @@ func TestACPUIsReadOncePerIntervalAndSkippedAfterAFailure(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000})
 	at := began
 	share := func() {
-		workOf(t, m, at, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 1})
+		workOf(t, m, at, &Share{CPU: ms, LastCPU: 0}, &Share{CPU: ms, LastCPU: 0}, &Share{CPU: ms, LastCPU: 1})
 	}
 	share()
 	assert.Equal(t, 2, g.reads)
@@ -129,14 +129,14 @@ func TestACPUIsReadOncePerIntervalAndSkippedAfterAFailure(t *testing.T) {
 	assert.Equal(t, 3, g.reads, "the second is not tried again")
 	at = at.Add(retryAfter)
 	g.mhz[1] = 3000
-	got := workOf(t, m, at, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 1})
+	got := workOf(t, m, at, &Share{CPU: ms, LastCPU: 0}, &Share{CPU: ms, LastCPU: 1})
 	assert.Equal(t, 5, g.reads)
 	assert.InDeltaSlice(t, []float64{1, 3}, got, 1e-6)
 }
 
 func TestWorkSaturates(t *testing.T) {
 	m, _ := clockOf(3, map[int32]int{0: math.MaxInt32})
-	shares := []Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
+	shares := []*Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
 	_, err := m.Weigh(began, shares)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(math.MaxUint64), shares[0].Work)
@@ -148,7 +148,7 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	c.count(map[string]uint64{"/a": 3, "/a/b": 1})
 	a, b := c.cgroups.Node("/a"), c.cgroups.Node("/a/b")
 	for name, m := range map[string]*ByRate{"clock": byClock, "counters": c.ByRate} {
-		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: a}, {CPU: ms, LastCPU: 1, Cgroup: b}, {CPU: ms, LastCPU: -1}}
+		shares := []*Share{{CPU: ms, LastCPU: 0, Cgroup: a}, {CPU: ms, LastCPU: 1, Cgroup: b}, {CPU: ms, LastCPU: -1}}
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			at = at.Add(time.Second)
@@ -171,9 +171,9 @@ func TestAnUnreadableCPUIsReported(t *testing.T) {
 	g.fails = errors.New("too many open files")
 	at := began
 	run := func(cpus ...int32) error {
-		var shares []Share
+		var shares []*Share
 		for _, cpu := range cpus {
-			shares = append(shares, Share{CPU: ms, LastCPU: cpu})
+			shares = append(shares, &Share{CPU: ms, LastCPU: cpu})
 		}
 		_, err := m.Weigh(at, shares)
 		return err
@@ -196,6 +196,6 @@ func TestAnUnreadableCPUIsReported(t *testing.T) {
 // interrupts it.
 func TestRatesAreNotReadOfCPUsWithoutUsage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 1000})
-	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{LastCPU: 1})
+	workOf(t, m, began, &Share{CPU: ms, LastCPU: 0}, &Share{LastCPU: 1})
 	assert.Equal(t, 1, g.reads)
 }

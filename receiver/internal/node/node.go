@@ -36,7 +36,7 @@ type Node struct {
 	Rules    rules.Rules // until Open, the rules that the machine is examined for
 	CPU      *cpu.Reader // nil until Open
 	Cgroups  *cgroup.Tree
-	Keys     *claims.Keys     // nil if CPU time is the only weight
+	Keys     *claims.Keys     // without a weight if plain CPU time is the only one
 	Siblings *divide.Siblings // nil if CPU time counts in full
 	Waits    *kernfs.Waits    // for files that users block, of all parts of the receiver
 }
