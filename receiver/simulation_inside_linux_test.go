@@ -193,8 +193,8 @@ func (in *inside) checkZones() {
 		z, of := &ledger.Zones[i], &zones[i]
 		sums[power.Class{Zone: of.Kind, Method: of.Method}] += z.Energy
 		c := in.counters[of.ID]
-		if !z.Present || c == nil || !c.seen || in.w.run.number > 1 && in.w.plan.faulty() {
-			continue
+		if !z.Present || c == nil || !c.seen || in.w.run.number > 1 && in.w.faults.Fired[hostsim.ZoneVanishes.String()] > 0 {
+			continue // where a package vanishes, the simulated machine keeps its other zones, and a start takes them for zones of the node
 		}
 		base, ok := in.bases[i]
 		if !ok {

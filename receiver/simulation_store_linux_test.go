@@ -134,6 +134,9 @@ func (s *simStore) usable() *record {
 	case r == nil, r.boot != s.w.boot, s.faults.hanging > 0, s.faults.deleting && s.faults.writing > 2:
 		return nil
 	}
+	if _, err := s.totals(); errors.Is(err, state.ErrNoTotals) { // the machine's clock could not be read
+		return nil
+	}
 	return r
 }
 
@@ -172,11 +175,18 @@ func (s *simStore) withheld() {
 
 // hasExpired reports whether the lease of the stored state has ended by the clock of the next start.
 func (s *simStore) hasExpired() bool {
-	host, totals := s.w.life.Host, state.Totals{}
-	require.NoError(s.w.tb, state.Decode(s.values[state.Key], &training.Models{}, &totals, state.Moment{
+	totals, err := s.totals()
+	require.NoError(s.w.tb, err)
+	return s.w.life.Host.Now().Sub(totals.ReadAt) > totals.Lease
+}
+
+// totals decodes the totals of the stored state.
+func (s *simStore) totals() (totals state.Totals, err error) {
+	host := s.w.life.Host
+	err = state.Decode(s.values[state.Key], &training.Models{}, &totals, state.Moment{
 		Boot: s.w.boot.id, At: host.Now(), Clocks: state.Clocks{Boot: host.Uptime, Suspended: host.Suspended},
-	}))
-	return host.Now().Sub(totals.ReadAt) > totals.Lease
+	})
+	return totals, err
 }
 
 // forget removes a state that cannot be distinguished from a state of this boot: it is older than the machine's reset to

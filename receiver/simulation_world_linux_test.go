@@ -374,6 +374,9 @@ func (w *world) start() {
 	w.backend.started(w.store.usable())
 	require.NoError(w.tb, s.start(context.Background(), w))
 	w.store.settle()
+	if w.plan.faulty() && s.state.Err() != nil { // it could not read the machine's clock, and begins anew
+		w.backend.started(nil)
+	}
 	r.starting = false
 	w.inside.begin()
 	w.backend.stamp()
