@@ -141,13 +141,10 @@ func (a *Account) addIdle(kind int, energy, recent units.Energy) {
 }
 
 func (a *Account) merge(o *Account) {
-	a.grow(len(o.amounts))
 	for kind := range o.amounts {
-		m, of := &a.amounts[kind], &o.amounts[kind]
-		m.Energy += of.Energy
-		m.Recent += of.Recent
-		m.Idle += of.Idle
-		m.RecentIdle += of.RecentIdle
+		of := &o.amounts[kind]
+		a.add(kind, of.Energy, of.Recent)
+		a.addIdle(kind, of.Idle, of.RecentIdle)
 	}
 	a.CPU += o.CPU
 }

@@ -31,15 +31,15 @@ func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 	if e.cfg.Processes == ByProgram {
 		return id
 	}
-	before := e.restoredProcess(c)
-	room := before != none && e.mayContinue(identity.ProcessEntity)
+	before := e.restoredRank(&owner)
+	room := before != nil && e.mayContinue(identity.ProcessEntity)
 	if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.notBefore(c) <= e.at.UnixNano() {
 		room = room || e.hasRoom(identity.ProcessEntity)
 	}
 	e.openProcess(id, room)
-	if before != none && c.accounts[identity.ProcessEntity] == none {
+	if before != nil && c.accounts[identity.ProcessEntity] == none {
 		w := e.processCandidate(id)
-		w.rank, w.contends = e.ledger.accounts[before].rank, true
+		w.rank, w.contends = *before, true
 	}
 	return id
 }
@@ -66,11 +66,8 @@ func (e *Engine) Continues(owner *identity.Owner) bool {
 	if e.live[identity.ProcessEntity] == 0 && !e.restoring {
 		return false
 	}
-	o := *owner
-	e.setCreated(&o.Process)
-	s, _ := seriesOf(identity.ProcessEntity, &o)
-	i, known := e.series[s]
-	return known && (!e.ledger.accounts[i].Ended() || e.ledger.accounts[i].restored == wasLive)
+	a := e.accountOfProcess(*owner)
+	return a != nil && (!a.Ended() || a.restored == wasLive)
 }
 
 // Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may
@@ -155,16 +152,24 @@ func (e *Engine) releaseIfDone(id Claimant) {
 	e.unused = append(e.unused, id)
 }
 
-// restoredProcess returns the account of a claimant's process if its series was live in the state
-// that is being restored, else none.
-func (e *Engine) restoredProcess(c *claimant) int32 {
+// restoredRank returns the rank of a process whose series was live in the state that is being
+// restored, else nil.
+func (e *Engine) restoredRank(owner *identity.Owner) *rank {
 	if !e.restoring {
-		return none
+		return nil
 	}
-	owner := e.ownerOf(c)
+	if a := e.accountOfProcess(*owner); a != nil && a.restored == wasLive {
+		return &a.rank
+	}
+	return nil
+}
+
+// accountOfProcess returns the account of an owner's process, or nil.
+func (e *Engine) accountOfProcess(owner identity.Owner) *Account {
+	e.setCreated(&owner.Process)
 	s, _ := seriesOf(identity.ProcessEntity, &owner)
-	if i, known := e.series[s]; known && e.ledger.accounts[i].restored == wasLive {
-		return i
+	if i, ok := e.series[s]; ok {
+		return &e.ledger.accounts[i]
 	}
-	return none
+	return nil
 }

@@ -3,6 +3,8 @@
 package attribution
 
 import (
+	"slices"
+
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -42,44 +44,48 @@ func (e *Engine) awardSeries(entity identity.Entity) {
 		return
 	}
 	leaving := e.findIncumbents(entity)
-	e.incumbents.heapify()
-	room := e.cfg.Limits[entity].live() - e.live[entity] + leaving
-	if room <= 0 && len(e.incumbents) == 0 {
+	room := max(e.cfg.Limits[entity].live()-e.live[entity]+leaving, 0)
+	if room == 0 && len(e.incumbents) == 0 {
 		return
 	}
 	e.findNewcomers(entity, room > 0)
-	e.newcomers.heapify()
-	for ; len(e.newcomers) > 0 && (entity != identity.ProcessEntity || e.allowsBirth(entity)); room-- {
-		newcomer, displaced := e.newcomers.pop(), int32(none)
-		if room <= 0 {
-			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {
-				return
-			}
-			displaced = e.incumbents.pop().index
+	slices.SortFunc(e.newcomers, func(a, b contender) int { return byKey(b, a) })
+	if len(e.newcomers) > room {
+		slices.SortFunc(e.incumbents, byKey)
+	}
+	for i, newcomer := range e.newcomers {
+		place := i - room // among the incumbents
+		if place >= 0 && (place >= len(e.incumbents) || newcomer.key <= e.incumbents[place].key) {
+			return
+		}
+		if entity == identity.ProcessEntity && !e.allowsBirth(entity) {
+			return
 		}
 		if entity == identity.ProcessEntity {
 			e.openProcess(Claimant(newcomer.index), true)
 		} else {
 			e.beginSeries(newcomer.index)
 		}
-		if displaced != none {
-			e.displace(displaced)
+		if place >= 0 {
+			e.displace(e.incumbents[place].index)
 		}
 	}
 }
 
-// findNewcomers lists the candidates that have earned a series, the complement of their keys so
-// that the largest is first. Unless there is room, only those that are larger than the smallest
-// incumbent.
+// findNewcomers lists the candidates that have earned a series. Unless there is room, only those that
+// are larger than the smallest incumbent.
 func (e *Engine) findNewcomers(entity identity.Entity, room bool) {
+	least := uint64(0)
+	if !room {
+		least = slices.MinFunc(e.incumbents, byKey).key + 1
+	}
 	e.newcomers = e.newcomers[:0]
-	enough := func(key uint64) bool { return room || key > e.incumbents[0].key }
 	for i := range e.candidates[entity] {
 		w := &e.candidates[entity][i]
 		// The key is at most the usage, and takes a division.
-		if _, recent := e.unmoved(entity, w); w.contends && enough(uint64(w.rank.now(recent))) && e.mayBegin(entity, w) {
-			if key := w.rank.newcomerKey(recent); enough(key) {
-				e.newcomers = append(e.newcomers, contender{^key, w.of})
+		if _, recent := e.unmoved(entity, w); w.contends && uint64(w.rank.now(recent)) >= least && e.mayBegin(entity, w) {
+			if key := w.rank.newcomerKey(recent); key >= least {
+				e.newcomers = append(e.newcomers, contender{key, w.of})
 			}
 		}
 	}

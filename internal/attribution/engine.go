@@ -84,7 +84,7 @@ type scratch struct {
 	resolved              []*slice    // whose energy was attributed in the interval
 	spare                 []*deferral // that are unused
 	spareSlices           []*slice    // likewise
-	newcomers, incumbents queue
+	newcomers, incumbents []contender
 }
 
 // Gain is the CPU time and the active energy, by kind of the ledger, that an interval brought a

@@ -2,7 +2,11 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"cmp"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // rank decides which accounts have a series. It stays with a process, container, pod or VM as it
 // gets a series and loses it.
@@ -65,37 +69,6 @@ type contender struct {
 	index int32
 }
 
-// queue is a heap of contenders, the least key first.
-type queue []contender
-
-func (q queue) heapify() {
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.down(i)
-	}
-}
-
-func (q queue) down(i int) {
-	for {
-		least := 2*i + 1
-		if least >= len(q) {
-			return
-		}
-		if right := least + 1; right < len(q) && q[right].key < q[least].key {
-			least = right
-		}
-		if q[i].key <= q[least].key {
-			return
-		}
-		q[i], q[least] = q[least], q[i]
-		i = least
-	}
-}
-
-func (q *queue) pop() contender {
-	old := *q
-	first, last := old[0], len(old)-1
-	old[0] = old[last]
-	*q = old[:last]
-	q.down(0)
-	return first
+func byKey(a, b contender) int {
+	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.index, b.index))
 }

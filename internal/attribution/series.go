@@ -21,44 +21,39 @@ func (e *Engine) openAccount(entity identity.Entity, owner *identity.Owner, star
 		return none
 	}
 	i, known := e.series[s]
-	if known && !e.ledger.accounts[i].Ended() {
+	if known && (room || !e.ledger.accounts[i].Ended()) {
 		a := &e.ledger.accounts[i]
-		if a.refs++; a.candidate != none {
-			e.candidateOf(a).contends = true
+		if a.Ended() {
+			if a.first == 0 {
+				a.Owner.Names = owner.Names
+			}
+			e.reviveAccount(i)
 		}
+		if w := e.candidateOf(a); w != nil {
+			w.contends = true
+		}
+		a.refs++
 		e.updateCID(i, owner)
 		return i
 	}
-	notBefore := int64(0)
-	if !known && (room || entity != identity.ProcessEntity) {
-		notBefore = e.recordBirth(entity)
+	w := candidate{ended: none, contends: true}
+	if known {
+		w.ended = i
+	} else if room || entity != identity.ProcessEntity {
+		w.notBefore = e.recordBirth(entity)
 	}
-	if notBefore != 0 || !known && (entity == identity.ProgramEntity || entity != identity.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0) {
-		room = false
-	}
-	switch {
-	case !room && entity == identity.ProcessEntity:
+	begins := room && w.notBefore == 0 && entity != identity.ProgramEntity && (entity == identity.ProcessEntity || e.cfg.Limits[entity].MinEnergy == 0)
+	if entity == identity.ProcessEntity && !begins {
 		return none
-	case !room:
-		w := candidate{notBefore: notBefore, ended: none, contends: true}
-		if known {
-			w.ended = i
-		}
-		i = e.newAccount(entity, owner, start)
-		w.of = i
-		e.enqueue(entity, w)
-	case !known:
-		i = e.newAccount(entity, owner, start)
-		e.live[entity]++
-	default:
-		if a := &e.ledger.accounts[i]; a.first == 0 {
-			a.Owner.Names = owner.Names
-		}
-		e.reviveAccount(i)
-		e.updateCID(i, owner)
 	}
-	e.series[s] = i
-	e.ledger.accounts[i].refs = 1
+	i = e.newAccount(entity, owner, start)
+	e.series[s], e.ledger.accounts[i].refs = i, 1
+	if begins {
+		e.live[entity]++
+		return i
+	}
+	w.of = i
+	e.enqueue(entity, w)
 	return i
 }
 
