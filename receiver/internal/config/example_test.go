@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"os"
@@ -17,13 +17,12 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // loadExample returns the receivers of testdata/config.yaml.
 func loadExample(t *testing.T) map[string]*confmap.Conf {
 	t.Helper()
-	all, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	all, err := confmaptest.LoadConf(filepath.Join("..", "..", "testdata", "config.yaml"))
 	require.NoError(t, err)
 	receivers := map[string]*confmap.Conf{}
 	for id := range all.ToStringMap() {
@@ -37,7 +36,7 @@ func loadExample(t *testing.T) map[string]*confmap.Conf {
 func TestExampleConfigurationIsValid(t *testing.T) {
 	cfgs := map[string]*Config{}
 	for id, conf := range loadExample(t) {
-		cfg := config.Default()
+		cfg := Default()
 		require.NoError(t, conf.Unmarshal(cfg), id)
 		require.NoError(t, confmap.Validate(cfg), id)
 		cfgs[id] = cfg
@@ -48,8 +47,8 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.Len(t, cfg.Model.Get().Points, 3)
 	assert.Equal(t, 200, cfg.Series.Containers.Max)
 	watts := 55.0
-	assert.Equal(t, map[power.Kind]config.StaticPowerConfig{
-		config.AllZones: {Model: config.StaticTrained}, power.DRAM: {Model: config.StaticMinimum}, power.PSys: {Model: config.StaticFixed, Power: &watts},
+	assert.Equal(t, map[power.Kind]StaticPowerConfig{
+		AllZones: {Model: StaticTrained}, power.DRAM: {Model: StaticMinimum}, power.PSys: {Model: StaticFixed, Power: &watts},
 	}, cfg.Attribution.StaticPower)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
@@ -58,14 +57,14 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
 	assert.Equal(t, "file_storage/energy", cfg.Storage)
-	assert.Equal(t, allStatic(config.StaticTrained), cfgs["energy/short"].Attribution.StaticPower)
-	assert.Equal(t, allWeight(config.WeightCycles), cfgs["energy/short"].Attribution.Weight)
+	assert.Equal(t, map[power.Kind]StaticPowerConfig{AllZones: {Model: StaticTrained}}, cfgs["energy/short"].Attribution.StaticPower)
+	assert.Equal(t, map[power.Kind]Weight{AllZones: WeightCycles}, cfgs["energy/short"].Attribution.Weight)
 	assert.Empty(t, cfgs["energy/estimated"].Meters.Use)
 	assert.False(t, cfgs["energy/none"].Model.HasValue())
 }
 
 func TestTasksOfTheConfigurationPageAreValid(t *testing.T) {
-	page, err := os.ReadFile("../docs/configuration.md")
+	page, err := os.ReadFile("../../../docs/configuration.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
 	require.NotNil(t, block)
@@ -79,7 +78,7 @@ func TestTasksOfTheConfigurationPageAreValid(t *testing.T) {
 	for id := range receivers.ToStringMap() {
 		task, err := receivers.Sub(id)
 		require.NoError(t, err)
-		cfg := config.Default()
+		cfg := Default()
 		require.NoError(t, task.Unmarshal(cfg), id)
 		assert.NoError(t, confmap.Validate(cfg), id)
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build amd64 || arm64
+//go:build linux
 
-package energyreceiver
+package integration
 
 import (
 	"context"
@@ -23,7 +23,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	usage "github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // buildUser is the real user of builds, which distinguishes them from all other processes on the
@@ -50,7 +52,7 @@ func builds(t *testing.T) map[string]*exec.Cmd {
 	makefile := "all: " + strings.Join(objects, " ") + "\n%.o: %.c\n\t@gcc -O1 -c $< -o $@ && test -s $@\n"
 	require.NoError(t, os.WriteFile(filepath.Join(files, "Makefile"), []byte(makefile), 0o644))
 	return map[string]*exec.Cmd{
-		"go build":              as("..", []string{"GOCACHE=" + t.TempDir(), "GOFLAGS=-p=2"}, "go", "build", "./internal/attribution"),
+		"go build":              as("../../..", []string{"GOCACHE=" + t.TempDir(), "GOFLAGS=-p=2"}, "go", "build", "./internal/attribution"),
 		"make -j2, 150 C files": as(files, nil, "make", "-s", "-j2"),
 	}
 }
@@ -108,7 +110,7 @@ func (a accounted) used(t *testing.T) float64 {
 // named is the CPU time of series of the build's user, by the name of the program, the last value of each series.
 type named map[string]map[string]float64
 
-func (n named) collect(t *testing.T, e *Embedded) {
+func (n named) collect(t *testing.T, e *energyreceiver.Embedded) {
 	md, err := e.Collect(t.Context())
 	require.NoError(t, err)
 	for _, rm := range md.ResourceMetrics().All() {
@@ -135,27 +137,27 @@ func (n named) collect(t *testing.T, e *Embedded) {
 	}
 }
 
-// With INTEGRATION=1 and as root on an otherwise calm machine: go test ./receiver -run ProgramsOfABuild -v
+// With BUILDS=1 and as root on an otherwise calm machine: go test ./receiver/test/integration -run ProgramsOfABuild -v
 func TestProgramsOfABuildHaveNames(t *testing.T) {
-	if os.Getenv("INTEGRATION") == "" || os.Geteuid() != 0 {
-		t.Skip("lacks INTEGRATION=1 in the environment, or root")
+	if os.Getenv("BUILDS") == "" || os.Geteuid() != 0 {
+		t.Skip("lacks BUILDS=1 in the environment, or root")
 	}
 	for _, c := range []struct {
-		source  cpu.SourceKind
+		source  usage.SourceKind
 		unified bool
 		most    float64 // of the CPU time may have no name
-	}{{cpu.KindBPF, false, 0.03}, {cpu.KindBPF, true, 0.03}, {cpu.KindProcfs, false, 0.15}, {cpu.KindProcfs, true, 0.15}} {
+	}{{usage.KindBPF, false, 0.03}, {usage.KindBPF, true, 0.03}, {usage.KindProcfs, false, 0.15}, {usage.KindProcfs, true, 0.15}} {
 		for name, command := range builds(t) {
 			t.Run(fmt.Sprintf("%s, %s, unified %v", name, c.source, c.unified), func(t *testing.T) {
 				in := account(t, c.unified)
-				cfg := DefaultConfig()
-				cfg.Meters.Use, cfg.CPUTime, cfg.Window = only(), c.source, time.Second
-				cfg.Model = configoptional.Some(linear(100, 100))
+				cfg := energyreceiver.DefaultConfig()
+				cfg.Meters.Use, cfg.CPUTime, cfg.Window = []config.MeterKind{}, c.source, time.Second
+				cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 100, MaxPower: 100})
 				cfg.Metrics.ProcessCPUTime.Enabled = true
-				e, err := Embed(cfg, EmbeddedOptions{Logger: zap.NewNop()})
+				e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
 				require.NoError(t, err)
 				err = e.Start(t.Context())
-				if err != nil && c.source == cpu.KindBPF {
+				if err != nil && c.source == usage.KindBPF {
 					t.Skipf("lacks BPF: %v", err)
 				}
 				require.NoError(t, err)

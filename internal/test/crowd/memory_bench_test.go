@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package crowd
 
 import (
 	"bytes"
@@ -13,15 +13,13 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
 // BenchmarkMemoryOfABurst runs the built collector, starts and ends many processes, and reports its resident memory in
 // MiB: before, with them, and a minute and a half after. With a memory limit of 64 MiB it reports whether the collector
 // survives. ns/op has no meaning here.
 func BenchmarkMemoryOfABurst(b *testing.B) {
-	binary := filepath.Join("..", "build", "otelcol-energy")
+	binary := filepath.Join("..", "..", "..", "build", "otelcol-energy")
 	if _, err := os.Stat(binary); err != nil {
 		b.Skipf("%v: make build", err)
 	}
@@ -77,7 +75,7 @@ service:
 					}
 				}
 				report("MiB-before", 10*time.Second)
-				stop, err := crowd.Start(b.TempDir(), c.processes, 100)
+				stop, err := Start(b.TempDir(), c.processes, 100)
 				require.NoError(b, err)
 				report("MiB-peak", 15*time.Second)
 				require.NoError(b, stop())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package config
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 
 // Package configdoc generates the schema.
 func TestSchemaAcceptsTheExamples(t *testing.T) {
-	text, err := os.ReadFile("config.schema.json")
+	text, err := os.ReadFile("../../config.schema.json")
 	require.NoError(t, err)
 	written := new(jsonschema.Schema)
 	require.NoError(t, json.Unmarshal(text, written))
