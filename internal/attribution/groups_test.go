@@ -128,25 +128,15 @@ func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
 }
 
 func TestARestoredEngineGivesFewSeriesToWhatIsNew(t *testing.T) {
-	for name, settingsChanged := range map[string]bool{"same settings": false, "other settings": true} {
-		t.Run(name, func(t *testing.T) {
-			b := churning(t)
-			known := b.open(10, running("step"), job("known", shop("app")))
-			b.collect(map[Claimant]int{known: 1})
-			var s State
-			b.e.State(&s)
-			if settingsChanged {
-				s.StartOver()
-			}
-			cfg := b.e.cfg
-			b.e = New(cfg, baseline)
-			b.e.Restore(&s)
-			known = b.open(10, running("step"), job("known", shop("app")))
-			unknown := b.open(11, running("step"), job("unknown", shop("app")))
-			b.collect(map[Claimant]int{known: 1, unknown: 1})
-			assert.NotNil(t, b.find(identity.ContainerEntity, "known"))
-			assert.Equal(t, settingsChanged, b.find(identity.ContainerEntity, "unknown") != nil)
-		})
+	for startsOver, edit := range map[bool]func(*State){false: func(*State) {}, true: (*State).StartOver} {
+		b := churning(t)
+		b.collect(map[Claimant]int{b.open(10, running("step"), job("known", shop("app"))): 1})
+		b.restart(edit)
+		known := b.open(10, running("step"), job("known", shop("app")))
+		unknown := b.open(11, running("step"), job("unknown", shop("app")))
+		b.collect(map[Claimant]int{known: 1, unknown: 1})
+		assert.NotNil(t, b.find(identity.ContainerEntity, "known"))
+		assert.Equal(t, startsOver, b.find(identity.ContainerEntity, "unknown") != nil)
 	}
 }
 
@@ -271,10 +261,7 @@ func TestNewProcessesTakeNoSeriesByPIDFromRestoredOnes(t *testing.T) {
 		b := newBench(t, cfg)
 		known := b.open(99)
 		b.collect(map[Claimant]int{known: 1})
-		var s State
-		b.e.State(&s)
-		b.e = New(cfg, baseline)
-		b.e.Restore(&s)
+		b.restart()
 		use := map[Claimant]int{}
 		for pid := range int32(20) {
 			use[b.open(1+pid)] = 2

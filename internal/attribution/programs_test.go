@@ -68,13 +68,8 @@ func TestAProcessThatRanWhenTheEngineBeganIsNotYoung(t *testing.T) {
 	b.collect(map[Claimant]int{daemon: 1})
 	assert.Equal(t, 1*units.Joule, b.energy(identity.ProcessEntity, "1"))
 
-	restored := New(b.e.cfg, baseline)
-	var state State
-	b.e.State(&state)
-	restored.Restore(&state)
-	later := restored.Open(identity.Owner{Process: identity.Process{PID: 2, Executable: "cron"}}, b.at)
-	b.e = restored
-	b.collect(map[Claimant]int{later: 2})
+	b.restart()
+	b.collect(map[Claimant]int{b.open(2, running("cron")): 2})
 	assert.NotNil(t, b.find(identity.ProcessEntity, "2"), "it ran when the receiver started again")
 }
 
@@ -105,12 +100,7 @@ func TestARestoredProgramContinuesWithoutItsProcesses(t *testing.T) {
 	cc := b.exited("cc", of("alice"))
 	b.collect(map[Claimant]int{cc: 3})
 	start := b.program("cc", "alice").Start
-	var s State
-	b.e.State(&s)
-	b.e.Emitted()
-	restored := New(b.e.cfg, b.at)
-	restored.Restore(&s)
-	b.e = restored
+	b.restart()
 	b.observe(0, 1, 1)
 	assert.False(t, b.program("cc", "alice").Ended())
 	b.observe(2*units.Joule, 1, 1, Claim{Claimant: b.exited("cc", of("alice")), CPU: 1, ShortLived: true})
