@@ -52,9 +52,9 @@ type Options struct {
 	// busy, under the allocation keys of Keys that weigh cores.
 	Siblings  *divide.Siblings
 	SMTWeight float64
-	// Programs names short-lived processes by their program: the engine reports processes by
+	// ByProgram names short-lived processes by their program: the engine reports processes by
 	// program.
-	Programs bool
+	ByProgram bool
 	// Eager opens a claimant for each process at once. Otherwise one that never ran has one
 	// together with others of its workload, unless that makes a difference.
 	Eager bool
@@ -69,7 +69,7 @@ type Builder struct {
 	// KeepMemory disables Shrink in Observe, for tests.
 	KeepMemory bool
 
-	options
+	Options
 	window
 
 	passes  []pass   // in order
@@ -80,7 +80,7 @@ type Builder struct {
 	named   []units.Domain // by their index in the interval
 
 	claimants []claimant // by slot
-	sleepers  map[sleepersKey]*sleepers
+	sleepers  map[ownerKey]*sleepers
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
 	unowned   unowned
@@ -93,48 +93,23 @@ type Builder struct {
 	scan     uint64 // the last one that was observed
 }
 
-// options are those of Options that a Builder keeps.
-type options struct {
-	engine     *attribution.Engine
-	identifier *workload.Identifier
-	exclusion  *workload.Exclusion
-	cgroups    *cgroup.Tree
-	keys       *Keys
-	kinds      []power.Class
-
-	exact, interruptsUnattributed, missedUnattributed, requests, watch, byProgram, eager bool
-}
-
-// unowned is the CPU time without an owner.
-type unowned struct {
-	missed missed
-	// all is all unattributed CPU time so far, and ofInterrupts the part of it that interrupts used.
-	all, ofInterrupts units.CPUTime
-}
-
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(o Options) *Builder {
-	b := &Builder{
-		options: options{
-			engine: o.Engine, identifier: o.Identifier, exclusion: cmp.Or(o.Exclusion, &workload.Exclusion{}), cgroups: o.Cgroups, keys: cmp.Or(o.Keys, &Keys{}), kinds: o.Kinds,
-			exact: o.Exact, interruptsUnattributed: o.InterruptsUnattributed, missedUnattributed: o.MissedUnattributed,
-			requests: o.Requests, watch: o.Watch, byProgram: o.Programs, eager: o.Eager,
-		},
-		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersKey]*sleepers{},
-	}
-	if len(b.keys.weights) > 0 {
+	o.Exclusion, o.Keys = cmp.Or(o.Exclusion, &workload.Exclusion{}), cmp.Or(o.Keys, &Keys{})
+	b := &Builder{Options: o, named: []units.Domain{units.NodeCPUs}, sleepers: map[ownerKey]*sleepers{}}
+	if len(b.Keys.weights) > 0 {
 		if b.byCPU = o.Siblings != nil; b.byCPU {
 			b.passes = append(b.passes, newCores(o.Siblings, o.SMTWeight).discount)
 		}
-		b.passes = append(b.passes, b.keys.weigh)
+		b.passes = append(b.passes, b.Keys.weigh)
 	}
 	if o.Topology != nil {
 		b.named = append(b.named, o.Topology.Domains()...)
-		b.divider = newDivider(o.Topology, o.Places, b.keys)
+		b.divider = newDivider(o.Topology, o.Places, b.Keys)
 		b.passes = append(b.passes, b.divider.divide)
 	}
 	b.window = newWindow(len(b.named) - 1)
-	b.cgroups.Restart()
+	b.Cgroups.Restart()
 	return b
 }
 
@@ -153,7 +128,7 @@ func (b *Builder) Domains() []units.Domain { return b.named }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
 func (b *Builder) Held() (processes, containers int) {
-	return len(b.claimants), len(b.cgroups.Nodes())
+	return len(b.claimants), len(b.Cgroups.Nodes())
 }
 
 // EachProcess calls yield with each process of the scan that was observed last, with what it is part
@@ -161,23 +136,23 @@ func (b *Builder) Held() (processes, containers int) {
 func (b *Builder) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
 	for p := range rows(t, true) {
 		if c := &b.claimants[p.Slot]; c.open {
-			yield(p, b.engine.Workload(c.id), c.cgroup)
+			yield(p, b.Engine.Workload(c.id), c.cgroup)
 		}
 	}
 }
 
 // watchesCgroups reports whether anything is read from containers' cgroups.
 func (b *Builder) watchesCgroups() bool {
-	return !b.exact || b.requests || b.watch || b.keys.readCgroups()
+	return !b.Exact || b.Requests || b.Watch || b.Keys.readCgroups()
 }
 
 // Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends
 // on their paths.
 func (b *Builder) Outside() error {
-	if !b.watchesCgroups() && !b.exclusion.ByCgroup() {
+	if !b.watchesCgroups() && !b.Exclusion.ByCgroup() {
 		return nil
 	}
-	return b.identifier.Outside(b.last.ReadAt)
+	return b.Identifier.Outside(b.last.ReadAt)
 }
 
 // maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no

@@ -28,7 +28,8 @@ type sleepers struct {
 	count int
 }
 
-type sleepersKey struct {
-	in       identity.Workload
+// ownerKey identifies a claimant that several processes share.
+type ownerKey struct {
+	owner    identity.Owner
 	excluded bool
 }

@@ -16,7 +16,7 @@ import (
 // update opens a claimant for a process that has none, and another for a process that changed its
 // identity.
 func (b *Builder) update(c *claimant, p *proc.Process, m *Measurement) {
-	if b.identifier.HasNews(p.Slot) {
+	if b.Identifier.HasNews(p.Slot) {
 		b.renew(c, p, m)
 	}
 	if c.sleeps && p.Used > 0 {
@@ -26,10 +26,10 @@ func (b *Builder) update(c *claimant, p *proc.Process, m *Measurement) {
 
 // renew opens another claimant for a process that changed its identity.
 func (b *Builder) renew(c *claimant, p *proc.Process, m *Measurement) {
-	found, changed := b.identifier.Identity(p.Slot)
-	b.identifier.Moved(p.Slot)
-	excluded := b.exclusion.Excludes(found, m.ReadAt)
-	c.withCgroup = b.exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
+	found, changed := b.Identifier.Identity(p.Slot)
+	b.Identifier.Moved(p.Slot)
+	excluded := b.Exclusion.Excludes(found, m.ReadAt)
+	c.withCgroup = b.Exclusion.ExcludesCgroup(found.ProcessCgroup) || found.Unit.Name != ""
 	if !changed && excluded == c.excluded {
 		return
 	}
@@ -39,33 +39,34 @@ func (b *Builder) renew(c *claimant, p *proc.Process, m *Measurement) {
 	withoutUnit.Unit = identity.SystemdUnit{}
 	c.inWorkload = withoutUnit != identity.Workload{}
 	owner := b.ownerOf(p.PID, p.Start, found)
-	if b.byProgram && b.exact {
+	if b.ByProgram && b.Exact {
 		b.programs.learn(&owner)
 	}
 	if p.Used == 0 && b.mayWait(&owner) {
-		b.sleep(c, sleepersKey{found.Workload, excluded}, b.since(p.Start, m))
+		b.sleep(c, found.Workload, b.since(p.Start, m))
 	} else {
 		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
 	}
 	if b.watchesCgroups() {
 		b.enter(c, found.Cgroup, p, m)
 	}
-	if b.requests {
-		b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
+	if b.Requests {
+		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
 	}
 }
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
 func (b *Builder) mayWait(owner *identity.Owner) bool {
-	return !b.eager && !b.keys.Sleepers() && !b.engine.NeedsSleepers() && !b.engine.Continues(owner)
+	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
 }
 
 // sleep makes a process one of the sleepers of its workload.
-func (b *Builder) sleep(c *claimant, of sleepersKey, since time.Time) {
-	s := b.sleepers[of]
+func (b *Builder) sleep(c *claimant, in identity.Workload, since time.Time) {
+	key := ownerKey{identity.Owner{Workload: in}, c.excluded}
+	s := b.sleepers[key]
 	if s == nil {
-		s = &sleepers{id: b.openClaimant(identity.Owner{Workload: of.in}, since, of.excluded)}
-		b.sleepers[of] = s
+		s = &sleepers{id: b.openClaimant(key.owner, since, c.excluded)}
+		b.sleepers[key] = s
 	}
 	s.count++
 	c.id, c.sleeps = s.id, true
@@ -73,7 +74,7 @@ func (b *Builder) sleep(c *claimant, of sleepersKey, since time.Time) {
 
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
-	found, _ := b.identifier.Identity(slot)
+	found, _ := b.Identifier.Identity(slot)
 	id := b.openClaimant(b.ownerOf(pid, start, found), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id
@@ -82,7 +83,7 @@ func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Mea
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
 func (b *Builder) enter(c *claimant, path string, p *proc.Process, m *Measurement) {
 	from := c.cgroup
-	c.cgroup = b.cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
+	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
 	from.Leave()
 }
 
@@ -106,11 +107,11 @@ func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 // The claim for this interval stays with its previous claimant.
 func (b *Builder) findMoved(m *Measurement) {
 	t, traits := m.Table, m.Table.Traits()
-	if b.exact || m.EndsCollection || b.cgroups.Unaccounted(traits.Rounding, traits.Late) <= b.unclaimed(m) {
+	if b.Exact || m.EndsCollection || b.Cgroups.Unaccounted(traits.Rounding, traits.Late) <= b.unclaimed(m) {
 		return
 	}
 	b.identifyDeferred(m)
-	for p := range rows(t, b.identifier.Resolve()) {
+	for p := range rows(t, b.Identifier.Resolve()) {
 		c := &b.claimants[p.Slot]
 		from := c.cgroup
 		b.update(c, p, m)
@@ -122,8 +123,8 @@ func (b *Builder) findMoved(m *Measurement) {
 // two scans, known only by their cgroup. It is not ok if the path names no workload, unless the
 // cgroup is excluded: only a virtual machine's processes identify the machine of a cgroup.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
-	placed := b.identifier.PlaceShortLived(path)
-	excluded := b.exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
+	placed := b.Identifier.PlaceShortLived(path)
+	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
 	owner := identity.Owner{Workload: placed.Workload}
 	owner.VM = identity.VM{}
 	if !b.begun || !excluded && owner == (identity.Owner{}) {
@@ -132,22 +133,22 @@ func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *c
 	id = b.openClaimant(owner, b.last.Stamp, excluded)
 	b.end(id)
 	if b.watchesCgroups() {
-		in = b.cgroups.Node(placed.Cgroup)
+		in = b.Cgroups.Node(placed.Cgroup)
 	}
 	return id, in, true
 }
 
 func (b *Builder) openClaimant(owner identity.Owner, since time.Time, excluded bool) attribution.Claimant {
-	id := b.engine.Open(owner, since)
+	id := b.Engine.Open(owner, since)
 	if excluded {
-		b.engine.Exclude(id)
+		b.Engine.Exclude(id)
 	}
 	return id
 }
 
 // excludeLate applies exclusions to pods whose namespace was resolved after they were first seen.
 func (b *Builder) excludeLate(m *Measurement) {
-	if !b.exclusion.Resolved(m.ReadAt) {
+	if !b.Exclusion.Resolved(m.ReadAt) {
 		return
 	}
 	for i := range b.claimants {
@@ -155,15 +156,16 @@ func (b *Builder) excludeLate(m *Measurement) {
 		if !c.open || c.excluded {
 			continue
 		}
-		if in := b.engine.Workload(c.id); !b.exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
+		if in := b.Engine.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
 			continue
 		} else if c.sleeps {
 			b.leave(c)
-			b.sleep(c, sleepersKey{in, true}, b.last.Stamp)
+			c.excluded = true
+			b.sleep(c, in, b.last.Stamp)
 		} else {
-			b.engine.Exclude(c.id)
+			c.excluded = true
+			b.Engine.Exclude(c.id)
 		}
-		c.excluded = true
 	}
 }
 
@@ -201,7 +203,7 @@ func (b *Builder) ownerOf(pid int32, start time.Duration, i *workload.Identity) 
 		},
 		Workload: i.Workload,
 	}
-	if b.byProgram && b.exact && i.Path == "" {
+	if b.ByProgram && b.Exact && i.Path == "" {
 		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &o.Workload)
 	}
 	return o

@@ -172,7 +172,7 @@ func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
 func TestTheCPUOfAProcessIsKnownWithBPFOrIfItHasOneThread(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		for threads := range int32(3) {
-			b := &Builder{byCPU: true, options: options{exact: exact}}
+			b := &Builder{byCPU: true, Options: Options{Exact: exact}}
 			p := proc.Process{Sight: proc.Sight{LastCPU: 2, Threads: threads}}
 			var slices []proc.Slice
 			if exact || threads < 2 {

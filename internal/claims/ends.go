@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
 // A process that exited takes one path, whichever hardware it used:
@@ -33,7 +34,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 		if c.sleeps && last > 0 {
 			b.wake(c, e.Slot, e.PID, e.Start, m)
 		}
-		if !b.exact {
+		if !b.Exact {
 			last = c.cgroup.Clamp(last)
 		}
 		parts := t.Splits.Parts(e.Split, e.LastSlice, e.LastCPU)
@@ -52,7 +53,7 @@ func (b *Builder) endProcess(c *claimant, slot, pid int32, start time.Duration, 
 	}
 	young := g.processes != nil && m.Table.Now-start < namedWithin
 	if c.usesGPU || young && !c.sleeps { // the claimant of sleepers is not only its own
-		b.engine.Stop(c.id)
+		b.Engine.Stop(c.id)
 		list := &g.young
 		if c.usesGPU {
 			list = &g.late
@@ -68,7 +69,7 @@ func (b *Builder) endProcess(c *claimant, slot, pid int32, start time.Duration, 
 // release releases the slot of a process whose claimant was left.
 func (b *Builder) release(c *claimant, slot int32) {
 	c.cgroup.Leave()
-	b.identifier.Forget(slot)
+	b.Identifier.Forget(slot)
 	*c = claimant{}
 }
 
@@ -78,10 +79,10 @@ func (b *Builder) leave(c *claimant) {
 	case !c.open:
 	case c.sleeps:
 		c.sleeps = false
-		of := sleepersKey{b.engine.Workload(c.id), c.excluded}
-		s := b.sleepers[of]
+		key := ownerKey{identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded}
+		s := b.sleepers[key]
 		if s.count--; s.count == 0 {
-			delete(b.sleepers, of)
+			delete(b.sleepers, key)
 			b.end(s.id)
 		}
 	default:
@@ -91,14 +92,14 @@ func (b *Builder) leave(c *claimant) {
 
 // end ends a claimant with this interval, in which it may claim its last slice.
 func (b *Builder) end(id attribution.Claimant) {
-	b.engine.Stop(id)
+	b.Engine.Stop(id)
 	b.ended = append(b.ended, id)
 }
 
 // closeEnded closes the claimants that ended, after the engine has observed their last interval.
 func (b *Builder) closeEnded() {
 	for _, id := range b.ended {
-		b.engine.Close(id)
+		b.Engine.Close(id)
 	}
 	b.ended = b.ended[:0]
 }

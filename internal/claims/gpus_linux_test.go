@@ -73,7 +73,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
 	}
 	n.b = NewBuilder(n.options)
-	t.Cleanup(func() { _, _, _ = n.b.identifier.Close(), tree.Close(), n.reader.Close() })
+	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })
 	n.second()
 	return n
 }
@@ -170,7 +170,7 @@ func (n *gpuNode) observe() {
 // joules returns the active and the idle energy of each account that has any.
 func (n *gpuNode) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
-	for a := range n.b.engine.Ledger().Accounts {
+	for a := range n.b.Engine.Ledger().Accounts {
 		name := keyOf(a)
 		if a.Entity == identity.ProcessEntity && !a.Other {
 			name = fmt.Sprint(a.Owner.Process.PID)
@@ -182,7 +182,7 @@ func (n *gpuNode) joules() (active, idle map[string]float64) {
 	return active, idle
 }
 
-func (n *gpuNode) unattributed() float64 { return n.b.engine.Ledger().Kinds[0].Unattributed.Joules() }
+func (n *gpuNode) unattributed() float64 { return n.b.Engine.Ledger().Kinds[0].Unattributed.Joules() }
 
 func uses(used units.CPUTime, pids ...int32) gpu.User { return gpu.User{PIDs: pids, Used: used} }
 
@@ -209,22 +209,22 @@ func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
 	n.usages = nil
 	n.b = NewBuilder(n.options) // a new builder, without any reports so far
-	n.b.engine = attribution.New(attribution.Config{}, boot.Add(n.now))
+	n.b.Engine = attribution.New(attribution.Config{}, boot.Add(n.now))
 	n.observe()
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.engine.Ledger().Domains, "its utilization is not known")
+	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Ledger().Domains, "its utilization is not known")
 }
 
 func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.b.engine.Emitted()
+	n.b.Engine.Emitted()
 	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second, Total: units.Second, Unattributed: units.Second, Assumed: true}
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, attribution.DomainTime{}, n.b.engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Ledger().Domains[1])
 	n.second()
-	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Ledger().Domains[1])
 }
 
 func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
@@ -233,7 +233,7 @@ func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 	for range 10 {
 		n.observe()
 	}
-	k := &n.b.engine.Ledger().Kinds[0]
+	k := &n.b.Engine.Ledger().Kinds[0]
 	assert.Zero(t, k.Active)
 	n.second(uses(1, 1))
 	active, _ := n.joules()
@@ -272,7 +272,7 @@ func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
 	a, b := gpuGroups[1], gpuGroups[2]
 	for _, excluded := range []string{"", a.path, b.path} {
 		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
-		n.b.exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
+		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Cgroup: func(path string) bool { return path == excluded }}, nil)
 		n.end(1)
 		n.end(2)
 		n.second()
@@ -307,7 +307,7 @@ func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T
 
 func TestTheTimeUntilAnotherSourceHasNoInterruptsOfBefore(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.b.interruptsUnattributed = true
+	n.b.InterruptsUnattributed = true
 	n.m.Node = cpu.Node{Busy: units.Second, Total: 4 * units.Second, Interrupt: units.Second / 2}
 	n.b.last.Node = n.m.Node
 	n.now += time.Second
@@ -335,7 +335,7 @@ func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
 	n.second(uses(1, 2))
 	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
 	energies := map[time.Duration]float64{}
-	for a := range n.b.engine.Ledger().Accounts {
+	for a := range n.b.Engine.Ledger().Accounts {
 		if a.Owner.Process.PID == 1 {
 			energies[a.Owner.Process.Start] = a.Amounts(0).Energy.Joules()
 		}

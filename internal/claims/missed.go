@@ -10,31 +10,35 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// missed finds the CPU time of processes that start and exit between two scans and that neither
-// child times nor counters show: that of children whose parent discards their times. It is a part
-// of the difference between the node's CPU time and the claims. The rest of the difference is
-// noise, of either sign, which the next interval often takes back. The zero missed is ready to use.
-type missed struct {
+// unowned is the CPU time without an owner. The zero unowned is ready to use.
+type unowned struct {
+	// all is all unattributed CPU time so far, and ofInterrupts the part of it that interrupts used.
+	all, ofInterrupts units.CPUTime
 	// balance is the CPU time, in ns, by which claims are behind the node's CPU time. The balance
 	// of the interval before counts for half, so that noise neither accumulates nor shows as
 	// processes when it is taken back.
 	balance float64
 }
 
-// find returns the unattributed CPU time of an interval: at least untraced and at most rest, which
-// no claim covers. It is untraced unless the scan missed processes and the balance exceeds the
+// findMissed returns the unattributed CPU time of an interval: at least untraced and at most rest,
+// which no claim covers. It is untraced unless the scan missed processes and the balance exceeds the
 // noise.
-func (f *missed) find(b *Builder, m *Measurement, untraced, rest units.CPUTime) units.CPUTime {
+//
+// Missed processes start and exit between two scans, and neither child times nor counters show them:
+// they are children whose parent discards their times. Their CPU time is a part of the difference
+// between the node's CPU time and the claims. The rest of the difference is noise, of either sign,
+// which the next interval often takes back.
+func (u *unowned) findMissed(b *Builder, m *Measurement, untraced, rest units.CPUTime) units.CPUTime {
 	used := float64(m.Node.Process - b.last.Node.Process)
-	f.balance = f.balance/2 + used - float64(b.claimed) - float64(untraced)
+	u.balance = u.balance/2 + used - float64(b.claimed) - float64(untraced)
 	switch {
 	case !b.begun:
-		f.balance = 0
+		u.balance = 0
 	case !m.Table.Unseen.Missed:
-		f.balance = min(f.balance, 0)
-	case f.balance > 2*b.noise(used, m.Table):
-		found := min(units.CPUTime(f.balance), rest-untraced)
-		f.balance -= float64(found)
+		u.balance = min(u.balance, 0)
+	case u.balance > 2*b.noise(used, m.Table):
+		found := min(units.CPUTime(u.balance), rest-untraced)
+		u.balance -= float64(found)
 		return untraced + found
 	}
 	return untraced

@@ -33,15 +33,15 @@ func (b *Builder) Observe(m *Measurement) {
 	}
 	if !b.begun {
 		b.dropRows()
-		b.keys.forgetWork()
+		b.Keys.forgetWork()
 	}
 	b.fillClaims()
 	b.claimGPUs(m)
 	b.updateRequests(m)
-	b.engine.Observe(&b.interval)
+	b.Engine.Observe(&b.interval)
 	b.closeEnded()
 	b.programs.endInterval()
-	b.cgroups.Sweep()
+	b.Cgroups.Sweep()
 	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
 	// units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
@@ -71,10 +71,10 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	b.endUsers(m)
 	before := b.claimants
 	for slot := range before {
-		b.identifier.Forget(int32(slot))
+		b.Identifier.Forget(int32(slot))
 	}
-	b.cgroups.Restart()
-	b.exact, b.claimants = exact, make([]claimant, len(m.Table.Rows))
+	b.Cgroups.Restart()
+	b.Exact, b.claimants = exact, make([]claimant, len(m.Table.Rows))
 	b.identify(m)
 	for p := range rows(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
@@ -82,8 +82,8 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	for i := range before { // with the next interval: until then the first scan of the source may have failed
 		b.leave(&before[i])
 	}
-	b.cgroups.ReadNew() // so that the next interval has a counter to start from
-	b.keys.forgetWork()
+	b.Cgroups.ReadNew() // so that the next interval has a counter to start from
+	b.Keys.forgetWork()
 }
 
 // beginInterval starts the interval that ends with a measurement, without claims.
@@ -93,7 +93,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 	iv.Elapsed = m.ReadAt.Sub(b.last.ReadAt)
 	iv.EndsCollection = m.EndsCollection
 	iv.Resolution = 0
-	if !b.exact {
+	if !b.Exact {
 		iv.Resolution = cpu.Tick
 	}
 	iv.Zones = iv.Zones[:0]
@@ -138,18 +138,18 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 	if !slices.Contains(attributed, z.Kind) {
 		return attribution.NotAttributed
 	}
-	return slices.Index(b.kinds, power.Class{Zone: z.Kind, Method: z.Method})
+	return slices.Index(b.Kinds, power.Class{Zone: z.Kind, Method: z.Method})
 }
 
 // updateRequests updates the CPU time that containers request, once a minute.
 func (b *Builder) updateRequests(m *Measurement) {
-	if !b.requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
+	if !b.Requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
 		return
 	}
 	b.requested = m.ReadAt
 	for i := range b.claimants {
 		if c := &b.claimants[i]; c.open {
-			b.engine.SetRequest(c.id, b.cgroups.Request(c.cgroup, m.ReadAt))
+			b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
 		}
 	}
 }
@@ -175,13 +175,13 @@ func (b *Builder) Shrink(t *proc.Table) {
 	}
 	b.claimants, b.sleepers = claimants, units.Shrunk(b.sleepers)
 	b.gpus.shrink(t)
-	b.identifier.Shrink(slots)
-	b.cgroups.Shrink()
+	b.Identifier.Shrink(slots)
+	b.Cgroups.Shrink()
 	b.freeRows()
 	if b.divider != nil {
 		b.divider.shrink()
 	}
 	b.closeEnded()
 	b.ended = nil
-	b.engine.Shrink()
+	b.Engine.Shrink()
 }

@@ -10,15 +10,9 @@ import (
 // programs holds a Builder's state about the programs of short-lived processes. The zero programs
 // is ready to use.
 type programs struct {
-	standIns map[standIn]attribution.Claimant // of the interval
-	families []row                            // of the interval: descendants outside of workloads, with the claimants of their ancestors
+	standIns map[ownerKey]attribution.Claimant // of the interval
+	families []row                             // of the interval: descendants outside of workloads, with the claimants of their ancestors
 	long     map[longName]string
-}
-
-// standIn identifies a claimant that stands for processes without their own claimant.
-type standIn struct {
-	owner    identity.Owner
-	excluded bool
 }
 
 // longName is the part of a program's name that fits in a task's name, with its workload and user.

@@ -16,14 +16,14 @@ func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claim
 	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant
 	}
-	key := standIn{owner, excluded}
+	key := ownerKey{owner, excluded}
 	if id, ok := b.programs.standIns[key]; ok {
 		return id
 	}
 	id := b.openClaimant(owner, b.last.Stamp, excluded)
 	b.end(id)
 	if b.programs.standIns == nil {
-		b.programs.standIns = map[standIn]attribution.Claimant{}
+		b.programs.standIns = map[ownerKey]attribution.Claimant{}
 	}
 	b.programs.standIns[key] = id
 	return id
@@ -32,12 +32,12 @@ func (b *Builder) standIn(owner identity.Owner, excluded bool) attribution.Claim
 // descendantsOf returns a claimant for descendants of a claimant's process that no source can name.
 // They are assigned to its program, and marked as descendants.
 func (b *Builder) descendantsOf(id attribution.Claimant) attribution.Claimant {
-	return b.standIn(b.descendants(id), b.engine.Excluded(id))
+	return b.standIn(b.descendants(id), b.Engine.Excluded(id))
 }
 
 // descendants returns the owner of descendants of a claimant's process: its program and workload.
 func (b *Builder) descendants(id attribution.Claimant) identity.Owner {
-	owner := b.engine.Owner(id)
+	owner := b.Engine.Owner(id)
 	owner.Process = owner.Process.Program()
 	owner.Process.Descendants = owner.Process.Executable != ""
 	return owner
@@ -46,33 +46,33 @@ func (b *Builder) descendants(id attribution.Claimant) identity.Owner {
 // shortLivedIn returns a claimant for short-lived processes in the workload of a process. With an
 // exact source these are the processes beyond the maximum number of names, so they have no program.
 func (b *Builder) shortLivedIn(c *claimant) attribution.Claimant {
-	if !b.exact {
+	if !b.Exact {
 		return b.descendantsOf(c.id)
 	}
-	return b.standIn(identity.Owner{Workload: b.engine.Workload(c.id)}, c.excluded)
+	return b.standIn(identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
 }
 
 // nameOwner makes the program of a charge the owner of its row. It returns false if there is no
 // claimant for the owner. The process of the row is in the cgroup of the charge, or nil.
 func (b *Builder) nameOwner(r *row, charge *proc.Charge) bool {
-	user := workload.Identity{ProcessCgroup: charge.Path, Owner: b.identifier.UserName(charge.UID)}
+	user := workload.Identity{ProcessCgroup: charge.Path, Owner: b.Identifier.UserName(charge.UID)}
 	excluded := false
 	if r.process != nil {
 		c := &b.claimants[r.process.Slot]
 		if !c.open {
 			return false
 		}
-		user.Workload, user.ProcessCgroup = b.engine.Workload(c.id), b.identifier.ProcessCgroup(r.process.Slot)
+		user.Workload, user.ProcessCgroup = b.Engine.Workload(c.id), b.Identifier.ProcessCgroup(r.process.Slot)
 		r.Cgroup, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
-		user.Placement = b.identifier.PlaceShortLived(charge.Path)
+		user.Placement = b.Identifier.PlaceShortLived(charge.Path)
 		user.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
-			r.Cgroup = b.cgroups.Node(user.Cgroup)
+			r.Cgroup = b.Cgroups.Node(user.Cgroup)
 		}
 	}
 	user.Executable = b.programs.nameOf(charge.Comm.String(), user.Owner, &user.Workload)
-	excluded = excluded || b.exclusion.Excludes(&user, b.last.ReadAt)
+	excluded = excluded || b.Exclusion.Excludes(&user, b.last.ReadAt)
 	program := identity.Process{Executable: user.Executable, Owner: user.Owner}
 	r.claimant = b.standIn(identity.Owner{Process: program.Program(), Workload: user.Workload}, excluded)
 	return r.claimant != attribution.NoClaimant

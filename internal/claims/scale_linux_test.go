@@ -90,7 +90,7 @@ func TestOnAHugeNodeProcessesThatSleepCostOnlyMemory(t *testing.T) {
 	b := NewBuilder(Options{
 		Engine: attribution.New(attribution.Config{Limits: limits, Processes: attribution.ByPIDAndProgram}, boot), Exact: true,
 		Cgroups: cgroup.New(cgroup.Options{Root: root}), Identifier: workload.NewIdentifier(root, workload.Wanted{CgroupPath: reader.CgroupPath}),
-		Kinds: []power.Class{{Zone: power.Package}}, Topology: topology, Programs: true,
+		Kinds: []power.Class{{Zone: power.Package}}, Topology: topology, ByProgram: true,
 	})
 	m := Measurement{Attributed: []power.Kind{power.Package}, Readings: []power.Reading{{Zone: &power.Zone{Kind: power.Package, Domain: "package-1"}}}}
 	window := func(active int) {

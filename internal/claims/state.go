@@ -27,13 +27,13 @@ type State struct {
 // State sets s to the state of the Builder and its engine, in the memory that s has. Call it after
 // Observe and before the ledger is emitted.
 func (b *Builder) State(s *State) {
-	b.engine.State(&s.Engine)
-	s.Kinds = append(s.Kinds[:0], b.kinds...)
+	b.Engine.State(&s.Engine)
+	s.Kinds = append(s.Kinds[:0], b.Kinds...)
 	s.Domains = append(s.Domains[:0], b.named...)
 	s.Zones = append(s.Zones[:0], b.zones.known...)
 	s.Cgroups = s.Cgroups[:0]
-	if !b.exact {
-		s.Cgroups = b.cgroups.AppendPast(s.Cgroups)
+	if !b.Exact {
+		s.Cgroups = b.Cgroups.AppendPast(s.Cgroups)
 	}
 }
 
@@ -62,12 +62,12 @@ func (s *State) IsValid() bool {
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
 	s.Engine.Renumber(
-		func(i int) int { return slices.Index(b.kinds, s.Kinds[i]) }, // NotAttributed is -1
+		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
 		func(i int) int { return b.restoreDomain(s.Domains[i]) },
 	)
 	b.zones.restore(s.Zones)
-	b.engine.Restore(&s.Engine)
-	b.cgroups.Resume(s.Cgroups)
+	b.Engine.Restore(&s.Engine)
+	b.Cgroups.Resume(s.Cgroups)
 	if b.divider != nil {
 		b.divider.last = slices.Clone(domains)
 	}

@@ -19,30 +19,30 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	// observed, identify all.
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
-	b.identifier.Begin(m.ReadAt)
-	b.identifier.Grow(len(m.Table.Rows))
+	b.Identifier.Begin(m.ReadAt)
+	b.Identifier.Grow(len(m.Table.Rows))
 	if missed && m.Table.Len() > 0 {
 		b.gpus.renew(m.Table)
 	}
-	b.identifier.MayDefer(!m.EndsCollection && !b.exact)
+	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
 	for p := range rows(m.Table, missed) {
-		b.identifier.Identify(p, m.Table.Now)
+		b.Identifier.Identify(p, m.Table.Now)
 		if p.Is(proc.Born) {
 			b.gpus.note(p)
 		}
 	}
-	if m.EndsCollection && !b.exact {
+	if m.EndsCollection && !b.Exact {
 		b.identifyDeferred(m)
 	}
-	return b.identifier.Resolve() || missed
+	return b.Identifier.Resolve() || missed
 }
 
 // identifyDeferred identifies the processes whose identification was deferred.
 func (b *Builder) identifyDeferred(m *Measurement) {
-	b.identifier.MayDefer(false)
+	b.Identifier.MayDefer(false)
 	for p := range rows(m.Table, true) {
-		if b.identifier.IsDeferred(p.Slot) {
-			b.identifier.Identify(p, m.Table.Now)
+		if b.Identifier.IsDeferred(p.Slot) {
+			b.Identifier.Identify(p, m.Table.Now)
 		}
 	}
 }
@@ -52,13 +52,13 @@ func (b *Builder) identifyDeferred(m *Measurement) {
 // or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
 	t, charges := m.Table, m.Table.Charges
-	for p := range rows(t, changed || !b.exact || b.keys.Sleepers()) {
+	for p := range rows(t, changed || !b.Exact || b.Keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
 		from := c.cgroup
 		b.update(c, p, m)
 		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
 		b.addProcess(c, p, p.Used, parts, b.slicesOf(p, p.Split, p.Used, t), m)
-		if !b.exact {
+		if !b.Exact {
 			accountMove(from, c.cgroup, p, m)
 		}
 		for ; len(charges) > 0 && charges[0].Slot == p.Slot; charges = charges[1:] {
@@ -72,7 +72,7 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 
 // addProcess adds the row of a process.
 func (b *Builder) addProcess(c *claimant, p *proc.Process, used units.CPUTime, parts []units.CPUTime, on []proc.Slice, m *Measurement) {
-	if !b.exact {
+	if !b.Exact {
 		c.cgroup.Account(int32(c.id), used)
 		if b.divider != nil {
 			b.divider.ranIn(c.cgroup, parts, p)
@@ -84,7 +84,7 @@ func (b *Builder) addProcess(c *claimant, p *proc.Process, used units.CPUTime, p
 // slicesOf divides CPU time of a process by CPU, if a pass needs that. It returns nil if the CPUs
 // are not available: procfs shows the CPU of a process's first thread only.
 func (b *Builder) slicesOf(p *proc.Process, split proc.Split, used units.CPUTime, t *proc.Table) []proc.Slice {
-	if !b.byCPU || !b.exact && p.Threads > 1 {
+	if !b.byCPU || !b.Exact && p.Threads > 1 {
 		return nil
 	}
 	return t.Splits.Slices(split, used, p.LastCPU)
@@ -102,21 +102,21 @@ func (b *Builder) claimCharge(charge *proc.Charge, m *Measurement) {
 		r.process = &m.Table.Rows[charge.Slot]
 	}
 	switch {
-	case charge.Named && b.byProgram:
+	case charge.Named && b.ByProgram:
 		found = b.nameOwner(&r, charge)
 	case r.process != nil:
 		c := b.awake(r.process, m)
-		if !b.exact {
+		if !b.Exact {
 			c.cgroup.AccountChildren(charge.CPU)
 		}
 		r.claimant = c.id
 		switch {
-		case c.inWorkload || c.withCgroup && b.exact:
+		case c.inWorkload || c.withCgroup && b.Exact:
 			r.Cgroup, found = c.cgroup, true
-			if b.byProgram {
+			if b.ByProgram {
 				r.claimant = b.shortLivedIn(c)
 			}
-		case b.byProgram && !b.exact:
+		case b.ByProgram && !b.Exact:
 			r.parts = b.keep(parts)
 			b.programs.families = append(b.programs.families, r)
 			return
@@ -143,7 +143,7 @@ func (b *Builder) awake(p *proc.Process, m *Measurement) *claimant {
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters
 // of the containers' cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
-	b.cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
+	b.Cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
 		// others have claimed. Cap it at what the interval has left. Later readings have no such
 		// cap: the node's ticks miss what runs between two of them, and the counter does not.
@@ -151,7 +151,7 @@ func (b *Builder) claimByCounters(m *Measurement) {
 			used = min(used, b.unclaimed(m))
 		}
 		by := attribution.Claimant(id)
-		if b.byProgram && used > 0 {
+		if b.ByProgram && used > 0 {
 			by = b.descendantsOf(by)
 		}
 		r := row{Share: weigh.Share{CPU: used, ShortLived: true, Cgroup: in}, claimant: by}
@@ -167,7 +167,7 @@ func (b *Builder) claimByCounters(m *Measurement) {
 // were missed.
 func (b *Builder) claimRest(m *Measurement) {
 	b.claimFamilies(m)
-	if !b.exact {
+	if !b.Exact {
 		// The child times of a process outside of a container may include what the container's
 		// counter showed.
 		b.rest.CPU = min(b.rest.CPU, b.unclaimed(m))
@@ -178,8 +178,8 @@ func (b *Builder) claimRest(m *Measurement) {
 	switch {
 	case m.Table.Unseen.Hidden:
 		b.node.Unattributed = rest
-	case b.missedUnattributed && !b.exact:
-		b.node.Unattributed = b.unowned.missed.find(b, m, min(rest, m.Table.Unseen.Untraced), rest)
+	case b.MissedUnattributed && !b.Exact:
+		b.node.Unattributed = b.unowned.findMissed(b, m, min(rest, m.Table.Unseen.Untraced), rest)
 	default:
 		b.node.Unattributed = min(rest, m.Table.Unseen.Untraced)
 	}
@@ -194,13 +194,13 @@ func (b *Builder) unclaimed(m *Measurement) units.CPUTime {
 // process, which claims what it used itself. Interrupts hold no memory.
 func (b *Builder) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
-	if b.interruptsUnattributed {
+	if b.InterruptsUnattributed {
 		clear(b.softirqd)
 		softirqd := m.Table.Softirqd(b.softirqd)
 		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
 	}
 	b.node.Weightless = [attribution.Weights]units.CPUTime{}
-	for i, held := range b.keys.held() {
+	for i, held := range b.Keys.held() {
 		if held {
 			b.node.Weightless[i] = b.interrupts
 		}
@@ -213,7 +213,7 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 // add copies a row to the window, with the facts that its process shows.
 func (b *Builder) add(r *row, m *Measurement) {
 	used := min(r.CPU, maxClaim)
-	if used == 0 && (r.ShortLived || !b.keys.Sleepers()) {
+	if used == 0 && (r.ShortLived || !b.Keys.Sleepers()) {
 		return
 	}
 	b.claimed += used
@@ -226,7 +226,7 @@ func (b *Builder) add(r *row, m *Measurement) {
 		if !p.Is(proc.Zombie) {
 			r.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
-		r.home = b.identifier.ProcessCgroup(p.Slot)
+		r.home = b.Identifier.ProcessCgroup(p.Slot)
 	} else if r.Cgroup != nil {
 		r.home = r.Cgroup.Path()
 	}

@@ -26,82 +26,83 @@ const (
 // Visibility judges whether scans show the processes of a node, and whether most of active energy
 // has an owner. It judges spans of a minute. The zero Visibility is ready to use.
 type Visibility struct {
-	builder              *Builder      // whose engine's totals are compared
-	began                time.Time     // the start of the span
-	active, unattributed units.Energy  // totals at the start of the span
-	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start of the span
+	span             span
+	hidden, tooLarge error
+}
+
+// span is the time that a Visibility judges next.
+type span struct {
+	began                time.Time
+	active, unattributed units.Energy  // totals at the start
+	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start
 	scans, hidden        int           // scans in the span, and those in which processes were hidden
-	lostEnds             uint64        // in the span
-
-	hiddenProcesses, tooMuch error // nil where nothing is wrong
+	lostEnds             uint64
 }
 
-// Hidden returns why the energy of processes that cannot be seen is unattributed, nil where all can
-// be seen.
-func (v *Visibility) Hidden() error { return v.hiddenProcesses }
+// Hidden returns why the energy of processes that cannot be seen is unattributed, or nil if all
+// processes can be seen.
+func (v *Visibility) Hidden() error { return v.hidden }
 
-// Unattributed returns why more than a tenth of active energy is unattributed, nil where less is or
-// the cause is that processes are hidden.
-func (v *Visibility) Unattributed() error { return v.tooMuch }
+// Unattributed returns why more than a tenth of active energy is unattributed. It returns nil if
+// less is, or if the cause is that processes are hidden.
+func (v *Visibility) Unattributed() error { return v.tooLarge }
 
-// Observe takes note of a measurement that b has observed.
+// Observe records a measurement that b has observed. The first one is a span of its own.
 func (v *Visibility) Observe(m *Measurement, b *Builder) {
-	first := v.began.IsZero()
-	if v.builder != b || m.ReadAt.Before(v.began) {
-		v.begin(m, b)
+	first := v.span.began.IsZero()
+	if first {
+		v.span = b.beginSpan(m.ReadAt)
 	}
-	v.scans++
-	v.lostEnds += m.Table.Unseen.LostEnds
+	v.span.scans++
+	v.span.lostEnds += m.Table.Unseen.LostEnds
 	if m.Table.Unseen.Hidden {
-		v.hidden++
+		v.span.hidden++
 	}
-	if elapsed := m.ReadAt.Sub(v.began); first || elapsed >= visibilitySpan {
-		v.judge(elapsed, m)
-		v.begin(m, b)
+	if first || m.ReadAt.Sub(v.span.began) >= visibilitySpan {
+		v.judgeHidden(m, b)
+		v.judgeUnattributed(m, b)
+		v.span = b.beginSpan(m.ReadAt)
 	}
 }
 
-func (v *Visibility) begin(m *Measurement, b *Builder) {
-	v.builder, v.began, v.scans, v.hidden, v.lostEnds = b, m.ReadAt, 0, 0, 0
-	v.active, v.unattributed = b.totals()
-	v.time, v.ofInterrupts = b.unowned.all, b.unowned.ofInterrupts
-}
-
-// totals returns the active energy of all zones so far, and the unattributed part of it. Those of
-// GPUs are left out, of which scans show nothing.
-func (b *Builder) totals() (active, unattributed units.Energy) {
-	kinds := &b.engine.Ledger().Kinds
+// beginSpan returns a span without scans. Its totals leave GPUs out, because scans do not show their
+// usage.
+func (b *Builder) beginSpan(at time.Time) span {
+	s := span{began: at, time: b.unowned.all, ofInterrupts: b.unowned.ofInterrupts}
+	kinds := &b.Engine.Ledger().Kinds
 	for i := range kinds {
-		if i < len(b.kinds) && b.kinds[i].Zone == power.GPU {
-			continue
+		if i >= len(b.Kinds) || b.Kinds[i].Zone != power.GPU {
+			s.active += kinds[i].Active
+			s.unattributed += kinds[i].Unattributed
 		}
-		active += kinds[i].Active
-		unattributed += kinds[i].Unattributed
 	}
-	return active, unattributed
+	return s
 }
 
-func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
+func (v *Visibility) judgeHidden(m *Measurement, b *Builder) {
 	switch {
-	case v.hidden == 0:
-		v.hiddenProcesses = nil
-	case v.hidden == v.scans && v.hiddenProcesses == nil:
-		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			whyHidden(v.builder.cgroups.Root(), m.Table))
+	case v.span.hidden == 0:
+		v.hidden = nil
+	case v.span.hidden == v.span.scans && v.hidden == nil:
+		v.hidden = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w", whyHidden(b.Cgroups.Root(), m.Table))
 	}
-	active, unattributed := v.builder.totals()
-	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
-	// Interrupts are unattributed because that is set.
-	if time, ofInterrupts := v.builder.unowned.all-v.time, v.builder.unowned.ofInterrupts-v.ofInterrupts; ofInterrupts > 0 {
+}
+
+func (v *Visibility) judgeUnattributed(m *Measurement, b *Builder) {
+	s, now := &v.span, b.beginSpan(m.ReadAt)
+	elapsed := now.began.Sub(s.began)
+	active, unattributed := units.Advance(s.active, now.active), units.Advance(s.unattributed, now.unattributed)
+	// The energy of interrupts is unattributed by configuration.
+	if time, ofInterrupts := now.time-s.time, now.ofInterrupts-s.ofInterrupts; ofInterrupts > 0 {
 		unattributed = units.Energy(units.MulDiv(uint64(unattributed), uint64(time-ofInterrupts), uint64(time)))
 	}
-	worth := float64(unattributed) >= leastUnattributed*elapsed.Seconds()
+	relevant := float64(unattributed) >= leastUnattributed*elapsed.Seconds()
 	switch {
-	case v.hiddenProcesses != nil, !worth, unattributed < active/attributedAgain:
-		v.tooMuch = nil
-	case v.tooMuch == nil && unattributed > active/tooUnattributed:
-		v.tooMuch = fmt.Errorf("%.0f %% of %.1f W of active power had no owner in the last %v: %w",
-			100*float64(unattributed)/float64(active), active.Joules()/elapsed.Seconds(), elapsed.Round(time.Second), v.cause())
+	case v.hidden != nil, !relevant, unattributed < active/attributedAgain:
+		v.tooLarge = nil
+	case v.tooLarge == nil && unattributed > active/tooUnattributed:
+		v.tooLarge = fmt.Errorf("%.0f %% of %.1f W of active power had no owner in the last %v: %w",
+			100*float64(unattributed)/float64(active), active.Joules()/elapsed.Seconds(), elapsed.Round(time.Second), s.cause(b.Exact))
 	}
 }
 
@@ -116,11 +117,11 @@ var (
 )
 
 // cause returns the likely cause of unattributed energy.
-func (v *Visibility) cause() error {
+func (s *span) cause(exact bool) error {
 	switch {
-	case v.lostEnds > 0:
+	case s.lostEnds > 0:
 		return ErrEndsLost
-	case !v.builder.exact:
+	case !exact:
 		return errTooShort
 	default:
 		return errNoClaims

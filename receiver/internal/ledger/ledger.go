@@ -136,7 +136,7 @@ func (l *Ledger) buildClaims() {
 		Places:    l.Places,
 		Siblings:  o.Node.Siblings,
 		SMTWeight: o.Node.Rules.SMTWeight,
-		Programs:  cfg.Series.Processes.GroupBy != config.GroupByPID,
+		ByProgram: cfg.Series.Processes.GroupBy != config.GroupByPID,
 		Eager:     o.Eager,
 
 		InterruptsUnattributed: o.Node.Rules.Interrupts == config.InterruptsUnattributed,
