@@ -61,7 +61,7 @@ func manySeries(n int) (engine *attribution.Engine, observe func()) {
 		Domains: []attribution.Usage{{Busy: 1, Total: 2}}, Zones: []attribution.ZoneReading{{OK: true}},
 	}
 	observe = func() {
-		engine.Observe(&iv)
+		engine.Add(engine.Sharer().Share(&iv))
 		iv.Zones[0].Total += 100 * units.Joule
 	}
 	observe()

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -199,21 +200,13 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		}
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
-		var ids []attribution.Claimant
-		gained := n.s.ledger.Feeding.Gained
-		n.s.ledger.Feeding.Gained = func(id attribution.Claimant, all attribution.Gain, parts []attribution.Gain) {
-			ids = append(ids, id)
-			gained(id, all, parts)
-		}
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
-		assert.Equal(t, isOpen, len(ids) > 0)
-		of := attribution.Gain{CPU: units.Second, Energy: make([]units.Energy, len(n.s.ledger.Kinds))}
-		parts := []attribution.Gain{of, of}
+		l := &n.s.ledger.Feeding
+		claim := attribution.Claim{Claimant: n.s.ledger.Engine.Open(identity.Owner{Process: identity.Process{PID: 10}}, n.host.Now()), CPU: units.Second}
+		domains := slices.Repeat([]attribution.Usage{{Claims: []attribution.Claim{claim}}}, 3)
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			n.s.ledger.Feeding.Begin(n.s.ledger)
-			for _, id := range ids {
-				gained(id, of, parts)
-			}
+			l.Begin(n.s.ledger)
+			l.Read(n.s.ledger, n.s.ledger.Engine.Sharer().Share(&attribution.Interval{Domains: domains}))
 			n.s.publish()
 		}), isOpen)
 	}

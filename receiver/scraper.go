@@ -228,7 +228,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // metrics: the conditions have the reason, and the next collection covers this one.
 //
 // A process's CPU time becomes a data point in cpu.Reader.Read, claims.Builder.Observe,
-// attribution.Engine.Observe, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
+// attribution.Sharer.Share, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	if s.life.starting.Wait(); !s.life.begun {
 		return pmetric.NewMetrics(), nil

@@ -104,7 +104,7 @@ func (in *inside) present() map[power.Class]units.Energy {
 	ledger := l.Engine.Ledger()
 	for i, class := range l.Kinds {
 		if k := &ledger.Kinds[i]; k.Present {
-			kinds[class] = k.Active + k.Idle + ledger.Deferred(i)
+			kinds[class] = k.Active + k.Idle + ledger.Kinds[i].Deferred
 		}
 	}
 	return kinds
@@ -114,7 +114,7 @@ func (in *inside) present() map[power.Class]units.Energy {
 func (in *inside) deferred() map[power.Kind]int64 {
 	l, kinds := in.w.run.s.ledger, map[power.Kind]int64{}
 	for i, class := range l.Kinds {
-		kinds[class.Zone] += int64(l.Engine.Ledger().Deferred(i))
+		kinds[class.Zone] += int64(l.Engine.Ledger().Kinds[i].Deferred)
 	}
 	return kinds
 }
@@ -213,7 +213,7 @@ func (in *inside) checkZones() {
 		if !k.Present && in.w.run.number > 1 {
 			continue
 		}
-		got := k.Active + k.Idle + ledger.Deferred(i)
+		got := k.Active + k.Idle + ledger.Kinds[i].Deferred
 		if _, begun := in.unshared[class]; !begun && in.w.backend.resume.how == zeroed { // zones do not begin at 0
 			in.unshared[class] = sums[class] - got
 		}

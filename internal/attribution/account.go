@@ -126,25 +126,33 @@ func (a *Account) grow(kinds int) {
 	}
 }
 
-func (a *Account) add(kind int, energy, recent units.Energy) {
+func (a *Account) add(kind int, active Share) {
 	a.grow(kind + 1)
 	m := &a.amounts[kind]
-	m.Energy += energy
-	m.Recent += recent
+	m.Energy += active.Energy
+	m.Recent += active.Recent
 }
 
-func (a *Account) addIdle(kind int, energy, recent units.Energy) {
+func (a *Account) addIdle(kind int, idle Share) {
 	a.grow(kind + 1)
 	m := &a.amounts[kind]
-	m.Idle += energy
-	m.RecentIdle += recent
+	m.Idle += idle.Energy
+	m.RecentIdle += idle.Recent
+}
+
+// addShares adds CPU time and active energy by kind.
+func (a *Account) addShares(cpu units.CPUTime, active []Share) {
+	for kind, s := range active {
+		a.add(kind, s)
+	}
+	a.CPU += cpu
 }
 
 func (a *Account) merge(o *Account) {
 	for kind := range o.amounts {
 		of := &o.amounts[kind]
-		a.add(kind, of.Energy, of.Recent)
-		a.addIdle(kind, of.Idle, of.RecentIdle)
+		a.add(kind, Share{of.Energy, of.Recent})
+		a.addIdle(kind, Share{of.Idle, of.RecentIdle})
 	}
 	a.CPU += o.CPU
 }

@@ -63,7 +63,7 @@ func TestAPortionIsOfTheTimeOfItsReading(t *testing.T) {
 	}
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 400*units.Joule, k.Active)
-	assert.Zero(t, b.e.Ledger().Deferred(pkg))
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Deferred)
 	assert.Equal(t, time.Minute, b.e.Ledger().Zones[0].RecentTime)
 }
 
@@ -105,7 +105,7 @@ func TestAReadingOfNoLaterTimeIsDeferred(t *testing.T) {
 	b, m := newNoting(t, 0)
 	b.pass(time.Second, time.Second, 10*units.Joule, 0)
 	assert.Empty(t, m.portions)
-	assert.Equal(t, 10*units.Joule, b.e.Ledger().Deferred(pkg))
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Deferred)
 	b.pass(time.Second, time.Second, 10*units.Joule, 0)
 	require.Len(t, m.portions, 1)
 	assert.Equal(t, 20*units.Joule, m.portions[0].Energy)
@@ -297,7 +297,7 @@ func TestUsageThatWaitsForALateMeterSurvivesARestart(t *testing.T) {
 		total += 50 * units.Joule
 		b.pass(second, lag, 50*units.Joule, units.CPUTime(second), Claim{Claimant: p, CPU: units.CPUTime(second)})
 		k := &b.e.Ledger().Kinds[pkg]
-		assert.Equal(t, 500*units.Joule+total, k.Active+k.Idle+b.e.Ledger().Deferred(pkg))
+		assert.Equal(t, 500*units.Joule+total, k.Active+k.Idle+b.e.Ledger().Kinds[pkg].Deferred)
 	}
 	covered := time.Duration(0)
 	for _, portion := range m.portions {

@@ -7,7 +7,6 @@ import (
 	"unique"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // claimant is kept for each process, so it is small: what processes have in common they share.
@@ -20,20 +19,10 @@ type claimant struct {
 	pid      int32         // 0 of what stands for processes that are not known by name
 
 	accounts [identity.NumEntities]int32 // index of its account of each entity, or none
-	open     bool
-	early    bool // it was opened before the first interval, or before the first one since the engine was restored
+	early    bool                        // it was opened before the first interval, or before the first one since the engine was restored
 	running  bool
-	excluded bool
-	deferred int32 // zones whose deferred energy it has claims to
 
 	candidate int32 // index in Engine.candidates, or none
-
-	idleGroup int32 // index of its idle-allocation group, or none
-	idleIndex int32 // index among the group's members that have an account of their own, or none
-
-	// What the current interval brings, until settle.
-	touched int32 // index in Engine.touched, or none
-	cpu     units.CPUTime
 }
 
 // program is the part of an identity.Process that processes have in common.
@@ -71,7 +60,3 @@ func (c *claimant) owner() (o identity.Owner) {
 	}
 	return o
 }
-
-// gain is the active energy of one kind that the current interval brings a claimant, and the part
-// of it that belongs to the current collection.
-type gain struct{ energy, recent units.Energy }

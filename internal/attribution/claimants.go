@@ -15,10 +15,13 @@ func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 	if e.restoring {
 		since = e.at
 	}
-	id := e.newClaimant()
+	id := e.sharer.Open()
 	c := newOwned(&owner)
-	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
+	c.since, c.running, c.candidate = since.UnixNano(), true, none
 	c.early = !e.observed || e.restoring
+	for len(e.claimants) <= int(id) {
+		e.claimants = append(e.claimants, nil)
+	}
 	e.claimants[id] = c
 	c.accounts[identity.ProcessEntity], c.accounts[identity.ProgramEntity] = none, none
 	if e.cfg.Processes != ByPID {
@@ -36,22 +39,12 @@ func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
 	if e.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 && e.notBefore(c) <= e.at.UnixNano() {
 		room = room || e.hasRoom(identity.ProcessEntity)
 	}
-	e.openProcess(id, room)
+	e.openProcess(id, 0, room)
 	if before != nil && c.accounts[identity.ProcessEntity] == none {
 		w := e.processCandidate(id)
 		w.rank, w.contends = *before, true
 	}
 	return id
-}
-
-func (e *Engine) newClaimant() Claimant {
-	if n := len(e.unused); n > 0 {
-		id := e.unused[n-1]
-		e.unused = e.unused[:n-1]
-		return id
-	}
-	e.claimants = append(e.claimants, nil)
-	return Claimant(len(e.claimants) - 1)
 }
 
 // NeedsSleepers reports whether claimants without any claims make a difference: their processes
@@ -70,9 +63,8 @@ func (e *Engine) Continues(owner *identity.Owner) bool {
 	return a != nil && (!a.Ended() || a.restored == wasLive)
 }
 
-// Gainer returns the owner of a claimant, for GainedFunc. Its Process.Created, which is a text, may
-// be empty.
-func (e *Engine) Gainer(id Claimant) identity.Owner { return e.claimants[id].owner() }
+// Process returns the process of a claimant. Its Created, which is a text, may be empty.
+func (e *Engine) Process(id Claimant) identity.Process { return e.claimants[id].owner().Process }
 
 // Owner returns the owner of a claimant.
 func (e *Engine) Owner(id Claimant) identity.Owner { return e.ownerOf(e.claimants[id]) }
@@ -81,7 +73,7 @@ func (e *Engine) Owner(id Claimant) identity.Owner { return e.ownerOf(e.claimant
 func (e *Engine) Workload(id Claimant) identity.Workload { return e.claimants[id].workload.Value() }
 
 // Excluded reports whether a claimant is excluded.
-func (e *Engine) Excluded(id Claimant) bool { return e.claimants[id].excluded }
+func (e *Engine) Excluded(id Claimant) bool { return e.sharer.Excluded(id) }
 
 // Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no
 // idle energy.
@@ -99,7 +91,7 @@ func (e *Engine) Stop(id Claimant) {
 // has no share of any energy.
 func (e *Engine) Exclude(id Claimant) {
 	e.leaveIdle(id)
-	e.claimants[id].excluded, e.excludes = true, true
+	e.sharer.Exclude(id)
 }
 
 // SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit
@@ -119,17 +111,14 @@ func (e *Engine) SetRequest(id Claimant, request uint64) {
 // afterwards.
 func (e *Engine) Close(id Claimant) {
 	e.Stop(id)
-	e.claimants[id].open = false
-	e.closed++
-	e.releaseIfDone(id)
+	if e.sharer.Close(id) {
+		e.release(id)
+	}
 }
 
-// releaseIfDone releases a claimant that is closed and has no deferred claims.
-func (e *Engine) releaseIfDone(id Claimant) {
+// release ends the accounts to which only a claimant added that gets no more energy.
+func (e *Engine) release(id Claimant) {
 	c := e.claimants[id]
-	if c.open || c.deferred > 0 {
-		return
-	}
 	for entity, account := range c.accounts {
 		if account == none {
 			continue
@@ -149,7 +138,6 @@ func (e *Engine) releaseIfDone(id Claimant) {
 	}
 	e.dequeue(identity.ProcessEntity, int32(id))
 	e.claimants[id] = nil
-	e.unused = append(e.unused, id)
 }
 
 // restoredRank returns the rank of a process whose series was live in the state that is being

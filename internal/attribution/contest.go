@@ -62,7 +62,8 @@ func (e *Engine) awardSeries(entity identity.Entity) {
 			return
 		}
 		if entity == identity.ProcessEntity {
-			e.openProcess(Claimant(newcomer.index), true)
+			id := Claimant(newcomer.index)
+			e.openProcess(id, e.unsettled(id), true)
 		} else {
 			e.beginSeries(newcomer.index)
 		}
@@ -124,7 +125,7 @@ func (e *Engine) findIncumbents(entity identity.Entity) (leaving int) {
 			if a.claimant == none || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
-			if c := e.claimants[a.claimant]; !c.running && c.deferred == 0 {
+			if c := e.claimants[a.claimant]; !c.running && !e.sharer.Defers(a.claimant) {
 				leaving++
 				continue
 			}

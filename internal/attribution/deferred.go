@@ -46,49 +46,49 @@ func (g *deferral) remove(i, j int) {
 }
 
 // newDeferral returns an empty deferral, with the memory of one that was dropped.
-func (e *Engine) newDeferral() *deferral {
-	if n := len(e.spare); n > 0 {
-		g := e.spare[n-1]
-		e.spare = e.spare[:n-1]
+func (s *Sharer) newDeferral() *deferral {
+	if n := len(s.spare); n > 0 {
+		g := s.spare[n-1]
+		s.spare = s.spare[:n-1]
 		return g
 	}
 	return new(deferral)
 }
 
 // drop makes the memory of a deferral available, whose slices were dropped or taken.
-func (e *Engine) drop(g *deferral) {
+func (s *Sharer) drop(g *deferral) {
 	*g = deferral{slices: g.slices[:0]}
-	e.spare = append(e.spare, g)
+	s.spare = append(s.spare, g)
 }
 
 // postpone adds an interval to the deferral of a zone.
-func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.Duration) {
-	g := e.deferralOf(z)
+func (s *Sharer) postpone(z *zone, energy units.Energy, u *Usage, elapsed time.Duration) {
+	g := s.deferralOf(z)
 	g.energy += energy
 	g.elapsed += elapsed
 	n := len(g.slices)
 	if n == 0 || g.slices[n-1].unknown > 0 || g.slices[n-1].elapsed+elapsed > z.age/slicesPerAge {
-		g.slices = append(g.slices, e.newSlice())
+		g.slices = append(g.slices, s.newSlice())
 		n++
 	}
-	e.addInterval(g.slices[n-1], u, elapsed)
-	e.shorten(g, maxAges*z.age)
+	s.addInterval(g.slices[n-1], u, elapsed)
+	s.shorten(g, maxAges*z.age)
 }
 
 // deferralOf returns the deferral of a zone, which is empty if there was none.
-func (e *Engine) deferralOf(z *Zone) *deferral {
+func (s *Sharer) deferralOf(z *zone) *deferral {
 	if z.deferred == nil {
-		z.deferred = e.newDeferral()
+		z.deferred = s.newDeferral()
 	}
 	return z.deferred
 }
 
 // shorten merges slices older than keep. If the claims exceed maxSliceClaims, it also merges newer
 // ones. It leaves out a first slice whose usage is not known.
-func (e *Engine) shorten(g *deferral, keep time.Duration) {
+func (s *Sharer) shorten(g *deferral, keep time.Duration) {
 	claims, i := 0, 0
-	for _, s := range g.slices {
-		claims += len(s.usage.Claims)
+	for _, sl := range g.slices {
+		claims += len(sl.usage.Claims)
 	}
 	kept := g.elapsed
 	if g.slices[0].unknown > 0 && len(g.slices) > 1 {
@@ -101,55 +101,55 @@ func (e *Engine) shorten(g *deferral, keep time.Duration) {
 			break
 		}
 		claims -= len(first.usage.Claims) + len(second.usage.Claims)
-		e.merge(first, second)
+		s.merge(first, second)
 		claims += len(first.usage.Claims)
 		g.remove(i+1, i+2)
 	}
-	if s := g.slices[i]; len(s.usage.Claims) > maxDeferredClaims || g.elapsed > maxDeferral {
-		e.forgetEnded(s)
+	if sl := g.slices[i]; len(sl.usage.Claims) > maxDeferredClaims || g.elapsed > maxDeferral {
+		s.forgetEnded(sl)
 	}
 }
 
 // take removes the usage of the first part of the time of a deferral, and returns it as one slice.
-func (e *Engine) take(g *deferral, elapsed time.Duration) *slice {
+func (s *Sharer) take(g *deferral, elapsed time.Duration) *slice {
 	g.elapsed -= elapsed
 	var taken *slice
 	n := 0
 	for ; n < len(g.slices) && g.slices[n].elapsed <= elapsed; n++ {
-		s := g.slices[n]
-		elapsed -= s.elapsed
+		sl := g.slices[n]
+		elapsed -= sl.elapsed
 		if taken == nil {
-			taken = s
+			taken = sl
 		} else {
-			e.merge(taken, s)
+			s.merge(taken, sl)
 		}
 	}
 	g.remove(0, n)
 	if elapsed > 0 && len(g.slices) > 0 {
-		s := e.split(g.slices[0], elapsed)
+		sl := s.split(g.slices[0], elapsed)
 		if taken == nil {
-			return s
+			return sl
 		}
-		e.merge(taken, s)
+		s.merge(taken, sl)
 	}
 	return taken
 }
 
 // awaitFrom defers the domain's usage from age before the interval's end until the zone's next
 // reading. The usage before the interval is not known.
-func (e *Engine) awaitFrom(z *Zone, u *Usage, elapsed, age time.Duration) {
+func (s *Sharer) awaitFrom(z *zone, u *Usage, elapsed, age time.Duration) {
 	if z.age = age; age == 0 || z.kind == NotAttributed {
 		return
 	}
-	g := e.deferralOf(z)
+	g := s.deferralOf(z)
 	if before := age - elapsed; before > 0 {
-		s := e.newSlice()
-		s.elapsed, s.unknown = before, before
-		g.slices, g.elapsed = append(g.slices, s), g.elapsed+before
+		sl := s.newSlice()
+		sl.elapsed, sl.unknown = before, before
+		g.slices, g.elapsed = append(g.slices, sl), g.elapsed+before
 	}
-	e.postpone(z, 0, u, elapsed)
+	s.postpone(z, 0, u, elapsed)
 	if age < elapsed {
-		e.resolved = append(e.resolved, e.take(g, elapsed-age))
+		s.resolved = append(s.resolved, s.take(g, elapsed-age))
 	}
 }
 
@@ -171,32 +171,32 @@ func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 // resolve attributes the deferred energy of a zone by the usage of the time that the energy is of,
 // which ends age before the end of the interval. It does nothing if no usage of that time is known
 // yet.
-func (e *Engine) resolve(z *Zone, age time.Duration) {
+func (s *Sharer) resolve(z *zone, age time.Duration) {
 	g := z.deferred
 	covered := g.elapsed - age
 	if age > 0 && covered <= 0 {
 		return // the reading is of no later time than the one before
 	}
-	s := e.take(g, covered)
-	if s.usage.Total == 0 {
+	sl := s.take(g, covered)
+	if sl.usage.Total == 0 {
 		g.elapsed += covered
 		g.slices = append(g.slices, nil)
 		copy(g.slices[1:], g.slices)
-		g.slices[0] = s
+		g.slices[0] = sl
 		return
 	}
-	d := e.dueOf(z, g, s)
+	d := s.dueOf(z, g, sl)
 	d.late = age > 0
 	g.energy, g.unmeasured = 0, 0
 	if len(g.slices) == 0 {
-		e.drop(g)
+		s.drop(g)
 		z.deferred = nil
 	}
 	if age == 0 {
-		e.attributeDue(&d)
+		s.attributeDue(&d)
 		return
 	}
-	e.addDue(&d)
+	s.addDue(&d)
 }
 
 // due is a portion that is attributed at the end of the interval, by the usage of a slice.
@@ -207,139 +207,142 @@ type due struct {
 
 // dueOf returns a zone's deferred energy as a portion of the time of a slice. The active energy of
 // the part of the time whose usage is not known is unattributed.
-func (e *Engine) dueOf(z *Zone, g *deferral, s *slice) due {
-	if known := s.elapsed - s.unknown; s.unknown > 0 && known > 0 {
-		u := &s.usage
+func (s *Sharer) dueOf(z *zone, g *deferral, sl *slice) due {
+	if known := sl.elapsed - sl.unknown; sl.unknown > 0 && known > 0 {
+		u := &sl.usage
 		weight := u.Unattributed
 		for i := range u.Claims {
-			if !e.isExcluded(&u.Claims[i]) {
+			if !s.isExcluded(&u.Claims[i]) {
 				weight = units.AddSaturating(weight, u.Claims[i].CPU)
 			}
 		}
-		u.Unattributed = units.AddSaturating(u.Unattributed, max(1, units.CPUTime(units.MulDiv(uint64(weight), uint64(s.unknown), uint64(known)))))
+		u.Unattributed = units.AddSaturating(u.Unattributed, max(1, units.CPUTime(units.MulDiv(uint64(weight), uint64(sl.unknown), uint64(known)))))
 	}
-	return due{s, Portion{
-		Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: s.usage.Busy, Total: s.usage.Total,
-		Elapsed: max(s.elapsed-g.unmeasured, 0), Zones: 1, Partial: g.unmeasured > 0 || s.unknown > 0, restored: s.restored,
+	return due{sl, Portion{
+		Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: sl.usage.Busy, Total: sl.usage.Total,
+		Elapsed: max(sl.elapsed-g.unmeasured, 0), Zones: 1, Partial: g.unmeasured > 0 || sl.unknown > 0, restored: sl.restored,
 	}}
 }
 
 // addDue notes a portion, or adds it to one of the same kind, domain and time: meters that are
 // polled together are divided together.
-func (e *Engine) addDue(d *due) {
-	for i := range e.dues {
-		o := &e.dues[i]
+func (s *Sharer) addDue(d *due) {
+	for i := range s.dues {
+		o := &s.dues[i]
 		if o.Kind == d.Kind && o.Domain == d.Domain && o.Elapsed == d.Elapsed && o.slice.elapsed == d.slice.elapsed && o.Busy == d.Busy &&
 			o.Total == d.Total && o.Partial == d.Partial && o.restored == d.restored {
 			o.Energy += d.Energy
 			o.Zones++
-			e.resolved = append(e.resolved, d.slice)
+			s.resolved = append(s.resolved, d.slice)
 			return
 		}
 	}
-	e.dues = append(e.dues, *d)
+	s.dues = append(s.dues, *d)
 }
 
-func (e *Engine) attributeDues() {
-	for i := range e.dues {
-		e.attributeDue(&e.dues[i])
+func (s *Sharer) attributeDues() {
+	for i := range s.dues {
+		s.attributeDue(&s.dues[i])
 	}
-	clear(e.dues)
-	e.dues = e.dues[:0]
+	clear(s.dues)
+	s.dues = s.dues[:0]
 }
 
-func (e *Engine) attributeDue(d *due) {
-	e.resolved = append(e.resolved, d.slice)
-	e.attribute(d.Portion, &d.slice.usage)
+func (s *Sharer) attributeDue(d *due) {
+	s.resolved = append(s.resolved, d.slice)
+	s.attribute(d.Portion, &d.slice.usage)
 }
 
 // abandon attributes all that is deferred for a zone. partial reports whether the energy is only of
 // a part of the time. If no utilization is known, the energy is unattributed.
-func (e *Engine) abandon(z *Zone, partial bool) {
+func (s *Sharer) abandon(z *zone, partial bool) {
 	g := z.deferred
 	z.deferred = nil
-	s := e.take(g, g.elapsed)
+	sl := s.take(g, g.elapsed)
 	switch {
 	case g.energy == 0:
-		e.resolved = append(e.resolved, s)
-	case s.usage.Total > 0:
-		d := e.dueOf(z, g, s)
+		s.resolved = append(s.resolved, sl)
+	case sl.usage.Total > 0:
+		d := s.dueOf(z, g, sl)
 		d.Partial = d.Partial || partial
-		e.attributeDue(&d)
+		s.attributeDue(&d)
 	default:
-		e.resolved = append(e.resolved, s)
-		k := &e.ledger.Kinds[z.kind]
-		k.Active += g.energy
+		s.resolved = append(s.resolved, sl)
+		k := &s.shares.Kinds[z.kind]
+		k.Active.Energy += g.energy
 		k.Unattributed += g.energy
-		k.changed = true
+		k.Changed = true
 	}
-	e.drop(g)
+	s.drop(g)
 }
 
 // endZone attributes what was read of a zone that is no longer among the readings. Of the time
 // since, only the CPU time is kept: should the zone return, its energy meanwhile is not attributed
 // to claimants of that interval.
-func (e *Engine) endZone(z *Zone, iv *Interval) {
+func (s *Sharer) endZone(z *zone, iv *Interval) {
 	z.Unread += iv.Elapsed
-	e.ledger.end(&z.Lifetime)
+	z.Ended = true
 	if z.kind == NotAttributed {
 		return
 	}
 	if z.deferred != nil && z.deferred.energy > 0 {
-		e.abandon(z, true)
+		s.abandon(z, true)
 	}
-	g := e.deferralOf(z)
+	g := s.deferralOf(z)
 	if len(g.slices) == 0 {
-		g.slices = append(g.slices, e.newSlice())
+		g.slices = append(g.slices, s.newSlice())
 	}
 	if len(g.slices) > 1 || len(g.slices[0].usage.Claims) > 0 {
-		before := e.take(g, g.elapsed)
-		s := e.newSlice()
-		s.addUnattributed(&before.usage, before.elapsed)
-		s.restored, s.unknown = before.restored, before.unknown
-		e.resolved = append(e.resolved, before)
-		g.slices, g.elapsed = append(g.slices, s), s.elapsed
+		before := s.take(g, g.elapsed)
+		sl := s.newSlice()
+		sl.addUnattributed(&before.usage, before.elapsed)
+		sl.restored, sl.unknown = before.restored, before.unknown
+		s.resolved = append(s.resolved, before)
+		g.slices, g.elapsed = append(g.slices, sl), sl.elapsed
 	}
 	g.slices[0].addUnattributed(iv.usage(z.domain), iv.Elapsed)
 	g.elapsed += iv.Elapsed
 }
 
 // forgetEnded gives the deferred claims of claimants that ended to the other processes.
-func (e *Engine) forgetEnded(s *slice) {
-	if s.closed == e.closed {
+func (s *Sharer) forgetEnded(sl *slice) {
+	if sl.closed == s.closed {
 		return
 	}
-	s.closed = e.closed
-	claims := s.usage.Claims
-	s.usage.Claims = claims[:0]
-	e.indexClaims(s)
+	sl.closed = s.closed
+	claims := sl.usage.Claims
+	sl.usage.Claims = claims[:0]
+	s.indexClaims(sl)
 	for _, claim := range claims {
-		if claim.Claimant != NoClaimant && !e.claimants[claim.Claimant].open {
-			e.releaseDeferred(claim.Claimant)
+		if claim.Claimant != NoClaimant && !s.users[claim.Claimant].open {
+			s.releaseDeferred(claim.Claimant, &s.shares.Forgotten)
 			claim.Claimant, claim.ShortLived = NoClaimant, true
 		}
-		if !e.addClaim(s, &claim) && claim.Claimant != NoClaimant {
-			e.claimants[claim.Claimant].deferred--
+		if !s.addClaim(sl, &claim) && claim.Claimant != NoClaimant {
+			s.users[claim.Claimant].deferred--
 		}
 	}
 }
 
-// dropResolved forgets the claims that were attributed in this interval. It must follow settle: a
-// claimant that ended must have its last energy before it is released.
-func (e *Engine) dropResolved() {
-	for _, s := range e.resolved {
-		for i := range s.usage.Claims {
-			if id := s.usage.Claims[i].Claimant; id != NoClaimant {
-				e.releaseDeferred(id)
+// dropResolved forgets the claims that were attributed in this interval.
+func (s *Sharer) dropResolved() {
+	for _, sl := range s.resolved {
+		for i := range sl.usage.Claims {
+			if id := sl.usage.Claims[i].Claimant; id != NoClaimant {
+				s.releaseDeferred(id, &s.shares.Released)
 			}
 		}
-		e.dropSlice(s)
+		s.dropSlice(sl)
 	}
-	clear(e.resolved)
-	e.resolved = e.resolved[:0]
+	clear(s.resolved)
+	s.resolved = s.resolved[:0]
 }
 
-func (e *Engine) releaseDeferred(id Claimant) {
-	e.claimants[id].deferred--
-	e.releaseIfDone(id)
+// releaseDeferred drops a deferred claim of a claimant, and adds the claimant to released if that was
+// the last one.
+func (s *Sharer) releaseDeferred(id Claimant, released *[]Claimant) {
+	s.users[id].deferred--
+	if s.release(id) {
+		*released = append(*released, id)
+	}
 }

@@ -9,12 +9,12 @@
 // socket. A kind is a set of zones that are reported together, such as all measured packages. Each
 // reading of a zone names its domain and its kind.
 //
-// Engine.Observe takes an Interval. The energy of zones of one domain and kind is a Portion, which
+// Sharer.Share takes an Interval. The energy of zones of one domain and kind is a Portion, which
 // a StaticPowerModel or the utilization divides into active and idle. Active energy is shared among
 // the domain's claims in proportion to an AllocationKey, idle energy by the IdleAllocation. If a
 // zone or the utilization of its domain cannot be read, the energy of the zone is deferred, together
-// with the claims of the domain. The result is the Ledger: totals of zones, kinds and accounts, one
-// account for each process, container, pod and VM that has a series.
+// with the claims of the domain. The result is Shares. Engine.Add adds Shares to the Ledger: totals of
+// zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
 //
 // The reading of a slow or late meter has an age: the energy is of a time that ended earlier. The
 // usage of the domain is kept in slices of time until a reading covers the usage. A slice that a
@@ -23,8 +23,8 @@
 // subtracted from later portions.
 //
 // Sums are exact because idle energy is the rest of a portion, shares come from units.Division,
-// whose parts add up to the amount, and energy that is not attributed yet is in Ledger.Deferred.
-// Engine states the invariant, and the tests check it after every interval.
+// whose parts add up to the amount, and energy that is not attributed yet is in KindShares.Deferred.
+// Sharer states the invariant, and the tests check it after every interval.
 //
 // The package does no I/O, has no clock, and imports only units, identity and the standard library.
 // It computes in integers; only KindTotals.StandardError is floating-point. The static power models

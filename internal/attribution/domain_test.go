@@ -3,11 +3,11 @@
 package attribution
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -57,30 +57,36 @@ func TestEachZoneIsSharedByItsOwnDomain(t *testing.T) {
 	assert.Equal(t, 2000*ms, b.e.Ledger().Total)
 }
 
-func TestGainsAreReportedByDomain(t *testing.T) {
-	b := twoSockets(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 0, Kind: dram, OK: true})
-	mover, child := b.open(1), b.open(2)
-	got := map[Claimant][]Gain{}
-	b.e.OnGain(func(id Claimant, all Gain, parts []Gain) {
-		got[id] = nil
-		for _, of := range append([]Gain{all}, parts...) {
-			got[id] = append(got[id], Gain{of.CPU, slices.Clone(of.Energy)})
-		}
-	}, 2)
-	for _, readable := range []bool{false, true} { // the second socket reports late
-		b.use(0, 100*ms, 100*ms, Claim{Claimant: mover, CPU: 60 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 40 * ms})
-		b.use(1, 50*ms, 50*ms, Claim{Claimant: mover, CPU: 40 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 10 * ms})
-		b.use(2, 50*ms, 50*ms, Claim{Claimant: mover, CPU: 20 * ms}, Claim{Claimant: child, ShortLived: true, CPU: 30 * ms})
-		b.iv.Zones[1].OK = readable
-		b.second(100, 500, 10)
+func TestSharesHaveThePartsOfDomainsIfTheseAreAskedFor(t *testing.T) {
+	s := NewSharer(Rules{})
+	mover, child := s.Open(), s.Open()
+	iv := Interval{Elapsed: time.Second, Domains: make([]Usage, 3), Zones: []ZoneReading{
+		{Zone: 1, Domain: 1, Kind: pkg, OK: true}, {Zone: 2, Domain: 2, Kind: pkg, OK: true}, {Zone: 0, Kind: dram, OK: true},
+	}}
+	s.Share(&iv)
+	s.Parts = 2
+	iv.Domains = []Usage{
+		{Busy: 100 * ms, Total: 100 * ms, Claims: []Claim{{Claimant: mover, CPU: 60 * ms}, {Claimant: child, ShortLived: true, CPU: 40 * ms}}},
+		{Busy: 50 * ms, Total: 50 * ms, Claims: []Claim{{Claimant: mover, CPU: 40 * ms}, {Claimant: child, ShortLived: true, CPU: 10 * ms}}},
+		{Busy: 50 * ms, Total: 50 * ms, Claims: []Claim{{Claimant: mover, CPU: 20 * ms}, {Claimant: child, ShortLived: true, CPU: 30 * ms}}},
 	}
-	of := func(cpu units.CPUTime, pkg, dram units.Energy) Gain { return Gain{cpu * ms, []units.Energy{pkg, dram}} }
-	assert.Equal(t, map[Claimant][]Gain{mover: {of(60, 80+400, 6), of(40, 80, 0), of(20, 400, 0)}}, got)
-	b.e.OnGain(nil, 0)
-	clear(got)
-	b.second(100, 500, 10)
-	assert.Empty(t, got)
+	share := func() *Shares {
+		for i, energy := range []units.Energy{100, 500, 10} {
+			iv.Zones[i].Total += energy
+		}
+		return s.Share(&iv)
+	}
+	iv.Zones[1].OK = false
+	share()
+	iv.Zones[1].OK = true // the second socket reports late
+	shares := share()
+	require.Equal(t, []ClaimantShares{{Claimant: mover, CPU: 60 * ms}, {Claimant: child, ShortLived: true, CPU: 40 * ms}}, shares.Claimants)
+	assert.Equal(t, []Share{pkg: {480, 480}, dram: {6, 6}}, shares.Active(0))
+	for domain, want := range map[int][]units.Energy{1: {80, 0}, 2: {400, 0}} {
+		cpu, energy := shares.Part(0, domain)
+		assert.Equal(t, iv.Domains[domain].Claims[0].CPU, cpu)
+		assert.Equal(t, want, energy)
+	}
 }
 
 func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
@@ -90,7 +96,7 @@ func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
 	b.iv.Domains = domains[:2]
 	b.use(1, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
-	assert.Equal(t, units.Joule, b.e.Ledger().Deferred(pkg))
+	assert.Equal(t, units.Joule, b.e.Ledger().Kinds[pkg].Deferred)
 	b.iv.Domains = domains
 	b.use(2, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
@@ -125,7 +131,7 @@ func TestAZoneThatChangesItsKindWithoutAnyUtilizationLosesNothing(t *testing.T) 
 	b.observe(3*units.Joule, 0, 0, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
 	assert.Equal(t, 3*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
-	assert.Zero(t, b.e.Ledger().Deferred(pkg)+b.e.Ledger().Deferred(dram))
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Deferred+b.e.Ledger().Kinds[dram].Deferred)
 	b.observe(5*units.Joule, 1, 1)
 	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[dram].Unattributed)
 }

@@ -54,6 +54,15 @@ func (l *Ledger) end(t *Lifetime) {
 	}
 }
 
+// setEnded sets whether a lifetime has ended.
+func (l *Ledger) setEnded(t *Lifetime, ended bool) {
+	if ended {
+		l.end(t)
+	} else {
+		t.end = 0
+	}
+}
+
 // note sets the number of the first emission of a series after an emission with it. A series that
 // was only in emissions that were refused, and is not in this one, has no first emission yet.
 func (l *Ledger) note(first *uint64, isIn bool) {
@@ -88,6 +97,7 @@ func (e *Engine) Emitted() {
 		k.RecentTime, k.RecentActive, k.RecentIdle, k.Windows = 0, 0, 0, 0
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
+	e.sharer.BeginCollection()
 	clear(l.Domains)
 	e.rankAll(l.sent%forgiveAfter == 0)
 	for a := range l.Accounts {

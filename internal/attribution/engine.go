@@ -10,7 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Config is how an engine attributes. The zero Config has the default rules and no limits.
+// Config is how energy is divided and which series a ledger has. The zero Config has the default
+// rules and no limits.
 type Config struct {
 	Rules  Rules
 	Limits Limits
@@ -38,79 +39,39 @@ const (
 	ByProgram
 )
 
-// Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
+// Engine keeps the totals of zones, kinds and accounts.
 //
-// The user of an engine opens a claimant for each process, passes an Interval to Observe, closes
+// The user of an engine opens a claimant for each process, adds the Shares of each interval, closes
 // the claimants that ended in it, and now and then emits the ledger, calling Emitted and later
-// Outcome. In every interval and for each
-// kind, the energy of the processes and the unattributed energy are together exactly the active
-// energy, and active, idle and deferred energy are exactly what the zones counted.
+// Outcome.
 //
 // The zero Engine is not usable; call New. An Engine is not safe for concurrent use.
 type Engine struct {
 	cfg      Config
+	sharer   *Sharer
 	ledger   Ledger
 	baseline time.Time
 	at       time.Time // end of the last interval
 
 	series    map[series]int32 // accounts by what they are
 	claimants []*claimant      // nil for one that was released
-	unused    []Claimant
 	idle      idleSharing
-	trained   [MaxKinds]TrainedModel // the models that are trained
-	excludes  bool                   // set once any claimant was excluded
-	closed    uint64                 // how many claimants were closed so far
-	deficits  []deficits             // by domain
-	gained    GainedFunc             // nil unless OnGain set it
-	observed  bool                   // there was an interval
-	resumes   bool                   // a state with accounts was restored
-	restoring bool                   // the next interval is the time since the state that was restored
+	observed  bool // there was an interval
+	resumes   bool // a state with accounts was restored
+	restoring bool // the next interval is the time since the state that was restored
 
 	contest
 	delivery
-	scratch
-}
-
-// scratch holds what Observe uses in one interval, to allocate it once.
-type scratch struct {
-	kinds                 int        // of the ledger, up to the last that was present when the interval began
-	touched               []Claimant // that got something in the interval
-	gains                 []gain     // of those that are touched, kinds each
-	gainedEnergy          []units.Energy
-	parts                 partGains    // empty unless OnGain set its number of domains
-	sums                  []domainSums // by domain
-	index                 claimIndex
-	dues                  []due       // of zones whose readings have an age
-	resolved              []*slice    // whose energy was attributed in the interval
-	spare                 []*deferral // that are unused
-	spareSlices           []*slice    // likewise
+	adding                *Shares // that are being added, or nil
+	undecided             []int32 // rows of processes whose series are decided at the end of a collection
 	newcomers, incumbents []contender
 }
-
-// Gain is the CPU time and the active energy, by kind of the ledger, that an interval brought a
-// claimant.
-type Gain struct {
-	CPU    units.CPUTime
-	Energy []units.Energy
-}
-
-// GainedFunc receives what an interval brought a claimant, and the parts of it in domains. Its
-// slices are valid until it returns.
-type GainedFunc func(id Claimant, all Gain, parts []Gain)
-
-// OnGain has f called in Observe for each claimant that the interval brings something; nil ends
-// that. Active energy of which f receives nothing belongs to no claimant. f receives the parts of
-// that many domains after the node's.
-func (e *Engine) OnGain(f GainedFunc, domains int) { e.gained, e.parts.domains = f, domains }
 
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
-		cfg: cfg, baseline: baseline, at: baseline, delivery: delivery{emittedAt: baseline}, series: map[series]int32{},
+		cfg: cfg, sharer: NewSharer(cfg.Rules), baseline: baseline, at: baseline, delivery: delivery{emittedAt: baseline}, series: map[series]int32{},
 		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
-	}
-	for kind, model := range cfg.Rules.Models {
-		e.trained[kind], _ = model.(TrainedModel)
 	}
 	for entity := range e.others {
 		e.others[entity] = none
@@ -120,48 +81,30 @@ func New(cfg Config, baseline time.Time) *Engine {
 	return e
 }
 
+// Sharer returns the Sharer that has the claimants of the engine, and whose shares Add adds.
+func (e *Engine) Sharer() *Sharer { return e.sharer }
+
 // Ledger returns the totals so far. It is valid until the next call of another method.
 func (e *Engine) Ledger() *Ledger { return &e.ledger }
 
-// Shrink releases the memory of claimants and accounts that are gone. It must not be called during
-// Observe.
+// Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must not
+// be called between Share and Add.
 func (e *Engine) Shrink() {
-	e.claimants, e.unused = shrunk(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
+	e.sharer.Shrink()
+	e.claimants, _ = units.ShrunkTable(e.claimants, []Claimant(nil), func(i int) bool { return e.claimants[i] == nil })
+	e.idle.places = slices.Clone(e.idle.places[:min(len(e.idle.places), len(e.claimants))])
 	l := &e.ledger
-	l.accounts, l.unused = shrunk(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
+	l.accounts, l.unused = units.ShrunkTable(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Shrunk(e.series), units.Shrunk(e.idle.index)
-	e.touched, e.gains, e.parts, e.newcomers, e.incumbents, e.idle.claims = nil, nil, partGains{domains: e.parts.domains}, nil, nil, nil
-	e.index, e.dues, e.resolved, e.spare, e.spareSlices = nil, nil, nil, nil, nil
+	e.undecided, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])
 	}
 }
 
-// shrunk returns the table without its unused end, and the indices before it that are unused.
-func shrunk[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
-	n := len(table)
-	for n > 0 && isUnused(n-1) {
-		n--
-	}
-	var kept []I
-	for _, i := range unused {
-		if int(i) < n {
-			kept = append(kept, i)
-		}
-	}
-	return slices.Clone(table[:n]), slices.Clip(kept)
-}
-
 // GroupNames are names by which groups of containers and pods can differ.
 type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
-
-// domainSums is the energy of an interval that can be attributed at once, of the zones of one
-// domain.
-type domainSums struct {
-	energy [MaxKinds]units.Energy
-	zones  [MaxKinds]int // in each sum
-}
 
 // ownerOf returns the owner of a claimant.
 func (e *Engine) ownerOf(c *claimant) identity.Owner {

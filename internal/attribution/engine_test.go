@@ -22,6 +22,9 @@ const (
 
 var baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// Observe adds the shares of an interval.
+func (e *Engine) Observe(iv *Interval) { e.Add(e.sharer.Share(iv)) }
+
 // bench drives an engine. It has one zone of kind pkg unless a test adds others.
 type bench struct {
 	t  testing.TB
@@ -308,7 +311,7 @@ func TestDeferredClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 		b.observe(0, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
 	}
-	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].deferred.slices[0].usage.Claims), maxDeferredClaims+1)
+	assert.LessOrEqual(t, len(b.e.sharer.zones[0].deferred.slices[0].usage.Claims), maxDeferredClaims+1)
 	assert.LessOrEqual(t, len(b.e.claimants), maxDeferredClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)

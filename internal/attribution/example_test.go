@@ -20,18 +20,18 @@ func ExampleEngine() {
 	job := engine.Open(identity.Owner{Process: identity.Process{PID: 11, Executable: "job"}}, start)
 
 	counter := attribution.ZoneReading{Total: 700 * units.Joule, OK: true}
-	engine.Observe(&attribution.Interval{ // the baseline
+	engine.Add(engine.Sharer().Share(&attribution.Interval{ // the baseline
 		At: start, Domains: make([]attribution.Usage, 1), Zones: []attribution.ZoneReading{counter},
-	})
+	}))
 	counter.Total += 100 * units.Joule
-	engine.Observe(&attribution.Interval{
+	engine.Add(engine.Sharer().Share(&attribution.Interval{
 		At: start.Add(10 * time.Second), Elapsed: 10 * time.Second,
 		Domains: []attribution.Usage{{
 			Busy: 20 * units.Second, Total: 40 * units.Second,
 			Claims: []attribution.Claim{{Claimant: web, CPU: 15 * units.Second}, {Claimant: job, CPU: 5 * units.Second}},
 		}},
 		Zones: []attribution.ZoneReading{counter},
-	})
+	}))
 
 	kind := engine.Ledger().Kinds[0]
 	fmt.Println("active", kind.Active.Joules(), "idle", kind.Idle.Joules())

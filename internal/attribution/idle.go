@@ -26,20 +26,22 @@ func (e *Engine) carriesIdle(c *claimant) bool {
 
 // joinIdle adds a claimant, which has no account of its own yet, to its idle-allocation group.
 func (e *Engine) joinIdle(id Claimant) {
-	c := e.claimants[id]
-	c.idleGroup, c.idleIndex = none, none
+	c, idle := e.claimants[id], &e.idle
 	if !e.carriesIdle(c) {
 		return
 	}
+	for len(idle.places) <= int(id) {
+		idle.places = append(idle.places, idlePlace{none, none})
+	}
 	key := c.accounts
 	key[identity.ProcessEntity], key[identity.ProgramEntity] = none, none
-	i, ok := e.idle.index[key]
+	i, ok := idle.index[key]
 	if !ok {
-		i = e.idle.newGroup(key)
+		i = idle.newGroup(key)
 	}
-	c.idleGroup, e.idle.stale = i, true
-	e.idle.groups[i].count++
-	e.idle.groups[i].countUnnamed(e.restOf(id), 1)
+	idle.places[id].group, idle.stale = i, true
+	idle.groups[i].count++
+	idle.groups[i].countUnnamed(e.restOf(id), 1)
 	if holder := idleHolder(&c.accounts); holder != none {
 		e.ledger.accounts[holder].idleMembers++
 	}
@@ -47,12 +49,12 @@ func (e *Engine) joinIdle(id Claimant) {
 
 // leaveIdle removes a claimant from its idle-allocation group.
 func (e *Engine) leaveIdle(id Claimant) {
-	c := e.claimants[id]
-	if c.idleGroup == none {
+	c, idle := e.claimants[id], &e.idle
+	i := idle.placeOf(id).group
+	if i == none {
 		return
 	}
-	idle := &e.idle
-	group := &idle.groups[c.idleGroup]
+	group := &idle.groups[i]
 	e.unnameIdleMember(id)
 	group.countUnnamed(e.restOf(id), -1)
 	if holder := idleHolder(&c.accounts); holder != none {
@@ -61,97 +63,85 @@ func (e *Engine) leaveIdle(id Claimant) {
 	if group.count--; group.count == 0 {
 		delete(idle.index, group.accounts)
 		group.weight = 0
-		idle.unused = append(idle.unused, c.idleGroup)
+		idle.unused = append(idle.unused, i)
 	}
-	c.idleGroup, idle.stale = none, true
+	idle.places[id].group, idle.stale = none, true
 }
 
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
 func (e *Engine) nameIdleMember(id Claimant) {
-	c := e.claimants[id]
-	if account := c.accounts[identity.ProcessEntity]; c.idleGroup != none && account != none {
-		group := &e.idle.groups[c.idleGroup]
-		c.idleIndex = int32(len(group.named))
-		group.named = append(group.named, idleMember{id, account})
-		group.countUnnamed(e.restOf(id), -1)
+	account, i := e.claimants[id].accounts[identity.ProcessEntity], e.idle.placeOf(id).group
+	if i == none || account == none {
+		return
 	}
+	group := &e.idle.groups[i]
+	e.idle.places[id].index = int32(len(group.named))
+	group.named = append(group.named, idleMember{id, account})
+	group.countUnnamed(e.restOf(id), -1)
 }
 
 // unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the
 // other processes.
 func (e *Engine) unnameIdleMember(id Claimant) {
-	c := e.claimants[id]
-	if c.idleIndex == none {
+	place := e.idle.placeOf(id)
+	if place.index == none {
 		return
 	}
-	group := &e.idle.groups[c.idleGroup]
+	group := &e.idle.groups[place.group]
 	last := len(group.named) - 1
-	group.named[c.idleIndex] = group.named[last]
-	e.claimants[group.named[c.idleIndex].claimant].idleIndex = c.idleIndex
-	group.named, c.idleIndex = group.named[:last], none
+	group.named[place.index] = group.named[last]
+	e.idle.places[group.named[place.index].claimant].index = place.index
+	group.named, e.idle.places[id].index = group.named[:last], none
 	group.countUnnamed(e.restOf(id), 1)
 }
 
-// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
-// now. Of the time before a restart it is not known which processes ran, and that may be long.
-func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
-	switch {
-	case e.cfg.Rules.Idle == IdleNone:
-	case e.cfg.Rules.Idle == IdleUsed:
-		e.shareIdleByUse(p, idle, u)
-	case p.restored:
-		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
-	case u.IdleAmongClaims:
-		e.shareIdleAmongClaims(p, idle, u)
-	default:
-		e.shareIdleAmongGroups(p, idle)
+// addIdle adds idle energy to the accounts of claimants and of what they are part of.
+func (e *Engine) addIdle(s *Shares) {
+	for row := range s.Claimants {
+		of := &s.Claimants[row]
+		for kind, idle := range s.IdleByUse(row) {
+			e.addClaimIdle(of.Claimant, of.ShortLived, kind, idle)
+		}
+	}
+	for i := range s.Idle {
+		if p := &s.Idle[i]; p.AmongAll {
+			e.shareIdleAmongGroups(p)
+		} else {
+			e.shareIdleAmongClaims(p)
+		}
 	}
 }
 
-// shareIdleByUse shares idle energy like active energy.
-func (e *Engine) shareIdleByUse(p Portion, idle units.Energy, u *Usage) {
-	k := &e.ledger.Kinds[p.Kind]
-	b := e.basis(p.Kind, u)
-	s := e.newShares(idle, u.Claims, &b)
-	if s.Total == 0 {
-		k.UnattributedIdle += idle
-		return
+// addClaimIdle adds idle energy to the accounts of a claimant, or of the short-lived processes of
+// one.
+func (e *Engine) addClaimIdle(id Claimant, shortLived bool, kind int, idle Share) {
+	process := e.restOf(id)
+	if id != NoClaimant && !shortLived && e.claimants[id].accounts[identity.ProcessEntity] != none {
+		process = e.claimants[id].accounts[identity.ProcessEntity]
 	}
-	for i := range u.Claims {
-		claim := &u.Claims[i]
-		e.addClaimIdle(p, claim, units.Energy(s.next(e.weight(b.key, claim))))
-	}
-	k.UnattributedIdle += units.Energy(s.next(b.unattributed))
+	e.ledger.accounts[process].addIdle(kind, idle)
+	e.eachGroup(id, func(a *Account) { a.addIdle(kind, idle) })
 }
 
-// addClaimIdle adds a claim's share of idle energy.
-func (e *Engine) addClaimIdle(p Portion, claim *Claim, energy units.Energy) {
-	recent := e.recentPart(energy, p.Elapsed)
-	accounts := e.ledger.accounts
-	if claim.Claimant == NoClaimant {
-		accounts[othersIndex].addIdle(p.Kind, energy, recent)
-		return
-	}
-	process := e.claimants[claim.Claimant].accounts[identity.ProcessEntity]
-	if process == none || claim.ShortLived {
-		process = e.restOf(claim.Claimant)
-	}
-	accounts[process].addIdle(p.Kind, energy, recent)
-	e.eachGroup(claim.Claimant, func(a *Account) { a.addIdle(p.Kind, energy, recent) })
+// partOf returns a part of an idle portion, with the part of it that belongs to the current
+// collection.
+func (e *Engine) partOf(p *IdlePortion, energy uint64) Share {
+	return Share{units.Energy(energy), Recent(units.Energy(energy), p.Elapsed, e.ledger.Elapsed)}
 }
 
-func (e *Engine) shareIdleAmongGroups(p Portion, idle units.Energy) {
+// shareIdleAmongGroups shares idle energy among all groups of claimants.
+func (e *Engine) shareIdleAmongGroups(p *IdlePortion) {
 	if e.idle.stale {
 		e.weighGroups()
 	}
 	if e.idle.weight == 0 {
-		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
+		e.ledger.Kinds[p.Kind].UnattributedIdle += p.Energy
 		return
 	}
-	s := units.Division{Amount: uint64(idle), Total: e.idle.weight}
+	s := units.Division{Amount: uint64(p.Energy), Total: e.idle.weight}
 	for i := range e.idle.groups {
 		if group := &e.idle.groups[i]; group.weight > 0 {
-			e.addGroupIdle(p, group, units.Energy(s.Next(group.weight)))
+			e.addGroupIdle(p, group, s.Next(group.weight))
 		}
 	}
 }
@@ -182,22 +172,22 @@ func (e *Engine) groupWeight(group *idleGroup) uint64 {
 
 // addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
 // are part of.
-func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) {
+func (e *Engine) addGroupIdle(p *IdlePortion, group *idleGroup, energy uint64) {
 	accounts := e.ledger.accounts
-	add := func(account int32, energy units.Energy) {
+	add := func(account int32, energy uint64) {
 		if account != none {
-			accounts[account].addIdle(p.Kind, energy, e.recentPart(energy, p.Elapsed))
+			accounts[account].addIdle(p.Kind, e.partOf(p, energy))
 		}
 	}
 	for _, account := range group.accounts[identity.ContainerEntity:] {
 		add(account, energy)
 	}
-	s := units.Division{Amount: uint64(energy), Total: uint64(group.count)}
+	s := units.Division{Amount: energy, Total: uint64(group.count)}
 	for _, n := range group.named {
-		add(n.account, units.Energy(s.Next(1)))
+		add(n.account, s.Next(1))
 	}
 	for _, r := range group.unnamed {
-		add(r.account, units.Energy(s.Next(uint64(r.count))))
+		add(r.account, s.Next(uint64(r.count)))
 	}
 }
 
@@ -211,14 +201,14 @@ type idleClaim struct {
 
 // shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a
 // claim.
-func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
-	carriers := e.idleClaims(u)
-	s := units.Division{Amount: uint64(idle)}
+func (e *Engine) shareIdleAmongClaims(p *IdlePortion) {
+	carriers := e.idleClaims(p.Among)
+	s := units.Division{Amount: uint64(p.Energy)}
 	for members := range byHolder(carriers) {
 		s.Total += e.holderWeight(members)
 	}
 	if s.Total == 0 {
-		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
+		e.ledger.Kinds[p.Kind].UnattributedIdle += p.Energy
 		return
 	}
 	for members := range byHolder(carriers) {
@@ -228,17 +218,16 @@ func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
 		}
 		of := units.Division{Amount: s.Next(weight), Total: uint64(len(members))}
 		for _, c := range members {
-			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.Next(1)))
+			e.addClaimIdle(c.claimant, false, p.Kind, e.partOf(p, of.Next(1)))
 		}
 	}
 }
 
-// idleClaims returns the claimants of a domain that carry idle energy, each once, by container.
-func (e *Engine) idleClaims(u *Usage) []idleClaim {
+// idleClaims returns the claimants among some that carry idle energy, each once, by container.
+func (e *Engine) idleClaims(among []Claimant) []idleClaim {
 	e.idle.claims = e.idle.claims[:0]
-	for i := range u.Claims {
-		id := u.Claims[i].Claimant
-		if id == NoClaimant || e.claimants[id].idleGroup == none {
+	for _, id := range among {
+		if e.idle.placeOf(id).group == none {
 			continue
 		}
 		carrier := idleClaim{none, id}

@@ -24,11 +24,26 @@ const (
 // idleSharing has the claimants that carry idle energy under an allocation other than by use.
 type idleSharing struct {
 	groups []idleGroup
+	places []idlePlace                           // by claimant, those of further claimants are in no group
 	index  map[[identity.NumEntities]int32]int32 // groups by their accounts
 	unused []int32                               // groups without members
 	weight uint64                                // of all groups
 	stale  bool                                  // the weights must be computed anew
 	claims []idleClaim                           // scratch
+}
+
+// idlePlace is the place of a claimant in its group.
+type idlePlace struct {
+	group int32 // index of the group, or none
+	index int32 // among the group's members that have an account of their own, or none
+}
+
+// placeOf returns the place of a claimant.
+func (s *idleSharing) placeOf(id Claimant) idlePlace {
+	if int(id) >= len(s.places) {
+		return idlePlace{none, none}
+	}
+	return s.places[id]
 }
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.

@@ -40,25 +40,6 @@ type Ledger struct {
 	unused   []int32 // indices of accounts that were removed
 }
 
-// DomainTime is how long a domain was busy, and how long it was busy or idle. Total is 0 where
-// neither is known. For a GPU both are GPU time.
-type DomainTime struct {
-	Busy, Total units.CPUTime
-}
-
-// addDomains adds an interval's times of the domains.
-func (l *Ledger) addDomains(domains []Usage) {
-	for len(l.Domains) < len(domains) {
-		l.Domains = append(l.Domains, DomainTime{})
-	}
-	for i := range domains {
-		if u := &domains[i]; !u.Assumed {
-			l.Domains[i].Busy += u.Busy
-			l.Domains[i].Total += u.Total
-		}
-	}
-}
-
 // Zone is the totals of one zone. The zero Zone is one that was never read.
 type Zone struct {
 	// Present reports whether the zone had a good reading. Its totals begin there.
@@ -74,18 +55,6 @@ type Zone struct {
 	Unread time.Duration
 	// A zone ends when it is no longer among the readings. Its totals continue if it returns.
 	Lifetime
-
-	domain   int
-	kind     int
-	last     units.Energy
-	age      time.Duration // at which the last good reading was attributed, at the end of its interval
-	readAge  time.Duration // of the last good reading itself
-	deferred *deferral     // nil while the zone is read and attributed each interval
-	read     bool          // it is among the readings of the current interval
-	began    bool          // its first good reading is in the current interval
-	// superseded reports whether another zone of the same domain and kind began after this one
-	// ended, as where a preferred meter reads the same hardware now.
-	superseded bool
 }
 
 // KindTotals is the totals of all zones of one kind. Active is the energy of all processes and
@@ -95,11 +64,14 @@ type KindTotals struct {
 	// Start is when the totals were 0.
 	Start time.Time
 	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active,
-	// Idle and Ledger.Deferred.
+	// Idle and Deferred.
 	Active, Idle units.Energy
 	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
 	// that has none, where the rules share idle energy.
 	Unattributed, UnattributedIdle units.Energy
+	// Deferred is the energy that was read and not attributed yet, because a zone or the utilization
+	// of its domain could not be read.
+	Deferred units.Energy
 	// RecentActive and RecentIdle are the energy that was attributed in the current collection, and
 	// RecentTime is the time that it covers. All are 0 when nothing was. The recent energy of
 	// accounts covers the same time.
@@ -110,17 +82,10 @@ type KindTotals struct {
 	Lifetime
 	// Windows is how many intervals of the current collection RecentTime is of.
 	Windows int
-	// Model is the state of the kind's static power model, over all domains: Trained once each of
-	// them is. StandardError is that of the active power due to the static power, in watts. It is
-	// negative if it is unknown, and may be known before the model is Trained.
+	// Model, StandardError and Shared are those of KindShares.
 	Model         ModelState
 	StandardError float64
-	// Shared reports whether a domain has several zones of the kind, if the kind has a model that
-	// learns: their energy is shared among the users of all of them.
-	Shared bool
-
-	covered time.Duration // the longest portion of the current interval
-	changed bool          // there was a portion in the current interval
+	Shared        bool
 }
 
 // Known reports whether a zone's total is known in the current collection, and its end was not
@@ -139,27 +104,6 @@ func (l *Ledger) HasSeries(a *Account, kind int) bool {
 	return !l.Kinds[kind].Ended() || of.Energy > 0 || of.Idle > 0
 }
 
-// ModelState is how well a static power model is trained.
-type ModelState uint8
-
-// The states of a static power model.
-const (
-	// NoModel is the state of a kind whose model needs no training.
-	NoModel ModelState = iota
-	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the
-	// first estimate.
-	Provisional
-	// Estimated means that the static power is estimated, but not known well enough.
-	Estimated
-	// Trained means that the static power is known well.
-	Trained
-)
-
-// String returns the state's name in lower case.
-func (s ModelState) String() string {
-	return [...]string{NoModel: "none", Provisional: "provisional", Estimated: "estimated", Trained: "trained"}[s]
-}
-
 // countKinds returns how many kinds there are up to the last one that is present.
 func (l *Ledger) countKinds() int {
 	n := len(l.Kinds)
@@ -167,17 +111,6 @@ func (l *Ledger) countKinds() int {
 		n--
 	}
 	return n
-}
-
-// Deferred returns the energy of a kind that was read and not attributed yet, because a zone or the
-// utilization of its domain could not be read.
-func (l *Ledger) Deferred(kind int) (sum units.Energy) {
-	for i := range l.Zones {
-		if z := &l.Zones[i]; z.kind == kind && z.deferred != nil {
-			sum += z.deferred.energy
-		}
-	}
-	return sum
 }
 
 // Accounts calls yield for each account that is live, or has ended and was not acknowledged yet.

@@ -10,99 +10,109 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Observe attributes the energy of one interval.
-func (e *Engine) Observe(iv *Interval) {
-	e.startInterval(iv)
+// Share divides the energy of one interval and shares it among claimants.
+func (s *Sharer) Share(iv *Interval) *Shares {
+	s.beginInterval(iv)
 	for _, r := range iv.Zones {
-		e.observeZone(r, iv)
+		s.observeZone(r, iv)
 	}
-	for i := range e.ledger.Zones {
-		z := &e.ledger.Zones[i]
-		if z.Present && !z.read {
-			e.endZone(z, iv)
+	for i := range s.zones {
+		if z := &s.zones[i]; z.Present && !z.read {
+			s.endZone(z, iv)
 		}
-		z.read = false
 	}
-	e.supersedeZones()
-	for domain := range e.sums {
-		e.attributeDomain(domain, iv)
+	s.supersedeZones()
+	for domain := range s.sums {
+		s.attributeDomain(domain, iv)
 	}
-	e.attributeDues()
+	s.attributeDues()
 	for _, r := range iv.Zones {
-		e.moveZone(r, iv)
+		s.moveZone(r, iv)
 	}
-	e.settle(iv.EndsCollection)
-	e.dropResolved()
-	e.updateKinds()
-	e.at, e.observed, e.restoring = iv.At, true, false
+	s.dropResolved()
+	s.endInterval()
+	return &s.shares
 }
 
-// startInterval adds an interval's CPU time.
-func (e *Engine) startInterval(iv *Interval) {
+// beginInterval begins the shares of an interval with its CPU time.
+func (s *Sharer) beginInterval(iv *Interval) {
+	s.collected += iv.Elapsed
+	kinds := 0
+	for i := range s.zones {
+		z := &s.zones[i]
+		z.Began, z.Energy, z.Time, z.Counted, z.read = false, 0, 0, false, false
+		kinds = max(kinds, z.kind+1)
+	}
+	sh := &s.shares
+	sh.begin(iv)
+	sh.table.begin(kinds, s.Parts, s.rules.Idle == IdleUsed)
 	node := iv.usage(0)
-	l := &e.ledger
-	e.kinds = l.countKinds()
-	l.Elapsed += iv.Elapsed
-	l.Busy += node.Busy
-	l.Total += node.Total
-	l.Resolution = iv.Resolution
-	l.addDomains(iv.Domains)
 	for i := range node.Claims {
-		e.addCPU(&node.Claims[i])
+		claim := &node.Claims[i]
+		sh.Claimants[sh.row(claim)].CPU += claim.CPU
 	}
-	e.parts.addCPU(e, iv)
-	clear(e.sums)
-	for len(e.sums) < len(iv.Domains) {
-		e.sums = append(e.sums, domainSums{})
+	for domain := 1; domain <= s.Parts; domain++ {
+		sh.addPartCPU(domain, iv.usage(domain).Claims)
 	}
-}
-
-func (e *Engine) addCPU(claim *Claim) {
-	if !claim.ShortLived {
-		e.touch(claim.Claimant).cpu += claim.CPU
-		return
+	clear(s.sums)
+	for len(s.sums) < len(iv.Domains) {
+		s.sums = append(s.sums, domainSums{})
 	}
-	e.ledger.accounts[e.restOf(claim.Claimant)].CPU += claim.CPU
-	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
 }
 
 // attributeDomain attributes the energy of the zones of a domain that were read in this interval
 // and in the one before.
-func (e *Engine) attributeDomain(domain int, iv *Interval) {
-	sums := &e.sums[domain]
-	for kind, zones := range sums.zones[:e.kinds] {
+func (s *Sharer) attributeDomain(domain int, iv *Interval) {
+	sums := &s.sums[domain]
+	for kind, zones := range sums.zones {
 		if zones == 0 {
 			continue
 		}
 		u := iv.usage(domain)
-		e.attribute(Portion{
+		s.attribute(Portion{
 			Domain: domain, Kind: kind, Energy: sums.energy[kind], Busy: u.Busy, Total: u.Total, Elapsed: iv.Elapsed,
 			Zones: zones,
 		}, u)
 	}
 }
 
+// zone is the state of one zone.
+type zone struct {
+	ZoneShares
+
+	domain   int
+	kind     int
+	last     units.Energy
+	age      time.Duration // at which the last good reading was attributed, at the end of its interval
+	readAge  time.Duration // of the last good reading itself
+	deferred *deferral     // nil while the zone is read and attributed each interval
+	read     bool          // it is among the readings of the current interval
+	// superseded reports whether another zone of the same domain and kind began after this one
+	// ended, as when a preferred meter reads the same hardware now.
+	superseded bool
+}
+
 // observeZone adds a reading to its zone, and its energy to what is attributed in this interval or
 // to what is deferred.
-func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
-	for len(e.ledger.Zones) <= r.Zone {
-		e.ledger.Zones = append(e.ledger.Zones, Zone{})
+func (s *Sharer) observeZone(r ZoneReading, iv *Interval) {
+	for len(s.zones) <= r.Zone {
+		s.zones = append(s.zones, zone{kind: NotAttributed})
 	}
-	z := &e.ledger.Zones[r.Zone]
+	z := &s.zones[r.Zone]
 	readAge := r.Age
 	r.Age = iv.commonAge(&r)
 	switch {
 	case !z.Present:
-		e.beginZone(z, r, iv)
+		s.beginZone(z, r, iv)
 	case r.Replaced:
-		e.replaceZone(z, r, iv)
+		s.replaceZone(z, r, iv)
 	default:
 		if r.OK {
-			z.RecentTime += max(z.readAge+z.Unread+iv.Elapsed-readAge, 0)
+			z.Time += max(z.readAge+z.Unread+iv.Elapsed-readAge, 0)
 		}
-		energy := z.advance(r, iv.At, iv.Elapsed)
+		energy := z.advance(r, iv.Elapsed)
 		if z.kind != NotAttributed {
-			e.addZoneEnergy(z, r, energy, iv)
+			s.addZoneEnergy(z, r, energy, iv)
 		}
 	}
 	z.read = true
@@ -112,83 +122,69 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 }
 
 // beginZone takes the first good reading of a zone as its baseline.
-func (e *Engine) beginZone(z *Zone, r ZoneReading, iv *Interval) {
+func (s *Sharer) beginZone(z *zone, r ZoneReading, iv *Interval) {
 	if !r.OK {
 		return
 	}
-	*z = Zone{Present: true, Start: iv.At, At: iv.At, last: r.Total, domain: r.Domain, kind: r.Kind, began: true}
-	e.beginKind(r.Kind, iv.At)
-	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
+	*z = zone{ZoneShares: ZoneShares{Present: true, Began: true}, last: r.Total, domain: r.Domain, kind: r.Kind}
+	s.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
 // supersedeZones has each zone that began in the interval take the place of one of its domain and
 // kind that has ended.
-func (e *Engine) supersedeZones() {
-	zones := e.ledger.Zones
-	for i := range zones {
-		z := &zones[i]
-		if !z.began {
+func (s *Sharer) supersedeZones() {
+	for i := range s.zones {
+		z := &s.zones[i]
+		if !z.Began {
 			continue
 		}
-		z.began = false
-		ended := slices.IndexFunc(zones, func(o Zone) bool {
-			return o.Ended() && !o.superseded && o.kind == z.kind && o.domain == z.domain
+		ended := slices.IndexFunc(s.zones, func(o zone) bool {
+			return o.Ended && !o.superseded && o.kind == z.kind && o.domain == z.domain
 		})
 		if ended >= 0 {
-			zones[ended].superseded = true
+			s.zones[ended].superseded = true
 		}
-	}
-}
-
-// beginKind marks a kind present from its first good reading.
-func (e *Engine) beginKind(kind int, at time.Time) {
-	if kind != NotAttributed && !e.ledger.Kinds[kind].Present {
-		e.ledger.Kinds[kind] = KindTotals{Present: true, Start: at}
 	}
 }
 
 // moveZone has a zone go on under another domain or kind, after its energy up to a good reading was
 // attributed under the one before.
-func (e *Engine) moveZone(r ZoneReading, iv *Interval) {
-	z := &e.ledger.Zones[r.Zone]
+func (s *Sharer) moveZone(r ZoneReading, iv *Interval) {
+	z := &s.zones[r.Zone]
 	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
 		return
 	}
 	if z.deferred != nil {
-		e.abandon(z, false)
+		s.abandon(z, false)
 	}
 	z.domain, z.kind = r.Domain, r.Kind
-	e.beginKind(r.Kind, iv.At)
-	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, iv.commonAge(&r))
+	s.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, iv.commonAge(&r))
 }
 
 // replaceZone continues a zone with another meter, from the meter's first good reading. Until then
 // the zone is absent.
-func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
-	e.endZone(z, iv)
+func (s *Sharer) replaceZone(z *zone, r ZoneReading, iv *Interval) {
+	s.endZone(z, iv)
 	if !r.OK {
 		return
 	}
 	if z.deferred != nil {
-		e.abandon(z, false)
+		s.abandon(z, false)
 	}
-	z.last, z.At, z.Unread = r.Total, iv.At, 0
-	z.end, z.superseded = 0, false
-	e.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
+	z.last, z.Counted, z.Unread = r.Total, true, 0
+	z.Ended, z.superseded = false, false
+	s.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
 // advance adds a reading and returns the energy since the reading before. A reading that is not OK
 // has energy, too, if the total was brought up to date in a window whose CPU time could not be
 // read, which has no interval of its own.
-func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
-	z.end, z.superseded = 0, false
+func (z *zone) advance(r ZoneReading, elapsed time.Duration) units.Energy {
+	z.Ended, z.superseded = false, false
 	energy := units.Advance(z.last, r.Total)
 	z.last = r.Total
 	z.Energy += energy
-	z.Recent += energy
-	if r.OK || energy > 0 {
-		z.At = at
-	}
+	z.Counted = r.OK || energy > 0
 	z.Unread += elapsed
 	if r.OK {
 		z.Unread, z.age = 0, r.Age
@@ -197,47 +193,54 @@ func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units
 }
 
 // addZoneEnergy adds the energy of a zone to the sum of its domain and kind, or postpones it.
-func (e *Engine) addZoneEnergy(z *Zone, r ZoneReading, energy units.Energy, iv *Interval) {
+func (s *Sharer) addZoneEnergy(z *zone, r ZoneReading, energy units.Energy, iv *Interval) {
 	u := iv.usage(z.domain)
 	if r.OK && u.Total > 0 && z.deferred == nil && r.Age == 0 && r.Unmeasured == 0 {
-		sums := &e.sums[z.domain]
+		sums := &s.sums[z.domain]
 		sums.energy[z.kind] += energy
 		sums.zones[z.kind]++
 		return
 	}
-	e.postpone(z, energy, u, iv.Elapsed)
+	s.postpone(z, energy, u, iv.Elapsed)
 	z.deferred.unmeasured += r.Unmeasured
 	if r.OK {
-		e.resolve(z, r.Age)
+		s.resolve(z, r.Age)
 	}
 }
 
-// updateKinds brings up to date what the ledger says of each kind beside its energy.
-func (e *Engine) updateKinds() {
-	l := &e.ledger
-	e.endKinds()
-	for kind := range l.Kinds {
-		k := &l.Kinds[kind]
-		k.RecentTime = min(k.RecentTime+k.covered, l.Elapsed)
-		if k.changed {
-			k.Windows++
+// endInterval sets the state of zones and kinds after the interval.
+func (s *Sharer) endInterval() {
+	kinds := &s.shares.Kinds
+	for i := range s.zones {
+		z := &s.zones[i]
+		s.shares.Zones = append(s.shares.Zones, z.ZoneShares)
+		if z.kind == NotAttributed || !z.Present {
+			continue
 		}
-		k.covered, k.changed = 0, false
-		k.StandardError = -1
-		if model := e.trained[kind]; model != nil {
-			e.assessModel(kind, model)
+		if k := &kinds[z.kind]; !z.Ended {
+			k.Zones++
+		}
+		if z.deferred != nil {
+			kinds[z.kind].Deferred += z.deferred.energy
 		}
 	}
+	for kind := range kinds {
+		kinds[kind].StandardError = -1
+		if model := s.trained[kind]; model != nil {
+			s.assessModel(kind, model)
+		}
+	}
+	s.restoring = false
 }
 
-// assessModel sets what a kind's model knows over the domains that have zones of the kind. The
+// assessModel sets the state of a kind's model over the domains that have zones of the kind. The
 // errors of domains are independent.
-func (e *Engine) assessModel(kind int, model TrainedModel) {
-	k := &e.ledger.Kinds[kind]
-	k.Model, k.StandardError, k.Shared = Trained, 0, false
+func (s *Sharer) assessModel(kind int, model TrainedModel) {
+	k := &s.shares.Kinds[kind]
+	k.Model, k.StandardError = Trained, 0
 	known := false
-	for domain := range e.sums {
-		of, _ := e.countZones(domain, kind)
+	for domain := range s.sums {
+		of, _ := s.countZones(domain, kind)
 		if of == 0 {
 			continue
 		}
@@ -257,26 +260,5 @@ func (e *Engine) assessModel(kind int, model TrainedModel) {
 	}
 	if !known {
 		k.Model, k.StandardError = Provisional, -1
-	}
-}
-
-// endKinds marks the kinds that have zones no longer. It must follow the attribution of an
-// interval, which may set Kind.changed first.
-func (e *Engine) endKinds() {
-	var alive [MaxKinds]bool
-	for i := range e.ledger.Zones {
-		if z := &e.ledger.Zones[i]; z.Present && !z.Ended() && z.kind != NotAttributed {
-			alive[z.kind] = true
-		}
-	}
-	for kind := range e.ledger.Kinds {
-		k := &e.ledger.Kinds[kind]
-		ended := k.Present && !alive[kind]
-		if !ended || k.changed {
-			k.end = 0
-		}
-		if ended {
-			e.ledger.end(&k.Lifetime)
-		}
 	}
 }

@@ -1630,10 +1630,10 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 				deferred += z.deferred.energy
 			}
 		}
-		if uint64(l.Deferred(kind)) != deferred {
-			return fmt.Errorf("kind %d: %d µJ are deferred, not %d", kind, l.Deferred(kind), deferred)
+		if uint64(l.Kinds[kind].Deferred) != deferred {
+			return fmt.Errorf("kind %d: %d µJ are deferred, not %d", kind, l.Kinds[kind].Deferred, deferred)
 		}
-		if all := uint64(got.Active + got.Idle + l.Deferred(kind)); all != o.used[kind] {
+		if all := uint64(got.Active + got.Idle + l.Kinds[kind].Deferred); all != o.used[kind] {
 			return fmt.Errorf("kind %d: active, idle and deferred are %d µJ, the zones %d", kind, all, o.used[kind])
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]

@@ -88,8 +88,8 @@ func (e *Engine) reviveAccount(account int32) {
 }
 
 // openProcess gives a claimant's process its own account, if there is room for it or another
-// claimant still has it.
-func (e *Engine) openProcess(id Claimant, room bool) {
+// claimant still has it. unsettled is recent energy that will be added to the account.
+func (e *Engine) openProcess(id Claimant, unsettled units.Energy, room bool) {
 	c := e.claimants[id]
 	start, owner := time.Unix(0, c.since).UTC(), e.ownerOf(c)
 	if start.Before(e.at) {
@@ -102,7 +102,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 	a := &e.ledger.accounts[i]
 	if w, ok := e.dequeue(identity.ProcessEntity, int32(id)); ok && a.refs == 1 {
 		a.rank = w.rank
-		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
+		a.rank.gained -= min(a.rank.gained, a.recent()+unsettled) // which is in the account, or will be
 	}
 	a.claimant, c.accounts[identity.ProcessEntity] = id, i
 	e.nameIdleMember(id)

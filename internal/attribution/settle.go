@@ -7,28 +7,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// settle adds what the interval brought each claimant to its accounts.
-func (e *Engine) settle(endsCollection bool) {
-	undecided := e.touched[:0]
-	for _, id := range e.touched {
-		c := e.claimants[id]
-		if e.gained != nil {
-			e.reportGain(id, c)
+// settle adds the shares of claimants to their accounts.
+func (e *Engine) settle(s *Shares) {
+	e.undecided = e.undecided[:0]
+	for row := range s.Claimants {
+		if of := &s.Claimants[row]; !of.ShortLived {
+			e.settleClaimant(of, s.Active(row), int32(row), s.EndsCollection)
 		}
-		e.eachGroup(id, func(a *Account) { e.settleInto(c, a) })
-		if c.accounts[identity.ProcessEntity] == none {
-			e.qualify(id, endsCollection)
-		}
-		if endsCollection && c.candidate != none {
-			undecided = append(undecided, id)
-			continue
-		}
-		e.settleProcess(id)
 	}
-	if endsCollection {
+	if s.EndsCollection {
 		e.awardSeries(identity.ProcessEntity)
-		for _, id := range undecided {
-			e.settleProcess(id)
+		for _, row := range e.undecided {
+			of := &s.Claimants[row]
+			e.settleProcess(of, s.Active(int(row)))
 		}
 		e.endFaded()
 		for entity := identity.ProgramEntity; entity < identity.NumEntities; entity++ {
@@ -38,60 +29,52 @@ func (e *Engine) settle(endsCollection bool) {
 	for entity := identity.ProgramEntity; entity < identity.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
-	e.touched, e.gains, e.parts.cpu, e.parts.energy = e.touched[:0], e.gains[:0], e.parts.cpu[:0], e.parts.energy[:0]
 }
 
-// reportGain passes what the interval brought a claimant to the function of OnGain.
-func (e *Engine) reportGain(id Claimant, c *claimant) {
-	e.gainedEnergy = e.gainedEnergy[:0]
-	for _, g := range e.gainsOf(c) {
-		e.gainedEnergy = append(e.gainedEnergy, g.energy)
+// settleClaimant adds the shares of a claimant to its accounts. At the end of a collection it leaves
+// out the account of a process that is a candidate, until series are awarded.
+func (e *Engine) settleClaimant(of *ClaimantShares, active []Share, row int32, endsCollection bool) {
+	id := of.Claimant
+	c := e.claimants[id]
+	e.eachGroup(id, func(a *Account) { a.addShares(of.CPU, active) })
+	if c.accounts[identity.ProcessEntity] == none {
+		e.qualify(id, sumOf(active), endsCollection)
 	}
-	e.gained(id, Gain{c.cpu, e.gainedEnergy}, e.parts.of(c, e.kinds))
+	if endsCollection && c.candidate != none {
+		e.undecided = append(e.undecided, row)
+		return
+	}
+	e.settleProcess(of, active)
 }
 
 // qualify makes a claimant's process a candidate and gives it its own account if it has earned one by
 // now. At the end of a collection the remaining room is given out among all candidates at
 // once.
-func (e *Engine) qualify(id Claimant, endsCollection bool) {
+func (e *Engine) qualify(id Claimant, active Share, endsCollection bool) {
 	c := e.claimants[id]
 	if e.cfg.Processes == ByProgram || c.pid == 0 {
 		return
 	}
 	w := e.processCandidate(id)
-	for _, g := range e.gainsOf(c) {
-		w.earned = units.AddSaturating(w.earned, g.energy)
-	}
+	w.earned = units.AddSaturating(w.earned, active.Energy)
 	mayBegin := e.mayBegin(identity.ProcessEntity, w)
 	if w.contends = w.contends || mayBegin && c.running; w.contends {
-		w.rank.gained += e.recentOf(c)
+		w.rank.gained += active.Recent
 	}
 	if mayBegin && e.hasRoom(identity.ProcessEntity) && (!endsCollection || !c.running) {
-		e.openProcess(id, true)
+		e.openProcess(id, active.Recent, true)
 	}
 }
 
-// settleProcess adds the usage of the interval to the account of the process, else to that of its
+// settleProcess adds the shares of a claimant to the account of the process, else to that of its
 // program, else to that of the other processes.
-func (e *Engine) settleProcess(id Claimant) {
-	c := e.claimants[id]
+func (e *Engine) settleProcess(of *ClaimantShares, active []Share) {
+	c := e.claimants[of.Claimant]
 	process := c.accounts[identity.ProcessEntity]
 	if process == none {
-		process = e.restOf(id)
+		process = e.restOf(of.Claimant)
 	}
-	e.settleInto(c, &e.ledger.accounts[process])
-	c.touched, c.cpu = none, 0
-}
-
-func (e *Engine) settleInto(c *claimant, a *Account) {
-	gains := e.gainsOf(c)
-	a.grow(len(gains))
-	for kind, g := range gains {
-		m := &a.amounts[kind]
-		m.Energy += g.energy
-		m.Recent += g.recent
-	}
-	a.CPU += c.cpu
+	e.ledger.accounts[process].addShares(of.CPU, active)
 }
 
 // settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up

@@ -11,70 +11,89 @@ import (
 
 // attribute divides a portion into active and idle energy, and shares both among the users of its
 // domain. Portion.Of and Portion.OfAll are filled in here.
-func (e *Engine) attribute(p Portion, u *Usage) {
-	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
-	p.restored = p.restored || e.restoring
-	p.deficit = e.deficitOf(&p)
+func (s *Sharer) attribute(p Portion, u *Usage) {
+	p.Of, p.OfAll = s.countZones(p.Domain, p.Kind)
+	p.restored = p.restored || s.restoring
+	p.deficit = s.deficitOf(&p)
 	p.Partial = p.Partial || u.Assumed || p.restored
-	if e.excludes {
+	if s.excludes {
 		busy := p.Busy
-		p.Busy = units.Advance(e.excludedCPU(u, busy), busy)
+		p.Busy = units.Advance(s.excludedCPU(u, busy), busy)
 		p.Excluded = busy - p.Busy
 	}
-	active := e.activePart(p)
+	active := s.activePart(p)
 	idle := p.Energy - active
-	k := &e.ledger.Kinds[p.Kind]
-	k.Active += active
-	k.Idle += idle
-	k.RecentActive += e.recentPart(active, p.Elapsed)
-	k.RecentIdle += e.recentPart(idle, p.Elapsed)
-	k.covered, k.changed = max(k.covered, p.Elapsed), true
-	e.shareIdle(p, idle, u)
-	e.shareActive(p, active, u)
+	k := &s.shares.Kinds[p.Kind]
+	k.Active.add(s.shareOf(active, p.Elapsed))
+	k.Idle.add(s.shareOf(idle, p.Elapsed))
+	k.Covered, k.Changed = max(k.Covered, p.Elapsed), true
+	s.shareIdle(p, idle, u)
+	s.shareActive(p, active, u)
 }
 
 // activePart returns the active part of a portion under the model of its kind.
-func (e *Engine) activePart(p Portion) units.Energy {
-	if model := e.cfg.Rules.Models[p.Kind]; model != nil {
+func (s *Sharer) activePart(p Portion) units.Energy {
+	if model := s.rules.Models[p.Kind]; model != nil {
 		return min(model.Active(p), p.Energy)
 	}
 	return ByUtilization(p)
 }
 
-// shareActive shares active energy in proportion to the allocation key.
-func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
-	k := &e.ledger.Kinds[p.Kind]
-	b := e.basis(p.Kind, u)
-	s := e.newShares(active, u.Claims, &b)
-	if s.Total == 0 {
-		k.Unattributed += active
-		return
+// shareActive shares active energy in proportion to the attribution weight.
+func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
+	t := &s.shares.table
+	unattributed := s.shareByUse(p, active, u, func(row int, energy units.Energy) {
+		t.active[row*t.kinds+p.Kind].add(s.shareOf(energy, p.Elapsed))
+		if p.Domain > 0 && p.Domain <= t.parts {
+			t.partActive[(row*t.parts+p.Domain-1)*t.kinds+p.Kind] += energy
+		}
+	})
+	s.shares.Kinds[p.Kind].Unattributed += unattributed
+}
+
+// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
+// now. Of the time before a restart it is not known which processes ran, and that may be long.
+func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
+	sh := &s.shares
+	switch {
+	case s.rules.Idle == IdleNone:
+	case s.rules.Idle == IdleUsed:
+		t := &sh.table
+		sh.Kinds[p.Kind].UnattributedIdle += s.shareByUse(p, idle, u, func(row int, energy units.Energy) {
+			t.idle[row*t.kinds+p.Kind].add(s.shareOf(energy, p.Elapsed))
+		})
+	case p.restored:
+		sh.Kinds[p.Kind].UnattributedIdle += idle
+	default:
+		portion := IdlePortion{Kind: p.Kind, Energy: idle, Elapsed: p.Elapsed, AmongAll: !u.IdleAmongClaims}
+		if u.IdleAmongClaims {
+			portion.Among = sh.claimantsOf(u.Claims)
+		}
+		sh.Idle = append(sh.Idle, portion)
+	}
+}
+
+// shareByUse shares energy of a portion among the claims of its domain in proportion to the
+// attribution weight. It calls add for each claim, and returns the energy that belongs to no
+// claimant.
+func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, add func(row int, energy units.Energy)) units.Energy {
+	b := s.basis(p.Kind, u)
+	d := s.newShares(energy, u.Claims, &b)
+	if d.Total == 0 {
+		return energy
 	}
 	for i := range u.Claims {
 		claim := &u.Claims[i]
-		share := units.Energy(s.next(e.weight(b.key, claim)))
-		recent := e.recentPart(share, p.Elapsed)
-		if claim.ShortLived {
-			e.ledger.accounts[e.restOf(claim.Claimant)].add(p.Kind, share, recent)
-			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent) })
-			continue
-		}
-		c := e.touch(claim.Claimant)
-		g := &e.gainsOf(c)[p.Kind]
-		g.energy += share
-		g.recent += recent
-		if e.parts.has(p.Domain) {
-			e.parts.addEnergy(c, p.Domain, p.Kind, e.kinds, share)
-		}
+		add(s.shares.row(claim), units.Energy(d.next(s.weight(b.key, claim))))
 	}
-	k.Unattributed += units.Energy(s.next(b.unattributed))
+	return units.Energy(d.next(b.unattributed))
 }
 
 // countZones returns how many zones of a kind were ever read in a domain, and in all domains,
 // without those that others have taken the place of.
-func (e *Engine) countZones(domain, kind int) (of, ofAll int) {
-	for i := range e.ledger.Zones {
-		if z := &e.ledger.Zones[i]; z.Present && !z.superseded && z.kind == kind {
+func (s *Sharer) countZones(domain, kind int) (of, ofAll int) {
+	for i := range s.zones {
+		if z := &s.zones[i]; z.Present && !z.superseded && z.kind == kind {
 			ofAll++
 			if z.domain == domain {
 				of++
@@ -92,15 +111,15 @@ type basis struct {
 
 // basis returns the allocation key in effect for a kind, and the unattributed share of its total
 // weight.
-func (e *Engine) basis(kind int, u *Usage) basis {
-	key, unattributed := e.cfg.Rules.Keys[kind], uint64(u.Unattributed)
+func (s *Sharer) basis(kind int, u *Usage) basis {
+	key, unattributed := s.rules.Keys[kind], uint64(u.Unattributed)
 	if key == ByCPUTime || u.Unweighed[key-ByFirstWeight] {
 		return basis{ByCPUTime, unattributed}
 	}
 	var sum, cpu uint64
 	for i := range u.Claims {
-		sum = units.AddSaturating(sum, e.weight(key, &u.Claims[i]))
-		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &u.Claims[i]))
+		sum = units.AddSaturating(sum, s.weight(key, &u.Claims[i]))
+		cpu = units.AddSaturating(cpu, s.weight(ByCPUTime, &u.Claims[i]))
 	}
 	weighs := uint64(units.Advance(u.Weightless[key-ByFirstWeight], u.Unattributed))
 	if a := u.Averages[key-ByFirstWeight]; a.CPU > 0 && sum > 0 {
@@ -113,26 +132,26 @@ func (e *Engine) basis(kind int, u *Usage) basis {
 }
 
 // weight returns a claim's weight under an allocation key, 0 for a claimant that is excluded.
-func (e *Engine) weight(key AllocationKey, claim *Claim) uint64 {
-	if e.isExcluded(claim) {
+func (s *Sharer) weight(key AllocationKey, claim *Claim) uint64 {
+	if s.isExcluded(claim) {
 		return 0
 	}
 	return claim.weight(key)
 }
 
-func (e *Engine) isExcluded(claim *Claim) bool {
-	return e.excludes && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
+func (s *Sharer) isExcluded(claim *Claim) bool {
+	return s.excludes && claim.Claimant != NoClaimant && s.users[claim.Claimant].excluded
 }
 
 // excludedCPU returns the part of a domain's busy time that excluded claimants used. Where claims
 // are of more than that time, as where several engines of a GPU work at once, each counts for as
 // much less.
-func (e *Engine) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
+func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	all, excluded := u.Unattributed, units.CPUTime(0)
 	for i := range u.Claims {
 		claim := &u.Claims[i]
 		all = units.AddSaturating(all, claim.CPU)
-		if e.isExcluded(claim) {
+		if s.isExcluded(claim) {
 			excluded = units.AddSaturating(excluded, claim.CPU)
 		}
 	}
@@ -142,17 +161,23 @@ func (e *Engine) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	return excluded
 }
 
-// recentPart returns how much of the energy that was used over elapsed belongs to the current
+// shareOf returns energy that was used over elapsed, with the part of it that belongs to the current
 // collection.
-func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.Energy {
-	if elapsed <= e.ledger.Elapsed {
-		return energy
-	}
-	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
+func (s *Sharer) shareOf(energy units.Energy, elapsed time.Duration) Share {
+	return Share{energy, Recent(energy, elapsed, s.collected)}
 }
 
-// shares divides an amount in proportion to weights.
-type shares struct {
+// Recent returns how much of the energy that was used over elapsed belongs to the last part of that
+// time, which is a collection.
+func Recent(energy units.Energy, elapsed, collection time.Duration) units.Energy {
+	if elapsed <= collection {
+		return energy
+	}
+	return units.Energy(units.MulDiv(uint64(energy), uint64(collection), uint64(elapsed)))
+}
+
+// weighted divides an amount in proportion to weights.
+type weighted struct {
 	units.Division
 	shift uint // scales weights down, as Total already is
 }
@@ -160,33 +185,33 @@ type shares struct {
 // newShares prepares to share an amount among claims. Where the sum of the weights does not fit
 // into 64 bits, all of them are scaled down alike: a kernel or a file may report centuries of CPU
 // time.
-func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares {
+func (s *Sharer) newShares(amount units.Energy, claims []Claim, b *basis) weighted {
 	for shift := uint(0); ; shift += 16 {
 		total, overflow := b.unattributed>>shift, uint64(0)
 		for i := range claims {
 			var carry uint64
-			total, carry = bits.Add64(total, e.weight(b.key, &claims[i])>>shift, 0)
+			total, carry = bits.Add64(total, s.weight(b.key, &claims[i])>>shift, 0)
 			overflow |= carry
 		}
 		if overflow == 0 {
-			return shares{units.Division{Amount: uint64(amount), Total: total}, shift}
+			return weighted{units.Division{Amount: uint64(amount), Total: total}, shift}
 		}
 	}
 }
 
 // next returns the share of the next weight.
-func (s *shares) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }
+func (s *weighted) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }
 
 // deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
 // Portion.Above).
-func (e *Engine) deficitOf(p *Portion) *units.Energy {
+func (s *Sharer) deficitOf(p *Portion) *units.Energy {
 	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
 		return nil
 	}
-	for len(e.deficits) <= p.Domain {
-		e.deficits = append(e.deficits, deficits{})
+	for len(s.deficits) <= p.Domain {
+		s.deficits = append(s.deficits, deficits{})
 	}
-	d := &e.deficits[p.Domain][p.Kind]
+	d := &s.deficits[p.Domain][p.Kind]
 	if p.Elapsed > maxCarried {
 		*d = 0
 		return nil

@@ -52,7 +52,7 @@ func TestZonesThatAreReadOneAfterTheOtherTrainOneModel(t *testing.T) {
 			e.Observe(&iv)
 			l := e.Ledger()
 			k := &l.Kinds[0]
-			require.Equal(t, l.Zones[0].Energy+l.Zones[1].Energy, k.Active+k.Idle+l.Deferred(0), "%s, interval %d", name, i)
+			require.Equal(t, l.Zones[0].Energy+l.Zones[1].Energy, k.Active+k.Idle+l.Kinds[0].Deferred, "%s, interval %d", name, i)
 		}
 		var elapsed time.Duration
 		for _, p := range m.all {

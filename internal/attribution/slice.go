@@ -13,8 +13,8 @@ type slice struct {
 	usage    Usage
 	elapsed  time.Duration
 	unknown  time.Duration // the part of elapsed whose usage is not known
-	closed   uint64        // Engine.closed when all claimants of the claims were open
-	restored bool          // some of it is of the time before Engine.Restore
+	closed   uint64        // Sharer.closed when all claimants of the claims were open
+	restored bool          // some of it is of the time before Sharer.Restore
 }
 
 // claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
@@ -65,57 +65,57 @@ func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
 }
 
 // newSlice returns an empty slice, with the memory of one that was dropped.
-func (e *Engine) newSlice() *slice {
-	if n := len(e.spareSlices); n > 0 {
-		s := e.spareSlices[n-1]
-		e.spareSlices = e.spareSlices[:n-1]
-		return s
+func (s *Sharer) newSlice() *slice {
+	if n := len(s.spareSlices); n > 0 {
+		sl := s.spareSlices[n-1]
+		s.spareSlices = s.spareSlices[:n-1]
+		return sl
 	}
 	return new(slice)
 }
 
 // dropSlice makes the memory of a slice available, whose claims were released.
-func (e *Engine) dropSlice(s *slice) {
-	*s = slice{usage: Usage{Claims: s.usage.Claims[:0]}}
-	e.spareSlices = append(e.spareSlices, s)
+func (s *Sharer) dropSlice(sl *slice) {
+	*sl = slice{usage: Usage{Claims: sl.usage.Claims[:0]}}
+	s.spareSlices = append(s.spareSlices, sl)
 }
 
 // addClaim adds a claim to the slice that is indexed, and reports whether the claimant had no claim
 // of this sort yet.
-func (e *Engine) addClaim(s *slice, claim *Claim) bool {
-	i := &e.index[keyOf(claim)]
-	if int(*i) < len(s.usage.Claims) {
-		if o := &s.usage.Claims[*i]; o.Claimant == claim.Claimant && o.ShortLived == claim.ShortLived {
+func (s *Sharer) addClaim(sl *slice, claim *Claim) bool {
+	i := &s.index[keyOf(claim)]
+	if int(*i) < len(sl.usage.Claims) {
+		if o := &sl.usage.Claims[*i]; o.Claimant == claim.Claimant && o.ShortLived == claim.ShortLived {
 			o.add(claim)
 			return false
 		}
 	}
-	*i = int32(len(s.usage.Claims))
-	s.usage.Claims = append(s.usage.Claims, *claim)
+	*i = int32(len(sl.usage.Claims))
+	sl.usage.Claims = append(sl.usage.Claims, *claim)
 	return true
 }
 
 // indexClaims makes the index that of a slice.
-func (e *Engine) indexClaims(s *slice) {
-	if n := 2 * (len(e.claimants) + 1); len(e.index) < n {
-		e.index = append(e.index, make(claimIndex, n-len(e.index))...)
+func (s *Sharer) indexClaims(sl *slice) {
+	if n := 2 * (len(s.users) + 1); len(s.index) < n {
+		s.index = append(s.index, make(claimIndex, n-len(s.index))...)
 	}
-	for i := range s.usage.Claims {
-		e.index[keyOf(&s.usage.Claims[i])] = int32(i)
+	for i := range sl.usage.Claims {
+		s.index[keyOf(&sl.usage.Claims[i])] = int32(i)
 	}
 }
 
 // addInterval adds an interval to a slice. Each of its claims holds its claimant until
-// Engine.releaseClaims.
-func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
-	first := s.elapsed == 0 && len(s.usage.Claims) == 0
+// Sharer.releaseDeferred.
+func (s *Sharer) addInterval(sl *slice, u *Usage, elapsed time.Duration) {
+	first := sl.elapsed == 0 && len(sl.usage.Claims) == 0
 	if first {
-		s.closed = e.closed
+		sl.closed = s.closed
 	}
-	s.addAmounts(u, elapsed)
-	s.restored = s.restored || e.restoring
+	sl.addAmounts(u, elapsed)
+	sl.restored = sl.restored || s.restoring
 	if !first {
-		e.indexClaims(s)
+		s.indexClaims(sl)
 	}
 	for i := range u.Claims {
 		claim := &u.Claims[i]
@@ -123,53 +123,53 @@ func (e *Engine) addInterval(s *slice, u *Usage, elapsed time.Duration) {
 			continue
 		}
 		if first {
-			s.usage.Claims = append(s.usage.Claims, *claim)
-		} else if !e.addClaim(s, claim) {
+			sl.usage.Claims = append(sl.usage.Claims, *claim)
+		} else if !s.addClaim(sl, claim) {
 			continue
 		}
-		e.hold(claim.Claimant)
+		s.hold(claim.Claimant)
 	}
 }
 
 // hold keeps a claimant until releaseDeferred.
-func (e *Engine) hold(id Claimant) {
+func (s *Sharer) hold(id Claimant) {
 	if id != NoClaimant {
-		e.claimants[id].deferred++
+		s.users[id].deferred++
 	}
 }
 
 // merge adds a slice to the one before it, and drops it.
-func (e *Engine) merge(into, from *slice) {
+func (s *Sharer) merge(into, from *slice) {
 	into.addAmounts(&from.usage, from.elapsed)
 	into.unknown += from.unknown
 	into.closed = min(into.closed, from.closed)
 	into.restored = into.restored || from.restored
-	e.indexClaims(into)
+	s.indexClaims(into)
 	for i := range from.usage.Claims {
 		claim := &from.usage.Claims[i]
-		if !e.addClaim(into, claim) && claim.Claimant != NoClaimant {
-			e.claimants[claim.Claimant].deferred-- // the other claim holds the claimant
+		if !s.addClaim(into, claim) && claim.Claimant != NoClaimant {
+			s.users[claim.Claimant].deferred-- // the other claim holds the claimant
 		}
 	}
-	e.dropSlice(from)
+	s.dropSlice(from)
 }
 
 // split removes the first part of a slice, of the given length, and returns it.
-func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
-	first := e.newSlice()
-	first.elapsed, first.restored, first.closed = elapsed, s.restored, s.closed
-	whole := s.elapsed
-	s.elapsed -= elapsed
+func (s *Sharer) split(sl *slice, elapsed time.Duration) *slice {
+	first := s.newSlice()
+	first.elapsed, first.restored, first.closed = elapsed, sl.restored, sl.closed
+	whole := sl.elapsed
+	sl.elapsed -= elapsed
 	part := func(amount *uint64) uint64 {
 		p := units.MulDiv(*amount, uint64(elapsed), uint64(whole))
 		*amount -= p
 		return p
 	}
 	of := func(t *units.CPUTime) units.CPUTime { return units.CPUTime(part((*uint64)(t))) }
-	unknown := uint64(s.unknown)
+	unknown := uint64(sl.unknown)
 	first.unknown = time.Duration(part(&unknown))
-	s.unknown = time.Duration(unknown)
-	from, to := &s.usage, &first.usage
+	sl.unknown = time.Duration(unknown)
+	from, to := &sl.usage, &first.usage
 	to.Busy, to.Total, to.Unattributed = of(&from.Busy), of(&from.Total), of(&from.Unattributed)
 	for i := range from.Weightless {
 		to.Weightless[i] = of(&from.Weightless[i])
@@ -185,7 +185,7 @@ func (e *Engine) split(s *slice, elapsed time.Duration) *slice {
 			p.Weights[k] = part(&claim.Weights[k])
 		}
 		to.Claims = append(to.Claims, p)
-		e.hold(p.Claimant)
+		s.hold(p.Claimant)
 	}
 	return first
 }

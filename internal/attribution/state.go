@@ -27,23 +27,10 @@ type State struct {
 
 // ZoneState is the part of a Zone that is kept.
 type ZoneState struct {
-	Present, Ended, Delivered, Superseded bool
-	Start, At                             time.Time
-	Energy                                units.Energy
-	Unread                                time.Duration
-	Domain, Kind                          int
-	// Deferred is the deferred energy of the zone and its claims, nil if nothing is deferred. Of the
-	// claims only the time is stored, as unattributed.
-	Deferred *DeferredState
-}
-
-// DeferredState is the energy that is deferred for a zone, and the usage of its domain in the same
-// intervals.
-type DeferredState struct {
-	Energy                    units.Energy
-	Elapsed                   time.Duration
-	Busy, Total, Unattributed units.CPUTime
-	Assumed, IdleAmongClaims  bool
+	ReadingState
+	Delivered bool
+	Start, At time.Time
+	Energy    units.Energy
 }
 
 // KindState is the part of a Kind that is kept.
@@ -87,7 +74,8 @@ func (e *Engine) State(s *State) {
 	s.Baseline, s.At, s.Dropped = e.baseline, e.at, l.Dropped
 	s.Zones = s.Zones[:0]
 	for i := range l.Zones {
-		s.Zones = append(s.Zones, l.zoneState(&l.Zones[i]))
+		z := &l.Zones[i]
+		s.Zones = append(s.Zones, ZoneState{e.sharer.ReadingState(i), l.Delivered(&z.Lifetime), z.Start, z.At, z.Energy})
 	}
 	s.Kinds = s.Kinds[:0]
 	for i := range l.Kinds[:l.countKinds()] {
@@ -137,25 +125,6 @@ func (s *State) addToOthers(a *Account) {
 		others.Amounts[k].Energy += m.Energy
 		others.Amounts[k].Idle += m.Idle
 	}
-}
-
-func (l *Ledger) zoneState(z *Zone) ZoneState {
-	s := ZoneState{
-		Present: z.Present, Ended: z.Ended(), Delivered: l.Delivered(&z.Lifetime), Superseded: z.superseded, Start: z.Start, At: z.At,
-		Energy: z.Energy, Unread: z.Unread, Domain: z.domain, Kind: z.kind,
-	}
-	if g := z.deferred; g != nil {
-		var all slice
-		for _, s := range g.slices {
-			all.addUnattributed(&s.usage, s.elapsed)
-		}
-		u := &all.usage
-		s.Deferred = &DeferredState{
-			Energy: g.energy, Elapsed: g.elapsed, Busy: u.Busy, Total: u.Total, Unattributed: u.Unattributed,
-			Assumed: u.Assumed, IdleAmongClaims: u.IdleAmongClaims,
-		}
-	}
-	return s
 }
 
 // setState sets s to the state of the account, in the memory that s has.
@@ -233,14 +202,26 @@ func (e *Engine) Restore(s *State) {
 	e.baseline, e.at, e.emittedAt, e.restoring = s.Baseline, s.At, s.At, true
 	l.Dropped, l.SettledAt = s.Dropped, s.At
 	l.emissions = emissions{restoredEmission, restoredEmission, restoredEmission, restoredEmission}
+	readings := make([]ReadingState, len(s.Zones))
 	for i := range s.Zones {
-		l.Zones = append(l.Zones, s.Zones[i].restored(s.At))
+		z := &s.Zones[i]
+		readings[i] = z.ReadingState
+		l.Zones = append(l.Zones, Zone{
+			Present: z.Present, Start: z.Start, At: z.At, Energy: z.Energy, Unread: z.Unread,
+			Lifetime: restoredLifetime(z.Present && z.Start.Before(s.At), z.Ended, z.Delivered),
+		})
 	}
+	e.sharer.Restore(readings)
 	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
 		k := &s.Kinds[i]
 		l.Kinds[i] = KindTotals{
 			Present: k.Present, Lifetime: restoredLifetime(k.Present && k.Start.Before(s.At), k.Ended, k.Delivered), Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, StandardError: -1,
+		}
+	}
+	for i := range readings {
+		if z := &readings[i]; z.Deferred != nil && z.Kind != NotAttributed {
+			l.Kinds[z.Kind].Deferred += z.Deferred.Energy
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline
@@ -252,9 +233,6 @@ func (e *Engine) Restore(s *State) {
 		e.restoreAccount(&s.Accounts[i])
 	}
 }
-
-// maxRestored bounds the time of a restored deferral, so that no sum overflows.
-const maxRestored = 1 << 60
 
 // restoredLifetime returns the lifetime of a part of a state.
 func restoredLifetime(emitted, ended, delivered bool) (t Lifetime) {
@@ -268,29 +246,6 @@ func restoredLifetime(emitted, ended, delivered bool) (t Lifetime) {
 		t.end = restoredEmission
 	}
 	return t
-}
-
-// restored returns the zone of a state at a time.
-func (s *ZoneState) restored(at time.Time) Zone {
-	z := Zone{
-		Present: s.Present, Lifetime: restoredLifetime(s.Present && s.Start.Before(at), s.Ended, s.Delivered), superseded: s.Superseded, Start: s.Start, At: s.At,
-		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
-	}
-	if p := s.Deferred; p != nil {
-		elapsed := min(max(p.Elapsed, 0), maxRestored)
-		z.deferred = &deferral{
-			elapsed: elapsed, energy: p.Energy,
-			slices: []*slice{{
-				usage: Usage{
-					Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
-				},
-				elapsed: elapsed, restored: true,
-			}},
-		}
-		z.age = max(elapsed-s.Unread, 0)
-		z.readAge = z.age
-	}
-	return z
 }
 
 func (e *Engine) restoreAccount(s *AccountState) {

@@ -208,7 +208,7 @@ func (r *restarts) balance() error {
 		if active != k.Active || r.cfg.Rules.Idle != attribution.IdleNone && idle != k.Idle {
 			return fmt.Errorf("kind %d: processes and unattributed %d of %d active, %d of %d idle", kind, active, k.Active, idle, k.Idle)
 		}
-		if sum := k.Active + k.Idle + l.Deferred(kind); sum != counted[kind] {
+		if sum := k.Active + k.Idle + l.Kinds[kind].Deferred; sum != counted[kind] {
 			return fmt.Errorf("kind %d: %d attributed or deferred of %d", kind, sum, counted[kind])
 		}
 	}
@@ -363,7 +363,7 @@ func TestAStateIsTakenWithoutAllocating(t *testing.T) {
 	for range 20 {
 		require.NoError(t, r.step())
 	}
-	for l := r.engine.Ledger(); l.Deferred(0)+l.Deferred(1) > 0; { // deferred energy takes an allocation for each zone
+	for l := r.engine.Ledger(); l.Kinds[0].Deferred+l.Kinds[1].Deferred > 0; { // deferred energy takes an allocation for each zone
 		for _, z := range r.zones {
 			z.failing = 0
 		}

@@ -299,7 +299,7 @@ func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T
 	n.m = Measurement{
 		ReadAt: boot.Add(n.now), Stamp: boot.Add(n.now), Table: n.reader.Table(), Readings: n.readings, GPUs: n.usages, Attributed: attributedGPUs,
 	}
-	n.b.StartOver(&n.m, true)
+	n.b.observeAnother(&n.m, true)
 	active, _ := n.joules()
 	assert.Equal(t, map[string]float64{"1": 10, "2": 20}, active)
 	assert.InDelta(t, 10, n.unattributed(), 0)
@@ -312,7 +312,7 @@ func TestTheTimeUntilAnotherSourceHasNoInterruptsOfBefore(t *testing.T) {
 	n.b.last.Node = n.m.Node
 	n.now += time.Second
 	n.m.ReadAt, n.m.Stamp = boot.Add(n.now), boot.Add(n.now)
-	n.b.StartOver(&n.m, true)
+	n.b.observeAnother(&n.m, true)
 	node := &n.b.Interval().Domains[0]
 	assert.Equal(t, []units.CPUTime{units.Second, units.Second}, []units.CPUTime{node.Busy, node.Unattributed}, "all of it counts as busy")
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Observe has the engine attribute the interval since the last measurement. The first measurement
-// is the baseline.
-func (b *Builder) Observe(m *Measurement) {
+// Collect returns the interval since the last measurement. The first measurement is the baseline. End
+// must follow when the shares of the interval were added to the engine.
+func (b *Builder) Collect(m *Measurement) *attribution.Interval {
 	if !b.begun {
 		b.last = *m
 	}
@@ -38,7 +38,11 @@ func (b *Builder) Observe(m *Measurement) {
 	b.fillClaims()
 	b.claimGPUs(m)
 	b.updateRequests(m)
-	b.Engine.Observe(&b.interval)
+	return &b.interval
+}
+
+// End ends the interval that Collect returned for a measurement.
+func (b *Builder) End(m *Measurement) {
 	b.closeEnded()
 	b.programs.endInterval()
 	b.Cgroups.Sweep()
@@ -51,11 +55,11 @@ func (b *Builder) Observe(m *Measurement) {
 	b.begun = true
 }
 
-// StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing
-// shows which processes ran since the last measurement, so the interval until m is observed without
-// claims and its active energy becomes unattributed; so does all of its energy if nothing shows how
-// busy the node was. Processes keep their series.
-func (b *Builder) StartOver(m *Measurement, exact bool) {
+// WithoutClaims returns the measurement m if another CPU time source made it than the last one, of
+// which m.Table is the first scan. Nothing shows which processes ran since the last measurement, so
+// the interval has no claims and its active energy becomes unattributed; so does all of its energy
+// if nothing shows how busy the node was. StartOver must follow End.
+func (b *Builder) WithoutClaims(m *Measurement) *Measurement {
 	without := *m
 	without.Table = &proc.Table{Unseen: proc.Unseen{Hidden: true}, Now: m.Table.Now}
 	if without.Node.Total == b.last.Node.Total {
@@ -65,7 +69,12 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 		without.Node.Process += elapsed
 	}
 	b.gpus.forgetReplaced(m.Table)
-	b.Observe(&without)
+	return &without
+}
+
+// StartOver continues with another CPU time source, of which m.Table is the first scan. Processes keep
+// their series.
+func (b *Builder) StartOver(m *Measurement, exact bool) {
 	b.last = *m
 
 	b.endUsers(m)

@@ -2,7 +2,10 @@
 
 package units
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Slack decides when to shrink a table that has grown. The zero Slack is ready to use.
 type Slack struct {
@@ -44,4 +47,19 @@ func Shrunk[M ~map[K]V, K comparable, V any](m M) M {
 		small[k] = v
 	}
 	return small
+}
+
+// ShrunkTable returns the table without its unused end, and the indices before it that are unused.
+func ShrunkTable[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
+	n := len(table)
+	for n > 0 && isUnused(n-1) {
+		n--
+	}
+	var kept []I
+	for _, i := range unused {
+		if int(i) < n {
+			kept = append(kept, i)
+		}
+	}
+	return slices.Clone(table[:n]), slices.Clip(kept)
 }

@@ -275,10 +275,10 @@ func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 		{{Total: 300 * units.Joule}},
 		{},
 	} {
-		engine.Observe(&attribution.Interval{
+		engine.Add(engine.Sharer().Share(&attribution.Interval{
 			At: time.Unix(10*int64(i), 0), Elapsed: 10 * time.Second,
 			Domains: []attribution.Usage{{Busy: units.Second, Total: 10 * units.Second}}, Zones: zones,
-		})
+		}))
 	}
 	k := engine.Ledger().Kinds[0]
 	assert.Equal(t, 300*units.Joule, k.Active+k.Idle)

@@ -104,7 +104,7 @@ func observe(e *attribution.Engine, at time.Time, claimants []attribution.Claima
 		}
 	}
 	iv.Domains = []attribution.Usage{node}
-	e.Observe(&iv)
+	e.Add(e.Sharer().Share(&iv))
 }
 
 // find returns the points of a metric, by their resource's and their own attributes.
@@ -311,13 +311,13 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 	collect := func(elapsed time.Duration, total units.Energy) pmetric.Metrics {
 		end = end.Add(elapsed)
 		e.Emitted()
-		e.Observe(&attribution.Interval{
+		e.Add(e.Sharer().Share(&attribution.Interval{
 			At: end, Elapsed: elapsed,
 			Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0, Total: 3 * total, OK: true}, {Zone: 1, Kind: 1, Total: total, OK: true}},
 			Domains: []attribution.Usage{{Busy: 2 * units.Second, Total: 10 * units.Second, Unattributed: units.Second, Claims: []attribution.Claim{
 				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, ShortLived: true},
 			}}},
-		})
+		}))
 		return New(cfg).Emit(e.Ledger(), zones, nil, end)
 	}
 	before := collect(10*time.Second, 10*units.Joule)
@@ -367,11 +367,11 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
 		e.Emitted()
 		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
-		e.Observe(&attribution.Interval{
+		e.Add(e.Sharer().Share(&attribution.Interval{
 			At: end, Elapsed: 10 * time.Second,
 			Domains: []attribution.Usage{{Busy: busy, Total: 10 * units.Second, Claims: claims}},
 			Zones:   []attribution.ZoneReading{{Total: total, OK: true}},
-		})
+		}))
 		return New(cfg).Emit(e.Ledger(), zones, nil, end)
 	}
 	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
@@ -446,7 +446,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	for i, domain := range []int{3, 2, 1, 0} {
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Domain: domain, Kind: attribution.NotAttributed, OK: true})
 	}
-	e.Observe(&iv)
+	e.Add(e.Sharer().Share(&iv))
 	e.Emitted()
 	iv.At, iv.Elapsed = at, 10*time.Second
 	for i := range iv.Zones {
@@ -455,7 +455,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	iv.Domains = []attribution.Usage{
 		{Busy: 5, Total: 10}, {Busy: 3, Total: 4}, {Busy: 10, Total: 10, Unattributed: 10, Assumed: true}, {Total: 10},
 	}
-	e.Observe(&iv)
+	e.Add(e.Sharer().Share(&iv))
 
 	assert.Empty(t, find(New(all()).Emit(e.Ledger(), cards, domains, at), "hw.gpu.utilization"), "disabled by default")
 	md := New(only("hw.energy", "hw.power", "hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, at)
@@ -479,7 +479,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	e.Emitted()
 	iv.At, iv.Zones = at.Add(10*time.Second), iv.Zones[:1]
 	iv.Domains[1], iv.Domains[3] = attribution.Usage{}, attribution.Usage{} // nothing is known of the time
-	e.Observe(&iv)
+	e.Add(e.Sharer().Share(&iv))
 	md = New(only("hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, iv.At)
 	for key, p := range find(md, "hw.gpu.utilization") {
 		assert.NotContains(t, key, "GPU-1")
@@ -504,7 +504,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 		for _, i := range ids {
 			iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: totals[i], OK: true})
 		}
-		e.Observe(&iv)
+		e.Add(e.Sharer().Share(&iv))
 		md := emitter.Emit(e.Ledger(), feeds, nil, now)
 		require.NoError(t, emittest.Duplicate(md))
 		e.Emitted()
@@ -560,7 +560,7 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 		Domains: []attribution.Usage{{
 			Busy: units.Second, Total: 10 * units.Second, Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}},
 		}}}
-	e.Observe(&iv)
+	e.Add(e.Sharer().Share(&iv))
 	md := New(all()).Emit(e.Ledger(), zones, nil, iv.At)
 	assert.Len(t, find(md, "hw.energy"), 1)
 	assert.Len(t, find(md, "hw.power"), 1)
@@ -576,10 +576,10 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	e := attribution.New(attribution.Config{}, baseline)
 	c := e.Open(owner(0), baseline)
 	reading := []attribution.ZoneReading{{Zone: 0, Kind: 0, OK: true}, {Zone: 1, Kind: 1}}
-	e.Observe(&attribution.Interval{At: baseline, Zones: reading})
+	e.Add(e.Sharer().Share(&attribution.Interval{At: baseline, Zones: reading}))
 	reading[0].Total = units.Joule
-	e.Observe(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Zones: reading,
-		Domains: []attribution.Usage{{Busy: 1, Total: 1, Claims: []attribution.Claim{{Claimant: c, CPU: 1}}}}})
+	e.Add(e.Sharer().Share(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Zones: reading,
+		Domains: []attribution.Usage{{Busy: 1, Total: 1, Claims: []attribution.Claim{{Claimant: c, CPU: 1}}}}}))
 	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for _, name := range []string{"hw.energy", "system.unattributed.energy", "container.energy", "container.power"} {
 		assert.Len(t, find(md, name), 1, name)
@@ -631,7 +631,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	e, claimants := engine(2)
 	e.Emitted()
-	e.Observe(&attribution.Interval{At: at}) // without any zone
+	e.Add(e.Sharer().Share(&attribution.Interval{At: at})) // without any zone
 	for _, c := range claimants {
 		e.Close(c)
 	}
@@ -657,7 +657,7 @@ func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	e, _ := engine(1)
 	e.Emitted()
 	newcomer := e.Open(owner(1), at)
-	e.Observe(&attribution.Interval{At: at, Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0}}}) // without DRAM
+	e.Add(e.Sharer().Share(&attribution.Interval{At: at, Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0}}})) // without DRAM
 	ended := New(all()).Emit(e.Ledger(), zones, nil, at)
 	e.Emitted()
 	e.Outcome(attribution.Acknowledged)

@@ -17,7 +17,7 @@ func (l *Ledger) DeferredEnergy() map[power.Kind]units.Energy {
 	if l.Begun() {
 		for i, kind := range l.Kinds {
 			if l.Engine.Ledger().Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
-				deferred[kind.Zone] += l.Engine.Ledger().Deferred(i)
+				deferred[kind.Zone] += l.Engine.Ledger().Kinds[i].Deferred
 			}
 		}
 	}

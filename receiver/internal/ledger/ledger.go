@@ -151,10 +151,16 @@ func (l *Ledger) Attribute(m *claims.Measurement, isBaseline, replaced bool) {
 	if !isBaseline {
 		l.Feeding.Begin(l)
 	}
-	if replaced && !isBaseline {
+	of, startsOver := m, replaced && !isBaseline
+	if startsOver {
+		of = l.Claims.WithoutClaims(m)
+	}
+	shares := l.Engine.Sharer().Share(l.Claims.Collect(of))
+	l.Feeding.Read(l, shares)
+	l.Engine.Add(shares)
+	l.Claims.End(of)
+	if startsOver {
 		l.Claims.StartOver(m, l.Options.Node.CPU.Exact())
-	} else {
-		l.Claims.Observe(m)
 	}
 	if l.Options.Container == "" {
 		l.visibility.Observe(m, l.Claims)

@@ -330,7 +330,7 @@ func (l *simulator) checkGPUs() {
 		}
 	}
 	k := &ledger.Kinds[kind]
-	require.Equal(l.tb, counted, k.Active+k.Idle+ledger.Deferred(kind))
+	require.Equal(l.tb, counted, k.Active+k.Idle+ledger.Kinds[kind].Deferred)
 	sums := map[string]int64{}
 	for s, value := range l.series {
 		if s.zone == string(power.GPU) && !s.idle {

@@ -213,7 +213,7 @@ func (n *node) step(elapsed time.Duration) {
 		node.Unattributed = units.CPUTime(elapsed / 100)
 	}
 	iv.Domains = []attribution.Usage{node}
-	n.engine.Observe(&iv)
+	n.engine.Add(n.engine.Sharer().Share(&iv))
 	n.bury()
 }
 
