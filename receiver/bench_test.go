@@ -21,12 +21,11 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
@@ -251,8 +250,7 @@ func realConfig(kind cpu.SourceKind, window time.Duration, edit ...func(*Config)
 
 // startScraper starts the receiver, without a sampler, until the benchmark ends.
 func startScraper(b *testing.B, cfg *Config, host component.Host) *energyScraper {
-	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
-	require.NoError(b, err)
+	s := newScraper(b, cfg, machine.Local())
 	if err := s.start(context.Background(), host); err != nil {
 		b.Skip(err)
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -70,6 +72,10 @@ var errContainer = errors.New("CPU and Container must be set together")
 // Storage may be the path of a receiver's
 // [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
+	return embed(cfg, &o, machine.Local())
+}
+
+func embed(cfg *Config, o *EmbeddedOptions, m machine.Machine) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
@@ -82,6 +88,9 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if o.Logger != nil {
 		logger = o.Logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return zapcore.NewTee(core, notes) }))
 	}
+	if o.CPU != nil {
+		m.OpenCPU = func(cpu.Options) (reader *cpu.Reader, rejected, err error) { return o.CPU, nil, nil }
+	}
 	s, err := newEnergyScraper(&own, receiver.Settings{
 		ID: cmp.Or(o.ID, EmbeddedID),
 		TelemetrySettings: component.TelemetrySettings{
@@ -90,16 +99,11 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 			MeterProvider:  noopmetric.NewMeterProvider(),
 			Resource:       pcommon.NewResource(),
 		},
-	})
+	}, m, ledger.Embedded{StaticPower: o.StaticPower, Container: o.Container, NoZeroPoints: true})
 	if err != nil {
 		return nil, err
 	}
 	s.state.SetReadOnly()
-	ledger := &s.ledger.Options
-	ledger.StaticPower, ledger.Container, ledger.NoZeroPoints = o.StaticPower, o.Container, true
-	if o.CPU != nil {
-		s.node.Probes.Open = func(cpu.Options) (reader *cpu.Reader, rejected, err error) { return o.CPU, nil, nil }
-	}
 	return &Embedded{scraper: s, extensions: o.Extensions, notes: notes}, nil
 }
 

@@ -37,7 +37,7 @@ func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t, c.edit)
 			n.process(10, "app")
-			n.s.ledger.Options.StaticPower = c.known
+			n.embedded.StaticPower = c.known
 			n.start()
 			half := int64(n.host.CPUs) * 500 // ticks
 			n.run(100*joule, map[int]int64{10: half})
@@ -54,7 +54,7 @@ func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 
 func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
-	n.s.ledger.Options.StaticPower = map[power.Class]float64{}
+	n.embedded.StaticPower = map[power.Class]float64{}
 	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
 	n.useMeters(power.Member{Name: string(config.MeterVsock), Meter: m})
 	n.start()

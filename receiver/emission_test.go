@@ -67,7 +67,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)
 	h := n.host
-	n.s.now = func() time.Time { return h.Booted.Add(h.Uptime) }
+	n.machine.Now = func() time.Time { return h.Booted.Add(h.Uptime) }
 	for id, name := range map[string]string{"intel-rapl:1": "package-1", "intel-rapl:0:0": "core", "intel-rapl:0:1": "uncore",
 		"intel-rapl:0:2": "dram", "intel-rapl:2": "psys"} {
 		h.Zones[id] = &hostsim.Zone{Name: name, Max: 262_143_328_850}
@@ -82,15 +82,14 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	podLogs(t, n, "shop_web_"+uidA)
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/job","Config":{"Image":"job:1"}}`)
-	n.s.node.Probes.ReadCPUs = func(string) ([]divide.CPU, error) {
+	n.machine.ReadCPUs = func(string) ([]divide.CPU, error) {
 		return []divide.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
-	n.s.meters.OpenSet = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+	n.machine.OpenMeters = func(_ context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
 		all := func(power.Kind) bool { return true }
 		rapl := powercap.New(cfg.RootPath, all)
 		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
-	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, new(cardUsage))
 	n.countEvents(func(weigh.Event, string) uint64 { return uint64(h.Uptime) })
 	n.start()
 	n.transferAll(pod+idA+".scope", scope(idB), 1)
@@ -139,6 +138,8 @@ func (u *cardUsage) Read(time.Time, *proc.Table) ([]gpu.Usage, error) {
 	u.usage[0] = gpu.Usage{Domain: cardZone.Domain, Busy: units.Second, Total: 4 * units.Second}
 	return u.usage[:], nil
 }
+
+func (*cardMeter) Usage() gpu.Source { return new(cardUsage) }
 
 func (*cardMeter) Close() error { return nil }
 func (*cardUsage) Close() error { return nil }

@@ -13,30 +13,40 @@ import (
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // NewFactory returns the factory of the energy receiver.
 func NewFactory() receiver.Factory {
 	return receiver.NewFactory(metadata.Type, createDefaultConfig,
-		receiver.WithMetrics(createMetrics, metadata.MetricsStability))
+		receiver.WithMetrics(createMetricsOn(machine.Local()), metadata.MetricsStability))
 }
 
 func createDefaultConfig() component.Config { return config.Default() }
 
-// createMetrics touches nothing of the machine: validating a configuration calls it too.
-func createMetrics(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
-	s, err := newEnergyScraper(cfg.(*Config), set)
-	if err != nil {
-		return nil, err
+// createMetricsOn returns the constructor of receivers that measure a machine. It touches nothing of
+// the machine: validating a configuration calls it too.
+func createMetricsOn(m machine.Machine) receiver.CreateMetricsFunc {
+	return func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+		s, err := newEnergyScraper(cfg.(*Config), set, m, ledger.Embedded{})
+		if err != nil {
+			return nil, err
+		}
+		return newReceiver(s, next)
 	}
+}
+
+// newReceiver returns the receiver of a scraper.
+func newReceiver(s *energyScraper, next consumer.Metrics) (receiver.Metrics, error) {
 	m, err := scraper.NewMetrics(s.scrape, scraper.WithStart(s.startCollector), scraper.WithShutdown(s.shutdown))
 	if err != nil {
 		return nil, err
 	}
 	shut := new(atomic.Bool)
 	s.output.next = nextConsumer{gate{next, shut}, s.delivered}
-	controller, err := scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.output.next,
+	controller, err := scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, s.set, s.output.next,
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
 	if err != nil {
 		return nil, err

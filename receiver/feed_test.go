@@ -91,10 +91,10 @@ func (f *fed) take(w *feed.Window) {
 // feeds opens the feed of a node that has not started.
 func (n *testNode) feeds(processes, vms bool) *fed {
 	f := &fed{processes: map[int32]uint64{}, cpu: map[int32]time.Duration{}}
-	n.s.set.ID = component.NewIDWithName(metadata.Type, n.t.Name())
+	n.set.ID = component.NewIDWithName(metadata.Type, n.t.Name())
 	reader := &feed.Reader{Processes: processes, VMs: vms, Take: f.take}
-	feed.Of(n.s.set.ID).Open(reader)
-	n.t.Cleanup(func() { feed.Of(n.s.set.ID).Close(reader) })
+	feed.Of(n.set.ID).Open(reader)
+	n.t.Cleanup(func() { feed.Of(n.set.ID).Close(reader) })
 	return f
 }
 
@@ -106,7 +106,7 @@ func TestTheFeedHasWhatTheSeriesHave(t *testing.T) {
 	for i := range 5 {
 		n.run(123_456_789, map[int]int64{10: 300, 11: int64(100 * i), 1: 7})
 		n.s.sample()
-		feed.Of(n.s.set.ID).EndWindow(t.Context()) // too soon for another window
+		feed.Of(n.set.ID).EndWindow(t.Context()) // too soon for another window
 	}
 	n.run(0, nil)
 	assert.Zero(t, f.gaps)
@@ -151,10 +151,10 @@ func TestTheFeedDividesProcessesByPackage(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", LastCPU: 3}
 	var got feed.Window
 	var process feed.Process
-	n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
+	n.set.ID = component.NewIDWithName(metadata.Type, t.Name())
 	reader := &feed.Reader{Processes: true, Take: func(w *feed.Window) { got, process = *w, w.Processes[0] }}
-	feed.Of(n.s.set.ID).Open(reader)
-	t.Cleanup(func() { feed.Of(n.s.set.ID).Close(reader) })
+	feed.Of(n.set.ID).Open(reader)
+	t.Cleanup(func() { feed.Of(n.set.ID).Close(reader) })
 	n.host.EachCPU = make([]hostsim.CPU, 4)
 	n.start()
 	for i := range n.host.EachCPU {
@@ -181,7 +181,7 @@ func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	n.s.mu.Lock()
 	require.NotNil(t, n.s.scan(t.Context(), false))
-	feed.Of(n.s.set.ID).Open(reader)
+	feed.Of(n.set.ID).Open(reader)
 	n.s.publish()
 	n.s.mu.Unlock()
 	assert.Zero(t, late.windows)
@@ -194,9 +194,9 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 	for _, isOpen := range []bool{false, true} {
 		n := newTestNode(t, func(c *Config) { c.Attribution.Scope = config.ScopeZone })
 		n.host.CPUs, n.host.Topology = 4, []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
-		n.s.set.ID = component.NewIDWithName(metadata.Type, t.Name())
+		n.set.ID = component.NewIDWithName(metadata.Type, t.Name())
 		if isOpen {
-			feed.Of(n.s.set.ID).Open(&feed.Reader{Processes: true, VMs: true, Take: func(*feed.Window) {}})
+			feed.Of(n.set.ID).Open(&feed.Reader{Processes: true, VMs: true, Take: func(*feed.Window) {}})
 		}
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
@@ -221,10 +221,10 @@ func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) 
 	endAfter := func(ctx context.Context, elapsed time.Duration) {
 		n.host.Run(elapsed, map[int]int64{1: 10})
 		require.NoError(t, n.host.Render())
-		feed.Of(n.s.set.ID).EndWindow(ctx)
+		feed.Of(n.set.ID).EndWindow(ctx)
 	}
 	n.s.windows.Demand.Took = time.Minute
-	feed.Of(n.s.set.ID).EndWindow(t.Context())
+	feed.Of(n.set.ID).EndWindow(t.Context())
 	assert.Equal(t, windows, f.windows, "another one would cost too much")
 	n.s.windows.Demand.Took = 0
 	endAfter(t.Context(), time.Second)
@@ -239,7 +239,7 @@ func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) 
 	n.s.mu.Unlock()
 	assert.Equal(t, windows+1, f.windows, "the receiver had no time")
 
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	scans := n.s.telemetry.failedScans
 	n.host.Run(time.Second, nil)
 	assert.False(t, n.s.endWindow(t.Context()), "for a reader that asked before")

@@ -173,7 +173,7 @@ func FuzzTrainedModels(f *testing.F) {
 			c.StaticPower = allStatic(rules[rule])
 			c.Tuning = config.StaticTuning{Rest: 1, Base: 10 * time.Second, Samples: 1}
 		})
-		n.s.cfg.Storage = storageID.String()
+		n.cfg.Storage = storageID.String()
 		n.extensions = map[component.ID]component.Component{storageID: s}
 		n.start()
 		return n
@@ -199,7 +199,7 @@ func FuzzTrainedModels(f *testing.F) {
 				n.run(uint64(300+20*(i%12))*joule, map[int]int64{10: 225 + 50*(i%12)})
 			}
 			trained[rule] = n.trained()
-			require.NoError(t, n.s.shutdown(t.Context()))
+			n.stop()
 			require.NotEmpty(t, n.s.state.Training.Trained.Zones)
 			stored[rule] = state.Encode(nil, &n.s.state.Training.Trained, nil)[4:]
 		}

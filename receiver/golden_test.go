@@ -59,12 +59,12 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 			f(c)
 		}
 	})
-	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
+	n.machine.Now = func() time.Time { return clockOf(t, n.host.Root()) }
 	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
 	// In the synctest bubble: a guest's tree and sensors are polled.
-	polls := n.s.cfg.Meters.Powercap.Path != "" || isDir(filepath.Join(n.host.Root(), "sys/class/hwmon"))
+	polls := n.cfg.Meters.Powercap.Path != "" || isDir(filepath.Join(n.host.Root(), "sys/class/hwmon"))
 	if polls {
-		n.s.meters.OpenSet = openPolled
+		n.machine.OpenMeters = openPolled
 	}
 	n.startAsIs()
 	for i := 1; ; i++ {

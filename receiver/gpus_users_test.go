@@ -33,6 +33,9 @@ func (c *card) Read(_ context.Context, s power.Sample) ([]power.Reading, error) 
 
 func (*card) Close() error { return nil }
 
+// Usage returns the source of the usage, as a GPU library does.
+func (c *card) Usage() gpu.Source { return cardUsers{c} }
+
 // cardUsers is the source of the usage of a card. It reports the usage since the last read.
 type cardUsers struct{ *card }
 
@@ -53,8 +56,8 @@ func plugCard(n *testNode) *card {
 	c := &card{reading: power.Reading{Zone: &power.Zone{
 		ID: "GPU-1", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0"),
 	}}}
-	open := n.s.meters.OpenSet
-	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	open := n.machine.OpenMeters
+	n.machine.OpenMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		others, err := open(ctx, cfg, host, set)
 		members := []power.Member{{Name: "card", Meter: c}}
 		for _, m := range others.Status() {
@@ -70,7 +73,6 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.process(10, "app")
 	c := plugCard(n)
-	n.s.meters.GPUs.Sources = append(n.s.meters.GPUs.Sources, cardUsers{c})
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
 	n.take(source)

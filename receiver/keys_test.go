@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -22,7 +23,7 @@ import (
 func keyedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
 	n.host.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
-	n.s.node.Probes.OpenClock = n.openClock
+	n.openClocks()
 	for i, pid := range []int{10, 20, 30, 40} {
 		n.host.Processes[pid].LastCPU = i
 		n.host.Processes[pid].Resident = int64(100 * (i + 1))
@@ -30,9 +31,19 @@ func keyedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
 	return n
 }
 
-// openClock opens the clock of the simulated host.
-func (n *testNode) openClock(_ string, exponent int) (*weigh.ByRate, error) {
-	return weigh.SimulatedClock(func() map[int]int64 { return n.host.Clocks }, exponent)
+// openClocks makes the clock rates of the simulated host measurable.
+func (n *testNode) openClocks() {
+	n.machine.OpenWeigher = openClocks(n.host)
+}
+
+// openClocks returns a function that opens weighers, also of the clock rates of a simulated host.
+func openClocks(h *hostsim.Host) func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
+	return func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		if key != claims.KeyFrequency {
+			return claims.OpenWeigher(key, o)
+		}
+		return weigh.SimulatedClock(func() map[int]int64 { return h.Clocks }, o.FrequencyExponent)
+	}
 }
 
 // 600 J in 10 s, of which 240 J are active: A and B run for 1 s, c for 2 s, etcd sleeps.
@@ -81,7 +92,7 @@ func (*fakeWeigher) Close() error                                  { return nil 
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
-	n.s.node.Probes.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
+	n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
@@ -206,8 +217,8 @@ func (w watched) Weigh(now time.Time, shares []*weigh.Share) (measured bool, err
 // Short-lived children count at the CPU and cgroup of their parent.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
-	weighed, open := 0, n.s.node.Probes.OpenWeigher
-	n.s.node.Probes.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	weighed, open := 0, n.machine.OpenWeigher
+	n.machine.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 		w, err := open(key, o)
 		return watched{w, func(shares []*weigh.Share) {
 			for _, share := range shares {
@@ -239,7 +250,7 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) {
 		a.Weight = map[power.Kind]config.Weight{power.Package: config.WeightMemory, power.DRAM: config.WeightFrequency}
 	})
-	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
+	n.cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()

@@ -62,7 +62,7 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 			n.crowd(1000, processes)
 			kernel := newUnmoving(n)
 			if source == cpu.KindBPF {
-				n.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source {
+				n.machine.OpenCPU = openAs(func(o cpu.Options) cpu.Source {
 					return cpu.NewSimulatedBPF(o, kernel, func() time.Duration { return n.host.Uptime })
 				})
 			}

@@ -129,7 +129,7 @@ func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
 
 func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
 	n := newTestNode(t)
-	set, err := meters.Open(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	set, err := meters.Open(t.Context(), n.cfg, n, n.set.TelemetrySettings)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, set.Close()) }()
 	only := map[string]power.Kind{}

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -27,21 +28,29 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 const joule = 1_000_000 // µJ
 
 // testNode is the receiver on a simulated host with one package zone.
 type testNode struct {
-	t      *testing.T
-	host   *hostsim.Host
-	s      *energyScraper
-	logs   *observer.ObservedLogs
-	status []*componentstatus.Event
-	refuse error         // answer of the next consumer
-	window time.Duration // of the CPU time source passed to use
-	md     pmetric.Metrics
+	t        *testing.T
+	host     *hostsim.Host
+	cfg      *Config
+	set      receiver.Settings
+	machine  machine.Machine
+	embedded ledger.Embedded
+	next     consumer.Metrics // of the last collection
+	s        *energyScraper   // nil until it starts
+	logs     *observer.ObservedLogs
+	status   []*componentstatus.Event
+	refuse   error         // answer of the next consumer
+	window   time.Duration // of the CPU time source passed to use
+	md       pmetric.Metrics
 	// finals are the last values of all series that ever existed. Those of the node's active energy are negative.
 	finals     map[string]float64
 	extensions map[component.ID]component.Component
@@ -63,23 +72,57 @@ func simpleConfig() *Config {
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := &testNode{t: t, host: hostsim.New(treeDir(t)), finals: map[string]float64{}}
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
-	cfg := simpleConfig()
-	cfg.RootPath = n.host.Root()
-	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
+	n.cfg = simpleConfig()
+	n.cfg.RootPath = n.host.Root()
+	n.cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	for _, f := range edit {
-		f(cfg)
+		f(n.cfg)
 	}
-	require.NoError(t, cfg.Validate())
-	set := receivertest.NewNopSettings(metadata.Type)
-	set.ID = component.NewID(metadata.Type)
+	require.NoError(t, n.cfg.Validate())
+	n.machine = machine.Local()
+	n.machine.NewMetronome = windows.Still // tests end the windows
+	n.machine.Now, n.machine.Clocks = n.host.Now, func() (boot, suspended time.Duration) { return 0, n.host.Suspended }
+	n.set = receivertest.NewNopSettings(metadata.Type)
+	n.set.ID = component.NewID(metadata.Type)
+	n.log()
+	return n
+}
+
+// log begins a new log.
+func (n *testNode) log() {
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
-	set.Logger = zap.New(core)
+	n.set.Logger = zap.New(core)
+}
+
+// create makes a receiver of the machine, which has not started.
+func (n *testNode) create() {
+	n.t.Helper()
 	var err error
-	n.s, err = newEnergyScraper(cfg, set)
-	require.NoError(t, err)
-	n.s.now = n.host.Now
-	return n
+	n.s, err = newEnergyScraper(n.cfg, n.set, n.machine, n.embedded)
+	require.NoError(n.t, err)
+	if n.next != nil {
+		n.s.output.next = nextConsumer{n.next, n.s.delivered}
+	}
+}
+
+// tryBegin starts a new receiver on the rendered host.
+func (n *testNode) tryBegin() error {
+	n.t.Helper()
+	n.create()
+	return n.s.start(context.Background(), n)
+}
+
+// begin starts a new receiver on the rendered host. stop shuts it down.
+func (n *testNode) begin() {
+	n.t.Helper()
+	require.NoError(n.t, n.tryBegin())
+}
+
+// stop shuts the receiver down.
+func (n *testNode) stop() {
+	n.t.Helper()
+	require.NoError(n.t, n.s.shutdown(context.Background()))
 }
 
 // GetExtensions implements component.Host.
@@ -91,8 +134,7 @@ func (n *testNode) Report(e *componentstatus.Event) { n.status = append(n.status
 func (n *testNode) start() {
 	n.t.Helper()
 	require.NoError(n.t, n.host.Render())
-	require.NoError(n.t, n.s.start(context.Background(), n))
-	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
+	n.startAsIs()
 }
 
 // run advances by ten seconds, in which the package zones use energy and processes run, and scrapes.

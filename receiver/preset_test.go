@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -15,18 +14,24 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 var errNoClocks = errors.New("no counters")
 
-func openNoClock(string, int) (*weigh.ByRate, error) { return nil, errNoClocks }
+// openNoClocks makes the clock rates not measurable.
+func (n *testNode) openNoClocks() {
+	n.machine.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		if key == claims.KeyFrequency {
+			return nil, errNoClocks
+		}
+		return claims.OpenWeigher(key, o)
+	}
+}
 
 // accurateNode is a machine that supports all default rules.
 func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
@@ -43,15 +48,13 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.openExact()
-	n.s.node.Probes.OpenClock = n.openClock
+	n.openClocks()
 	return n
 }
 
-// startsWindows starts the node, whose windows are those that the test makes.
+// startsWindows starts the node, and checks the length of its windows.
 func (n *testNode) startsWindows(length time.Duration) {
 	n.t.Helper()
-	n.s.windows.Sampler.Window = length
-	n.t.Cleanup(func() { n.s.windows.Sampler.Window = 0 }) // before the shutdown, which is cleaned up first
 	n.start()
 	require.Equal(n.t, length, n.s.windows.Sampler.Window)
 }
@@ -70,7 +73,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 		"a cloud's virtual machine": {func(c *Config) { modeledHost(c); c.Storage = "" }, func(n *testNode) {
 			clear(n.host.Zones)
 			n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
-			n.s.node.Probes.OpenClock = openNoClock
+			n.openNoClocks()
 		}, []any{window}, []any{
 			"attribution::scope: zone (CPU topology: the node has one CPU package)",
 			"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
@@ -113,7 +116,7 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		if c.unclocked {
-			n.s.node.Probes.OpenClock = openNoClock
+			n.openNoClocks()
 		}
 		if c.unshared {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
@@ -152,10 +155,8 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 
 func TestReportedEnergyIsActiveByDefault(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", "" })
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-		return power.NewSet(power.Member{Name: string(config.MeterVsock), Meter: m}), nil
-	}
+	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
+	n.useMeters(power.Member{Name: string(config.MeterVsock), Meter: m})
 	n.startsWindows(time.Second)
 	for range 3 {
 		n.run(0, nil)
@@ -205,9 +206,7 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		m := &answering{kind: power.DRAM, source: power.Measured}
-		n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-			return power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m}), nil
-		}
+		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m})
 		n.startsWindows(time.Second)
 		for i := 1; i <= 7; i++ {
 			m.listed = i == c.listed || m.listed
@@ -249,7 +248,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
 			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
 		})
-		n.s.node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return errNoClocks }
+		n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return nil, errNoClocks }
 		n.start()
 		n.run(600*joule, map[int]int64{1: 100})
 		lines := n.logs.FilterMessage("Hardware events cannot be counted: the preset's weights are CPU time").All()
@@ -263,7 +262,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 
 func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsByDefault(t *testing.T) {
 	n := accurateNode(t, (*Config).ShowContainer)
-	n.s.ledger.Options.Container = idA
+	n.embedded.Container = idA
 	n.start()
 	assert.Zero(t, n.s.windows.Sampler.Window)
 }

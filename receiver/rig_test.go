@@ -15,8 +15,12 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // Containers of test nodes.
@@ -87,8 +91,8 @@ func (n *testNode) passWithout(d time.Duration, energy uint64, used map[int]int6
 // startAsIs starts on the existing tree, without rendering the host first.
 func (n *testNode) startAsIs() {
 	n.t.Helper()
-	require.NoError(n.t, n.s.start(context.Background(), n))
-	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
+	n.begin()
+	n.t.Cleanup(n.stop)
 }
 
 // scrapeAsIs scrapes the existing tree ten seconds later.
@@ -138,6 +142,14 @@ func (n *testNode) statuses() []componentstatus.Status {
 		out = append(out, e.Status())
 	}
 	return out
+}
+
+// newScraper returns a scraper of a machine, which logs nothing.
+func newScraper(tb testing.TB, cfg *Config, m machine.Machine) *energyScraper {
+	tb.Helper()
+	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type), m, ledger.Embedded{})
+	require.NoError(tb, err)
+	return s
 }
 
 // counter returns the path of a zone's energy counter.

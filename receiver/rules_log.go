@@ -23,7 +23,7 @@ const rulesGrace = time.Minute
 
 // log logs the rules as soon as all meters have returned readings.
 func (l *ruleLog) log(s *energyScraper) {
-	now, m := s.now(), s.meters
+	now, m := s.machine.Now(), s.meters
 	if l.logged || s.cfg.Attribution.Preset != "" {
 		return
 	}

@@ -375,20 +375,20 @@ func atRest(c *config.AttributionConfig) {
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (trained bool) {
 	t.Helper()
 	n := sharedNode(t, atRest)
-	n.s.cfg.Storage = storageID.String()
-	edit(n.s.cfg)
+	n.cfg.Storage = storageID.String()
+	edit(n.cfg)
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	require.NoError(t, n.host.Render())
 	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: "+microcode+"\n\nprocessor\t: 1\nmicrocode\t: x\n")
 	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	n.run(600*joule, map[int]int64{10: 500})
 	trained = n.trained()
 	if trained {
 		requireFigures(t, figures{a: 300, node: 300}, n.figures("active"))
 	}
 	n.run(300*joule, map[int]int64{1: 10})
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	return trained
 }
 
@@ -411,14 +411,14 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
 	n := sharedNode(t, atRest)
-	n.s.cfg.Storage = storageID.String()
+	n.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
 	n.host.Zones = map[string]*hostsim.Zone{}
 	require.NoError(t, n.host.Render())
 	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\nprocessor\t: 1\nmicrocode\t: x\n")
 	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	n.run(0, nil)
 	n.run(0, nil)
 	n.host.Zones = zones
@@ -426,7 +426,7 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 		n.run(600*joule, map[int]int64{10: 500})
 	}
 	assert.True(t, n.trained())
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	assert.True(t, withStorage(t, s, "0x1", same))
 }
 
@@ -435,22 +435,22 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
 	n := sharedNode(t, atRest)
-	n.s.cfg.Storage = storageID.String()
+	n.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	n.run(0, nil)
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	assert.True(t, withStorage(t, s, "0x1", same))
 }
 
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticTrained) })
-	n.s.cfg.Storage = storageID.String()
+	n.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: extension "file_storage" is not among service::extensions`)
-	require.NoError(t, n.s.shutdown(t.Context()))
+	require.ErrorContains(t, n.tryBegin(), `storage: extension "file_storage" is not among service::extensions`)
+	n.stop()
 }
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
@@ -469,7 +469,7 @@ func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	n := sharedNode(t, func(c *config.AttributionConfig) {
 		c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 20*time.Second
 	})
-	on := &n.s.cfg.Metrics
+	on := &n.cfg.Metrics
 	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
 	on.SystemPowerUncertainty.Enabled = true
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idB

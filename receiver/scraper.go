@@ -18,9 +18,11 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
@@ -34,15 +36,16 @@ type energyScraper struct {
 
 	cfg        *Config
 	set        receiver.Settings
+	machine    machine.Machine
+	embedded   ledger.Embedded
 	conditions *conditions.Conditions
-	now        func() time.Time
 	telemetry  telemetry
 	rules      ruleLog
 	windows    windows.Windows
 
-	node   *node.Node
-	meters *meters.Meters
 	state  *state.State
+	node   *node.Node // nil until open, as meters and ledger
+	meters *meters.Meters
 	ledger *ledger.Ledger
 	output output
 	life   life
@@ -64,20 +67,18 @@ type output struct {
 	emitted bool
 }
 
-// newEnergyScraper returns a scraper that has not started. It does not change the configuration.
-func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
+// newEnergyScraper returns a scraper that has not started. It does not change the configuration, and
+// touches nothing of the machine.
+func newEnergyScraper(cfg *Config, set receiver.Settings, m machine.Machine, embedded ledger.Embedded) (*energyScraper, error) {
 	s := &energyScraper{
 		mu:         windows.NewLock(),
 		cfg:        cfg,
 		set:        set,
+		machine:    m,
+		embedded:   embedded,
 		conditions: conditions.New("Collection", set.Logger),
-		now:        time.Now,
-		node:       node.New(cfg, set.Logger),
-		meters:     meters.New(cfg, set.Logger),
-		state:      state.New(cfg, set.Logger),
+		state:      state.New(cfg, set.Logger, m.Clocks),
 	}
-	s.meters.GPUs.Waits = s.node.Waits
-	s.ledger = ledger.New(ledger.Options{Config: cfg, Node: s.node, BuildInfo: set.BuildInfo, IdlePower: s.meters.IdlePower})
 	var err error
 	s.telemetry, err = newTelemetry(s)
 	return s, err
@@ -122,15 +123,21 @@ func (s *energyScraper) open(ctx context.Context, host component.Host) (err erro
 		return err
 	}
 	s.logSettings()
-	if err = s.meters.Open(ctx, host, s.set.TelemetrySettings); err != nil {
+	opened, err := s.machine.OpenMeters(ctx, s.cfg, host, s.set.TelemetrySettings)
+	if err != nil {
 		return err
 	}
-	if err = s.node.Open(); err != nil {
+	waits := kernfs.NewWaits()
+	s.meters = meters.New(s.cfg, s.set.Logger, opened, waits)
+	if s.node, err = node.Open(s.cfg, s.set.Logger, &s.machine, waits); err != nil {
 		return err
 	}
+	s.ledger = ledger.New(ledger.Options{
+		Config: s.cfg, Node: s.node, BuildInfo: s.set.BuildInfo, IdlePower: s.meters.IdlePower, Embedded: s.embedded,
+	})
 	s.warnOfSettings()
 	s.ledger.OpenFeed(s.set.ID)
-	s.restoreTotals(s.state.Restore(ctx, s.now()))
+	s.restoreTotals(s.state.Restore(ctx, s.machine.Now()))
 	return s.observeSelf()
 }
 
@@ -183,14 +190,16 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.stopStarting()
 	s.life.starting.Wait()
 	s.windows.Sampler.Stop()
-	s.ledger.StopServing()
+	if s.ledger != nil {
+		s.ledger.StopServing()
+	}
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life.closed = true // a reader may have requested a window before StopServing
 	s.state.Close(ctx)
-	if s.node.CPU == nil { // it was never started
+	if s.ledger == nil { // it was never started
 		return nil
 	}
 	return errors.Join(s.ledger.Close(), s.meters.Close(), s.node.Close())
@@ -216,7 +225,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 		return false
 	}
 	defer s.mu.Unlock()
-	if s.life.closed || !s.windows.Demand.Allows(s.now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
+	if s.life.closed || !s.windows.Demand.Allows(s.machine.Now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
 		return false
 	}
 	s.publish()
@@ -247,7 +256,7 @@ func (s *energyScraper) collect(ctx context.Context, last bool) (pmetric.Metrics
 	s.output.emitted = false // still set only if the controller dropped the last collection without calling delivered
 	m := s.scan(ctx, true)
 	s.watchdog.Enter(windows.Saving)
-	mayEmit := m != nil && s.state.Save(ctx, s.now, s.ledger.Models(), s.noteTotals, last)
+	mayEmit := m != nil && s.state.Save(ctx, s.machine.Now, s.ledger.Models(), s.noteTotals, last)
 	s.conditions.Observe("storage", s.state.Err())
 	if m != nil {
 		s.publish()
@@ -317,7 +326,7 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 //
 // The meters are read next to the node's CPU time, because their energy is divided by it.
 func (s *energyScraper) measure(ctx context.Context, all bool) (m *claims.Measurement, replaced bool) {
-	now, reader := s.now(), s.node.CPU
+	now, reader := s.machine.Now(), s.node.CPU
 	s.node.Waits.Begin(now)
 	source := reader.Traits().Name
 	s.watchdog.Enter(windows.ReadingNode)
@@ -390,7 +399,7 @@ func (s *energyScraper) tooSoon() bool {
 		return false
 	}
 	window, _ := s.window()
-	return length < window && s.now().Sub(s.ledger.Claims.Last().ReadAt) < window
+	return length < window && s.machine.Now().Sub(s.ledger.Claims.Last().ReadAt) < window
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may
@@ -406,7 +415,7 @@ func (s *energyScraper) adjustWindow() {
 	s.set.Logger.Info("Attribution window changed",
 		zap.Stringer("window", cmp.Or(window, s.cfg.CollectionInterval)), zap.String("reason", reason))
 	s.windows.Sampler.Stop()
-	s.windows.Sampler.Start(window, s.sample)
+	s.windows.Sampler.Start(window, s.machine.NewMetronome, s.sample)
 }
 
 // window returns how long the windows should be, and the reason. 0 is one window per collection.

@@ -47,7 +47,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 
 // logNames logs where names can be read.
 func (s *energyScraper) logNames() {
-	if s.ledger.Options.Container != "" {
+	if s.embedded.Container != "" {
 		return // nothing has names
 	}
 	o := s.cfg.NameOptions()

@@ -16,13 +16,12 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
 // crowdedNode is a machine with lasting workloads, beside which more processes than slackShare allows come and go.
@@ -47,10 +46,10 @@ func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
 	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
-	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
-	require.NoError(t, err)
-	b.s.now = b.machine.Host.Now
-	b.s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, b.kernel, b.kernel.Now) })
+	m := machine.Local()
+	m.Now = b.machine.Host.Now
+	m.OpenCPU = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, b.kernel, b.kernel.Now) })
+	b.s = newScraper(t, cfg, m)
 	return b
 }
 

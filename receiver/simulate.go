@@ -5,18 +5,20 @@ package energyreceiver
 import (
 	"go.opentelemetry.io/collector/receiver"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/simulated"
 )
 
-// Simulate returns a receiver for a simulator of this repository, which replaces the machine and the
-// clock. The configuration must be valid. Collections count as delivered.
-func Simulate(cfg *Config, set receiver.Settings) (*simulated.Receiver, error) {
-	s, err := newEnergyScraper(cfg, set)
+// Simulate returns a receiver of a simulated machine. The configuration must be valid. Collections
+// count as delivered.
+func Simulate(cfg *Config, set receiver.Settings, m machine.Machine) (*simulated.Receiver, error) {
+	s, err := newEnergyScraper(cfg, set, m, ledger.Embedded{})
 	if err != nil {
 		return nil, err
 	}
 	return &simulated.Receiver{
-		Now: &s.now, Node: s.node, Meters: s.meters, Windows: &s.windows, Training: s.state.Training, Ledger: s.ledger,
+		Windows: &s.windows, Training: s.state.Training, Ledger: func() *ledger.Ledger { return s.ledger },
 		Start: s.start, Sample: s.sample, Collect: (&Embedded{scraper: s}).Collect, Shutdown: s.shutdown,
 	}, nil
 }

@@ -96,7 +96,9 @@ func (in *inside) observeRead(path string, got []byte, err error) {
 }
 
 // begun reports whether the receiver has a baseline.
-func (in *inside) begun() bool { return in != nil && in.w.run.s.ledger.Begun() }
+func (in *inside) begun() bool {
+	return in != nil && in.w.run.s.ledger != nil && in.w.run.s.ledger.Begun()
+}
 
 // present returns the zone kinds that are measured, with their energy.
 func (in *inside) present() map[power.Class]units.Energy {

@@ -21,6 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
 // lateMeter measures a part of the simulated machine in addition to powercap, and has news only in some reads.
@@ -143,7 +144,7 @@ func newSlowMeter(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *la
 }
 
 // openMeters has the receiver read a slow meter or GPUs in addition to powercap.
-func (w *world) openMeters(s *energyScraper) {
+func (w *world) openMeters(m *machine.Machine) {
 	var others []power.Member
 	if w.slow != nil {
 		others = append(others, power.Member{Name: "slow", Meter: w.slow})
@@ -154,8 +155,8 @@ func (w *world) openMeters(s *energyScraper) {
 	if len(others) == 0 {
 		return
 	}
-	open := s.meters.OpenSet
-	s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	open := m.OpenMeters
+	m.OpenMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		powercap, err := open(ctx, cfg, host, set)
 		if err != nil {
 			return nil, err

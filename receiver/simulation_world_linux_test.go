@@ -29,8 +29,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -362,11 +363,10 @@ func (w *world) start() {
 	}
 	r := &w.run
 	r.settings, r.otherZones = r.next, r.otherZones || r.next&fewerZones != 0
-	s, err := newEnergyScraper(w.config(), set)
+	s, err := newEnergyScraper(w.config(), set, w.openMachine(), ledger.Embedded{})
 	require.NoError(w.tb, err)
 	r.s, r.cut, r.starting = s, false, true
 	r.number++
-	w.openMachine(s)
 	s.output.next = nextConsumer{w, s.delivered}
 	w.inside = newInside(w)
 	w.backend.observe()
@@ -384,34 +384,33 @@ func (w *world) start() {
 	w.inside.check()
 }
 
-// openMachine has the receiver measure the simulated machine, by simulated sources where files are not enough.
-func (w *world) openMachine(s *energyScraper) {
-	host, p := w.life.Host, &w.plan
-	s.now = host.Now
-	s.state.KernelClocks = func() (boot, suspended time.Duration) { return host.Uptime, host.Suspended }
+// openMachine returns the simulated machine, with simulated sources where files are not enough.
+func (w *world) openMachine() machine.Machine {
+	host, p, m := w.life.Host, &w.plan, machine.Local()
+	m.Now = host.Now
+	m.Clocks = func() (boot, suspended time.Duration) { return host.Uptime, host.Suspended }
 	if p.edit != nil {
-		return
+		return m
 	}
 	if p.seed/7%2 == 0 && !p.restarts {
-		s.node.Probes.OpenClock = func(_ string, exponent int) (*weigh.ByRate, error) {
-			return weigh.SimulatedClock(func() map[int]int64 { return host.Clocks }, exponent)
-		}
+		m.OpenWeigher = openClocks(host)
 	}
 	if p.clocks() {
-		s.node.Probes.Open = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, host.CPUClock) })
+		m.OpenCPU = openAs(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, host.CPUClock) })
 	}
 	if p.exact() && (!p.restarts || p.seed%6 != 0 || w.run.number%3 > 0) {
 		kernel := hostsim.NewKernel(w.life.Machine)
 		kernel.Spreads = !p.restarts
 		w.faults.Kernel = kernel
-		s.node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) {
+		m.OpenCPU = func(o cpu.Options) (*cpu.Reader, error, error) {
 			if p.seed/18%2 == 0 && !p.restarts {
 				o.Window = cpu.TickWindow / 2 // the node's CPU time is that of the scans
 			}
 			return cpu.NewReader(cpu.NewSimulatedBPF(o, kernel, kernel.Now), o), nil, nil
 		}
 	}
-	w.openMeters(s)
+	w.openMeters(&m)
+	return m
 }
 
 // GetExtensions implements component.Host.

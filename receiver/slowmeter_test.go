@@ -39,7 +39,7 @@ func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polled
 		Zone: &power.Zone{ID: "bmc", Name: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs},
 		At:   n.host.Now(),
 	}}
-	n.s.meters.OpenSet = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	n.machine.OpenMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		local, err := meters.Open(ctx, cfg, host, set)
 		if err != nil {
 			return nil, err
@@ -207,7 +207,7 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			cfg.Attribution.StaticPower = allStatic(config.StaticTrained)
 		})
 		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
-		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(n.s.cfg)})
+		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(n.cfg)})
 		n.start()
 		run := func(collections int) {
 			for range collections {

@@ -33,8 +33,8 @@ func (n *testNode) use(source cpu.Source) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.node.CPU.Close())
 	n.s.node.CPU = cpu.NewReader(source, cpu.Options{
-		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, Cgroups: n.s.node.Cgroups,
-		Names: n.s.cfg.Series.Processes.GroupBy != config.GroupByPID,
+		Root: n.host.Root(), Kind: n.cfg.CPUTime, Window: n.window, Cgroups: n.s.node.Cgroups,
+		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID,
 	})
 }
 
@@ -56,17 +56,22 @@ func (n *testNode) openExact() {
 
 // opens makes the node start with a source.
 func (n *testNode) opens(source func(o cpu.Options) cpu.Source) {
-	n.s.node.Probes.Open = openAs(source)
+	n.machine.OpenCPU = openAs(source)
 }
 
 // isExact reports whether the CPU time source in use is exact.
 func (n *testNode) isExact() bool { return n.s.node.CPU.Exact() }
 
-// useMeters makes the node start with these meters only.
-func (n *testNode) useMeters(members ...power.Member) {
-	n.s.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+// openOnly returns a function that opens these meters only.
+func openOnly(members ...power.Member) func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+	return func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		return power.NewSet(members...), nil
 	}
+}
+
+// useMeters makes the node start with these meters only.
+func (n *testNode) useMeters(members ...power.Member) {
+	n.machine.OpenMeters = openOnly(members...)
 }
 
 // take replaces the CPU time source, and starts over with it.

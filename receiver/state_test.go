@@ -21,16 +21,11 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/receiver/receivertest"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
@@ -47,11 +42,8 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 	n.process(10, "app")
 	n.process(20, "web", docker(idA))
 	n.extensions = map[component.ID]component.Component{storageID: s}
-	n.s.state.KernelClocks = n.kernelClocks
 	return n, s
 }
-
-func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.host.Suspended }
 
 // restart replaces the receiver on the host, as after a crash, and starts it.
 func (n *testNode) restart(edit ...func(*Config)) {
@@ -64,29 +56,21 @@ func (n *testNode) restart(edit ...func(*Config)) {
 // startAgain starts another receiver on the host.
 func (n *testNode) startAgain(edit ...func(*Config)) {
 	n.t.Helper()
-	cfg := *n.s.cfg
+	cfg := *n.cfg
+	n.cfg = &cfg
 	for _, f := range edit {
 		f(&cfg)
 	}
-	set := receivertest.NewNopSettings(metadata.Type)
-	set.ID = component.NewID(metadata.Type)
-	var core zapcore.Core
-	core, n.logs = observer.New(zap.DebugLevel)
-	set.Logger = zap.New(core)
-	next, openMeters := n.s.output.next, n.s.meters.OpenSet
-	var err error
-	n.s, err = newEnergyScraper(&cfg, set)
-	require.NoError(n.t, err)
-	n.s.now, n.s.output.next, n.s.state.KernelClocks, n.s.meters.OpenSet = n.host.Now, next, n.kernelClocks, openMeters
+	n.log()
 	require.NoError(n.t, n.host.Render())
-	require.NoError(n.t, n.s.start(context.Background(), n))
+	n.begin()
 }
 
 // handsOn makes the receiver send its last collection to a consumer.
 func (n *testNode) handsOn(take consumer.ConsumeMetricsFunc) {
-	next, err := consumer.NewMetrics(take)
+	var err error
+	n.next, err = consumer.NewMetrics(take)
 	require.NoError(n.t, err)
-	n.s.output.next = nextConsumer{next, n.s.delivered}
 }
 
 // messages returns what was logged of totals.
@@ -300,7 +284,7 @@ func TestNoRestartLowersATotalThatWasSent(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			n, store := faultyNode(t)
-			require.NoError(t, n.s.start(t.Context(), n))
+			n.begin()
 			n.run(300*joule, map[int]int64{10: 500})
 			process, node := n.one("process.energy", pid(10)), n.one("hw.energy")
 			store.hangs = make(chan struct{})
@@ -338,10 +322,10 @@ func TestADowntimeOfHoursLosesNothing(t *testing.T) {
 			n, _ := keptNode(t)
 			n.handsOn(func(_ context.Context, md pmetric.Metrics) error { n.md = md; return nil })
 			require.NoError(t, n.host.Render())
-			require.NoError(t, n.s.start(t.Context(), n))
+			n.begin()
 			n.run(300*joule, map[int]int64{10: 500})
 			if !killed {
-				require.NoError(t, n.s.shutdown(t.Context()))
+				n.stop()
 			}
 			metrics := map[string]float64{"process.energy": 3000 + 150, "hw.energy": 3000 + 300}
 			before := map[string]point{"process.energy": n.one("process.energy", pid(10)), "hw.energy": n.one("hw.energy")}
@@ -373,11 +357,11 @@ func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
 			sink := new(consumertest.MetricsSink)
 			n.handsOn(sink.ConsumeMetrics)
 			require.NoError(t, n.host.Render())
-			require.NoError(t, n.s.start(t.Context(), n))
+			n.begin()
 			n.run(300*joule, map[int]int64{10: 500})
 			n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
 			require.NoError(t, n.host.Render())
-			require.NoError(t, n.s.shutdown(t.Context()))
+			n.stop()
 			require.Len(t, sink.AllMetrics(), 1)
 			n.md = sink.AllMetrics()[0]
 			n.expectWhole(400, 1e-6)
@@ -390,16 +374,16 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 	n, _ := keptNode(t)
 	n.handsOn(func(context.Context, pmetric.Metrics) error { return errRefused })
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	n.run(300*joule, map[int]int64{10: 500})
 	n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	assert.Contains(t, n.messages(), "Last collection refused")
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
 	n.expectWhole(700, 1e-6)
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 }
 
 // A store that hangs takes no time from the consumer, and a consumer that hangs does not delay the shutdown.
@@ -413,10 +397,10 @@ func TestTheLastCollectionHasItsTime(t *testing.T) {
 			<-store.hangs
 			return nil
 		})
-		require.NoError(t, n.s.start(t.Context(), n))
+		n.begin()
 		time.Sleep(time.Minute)
 		began := time.Now()
-		require.NoError(t, n.s.shutdown(t.Context()))
+		n.stop()
 		assert.Less(t, time.Since(began), lastTimeout+10*time.Second)
 		close(store.hangs)
 		synctest.Wait()
@@ -427,19 +411,18 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 	n, _ := keptNode(t)
 	n.handsOn(func(context.Context, pmetric.Metrics) error { t.Error("something was handed on"); return nil })
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 }
 
 // fileNode returns a started node that stores its totals and a trained model in a directory.
 func fileNode(t *testing.T, directory string) *testNode {
 	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticMinimum) })
-	n.s.cfg.Storage = directory
-	n.s.state.KernelClocks = n.kernelClocks
-	require.NoError(t, n.s.cfg.Validate())
+	n.cfg.Storage = directory
+	require.NoError(t, n.cfg.Validate())
 	require.NoError(t, n.host.Render())
-	require.NoError(t, n.s.start(t.Context(), n))
+	n.begin()
 	return n
 }
 
@@ -447,14 +430,14 @@ func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "lib", "otelcol-energy")
 	n := fileNode(t, directory)
 	n.run(300*joule, map[int]int64{1: 10})
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	assert.Equal(t, []string{"No state stored: totals start at 0"}, n.messages())
 	n.startAgain()
 	n.run(600*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Totals continue"}, n.messages())
 	assert.True(t, n.trained())
 	n.expectWhole(900, 1e-6)
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 
 	n.host.Files[bootIDFile] = "second\n"
 	clear(n.finals)
@@ -463,7 +446,7 @@ func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
 	assert.Equal(t, []string{"State of another boot: totals start at 0"}, n.messages())
 	assert.True(t, n.trained(), "models are restored although totals are not")
 	n.expectWhole(600, 1e-6)
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 
 	require.NoError(t, os.WriteFile(state.Path(directory, "energy"), []byte("damaged"), 0o600))
 	clear(n.finals)
@@ -473,7 +456,7 @@ func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
 	n.expectWhole(300, 1e-6)
 	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
 	require.ErrorContains(t, n.status[0].Err(), "storage: the state cannot be restored")
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 }
 
 func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
@@ -496,11 +479,10 @@ func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
 	directory := t.TempDir()
 	n := fileNode(t, directory)
 	n.run(300*joule, map[int]int64{1: 10})
-	cfg := *n.s.cfg
+	cfg := *n.cfg
 	cfg.Storage = state.Path(directory, "energy")
-	e, err := Embed(&cfg, EmbeddedOptions{Logger: n.s.set.Logger})
+	e, err := embed(&cfg, &EmbeddedOptions{Logger: n.set.Logger}, n.machine)
 	require.NoError(t, err)
-	e.scraper.now = n.host.Now
 	require.NoError(t, e.Start(t.Context()))
 	assert.True(t, e.Trained()[power.Class{Zone: power.Package, Method: power.Measured}])
 	before, err := os.Stat(cfg.Storage)
@@ -514,7 +496,7 @@ func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, os.SameFile(before, after), "an embedded receiver stores nothing")
 	assert.Empty(t, n.logged())
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 }
 
 func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
@@ -529,7 +511,7 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n.run(300*joule, used)
 	n.run(300*joule, used)
 	require.Greater(t, len(n.points("process.energy", nil)), 500)
-	save := func() { n.s.state.Save(t.Context(), n.s.now, n.s.ledger.Models(), n.s.noteTotals, false) }
+	save := func() { n.s.state.Save(t.Context(), n.machine.Now, n.s.ledger.Models(), n.s.noteTotals, false) }
 	save()
 	assert.Less(t, len(s.stored[state.Key]), 160_000)
 	assert.LessOrEqual(t, allocs.Count(20, save), uint64(20*60), "none for each process")

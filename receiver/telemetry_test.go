@@ -29,12 +29,9 @@ import (
 func observedNode(t *testing.T, edit ...func(*Config)) (*testNode, *componenttest.Telemetry) {
 	t.Helper()
 	n, tel := newTestNode(t, edit...), componenttest.NewTelemetry()
-	logger := n.s.set.Logger
-	n.s.set = metadatatest.NewSettings(tel)
-	n.s.set.Logger = logger
-	var err error
-	n.s.telemetry, err = newTelemetry(n.s)
-	require.NoError(t, err)
+	logger := n.set.Logger
+	n.set = metadatatest.NewSettings(tel)
+	n.set.Logger = logger
 	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
 	return n, tel
 }
@@ -285,7 +282,7 @@ func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
 func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	n, tel := observedNode(t)
 	n.startAsIs()
-	require.NoError(t, n.s.shutdown(t.Context()))
+	n.stop()
 	n.s.mu.Lock() // a callback that takes the lock would block
 	defer n.s.mu.Unlock()
 	_, err := tel.GetMetric("otelcol_receiver_energy_processes")

@@ -20,7 +20,7 @@ import (
 // countEvents makes the hardware events countable. counted returns how many there were in a cgroup.
 func (n *testNode) countEvents(counted func(weigh.Event, string) uint64) {
 	events := weigh.SimulatedEvents(counted)
-	n.s.node.Probes.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	n.machine.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
 		return weigh.NewModel(events, o.Cgroups)
 	}
 }

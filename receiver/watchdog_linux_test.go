@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -22,6 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
@@ -62,12 +62,11 @@ func createWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metri
 	set.TelemetrySettings = w.telemetry.NewTelemetrySettings()
 	core, logs := observer.New(zap.InfoLevel)
 	set.Logger, w.logs = zap.New(core), logs
-	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, next)
+	m := machine.Local()
+	m.OpenMeters = openOnly(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter})
+	r, err := createMetricsOn(m)(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	w.promptReceiver = r.(promptReceiver)
-	w.scraper.meters.OpenSet = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter}), nil
-	}
 	return w
 }
 

@@ -12,14 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
 // burst runs ten seconds on two CPUs. One process uses 20 % of a CPU steadily and another a whole CPU for two seconds.
@@ -108,8 +107,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg.Model = configoptional.Some(linear(40, 120))
 	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	cfg.Window = 10 * time.Millisecond
-	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
-	require.NoError(t, err)
+	s := newScraper(t, cfg, machine.Local())
 	if err := s.start(t.Context(), componenttest.NewNopHost()); err != nil {
 		t.Skipf("no BPF here: %v", err)
 	}
@@ -122,7 +120,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	for time.Since(began) < 300*time.Millisecond || !found() {
 		require.Less(t, time.Since(began), time.Minute, "the sampler sees processes between scrapes")
 	}
-	_, err = s.scrape(t.Context())
+	_, err := s.scrape(t.Context())
 	require.NoError(t, err)
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()

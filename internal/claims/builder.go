@@ -55,9 +55,6 @@ type Options struct {
 	// ByProgram names short-lived processes by their program: the engine reports processes by
 	// program.
 	ByProgram bool
-	// Eager opens a claimant for each process at once. Otherwise one that never ran has one
-	// together with others of its workload, unless that makes a difference.
-	Eager bool
 }
 
 // Builder makes the engine's intervals of measurements: Observe turns what each process used since

@@ -57,7 +57,7 @@ func (b *Builder) renew(c *claimant, p *proc.Process, m *Measurement) {
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
 func (b *Builder) mayWait(owner *identity.Owner) bool {
-	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
+	return !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
 }
 
 // sleep makes a process one of the sleepers of its workload.

@@ -212,13 +212,3 @@ func (m *Model) name() string {
 }
 
 func (m *Model) close() error { return m.events.release() }
-
-// CountsEvents returns why one of the events cannot be counted, or nil if all can.
-func CountsEvents(tree *cgroup.Tree, events ...Event) error {
-	for _, e := range events {
-		if _, err := openPerf(tree, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -33,11 +33,7 @@ func (l *Ledger) OpenFeed(receiver component.ID) {
 func (l *Ledger) Serve(endWindow func(context.Context)) { l.Feeding.feed.Serve(endWindow) }
 
 // StopServing ends the feed.
-func (l *Ledger) StopServing() {
-	if f := l.Feeding.feed; f != nil {
-		f.Serve(nil)
-	}
-}
+func (l *Ledger) StopServing() { l.Feeding.feed.Serve(nil) }
 
 // Begin begins a window, and sets which shares of it readers use.
 func (f *feeding) Begin(l *Ledger) {

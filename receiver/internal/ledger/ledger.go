@@ -32,7 +32,6 @@ import (
 // first measurement or with a saved state, and lasts as long as the receiver. Only Begin may be
 // called before that.
 type Ledger struct {
-	// Options may be changed before Begin.
 	Options    Options
 	Claims     *claims.Builder // nil until Begin
 	Engine     *attribution.Engine
@@ -57,12 +56,13 @@ type Options struct {
 	BuildInfo component.BuildInfo
 	// IdlePower returns the power in watts of a modeled zone kind while no CPU is busy.
 	IdlePower func(power.Kind) (watts float64, ok bool)
-	// StaticPower is EmbeddedOptions.StaticPower.
-	StaticPower map[power.Class]float64
-	// Container is EmbeddedOptions.Container.
-	Container string
-	// Eager gives each process a claimant at once.
-	Eager bool
+	Embedded
+}
+
+// Embedded configures the ledger of a receiver that is not in a collector. In a collector it is zero.
+type Embedded struct {
+	StaticPower map[power.Class]float64 // of EmbeddedOptions
+	Container   string                  // of EmbeddedOptions
 	// NoZeroPoints omits the zero-value points at which new series start.
 	NoZeroPoints bool
 }
@@ -137,7 +137,6 @@ func (l *Ledger) buildClaims() {
 		Siblings:  o.Node.Siblings,
 		SMTWeight: o.Node.Rules.SMTWeight,
 		ByProgram: cfg.Series.Processes.GroupBy != config.GroupByPID,
-		Eager:     o.Eager,
 
 		InterruptsUnattributed: o.Node.Rules.Interrupts == config.InterruptsUnattributed,
 		MissedUnattributed:     o.Node.Rules.MissedUnattributed,

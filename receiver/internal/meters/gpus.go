@@ -20,14 +20,13 @@ import (
 
 // gpus reads the usage of the node's GPUs by process.
 type gpus struct {
-	Sources []gpu.Source
+	sources []gpu.Source
 	// drm is nil if its results are not used. It is queried once a GPU that no other source reports
 	// has a meter: most machines have a graphics chip in the CPU, which has no meter.
 	drm     gpu.Source
 	queried bool // drm was
 	Usage   []gpu.Usage
 	notes   gpuNotes
-	Waits   *kernfs.Waits // for files that users block
 }
 
 // gpuMeter is a meter of GPUs that also reads their usage.
@@ -37,16 +36,16 @@ type gpuMeter interface {
 }
 
 // open opens the sources. It touches nothing of the machine.
-func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger) {
+func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger, waits *kernfs.Waits) {
 	g.notes = gpuNotes{cfg: cfg, logger: logger}
-	g.notes.search.Waits = g.Waits
+	g.notes.search.Waits = waits
 	for _, meter := range meters.Status() {
 		if m, ok := meter.Meter.(gpuMeter); ok {
-			g.Sources = append(g.Sources, m.Usage())
+			g.sources = append(g.sources, m.Usage())
 		}
 	}
 	if slices.Contains(cfg.Zones, power.GPU) || cfg.Metrics.HwGpuUtilization.Enabled {
-		g.drm = drm.New(drm.Options{Root: cfg.RootPath, Waits: g.Waits})
+		g.drm = drm.New(drm.Options{Root: cfg.RootPath, Waits: waits})
 	}
 }
 
@@ -60,7 +59,7 @@ func (g *gpus) read(now time.Time, processes *proc.Table, readings []power.Readi
 			unknown = oneline.Join(unknown, err)
 		}
 	}
-	for _, source := range g.Sources {
+	for _, source := range g.sources {
 		read(source)
 	}
 	if g.drm == nil {
@@ -79,7 +78,7 @@ func (g *gpus) isUnread(r power.Reading) bool {
 
 func (g *gpus) close() error {
 	var errs []error
-	for _, source := range g.Sources {
+	for _, source := range g.sources {
 		errs = append(errs, source.Close())
 	}
 	if g.drm != nil {

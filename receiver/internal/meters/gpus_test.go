@@ -42,7 +42,7 @@ func TestDRMIsAskedOfGPUsWithAMeterOnly(t *testing.T) {
 	told, chip := units.GPU("0000:65:00.0"), units.GPU("0000:03:00.0")
 	library := &toldUsage{usage: []gpu.Usage{{Domain: told}}}
 	drm := &toldUsage{err: errors.New("denied")}
-	g := gpus{Sources: []gpu.Source{library}, drm: drm}
+	g := gpus{sources: []gpu.Source{library}, drm: drm}
 	read := func(domains ...units.Domain) error {
 		readings := []power.Reading{{Zone: &power.Zone{Kind: power.Package}}}
 		for _, domain := range domains {

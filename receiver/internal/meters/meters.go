@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -30,10 +31,7 @@ type Meters struct {
 	// required reports whether the configuration requires the meter with the name, rather than
 	// using it if the machine has it.
 	required func(name string) bool
-	// Set is nil until Open.
-	Set *power.Set
-	// OpenSet opens Set. It may be replaced before Open.
-	OpenSet func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	Set      *power.Set
 	// Readings are those of the last Read.
 	Readings     []power.Reading
 	GPUs         gpus
@@ -62,8 +60,8 @@ type meterEntry struct {
 	standsIn bool       // see power.Member
 	family   string     // see power.Member
 	only     power.Kind // see power.Member
-	// open returns nil if the configuration does not ask for the meter. It touches nothing of the
-	// machine.
+	// open returns nil if the configuration does not ask for the meter. Only that of the model reads the
+	// machine: the curves depend on the CPU model and on the size of the memory.
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }
 
@@ -96,21 +94,15 @@ var meterTable = []meterEntry{
 	{kind: config.MeterModel, energy: "modeled from CPU utilization, not measured", standsIn: true, open: openModel},
 }
 
-// New returns meters that read nothing before Open.
-func New(cfg *config.Config, logger *zap.Logger) *Meters {
-	return &Meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, OpenSet: Open, Tallies: zoneTallies{}}
+// New returns meters that read nothing before the first Read. set is the result of Open. waits bounds
+// the waits for files that users block.
+func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.Waits) *Meters {
+	m := &Meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, Set: set, Tallies: zoneTallies{}}
+	m.GPUs.open(cfg, set, logger, waits)
+	return m
 }
 
-// Open opens the meters and the sources of GPU usage. It touches nothing of the machine.
-func (m *Meters) Open(ctx context.Context, host component.Host, set component.TelemetrySettings) (err error) {
-	if m.Set, err = m.OpenSet(ctx, m.cfg, host, set); err != nil {
-		return err
-	}
-	m.GPUs.open(m.cfg, m.Set, m.logger)
-	return nil
-}
-
-// Open opens the meters that the configuration asks for.
+// Open opens the meters that the configuration asks for. They read no energy before the first Read.
 func Open(ctx context.Context, cfg *config.Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 	options := &meterOptions{Config: cfg, host: host, set: set}
 	derivesOther := slices.Contains(cfg.Zones, power.Other)

@@ -38,7 +38,7 @@ func TestAZoneOfTheWholeMachineStandsInForAMissingPackage(t *testing.T) {
 	} {
 		cfg := simpleConfig()
 		cfg.Zones = tt.configured
-		m := New(cfg, zap.NewNop())
+		m := New(cfg, zap.NewNop(), power.NewSet(), nil)
 		var readings []power.Reading
 		for _, kind := range tt.read {
 			readings = append(readings, zone(kind))

@@ -128,7 +128,7 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 				cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 40, MaxPower: 120})
 			}
 			core, logs := observer.New(zap.WarnLevel)
-			m, wrong := New(cfg, zap.New(core)), conditions.New("Collection", zap.New(core))
+			wrong := conditions.New("Collection", zap.New(core))
 			var members []power.Member
 			for _, kind := range []config.MeterKind{
 				config.MeterHTTP, config.MeterRedfish, config.MeterGPU, config.MeterVsock, config.MeterPowercap, config.MeterPerf,
@@ -138,7 +138,7 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 					members = append(members, Member(kind, meter))
 				}
 			}
-			m.Set = power.NewSet(members...)
+			m := New(cfg, zap.New(core), power.NewSet(members...), nil)
 			for range 2 {
 				m.Read(t.Context(), power.Sample{At: time.Now()}, wrong)
 				wrong.Settle()

@@ -30,11 +30,10 @@ import (
 // failed; see lease. If storage fails, the state is lost but measurement continues.
 type State struct {
 	Training *training.Training
-	// KernelClocks reads the machine's clocks. It may be replaced before Restore.
-	KernelClocks func() (boot, suspended time.Duration)
 
 	cfg      *config.Config
 	logger   *zap.Logger
+	clocks   func() (boot, suspended time.Duration)
 	in       *keeper // nil without storage
 	lease    lease
 	readOnly bool
@@ -45,10 +44,11 @@ type State struct {
 	buffer   []byte
 }
 
-// New returns a state that reads nothing of the machine before Open.
-func New(cfg *config.Config, logger *zap.Logger) *State {
+// New returns a state that reads nothing of the machine before Open. clocks returns the time since
+// boot and the time in suspend, by the kernel's clocks.
+func New(cfg *config.Config, logger *zap.Logger, clocks func() (boot, suspended time.Duration)) *State {
 	return &State{
-		Training: training.New(cfg, logger), KernelClocks: kernelClocks, cfg: cfg, logger: logger,
+		Training: training.New(cfg, logger), cfg: cfg, logger: logger, clocks: clocks,
 		lease: lease{length: leaseTime + cfg.CollectionInterval},
 	}
 }
@@ -236,7 +236,7 @@ func (t *State) readClocks() (c Clocks, err error) {
 	if c.Boot, err = cpu.SinceBoot(t.cfg.RootPath); err != nil {
 		return c, err
 	}
-	boot, suspended := t.KernelClocks()
+	boot, suspended := t.clocks()
 	if d := boot - c.Boot; d >= 0 && d < 5*time.Duration(cpu.Tick) {
 		c.Boot = boot
 	}

@@ -96,8 +96,8 @@ func (m *machine) start() *Totals {
 	cfg := config.Default()
 	cfg.RootPath, cfg.CollectionInterval = m.root, m.interval
 	core, logs := observer.New(zap.DebugLevel)
-	m.logs, m.state = logs, New(cfg, zap.New(core))
-	m.state.KernelClocks = func() (boot, suspended time.Duration) { return m.up, m.up - m.awake }
+	clocks := func() (boot, suspended time.Duration) { return m.up, m.up - m.awake }
+	m.logs, m.state = logs, New(cfg, zap.New(core), clocks)
 	m.state.in = &keeper{connect: func(context.Context) (store, error) { return m.store, nil }}
 	return m.state.Restore(m.t.Context(), m.now())
 }

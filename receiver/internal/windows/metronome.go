@@ -26,6 +26,18 @@ func NewMetronome(window time.Duration) Metronome {
 	return newTicking(window)
 }
 
+// Still returns a metronome that never beats, for simulators that end the windows themselves.
+func Still(time.Duration) Metronome { return still(make(chan struct{})) }
+
+type still chan struct{}
+
+func (s still) Next() int64 {
+	<-s
+	return 0
+}
+
+func (s still) Stop() { close(s) }
+
 // ticking is a metronome that uses a Go timer.
 type ticking struct {
 	window time.Duration

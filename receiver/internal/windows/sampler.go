@@ -20,13 +20,13 @@ type sampler struct {
 	missed    int64 // of them
 }
 
-// Start begins with the windows; a window of 0 means none.
-func (s *sampler) Start(window time.Duration, sample func()) {
+// Start begins with the windows, at the beats of a new metronome; a window of 0 means none.
+func (s *sampler) Start(window time.Duration, open func(time.Duration) Metronome, sample func()) {
 	s.Window = window
 	if window == 0 {
 		return
 	}
-	m, stopped := NewMetronome(window), make(chan struct{})
+	m, stopped := open(window), make(chan struct{})
 	s.metronome, s.stopped = m, stopped
 	go func() {
 		defer close(stopped)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
@@ -17,8 +15,9 @@ import (
 // simEvents counts the hardware events of a simulated machine: 3e9 cycles per second at the nominal clock rate, 1.5
 // instructions per cycle times the task's intensity, and 5e6 cache misses per joule that the task causes in memory.
 type simEvents struct {
-	used    map[*hostsim.Task]time.Duration
-	cgroups map[string]map[weigh.Event]float64 // of tasks directly in the cgroup
+	used     map[*hostsim.Task]time.Duration
+	cgroups  map[string]map[weigh.Event]float64 // of tasks directly in the cgroup
+	counters *weigh.Events
 }
 
 func (e *simEvents) observe(m *hostsim.Machine) {
@@ -55,9 +54,5 @@ func (e *simEvents) counted(event weigh.Event, of string) uint64 {
 // countEvents has the receiver count the events of the machine, before it is started.
 func (l *simulator) countEvents() {
 	l.events = &simEvents{used: map[*hostsim.Task]time.Duration{}, cgroups: map[string]map[weigh.Event]float64{}}
-	events := weigh.SimulatedEvents(l.events.counted)
-	l.r.Node.Probes.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
-		return weigh.NewModel(events, o.Cgroups)
-	}
-	l.r.Node.Probes.CountsEvents = func(*cgroup.Tree, ...weigh.Event) error { return nil }
+	l.events.counters = weigh.SimulatedEvents(l.events.counted)
 }

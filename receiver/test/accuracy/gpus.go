@@ -23,7 +23,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -281,10 +280,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	default:
 		cfg.Attribution.StaticPower = allStatic(setting.static)
 	}
-	l.receive(cfg)
-	kernel := hostsim.NewKernel(l.machine)
-	l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
-	l.r.Windows.Sampler.Window = cfg.Window // the simulator's clock is the sampler
+	l.receive(cfg, l.readByBPF)
 	require.NoError(t, l.machine.Render())
 	require.NoError(t, l.r.Start(t.Context(), host))
 	defer func() { require.NoError(t, l.r.Shutdown(context.WithoutCancel(t.Context()))) }()
@@ -321,10 +317,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
 func (l *simulator) checkGPUs() {
-	ledger, kinds := l.r.Ledger.Engine.Ledger(), l.r.Ledger.Kinds
+	ledger, kinds := l.r.Ledger().Engine.Ledger(), l.r.Ledger().Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range l.r.Ledger.Claims.Zones() {
+	for i, zone := range l.r.Ledger().Claims.Zones() {
 		if zone.Kind == power.GPU {
 			counted += ledger.Zones[i].Energy
 		}

@@ -24,15 +24,19 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/simulated"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // simulator runs the receiver on a simulated machine that knows the true energy of each workload.
@@ -251,44 +255,62 @@ func (l *simulator) start(setting simSetting, trained []byte) (window time.Durat
 	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
 		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}
-	l.receive(cfg)
-	*l.r.Now = l.machine.Host.Now
-	if trained != nil {
-		require.NoError(l.tb, state.Decode(trained, &l.r.Training.Trained, nil, state.Moment{}))
-	}
-	switch setting.source {
-	case cpu.KindBPF:
-		kernel := hostsim.NewKernel(l.machine)
-		l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
-	case cpu.KindClocks:
-		l.readFrom(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, l.machine.Host.CPUClock) })
-	}
 	if setting.counts {
 		l.countEvents()
 	}
-	window = cfg.WindowLength()
-	l.r.Windows.Sampler.Window = window // the simulator's clock is the sampler
+	l.receive(cfg, func(m *machine.Machine) {
+		m.Now = l.machine.Host.Now
+		switch setting.source {
+		case cpu.KindBPF:
+			l.readByBPF(m)
+		case cpu.KindClocks:
+			readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, l.machine.Host.CPUClock) })
+		}
+	})
+	if trained != nil {
+		require.NoError(l.tb, state.Decode(trained, &l.r.Training.Trained, nil, state.Moment{}))
+	}
 	require.NoError(l.tb, l.machine.Render())
 	require.NoError(l.tb, l.r.Start(context.Background(), componenttest.NewNopHost()))
-	return window
+	return cfg.WindowLength()
 }
 
-// receive sets the receiver, with a valid configuration.
-func (l *simulator) receive(cfg *config.Config) {
+// receive sets the receiver, with a valid configuration. edit completes the machine that the receiver reads.
+func (l *simulator) receive(cfg *config.Config, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
-	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type))
+	m := machine.Local()
+	m.NewMetronome = windows.Still // the simulator ends the windows
+	m.OpenWeigher = l.openWeigher(cfg)
+	edit(&m)
+	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type), m)
 	require.NoError(l.tb, err)
 	l.cfg, l.r = cfg, r
-	if !r.Node.Rules.Clocks { // the figures of presets come from a machine without clock rates
-		r.Node.Probes.OpenClock = func(_ string, exponent int) (*weigh.ByRate, error) {
-			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, exponent)
+}
+
+// openWeigher returns a function that opens weighers of the simulated machine. The figures of presets come from a
+// machine without clock rates.
+func (l *simulator) openWeigher(cfg *config.Config) func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
+	wanted, _ := rules.Resolve(cfg, rules.Machine{})
+	return func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+		switch {
+		case key == claims.KeyFrequency && !wanted.Clocks:
+			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, o.FrequencyExponent)
+		case key != claims.KeyFrequency && l.events != nil:
+			return weigh.NewModel(l.events.counters, o.Cgroups)
 		}
+		return claims.OpenWeigher(key, o)
 	}
 }
 
+// readByBPF makes BPF programs of a simulated kernel the CPU time source.
+func (l *simulator) readByBPF(m *machine.Machine) {
+	kernel := hostsim.NewKernel(l.machine)
+	readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedBPF(o, kernel, kernel.Now) })
+}
+
 // readFrom sets the CPU time source.
-func (l *simulator) readFrom(open func(cpu.Options) cpu.Source) {
-	l.r.Node.Probes.Open = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
+func readFrom(m *machine.Machine, open func(cpu.Options) cpu.Source) {
+	m.OpenCPU = func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
 // trainedOnce holds the results of trainedOn, as functions by machine and setting.
@@ -307,7 +329,7 @@ func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.r.Training.Note(l.r.Ledger.Models())
+		l.r.Training.Note(l.r.Ledger().Models())
 		require.NoError(tb, l.r.Shutdown(context.Background()))
 		return state.Encode(nil, &l.r.Training.Trained, nil)
 	}))

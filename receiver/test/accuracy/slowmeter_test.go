@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
 // platformOf shows the energy of a simulated machine, with 60 W beside its socket, as of the last multiple of every.
@@ -56,9 +57,9 @@ type slowCase struct {
 }
 
 // observe returns a receiver whose only meter has news so often.
-func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.Duration) (*simulator, *platformOf) {
-	l := &simulator{tb: t, root: machine.Host.Root(), machine: machine, series: map[simSeries]float64{}}
-	m := &platformOf{machine: machine, every: every, booted: machine.Now(), reading: power.Reading{Zone: &power.Zone{
+func (tc *slowCase) observe(t *testing.T, on *hostsim.Machine, every time.Duration) (*simulator, *platformOf) {
+	l := &simulator{tb: t, root: on.Host.Root(), machine: on, series: map[simSeries]float64{}}
+	m := &platformOf{machine: on, every: every, booted: on.Now(), reading: power.Reading{Zone: &power.Zone{
 		ID: "bmc", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs,
 	}}}
 	m.measure()
@@ -68,12 +69,12 @@ func (tc *slowCase) observe(t *testing.T, machine *hostsim.Machine, every time.D
 	if tc.static {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
 	}
-	l.receive(cfg)
-	*l.r.Now = machine.Host.Now
-	l.r.Windows.Sampler.Window = tc.window // the test's clock is the sampler
-	l.r.Meters.OpenSet = func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
-	}
+	l.receive(cfg, func(to *machine.Machine) {
+		to.Now = on.Host.Now
+		to.OpenMeters = func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+			return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
+		}
+	})
 	return l, m
 }
 

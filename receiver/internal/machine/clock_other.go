@@ -2,9 +2,9 @@
 
 //go:build !linux
 
-package state
+package machine
 
 import "time"
 
-// kernelClocks returns 0: the times are not known.
+// kernelClocks returns 0: only Linux has these clocks.
 func kernelClocks() (boot, suspended time.Duration) { return 0, 0 }
