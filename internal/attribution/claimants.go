@@ -9,15 +9,19 @@ import (
 )
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline. In
-// the first interval after Restore, new series start at the end of the restored interval. An engine
-// whose state was not stored may have emitted the same series with a later start.
+// the first interval after Restore, series of workloads start at the end of the restored interval,
+// because an older process may be in the workload. After State.StartOver the series of a process starts
+// there as well: an engine whose state was not stored may have emitted it with a later start.
 func (e *Engine) Open(owner identity.Owner, since time.Time) Claimant {
+	id := e.sharer.Open()
+	c := newOwned(&owner)
+	if e.restoring && e.baseline.Equal(e.at) {
+		since = e.at
+	}
+	c.since, c.running, c.candidate = since.UnixNano(), true, none
 	if e.restoring {
 		since = e.at
 	}
-	id := e.sharer.Open()
-	c := newOwned(&owner)
-	c.since, c.running, c.candidate = since.UnixNano(), true, none
 	c.early = !e.observed || e.restoring
 	for len(e.claimants) <= int(id) {
 		e.claimants = append(e.claimants, nil)

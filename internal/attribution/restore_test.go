@@ -48,6 +48,17 @@ func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 	assert.Equal(t, start, b.find(identity.ProcessEntity, "1").Start)
 }
 
+func TestAProcessOfTheDowntimeStartsWhenItWasCreated(t *testing.T) {
+	b := newBench(t, Config{})
+	b.collect(nil)
+	state, created := b.at, b.at.Add(time.Second/2)
+	b.restart()
+	owner := identity.Owner{Process: identity.Process{PID: 1}, Workload: identity.Workload{Container: identity.Container{ID: "a"}}}
+	b.observe(units.Joule, 1, 1, Claim{Claimant: b.e.Open(owner, created), CPU: 1})
+	assert.True(t, created.Equal(b.find(identity.ProcessEntity, "1").Start))
+	assert.True(t, state.Equal(b.find(identity.ContainerEntity, "a").Start), "an older process may be in the container")
+}
+
 func TestSeriesThatEndAfterARestartWithALowerLimitAreKept(t *testing.T) {
 	b := newBench(t, Config{})
 	use := map[Claimant]int{}
