@@ -56,8 +56,7 @@ type Engine struct {
 	series    map[series]int32 // accounts by what they are
 	claimants []*claimant      // nil for one that was released
 	idle      idleSharing
-	observed  bool // there was an interval
-	resumes   bool // a state with accounts was restored
+	observed  bool // there was an interval, or a state with accounts was restored
 	restoring bool // the next interval is the time since the state that was restored
 
 	contest

@@ -21,14 +21,9 @@ type Limit struct {
 	// the engine was restored, always has it. Other entities have no minimum.
 	MinAge time.Duration
 	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
-	// collection ends, the largest users have the series.
-	//
-	// Series that ended are not counted, so a pipeline that refuses everything keeps no newcomer
-	// out. An ended series is kept until its end is acknowledged. Those with an acknowledged value
-	// are at most Max. As many are kept without one; the energy of further ones goes to the
-	// entity's other account, where it is neither lost nor counted twice, because the next consumer
-	// does not know these series. A collection that was acknowledged in part acknowledges all its
-	// series. Beyond twice Max, energy of ended series is counted twice.
+	// collection ends, the largest users have the series. Series that ended do not count, so a
+	// pipeline that refuses everything keeps no newcomer out. As many of these are kept until their
+	// end is acknowledged.
 	Max int
 	// Births is the number of programs, containers or pods that may begin in an hour with a series
 	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.

@@ -210,14 +210,11 @@ func (e *Engine) mayContinue(entity identity.Entity) bool {
 	return e.live[entity] < e.cfg.Limits[entity].live()
 }
 
-// countsBirths reports whether an account that begins now counts.
-func (e *Engine) countsBirths(entity identity.Entity) bool {
-	return e.cfg.Limits[entity].Births > 0 && (e.observed || e.resumes)
-}
-
-// allowsBirth reports whether an account that begins now may have a series from the start.
+// allowsBirth reports whether an account that begins now may have a series from the start. Before the
+// first interval all may, and none counts.
 func (e *Engine) allowsBirth(entity identity.Entity) bool {
-	return !e.countsBirths(entity) || e.births[entity].hasRoom(e.at, e.cfg.Limits[entity].Births)
+	limit := e.cfg.Limits[entity].Births
+	return limit == 0 || !e.observed || e.births[entity].hasRoom(e.at, limit)
 }
 
 // recordBirth counts an account that begins and returns the earliest time of its series, 0 if it may
@@ -226,8 +223,8 @@ func (e *Engine) recordBirth(entity identity.Entity) (notBefore int64) {
 	if !e.allowsBirth(entity) {
 		notBefore = e.at.Add(lateAge).UnixNano()
 	}
-	if e.countsBirths(entity) {
-		e.births[entity].add(e.at, e.cfg.Limits[entity].Births)
+	if limit := e.cfg.Limits[entity].Births; limit > 0 && e.observed {
+		e.births[entity].add(e.at, limit)
 	}
 	return notBefore
 }

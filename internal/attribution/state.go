@@ -225,7 +225,7 @@ func (e *Engine) Restore(s *State) {
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline
-	e.resumes = len(s.Accounts) > 0
+	e.observed = len(s.Accounts) > 0
 	for i := range e.births {
 		e.births[i].until = s.At.Add(restoredBirths)
 	}
