@@ -157,10 +157,10 @@ test: ## run all tests that need Go only, with the race detector if there is a C
 		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
-	engine=/internal/attribution; \
-	echo "go test -short (engine)"; go test -short -timeout 60m .$$engine/...; \
+	engine='./internal/attribution/... ./internal/ledger/...'; \
+	echo "go test -short (engine)"; go test -short -timeout 60m $$engine; \
 	for m in $(MODULES); do echo "go test -short $$race ($$m)"; \
-		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v $$engine); done
+		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v 'energyreceiver/internal/\(attribution\|ledger\)'); done
 
 PICTURES ?=
 
@@ -254,7 +254,7 @@ soak: ## run the accuracy simulator's tests, and simulate a million intervals wi
 	go test ./receiver/test/accuracy ./internal/usage/cpu -count 1 -timeout 60m
 	go test ./receiver -run '^Test(NothingIsLostWhateverHappens|MemoryIsFlatUnderAThousandBirthsASecond|GuestsHaveWhatTheirHostAttributedToThem)$$' \
 		-count 1 -v -timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600 -guests.histories 100
-	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
+	go test ./internal/ledger -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -count 1 -timeout 60m -other.histories 1000
 

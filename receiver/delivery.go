@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
 // nextConsumer sends collections to the next consumer and reports what became of each. The
@@ -27,16 +27,16 @@ type nextConsumer struct {
 type delivery struct{ all, some, forGood bool }
 
 // outcome returns the outcome for the ledger.
-func (d delivery) outcome() attribution.Outcome {
+func (d delivery) outcome() ledger.Outcome {
 	switch {
 	case d.all:
-		return attribution.Acknowledged
+		return ledger.Acknowledged
 	case d.some:
-		return attribution.PartlyAcknowledged
+		return ledger.PartlyAcknowledged
 	case d.forGood:
-		return attribution.RefusedForGood
+		return ledger.RefusedForGood
 	default:
-		return attribution.Refused
+		return ledger.Refused
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -31,7 +32,7 @@ func BenchmarkEmission(b *testing.B) {
 			}
 		})
 		engine.Emitted()
-		engine.Outcome(attribution.Acknowledged)
+		engine.Outcome(ledger.Acknowledged)
 		observe() // so that there is power
 		b.Run(fmt.Sprint(n, "/settled"), func(b *testing.B) {
 			b.ReportAllocs()
@@ -54,8 +55,8 @@ func BenchmarkEmission(b *testing.B) {
 
 // manySeries returns an engine with the energy of n processes in one zone. observe observes an
 // interval in which all use the same.
-func manySeries(n int) (engine *attribution.Engine, observe func()) {
-	engine = attribution.New(attribution.Config{}, time.Unix(1, 0))
+func manySeries(n int) (engine *ledger.Ledger, observe func()) {
+	engine = ledger.New(ledger.Config{}, time.Unix(1, 0))
 	iv := attribution.Interval{
 		At: time.Unix(11, 0), Elapsed: 10 * time.Second,
 		Domains: []attribution.Usage{{Busy: 1, Total: 2}}, Zones: []attribution.ZoneReading{{OK: true}},

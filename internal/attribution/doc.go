@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attribution is the engine: it divides the energy of each zone into active and idle, and
-// divides the active energy among the users of the zone's hardware. Sums are exact to the microjoule
-// in every interval.
+// Package attribution divides the energy of each zone into active and idle, and divides the active
+// energy among the users of the zone's hardware. Sums are exact to the microjoule in every interval.
 //
 // Three words describe the hardware. A zone is one energy counter. A domain is hardware as
 // something that is used, with a utilization and users of its own: the node's CPUs, or those of one
 // socket. A kind is a set of zones that are reported together, such as all measured packages. Each
 // reading of a zone names its domain and its kind.
 //
-// Sharer.Share takes an Interval. The energy of zones of one domain and kind is a Portion, which
-// a StaticPowerModel or the utilization divides into active and idle. Active energy is shared among
-// the domain's claims in proportion to an AllocationKey, idle energy by the IdleAllocation. If a
-// zone or the utilization of its domain cannot be read, the energy of the zone is deferred, together
-// with the claims of the domain. The result is Shares. Engine.Add adds Shares to the Ledger: totals of
-// zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
+// Sharer.Share takes an Interval and returns its Shares. The energy of zones of one domain and kind is
+// a Portion, which a StaticPowerModel or the utilization divides into active and idle. Active energy
+// is shared among the domain's claims in proportion to an AllocationKey, idle energy by the
+// IdleAllocation. If a zone or the utilization of its domain cannot be read, the energy of the zone is
+// deferred, together with the claims of the domain. Package ledger adds Shares to the totals of zones,
+// kinds and accounts. A Sharer has claimants and zones by their numbers only.
 //
 // The reading of a slow or late meter has an age: the energy is of a time that ended earlier. The
 // usage of the domain is kept in slices of time until a reading covers the usage. A slice that a
@@ -24,9 +23,9 @@
 //
 // Sums are exact because idle energy is the rest of a portion, shares come from units.Division,
 // whose parts add up to the amount, and energy that is not attributed yet is in KindShares.Deferred.
-// Sharer states the invariant, and the tests check it after every interval.
+// Sharer states the invariant, and the tests of package ledger check it after every interval.
 //
-// The package does no I/O, has no clock, and imports only units, identity and the standard library.
-// It computes in integers; only KindTotals.StandardError is floating-point. The static power models
-// that are trained are in package static, which the engine uses through an interface.
+// The package does no I/O, has no clock, and imports only units and the standard library. It computes
+// in integers; only KindShares.StandardError is floating-point. The static power models that are
+// trained are in package static, which a Sharer uses through an interface.
 package attribution

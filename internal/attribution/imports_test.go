@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEngineDependsOnUnitsIdentityAndTheStandardLibraryOnly(t *testing.T) {
+func TestThePackageDependsOnUnitsAndTheStandardLibraryOnly(t *testing.T) {
 	const module = "github.com/energyreceiver/energyreceiver"
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".")
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	assert.Equal(t, []string{module + "/internal/identity", module + "/internal/units", module + "/internal/attribution"}, strings.Fields(string(out)))
+	assert.Equal(t, []string{module + "/internal/units", module + "/internal/attribution"}, strings.Fields(string(out)))
 }

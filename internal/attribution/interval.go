@@ -11,7 +11,7 @@ import (
 // Interval holds the meter readings of the node, and the usage of its hardware by claimants, since
 // the previous interval.
 //
-// The zero Interval is valid: no time passed, nothing was used and no zone is known. The engine
+// The zero Interval is valid: no time passed, nothing was used and no zone is known. A Sharer
 // keeps no part of an Interval, so that its slices can be filled again for the next one.
 type Interval struct {
 	// At is the end of the interval. Series that begin in it start no later.
@@ -22,7 +22,7 @@ type Interval struct {
 	Resolution units.CPUTime
 	// Domains lists the usage of each domain. An index means the same domain in all intervals; the
 	// list may grow. Index 0 is the node's CPUs: only its claims add to the CPU time of accounts,
-	// and its utilization is the ledger's.
+	// and its utilization is Shares.Node.
 	Domains []Usage
 	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent:
 	// what is deferred for it is attributed, and the energy that it shows when it returns is shared
@@ -43,7 +43,7 @@ type Usage struct {
 	// and the times of claims are that hardware's: GPU time in a GPU.
 	Busy, Total units.CPUTime
 	// Assumed reports whether Busy and Total are assumed, if nothing shows how busy the hardware
-	// was. Ledger.Domains leaves them out, and static power models learn nothing from them.
+	// was. Shares.Domains leaves them out, and static power models are not trained on them.
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
@@ -62,7 +62,7 @@ type Usage struct {
 	// Averages replace the average weight of the domain's claims for Unattributed, where the
 	// weights of claims in the domain do not follow from the CPU time that was used there.
 	Averages [Weights]Average
-	// Unweighed marks weights that have no data for this interval. The engine then falls back to
+	// Unweighed marks weights that have no data for this interval. A Sharer then falls back to
 	// CPU time, also for the other intervals that a zone's deferred energy is of.
 	Unweighed [Weights]bool
 }
@@ -83,7 +83,7 @@ type ZoneReading struct {
 	// Domain is the index in Interval.Domains of the hardware that the zone measures. Where there
 	// is no such index, the domain has the zero Usage.
 	Domain int
-	// Kind is the index in Ledger.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
+	// Kind is the index in Shares.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
 	//
 	// Domain and Kind may change, as when a zone that stood in for others is no longer needed. The
 	// energy up to the first good reading with the new ones is attributed under those before.
@@ -146,8 +146,8 @@ func (c *Claim) weight(k AllocationKey) uint64 {
 }
 
 // Claimant identifies a claimant of usage: a process while it runs one program in one container, or
-// what stands for processes of a container that are not known by name. Engine.Open returns it, and
-// it is valid until Engine.Close. Its number is used again later.
+// what stands for processes of a container that are not known by name. Sharer.Open returns it, and
+// it is valid until Sharer.Close. Its number is used again later.
 type Claimant int32
 
 // NoClaimant claims the usage of short-lived processes that belong to no container.

@@ -27,7 +27,7 @@ type Rules struct {
 }
 
 // StaticPowerModel divides energy into an active part and an idle part, which the hardware needs
-// whether or not it is used. The engine calls it from one goroutine, in the order of the portions.
+// whether or not it is used. A Sharer calls it from one goroutine, in the order of the portions.
 type StaticPowerModel interface {
 	// Active returns the active part of a portion; the rest is idle. A result above Portion.Energy
 	// counts as Portion.Energy.
@@ -65,7 +65,7 @@ type Portion struct {
 	Partial bool
 
 	late     bool // its readings have an age
-	restored bool // some of it is of the time before Engine.Restore
+	restored bool // some of it is of the time before Sharer.Restore
 	deficit  *units.Energy
 }
 
@@ -143,7 +143,7 @@ const (
 	// part equally among its processes.
 	IdleEqualContainers
 	// IdleRequested shares it among the running containers in proportion to the CPU time that they
-	// request, which Engine.SetRequest sets.
+	// request, which the ledger sets.
 	IdleRequested
 	// IdleUsed shares it like the active energy of the same interval.
 	IdleUsed

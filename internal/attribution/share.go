@@ -24,8 +24,8 @@ func (s *Sharer) attribute(p Portion, u *Usage) {
 	active := s.activePart(p)
 	idle := p.Energy - active
 	k := &s.shares.Kinds[p.Kind]
-	k.Active.add(s.shareOf(active, p.Elapsed))
-	k.Idle.add(s.shareOf(idle, p.Elapsed))
+	k.Active.add(ShareOf(active, p.Elapsed, s.collected))
+	k.Idle.add(ShareOf(idle, p.Elapsed, s.collected))
 	k.Covered, k.Changed = max(k.Covered, p.Elapsed), true
 	s.shareIdle(p, idle, u)
 	s.shareActive(p, active, u)
@@ -43,7 +43,7 @@ func (s *Sharer) activePart(p Portion) units.Energy {
 func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
 	t := &s.shares.table
 	unattributed := s.shareByUse(p, active, u, func(row int, energy units.Energy) {
-		t.active[row*t.kinds+p.Kind].add(s.shareOf(energy, p.Elapsed))
+		t.active[row*t.kinds+p.Kind].add(ShareOf(energy, p.Elapsed, s.collected))
 		if p.Domain > 0 && p.Domain <= t.parts {
 			t.partActive[(row*t.parts+p.Domain-1)*t.kinds+p.Kind] += energy
 		}
@@ -60,7 +60,7 @@ func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	case s.rules.Idle == IdleUsed:
 		t := &sh.table
 		sh.Kinds[p.Kind].UnattributedIdle += s.shareByUse(p, idle, u, func(row int, energy units.Energy) {
-			t.idle[row*t.kinds+p.Kind].add(s.shareOf(energy, p.Elapsed))
+			t.idle[row*t.kinds+p.Kind].add(ShareOf(energy, p.Elapsed, s.collected))
 		})
 	case p.restored:
 		sh.Kinds[p.Kind].UnattributedIdle += idle
@@ -161,19 +161,13 @@ func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	return excluded
 }
 
-// shareOf returns energy that was used over elapsed, with the part of it that belongs to the current
-// collection.
-func (s *Sharer) shareOf(energy units.Energy, elapsed time.Duration) Share {
-	return Share{energy, Recent(energy, elapsed, s.collected)}
-}
-
-// Recent returns how much of the energy that was used over elapsed belongs to the last part of that
-// time, which is a collection.
-func Recent(energy units.Energy, elapsed, collection time.Duration) units.Energy {
+// ShareOf returns energy that was used over elapsed. Its recent part is that of a collection, which is
+// the last part of the time.
+func ShareOf(energy units.Energy, elapsed, collection time.Duration) Share {
 	if elapsed <= collection {
-		return energy
+		return Share{energy, energy}
 	}
-	return units.Energy(units.MulDiv(uint64(energy), uint64(collection), uint64(elapsed)))
+	return Share{energy, units.Energy(units.MulDiv(uint64(energy), uint64(collection), uint64(elapsed)))}
 }
 
 // weighted divides an amount in proportion to weights.

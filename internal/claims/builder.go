@@ -9,6 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -19,7 +20,7 @@ import (
 
 // Options are the dependencies and settings of a Builder.
 type Options struct {
-	Engine *attribution.Engine
+	Engine *ledger.Ledger
 	// Exact reports whether scans account for all CPU time, including processes that ended. If
 	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
@@ -119,7 +120,7 @@ func (b *Builder) Interval() *attribution.Interval { return &b.interval }
 // Zones returns the zones by the engine's numbers.
 func (b *Builder) Zones() []power.Zone { return b.zones.known }
 
-// Domains returns the domains by their index in the intervals and in attribution.Ledger.Domains. A
+// Domains returns the domains by their index in the intervals and in ledger.Totals.Domains. A
 // GPU's is added when the GPU is first seen. The caller must not change the slice.
 func (b *Builder) Domains() []units.Domain { return b.named }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -47,10 +48,10 @@ var attributedGPUs = []power.Kind{power.GPU}
 
 // newGPUNode returns a node whose GPUs each draw 40 W. cgroups are those of the processes 1, 2, ...
 func newGPUNode(t testing.TB, gpus, processes int, rules attribution.Rules, cgroups ...string) *gpuNode {
-	return newGPUNodeWith(t, gpus, processes, attribution.Config{Rules: rules}, cgroups...)
+	return newGPUNodeWith(t, gpus, processes, ledger.Config{Rules: rules}, cgroups...)
 }
 
-func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config, cgroups ...string) *gpuNode {
+func newGPUNodeWith(t testing.TB, gpus, processes int, config ledger.Config, cgroups ...string) *gpuNode {
 	n := &gpuNode{t: t, now: 100 * time.Second}
 	root := t.TempDir()
 	for i := range processes {
@@ -69,7 +70,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config attribution.Config
 	tree := cgroup.New(cgroup.Options{Root: root})
 	n.reader = newGPUReader(root, n)
 	n.options = Options{
-		Engine: attribution.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
+		Engine: ledger.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
 	}
 	n.b = NewBuilder(n.options)
@@ -94,7 +95,7 @@ func gpuScope(pod int, container byte) string {
 }
 
 // keyOf names an account.
-func keyOf(a *attribution.Account) string {
+func keyOf(a *ledger.Account) string {
 	switch {
 	case a.Other:
 		return "other " + a.Entity.String()
@@ -209,7 +210,7 @@ func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
 	n.usages = nil
 	n.b = NewBuilder(n.options) // a new builder, without any reports so far
-	n.b.Engine = attribution.New(attribution.Config{}, boot.Add(n.now))
+	n.b.Engine = ledger.New(ledger.Config{}, boot.Add(n.now))
 	n.observe()
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
@@ -382,7 +383,7 @@ func TestABurstOfYoungProcessesDoesNotReplaceAUserThatEnded(t *testing.T) {
 }
 
 func TestAYoungSleeperThatEndsLeavesTheOthersAsleep(t *testing.T) {
-	n := newGPUNodeWith(t, 1, 2, attribution.Config{Processes: attribution.ByProgram})
+	n := newGPUNodeWith(t, 1, 2, ledger.Config{Processes: ledger.ByProgram})
 	n.second(uses(1, 1))
 	sleeper := n.b.claimants[n.b.gpus.processes[2].slot]
 	require.True(t, sleeper.sleeps)

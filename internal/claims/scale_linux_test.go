@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -86,9 +86,9 @@ func TestOnAHugeNodeProcessesThatSleepCostOnlyMemory(t *testing.T) {
 	require.NoError(t, err)
 	before, o := heapSize(), cpu.Options{Root: root, Topology: topology, Names: true}
 	reader := cpu.NewReader(cpu.NewSimulatedBPF(o, k, func() time.Duration { return k.now }), o)
-	limits := attribution.Limits{identity.ProcessEntity: {Max: 50, MinEnergy: units.Joule}}
+	limits := ledger.Limits{identity.ProcessEntity: {Max: 50, MinEnergy: units.Joule}}
 	b := NewBuilder(Options{
-		Engine: attribution.New(attribution.Config{Limits: limits, Processes: attribution.ByPIDAndProgram}, boot), Exact: true,
+		Engine: ledger.New(ledger.Config{Limits: limits, Processes: ledger.ByPIDAndProgram}, boot), Exact: true,
 		Cgroups: cgroup.New(cgroup.Options{Root: root}), Identifier: workload.NewIdentifier(root, workload.Wanted{CgroupPath: reader.CgroupPath}),
 		Kinds: []power.Class{{Zone: power.Package}}, Topology: topology, ByProgram: true,
 	})

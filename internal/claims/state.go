@@ -8,6 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -16,7 +17,7 @@ import (
 // State is the state of an earlier Builder of the same boot, from which a Builder continues its
 // totals.
 type State struct {
-	Engine attribution.State
+	Engine ledger.State
 	// Kinds, Domains and Zones define the engine's indices.
 	Kinds   []power.Class
 	Domains []units.Domain
@@ -49,7 +50,7 @@ func (s *State) IsValid() bool {
 		}
 	}
 	for i := range e.Accounts {
-		if slices.ContainsFunc(e.Accounts[i].Amounts, func(m attribution.KindAmounts) bool { return !isKind(m.Kind) }) {
+		if slices.ContainsFunc(e.Accounts[i].Amounts, func(m ledger.KindAmounts) bool { return !isKind(m.Kind) }) {
 			return false
 		}
 	}

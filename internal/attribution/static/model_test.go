@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -266,7 +267,7 @@ func TestALongGapIsNotLearnedFrom(t *testing.T) {
 // The zone is read over 10 of its 20 s: its 300 J are not 15 W over 20 s.
 func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 	model := static.NewBase(0.5, 10*time.Second)
-	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
+	engine := ledger.New(ledger.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{model},
 	}}, time.Unix(0, 0))
 	for i, zones := range [][]attribution.ZoneReading{

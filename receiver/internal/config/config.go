@@ -16,9 +16,9 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/durations"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -129,14 +129,14 @@ const (
 )
 
 // ProcessSeries converts the setting to the engine's type.
-func (g GroupBy) ProcessSeries() attribution.ProcessSeries {
+func (g GroupBy) ProcessSeries() ledger.ProcessSeries {
 	switch g {
 	case GroupByProgram:
-		return attribution.ByProgram
+		return ledger.ByProgram
 	case GroupByPID:
-		return attribution.ByPID
+		return ledger.ByPID
 	}
-	return attribution.ByPIDAndProgram
+	return ledger.ByPIDAndProgram
 }
 
 // EntitySeriesConfig limits the series of containers, pods or virtual machines.
@@ -260,11 +260,11 @@ func (s *SeriesConfig) validate(wrong reporter) {
 }
 
 // Limits returns the limits in the engine's units.
-func (s *SeriesConfig) Limits() (limits attribution.Limits) {
+func (s *SeriesConfig) Limits() (limits ledger.Limits) {
 	for entity := range limits {
 		limits[entity].Max = maxHostSeries
 	}
-	limits[identity.ProcessEntity] = attribution.Limit{
+	limits[identity.ProcessEntity] = ledger.Limit{
 		MinEnergy: units.Energy(math.Round(s.Processes.MinEnergy * float64(units.Joule))), Max: s.Processes.Max,
 	}
 	if s.Processes.GroupBy == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -299,7 +299,7 @@ func TestSeriesThatBeginInAnHourAreLimitedUnlessTheSettingsSayOtherwise(t *testi
 }
 
 func TestGroupsHaveTheNamesThatAreReported(t *testing.T) {
-	for settings, want := range map[string]attribution.GroupNames{
+	for settings, want := range map[string]ledger.GroupNames{
 		"{}": {},
 		"resource_attributes: {k8s.namespace.name: {enabled: false}}":   {Namespace: true},
 		"resource_attributes: {k8s.container.name: {enabled: false}}":   {KubernetesContainer: true},
@@ -307,7 +307,7 @@ func TestGroupsHaveTheNamesThatAreReported(t *testing.T) {
 	} {
 		c := mustLoad(t, settings)
 		assert.Equal(t, want, c.HiddenNames(), settings)
-		assert.Equal(t, want == attribution.GroupNames{}, c.SettingsOfTotals() == mustLoad(t, "{}").SettingsOfTotals(), settings)
+		assert.Equal(t, want == ledger.GroupNames{}, c.SettingsOfTotals() == mustLoad(t, "{}").SettingsOfTotals(), settings)
 	}
 }
 

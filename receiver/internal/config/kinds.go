@@ -2,7 +2,7 @@
 
 package config
 
-import "github.com/energyreceiver/energyreceiver/internal/attribution"
+import "github.com/energyreceiver/energyreceiver/internal/ledger"
 
 // WantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish
 // programs.
@@ -19,8 +19,8 @@ func (c *Config) WantsUsage() bool {
 }
 
 // HiddenNames returns the names of containers and pods that are not reported.
-func (c *Config) HiddenNames() attribution.GroupNames {
-	return attribution.GroupNames{
+func (c *Config) HiddenNames() ledger.GroupNames {
+	return ledger.GroupNames{
 		Namespace:           !c.ResourceAttributes.K8sNamespaceName.Enabled,
 		KubernetesContainer: !c.ResourceAttributes.K8sContainerName.Enabled,
 		Image:               !c.ResourceAttributes.ContainerImageName.Enabled,

@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
 // SettingsOfTotals describes the settings without which totals mean something else, whatever the
@@ -30,7 +30,7 @@ func (c *Config) SettingsOfTotals() string {
 	if !c.ResourceAttributes.ProcessOwner.Enabled { // programs are merged across users
 		set["Owner"] = false
 	}
-	if names := c.HiddenNames(); names != (attribution.GroupNames{}) { // groups are merged across names
+	if names := c.HiddenNames(); names != (ledger.GroupNames{}) { // groups are merged across names
 		set["Names"] = names
 	}
 	if c.Series.Processes.GroupBy != GroupByPID && !c.ResourceAttributes.SystemdUnitName.Enabled {

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -86,7 +86,7 @@ func New(cfg Config) *Emitter {
 // Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and domains, by
 // their index. The gauges of what has ended have no value but the no-recorded-value flag.
 func (e *Emitter) Emit(
-	ledger *attribution.Ledger, zones []power.Zone, domains []units.Domain, at time.Time,
+	ledger *ledger.Totals, zones []power.Zone, domains []units.Domain, at time.Time,
 ) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	m := emission{Emitter: e, ledger: ledger, domains: domains, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
@@ -109,7 +109,7 @@ func (e *Emitter) Emit(
 // emission is one run of an emitter.
 type emission struct {
 	*Emitter
-	ledger  *attribution.Ledger
+	ledger  *ledger.Totals
 	domains []units.Domain
 	at      pcommon.Timestamp
 	out     pmetric.ResourceMetricsSlice

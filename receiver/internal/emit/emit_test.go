@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -65,8 +66,8 @@ func only(names ...string) Config {
 
 // engine returns an engine with n processes, each in its own container, pod and machine, that have used the same CPU
 // time.
-func engine(n int) (*attribution.Engine, []attribution.Claimant) {
-	e := attribution.New(attribution.Config{}, baseline)
+func engine(n int) (*ledger.Ledger, []attribution.Claimant) {
+	e := ledger.New(ledger.Config{}, baseline)
 	claimants := make([]attribution.Claimant, n)
 	for i := range claimants {
 		claimants[i] = e.Open(owner(i), baseline)
@@ -89,7 +90,7 @@ func owner(i int) identity.Owner {
 }
 
 // observe observes an interval after which each zone has counted total energy, half of it active.
-func observe(e *attribution.Engine, at time.Time, claimants []attribution.Claimant, total units.Energy) {
+func observe(e *ledger.Ledger, at time.Time, claimants []attribution.Claimant, total units.Energy) {
 	node := attribution.Usage{Busy: 5 * units.Second, Total: 10 * units.Second}
 	iv := attribution.Interval{At: at, Elapsed: 10 * time.Second}
 	if total == 0 {
@@ -130,10 +131,10 @@ func find(md pmetric.Metrics, name string) map[string]pmetric.NumberDataPoint {
 }
 
 func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
-	var ledger attribution.Ledger
-	assert.Zero(t, New(all()).Emit(&ledger, nil, nil, at).ResourceMetrics().Len())
-	assert.Zero(t, New(all()).Emit(&ledger, zones, nil, at).ResourceMetrics().Len(), "zones that were never read")
-	fresh := attribution.New(attribution.Config{}, baseline)
+	var empty ledger.Totals
+	assert.Zero(t, New(all()).Emit(&empty, nil, nil, at).ResourceMetrics().Len())
+	assert.Zero(t, New(all()).Emit(&empty, zones, nil, at).ResourceMetrics().Len(), "zones that were never read")
+	fresh := ledger.New(ledger.Config{}, baseline)
 	cfg := all()
 	cfg.Metrics.ProcessCPUTime.Enabled = false
 	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, nil, at).ResourceMetrics().Len(), "without energy there are no metrics")
@@ -166,7 +167,7 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 }
 
 func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
-	e := attribution.New(attribution.Config{}, baseline)
+	e := ledger.New(ledger.Config{}, baseline)
 	c := e.Open(identity.Owner{
 		Process:  identity.Process{PID: 7, Executable: "kworker/0:1"},
 		Workload: identity.Workload{Container: identity.Container{ID: "c"}, VM: identity.VM{ID: "v"}},
@@ -185,11 +186,11 @@ func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 }
 
 func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
-	var limits attribution.Limits
+	var limits ledger.Limits
 	for entity := range limits {
 		limits[entity].Max = 1
 	}
-	e := attribution.New(attribution.Config{Limits: limits}, baseline)
+	e := ledger.New(ledger.Config{Limits: limits}, baseline)
 	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
@@ -223,9 +224,9 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 }
 
 func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
-	var limits attribution.Limits
+	var limits ledger.Limits
 	limits[identity.ProgramEntity].Births, limits[identity.ContainerEntity].Births, limits[identity.PodEntity].Births = 1, 1, 1
-	e := attribution.New(attribution.Config{Processes: attribution.ByProgram, Limits: limits}, baseline)
+	e := ledger.New(ledger.Config{Processes: ledger.ByProgram, Limits: limits}, baseline)
 	observe(e, baseline, nil, 0)
 	var claimants []attribution.Claimant
 	for i := range 3 {
@@ -302,7 +303,7 @@ func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
 func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 	var rules attribution.Rules
 	rules.Idle = attribution.IdleUsed
-	e := attribution.New(attribution.Config{Rules: rules}, baseline)
+	e := ledger.New(ledger.Config{Rules: rules}, baseline)
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
 	observe(e, baseline, nil, 0)
 	end := baseline
@@ -354,7 +355,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 
 // 40 and 44 W at rest are 2 W around the mean. The first process has a quarter of the active power.
 func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
-	e := attribution.New(attribution.Config{Rules: attribution.Rules{
+	e := ledger.New(ledger.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.1, 20*time.Second)},
 	}}, baseline)
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
@@ -402,20 +403,20 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
 	const watts = 20
 	for name, c := range map[string]struct {
-		kind       attribution.KindTotals
+		kind       ledger.KindTotals
 		resolution units.CPUTime
 		share      float64
 		want       float64
 	}{
-		"alone":                 {attribution.KindTotals{StandardError: 3}, 0, 1, 3},
-		"one of two":            {attribution.KindTotals{}, 0, 0.5, 0.2 * watts / 4},
-		"both errors":           {attribution.KindTotals{StandardError: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
-		"the same users":        {attribution.KindTotals{Shared: true}, 0, 0.5, 0.4 * watts / 4},
-		"short windows":         {attribution.KindTotals{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
-		"ticks":                 {attribution.KindTotals{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
-		"nothing":               {attribution.KindTotals{StandardError: 3}, units.Tick, 0, 0},
-		"rounded up to all":     {attribution.KindTotals{}, 0, 1 + 1e-9, 0},
-		"a standard error of 0": {attribution.KindTotals{}, 0, 1, 0},
+		"alone":                 {ledger.KindTotals{StandardError: 3}, 0, 1, 3},
+		"one of two":            {ledger.KindTotals{}, 0, 0.5, 0.2 * watts / 4},
+		"both errors":           {ledger.KindTotals{StandardError: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
+		"the same users":        {ledger.KindTotals{Shared: true}, 0, 0.5, 0.4 * watts / 4},
+		"short windows":         {ledger.KindTotals{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
+		"ticks":                 {ledger.KindTotals{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
+		"nothing":               {ledger.KindTotals{StandardError: 3}, units.Tick, 0, 0},
+		"rounded up to all":     {ledger.KindTotals{}, 0, 1 + 1e-9, 0},
+		"a standard error of 0": {ledger.KindTotals{}, 0, 1, 0},
 	} {
 		c.kind.RecentTime, c.kind.RecentActive = 10*time.Second, 10*watts*units.Joule
 		labels := kindLabels{deviation: func(window time.Duration, shared bool) float64 {
@@ -427,7 +428,7 @@ func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
 			}
 			return 0.2
 		}}
-		ledger := attribution.Ledger{Busy: 2 * units.Second, Resolution: c.resolution}
+		ledger := ledger.Totals{Busy: 2 * units.Second, Resolution: c.resolution}
 		energy := units.Energy(c.share * 10 * watts * float64(units.Joule))
 		assert.InDelta(t, c.want, labels.uncertainty(&ledger, &c.kind, energy), 1e-6, name)
 	}
@@ -441,7 +442,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Domain: units.NodeCPUs, Method: power.Measured},
 	}
 	domains := []units.Domain{units.NodeCPUs, "gpu-0000:03:00.0", "gpu-3", "gpu-0000:65:00.0"}
-	e := attribution.New(attribution.Config{}, baseline)
+	e := ledger.New(ledger.Config{}, baseline)
 	iv := attribution.Interval{At: baseline}
 	for i, domain := range []int{3, 2, 1, 0} {
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Domain: domain, Kind: attribution.NotAttributed, OK: true})
@@ -494,7 +495,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 		return power.Zone{ID: id, Name: id, Kind: power.Platform, Method: power.Measured}
 	}
 	feeds := []power.Zone{feed("a"), feed("b")}
-	e := attribution.New(attribution.Config{}, baseline)
+	e := ledger.New(ledger.Config{}, baseline)
 	emitter, now, totals := New(all()), baseline, []units.Energy{0, 0}
 	read := func(ids ...int) pmetric.Metrics {
 		iv := attribution.Interval{At: now, Elapsed: now.Sub(baseline)}
@@ -508,7 +509,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 		md := emitter.Emit(e.Ledger(), feeds, nil, now)
 		require.NoError(t, emittest.Duplicate(md))
 		e.Emitted()
-		e.Outcome(attribution.Acknowledged)
+		e.Outcome(ledger.Acknowledged)
 		now = now.Add(10 * time.Second)
 		totals[0] += 100 * units.Joule
 		totals[1] += 50 * units.Joule
@@ -573,7 +574,7 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 }
 
 func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
-	e := attribution.New(attribution.Config{}, baseline)
+	e := ledger.New(ledger.Config{}, baseline)
 	c := e.Open(owner(0), baseline)
 	reading := []attribution.ZoneReading{{Zone: 0, Kind: 0, OK: true}, {Zone: 1, Kind: 1}}
 	e.Add(e.Sharer().Share(&attribution.Interval{At: baseline, Zones: reading}))
@@ -621,7 +622,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 		}
 	}
 	e.Emitted()
-	e.Outcome(attribution.Acknowledged)
+	e.Outcome(ledger.Acknowledged)
 	gone := New(all()).Emit(e.Ledger(), zones, nil, later)
 	assert.Empty(t, find(gone, "container.energy"))
 	assert.Empty(t, find(gone, "container.power"))
@@ -660,7 +661,7 @@ func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	e.Add(e.Sharer().Share(&attribution.Interval{At: at, Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0}}})) // without DRAM
 	ended := New(all()).Emit(e.Ledger(), zones, nil, at)
 	e.Emitted()
-	e.Outcome(attribution.Acknowledged)
+	e.Outcome(ledger.Acknowledged)
 	gone := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for name, points := range map[string]int{"system.power": 2, "process.power": 2, "container.power": 1, "k8s.pod.power": 1, "vm.power": 1} {
 		for key, p := range find(ended, name) {

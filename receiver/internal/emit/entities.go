@@ -5,8 +5,8 @@ package emit
 import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -101,7 +101,7 @@ func (e *entityMetrics) any() bool {
 
 // describe writes the attributes of an account's resource. That of an overflow series has none but the names of a
 // group.
-func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
+func (e *entityMetrics) describe(a *ledger.Account, into pcommon.Map) {
 	if a.Other {
 		return
 	}
@@ -146,7 +146,7 @@ func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	put(known[:n], into)
 }
 
-func (m *emission) emitAccount(a *attribution.Account) {
+func (m *emission) emitAccount(a *ledger.Account) {
 	e := &m.entities[a.Entity]
 	if !e.any() {
 		return
@@ -194,7 +194,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 }
 
 // emitPower emits the gauges of an account and a kind.
-func (m *emission) emitPower(a *attribution.Account, kind int, of *kindLabels, watts, uncertainty *writer) {
+func (m *emission) emitPower(a *ledger.Account, kind int, of *kindLabels, watts, uncertainty *writer) {
 	k, amounts := &m.ledger.Kinds[kind], a.Amounts(kind)
 	ended := a.Ended() || k.Ended()
 	switch {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -131,7 +132,7 @@ type hostTotal struct {
 	live, read int  // number of zones that have not ended, and of those that were read
 }
 
-func (t *hostTotal) add(l *attribution.Ledger, z *attribution.Zone) {
+func (t *hostTotal) add(l *ledger.Totals, z *ledger.Zone) {
 	if !z.Present {
 		return
 	}
@@ -154,7 +155,7 @@ func (t *hostTotal) add(l *attribution.Ledger, z *attribution.Zone) {
 	}
 }
 
-func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {
+func (m *emission) emitZone(z *ledger.Zone, labels []label, energy, watts *writer) {
 	if !m.ledger.Known(z) {
 		return
 	}
@@ -203,7 +204,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 }
 
 // emitUncertainty emits the uncertainty of the node's active power of a kind.
-func (m *emission) emitUncertainty(k *attribution.KindTotals, of *kindLabels, uncertainty *writer) {
+func (m *emission) emitUncertainty(k *ledger.KindTotals, of *kindLabels, uncertainty *writer) {
 	switch {
 	case m.ledger.Delivered(&k.Lifetime) || !hasUncertainty(k):
 	case k.Ended():

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // hasUncertainty reports whether the uncertainty of a kind's active power is known.
-func hasUncertainty(k *attribution.KindTotals) bool {
+func hasUncertainty(k *ledger.KindTotals) bool {
 	return k.Model != attribution.NoModel && k.StandardError >= 0
 }
 
@@ -20,7 +21,7 @@ func hasUncertainty(k *attribution.KindTotals) bool {
 // collection, in watts. Three errors are independent of each other: that of the node's active
 // power, of which the account has its share; that of the allocation key; and the rounding of CPU
 // times.
-func (l *kindLabels) uncertainty(ledger *attribution.Ledger, k *attribution.KindTotals, energy units.Energy) float64 {
+func (l *kindLabels) uncertainty(ledger *ledger.Totals, k *ledger.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)
 	ofNode := share * k.StandardError

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -62,7 +62,7 @@ type Subject struct {
 }
 
 // emitUsage emits the counters of an account that has not ended.
-func (m *emission) emitUsage(a *attribution.Account, e *entityMetrics, into pmetric.MetricSlice) {
+func (m *emission) emitUsage(a *ledger.Account, e *entityMetrics, into pmetric.MetricSlice) {
 	if m.usage == nil || a.Ended() || a.Other || a.IsGroup() {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
@@ -34,7 +35,7 @@ import (
 type Ledger struct {
 	Options    Options
 	Claims     *claims.Builder // nil until Begin
-	Engine     *attribution.Engine
+	Engine     *ledger.Ledger
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion
 	Places     *numa.Places // nil: memory is not divided
@@ -80,7 +81,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 	l.Kinds, l.BootTime, l.isFresh = o.Node.Rules.Kinds, boot, true
 	l.rules = o.Node.Rules.Engine()
 	l.setKnown()
-	l.Engine = attribution.New(attribution.Config{
+	l.Engine = ledger.New(ledger.Config{
 		Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
 		HiddenNames: cfg.HiddenNames(), Created: claims.Created(boot),
 	}, baseline)

@@ -9,6 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -79,7 +80,7 @@ func packCgroup(p *pack.Packer, c *cgroup.Past) {
 	pack.Uint(p, &c.Accounted)
 }
 
-func packZoneState(p *pack.Packer, z *attribution.ZoneState) {
+func packZoneState(p *pack.Packer, z *ledger.ZoneState) {
 	p.Bools(&z.Present, &z.Ended, &z.Delivered, &z.Superseded)
 	p.Time(&z.Start)
 	p.Time(&z.At)
@@ -99,7 +100,7 @@ func packDeferred(p *pack.Packer, g *attribution.DeferredState) {
 	p.Bools(&g.Assumed, &g.IdleAmongClaims)
 }
 
-func packKindState(p *pack.Packer, k *attribution.KindState) {
+func packKindState(p *pack.Packer, k *ledger.KindState) {
 	p.Bools(&k.Present, &k.Ended, &k.Delivered)
 	p.Time(&k.Start)
 	pack.Uint(p, &k.Active)
@@ -108,7 +109,7 @@ func packKindState(p *pack.Packer, k *attribution.KindState) {
 	pack.Uint(p, &k.UnattributedIdle)
 }
 
-func packAccount(p *pack.Packer, a *attribution.AccountState) {
+func packAccount(p *pack.Packer, a *ledger.AccountState) {
 	pack.Uint(p, &a.Entity)
 	p.Bools(&a.Other, &a.Live, &a.Reported, &a.Group)
 	p.Time(&a.Start)
@@ -133,7 +134,7 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	}
 }
 
-func packAmounts(p *pack.Packer, a *attribution.KindAmounts) {
+func packAmounts(p *pack.Packer, a *ledger.KindAmounts) {
 	pack.Int(p, &a.Kind)
 	pack.Uint(p, &a.Energy)
 	pack.Uint(p, &a.Idle)

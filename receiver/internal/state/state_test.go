@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
@@ -106,7 +106,7 @@ func (m *machine) start() *Totals {
 func (m *machine) save(last bool) bool {
 	return m.state.Save(m.t.Context(), m.now, training.Zones{}, func(k *Totals) error {
 		k.ReadAt, k.BootTime = m.now(), m.now().Add(-m.up)
-		k.Claims.Engine.At, k.Claims.Engine.Accounts = m.now(), []attribution.AccountState{{Entity: identity.ProcessEntity}}
+		k.Claims.Engine.At, k.Claims.Engine.Accounts = m.now(), []ledger.AccountState{{Entity: identity.ProcessEntity}}
 		return nil
 	}, last)
 }
@@ -241,11 +241,11 @@ func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
 }
 
 func TestTheConditionsOfAnAccountAreStored(t *testing.T) {
-	for _, want := range []attribution.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
+	for _, want := range []ledger.AccountState{{Other: true}, {Group: true}, {Live: true}, {Reported: true}} {
 		want.Entity, want.Start, want.Owner.Process.Executable = identity.ProgramEntity, time.Unix(1, 0).UTC(), "sh"
 		written := pack.NewWriter(nil)
 		packAccount(written, &want)
-		var got attribution.AccountState
+		var got ledger.AccountState
 		packAccount(pack.NewReader(written.Bytes()), &got)
 		got.Start = got.Start.UTC()
 		assert.Empty(t, got.Amounts)

@@ -16,7 +16,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
 // agent is a node's collector. As shipped, it sends each collection once and waits for the answer;
@@ -112,16 +112,16 @@ func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowl
 		a.acknowledged(at.Before(mark))
 		return true, nil
 	case errors.Is(err, errForGood):
-		a.node.engine.Outcome(attribution.RefusedForGood)
+		a.node.engine.Outcome(ledger.RefusedForGood)
 	default:
-		a.node.engine.Outcome(attribution.Refused)
+		a.node.engine.Outcome(ledger.Refused)
 	}
 	return false, nil
 }
 
 // acknowledged notes that the last collection was delivered.
 func (a *agent) acknowledged(beforeWindow bool) {
-	a.node.engine.Outcome(attribution.Acknowledged)
+	a.node.engine.Outcome(ledger.Acknowledged)
 	if beforeWindow {
 		a.meteredBefore = a.meteredLast
 		a.truth.acknowledged()

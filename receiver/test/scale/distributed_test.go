@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
 var noon = time.Unix(1_800_000_000, 0)
@@ -92,7 +92,7 @@ func TestTruthCountsAPointThatIsSentAgainOnce(t *testing.T) {
 	first := n.measure(10 * time.Second)
 	require.NoError(t, tr.add(first))
 	require.NoError(t, tr.add(first))
-	n.engine.Outcome(attribution.Refused)
+	n.engine.Outcome(ledger.Refused)
 	for _, s := range tr.tracks {
 		assert.Equal(t, 1, s.points)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -49,7 +50,7 @@ func (s shape) points() int {
 type node struct {
 	name    string
 	random  *rand.Rand
-	engine  *attribution.Engine
+	engine  *ledger.Ledger
 	emitter *emit.Emitter
 	now     time.Time
 	running []attribution.Claimant
@@ -79,7 +80,7 @@ func newNode(number int, s shape, now time.Time) *node {
 	n := &node{
 		name:   fmt.Sprintf("node-%05d.example.com", number),
 		random: rand.New(rand.NewPCG(uint64(number), 1)), //nolint:gosec // the same at each run
-		engine: attribution.New(attribution.Config{}, now),
+		engine: ledger.New(ledger.Config{}, now),
 		now:    now,
 	}
 	n.emitter = emit.New(emit.Config{
@@ -220,7 +221,7 @@ func (n *node) step(elapsed time.Duration) {
 // collect returns the node's next collection as measure does, and acknowledges it.
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	md := n.measure(interval)
-	n.engine.Outcome(attribution.Acknowledged)
+	n.engine.Outcome(ledger.Acknowledged)
 	return md
 }
 

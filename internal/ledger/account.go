@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Amounts holds the energy of an account in one kind.
+type Amounts struct {
+	// Energy is the active energy since the account's start, and Recent that of the current
+	// collection. Divided by Kind.RecentTime, Recent is the average power.
+	Energy, Recent units.Energy
+	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the
+	// current collection.
+	Idle, RecentIdle units.Energy
+}
+
+// Account is the totals of one process or of what processes are part of, or of all others of an
+// entity together.
+//
+// Totals never decrease while the account is in the ledger. An account that ended stays until its
+// end is acknowledged, and continues if its owner returns before that.
+type Account struct {
+	Entity identity.Entity
+	// Owner describes the owner. Only the parts that belong to the entity are set; none in an
+	// account of others.
+	Owner identity.Owner
+	// Other marks the account of all of an entity that have no series of their own. Those of other
+	// entities than processes exist once there is anything in them.
+	Other bool
+	// Start is when the totals were 0.
+	Start time.Time
+	// CPU is the CPU time since Start, of the node's CPUs.
+	CPU units.CPUTime
+	// Nothing is added to an account that ended.
+	Lifetime
+
+	amounts []kindAmounts // by kind; those of further kinds are 0
+
+	refs     int32                // claimants that may still add to it
+	claimant attribution.Claimant // of a process: the last that adds to it, or none
+	// restored marks an account of a state that has not continued yet. It does not count among those
+	// that ended: if limits are lower than before, it would take the place of one that ends now.
+	restored restored
+
+	rank      rank  // while it has a series
+	candidate int32 // index in Engine.candidates, or none
+
+	group bool // as IsGroup says
+
+	idleMembers int32  // claimants that share its idle energy
+	request     uint64 // as SetRequest says
+}
+
+// restored is the part of an account in a state.
+type restored uint8
+
+const (
+	notRestored restored = iota
+	wasEnded
+	wasLive
+)
+
+// kindAmounts are the amounts of an account in one kind, and the number of the first emission of
+// its series, 0 before it.
+type kindAmounts struct {
+	Amounts
+	first uint64
+}
+
+// IsGroup reports whether the account has the energy of programs, containers or pods without a
+// series that have the same names. Its owner has only these names.
+func (a *Account) IsGroup() bool { return a.group }
+
+// live reports whether the account is a series that goes on.
+func (a *Account) live() bool { return a.candidate == none && !a.Ended() && !a.Other }
+
+// awaitsNames reports whether the account is not emitted yet, because more of its owner's names may
+// be known soon.
+func (a *Account) awaitsNames() bool { return !a.Ended() && a.Entity.AwaitsNames(&a.Owner.Workload) }
+
+// Amounts returns what the account has of a kind.
+func (a *Account) Amounts(kind int) Amounts {
+	if kind >= len(a.amounts) {
+		return Amounts{}
+	}
+	return a.amounts[kind].Amounts
+}
+
+// active returns the active energy of all kinds, at most the largest Energy.
+func (a *Account) active() (sum units.Energy) {
+	for i := range a.amounts {
+		sum = units.AddSaturating(sum, a.amounts[i].Energy)
+	}
+	return sum
+}
+
+// recent returns the active energy of all kinds in the current collection, at most the largest
+// Energy.
+func (a *Account) recent() (sum units.Energy) {
+	for i := range a.amounts {
+		sum = units.AddSaturating(sum, a.amounts[i].Recent)
+	}
+	return sum
+}
+
+func (a *Account) empty() bool {
+	for i := range a.amounts {
+		if m := &a.amounts[i]; m.Energy > 0 || m.Idle > 0 {
+			return false
+		}
+	}
+	return a.CPU == 0
+}
+
+// grow makes room for the first kinds.
+func (a *Account) grow(kinds int) {
+	if n := len(a.amounts); n < kinds {
+		a.amounts = slices.Grow(a.amounts, kinds-n)[:kinds]
+		clear(a.amounts[n:])
+	}
+}
+
+func (a *Account) add(kind int, active attribution.Share) {
+	a.grow(kind + 1)
+	m := &a.amounts[kind]
+	m.Energy += active.Energy
+	m.Recent += active.Recent
+}
+
+func (a *Account) addIdle(kind int, idle attribution.Share) {
+	a.grow(kind + 1)
+	m := &a.amounts[kind]
+	m.Idle += idle.Energy
+	m.RecentIdle += idle.Recent
+}
+
+// addShares adds CPU time and active energy by kind.
+func (a *Account) addShares(cpu units.CPUTime, active []attribution.Share) {
+	for kind, s := range active {
+		a.add(kind, s)
+	}
+	a.CPU += cpu
+}
+
+func (a *Account) merge(o *Account) {
+	for kind := range o.amounts {
+		of := &o.amounts[kind]
+		a.add(kind, attribution.Share{Energy: of.Energy, Recent: of.Recent})
+		a.addIdle(kind, attribution.Share{Energy: of.Idle, Recent: of.RecentIdle})
+	}
+	a.CPU += o.CPU
+}
+
+func (a *Account) reset() {
+	clear(a.amounts)
+	a.CPU = 0
+}
+
+// none marks an unset index.
+const none = -1

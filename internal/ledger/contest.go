@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// contest holds the counts and lists that decide which accounts have a series.
+type contest struct {
+	live        [identity.NumEntities]int   // series that go on, without the overflow series
+	ended       [identity.NumEntities]int   // series that ended and were not acknowledged yet
+	others      [identity.NumEntities]int32 // overflow accounts, or none
+	candidates  [identity.NumEntities][]candidate
+	births      [identity.NumEntities]births // of accounts that claimants opened
+	groupBirths [identity.NumEntities]births
+}
+
+// candidate is a process, program, container, pod or VM without a series. A process is one from its
+// first energy. Candidates may be all processes of the node, and each collection compares them, so
+// they lie side by side.
+type candidate struct {
+	rank   rank
+	earned units.Energy // since it has no series
+	// notBefore is the earliest start of its series, in nanoseconds since 1970.
+	notBefore int64
+	// ended is the account of its last series, none after the end was acknowledged. Its next series
+	// begins only then.
+	ended int32
+	of    int32 // claimant of a process, else index of the account
+	// contends reports whether the candidate is in the contest, and has a rank. A process contends
+	// from its first energy after which its series may begin, until it ends.
+	contends bool
+}
+
+// awardSeries gives the series of an entity to those that use the most. It is called at the end of
+// a collection, after what the last interval brought was added to the accounts, and before that of
+// candidates goes to the others.
+func (e *Ledger) awardSeries(entity identity.Entity) {
+	if len(e.candidates[entity]) == 0 {
+		return
+	}
+	leaving := e.findIncumbents(entity)
+	room := max(e.cfg.Limits[entity].live()-e.live[entity]+leaving, 0)
+	if room == 0 && len(e.incumbents) == 0 {
+		return
+	}
+	e.findNewcomers(entity, room > 0)
+	slices.SortFunc(e.newcomers, func(a, b contender) int { return byKey(b, a) })
+	if len(e.newcomers) > room {
+		slices.SortFunc(e.incumbents, byKey)
+	}
+	for i, newcomer := range e.newcomers {
+		place := i - room // among the incumbents
+		if place >= 0 && (place >= len(e.incumbents) || newcomer.key <= e.incumbents[place].key) {
+			return
+		}
+		if entity == identity.ProcessEntity && !e.allowsBirth(entity) {
+			return
+		}
+		if entity == identity.ProcessEntity {
+			id := attribution.Claimant(newcomer.index)
+			e.openProcess(id, e.unsettled(id), true)
+		} else {
+			e.beginSeries(newcomer.index)
+		}
+		if place >= 0 {
+			e.displace(e.incumbents[place].index)
+		}
+	}
+}
+
+// findNewcomers lists the candidates that have earned a series. Unless there is room, only those that
+// are larger than the smallest incumbent.
+func (e *Ledger) findNewcomers(entity identity.Entity, room bool) {
+	least := uint64(0)
+	if !room {
+		least = slices.MinFunc(e.incumbents, byKey).key + 1
+	}
+	e.newcomers = e.newcomers[:0]
+	for i := range e.candidates[entity] {
+		w := &e.candidates[entity][i]
+		// The key is at most the usage, and takes a division.
+		if _, recent := e.unmoved(entity, w); w.contends && uint64(w.rank.now(recent)) >= least && e.mayBegin(entity, w) {
+			if key := w.rank.newcomerKey(recent); key >= least {
+				e.newcomers = append(e.newcomers, contender{key, w.of})
+			}
+		}
+	}
+}
+
+// mayBegin reports whether a candidate has earned a series, which may begin by now.
+func (e *Ledger) mayBegin(entity identity.Entity, w *candidate) bool {
+	if w.notBefore > e.at.UnixNano() || w.ended != none {
+		return false
+	}
+	energy, _ := e.unmoved(entity, w)
+	energy += w.earned
+	return energy > 0 && energy >= e.cfg.Limits[entity].MinEnergy
+}
+
+// unmoved returns the energy of a candidate that is still in its account, so that it does not count
+// for its rank yet.
+func (e *Ledger) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
+	if entity == identity.ProcessEntity {
+		return 0, 0
+	}
+	a := &e.ledger.accounts[w.of]
+	return a.active(), a.recent()
+}
+
+// findIncumbents lists the series that can be displaced. leaving is how many others end before the
+// ledger is emitted.
+func (e *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
+	e.incumbents = e.incumbents[:0]
+	for i := range e.ledger.accounts {
+		a := &e.ledger.accounts[i]
+		if a.Entity != entity || !a.live() {
+			continue
+		}
+		if entity == identity.ProcessEntity {
+			if a.claimant == none || a.refs > 1 {
+				continue // it passes from one claimant to another
+			}
+			if c := e.claimants[a.claimant]; !c.running && !e.sharer.Defers(a.claimant) {
+				leaving++
+				continue
+			}
+		}
+		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported()), int32(i)})
+	}
+	return leaving
+}
+
+// displace takes a series from its owner. It ends with what it has.
+func (e *Ledger) displace(account int32) {
+	a := &e.ledger.accounts[account]
+	if a.Reported() {
+		a.rank.lost = min(a.rank.lost+1, maxLost)
+	}
+	if a.Entity == identity.ProcessEntity {
+		e.displaceProcess(account)
+	} else {
+		e.displaceGroup(account)
+	}
+}
+
+func (e *Ledger) displaceProcess(account int32) {
+	a := &e.ledger.accounts[account]
+	id := a.claimant
+	c := e.claimants[id]
+	w := candidate{rank: a.rank, ended: none, of: int32(id), contends: c.running}
+	w.rank.gained += a.recent()
+	e.enqueue(identity.ProcessEntity, w)
+	e.unnameIdleMember(id)
+	c.accounts[identity.ProcessEntity] = none
+	if a.Reported() {
+		e.endAccount(account)
+		return
+	}
+	e.live[identity.ProcessEntity]--
+	if program := c.accounts[identity.ProgramEntity]; program == none {
+		e.moveToOthers(account)
+	} else {
+		e.mergeIntoProgram(program, a)
+	}
+	e.removeAccount(account)
+}
+
+// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes
+// to an account of its own.
+func (e *Ledger) displaceGroup(account int32) {
+	a := &e.ledger.accounts[account]
+	entity := a.Entity
+	e.live[entity]--
+	w := candidate{rank: a.rank, ended: none, of: account, contends: true}
+	if !a.Reported() {
+		e.enqueue(entity, w)
+		return
+	}
+	ended := *a
+	ended.refs, ended.idleMembers, ended.request = 0, 0, 0
+	w.rank.gained += a.recent()
+	w.ended = e.ledger.add(ended)
+	a = &e.ledger.accounts[account]
+	a.reset()
+	a.Lifetime = Lifetime{}
+	e.enqueue(entity, w)
+	e.keepEnded(w.ended)
+}
+
+// beginSeries gives a candidate's account a series, with what the current interval brought.
+func (e *Ledger) beginSeries(account int32) {
+	a := &e.ledger.accounts[account]
+	w, _ := e.dequeue(a.Entity, account)
+	a.rank = w.rank
+	e.live[a.Entity]++
+	earliest := e.at
+	if a.Entity == identity.ProgramEntity { // it may have the energy of a process that lost its series
+		earliest = e.emittedAt
+	}
+	if a.Start.Before(earliest) {
+		a.Start = earliest
+	}
+}
+
+// notBefore returns the earliest start of the series of a claimant's process, in nanoseconds since
+// 1970.
+func (e *Ledger) notBefore(c *claimant) int64 {
+	age := e.cfg.Limits[identity.ProcessEntity].MinAge
+	if c.early || age == 0 {
+		return 0
+	}
+	return c.since + int64(age)
+}
+
+// processCandidate returns the candidate of a claimant's process, and adds it at the first call. It
+// is valid until a candidate is added or removed.
+func (e *Ledger) processCandidate(id attribution.Claimant) *candidate {
+	c := e.claimants[id]
+	if c.candidate == none {
+		e.enqueue(identity.ProcessEntity, candidate{ended: none, of: int32(id), notBefore: e.notBefore(c)})
+	}
+	return &e.candidates[identity.ProcessEntity][c.candidate]
+}
+
+// candidateOf returns the candidate of an account, nil if the account has or had a series.
+func (e *Ledger) candidateOf(a *Account) *candidate {
+	if a.candidate == none {
+		return nil
+	}
+	return &e.candidates[a.Entity][a.candidate]
+}
+
+// enqueue adds a candidate.
+func (e *Ledger) enqueue(entity identity.Entity, w candidate) {
+	*e.candidateIndex(entity, w.of) = int32(len(e.candidates[entity]))
+	e.candidates[entity] = append(e.candidates[entity], w)
+}
+
+// dequeue removes the candidate of a claimant or an account; ok is false without one.
+func (e *Ledger) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
+	i := e.candidateIndex(entity, of)
+	if *i == none {
+		return candidate{}, false
+	}
+	all := e.candidates[entity]
+	w, last := all[*i], len(all)-1
+	all[*i] = all[last]
+	*e.candidateIndex(entity, all[last].of) = *i
+	e.candidates[entity], *i = all[:last], none
+	return w, true
+}
+
+// candidateIndex returns the field with the index of the candidate of a claimant or an account.
+func (e *Ledger) candidateIndex(entity identity.Entity, of int32) *int32 {
+	if entity == identity.ProcessEntity {
+		return &e.claimants[of].candidate
+	}
+	return &e.ledger.accounts[of].candidate
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+)
+
+// Idle energy that is not shared by use is carried by groups of claimants that are part of the
+// same. The members of a group carry equal parts. Nearly all of them have no series most of the
+// time, so that a group's part is added to few accounts.
+
+const (
+	// maxRequest bounds the request of a container, so that no sum of a quarter of a million
+	// requests overflows.
+	maxRequest = 1 << 20
+	// requestUnit is the weight of a request of 1, which the groups of a container share, rounded
+	// down where not all of them are in the same VM: so large that the rounding does not show.
+	requestUnit = 1 << 26
+)
+
+// idleSharing has the claimants that carry idle energy under an allocation other than by use.
+type idleSharing struct {
+	groups []idleGroup
+	places []idlePlace                           // by claimant, those of further claimants are in no group
+	index  map[[identity.NumEntities]int32]int32 // groups by their accounts
+	unused []int32                               // groups without members
+	weight uint64                                // of all groups
+	stale  bool                                  // the weights must be computed anew
+	claims []idleClaim                           // scratch
+}
+
+// idlePlace is the place of a claimant in its group.
+type idlePlace struct {
+	group int32 // index of the group, or none
+	index int32 // among the group's members that have an account of their own, or none
+}
+
+// placeOf returns the place of a claimant.
+func (s *idleSharing) placeOf(id attribution.Claimant) idlePlace {
+	if int(id) >= len(s.places) {
+		return idlePlace{none, none}
+	}
+	return s.places[id]
+}
+
+// idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
+type idleGroup struct {
+	accounts [identity.NumEntities]int32 // none for the process and the program
+	count    int32
+	named    []idleMember
+	unnamed  []idleRest // each account once
+	weight   uint64
+}
+
+// idleRest is the account of the members of a group that have no account of their own and belong to
+// the same program.
+type idleRest struct{ account, count int32 }
+
+// countUnnamed adds to the number of members whose idle energy an account gets in addition to its
+// own.
+func (g *idleGroup) countUnnamed(account, more int32) {
+	i := slices.IndexFunc(g.unnamed, func(r idleRest) bool { return r.account == account })
+	if i < 0 {
+		i = len(g.unnamed)
+		g.unnamed = append(g.unnamed, idleRest{account: account})
+	}
+	if g.unnamed[i].count += more; g.unnamed[i].count == 0 {
+		last := len(g.unnamed) - 1
+		g.unnamed[i] = g.unnamed[last]
+		g.unnamed = g.unnamed[:last]
+	}
+}
+
+// idleMember is a member of a group that has an account of its own.
+type idleMember struct {
+	claimant attribution.Claimant
+	account  int32
+}
+
+// idleHolder returns the account of the container that idle energy is given to, which is the first
+// of a container, a VM and a pod, or none.
+func idleHolder(accounts *[identity.NumEntities]int32) int32 {
+	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
+		if account := accounts[entity]; account != none {
+			return account
+		}
+	}
+	return none
+}
+
+func (s *idleSharing) newGroup(key [identity.NumEntities]int32) (i int32) {
+	if n := len(s.unused); n > 0 {
+		i, s.unused = s.unused[n-1], s.unused[:n-1]
+	} else {
+		i = int32(len(s.groups))
+		s.groups = append(s.groups, idleGroup{})
+	}
+	s.groups[i].accounts, s.index[key] = key, i
+	return i
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Limit bounds the series of one entity. Whatever has no series is in the account of its entity's
+// others. The zero Limit gives each process, container, pod or VM a series.
+type Limit struct {
+	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
+	// have used before it gets a series.
+	MinEnergy units.Energy
+	// MinAge is the age that a process must have before it gets a series, since its claimant was
+	// opened. A process whose claimant was opened before the first interval, or the first one since
+	// the engine was restored, always has it. Other entities have no minimum.
+	MinAge time.Duration
+	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
+	// collection ends, the largest users have the series. Series that ended do not count, so a
+	// pipeline that refuses everything keeps no newcomer out. As many of these are kept until their
+	// end is acknowledged.
+	Max int
+	// Births is the number of programs, containers or pods that may begin in an hour with a series
+	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
+	// Its energy until then is in the account of its group, or in the account of the others if it
+	// has no names. Accounts that are opened before the first interval do not count. For processes,
+	// Births is the number of series that may begin in an hour.
+	Births int
+}
+
+// Limits are those of each entity.
+type Limits [identity.NumEntities]Limit
+
+// What is planned for where there is no limit, and at most for those that ended.
+const (
+	maxLive  = 1 << 17
+	maxEnded = 10_000
+)
+
+func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
+func (l *Limit) ended() int { return min(l.live(), maxEnded) }
+
+// lateAge is the age at which an account gets a series if it began after too many others.
+const lateAge = 5 * time.Minute
+
+// births limits how many accounts begin in an hour. Each account occupies an equal part of an hour,
+// after the part of the account before. until is the end of the last part, at most an hour and a
+// minute ahead.
+type births struct{ until time.Time }
+
+// hasRoom reports whether one more account may begin with a series.
+func (b *births) hasRoom(at time.Time, limit int) bool {
+	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
+}
+
+// add counts an account. After too many accounts, none has a series from the start for a minute:
+// otherwise one account in each interval would have one, by chance.
+func (b *births) add(at time.Time, limit int) {
+	if b.until.Before(at) {
+		b.until = at
+	}
+	b.until = b.until.Add(time.Hour / time.Duration(limit))
+	if most := at.Add(time.Hour + time.Minute); b.until.After(most) {
+		b.until = most
+	}
+}

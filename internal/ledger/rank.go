@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// rank decides which accounts have a series. It stays with a process, container, pod or VM as it
+// gets a series and loses it.
+type rank struct {
+	// usage is the active energy of the collections before the current one. Each counts three
+	// quarters of the one that follows it.
+	usage units.Energy
+	// gained is the active energy of the current collection that is not in the account.
+	gained units.Energy
+	// lost is how often the series was lost to another. Every 64 collections one loss is forgiven.
+	lost uint8
+}
+
+const (
+	// maxLost is how many losses count: after that, nine times the usage of the smallest series is
+	// enough.
+	maxLost      = 6
+	forgiveAfter = 64
+	// maxUsage bounds each part of a usage, so that no sum overflows.
+	maxUsage = 1 << 58
+)
+
+// now returns the usage with that of the current collection.
+func (r *rank) now(recent units.Energy) units.Energy {
+	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
+}
+
+// next begins a collection. A new series counts as one that has long used as much as in its first
+// collection; otherwise a smaller one that is older would take its place.
+func (r *rank) next(recent units.Energy, isNew, forgive bool) {
+	usage := r.now(recent)
+	if isNew {
+		usage = max(usage, 4*min(recent, maxUsage))
+	}
+	r.usage, r.gained = usage, 0
+	if forgive && r.lost > 0 {
+		r.lost--
+	}
+}
+
+// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth
+// more usage; for each time that the newcomer lost its series, twice that excess; and any more
+// usage if the incumbent was never reported, whose end costs nothing.
+
+func (r *rank) newcomerKey(recent units.Energy) uint64 {
+	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
+}
+
+func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
+	usage := uint64(r.now(recent))
+	if reported {
+		usage += usage / 8
+	}
+	return usage
+}
+
+// contender is a claimant or an account that has a series or wants one.
+type contender struct {
+	key   uint64
+	index int32
+}
+
+func byKey(a, b contender) int {
+	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.index, b.index))
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Totals is all that was attributed. It belongs to its ledger, and is valid until the next call of
+// one of the ledger's methods.
+type Totals struct {
+	// Zones are the totals of each zone, by its index in the readings.
+	Zones []Zone
+	// Kinds are the totals of each kind.
+	Kinds [attribution.MaxKinds]KindTotals
+	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of
+	// the node's CPUs in it.
+	Elapsed     time.Duration
+	Busy, Total units.CPUTime
+	// Resolution is the granularity of the CPU times of processes in the last interval, 0 if they
+	// are exact.
+	Resolution units.CPUTime
+	// Domains are the times of each domain in the current collection so far, by its index in the
+	// intervals.
+	Domains []attribution.DomainTime
+	// Dropped counts the series that ended and whose energy went to the others before any of it was
+	// acknowledged, because too many waited for that.
+	Dropped uint64
+	// SettledAt is the time of the last settled emission: one that was acknowledged, if only in part,
+	// or refused for good. The next consumer may have points up to then. It is the zero time before
+	// the first one.
+	SettledAt time.Time
+
+	emissions
+	accounts []Account
+	removed  []bool
+	unused   []int32 // indices of accounts that were removed
+}
+
+// Zone is the totals of one zone. The zero Zone is one that was never read.
+type Zone struct {
+	// Present reports whether the zone had a good reading. Its totals begin there.
+	Present bool
+	// Start is when Energy was 0, and At when Energy was last known.
+	Start, At time.Time
+	Energy    units.Energy
+	// Recent is the energy of the good readings of the current collection, and RecentTime the time
+	// that it covers. Both are 0 when there was none.
+	Recent     units.Energy
+	RecentTime time.Duration
+	// Unread is the time since the last good reading, 0 while the zone can be read.
+	Unread time.Duration
+	// A zone ends when it is no longer among the readings. Its totals continue if it returns.
+	Lifetime
+}
+
+// KindTotals is the totals of all zones of one kind. Active is the energy of all processes and
+// Unattributed together. The zero Kind is one of which no zone was ever read.
+type KindTotals struct {
+	Present bool
+	// Start is when the totals were 0.
+	Start time.Time
+	// Active and Idle are the energy that was attributed. The energy of the kind's zones is Active,
+	// Idle and Deferred.
+	Active, Idle units.Energy
+	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
+	// that has none, where the rules share idle energy.
+	Unattributed, UnattributedIdle units.Energy
+	// Deferred is the energy that was read and not attributed yet, because a zone or the utilization
+	// of its domain could not be read.
+	Deferred units.Energy
+	// RecentActive and RecentIdle are the energy that was attributed in the current collection, and
+	// RecentTime is the time that it covers. All are 0 when nothing was. The recent energy of
+	// accounts covers the same time.
+	RecentActive, RecentIdle units.Energy
+	RecentTime               time.Duration
+	// A kind ends when its zones have all ended or are of another kind now. Its totals continue if a
+	// zone returns.
+	Lifetime
+	// Windows is how many intervals of the current collection RecentTime is of.
+	Windows int
+	// Model, StandardError and Shared are those of KindShares.
+	Model         attribution.ModelState
+	StandardError float64
+	Shared        bool
+}
+
+// Known reports whether a zone's total is known in the current collection, and its end was not
+// acknowledged.
+func (l *Totals) Known(z *Zone) bool {
+	return z.Present && !l.Delivered(&z.Lifetime) && (z.Ended() || z.RecentTime > 0 || z.Unread == 0)
+}
+
+// HasSeries reports whether an account has a series of a kind. It has none of a kind that ended
+// before the account had any of it.
+func (l *Totals) HasSeries(a *Account, kind int) bool {
+	if kind >= attribution.MaxKinds || !l.Kinds[kind].Present {
+		return false
+	}
+	of := a.Amounts(kind)
+	return !l.Kinds[kind].Ended() || of.Energy > 0 || of.Idle > 0
+}
+
+// countKinds returns how many kinds there are up to the last one that is present.
+func (l *Totals) countKinds() int {
+	n := len(l.Kinds)
+	for n > 0 && !l.Kinds[n-1].Present {
+		n--
+	}
+	return n
+}
+
+// Accounts calls yield for each account that is live, or has ended and was not acknowledged yet.
+// One whose owner awaits names is left out until it has them: the attributes of a series never
+// change.
+func (l *Totals) Accounts(yield func(*Account) bool) {
+	for i := range l.accounts {
+		if a := &l.accounts[i]; !l.removed[i] && a.candidate == none && !a.awaitsNames() && !yield(a) {
+			return
+		}
+	}
+}
+
+// add adds a copy of an account and returns its index.
+func (l *Totals) add(a Account) int32 {
+	a.candidate = none
+	if n := len(l.unused); n > 0 {
+		i := l.unused[n-1]
+		l.unused = l.unused[:n-1]
+		a.amounts = append(l.accounts[i].amounts, a.amounts...) // in the memory of the one that was removed
+		l.accounts[i], l.removed[i] = a, false
+		return i
+	}
+	a.amounts = slices.Clone(a.amounts)
+	l.accounts = append(l.accounts, a)
+	l.removed = append(l.removed, false)
+	return int32(len(l.accounts) - 1)
+}
+
+func (l *Totals) remove(i int32) {
+	l.accounts[i], l.removed[i] = Account{amounts: l.accounts[i].amounts[:0]}, true
+	l.unused = append(l.unused, i)
+}
+
+// othersIndex is the index of the other processes' account.
+const othersIndex = 0
