@@ -17,9 +17,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -171,19 +173,19 @@ func TestTheFeedDividesProcessesByPackage(t *testing.T) {
 
 // No row is missing of a window that a reader gets.
 func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
-	n := newTestNode(t)
+	n := newTestNode(t, func(c *Config) { c.Attribution.Weight = allWeight(config.WeightCycles) })
 	n.feeds(false, false)
-	n.start()
 	late := &fed{processes: map[int32]uint64{}, cpu: map[int32]time.Duration{}}
-	reader := &feed.Reader{Processes: true, Take: late.take}
-	n.host.Run(10*time.Second, map[int]int64{1: 100})
-	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
-	require.NoError(t, n.host.Render())
-	n.s.mu.Lock()
-	require.NotNil(t, n.s.scan(t.Context(), false))
-	feed.Of(n.set.ID).Open(reader)
-	n.s.publish()
-	n.s.mu.Unlock()
+	open := func([]*weigh.Share) {}
+	n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
+		return watched{&fakeWeigher{}, func(shares []*weigh.Share) { open(shares) }}, nil
+	}
+	n.start()
+	open = func([]*weigh.Share) {
+		feed.Of(n.set.ID).Open(&feed.Reader{Processes: true, Take: late.take})
+		open = func([]*weigh.Share) {}
+	}
+	n.run(600*joule, map[int]int64{1: 100})
 	assert.Zero(t, late.windows)
 	n.run(600*joule, map[int]int64{1: 100})
 	assert.Equal(t, 1, late.windows)
@@ -207,7 +209,7 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
 			l.Begin(n.s.ledger)
 			l.Read(n.s.ledger, n.s.ledger.Engine.Sharer().Share(&attribution.Interval{Domains: domains}))
-			n.s.publish()
+			n.s.publish(n.s.ledger.Claims.Last())
 		}), isOpen)
 	}
 }

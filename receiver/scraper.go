@@ -63,6 +63,8 @@ type life struct {
 type output struct {
 	// next takes the last collection. It is nil in an Embedded, whose user collects.
 	next consumer.Metrics
+	// mayEmit reports whether the last collection could be measured and need not wait for the store.
+	mayEmit bool
 	// emitted is set while it is not known whether the last collection was delivered.
 	emitted bool
 }
@@ -157,9 +159,7 @@ func (s *energyScraper) begin(ctx context.Context) {
 func (s *energyScraper) takeBaseline(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.scan(ctx, false) != nil {
-		s.publish()
-	}
+	s.tick(ctx, betweenCollections)
 	s.rules.log(s)
 	s.conditions.Observe("storage", s.state.Err())
 	s.conditions.Settle()
@@ -209,8 +209,8 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.tooSoon() && s.scan(context.Background(), false) != nil {
-		s.publish()
+	if !s.tooSoon() {
+		s.tick(context.Background(), betweenCollections)
 	}
 }
 
@@ -225,11 +225,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 		return false
 	}
 	defer s.mu.Unlock()
-	if s.life.closed || !s.windows.Demand.Allows(s.machine.Now()) || s.scan(context.WithoutCancel(ctx), false) == nil {
-		return false
-	}
-	s.publish()
-	return true
+	return !s.life.closed && s.windows.Demand.Allows(s.machine.Now()) && s.tick(context.WithoutCancel(ctx), betweenCollections) != nil
 }
 
 // scrape is one collection: it reads the meters and the CPU times, attributes the energy since the
@@ -243,29 +239,22 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		return pmetric.NewMetrics(), nil
 	}
 	defer s.adjustWindow()
-	return s.collect(ctx, false)
+	return s.collect(ctx, atCollection)
 }
 
-// collect is a collection that leaves the windows as they are. It scans, saves the state, publishes
-// the window to readers of the feed, reports the conditions, and emits the ledger, unless the
-// collection must wait for the store. last marks the last collection of the receiver.
-func (s *energyScraper) collect(ctx context.Context, last bool) (pmetric.Metrics, error) {
+// collect is a collection that leaves the windows as they are. It ends a window, saves the state,
+// reports the conditions, and emits the ledger, unless the collection must wait for the store.
+func (s *energyScraper) collect(ctx context.Context, at windowEnd) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.finish()
 	s.output.emitted = false // still set only if the controller dropped the last collection without calling delivered
-	m := s.scan(ctx, true)
-	s.watchdog.Enter(windows.Saving)
-	mayEmit := m != nil && s.state.Save(ctx, s.machine.Now, s.ledger.Models(), s.noteTotals, last)
-	s.conditions.Observe("storage", s.state.Err())
-	if m != nil {
-		s.publish()
-	}
+	m := s.tick(ctx, at)
 	s.watchdog.Enter(windows.Building)
 	s.conditions.Observe("windows", s.windows.Sampler.Err())
 	s.conditions.Settle()
 	s.rules.log(s)
-	if !mayEmit {
+	if !s.output.mayEmit {
 		return pmetric.NewMetrics(), nil
 	}
 	s.output.emitted = true
@@ -281,34 +270,63 @@ func (s *energyScraper) finish() {
 	s.watchdog.Finished()
 }
 
-// scan reads and attributes one window. It returns nil if the CPU times could not be read.
-func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
+// tick ends a window: it attributes the energy since the last window, and hands the window to readers
+// of the feed. It returns nil if the CPU times could not be read.
+func (s *energyScraper) tick(ctx context.Context, at windowEnd) *claims.Measurement {
 	began := time.Now()
-	defer func() { s.windows.Demand.Took = time.Since(began) }()
 	defer s.watchdog.Enter(s.watchdog.Current())
-	defer s.ledger.Check(s.conditions)
-	m, replaced := s.measure(ctx, endsCollection)
-	if m == nil {
-		s.telemetry.failedScans++
-		return nil
+	m, replaced := s.measure(ctx, at)
+	if m != nil {
+		s.beginLedger(m)
+		interval := s.ledger.Collect(m, replaced)
+		shares := s.ledger.Share(interval)
+		s.ledger.Add(shares)
 	}
-	if errors.Is(context.Cause(ctx), errShut) {
-		return nil // before the identification of all processes, which takes most of the time of the first scan
-	}
+	s.observe(m, time.Since(began))
+	s.save(ctx, m, at)
+	s.publish(m)
+	return m
+}
+
+// windowEnd is an occasion to end a window.
+type windowEnd int
+
+const (
+	betweenCollections windowEnd = iota
+	atCollection
+	atLastCollection // of the receiver
+)
+
+// beginLedger begins the ledger at the baseline m, and restores static power models before the first
+// window of the ledger.
+func (s *energyScraper) beginLedger(m *claims.Measurement) {
 	s.watchdog.Enter(windows.Attributing)
-	m.EndsCollection = endsCollection
-	isBaseline := !s.ledger.Begun()
-	if isBaseline {
+	if !s.ledger.Begun() {
 		s.ledger.Begin(m.Stamp, s.bootTime(m))
 	}
 	if s.ledger.TakeFresh() {
 		s.state.Training.Restore(s.ledger.Models(), m.Readings)
 	}
-	s.ledger.Attribute(m, isBaseline, replaced)
-	s.state.Training.RestoreGPUs(s.ledger.Models(), m.Readings)
-	s.node.LogKeys()
-	s.telemetry.scanned(time.Since(began))
-	return m
+}
+
+// observe records how long a window took, and its conditions. m is nil if measure failed.
+func (s *energyScraper) observe(m *claims.Measurement, took time.Duration) {
+	if s.windows.Demand.Took = took; m != nil {
+		s.state.Training.RestoreGPUs(s.ledger.Models(), m.Readings)
+		s.node.LogKeys()
+		s.telemetry.scanned(took)
+	}
+	s.ledger.Check(s.conditions)
+}
+
+// save stores the totals of a collection.
+func (s *energyScraper) save(ctx context.Context, m *claims.Measurement, at windowEnd) {
+	if at == betweenCollections {
+		return
+	}
+	s.watchdog.Enter(windows.Saving)
+	s.output.mayEmit = m != nil && s.state.Save(ctx, s.machine.Now, s.ledger.Models(), s.noteTotals, at == atLastCollection)
+	s.conditions.Observe("storage", s.state.Err())
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -321,45 +339,56 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 }
 
 // measure reads the meters and the CPU times, of all processes if the window ends a collection. m is
-// nil if the CPU times could not be read. replaced reports whether another CPU time source is in use
-// from now on.
+// nil if the CPU times could not be read, or if the receiver is shut down. replaced reports whether
+// another CPU time source is in use from now on.
 //
 // The meters are read next to the node's CPU time, because their energy is divided by it.
-func (s *energyScraper) measure(ctx context.Context, all bool) (m *claims.Measurement, replaced bool) {
+func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *claims.Measurement, replaced bool) {
 	now, reader := s.machine.Now(), s.node.CPU
 	s.node.Waits.Begin(now)
 	source := reader.Traits().Name
 	s.watchdog.Enter(windows.ReadingNode)
-	node, err := reader.Begin(now, s.node.Want(all))
+	node, err := reader.Begin(now, s.node.Want(at != betweenCollections))
 	s.conditions.Observe("node CPU time", err)
 	s.windows.Demand.Began = now
 	s.watchdog.Enter(windows.ReadingMeters)
-	readings, changed := s.meters.Read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits}, s.conditions)
-	if changed && s.ledger.Begun() {
-		s.state.Training.Note(s.ledger.Models())
-		s.state.Training.Restore(s.ledger.Models(), readings)
-	}
+	readings := s.readMeters(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits})
 	if err != nil {
+		s.telemetry.failedScans++
 		return nil, false
 	}
 	s.watchdog.Enter(windows.ReadingProcesses)
 	w, err := reader.Read()
 	s.conditions.Observe("process CPU times", err)
 	if err != nil && !w.Replaced {
+		s.telemetry.failedScans++
 		return nil, false // the next scan reads the usage of GPUs in this window
 	}
 	s.watchdog.Enter(windows.ReadingGPUs)
 	used := s.meters.ReadGPUs(now, w.Table, s.conditions)
 	m = &claims.Measurement{
 		ReadAt: now, Stamp: s.windows.Timeline.At(now), Node: w.Node, Domains: w.Domains, CPUs: w.CPUs, Table: w.Table,
-		Readings: readings, GPUs: used, Attributed: s.meters.Attributed(),
+		Readings: readings, GPUs: used, Attributed: s.meters.Attributed(), EndsCollection: at != betweenCollections,
 	}
 	if w.Replaced {
 		s.set.Logger.Warn("CPU time source replaced by "+reader.Traits().Name, zap.String("source", source), zap.Error(err))
 	} else {
 		s.observeEnds(m)
 	}
+	if errors.Is(context.Cause(ctx), errShut) {
+		return nil, false // before the identification of all processes, which takes most of the time of the first scan
+	}
 	return m, w.Replaced
+}
+
+// readMeters reads the meters. Static power models continue with another meter as they are restored.
+func (s *energyScraper) readMeters(ctx context.Context, at power.Sample) []power.Reading {
+	readings, changed := s.meters.Read(ctx, at, s.conditions)
+	if changed && s.ledger.Begun() {
+		s.state.Training.Note(s.ledger.Models())
+		s.state.Training.Restore(s.ledger.Models(), readings)
+	}
+	return readings
 }
 
 // observeEnds counts the process exits that the CPU time source missed.
@@ -370,14 +399,13 @@ func (s *energyScraper) observeEnds(m *claims.Measurement) {
 	}
 }
 
-// publish hands the window that has just been attributed to readers of the feed.
-func (s *energyScraper) publish() {
-	if !s.ledger.IsRead() {
+// publish hands the window to readers of the feed.
+func (s *energyScraper) publish(m *claims.Measurement) {
+	if m == nil || !s.ledger.IsRead() {
 		return
 	}
-	defer s.watchdog.Enter(s.watchdog.Current())
 	s.watchdog.Enter(windows.FeedingReaders)
-	s.ledger.Publish(s.meters.Behind(s.ledger.Claims.Last().ReadAt))
+	s.ledger.Publish(s.meters.Behind(m.ReadAt))
 }
 
 // noteTotals records the totals after the last measurement.

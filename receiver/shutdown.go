@@ -71,7 +71,7 @@ func (s *energyScraper) collectLast(ctx context.Context) {
 	if s.output.next == nil || !s.life.begun {
 		return
 	}
-	md, err := s.collect(ctx, true)
+	md, err := s.collect(ctx, atLastCollection)
 	if err != nil || md.ResourceMetrics().Len() == 0 {
 		return // the conditions have the reason
 	}

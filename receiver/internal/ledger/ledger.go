@@ -46,6 +46,9 @@ type Ledger struct {
 	Feeding    feeding
 	// visibility finds out whether the receiver sees all processes.
 	visibility claims.Visibility
+	// now is the measurement that ends the window, and of is the same without claims if the CPU time
+	// source was replaced in the window.
+	now, of *claims.Measurement
 	// isFresh reports whether no window was observed since Begin.
 	isFresh bool
 }
@@ -144,26 +147,35 @@ func (l *Ledger) buildClaims() {
 	})
 }
 
-// Attribute attributes the window that the measurement ends. replaced reports whether the CPU time
-// source was replaced in the window. The first window after Begin without a saved state is the
-// baseline.
-func (l *Ledger) Attribute(m *claims.Measurement, isBaseline, replaced bool) {
+// Collect returns the usage since the last measurement. The first window after Begin without a saved
+// state is the baseline. replaced reports whether the CPU time source was replaced in the window. In
+// that case the interval has no claims.
+func (l *Ledger) Collect(m *claims.Measurement, replaced bool) *attribution.Interval {
+	isBaseline := l.Claims.Last().ReadAt.IsZero()
 	if !isBaseline {
 		l.Feeding.Begin(l)
 	}
-	of, startsOver := m, replaced && !isBaseline
-	if startsOver {
-		of = l.Claims.WithoutClaims(m)
+	if l.now, l.of = m, m; replaced && !isBaseline {
+		l.of = l.Claims.WithoutClaims(m)
 	}
-	shares := l.Engine.Sharer().Share(l.Claims.Collect(of))
+	return l.Claims.Collect(l.of)
+}
+
+// Share returns the shares of the interval that Collect returned.
+func (l *Ledger) Share(interval *attribution.Interval) *attribution.Shares {
+	return l.Engine.Sharer().Share(interval)
+}
+
+// Add adds the shares that Share returned.
+func (l *Ledger) Add(shares *attribution.Shares) {
 	l.Feeding.Read(l, shares)
 	l.Engine.Add(shares)
-	l.Claims.End(of)
-	if startsOver {
-		l.Claims.StartOver(m, l.Options.Node.CPU.Exact())
+	l.Claims.End(l.of)
+	if l.of != l.now {
+		l.Claims.StartOver(l.now, l.Options.Node.CPU.Exact())
 	}
 	if l.Options.Container == "" {
-		l.visibility.Observe(m, l.Claims)
+		l.visibility.Observe(l.now, l.Claims)
 	}
 }
 
