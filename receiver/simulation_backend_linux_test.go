@@ -699,8 +699,10 @@ func (b *backend) checkEnds(acknowledged bool) {
 		}
 	}
 	for _, s := range b.series {
-		// If all zones of a kind are gone, as a slow meter's may be, the series of remaining resources continue later.
-		mayReturn := b.lastIn[s.resource] == b.number.collection && isSlow(s.kind())
+		// If all zones of a kind are gone, as a slow meter's may be, the series of remaining resources continue later. So do
+		// those of zones that could not be listed since a start.
+		mayGo := isSlow(s.kind()) || b.w.run.number > 1 && b.w.plan.faulty()
+		mayReturn := b.lastIn[s.resource] == b.number.collection && mayGo
 		if acknowledged && s.in < b.number.collection && s.outcome && !strings.HasPrefix(s.metric, "hw.") && !mayReturn {
 			s.ended = true
 		}
