@@ -10,7 +10,7 @@
 //
 // Sharer.Share takes an Interval and returns its Shares. The energy of zones of one domain and kind is
 // a Portion, which a StaticPowerModel or the utilization divides into active and idle. Active energy
-// is shared among the domain's claims in proportion to an AllocationKey, idle energy by the
+// is shared among the domain's claims in proportion to a Weight, idle energy by the
 // IdleAllocation. If a zone or the utilization of its domain cannot be read, the energy of the zone is
 // deferred, together with the claims of the domain. Package ledger adds Shares to the totals of zones,
 // kinds and accounts. A Sharer has claimants and zones by their numbers only.

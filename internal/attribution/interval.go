@@ -53,11 +53,11 @@ type Usage struct {
 	// GPU work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these
-	// have no owner. Its energy is unattributed. Under another allocation key it weighs as much as
+	// have no owner. Its energy is unattributed. Under another attribution weight it weighs as much as
 	// claimed CPU time does on average.
 	Unattributed units.CPUTime
-	// Weightless is the part of Unattributed that weighs nothing under an allocation key:
-	// interrupts hold no memory.
+	// Weightless is the part of Unattributed that has none of an attribution weight: interrupts hold
+	// no memory.
 	Weightless [Weights]units.CPUTime
 	// Averages replace the average weight of the domain's claims for Unattributed, where the
 	// weights of claims in the domain do not follow from the CPU time that was used there.
@@ -67,7 +67,7 @@ type Usage struct {
 	Unweighed [Weights]bool
 }
 
-// Average is the weight of claimed CPU time under an allocation key. The zero Average is not known.
+// Average is the attribution weight of claimed CPU time. The zero Average is not set.
 type Average struct {
 	Weight uint64
 	CPU    units.CPUTime
@@ -120,13 +120,13 @@ type Claim struct {
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
-	// Weights are the claim's weights under the allocation keys other than CPU time: the work done,
+	// Weights are the claim's attribution weights other than CPU time: the work done,
 	// or the memory held times its duration, each in a unit that is the same in all intervals. A
 	// claim may have weight without CPU time. One with neither has no share of active energy.
 	Weights [Weights]uint64
 }
 
-// empty reports whether the claim has no weight under any allocation key.
+// empty reports whether the claim has no attribution weight at all.
 func (c *Claim) empty() bool { return c.CPU == 0 && c.Weights == [Weights]uint64{} }
 
 // add adds another claim of the same claimant.
@@ -137,8 +137,8 @@ func (c *Claim) add(o *Claim) {
 	}
 }
 
-// weight returns the claim's weight under an allocation key.
-func (c *Claim) weight(k AllocationKey) uint64 {
+// weight returns an attribution weight of the claim.
+func (c *Claim) weight(k Weight) uint64 {
 	if k == ByCPUTime {
 		return uint64(c.CPU)
 	}

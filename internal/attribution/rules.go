@@ -19,9 +19,9 @@ type Rules struct {
 	// Models divide the energy of each kind into active and idle. Where there is none, the
 	// utilization of the CPUs does.
 	Models [MaxKinds]StaticPowerModel
-	// Keys are the allocation keys of each kind. Where no claim has any weight under a key, CPU
-	// time takes its place.
-	Keys [MaxKinds]AllocationKey
+	// Keys are the attribution weights of each kind. If no claim has any of a weight, CPU time takes
+	// its place.
+	Keys [MaxKinds]Weight
 	// Idle selects the claimants that carry idle energy.
 	Idle IdleAllocation
 }
@@ -113,19 +113,18 @@ func ByUtilization(p Portion) units.Energy {
 	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
 }
 
-// AllocationKey is the attribution weight: a claim's share of the active energy is proportional to
-// it.
-type AllocationKey uint8
+// Weight is an attribution weight: a claim's share of the active energy is proportional to it.
+type Weight uint8
 
-// The allocation keys: CPU time, and weights whose meaning the maker of the claims defines. A new
+// The attribution weights: CPU time, and weights whose meaning the maker of the claims defines. A new
 // way to weigh claims is not a constant here but a line of claims.keyTable.
 const (
-	ByCPUTime AllocationKey = iota
+	ByCPUTime Weight = iota
 	ByFirstWeight
 	BySecondWeight
 )
 
-// Weights is how many allocation keys there are beside CPU time.
+// Weights is the number of attribution weights in addition to CPU time.
 const Weights = int(BySecondWeight)
 
 // IdleAllocation selects the claimants that carry idle energy. In a domain with

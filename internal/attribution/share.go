@@ -105,11 +105,11 @@ func (s *Sharer) countZones(domain, kind int) (of, ofAll int) {
 
 // basis holds the weight in effect and the weight of unattributed time.
 type basis struct {
-	key          AllocationKey
+	key          Weight
 	unattributed uint64 // weight that has no owner
 }
 
-// basis returns the allocation key in effect for a kind, and the unattributed share of its total
+// basis returns the attribution weight in effect for a kind, and the unattributed share of its total
 // weight.
 func (s *Sharer) basis(kind int, u *Usage) basis {
 	key, unattributed := s.rules.Keys[kind], uint64(u.Unattributed)
@@ -131,8 +131,8 @@ func (s *Sharer) basis(kind int, u *Usage) basis {
 	return basis{key, units.MulDiv(weighs, sum, cpu)}
 }
 
-// weight returns a claim's weight under an allocation key, 0 for a claimant that is excluded.
-func (s *Sharer) weight(key AllocationKey, claim *Claim) uint64 {
+// weight returns an attribution weight of a claim, 0 for a claimant that is excluded.
+func (s *Sharer) weight(key Weight, claim *Claim) uint64 {
 	if s.isExcluded(claim) {
 		return 0
 	}

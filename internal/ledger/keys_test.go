@@ -16,7 +16,7 @@ import (
 type weights = [attribution.Weights]uint64
 
 // keyed returns a bench whose only kind is shared by a key.
-func keyed(t testing.TB, key attribution.AllocationKey, idle attribution.IdleAllocation) *bench {
+func keyed(t testing.TB, key attribution.Weight, idle attribution.IdleAllocation) *bench {
 	var rules attribution.Rules
 	rules.Keys[pkg], rules.Idle = key, idle
 	return newBench(t, Config{Rules: rules})
@@ -29,7 +29,7 @@ func (b *bench) share(energy units.Energy, claims ...attribution.Claim) {
 
 func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 	for name, c := range map[string]struct {
-		key    attribution.AllocationKey
+		key    attribution.Weight
 		first  attribution.Claim
 		second attribution.Claim
 		want   units.Energy // of the first claimant, of 12 J

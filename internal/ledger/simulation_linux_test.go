@@ -299,7 +299,7 @@ func crowdRules() map[string]attribution.Rules {
 		rules[name] = attribution.Rules{Idle: idle}
 	}
 	rules["work and memory"] = attribution.Rules{
-		Keys: [attribution.MaxKinds]attribution.AllocationKey{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
+		Keys: [attribution.MaxKinds]attribution.Weight{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
 	}
 	return rules
 }

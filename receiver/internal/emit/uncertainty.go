@@ -19,7 +19,7 @@ func hasUncertainty(k *ledger.KindTotals) bool {
 
 // uncertainty returns the standard deviation of an account's active power of a kind in the current
 // collection, in watts. Three errors are independent of each other: that of the node's active
-// power, of which the account has its share; that of the allocation key; and the rounding of CPU
+// power, of which the account has its share; that of the attribution weight; and the rounding of CPU
 // times.
 func (l *kindLabels) uncertainty(ledger *ledger.Totals, k *ledger.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()

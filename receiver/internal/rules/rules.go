@@ -130,7 +130,7 @@ func (r *Rules) Engine() (rules attribution.Rules) {
 	for i, kind := range r.Kinds {
 		rules.Models[i] = newStaticModel(r.cfg, kind)
 		if keys := config.Keys([]power.Kind{kind.Zone}, r.Weight, r.SMTWeight); len(keys) > 0 && slices.Contains(r.Keys, keys[0]) {
-			rules.Keys[i] = attribution.ByFirstWeight + attribution.AllocationKey(slices.Index(r.Keys, keys[0]))
+			rules.Keys[i] = attribution.ByFirstWeight + attribution.Weight(slices.Index(r.Keys, keys[0]))
 		}
 	}
 	return rules

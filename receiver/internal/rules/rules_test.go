@@ -160,36 +160,36 @@ func TestEachZoneHasTheKeyOfItsWeight(t *testing.T) {
 		yaml    string
 		machine Machine
 		keys    []claims.Key
-		weighs  bool                        // smt_weight applies
-		engine  []attribution.AllocationKey // of the measured zones
+		weighs  bool                 // smt_weight applies
+		engine  []attribution.Weight // of the measured zones
 	}{
-		"clock rates and threads": {"zones: [package, dram]", Machine{}, []claims.Key{frequency, memory}, true, []attribution.AllocationKey{first, second}},
-		"clock rates":             {"zones: [package, dram]", Machine{Unshared: errLacks}, []claims.Key{frequency, memory}, false, []attribution.AllocationKey{first, second}},
-		"threads":                 {"zones: [package, dram]", Machine{Unclocked: errLacks}, []claims.Key{claims.KeyCPUTime, memory}, true, []attribution.AllocationKey{first, second}},
-		"neither":                 {"zones: [package, dram]", Machine{Unclocked: errLacks, Unshared: errLacks}, []claims.Key{memory}, false, []attribution.AllocationKey{none, first}},
+		"clock rates and threads": {"zones: [package, dram]", Machine{}, []claims.Key{frequency, memory}, true, []attribution.Weight{first, second}},
+		"clock rates":             {"zones: [package, dram]", Machine{Unshared: errLacks}, []claims.Key{frequency, memory}, false, []attribution.Weight{first, second}},
+		"threads":                 {"zones: [package, dram]", Machine{Unclocked: errLacks}, []claims.Key{claims.KeyCPUTime, memory}, true, []attribution.Weight{first, second}},
+		"neither":                 {"zones: [package, dram]", Machine{Unclocked: errLacks, Unshared: errLacks}, []claims.Key{memory}, false, []attribution.Weight{none, first}},
 		"a weight of each zone": {
 			"{zones: [package, dram, core, uncore], attribution: {preset: kepler, weight: {all: frequency, dram: memory, core: cpu_time}}}", Machine{},
-			[]claims.Key{frequency, claims.KeyMemory}, false, []attribution.AllocationKey{first, second, none, first},
+			[]claims.Key{frequency, claims.KeyMemory}, false, []attribution.Weight{first, second, none, first},
 		},
 		"no threads": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler}}", Machine{},
-			nil, false, []attribution.AllocationKey{none, none, none, none, none},
+			nil, false, []attribution.Weight{none, none, none, none, none},
 		},
 		"cores alone have threads": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6}}", Machine{},
-			[]claims.Key{claims.KeyCPUTime}, true, []attribution.AllocationKey{none, none, first, none, first},
+			[]claims.Key{claims.KeyCPUTime}, true, []attribution.Weight{none, none, first, none, first},
 		},
 		"threads beside memory": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6, weight: {dram: memory}}}", Machine{},
-			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime}, true, []attribution.AllocationKey{first, none, second, none, second},
+			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime}, true, []attribution.Weight{first, none, second, none, second},
 		},
 		"cycles are counted by thread": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6, weight: cycles}}", Machine{},
-			[]claims.Key{claims.KeyCycles}, false, []attribution.AllocationKey{first, none, first, first, first},
+			[]claims.Key{claims.KeyCycles}, false, []attribution.Weight{first, none, first, first, first},
 		},
 		"a configured smt_weight stays": {
 			"{zones: [package], attribution: {preset: kepler, smt_weight: 0.6}}", Machine{Unshared: errLacks},
-			[]claims.Key{claims.KeyCPUTime}, true, []attribution.AllocationKey{first},
+			[]claims.Key{claims.KeyCPUTime}, true, []attribution.Weight{first},
 		},
 	} {
 		r := resolve(t, c.yaml, c.machine)

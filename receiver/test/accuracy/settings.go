@@ -97,7 +97,7 @@ var simPresets = []simSetting{
 	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),
 }
 
-// simKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
+// simKeys are attribution weights other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
 var simKeys = []simSetting{
 	keyed(config.StaticFixed, config.WeightFrequency, config.WeightCPUTime, 0).among("Frequency scaling"),

@@ -229,7 +229,7 @@ func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 		setting.configure(c)
 		c.Attribution.Weight = allWeight(config.WeightFrequency)
 	}
-	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
+	assert.Equal(t, setting.learning(), again.learning(), "an attribution weight changes nothing that is learned")
 }
 
 func TestADayHasAllLoads(t *testing.T) {
