@@ -271,49 +271,6 @@ func TestTheContestForSeriesAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, crowded(t, 2000, 100)))
 }
 
-// After memory is given back everything continues as without it.
-func TestShrinkChangesNoSum(t *testing.T) {
-	type total struct {
-		series series
-		other  bool
-		energy units.Energy
-	}
-	var ledgers [2][]total
-	for i, shrinks := range []bool{false, true} {
-		b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{Max: 20})})
-		var open []attribution.Claimant
-		for step := range 60 {
-			for n := range 40 {
-				open = append(open, b.open(int32(1+100*step+n), inContainer(string(rune('A'+n%5)))))
-			}
-			if step%4 == 3 { // a burst ends, but for a few of its processes
-				for _, c := range slices.Concat(open[:70], open[75:]) {
-					b.e.Close(c)
-				}
-				open = slices.Clone(open[70:75])
-			}
-			var claims []attribution.Claim
-			for k, c := range open {
-				claims = append(claims, attribution.Claim{Claimant: c, CPU: units.CPUTime(1 + k)})
-			}
-			b.iv.EndsCollection = true
-			b.observe(20*units.Joule, 100, 200, claims...)
-			if step%3 == 0 {
-				b.deliver()
-			}
-			if shrinks {
-				b.e.Shrink()
-			}
-		}
-		for a := range b.e.Ledger().Accounts {
-			s, _ := seriesOf(a.Entity, &a.Owner)
-			ledgers[i] = append(ledgers[i], total{s, a.Other, a.active()})
-		}
-		require.Less(t, len(b.e.claimants), 400)
-	}
-	require.ElementsMatch(t, ledgers[0], ledgers[1])
-}
-
 func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: 0, Max: 1})})
 	first, waiting := b.open(1), b.open(2)

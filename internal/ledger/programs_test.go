@@ -93,6 +93,7 @@ func TestAStormOfNamesKeepsABoundedNumberOfPrograms(t *testing.T) {
 		assert.LessOrEqual(t, b.e.live[identity.ProgramEntity], 3)
 	}
 	b.e.Shrink()
+	assert.Empty(t, b.e.claimants)
 	assert.LessOrEqual(t, len(b.e.ledger.accounts), maxCandidatePrograms+500+20)
 }
 

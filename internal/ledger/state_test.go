@@ -120,6 +120,9 @@ func (r *restarts) open(p *restartProcess) { p.id = r.engine.Open(p.owner, p.bor
 func (r *restarts) step() error {
 	elapsed := time.Duration(1+r.IntN(10)) * time.Second
 	r.at = r.at.Add(elapsed)
+	if r.IntN(8) == 0 {
+		r.engine.Shrink() // changes no totals
+	}
 	for range r.IntN(3) {
 		r.spawn()
 	}
