@@ -51,8 +51,16 @@ func podLogs(t *testing.T, n *testNode, names ...string) {
 }
 
 func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
-	for name, f := range map[string]filter.Config{"strict": {Strict: "kube-system"}, "a pattern": {Regex: "^kube-.*"}} {
-		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{f} })
+	withoutNames := func(c *Config) { c.Names.Disable() }
+	for name, c := range map[string]struct {
+		f    filter.Config
+		edit []func(*Config)
+	}{
+		"strict":        {filter.Config{Strict: "kube-system"}, nil},
+		"a pattern":     {filter.Config{Regex: "^kube-.*"}, nil},
+		"without names": {filter.Config{Strict: "kube-system"}, []func(*Config){withoutNames}},
+	} {
+		n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{c.f} }, c.edit...)
 		n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
 		n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 		podLogs(t, n, "shop_web_"+uidA, "kube-system_etcd-node1_"+uidB, "junk")

@@ -7,15 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/filter"
-
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 // named writes a file that names something, below the host's root.
@@ -57,7 +53,7 @@ func TestContainersAndPodsHaveTheirNames(t *testing.T) {
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front","Config":{"Image":"nginx:1.27"}}`)
 	n.start()
-	assert.Equal(t, []any{"kubelet", "docker"}, toAny(n.logs.FilterMessage("Names of containers selected").All()[0].ContextMap()["from"]))
+	assert.Equal(t, "[kubelet docker]", fmt.Sprint(n.logs.FilterMessage("Names of containers selected").All()[0].ContextMap()["from"]))
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
 	assert.Equal(t, map[string]any{
 		"container.id": idA, "k8s.pod.uid": uidA, "k8s.namespace.name": "shop", "k8s.pod.name": "web", "k8s.container.name": "app",
@@ -71,13 +67,6 @@ func TestContainersAndPodsHaveTheirNames(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(n.one("process.energy", pid(10)).attributes), "shop", "processes have what distinguishes them")
 }
 
-func toAny(v any) (all []any) {
-	for s := range strings.FieldsSeq(strings.Trim(fmt.Sprint(v), "[]")) {
-		all = append(all, s)
-	}
-	return all
-}
-
 func TestWithoutSourcesNothingHasAName(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Names.Disable() })
 	n.process(20, "nginx", docker(idB))
@@ -88,27 +77,14 @@ func TestWithoutSourcesNothingHasAName(t *testing.T) {
 	assert.Equal(t, map[string]any{"container.id": idB, "container.runtime.name": "docker"}, n.attributesOf("container.id", idB))
 }
 
-// startedLate starts a node with the logs of the pod uidA, and then a process in its container idA, without a link.
-func startedLate(t *testing.T) *testNode {
+func TestTheFirstPointWaitsForTheName(t *testing.T) {
 	n := newTestNode(t)
 	n.process(20, "app")
 	podLogs(t, n, "shop_web_"+uidA)
 	require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/containers"), 0o755))
 	n.start()
-	n.startA()
+	n.newborn(10, inPodA(idA))
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	return n
-}
-
-// startA starts a process in the container idA of the pod uidA.
-func (n *testNode) startA() {
-	n.host.Processes[10] = &hostsim.Process{
-		Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA), Start: int64(n.host.Uptime / hostsim.Tick),
-	}
-}
-
-func TestTheFirstPointWaitsForTheName(t *testing.T) {
-	n := startedLate(t)
 	assert.Nil(t, n.attributesOf("container.id", idA))
 	assert.Equal(t, "web", n.attributesOf("k8s.pod.uid", uidA)["k8s.pod.name"], "it is known, and need not wait")
 	first := n.one("k8s.pod.energy")
@@ -117,22 +93,6 @@ func TestTheFirstPointWaitsForTheName(t *testing.T) {
 	assert.Equal(t, "app", n.attributesOf("container.id", idA)["k8s.container.name"])
 	assert.InDelta(t, 20, n.one("container.energy").value, 1e-6, "nothing is lost")
 	assert.Equal(t, first.start, n.one("container.energy").start)
-}
-
-func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
-	for _, names := range []bool{false, true} {
-		n := newTestNode(t, func(c *Config) {
-			if !names {
-				c.Names.Disable()
-			}
-			c.Attribution.Exclude.Namespace = []filter.Config{{Strict: "shop"}}
-		})
-		n.process(10, "app", inPodA(idA))
-		require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/pods/shop_web_"+uidA), 0o755))
-		n.start()
-		n.run(100*joule, map[int]int64{10: 100})
-		assert.Zero(t, n.sum("process.energy", nil))
-	}
 }
 
 // A random history of containers whose names come at any time, of one, of deliveries that fail, of
@@ -224,7 +184,6 @@ func (t totalsTaken) sum(metric string) (sum float64) {
 // step has something happen to a process, which is alone in its container and pod.
 func (n *testNode) step(random *rand.Rand, pid int, used map[int]int64) {
 	id, uid := fmt.Sprintf("%064x", pid), fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012x", pid)
-	p := n.host.Processes[pid]
 	switch random.IntN(6) {
 	case 0:
 		delete(n.host.Processes, pid)
@@ -234,11 +193,8 @@ func (n *testNode) step(random *rand.Rand, pid int, used map[int]int64) {
 	case 2:
 		n.logLink(id)
 	case 3:
-		if p == nil {
-			n.host.Processes[pid] = &hostsim.Process{
-				Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: "0::/kubepods/burstable/pod" + uid + "/" + id,
-				Start: int64(n.host.Uptime / hostsim.Tick),
-			}
+		if n.host.Processes[pid] == nil {
+			n.newborn(pid, "0::/kubepods/burstable/pod"+uid+"/"+id)
 		}
 	}
 	if n.host.Processes[pid] != nil {

@@ -26,12 +26,12 @@ import (
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
 // etcd, which the presets of Kubernetes exclude.
-func sharedNode(t *testing.T, edit func(*config.AttributionConfig)) *testNode {
-	n := newTestNode(t, func(c *Config) {
+func sharedNode(t *testing.T, edit func(*config.AttributionConfig), more ...func(*Config)) *testNode {
+	n := newTestNode(t, append(more, func(c *Config) {
 		c.Zones = []power.Kind{power.Package}
 		edit(&c.Attribution)
 		c.Metrics.ProcessPowerUncertainty.Enabled = true
-	})
+	})...)
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
