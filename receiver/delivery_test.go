@@ -18,8 +18,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -45,58 +43,45 @@ func TestAnAcknowledgedEmptyScrapeDeliversNothing(t *testing.T) {
 }
 
 func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *testing.T) {
-	host := hostsim.New(treeDir(t))
-	zone := &hostsim.Zone{Name: "package-0", Max: 1e12}
-	host.Zones["intel-rapl:0"] = zone
-	host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job", Cgroup: docker(idA)}
-	require.NoError(t, host.Render())
-	cfg := simpleConfig()
-	cfg.RootPath = host.Root()
-	cfg.InitialDelay = 10 * time.Second
-	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
-
-	var scrapes int
-	var got []pmetric.Metrics // acknowledged collections
+	n := newTestNode(t, func(c *Config) { c.InitialDelay = 10 * time.Second })
+	n.process(10, "job", docker(idA))
+	require.NoError(t, n.host.Render())
+	collections, taken := 0, []pmetric.Metrics{}
 	next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
-		scrapes++
-		// Ten seconds pass until the next scrape. The job runs in the first ten and then ends.
-		switch used := map[int]int64{1: 100}; scrapes {
-		case 1:
-			used[10] = 400
-			host.Run(10*time.Second, used)
-		default:
-			delete(host.Processes, 10)
-			host.Run(10*time.Second, used)
+		// Ten seconds pass until the next collection. The job runs in the first ten and then ends.
+		used := map[int]int64{1: 100, 10: 400}
+		if collections++; collections > 1 {
+			delete(n.host.Processes, 10)
+			delete(used, 10)
 		}
-		zone.Energy += 100 * joule
-		if err := host.Render(); err != nil {
+		n.passWithout(10*time.Second, 100*joule, used)
+		if err := n.host.Render(); err != nil {
 			return err
 		}
-		if 2 <= scrapes && scrapes <= 4 {
+		if 2 <= collections && collections <= 4 {
 			return errRefused
 		}
-		cp := pmetric.NewMetrics()
-		md.CopyTo(cp)
-		got = append(got, cp)
+		taken = append(taken, pmetric.NewMetrics())
+		md.CopyTo(taken[len(taken)-1])
 		return nil
 	})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, next)
+		r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), n.cfg, next)
 		require.NoError(t, err)
 		require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 		time.Sleep(65 * time.Second) // of the clock of the synctest bubble
 		require.NoError(t, r.Shutdown(t.Context()))
 	})
-	require.Equal(t, 7, scrapes)
-	require.Len(t, got, 4, "the first, the fifth, the sixth and that of the shutdown")
-	at := func(i int) *testNode { return &testNode{t: t, md: got[i]} }
-	assert.Zero(t, at(0).one("process.energy", pid(10)).value)
-	assert.InDelta(t, 40, at(1).one("process.energy", pid(10)).value, 1e-6)
-	assert.InDelta(t, 40, at(1).one("container.energy").value, 1e-6)
-	assert.True(t, at(1).one("process.power", pid(10)).ended)
-	assert.Empty(t, at(2).points("process.energy", nil, pid(10)))
-	assert.Empty(t, at(2).points("container.energy", nil))
-	// Each interval was 100 J: 50 % busy in the first, 10 % in the other four.
-	assert.InDelta(t, 10+4*10, at(2).one("process.energy", pid(1)).value, 1e-6)
+	require.Equal(t, 7, collections)
+	require.Len(t, taken, 4, "the first, the fifth, the sixth and that of the shutdown")
+	n.md = taken[0]
+	n.expect(energies{"10": 0}, 0)
+	n.md = taken[1]
+	n.expect(energies{"10": 40, "A": 40}, 1e-6)
+	assert.True(t, n.one("process.power", pid(10)).ended)
+	n.md = taken[2]
+	assert.Empty(t, n.points("process.energy", nil, pid(10)))
+	assert.Empty(t, n.points("container.energy", nil))
+	n.expect(energies{"1": 10 + 4*10}, 1e-6) // of 100 J in each interval: 50 % busy in the first, 10 % in the other four
 }
