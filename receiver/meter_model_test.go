@@ -113,27 +113,44 @@ func TestExpectedErrorIsReportedOnlyWhileAZoneIsModeled(t *testing.T) {
 	require.Error(t, err, "measured")
 }
 
-func TestMachineThatNothingTellsOfIsACondition(t *testing.T) {
+func TestAMachineWithoutASensorAndWithoutAModelIsACondition(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.json")
+	write(t, broken, "{")
+	unknown := func(n *testNode) {
+		require.NoError(t, n.host.Render())
+		write(t, filepath.Join(n.host.Root(), "sys/devices/system/cpu/online"), "\n")
+	}
+	known := func(n *testNode) {
+		describeMachine(t, n)
+		require.NoError(t, n.host.Render())
+	}
+	const unavailable = "no energy sensor found and no power model available; no energy is reported: "
 	for name, c := range map[string]struct {
-		edit func(*Config)
-		want string
+		edit    func(*Config)
+		prepare func(*testNode)
+		want    []string
 	}{
-		"auto":       {withAutoModel, "no energy sensor found and no power model available; no energy is reported: "},
-		"only model": {func(c *Config) { withAutoModel(c); c.Meters.Use = only() }, "no power model: identify the machine: "},
+		"auto":              {withAutoModel, unknown, []string{unavailable, "no power model: identify the machine: open "}},
+		"only model":        {func(c *Config) { withAutoModel(c); c.Meters.Use = only() }, unknown, []string{"no power model: identify the machine: open "}},
+		"missing file":      {withModelFile(filepath.Join(dir, "missing")), known, []string{unavailable}},
+		"broken file":       {withModelFile(broken), known, []string{unavailable}},
+		"directory of such": {withModelFile(dir), known, []string{unavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, tel := withoutSensor(t, c.edit)
-			require.NoError(t, n.host.Render())
-			write(t, filepath.Join(n.host.Root(), "sys/devices/system/cpu/online"), "\n")
+			c.prepare(n)
 			n.startAsIs()
 			for range 3 {
 				n.scrapeAsIs()
 			}
 			assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 			require.Len(t, n.status, 1)
-			require.ErrorContains(t, n.status[0].Err(), c.want)
-			require.ErrorContains(t, n.status[0].Err(), "no power model: identify the machine: open ")
+			for _, text := range c.want {
+				require.ErrorContains(t, n.status[0].Err(), text)
+			}
 			assert.NotContains(t, n.status[0].Err().Error(), "CAP_DAC_READ_SEARCH")
+			assert.NotContains(t, n.status[0].Err().Error(), "\n")
 			assert.Empty(t, n.points("hw.energy", nil))
 			_, err := tel.GetMetric("otelcol_receiver_energy_model_expected_error")
 			assert.Error(t, err)
@@ -185,22 +202,6 @@ func TestTrainedModelIsUsed(t *testing.T) {
 	assert.InDelta(t, 200, n.one("hw.energy", "hw.type=cpu", "energy.method=modeled").value, 1e-5, "half busy: 20 W for 10 s")
 	assert.Equal(t, "10 W", n.selected()["package"]["idle_power"])
 	assert.Equal(t, "30 W", n.selected()["package"]["max_power"])
-}
-
-func TestTrainedModelThatCannotBeReadIsACondition(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "broken.json"), "{")
-	for name, path := range map[string]string{"missing": filepath.Join(dir, "missing"), "broken": filepath.Join(dir, "broken.json"), "directory": dir} {
-		t.Run(name, func(t *testing.T) {
-			n, _ := withoutSensor(t, withModelFile(path))
-			describeMachine(t, n)
-			n.start()
-			n.run(0, nil)
-			assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
-			require.ErrorContains(t, n.status[0].Err(), "no power model available; no energy is reported: ")
-			assert.NotContains(t, n.status[0].Err().Error(), "\n")
-		})
-	}
 }
 
 func TestPowerOfMemoryCanBeStated(t *testing.T) {
