@@ -50,7 +50,7 @@ type Account struct {
 	restored restored
 
 	rank      rank  // while it has a series
-	candidate int32 // index in Engine.candidates, or none
+	candidate int32 // index in Ledger.candidates, or none
 
 	group bool // as IsGroup says
 

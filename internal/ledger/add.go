@@ -9,8 +9,7 @@ import (
 )
 
 // Add adds the shares of an interval to the totals, and ends the series without claimants.
-func (e *Ledger) Add(s *attribution.Shares) {
-	l := &e.ledger
+func (l *Ledger) Add(s *attribution.Shares) {
 	l.Elapsed += s.Elapsed
 	l.Busy += s.Node.Busy
 	l.Total += s.Node.Total
@@ -19,17 +18,17 @@ func (e *Ledger) Add(s *attribution.Shares) {
 	l.addZones(s)
 	l.addKinds(s)
 	for _, id := range s.Forgotten {
-		e.release(id)
+		l.release(id)
 	}
-	e.addIdle(s)
-	e.addShortLived(s)
-	e.adding = s
-	e.settle(s)
-	e.adding = nil
+	l.addIdle(s)
+	l.addShortLived(s)
+	l.adding = s
+	l.settle(s)
+	l.adding = nil
 	for _, id := range s.Released {
-		e.release(id)
+		l.release(id)
 	}
-	e.at, e.observed, e.restoring = s.At, true, false
+	l.at, l.observed, l.restoring = s.At, true, false
 }
 
 // addDomains adds an interval's times of the domains.
@@ -90,35 +89,35 @@ func (l *Totals) addKinds(s *attribution.Shares) {
 
 // addShortLived adds the usage of short-lived processes to the accounts of what the processes are
 // part of, and to the program or the other processes.
-func (e *Ledger) addShortLived(s *attribution.Shares) {
+func (l *Ledger) addShortLived(s *attribution.Shares) {
 	for row := range s.Claimants {
 		of := &s.Claimants[row]
 		if !of.ShortLived {
 			continue
 		}
 		active := s.Active(row)
-		e.ledger.accounts[e.restOf(of.Claimant)].addShares(of.CPU, active)
-		e.eachGroup(of.Claimant, func(a *Account) { a.addShares(of.CPU, active) })
+		l.accounts[l.restOf(of.Claimant)].addShares(of.CPU, active)
+		l.eachGroup(of.Claimant, func(a *Account) { a.addShares(of.CPU, active) })
 	}
 }
 
 // eachGroup calls yield for the accounts of what a claimant is part of.
-func (e *Ledger) eachGroup(id attribution.Claimant, yield func(*Account)) {
+func (l *Ledger) eachGroup(id attribution.Claimant, yield func(*Account)) {
 	if id == attribution.NoClaimant {
 		return
 	}
-	for _, account := range e.claimants[id].accounts[identity.ContainerEntity:] {
+	for _, account := range l.claimants[id].accounts[identity.ContainerEntity:] {
 		if account != none {
-			yield(&e.ledger.accounts[account])
+			yield(&l.accounts[account])
 		}
 	}
 }
 
 // unsettled returns the recent energy of a process that is a candidate, which is not in an account
 // yet.
-func (e *Ledger) unsettled(id attribution.Claimant) units.Energy {
-	if row, ok := e.adding.Find(id, false); ok {
-		return sumOf(e.adding.Active(row)).Recent
+func (l *Ledger) unsettled(id attribution.Claimant) units.Energy {
+	if row, ok := l.adding.Find(id, false); ok {
+		return sumOf(l.adding.Active(row)).Recent
 	}
 	return 0
 }

@@ -19,10 +19,10 @@ type claimant struct {
 	pid      int32         // 0 of what stands for processes that are not known by name
 
 	accounts [identity.NumEntities]int32 // index of its account of each entity, or none
-	early    bool                        // it was opened before the first interval, or before the first one since the engine was restored
+	early    bool                        // it was opened before the first interval, or before the first one since the ledger was restored
 	running  bool
 
-	candidate int32 // index in Engine.candidates, or none
+	candidate int32 // index in Ledger.candidates, or none
 }
 
 // program is the part of an identity.Process that processes have in common.

@@ -40,85 +40,85 @@ type candidate struct {
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of
 // a collection, after what the last interval brought was added to the accounts, and before that of
 // candidates goes to the others.
-func (e *Ledger) awardSeries(entity identity.Entity) {
-	if len(e.candidates[entity]) == 0 {
+func (l *Ledger) awardSeries(entity identity.Entity) {
+	if len(l.candidates[entity]) == 0 {
 		return
 	}
-	leaving := e.findIncumbents(entity)
-	room := max(e.cfg.Limits[entity].live()-e.live[entity]+leaving, 0)
-	if room == 0 && len(e.incumbents) == 0 {
+	leaving := l.findIncumbents(entity)
+	room := max(l.cfg.Limits[entity].live()-l.live[entity]+leaving, 0)
+	if room == 0 && len(l.incumbents) == 0 {
 		return
 	}
-	e.findNewcomers(entity, room > 0)
-	slices.SortFunc(e.newcomers, func(a, b contender) int { return byKey(b, a) })
-	if len(e.newcomers) > room {
-		slices.SortFunc(e.incumbents, byKey)
+	l.findNewcomers(entity, room > 0)
+	slices.SortFunc(l.newcomers, func(a, b contender) int { return byKey(b, a) })
+	if len(l.newcomers) > room {
+		slices.SortFunc(l.incumbents, byKey)
 	}
-	for i, newcomer := range e.newcomers {
+	for i, newcomer := range l.newcomers {
 		place := i - room // among the incumbents
-		if place >= 0 && (place >= len(e.incumbents) || newcomer.key <= e.incumbents[place].key) {
+		if place >= 0 && (place >= len(l.incumbents) || newcomer.key <= l.incumbents[place].key) {
 			return
 		}
-		if entity == identity.ProcessEntity && !e.allowsBirth(entity) {
+		if entity == identity.ProcessEntity && !l.allowsBirth(entity) {
 			return
 		}
 		if entity == identity.ProcessEntity {
 			id := attribution.Claimant(newcomer.index)
-			e.openProcess(id, e.unsettled(id), true)
+			l.openProcess(id, l.unsettled(id), true)
 		} else {
-			e.beginSeries(newcomer.index)
+			l.beginSeries(newcomer.index)
 		}
 		if place >= 0 {
-			e.displace(e.incumbents[place].index)
+			l.displace(l.incumbents[place].index)
 		}
 	}
 }
 
 // findNewcomers lists the candidates that have earned a series. Unless there is room, only those that
 // are larger than the smallest incumbent.
-func (e *Ledger) findNewcomers(entity identity.Entity, room bool) {
+func (l *Ledger) findNewcomers(entity identity.Entity, room bool) {
 	least := uint64(0)
 	if !room {
-		least = slices.MinFunc(e.incumbents, byKey).key + 1
+		least = slices.MinFunc(l.incumbents, byKey).key + 1
 	}
-	e.newcomers = e.newcomers[:0]
-	for i := range e.candidates[entity] {
-		w := &e.candidates[entity][i]
+	l.newcomers = l.newcomers[:0]
+	for i := range l.candidates[entity] {
+		w := &l.candidates[entity][i]
 		// The key is at most the usage, and takes a division.
-		if _, recent := e.unmoved(entity, w); w.contends && uint64(w.rank.now(recent)) >= least && e.mayBegin(entity, w) {
+		if _, recent := l.unmoved(entity, w); w.contends && uint64(w.rank.now(recent)) >= least && l.mayBegin(entity, w) {
 			if key := w.rank.newcomerKey(recent); key >= least {
-				e.newcomers = append(e.newcomers, contender{key, w.of})
+				l.newcomers = append(l.newcomers, contender{key, w.of})
 			}
 		}
 	}
 }
 
 // mayBegin reports whether a candidate has earned a series, which may begin by now.
-func (e *Ledger) mayBegin(entity identity.Entity, w *candidate) bool {
-	if w.notBefore > e.at.UnixNano() || w.ended != none {
+func (l *Ledger) mayBegin(entity identity.Entity, w *candidate) bool {
+	if w.notBefore > l.at.UnixNano() || w.ended != none {
 		return false
 	}
-	energy, _ := e.unmoved(entity, w)
+	energy, _ := l.unmoved(entity, w)
 	energy += w.earned
-	return energy > 0 && energy >= e.cfg.Limits[entity].MinEnergy
+	return energy > 0 && energy >= l.cfg.Limits[entity].MinEnergy
 }
 
 // unmoved returns the energy of a candidate that is still in its account, so that it does not count
 // for its rank yet.
-func (e *Ledger) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
+func (l *Ledger) unmoved(entity identity.Entity, w *candidate) (energy, recent units.Energy) {
 	if entity == identity.ProcessEntity {
 		return 0, 0
 	}
-	a := &e.ledger.accounts[w.of]
+	a := &l.accounts[w.of]
 	return a.active(), a.recent()
 }
 
 // findIncumbents lists the series that can be displaced. leaving is how many others end before the
 // ledger is emitted.
-func (e *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
-	e.incumbents = e.incumbents[:0]
-	for i := range e.ledger.accounts {
-		a := &e.ledger.accounts[i]
+func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
+	l.incumbents = l.incumbents[:0]
+	for i := range l.accounts {
+		a := &l.accounts[i]
 		if a.Entity != entity || !a.live() {
 			continue
 		}
@@ -126,82 +126,82 @@ func (e *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 			if a.claimant == none || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
-			if c := e.claimants[a.claimant]; !c.running && !e.sharer.Defers(a.claimant) {
+			if c := l.claimants[a.claimant]; !c.running && !l.sharer.Defers(a.claimant) {
 				leaving++
 				continue
 			}
 		}
-		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported()), int32(i)})
+		l.incumbents = append(l.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported()), int32(i)})
 	}
 	return leaving
 }
 
 // displace takes a series from its owner. It ends with what it has.
-func (e *Ledger) displace(account int32) {
-	a := &e.ledger.accounts[account]
+func (l *Ledger) displace(account int32) {
+	a := &l.accounts[account]
 	if a.Reported() {
 		a.rank.lost = min(a.rank.lost+1, maxLost)
 	}
 	if a.Entity == identity.ProcessEntity {
-		e.displaceProcess(account)
+		l.displaceProcess(account)
 	} else {
-		e.displaceGroup(account)
+		l.displaceGroup(account)
 	}
 }
 
-func (e *Ledger) displaceProcess(account int32) {
-	a := &e.ledger.accounts[account]
+func (l *Ledger) displaceProcess(account int32) {
+	a := &l.accounts[account]
 	id := a.claimant
-	c := e.claimants[id]
+	c := l.claimants[id]
 	w := candidate{rank: a.rank, ended: none, of: int32(id), contends: c.running}
 	w.rank.gained += a.recent()
-	e.enqueue(identity.ProcessEntity, w)
-	e.unnameIdleMember(id)
+	l.enqueue(identity.ProcessEntity, w)
+	l.unnameIdleMember(id)
 	c.accounts[identity.ProcessEntity] = none
 	if a.Reported() {
-		e.endAccount(account)
+		l.endAccount(account)
 		return
 	}
-	e.live[identity.ProcessEntity]--
+	l.live[identity.ProcessEntity]--
 	if program := c.accounts[identity.ProgramEntity]; program == none {
-		e.moveToOthers(account)
+		l.moveToOthers(account)
 	} else {
-		e.mergeIntoProgram(program, a)
+		l.mergeIntoProgram(program, a)
 	}
-	e.removeAccount(account)
+	l.removeAccount(account)
 }
 
 // displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes
 // to an account of its own.
-func (e *Ledger) displaceGroup(account int32) {
-	a := &e.ledger.accounts[account]
+func (l *Ledger) displaceGroup(account int32) {
+	a := &l.accounts[account]
 	entity := a.Entity
-	e.live[entity]--
+	l.live[entity]--
 	w := candidate{rank: a.rank, ended: none, of: account, contends: true}
 	if !a.Reported() {
-		e.enqueue(entity, w)
+		l.enqueue(entity, w)
 		return
 	}
 	ended := *a
 	ended.refs, ended.idleMembers, ended.request = 0, 0, 0
 	w.rank.gained += a.recent()
-	w.ended = e.ledger.add(ended)
-	a = &e.ledger.accounts[account]
+	w.ended = l.add(ended)
+	a = &l.accounts[account]
 	a.reset()
 	a.Lifetime = Lifetime{}
-	e.enqueue(entity, w)
-	e.keepEnded(w.ended)
+	l.enqueue(entity, w)
+	l.keepEnded(w.ended)
 }
 
 // beginSeries gives a candidate's account a series, with what the current interval brought.
-func (e *Ledger) beginSeries(account int32) {
-	a := &e.ledger.accounts[account]
-	w, _ := e.dequeue(a.Entity, account)
+func (l *Ledger) beginSeries(account int32) {
+	a := &l.accounts[account]
+	w, _ := l.dequeue(a.Entity, account)
 	a.rank = w.rank
-	e.live[a.Entity]++
-	earliest := e.at
+	l.live[a.Entity]++
+	earliest := l.at
 	if a.Entity == identity.ProgramEntity { // it may have the energy of a process that lost its series
-		earliest = e.emittedAt
+		earliest = l.emittedAt
 	}
 	if a.Start.Before(earliest) {
 		a.Start = earliest
@@ -210,8 +210,8 @@ func (e *Ledger) beginSeries(account int32) {
 
 // notBefore returns the earliest start of the series of a claimant's process, in nanoseconds since
 // 1970.
-func (e *Ledger) notBefore(c *claimant) int64 {
-	age := e.cfg.Limits[identity.ProcessEntity].MinAge
+func (l *Ledger) notBefore(c *claimant) int64 {
+	age := l.cfg.Limits[identity.ProcessEntity].MinAge
 	if c.early || age == 0 {
 		return 0
 	}
@@ -220,46 +220,46 @@ func (e *Ledger) notBefore(c *claimant) int64 {
 
 // processCandidate returns the candidate of a claimant's process, and adds it at the first call. It
 // is valid until a candidate is added or removed.
-func (e *Ledger) processCandidate(id attribution.Claimant) *candidate {
-	c := e.claimants[id]
+func (l *Ledger) processCandidate(id attribution.Claimant) *candidate {
+	c := l.claimants[id]
 	if c.candidate == none {
-		e.enqueue(identity.ProcessEntity, candidate{ended: none, of: int32(id), notBefore: e.notBefore(c)})
+		l.enqueue(identity.ProcessEntity, candidate{ended: none, of: int32(id), notBefore: l.notBefore(c)})
 	}
-	return &e.candidates[identity.ProcessEntity][c.candidate]
+	return &l.candidates[identity.ProcessEntity][c.candidate]
 }
 
 // candidateOf returns the candidate of an account, nil if the account has or had a series.
-func (e *Ledger) candidateOf(a *Account) *candidate {
+func (l *Ledger) candidateOf(a *Account) *candidate {
 	if a.candidate == none {
 		return nil
 	}
-	return &e.candidates[a.Entity][a.candidate]
+	return &l.candidates[a.Entity][a.candidate]
 }
 
 // enqueue adds a candidate.
-func (e *Ledger) enqueue(entity identity.Entity, w candidate) {
-	*e.candidateIndex(entity, w.of) = int32(len(e.candidates[entity]))
-	e.candidates[entity] = append(e.candidates[entity], w)
+func (l *Ledger) enqueue(entity identity.Entity, w candidate) {
+	*l.candidateIndex(entity, w.of) = int32(len(l.candidates[entity]))
+	l.candidates[entity] = append(l.candidates[entity], w)
 }
 
 // dequeue removes the candidate of a claimant or an account; ok is false without one.
-func (e *Ledger) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
-	i := e.candidateIndex(entity, of)
+func (l *Ledger) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
+	i := l.candidateIndex(entity, of)
 	if *i == none {
 		return candidate{}, false
 	}
-	all := e.candidates[entity]
+	all := l.candidates[entity]
 	w, last := all[*i], len(all)-1
 	all[*i] = all[last]
-	*e.candidateIndex(entity, all[last].of) = *i
-	e.candidates[entity], *i = all[:last], none
+	*l.candidateIndex(entity, all[last].of) = *i
+	l.candidates[entity], *i = all[:last], none
 	return w, true
 }
 
 // candidateIndex returns the field with the index of the candidate of a claimant or an account.
-func (e *Ledger) candidateIndex(entity identity.Entity, of int32) *int32 {
+func (l *Ledger) candidateIndex(entity identity.Entity, of int32) *int32 {
 	if entity == identity.ProcessEntity {
-		return &e.claimants[of].candidate
+		return &l.claimants[of].candidate
 	}
-	return &e.ledger.accounts[of].candidate
+	return &l.accounts[of].candidate
 }

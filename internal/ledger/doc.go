@@ -62,7 +62,7 @@
 // # Restarts
 //
 // A State has the live series with their ranks, and those that ended. It has no candidates: their
-// energy is in other series. In a restored engine, number 1 stands for all emissions before, and all
+// energy is in other series. In a restored ledger, number 1 stands for all emissions before, and all
 // of these series have ended. Each goes on if its owner is opened before the end is acknowledged. A
 // process whose series was live has it again at once, whatever it uses, if there is room. A program
 // that was live goes on without its processes. Until they go on, the series of a State do not count

@@ -82,10 +82,9 @@ type delivery struct {
 
 // Emitted notes that the ledger was emitted: the next collection begins. Outcome reports what became
 // of the emission, before the next one.
-func (e *Ledger) Emitted() {
-	l := &e.ledger
+func (l *Ledger) Emitted() {
 	l.sent++
-	e.inFlight, e.emittedAt = true, e.at
+	l.inFlight, l.emittedAt = true, l.at
 	for i := range l.Zones {
 		z := &l.Zones[i]
 		l.note(&z.first, l.Known(z))
@@ -97,25 +96,25 @@ func (e *Ledger) Emitted() {
 		k.RecentTime, k.RecentActive, k.RecentIdle, k.Windows = 0, 0, 0, 0
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
-	e.sharer.BeginCollection()
+	l.sharer.BeginCollection()
 	clear(l.Domains)
-	e.rankAll(l.sent%forgiveAfter == 0)
+	l.rankAll(l.sent%forgiveAfter == 0)
 	for a := range l.Accounts {
 		l.noteAccount(a)
 	}
 }
 
 // rankAll begins a collection for the ranks of accounts and candidates.
-func (e *Ledger) rankAll(forgive bool) {
+func (l *Ledger) rankAll(forgive bool) {
 	for entity := range identity.NumEntities {
-		for i := range e.candidates[entity] {
-			w := &e.candidates[entity][i]
-			_, recent := e.unmoved(entity, w)
+		for i := range l.candidates[entity] {
+			w := &l.candidates[entity][i]
+			_, recent := l.unmoved(entity, w)
 			w.rank.next(recent, false, forgive)
 		}
 	}
-	for i := range e.ledger.accounts {
-		a := &e.ledger.accounts[i]
+	for i := range l.accounts {
+		a := &l.accounts[i]
 		a.rank.next(a.recent(), a.first == 0 && a.live(), forgive)
 		for i := range a.amounts {
 			a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
@@ -149,12 +148,11 @@ const (
 )
 
 // Outcome reports what became of the last emission. Accounts whose end was acknowledged are removed.
-func (e *Ledger) Outcome(o Outcome) {
-	l := &e.ledger
-	if e.inFlight = false; o == Refused {
+func (l *Ledger) Outcome(o Outcome) {
+	if l.inFlight = false; o == Refused {
 		return
 	}
-	l.settled, l.SettledAt = l.sent, e.emittedAt
+	l.settled, l.SettledAt = l.sent, l.emittedAt
 	if o == RefusedForGood {
 		return
 	}
@@ -165,7 +163,7 @@ func (e *Ledger) Outcome(o Outcome) {
 	l.acked = l.sent
 	for i := range l.accounts {
 		if l.Delivered(&l.accounts[i].Lifetime) {
-			e.removeAccount(int32(i))
+			l.removeAccount(int32(i))
 		}
 	}
 }

@@ -26,10 +26,10 @@ func TestASeriesIsSettledUnlessAllItsEmissionsWereRefused(t *testing.T) {
 		b.open(1)
 		b.emit(outcome)
 		a := b.find(identity.ProcessEntity, "1")
-		assert.Equal(t, settles, b.e.ledger.Settled(&a.Lifetime))
-		assert.Equal(t, settles, b.e.ledger.SettledIn(a, pkg))
+		assert.Equal(t, settles, b.e.Settled(&a.Lifetime))
+		assert.Equal(t, settles, b.e.SettledIn(a, pkg))
 		b.emit(Acknowledged)
-		assert.True(t, b.e.ledger.Settled(&a.Lifetime))
+		assert.True(t, b.e.Settled(&a.Lifetime))
 	}
 }
 
@@ -38,7 +38,7 @@ func TestAKindThatBeginsLaterIsSettledLater(t *testing.T) {
 	b.open(1)
 	b.emit(Acknowledged)
 	a, zones := b.find(identity.ProcessEntity, "1"), b.iv.Zones
-	settled := func() bool { return b.e.ledger.SettledIn(a, dram) }
+	settled := func() bool { return b.e.SettledIn(a, dram) }
 	assert.False(t, settled())
 	both := append(slices.Clone(zones), attribution.ZoneReading{Zone: 1, Kind: dram, OK: true})
 	b.iv.Zones = both

@@ -14,8 +14,8 @@ import (
 
 // carriesIdle reports whether a claimant carries idle energy under an allocation that does not go
 // by use.
-func (e *Ledger) carriesIdle(c *claimant) bool {
-	switch e.cfg.Rules.Idle {
+func (l *Ledger) carriesIdle(c *claimant) bool {
+	switch l.cfg.Rules.Idle {
 	case attribution.IdleEqual:
 		return c.pid != 0 // else it stands for processes that are gone
 	case attribution.IdleEqualContainers, attribution.IdleRequested:
@@ -26,9 +26,9 @@ func (e *Ledger) carriesIdle(c *claimant) bool {
 }
 
 // joinIdle adds a claimant, which has no account of its own yet, to its idle-allocation group.
-func (e *Ledger) joinIdle(id attribution.Claimant) {
-	c, idle := e.claimants[id], &e.idle
-	if !e.carriesIdle(c) {
+func (l *Ledger) joinIdle(id attribution.Claimant) {
+	c, idle := l.claimants[id], &l.idle
+	if !l.carriesIdle(c) {
 		return
 	}
 	for len(idle.places) <= int(id) {
@@ -42,24 +42,24 @@ func (e *Ledger) joinIdle(id attribution.Claimant) {
 	}
 	idle.places[id].group, idle.stale = i, true
 	idle.groups[i].count++
-	idle.groups[i].countUnnamed(e.restOf(id), 1)
+	idle.groups[i].countUnnamed(l.restOf(id), 1)
 	if holder := idleHolder(&c.accounts); holder != none {
-		e.ledger.accounts[holder].idleMembers++
+		l.accounts[holder].idleMembers++
 	}
 }
 
 // leaveIdle removes a claimant from its idle-allocation group.
-func (e *Ledger) leaveIdle(id attribution.Claimant) {
-	c, idle := e.claimants[id], &e.idle
+func (l *Ledger) leaveIdle(id attribution.Claimant) {
+	c, idle := l.claimants[id], &l.idle
 	i := idle.placeOf(id).group
 	if i == none {
 		return
 	}
 	group := &idle.groups[i]
-	e.unnameIdleMember(id)
-	group.countUnnamed(e.restOf(id), -1)
+	l.unnameIdleMember(id)
+	group.countUnnamed(l.restOf(id), -1)
 	if holder := idleHolder(&c.accounts); holder != none {
-		e.ledger.accounts[holder].idleMembers--
+		l.accounts[holder].idleMembers--
 	}
 	if group.count--; group.count == 0 {
 		delete(idle.index, group.accounts)
@@ -70,102 +70,102 @@ func (e *Ledger) leaveIdle(id attribution.Claimant) {
 }
 
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
-func (e *Ledger) nameIdleMember(id attribution.Claimant) {
-	account, i := e.claimants[id].accounts[identity.ProcessEntity], e.idle.placeOf(id).group
+func (l *Ledger) nameIdleMember(id attribution.Claimant) {
+	account, i := l.claimants[id].accounts[identity.ProcessEntity], l.idle.placeOf(id).group
 	if i == none || account == none {
 		return
 	}
-	group := &e.idle.groups[i]
-	e.idle.places[id].index = int32(len(group.named))
+	group := &l.idle.groups[i]
+	l.idle.places[id].index = int32(len(group.named))
 	group.named = append(group.named, idleMember{id, account})
-	group.countUnnamed(e.restOf(id), -1)
+	group.countUnnamed(l.restOf(id), -1)
 }
 
 // unnameIdleMember moves a claimant's idle energy back to the account of its program, or of the
 // other processes.
-func (e *Ledger) unnameIdleMember(id attribution.Claimant) {
-	place := e.idle.placeOf(id)
+func (l *Ledger) unnameIdleMember(id attribution.Claimant) {
+	place := l.idle.placeOf(id)
 	if place.index == none {
 		return
 	}
-	group := &e.idle.groups[place.group]
+	group := &l.idle.groups[place.group]
 	last := len(group.named) - 1
 	group.named[place.index] = group.named[last]
-	e.idle.places[group.named[place.index].claimant].index = place.index
-	group.named, e.idle.places[id].index = group.named[:last], none
-	group.countUnnamed(e.restOf(id), 1)
+	l.idle.places[group.named[place.index].claimant].index = place.index
+	group.named, l.idle.places[id].index = group.named[:last], none
+	group.countUnnamed(l.restOf(id), 1)
 }
 
 // addIdle adds idle energy to the accounts of claimants and of what they are part of.
-func (e *Ledger) addIdle(s *attribution.Shares) {
+func (l *Ledger) addIdle(s *attribution.Shares) {
 	for row := range s.Claimants {
 		of := &s.Claimants[row]
 		for kind, idle := range s.IdleByUse(row) {
-			e.addClaimIdle(of.Claimant, of.ShortLived, kind, idle)
+			l.addClaimIdle(of.Claimant, of.ShortLived, kind, idle)
 		}
 	}
 	for i := range s.Idle {
 		if p := &s.Idle[i]; p.AmongAll {
-			e.shareIdleAmongGroups(p)
+			l.shareIdleAmongGroups(p)
 		} else {
-			e.shareIdleAmongClaims(p)
+			l.shareIdleAmongClaims(p)
 		}
 	}
 }
 
 // addClaimIdle adds idle energy to the accounts of a claimant, or of the short-lived processes of
 // one.
-func (e *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, kind int, idle attribution.Share) {
-	process := e.restOf(id)
-	if id != attribution.NoClaimant && !shortLived && e.claimants[id].accounts[identity.ProcessEntity] != none {
-		process = e.claimants[id].accounts[identity.ProcessEntity]
+func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, kind int, idle attribution.Share) {
+	process := l.restOf(id)
+	if id != attribution.NoClaimant && !shortLived && l.claimants[id].accounts[identity.ProcessEntity] != none {
+		process = l.claimants[id].accounts[identity.ProcessEntity]
 	}
-	e.ledger.accounts[process].addIdle(kind, idle)
-	e.eachGroup(id, func(a *Account) { a.addIdle(kind, idle) })
+	l.accounts[process].addIdle(kind, idle)
+	l.eachGroup(id, func(a *Account) { a.addIdle(kind, idle) })
 }
 
 // partOf returns a part of an idle portion, with the part of it that belongs to the current
 // collection.
-func (e *Ledger) partOf(p *attribution.IdlePortion, energy uint64) attribution.Share {
-	return attribution.ShareOf(units.Energy(energy), p.Elapsed, e.ledger.Elapsed)
+func (l *Ledger) partOf(p *attribution.IdlePortion, energy uint64) attribution.Share {
+	return attribution.ShareOf(units.Energy(energy), p.Elapsed, l.Elapsed)
 }
 
 // shareIdleAmongGroups shares idle energy among all groups of claimants.
-func (e *Ledger) shareIdleAmongGroups(p *attribution.IdlePortion) {
-	if e.idle.stale {
-		e.weighGroups()
+func (l *Ledger) shareIdleAmongGroups(p *attribution.IdlePortion) {
+	if l.idle.stale {
+		l.weighGroups()
 	}
-	if e.idle.weight == 0 {
-		e.ledger.Kinds[p.Kind].UnattributedIdle += p.Energy
+	if l.idle.weight == 0 {
+		l.Kinds[p.Kind].UnattributedIdle += p.Energy
 		return
 	}
-	s := units.Division{Amount: uint64(p.Energy), Total: e.idle.weight}
-	for i := range e.idle.groups {
-		if group := &e.idle.groups[i]; group.weight > 0 {
-			e.addGroupIdle(p, group, s.Next(group.weight))
+	s := units.Division{Amount: uint64(p.Energy), Total: l.idle.weight}
+	for i := range l.idle.groups {
+		if group := &l.idle.groups[i]; group.weight > 0 {
+			l.addGroupIdle(p, group, s.Next(group.weight))
 		}
 	}
 }
 
 // weighGroups computes the weights of the groups anew. Hardly anything that they depend on changes
 // between two intervals.
-func (e *Ledger) weighGroups() {
-	idle := &e.idle
+func (l *Ledger) weighGroups() {
+	idle := &l.idle
 	idle.weight, idle.stale = 0, false
 	for i := range idle.groups {
 		if group := &idle.groups[i]; group.count > 0 {
-			group.weight = e.groupWeight(group)
+			group.weight = l.groupWeight(group)
 			idle.weight += group.weight
 		}
 	}
 }
 
-func (e *Ledger) groupWeight(group *idleGroup) uint64 {
-	if e.cfg.Rules.Idle == attribution.IdleEqual {
+func (l *Ledger) groupWeight(group *idleGroup) uint64 {
+	if l.cfg.Rules.Idle == attribution.IdleEqual {
 		return uint64(group.count)
 	}
-	holder, request := &e.ledger.accounts[idleHolder(&group.accounts)], uint64(1)
-	if e.cfg.Rules.Idle == attribution.IdleRequested {
+	holder, request := &l.accounts[idleHolder(&group.accounts)], uint64(1)
+	if l.cfg.Rules.Idle == attribution.IdleRequested {
 		request = holder.request
 	}
 	return units.MulDiv(request*requestUnit, uint64(group.count), uint64(holder.idleMembers))
@@ -173,11 +173,11 @@ func (e *Ledger) groupWeight(group *idleGroup) uint64 {
 
 // addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
 // are part of.
-func (e *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, energy uint64) {
-	accounts := e.ledger.accounts
+func (l *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, energy uint64) {
+	accounts := l.accounts
 	add := func(account int32, energy uint64) {
 		if account != none {
-			accounts[account].addIdle(p.Kind, e.partOf(p, energy))
+			accounts[account].addIdle(p.Kind, l.partOf(p, energy))
 		}
 	}
 	for _, account := range group.accounts[identity.ContainerEntity:] {
@@ -202,45 +202,45 @@ type idleClaim struct {
 
 // shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a
 // claim.
-func (e *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
-	carriers := e.idleClaims(p.Among)
+func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
+	carriers := l.idleClaims(p.Among)
 	s := units.Division{Amount: uint64(p.Energy)}
 	for members := range byHolder(carriers) {
-		s.Total += e.holderWeight(members)
+		s.Total += l.holderWeight(members)
 	}
 	if s.Total == 0 {
-		e.ledger.Kinds[p.Kind].UnattributedIdle += p.Energy
+		l.Kinds[p.Kind].UnattributedIdle += p.Energy
 		return
 	}
 	for members := range byHolder(carriers) {
-		weight := e.holderWeight(members)
+		weight := l.holderWeight(members)
 		if weight == 0 {
 			continue
 		}
 		of := units.Division{Amount: s.Next(weight), Total: uint64(len(members))}
 		for _, c := range members {
-			e.addClaimIdle(c.claimant, false, p.Kind, e.partOf(p, of.Next(1)))
+			l.addClaimIdle(c.claimant, false, p.Kind, l.partOf(p, of.Next(1)))
 		}
 	}
 }
 
 // idleClaims returns the claimants among some that carry idle energy, each once, by container.
-func (e *Ledger) idleClaims(among []attribution.Claimant) []idleClaim {
-	e.idle.claims = e.idle.claims[:0]
+func (l *Ledger) idleClaims(among []attribution.Claimant) []idleClaim {
+	l.idle.claims = l.idle.claims[:0]
 	for _, id := range among {
-		if e.idle.placeOf(id).group == none {
+		if l.idle.placeOf(id).group == none {
 			continue
 		}
 		carrier := idleClaim{none, id}
-		if e.cfg.Rules.Idle != attribution.IdleEqual {
-			carrier.holder = idleHolder(&e.claimants[id].accounts)
+		if l.cfg.Rules.Idle != attribution.IdleEqual {
+			carrier.holder = idleHolder(&l.claimants[id].accounts)
 		}
-		e.idle.claims = append(e.idle.claims, carrier)
+		l.idle.claims = append(l.idle.claims, carrier)
 	}
-	slices.SortFunc(e.idle.claims, func(a, b idleClaim) int {
+	slices.SortFunc(l.idle.claims, func(a, b idleClaim) int {
 		return cmp.Or(cmp.Compare(a.holder, b.holder), cmp.Compare(a.claimant, b.claimant))
 	})
-	return slices.Compact(e.idle.claims)
+	return slices.Compact(l.idle.claims)
 }
 
 // byHolder calls yield with the claimants of each container.
@@ -260,12 +260,12 @@ func byHolder(claims []idleClaim) iter.Seq[[]idleClaim] {
 }
 
 // holderWeight returns what the claimants of a container weigh together.
-func (e *Ledger) holderWeight(members []idleClaim) uint64 {
-	switch e.cfg.Rules.Idle {
+func (l *Ledger) holderWeight(members []idleClaim) uint64 {
+	switch l.cfg.Rules.Idle {
 	case attribution.IdleEqual:
 		return uint64(len(members))
 	case attribution.IdleRequested:
-		return e.ledger.accounts[members[0].holder].request
+		return l.accounts[members[0].holder].request
 	default:
 		return 1
 	}

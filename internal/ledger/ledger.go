@@ -48,9 +48,10 @@ const (
 //
 // The zero Ledger is not usable; call New. A Ledger is not safe for concurrent use.
 type Ledger struct {
+	Totals
+
 	cfg      Config
 	sharer   *attribution.Sharer
-	ledger   Totals
 	baseline time.Time
 	at       time.Time // end of the last interval
 
@@ -69,37 +70,36 @@ type Ledger struct {
 
 // New returns a ledger whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Ledger {
-	e := &Ledger{
+	l := &Ledger{
 		cfg: cfg, sharer: attribution.NewSharer(cfg.Rules), baseline: baseline, at: baseline, delivery: delivery{emittedAt: baseline}, series: map[series]int32{},
 		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
 	}
-	for entity := range e.others {
-		e.others[entity] = none
+	for entity := range l.others {
+		l.others[entity] = none
 	}
-	e.others[identity.ProgramEntity] = othersIndex
-	e.others[identity.ProcessEntity] = e.ledger.add(Account{Entity: identity.ProcessEntity, Other: true, Start: baseline, refs: 1})
-	return e
+	l.others[identity.ProgramEntity] = othersIndex
+	l.others[identity.ProcessEntity] = l.add(Account{Entity: identity.ProcessEntity, Other: true, Start: baseline, refs: 1})
+	return l
 }
 
 // Sharer returns the Sharer that has the claimants of the ledger, and whose shares Add adds.
-func (e *Ledger) Sharer() *attribution.Sharer { return e.sharer }
+func (l *Ledger) Sharer() *attribution.Sharer { return l.sharer }
 
 // Ledger returns the totals so far. It is valid until the next call of another method.
-func (e *Ledger) Ledger() *Totals { return &e.ledger }
+func (l *Ledger) Ledger() *Totals { return &l.Totals }
 
 // Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must not
 // be called between Share and Add.
-func (e *Ledger) Shrink() {
-	e.sharer.Shrink()
-	e.claimants, _ = units.ShrunkTable(e.claimants, []attribution.Claimant(nil), func(i int) bool { return e.claimants[i] == nil })
-	e.idle.places = slices.Clone(e.idle.places[:min(len(e.idle.places), len(e.claimants))])
-	l := &e.ledger
+func (l *Ledger) Shrink() {
+	l.sharer.Shrink()
+	l.claimants, _ = units.ShrunkTable(l.claimants, []attribution.Claimant(nil), func(i int) bool { return l.claimants[i] == nil })
+	l.idle.places = slices.Clone(l.idle.places[:min(len(l.idle.places), len(l.claimants))])
 	l.accounts, l.unused = units.ShrunkTable(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
-	e.series, e.idle.index = units.Shrunk(e.series), units.Shrunk(e.idle.index)
-	e.undecided, e.newcomers, e.incumbents, e.idle.claims = nil, nil, nil, nil
-	for entity := range e.candidates {
-		e.candidates[entity] = slices.Clone(e.candidates[entity])
+	l.series, l.idle.index = units.Shrunk(l.series), units.Shrunk(l.idle.index)
+	l.undecided, l.newcomers, l.incumbents, l.idle.claims = nil, nil, nil, nil
+	for entity := range l.candidates {
+		l.candidates[entity] = slices.Clone(l.candidates[entity])
 	}
 }
 
@@ -107,14 +107,14 @@ func (e *Ledger) Shrink() {
 type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
 
 // ownerOf returns the owner of a claimant.
-func (e *Ledger) ownerOf(c *claimant) identity.Owner {
+func (l *Ledger) ownerOf(c *claimant) identity.Owner {
 	o := c.owner()
-	e.setCreated(&o.Process)
+	l.setCreated(&o.Process)
 	return o
 }
 
-func (e *Ledger) setCreated(p *identity.Process) {
-	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
-		p.Created = e.cfg.Created(p.Start)
+func (l *Ledger) setCreated(p *identity.Process) {
+	if p.Created == "" && p.PID != 0 && l.cfg.Created != nil {
+		p.Created = l.cfg.Created(p.Start)
 	}
 }

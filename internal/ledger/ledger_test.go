@@ -24,7 +24,7 @@ const (
 var baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // Observe adds the shares of an interval.
-func (e *Ledger) Observe(iv *attribution.Interval) { e.Add(e.sharer.Share(iv)) }
+func (l *Ledger) Observe(iv *attribution.Interval) { l.Add(l.sharer.Share(iv)) }
 
 // bench drives an engine. It has one zone of kind pkg unless a test adds others.
 type bench struct {

@@ -18,7 +18,7 @@ type Limit struct {
 	MinEnergy units.Energy
 	// MinAge is the age that a process must have before it gets a series, since its claimant was
 	// opened. A process whose claimant was opened before the first interval, or the first one since
-	// the engine was restored, always has it. Other entities have no minimum.
+	// the ledger was restored, always has it. Other entities have no minimum.
 	MinAge time.Duration
 	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
 	// collection ends, the largest users have the series. Series that ended do not count, so a

@@ -231,7 +231,7 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 			require.LessOrEqual(t, b.e.live[entity], most)
 			require.LessOrEqual(t, b.e.ended[entity], 2*most)
 		}
-		require.LessOrEqual(t, len(b.e.ledger.accounts), int(identity.NumEntities)*(3*most+1+len(joules)))
+		require.LessOrEqual(t, len(b.e.accounts), int(identity.NumEntities)*(3*most+1+len(joules)))
 		b.e.Emitted()
 		if i == most {
 			for a := range b.e.Ledger().Accounts {

@@ -24,11 +24,11 @@ const (
 
 // restOf returns the account for energy of a claimant without its own account: the account of the
 // claimant's program, or the account of the other processes.
-func (e *Ledger) restOf(id attribution.Claimant) int32 {
+func (l *Ledger) restOf(id attribution.Claimant) int32 {
 	if id == attribution.NoClaimant {
 		return othersIndex
 	}
-	if program := e.claimants[id].accounts[identity.ProgramEntity]; program != none {
+	if program := l.claimants[id].accounts[identity.ProgramEntity]; program != none {
 		return program
 	}
 	return othersIndex
@@ -36,15 +36,15 @@ func (e *Ledger) restOf(id attribution.Claimant) int32 {
 
 // seriesOfProgram returns the account of a process's program if the program has a series, else
 // none.
-func (e *Ledger) seriesOfProgram(a *Account) int32 {
-	if e.cfg.Processes == ByPID {
+func (l *Ledger) seriesOfProgram(a *Account) int32 {
+	if l.cfg.Processes == ByPID {
 		return none
 	}
 	s, ok := seriesOf(identity.ProgramEntity, &a.Owner)
 	if !ok {
 		return none
 	}
-	if i, known := e.series[s]; known && e.ledger.accounts[i].live() {
+	if i, known := l.series[s]; known && l.accounts[i].live() {
 		return i
 	}
 	return none
@@ -52,8 +52,8 @@ func (e *Ledger) seriesOfProgram(a *Account) int32 {
 
 // mergeIntoProgram adds the energy of a process that was never emitted to its program. If the
 // program was never emitted either, its start becomes the earlier of both.
-func (e *Ledger) mergeIntoProgram(program int32, a *Account) {
-	p := &e.ledger.accounts[program]
+func (l *Ledger) mergeIntoProgram(program int32, a *Account) {
+	p := &l.accounts[program]
 	p.merge(a)
 	if !p.Reported() && a.Start.Before(p.Start) {
 		p.Start = a.Start
@@ -61,13 +61,13 @@ func (e *Ledger) mergeIntoProgram(program int32, a *Account) {
 }
 
 // leaveProgram removes the last claimant of a program.
-func (e *Ledger) leaveProgram(account int32) {
-	a := &e.ledger.accounts[account]
+func (l *Ledger) leaveProgram(account int32) {
+	a := &l.accounts[account]
 	a.refs = 0
-	switch w := e.candidateOf(a); {
+	switch w := l.candidateOf(a); {
 	case w == nil:
-	case len(e.candidates[identity.ProgramEntity]) > maxCandidatePrograms:
-		e.endAccount(account)
+	case len(l.candidates[identity.ProgramEntity]) > maxCandidatePrograms:
+		l.endAccount(account)
 	default:
 		w.contends = w.notBefore == 0
 	}
@@ -75,18 +75,18 @@ func (e *Ledger) leaveProgram(account int32) {
 
 // endFaded ends the groups, and the programs without claimants, whose usage has decayed below
 // fadedUsage. It is called at the end of a collection, before series are assigned to programs.
-func (e *Ledger) endFaded() {
-	for i := range e.ledger.accounts {
-		a := &e.ledger.accounts[i]
+func (l *Ledger) endFaded() {
+	for i := range l.accounts {
+		a := &l.accounts[i]
 		if (a.Entity != identity.ProgramEntity && !a.group) || a.refs > 0 || a.Ended() {
 			continue
 		}
 		rank := &a.rank
-		if w := e.candidateOf(a); w != nil {
+		if w := l.candidateOf(a); w != nil {
 			rank = &w.rank
 		}
 		if rank.now(a.recent()) < fadedUsage {
-			e.endAccount(int32(i))
+			l.endAccount(int32(i))
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestAStormOfNamesKeepsABoundedNumberOfPrograms(t *testing.T) {
 	}
 	b.e.Shrink()
 	assert.Empty(t, b.e.claimants)
-	assert.LessOrEqual(t, len(b.e.ledger.accounts), maxCandidatePrograms+500+20)
+	assert.LessOrEqual(t, len(b.e.accounts), maxCandidatePrograms+500+20)
 }
 
 func TestARestoredProgramContinuesWithoutItsProcesses(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// State is all that an engine needs in order to continue the totals of another one, as after a
+// State is all that a ledger needs in order to continue the totals of another one, as after a
 // restart. Kinds, domains and zones are given by their index; what the indices mean must be kept
 // beside a State.
 //
@@ -67,16 +67,15 @@ type KindAmounts struct {
 	Energy, Idle units.Energy
 }
 
-// State sets s to the state of the engine, in the memory that s has. Call it after Observe and
-// before the ledger is emitted: then no series of a restored engine is ever below a value that was
+// State sets s to the state of the ledger, in the memory that s has. Call it after Add and
+// before the ledger is emitted: then no series of a restored ledger is ever below a value that was
 // emitted.
-func (e *Ledger) State(s *State) {
-	l := &e.ledger
-	s.Baseline, s.At, s.Dropped = e.baseline, e.at, l.Dropped
+func (l *Ledger) State(s *State) {
+	s.Baseline, s.At, s.Dropped = l.baseline, l.at, l.Dropped
 	s.Zones = s.Zones[:0]
 	for i := range l.Zones {
 		z := &l.Zones[i]
-		s.Zones = append(s.Zones, ZoneState{e.sharer.ReadingState(i), l.Delivered(&z.Lifetime), z.Start, z.At, z.Energy})
+		s.Zones = append(s.Zones, ZoneState{l.sharer.ReadingState(i), l.Delivered(&z.Lifetime), z.Start, z.At, z.Energy})
 	}
 	s.Kinds = s.Kinds[:0]
 	for i := range l.Kinds[:l.countKinds()] {
@@ -99,9 +98,9 @@ func (e *Ledger) State(s *State) {
 		n++
 	}
 	s.Accounts = s.Accounts[:n]
-	for entity := range e.candidates {
-		for i := range e.candidates[entity] {
-			if of := e.candidates[entity][i].of; identity.Entity(entity) != identity.ProcessEntity && e.awaitsGroup(of) {
+	for entity := range l.candidates {
+		for i := range l.candidates[entity] {
+			if of := l.candidates[entity][i].of; identity.Entity(entity) != identity.ProcessEntity && l.awaitsGroup(of) {
 				s.addToOthers(&l.accounts[of])
 			}
 		}
@@ -198,9 +197,8 @@ func (s *State) Renumber(kind, domain func(int) int) {
 // Each account of the state has ended, and continues when its owner is opened. A process whose
 // series was live has it again at once, whatever its energy, if there is room. Programs whose
 // series were live continue at once.
-func (e *Ledger) Restore(s *State) {
-	l := &e.ledger
-	e.baseline, e.at, e.emittedAt, e.restoring = s.Baseline, s.At, s.At, true
+func (l *Ledger) Restore(s *State) {
+	l.baseline, l.at, l.emittedAt, l.restoring = s.Baseline, s.At, s.At, true
 	l.Dropped, l.SettledAt = s.Dropped, s.At
 	l.emissions = emissions{restoredEmission, restoredEmission, restoredEmission, restoredEmission}
 	readings := make([]attribution.ReadingState, len(s.Zones))
@@ -212,7 +210,7 @@ func (e *Ledger) Restore(s *State) {
 			Lifetime: restoredLifetime(z.Present && z.Start.Before(s.At), z.Ended, z.Delivered),
 		})
 	}
-	e.sharer.Restore(readings)
+	l.sharer.Restore(readings)
 	for i := range s.Kinds[:min(len(s.Kinds), attribution.MaxKinds)] {
 		k := &s.Kinds[i]
 		l.Kinds[i] = KindTotals{
@@ -226,12 +224,12 @@ func (e *Ledger) Restore(s *State) {
 		}
 	}
 	l.accounts[othersIndex].Start = s.Baseline
-	e.observed = len(s.Accounts) > 0
-	for i := range e.births {
-		e.births[i].until = s.At.Add(restoredBirths)
+	l.observed = len(s.Accounts) > 0
+	for i := range l.births {
+		l.births[i].until = s.At.Add(restoredBirths)
 	}
 	for i := range s.Accounts {
-		e.restoreAccount(&s.Accounts[i])
+		l.restoreAccount(&s.Accounts[i])
 	}
 }
 
@@ -249,8 +247,7 @@ func restoredLifetime(emitted, ended, delivered bool) (t Lifetime) {
 	return t
 }
 
-func (e *Ledger) restoreAccount(s *AccountState) {
-	l := &e.ledger
+func (l *Ledger) restoreAccount(s *AccountState) {
 	a := Account{
 		Entity: s.Entity, Owner: s.Owner, Other: s.Other, group: s.Group, Start: s.Start, CPU: s.CPU, Lifetime: restoredLifetime(s.Reported, false, false),
 		claimant: none, rank: rank{usage: s.Usage, lost: s.Lost},
@@ -262,18 +259,18 @@ func (e *Ledger) restoreAccount(s *AccountState) {
 	if s.Reported {
 		l.noteAccount(&a)
 	}
-	switch others := e.others[a.Entity]; {
+	switch others := l.others[a.Entity]; {
 	case a.Other && others != none:
-		e.ledger.accounts[others].merge(&a)
+		l.accounts[others].merge(&a)
 		l.noteAccount(&l.accounts[others])
 	case a.Other:
 		a.refs = 1
-		e.others[a.Entity] = e.ledger.add(a)
-	case a.Entity == identity.ProgramEntity && s.Live && e.hasRoom(a.Entity):
+		l.others[a.Entity] = l.add(a)
+	case a.Entity == identity.ProgramEntity && s.Live && l.hasRoom(a.Entity):
 		// Most of the processes of a program have ended, so it does not wait for a claimant.
-		e.live[a.Entity]++
+		l.live[a.Entity]++
 		key := a.series()
-		e.series[key] = e.ledger.add(a)
+		l.series[key] = l.add(a)
 	default:
 		l.end(&a.Lifetime)
 		a.Owner.VM.CID, a.Owner.Names = 0, a.Owner.Names.Settled()
@@ -281,6 +278,6 @@ func (e *Ledger) restoreAccount(s *AccountState) {
 			a.restored = wasLive
 		}
 		key := a.series()
-		e.series[key] = e.ledger.add(a)
+		l.series[key] = l.add(a)
 	}
 }
