@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // spend lets time pass, in which the package uses energy and each process a part of the CPU time of one CPU.
@@ -49,9 +48,9 @@ func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
 
 func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
 	n := newDemandNode(t)
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	n.run(10*joule, nil)
 	source.fail = errRefused
 	n.spend(5*time.Second, 30, map[int]float64{10: 1})

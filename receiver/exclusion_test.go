@@ -126,9 +126,9 @@ func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 
 func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
+	source := new(shortLivedSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	source.in = []proc.Charge{{Slot: -1, Path: "/system.slice/cron.service", CPU: 400 * cpu.Tick}}
 	n.runUnseen(400)
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
@@ -139,9 +139,9 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 func TestConditionsPersistWhileScansFail(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	n.run(600*joule, map[int]int64{10: 100})
 	source.fail = errRefused
 	n.run(600*joule, map[int]int64{10: 100})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -73,9 +72,9 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.process(10, "app")
 	c := plugCard(n)
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	n.run(0, nil)
 	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	source.fail = errRefused
@@ -85,7 +84,7 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	require.Zero(t, n.md.DataPointCount())
 	assert.Equal(t, told, c.told, "what is told would be lost")
 	n.run(0, nil)
-	require.False(t, n.isExact())
+	require.True(t, n.isReplaced())
 	n.run(0, nil)
 	assert.InDelta(t, 5, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	assert.InDelta(t, 0, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"), 1e-9)

@@ -53,9 +53,9 @@ func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = true })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/usr/bin/nginx", Cgroup: "0::/system.slice/nginx.service"}
+	source := new(shortLivedSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &shortLivedSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	source.in = []proc.Charge{
 		{Slot: -1, Path: slurmStep, CPU: 100 * cpu.Tick}, {Slot: -1, Path: "/system.slice/cron.service", CPU: 300 * cpu.Tick},
 	}

@@ -93,11 +93,13 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
 	n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.Equal(t, 1, m.forgotten)
-	n.replaceSource()
+	n.replaceSource(source)
 	assert.Equal(t, 2, m.forgotten)
 }
 

@@ -48,8 +48,7 @@ type testNode struct {
 	s        *energyScraper   // nil until it starts
 	logs     *observer.ObservedLogs
 	status   []*componentstatus.Event
-	refuse   error         // answer of the next consumer
-	window   time.Duration // of the CPU time source passed to use
+	refuse   error // answer of the next consumer
 	md       pmetric.Metrics
 	// finals are the last values of all series that ever existed. Those of the node's active energy are negative.
 	finals     map[string]float64

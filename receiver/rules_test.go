@@ -455,9 +455,11 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	n := sharedNode(t, atRest)
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
-	n.replaceSource()
+	n.replaceSource(source)
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.True(t, n.trained())
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // exactSource reports that it accounts for all CPU time.
@@ -28,25 +27,28 @@ func openAs(open func(o cpu.Options) cpu.Source) func(cpu.Options) (*cpu.Reader,
 	return func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o), o), nil, nil }
 }
 
-// use replaces the CPU time source. The node's earlier CPU time stays counted.
-func (n *testNode) use(source cpu.Source) {
-	n.t.Helper()
-	require.NoError(n.t, n.s.node.CPU.Close())
-	n.s.node.CPU = cpu.NewReader(source, cpu.Options{
-		Root: n.host.Root(), Kind: n.cfg.CPUTime, Window: n.window, Cgroups: n.s.node.Cgroups,
-		Names: n.cfg.Series.Processes.GroupBy != config.GroupByPID,
+// reads makes the node start with a source that reads procfs.
+func (n *testNode) reads(procfs **cpu.Procfs, source cpu.Source) {
+	n.opens(func(o cpu.Options) cpu.Source {
+		*procfs = cpu.NewProcfs(o)
+		return source
 	})
 }
 
 // replaceSource makes procfs replace a source that fails.
-func (n *testNode) replaceSource() {
+func (n *testNode) replaceSource(source *failingSource) {
 	n.t.Helper()
-	n.use(&failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused})
+	source.fail = errRefused
 	for range 3 {
 		n.run(0, nil)
 	}
-	require.False(n.t, n.isExact())
+	require.True(n.t, n.isReplaced())
 	n.run(0, nil)
+}
+
+// isReplaced reports whether procfs has replaced the CPU time source.
+func (n *testNode) isReplaced() bool {
+	return n.logs.FilterMessage("CPU time source replaced by procfs").Len() > 0
 }
 
 // openExact makes the node start with an exact source.
@@ -59,9 +61,6 @@ func (n *testNode) opens(source func(o cpu.Options) cpu.Source) {
 	n.machine.OpenCPU = openAs(source)
 }
 
-// isExact reports whether the CPU time source in use is exact.
-func (n *testNode) isExact() bool { return n.s.node.CPU.Exact() }
-
 // openOnly returns a function that opens these meters only.
 func openOnly(members ...power.Member) func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 	return func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
@@ -72,13 +71,4 @@ func openOnly(members ...power.Member) func(context.Context, *Config, component.
 // useMeters makes the node start with these meters only.
 func (n *testNode) useMeters(members ...power.Member) {
 	n.machine.OpenMeters = openOnly(members...)
-}
-
-// take replaces the CPU time source, and starts over with it.
-func (n *testNode) take(source cpu.Source) {
-	n.t.Helper()
-	n.use(source)
-	n.s.ledger.Claims = nil
-	n.s.node.Cgroups.Restart()
-	n.s.sample()
 }

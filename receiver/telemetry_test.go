@@ -66,9 +66,10 @@ func TestEveryScanIsTimed(t *testing.T) {
 
 func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 	n, tel := observedNode(t)
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
-	n.use(source)
+	source.fail = errRefused
 	n.scrapeAsIs()
 	n.s.sample()
 	metadatatest.AssertEqualReceiverEnergyFailedScans(t, tel, counts(observed[int64](2)), whenever)
@@ -195,28 +196,26 @@ func TestDeferredEnergyIsReported(t *testing.T) {
 
 func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	n, tel := observedNode(t)
+	source := &losingSource{new(failingSource)}
+	n.reads(&source.Procfs, source)
 	n.start()
-	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
-	source := &losingSource{exactSource{cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}}
-	n.use(source)
-	n.run(0, nil)
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
 	metadatatest.AssertEqualReceiverEnergyCondition(t, tel, counts(observed[int64](1, "condition", "process ends")), whenever)
-	n.use(cpu.NewProcfs(cpu.Options{Root: n.host.Root()}))
-	n.run(0, nil)
+	n.replaceSource(source.failingSource)
+	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }
 
 // losingSource loses three ends in each scan.
-type losingSource struct{ exactSource }
+type losingSource struct{ *failingSource }
 
 func (losingSource) Traits() cpu.Traits {
 	return cpu.Traits{Name: "bpf (task scan)", Traits: proc.Traits{Exact: true, ChildTimes: true}}
 }
 func (s losingSource) Scan(t *proc.Table, of cpu.Request) error {
-	err := s.exactSource.Scan(t, of)
+	err := s.failingSource.Scan(t, of)
 	t.Unseen.LostEnds = 3
 	return err
 }

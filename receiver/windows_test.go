@@ -79,9 +79,9 @@ func (f *failingSource) Scan(t *proc.Table, of cpu.Request) error {
 func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n := newTestNode(t)
 	n.process(10, "app")
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()})}
-	n.take(source)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
 	source.fail = errRefused
@@ -91,7 +91,6 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	}
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
-	assert.False(t, n.isExact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	before := n.one("process.energy", pid(10))
 	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
@@ -142,13 +141,12 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 }
 
 func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
-	n := newTestNode(t)
+	n := newTestNode(t, func(c *Config) { c.Window = 10 * time.Millisecond })
 	n.process(10, "app")
+	source := new(failingSource)
+	n.reads(&source.Procfs, source)
 	n.start()
-	source := &failingSource{Procfs: cpu.NewProcfs(cpu.Options{Root: n.host.Root()}), fail: errRefused}
-	n.use(source)
-	n.s.node.Rules.Window, n.s.windows.Sampler.Window = 10*time.Millisecond, 10*time.Millisecond
-	defer func() { n.s.windows.Sampler.Window = 0 }() // no metronome
+	source.fail = errRefused
 	window := func() time.Time {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
@@ -158,7 +156,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	for range 3 {
 		window()
 	}
-	require.False(t, n.isExact())
+	require.True(t, n.isReplaced())
 	began := n.readAt()
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
