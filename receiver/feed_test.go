@@ -17,11 +17,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -177,7 +177,7 @@ func TestAReaderThatOpensWhileAWindowIsAttributedWaitsForTheNext(t *testing.T) {
 	n.feeds(false, false)
 	late := &fed{processes: map[int32]uint64{}, cpu: map[int32]time.Duration{}}
 	open := func([]*weigh.Share) {}
-	n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
+	n.machine.OpenWeigher = func(window.Key, *window.KeyOptions) (window.Weigher, error) {
 		return watched{&fakeWeigher{}, func(shares []*weigh.Share) { open(shares) }}, nil
 	}
 	n.start()

@@ -12,10 +12,10 @@ import (
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -37,10 +37,10 @@ func (n *testNode) openClocks() {
 }
 
 // openClocks returns a function that opens weighers, also of the clock rates of a simulated host.
-func openClocks(h *hostsim.Host) func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
-	return func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
-		if key != claims.KeyFrequency {
-			return claims.OpenWeigher(key, o)
+func openClocks(h *hostsim.Host) func(window.Key, *window.KeyOptions) (window.Weigher, error) {
+	return func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
+		if key != window.KeyFrequency {
+			return window.OpenWeigher(key, o)
 		}
 		return weigh.SimulatedClock(func() map[int]int64 { return h.Clocks }, o.FrequencyExponent)
 	}
@@ -92,7 +92,7 @@ func (*fakeWeigher) Close() error                                  { return nil 
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) })
 	m := &fakeWeigher{}
-	n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return m, nil }
+	n.machine.OpenWeigher = func(window.Key, *window.KeyOptions) (window.Weigher, error) { return m, nil }
 	source := new(failingSource)
 	n.reads(&source.Procfs, source)
 	n.start()
@@ -207,7 +207,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 
 // watched is a weigher whose shares are checked.
 type watched struct {
-	claims.Weigher
+	window.Weigher
 	look func([]*weigh.Share)
 }
 
@@ -220,7 +220,7 @@ func (w watched) Weigh(now time.Time, shares []*weigh.Share) (measured bool, err
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightFrequency) })
 	weighed, open := 0, n.machine.OpenWeigher
-	n.machine.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	n.machine.OpenWeigher = func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
 		w, err := open(key, o)
 		return watched{w, func(shares []*weigh.Share) {
 			for _, share := range shares {

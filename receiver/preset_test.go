@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -25,11 +25,11 @@ var errNoClocks = errors.New("no counters")
 
 // openNoClocks makes the clock rates not measurable.
 func (n *testNode) openNoClocks() {
-	n.machine.OpenWeigher = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
-		if key == claims.KeyFrequency {
+	n.machine.OpenWeigher = func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
+		if key == window.KeyFrequency {
 			return nil, errNoClocks
 		}
-		return claims.OpenWeigher(key, o)
+		return window.OpenWeigher(key, o)
 	}
 }
 
@@ -107,12 +107,12 @@ func TestNothingIsSaidOfPresets(t *testing.T) {
 func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	for name, c := range map[string]struct {
 		unclocked, unshared bool
-		want                []claims.Key
+		want                []window.Key
 	}{
-		"clock rates and threads": {false, false, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
-		"clock rates":             {false, true, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
-		"threads":                 {true, false, []claims.Key{claims.KeyCPUTime, claims.KeyMemoryCPUTime}}, // CPU time by what the other thread does
-		"neither":                 {true, true, []claims.Key{claims.KeyMemoryCPUTime}},
+		"clock rates and threads": {false, false, []window.Key{window.KeyFrequency, window.KeyMemoryCPUTime}},
+		"clock rates":             {false, true, []window.Key{window.KeyFrequency, window.KeyMemoryCPUTime}},
+		"threads":                 {true, false, []window.Key{window.KeyCPUTime, window.KeyMemoryCPUTime}}, // CPU time by what the other thread does
+		"neither":                 {true, true, []window.Key{window.KeyMemoryCPUTime}},
 	} {
 		n := accurateNode(t)
 		if c.unclocked {
@@ -248,7 +248,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
 			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
 		})
-		n.machine.OpenWeigher = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) { return nil, errNoClocks }
+		n.machine.OpenWeigher = func(window.Key, *window.KeyOptions) (window.Weigher, error) { return nil, errNoClocks }
 		n.start()
 		n.run(600*joule, map[int]int64{1: 100})
 		lines := n.logs.FilterMessage("Hardware events cannot be counted: the preset's weights are CPU time").All()

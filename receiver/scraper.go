@@ -16,11 +16,11 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
@@ -232,7 +232,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // last window, and returns the ledger as metrics. If the CPU times cannot be read, it returns no
 // metrics: the conditions have the reason, and the next collection covers this one.
 //
-// A process's CPU time becomes a data point in cpu.Reader.Read, claims.Builder.Observe,
+// A process's CPU time becomes a data point in cpu.Reader.Read, window.Collector.Collect,
 // attribution.Sharer.Share, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	if s.life.starting.Wait(); !s.life.begun {
@@ -272,7 +272,7 @@ func (s *energyScraper) finish() {
 
 // tick ends a window: it attributes the energy since the last window, and hands the window to readers
 // of the feed. It returns nil if the CPU times could not be read.
-func (s *energyScraper) tick(ctx context.Context, at windowEnd) *claims.Measurement {
+func (s *energyScraper) tick(ctx context.Context, at windowEnd) *window.Measurement {
 	began := time.Now()
 	defer s.watchdog.Enter(s.watchdog.Current())
 	m, replaced := s.measure(ctx, at)
@@ -299,7 +299,7 @@ const (
 
 // beginLedger begins the ledger at the baseline m, and restores static power models before the first
 // window of the ledger.
-func (s *energyScraper) beginLedger(m *claims.Measurement) {
+func (s *energyScraper) beginLedger(m *window.Measurement) {
 	s.watchdog.Enter(windows.Attributing)
 	if !s.ledger.Begun() {
 		s.ledger.Begin(m.Stamp, s.bootTime(m))
@@ -310,7 +310,7 @@ func (s *energyScraper) beginLedger(m *claims.Measurement) {
 }
 
 // observe records how long a window took, and its conditions. m is nil if measure failed.
-func (s *energyScraper) observe(m *claims.Measurement, took time.Duration) {
+func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 	if s.windows.Demand.Took = took; m != nil {
 		s.state.Training.RestoreGPUs(s.ledger.Models(), m.Readings)
 		s.node.LogKeys()
@@ -320,7 +320,7 @@ func (s *energyScraper) observe(m *claims.Measurement, took time.Duration) {
 }
 
 // save stores the totals of a collection.
-func (s *energyScraper) save(ctx context.Context, m *claims.Measurement, at windowEnd) {
+func (s *energyScraper) save(ctx context.Context, m *window.Measurement, at windowEnd) {
 	if at == betweenCollections {
 		return
 	}
@@ -330,7 +330,7 @@ func (s *energyScraper) save(ctx context.Context, m *claims.Measurement, at wind
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
-func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
+func (s *energyScraper) bootTime(m *window.Measurement) time.Time {
 	boot, err := cpu.BootTime(s.cfg.RootPath)
 	if err != nil {
 		boot = m.Stamp.Add(-m.Table.Now)
@@ -343,7 +343,7 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // another CPU time source is in use from now on.
 //
 // The meters are read next to the node's CPU time, because their energy is divided by it.
-func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *claims.Measurement, replaced bool) {
+func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *window.Measurement, replaced bool) {
 	now, reader := s.machine.Now(), s.node.CPU
 	s.node.Waits.Begin(now)
 	source := reader.Traits().Name
@@ -366,7 +366,7 @@ func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *claims.Me
 	}
 	s.watchdog.Enter(windows.ReadingGPUs)
 	used := s.meters.ReadGPUs(now, w.Table, s.conditions)
-	m = &claims.Measurement{
+	m = &window.Measurement{
 		ReadAt: now, Stamp: s.windows.Timeline.At(now), Node: w.Node, Domains: w.Domains, CPUs: w.CPUs, Table: w.Table,
 		Readings: readings, GPUs: used, Attributed: s.meters.Attributed(), EndsCollection: at != betweenCollections,
 	}
@@ -392,15 +392,15 @@ func (s *energyScraper) readMeters(ctx context.Context, at power.Sample) []power
 }
 
 // observeEnds counts the process exits that the CPU time source missed.
-func (s *energyScraper) observeEnds(m *claims.Measurement) {
+func (s *energyScraper) observeEnds(m *window.Measurement) {
 	s.telemetry.lostExits += int64(m.Table.Unseen.LostEnds)
 	if s.node.CPU.Exact() && (m.Table.Unseen.Untraced > 0 || m.Table.Unseen.LostEnds > 0) {
-		s.conditions.Observe("process ends", claims.ErrEndsLost)
+		s.conditions.Observe("process ends", window.ErrEndsLost)
 	}
 }
 
 // publish hands the window to readers of the feed.
-func (s *energyScraper) publish(m *claims.Measurement) {
+func (s *energyScraper) publish(m *window.Measurement) {
 	if m == nil || !s.ledger.IsRead() {
 		return
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // countEvents makes the hardware events countable. counted returns how many there were in a cgroup.
 func (n *testNode) countEvents(counted func(weigh.Event, string) uint64) {
 	events := weigh.SimulatedEvents(counted)
-	n.machine.OpenWeigher = func(_ claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	n.machine.OpenWeigher = func(_ window.Key, o *window.KeyOptions) (window.Weigher, error) {
 		return weigh.NewModel(events, o.Cgroups)
 	}
 }

@@ -4,5 +4,5 @@
 // the CPU, hardware events, and resident memory.
 //
 // ByRate weighs CPU time by a clock rate (clock.go) or by counted events (counters.go), Memory by
-// resident memory. Each sets the Work of an interval's Shares, and implements claims.Weigher.
+// resident memory. Each sets the Work of an interval's Shares, and implements window.Weigher.
 package weigh

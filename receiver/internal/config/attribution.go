@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
 // AttributionConfig selects the attribution rules. docs/attribution.md describes them.
@@ -212,11 +212,11 @@ func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) 
 	smt := cmp.Or(c.SMTWeight, c.PresetRules().SMT)
 	switch keys := Keys(zones, c.WeightOf, smt); {
 	case len(keys) <= attribution.Weights:
-	case slices.Contains(keys, claims.KeyCPUTime):
+	case slices.Contains(keys, window.KeyCPUTime):
 		wrong("weight", "may have at most %d different ones, %s among them because smt_weight is below 1, has %s",
-			attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
+			attribution.Weights, window.KeyCPUTime, c.listWeights(zones))
 	default:
-		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, claims.KeyCPUTime, c.listWeights(zones))
+		wrong("weight", "may have at most %d different ones in addition to %s, has %s", attribution.Weights, window.KeyCPUTime, c.listWeights(zones))
 	}
 	exponents := map[int]bool{}
 	for _, kind := range zones {

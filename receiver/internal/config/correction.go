@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
 // CorrectionConfig corrects a meter as energy model prints it. The corrected power is factor
@@ -32,7 +32,7 @@ func (c *CorrectionConfig) validate(wrong reporter, poll time.Duration) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
 	}
-	if most := claims.MaxAge - c.Lag; c.Lag > 0 && poll > most {
+	if most := window.MaxAge - c.Lag; c.Lag > 0 && poll > most {
 		wrong("lag", "of %v requires a poll_interval of at most %v, is %v", c.Lag, most, poll)
 	}
 	if !(c.Factor >= float64(power.MinFactor)/power.Unscaled && c.Factor <= power.MaxFactor/power.Unscaled) {

@@ -5,9 +5,9 @@ package config
 import (
 	"slices"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
 // Weight is an attribution weight.
@@ -50,15 +50,15 @@ func (w Weight) Events() []weigh.Event {
 	}
 }
 
-// Key returns the key in package claims of the weight of a zone kind.
-func (w Weight) Key(kind power.Kind) claims.Key {
+// Key returns the key in package window of the weight of a zone kind.
+func (w Weight) Key(kind power.Kind) window.Key {
 	switch {
 	case w.Exponent() > 0:
-		return claims.KeyFrequency
+		return window.KeyFrequency
 	case w == WeightPowerModel && kind == power.DRAM:
-		return claims.KeyDRAMPowerModel
+		return window.KeyDRAMPowerModel
 	default:
-		return claims.Key(w)
+		return window.Key(w)
 	}
 }
 
@@ -72,7 +72,7 @@ func (w Weight) WeighsCores(kind power.Kind) bool {
 
 // Keys returns the distinct keys of the weights of zone kinds other than plain CPU time, in the order
 // of zones.
-func Keys(zones []power.Kind, of func(power.Kind) Weight, smtWeight float64) (keys []claims.Key) {
+func Keys(zones []power.Kind, of func(power.Kind) Weight, smtWeight float64) (keys []window.Key) {
 	for _, kind := range zones {
 		w := of(kind)
 		isPlain := w == WeightCPUTime && !(smtWeight < 1 && w.WeighsCores(kind))

@@ -14,13 +14,13 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -34,7 +34,7 @@ import (
 // called before that.
 type Ledger struct {
 	Options    Options
-	Claims     *claims.Builder // nil until Begin
+	Claims     *window.Collector // nil until Begin
 	Engine     *ledger.Ledger
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion
@@ -45,10 +45,10 @@ type Ledger struct {
 	BootTime   time.Time     // from which creation times of processes are computed
 	Feeding    feeding
 	// visibility finds out whether the receiver sees all processes.
-	visibility claims.Visibility
+	visibility window.Visibility
 	// now is the measurement that ends the window, and of is the same without claims if the CPU time
 	// source was replaced in the window.
-	now, of *claims.Measurement
+	now, of *window.Measurement
 	// isFresh reports whether no window was observed since Begin.
 	isFresh bool
 }
@@ -86,7 +86,7 @@ func (l *Ledger) Begin(baseline, boot time.Time) {
 	l.setKnown()
 	l.Engine = ledger.New(ledger.Config{
 		Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
-		HiddenNames: cfg.HiddenNames(), Created: claims.Created(boot),
+		HiddenNames: cfg.HiddenNames(), Created: window.Created(boot),
 	}, baseline)
 	l.Places = o.Node.Places()
 	l.identify()
@@ -124,11 +124,11 @@ func (l *Ledger) identify() {
 	l.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
 }
 
-// buildClaims opens the builder of claims.
+// buildClaims makes the collector of windows.
 func (l *Ledger) buildClaims() {
 	o := &l.Options
 	cfg := o.Config
-	l.Claims = claims.NewBuilder(claims.Options{
+	l.Claims = window.NewCollector(window.Options{
 		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
 		Exact:     o.Node.CPU.Exact(),
 		Cgroups:   o.Node.Cgroups,
@@ -150,7 +150,7 @@ func (l *Ledger) buildClaims() {
 // Collect returns the usage since the last measurement. The first window after Begin without a saved
 // state is the baseline. replaced reports whether the CPU time source was replaced in the window. In
 // that case the interval has no claims.
-func (l *Ledger) Collect(m *claims.Measurement, replaced bool) *attribution.Interval {
+func (l *Ledger) Collect(m *window.Measurement, replaced bool) *attribution.Interval {
 	isBaseline := l.Claims.Last().ReadAt.IsZero()
 	if !isBaseline {
 		l.Feeding.Begin(l)
@@ -273,8 +273,8 @@ func emittedKinds(r *rules.Rules) []emit.Column {
 	out := make([]emit.Column, len(r.Kinds))
 	for i, kind := range r.Kinds {
 		key := r.Weight(kind.Zone).Key(kind.Zone)
-		out[i] = emit.Column{Class: kind, Deviation: func(window time.Duration, shared bool) float64 {
-			return claims.Deviation(key, kind.Zone, window, shared)
+		out[i] = emit.Column{Class: kind, Deviation: func(length time.Duration, shared bool) float64 {
+			return window.Deviation(key, kind.Zone, length, shared)
 		}}
 	}
 	return out

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
@@ -41,12 +41,12 @@ func (m *Machine) Examine(root string, wanted *rules.Rules, cgroups *cgroup.Tree
 			x.Unshared = divide.ErrUnshared
 		}
 	}
-	var clocks, counters []claims.Key
+	var clocks, counters []window.Key
 	if wanted.Clocks {
-		clocks = append(clocks, claims.KeyFrequency)
+		clocks = append(clocks, window.KeyFrequency)
 	}
 	for _, event := range wanted.Events {
-		counters = append(counters, claims.Key(event))
+		counters = append(counters, window.Key(event))
 	}
 	x.Unclocked, x.Uncounted = m.unmeasured(root, cgroups, clocks), m.unmeasured(root, cgroups, counters)
 	x.Untimed = findInterrupts(root)
@@ -57,13 +57,13 @@ func (m *Machine) Examine(root string, wanted *rules.Rules, cgroups *cgroup.Tree
 var errNoIRQ = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
 
 // unmeasured returns an error if one of the attribution weights cannot be measured.
-func (m *Machine) unmeasured(root string, cgroups *cgroup.Tree, keys []claims.Key) error {
+func (m *Machine) unmeasured(root string, cgroups *cgroup.Tree, keys []window.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	_, err := kernfs.Within(root, filepath.Join(root, "sys/devices"), func() (struct{}, error) {
 		for _, key := range keys {
-			weigher, err := m.OpenWeigher(key, &claims.KeyOptions{Cgroups: cgroups, FrequencyExponent: 1})
+			weigher, err := m.OpenWeigher(key, &window.KeyOptions{Cgroups: cgroups, FrequencyExponent: 1})
 			if err != nil {
 				return struct{}{}, err
 			}

@@ -9,10 +9,10 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
@@ -35,7 +35,7 @@ type Machine struct {
 	OpenCPU func(cpu.Options) (reader *cpu.Reader, rejected, err error)
 	// OpenWeigher opens the Weigher of an attribution weight. It returns an error if the machine cannot
 	// measure the weight.
-	OpenWeigher func(claims.Key, *claims.KeyOptions) (claims.Weigher, error)
+	OpenWeigher func(window.Key, *window.KeyOptions) (window.Weigher, error)
 	// OpenMeters opens the meters, and the sources of GPU usage that meters have.
 	OpenMeters func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)
 }
@@ -44,6 +44,6 @@ type Machine struct {
 func Local() Machine {
 	return Machine{
 		Now: time.Now, NewMetronome: windows.NewMetronome, Clocks: kernelClocks,
-		ReadCPUs: divide.ReadCPUs, OpenCPU: cpu.OpenReader, OpenWeigher: claims.OpenWeigher, OpenMeters: meters.Open,
+		ReadCPUs: divide.ReadCPUs, OpenCPU: cpu.OpenReader, OpenWeigher: window.OpenWeigher, OpenMeters: meters.Open,
 	}
 }

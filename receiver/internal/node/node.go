@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
@@ -17,6 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
@@ -34,7 +34,7 @@ type Node struct {
 	Rules    rules.Rules
 	CPU      *cpu.Reader
 	Cgroups  *cgroup.Tree
-	Keys     *claims.Keys     // without a weight if plain CPU time is the only one
+	Keys     *window.Keys     // without a weight if plain CPU time is the only one
 	Siblings *divide.Siblings // nil if CPU time counts in full
 	Waits    *kernfs.Waits    // for files that users block, of all parts of the receiver
 }
@@ -60,7 +60,7 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	}
 	options := n.Rules.KeyOptions(n.Cgroups)
 	options.Open, options.Waits = m.OpenWeigher, waits
-	n.Keys = claims.NewKeys(options)
+	n.Keys = window.NewKeys(options)
 	reader, rejected, err := m.OpenCPU(cpu.Options{
 		Root: cfg.RootPath, Kind: cfg.CPUTime, Window: n.Rules.Window, Topology: found.Topology,
 		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,

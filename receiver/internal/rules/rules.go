@@ -9,9 +9,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -45,7 +45,7 @@ type Rules struct {
 	// Kinds are the kinds that the ledger may have.
 	Kinds []power.Class
 	// Keys are the attribution weights other than plain CPU time, in the order of the engine's weights.
-	Keys []claims.Key
+	Keys []window.Key
 	// Clocks reports whether the preset selects a weight that requires clock rates, and Events are the
 	// hardware events that weights of the preset require.
 	Clocks bool
@@ -112,9 +112,9 @@ func (r *Rules) hasCores() bool {
 	return slices.ContainsFunc(r.cfg.Zones, func(kind power.Kind) bool { return r.Weight(kind).WeighsCores(kind) })
 }
 
-// KeyOptions returns the options of claims.NewKeys.
-func (r *Rules) KeyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
-	o := claims.KeyOptions{Cgroups: cgroups, Keys: r.Keys, FrequencyExponent: 1}
+// KeyOptions returns the options of window.NewKeys.
+func (r *Rules) KeyOptions(cgroups *cgroup.Tree) window.KeyOptions {
+	o := window.KeyOptions{Cgroups: cgroups, Keys: r.Keys, FrequencyExponent: 1}
 	for _, kind := range r.cfg.Zones { // Validate allows one exponent
 		o.FrequencyExponent = max(o.FrequencyExponent, r.Weight(kind).Exponent())
 	}

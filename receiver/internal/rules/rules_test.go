@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -155,21 +155,21 @@ func TestAPresetSelectsWeightsThatTheMachineMeasures(t *testing.T) {
 
 func TestEachZoneHasTheKeyOfItsWeight(t *testing.T) {
 	const none, first, second = attribution.ByCPUTime, attribution.ByFirstWeight, attribution.BySecondWeight
-	frequency, memory := claims.KeyFrequency, claims.KeyMemoryCPUTime
+	frequency, memory := window.KeyFrequency, window.KeyMemoryCPUTime
 	for name, c := range map[string]struct {
 		yaml    string
 		machine Machine
-		keys    []claims.Key
+		keys    []window.Key
 		weighs  bool                 // smt_weight applies
 		engine  []attribution.Weight // of the measured zones
 	}{
-		"clock rates and threads": {"zones: [package, dram]", Machine{}, []claims.Key{frequency, memory}, true, []attribution.Weight{first, second}},
-		"clock rates":             {"zones: [package, dram]", Machine{Unshared: errLacks}, []claims.Key{frequency, memory}, false, []attribution.Weight{first, second}},
-		"threads":                 {"zones: [package, dram]", Machine{Unclocked: errLacks}, []claims.Key{claims.KeyCPUTime, memory}, true, []attribution.Weight{first, second}},
-		"neither":                 {"zones: [package, dram]", Machine{Unclocked: errLacks, Unshared: errLacks}, []claims.Key{memory}, false, []attribution.Weight{none, first}},
+		"clock rates and threads": {"zones: [package, dram]", Machine{}, []window.Key{frequency, memory}, true, []attribution.Weight{first, second}},
+		"clock rates":             {"zones: [package, dram]", Machine{Unshared: errLacks}, []window.Key{frequency, memory}, false, []attribution.Weight{first, second}},
+		"threads":                 {"zones: [package, dram]", Machine{Unclocked: errLacks}, []window.Key{window.KeyCPUTime, memory}, true, []attribution.Weight{first, second}},
+		"neither":                 {"zones: [package, dram]", Machine{Unclocked: errLacks, Unshared: errLacks}, []window.Key{memory}, false, []attribution.Weight{none, first}},
 		"a weight of each zone": {
 			"{zones: [package, dram, core, uncore], attribution: {preset: kepler, weight: {all: frequency, dram: memory, core: cpu_time}}}", Machine{},
-			[]claims.Key{frequency, claims.KeyMemory}, false, []attribution.Weight{first, second, none, first},
+			[]window.Key{frequency, window.KeyMemory}, false, []attribution.Weight{first, second, none, first},
 		},
 		"no threads": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler}}", Machine{},
@@ -177,19 +177,19 @@ func TestEachZoneHasTheKeyOfItsWeight(t *testing.T) {
 		},
 		"cores alone have threads": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6}}", Machine{},
-			[]claims.Key{claims.KeyCPUTime}, true, []attribution.Weight{none, none, first, none, first},
+			[]window.Key{window.KeyCPUTime}, true, []attribution.Weight{none, none, first, none, first},
 		},
 		"threads beside memory": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6, weight: {dram: memory}}}", Machine{},
-			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime}, true, []attribution.Weight{first, none, second, none, second},
+			[]window.Key{window.KeyMemory, window.KeyCPUTime}, true, []attribution.Weight{first, none, second, none, second},
 		},
 		"cycles are counted by thread": {
 			"{zones: [dram, gpu, package, uncore, core], attribution: {preset: kepler, smt_weight: 0.6, weight: cycles}}", Machine{},
-			[]claims.Key{claims.KeyCycles}, false, []attribution.Weight{first, none, first, first, first},
+			[]window.Key{window.KeyCycles}, false, []attribution.Weight{first, none, first, first, first},
 		},
 		"a configured smt_weight stays": {
 			"{zones: [package], attribution: {preset: kepler, smt_weight: 0.6}}", Machine{Unshared: errLacks},
-			[]claims.Key{claims.KeyCPUTime}, true, []attribution.Weight{first},
+			[]window.Key{window.KeyCPUTime}, true, []attribution.Weight{first},
 		},
 	} {
 		r := resolve(t, c.yaml, c.machine)

@@ -11,7 +11,7 @@
 //	boot, clocks       [Totals]           this package: whether the totals are of this boot, and their age
 //	settings           [Totals]           package config: SettingsOfTotals; other settings reset the totals
 //	energy of series   attribution.State  package attribution: zones, kinds, accounts, deferred energy
-//	index of zones     claims.State       package claims: which zone, kind and domain an index is
+//	index of zones     window.State       package window: which zone, kind and domain an index is
 //	cgroup counters    cgroup.Past        package cgroup: CPU time that is not attributed yet
 //	energy counters    power.Past         package power: the last raw readings
 //	CPU time           cpu.Past           package cpu: the node, packages, CPUs and processes at the last scan

@@ -7,13 +7,13 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
 // These functions are the format of a state.
@@ -41,7 +41,7 @@ func (k *Totals) packRest(p *pack.Packer) {
 	packCPU(p, &k.CPU)
 }
 
-func packClaims(p *pack.Packer, s *claims.State) {
+func packClaims(p *pack.Packer, s *window.State) {
 	pack.Slice(p, &s.Kinds, packKind)
 	pack.Slice(p, &s.Domains, pack.String)
 	pack.Slice(p, &s.Zones, packZone)

@@ -15,11 +15,11 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
@@ -90,7 +90,7 @@ type Totals struct {
 	ReadAt time.Time
 	// BootTime is when the machine booted. The creation times of processes refer to it.
 	BootTime time.Time
-	Claims   claims.State
+	Claims   window.State
 	Meters   power.Past
 	CPU      cpu.Past
 }

@@ -24,11 +24,11 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
@@ -289,16 +289,16 @@ func (l *simulator) receive(cfg *config.Config, edit func(*machine.Machine)) {
 
 // openWeigher returns a function that opens weighers of the simulated machine. The figures of presets come from a
 // machine without clock rates.
-func (l *simulator) openWeigher(cfg *config.Config) func(claims.Key, *claims.KeyOptions) (claims.Weigher, error) {
+func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.KeyOptions) (window.Weigher, error) {
 	wanted, _ := rules.Resolve(cfg, rules.Machine{})
-	return func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error) {
+	return func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
 		switch {
-		case key == claims.KeyFrequency && !wanted.Clocks:
+		case key == window.KeyFrequency && !wanted.Clocks:
 			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, o.FrequencyExponent)
-		case key != claims.KeyFrequency && l.events != nil:
+		case key != window.KeyFrequency && l.events != nil:
 			return weigh.NewModel(l.events.counters, o.Cgroups)
 		}
-		return claims.OpenWeigher(key, o)
+		return window.OpenWeigher(key, o)
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
@@ -27,7 +27,7 @@ type doubted struct {
 	zone              power.Kind
 	// off is how far the figure is from the truth, and deviation the stated standard deviation, in J.
 	off, deviation float64
-	// sharing is the error of a workload's share in the unit of claims.Deviation, which returns used for what is known.
+	// sharing is the error of a workload's share in the unit of window.Deviation, which returns used for what is known.
 	sharing, used float64
 	known         string
 }
@@ -70,13 +70,13 @@ func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 	return all
 }
 
-// known describes the arguments of claims.Deviation for a measurement, and returns its result.
+// known describes the arguments of window.Deviation for a measurement, and returns its result.
 func (s *simSetting) known(zone power.Kind, sockets int) (known string, used float64) {
 	cfg := s.config()
 	r, _ := rules.Resolve(cfg, rules.Machine{})
-	key, window := r.Weight(zone).Key(zone), r.Window
-	if window == 0 {
-		window = cfg.CollectionInterval
+	key, length := r.Weight(zone).Key(zone), r.Window
+	if length == 0 {
+		length = cfg.CollectionInterval
 	}
 	shared := sockets > 1 && r.Scope == config.ScopeNode
 	known = "`" + string(zone) + "`"
@@ -84,11 +84,11 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 	case zone == power.DRAM:
 		known += " by `" + string(key) + "`"
 	case shared:
-		known = "several packages with the same users by `" + string(key) + "`, windows of " + window.String()
+		known = "several packages with the same users by `" + string(key) + "`, windows of " + length.String()
 	default:
-		known += " with users of its own, windows of " + window.String()
+		known += " with users of its own, windows of " + length.String()
 	}
-	return known, claims.Deviation(key, zone, window, shared)
+	return known, window.Deviation(key, zone, length, shared)
 }
 
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
@@ -230,7 +230,7 @@ func afterNights(c simCurve, night float64) simScenario {
 	return sc
 }
 
-// writeDeviations writes the deviations of shares, measured and as claims.Deviation has them.
+// writeDeviations writes the deviations of shares, measured and as window.Deviation has them.
 func writeDeviations(b *strings.Builder, figures []doubted) {
 	b.WriteString("\n| active energy of | deviation, measured | used | figures |\n|---|---|---|---|\n")
 	byKnown, used := map[string][]float64{}, map[string]float64{}

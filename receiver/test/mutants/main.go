@@ -7,7 +7,7 @@
 // and seed determine the draw, so that a run before a change of the tests and a run after it
 // compare line by line:
 //
-//	go run ./receiver/test/mutants -n 20 internal/attribution internal/claims internal/usage/cpu
+//	go run ./receiver/test/mutants -n 20 internal/attribution internal/window internal/usage/cpu
 //
 // With -set it runs chosen faults, such as the sets in dev/mutants, and writes a page with the number of tests that
 // notice each fault:

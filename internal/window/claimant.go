@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+)
+
+// claimant is the engine's claimant of the process in a slot. The zero claimant marks an empty slot.
+type claimant struct {
+	id         attribution.Claimant
+	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
+	open       bool
+	sleeps     bool // id is that of the sleepers of its workload
+	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
+	excluded   bool // its energy is static
+	usesGPU    bool // its process used a GPU, or had one open
+	withCgroup bool // all of its own cgroup is excluded, or in the same unit
+}
+
+// sleepers are the processes of a workload that have had nothing to claim yet. They have one
+// claimant together, by which what they are part of has its series: most processes of a node never
+// run.
+type sleepers struct {
+	id    attribution.Claimant
+	count int
+}
+
+// ownerKey identifies a claimant that several processes share.
+type ownerKey struct {
+	owner    identity.Owner
+	excluded bool
+}

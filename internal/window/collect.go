@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"iter"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// identify finds out what processes are and belong to. It reports whether that may have changed for
+// processes that did not run, too.
+func (b *Collector) identify(m *Measurement) (changed bool) {
+	// New processes are reported only by the scan that first sees them. If that scan was not
+	// observed, identify all.
+	missed := !b.begun || m.Table.Scans() != b.scan+1
+	b.scan = m.Table.Scans()
+	b.Identifier.Begin(m.ReadAt)
+	b.Identifier.Grow(len(m.Table.Rows))
+	if missed && m.Table.Len() > 0 {
+		b.gpus.renew(m.Table)
+	}
+	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
+	for p := range rows(m.Table, missed) {
+		b.Identifier.Identify(p, m.Table.Now)
+		if p.Is(proc.Born) {
+			b.gpus.note(p)
+		}
+	}
+	if m.EndsCollection && !b.Exact {
+		b.identifyDeferred(m)
+	}
+	return b.Identifier.Resolve() || missed
+}
+
+// identifyDeferred identifies the processes whose identification was deferred.
+func (b *Collector) identifyDeferred(m *Measurement) {
+	b.Identifier.MayDefer(false)
+	for p := range rows(m.Table, true) {
+		if b.Identifier.IsDeferred(p.Slot) {
+			b.Identifier.Identify(p, m.Table.Now)
+		}
+	}
+}
+
+// claimRunning claims the usage of running processes and of short-lived processes. Processes that
+// did not run are looked at only if they may need another claimant, explain a container's counter
+// or hold memory that counts.
+func (b *Collector) claimRunning(m *Measurement, changed bool) {
+	t, charges := m.Table, m.Table.Charges
+	for p := range rows(t, changed || !b.Exact || b.Keys.Sleepers()) {
+		c := &b.claimants[p.Slot]
+		from := c.cgroup
+		b.update(c, p, m)
+		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
+		b.addProcess(c, p, p.Used, parts, b.slicesOf(p, p.Split, p.Used, t), m)
+		if !b.Exact {
+			accountMove(from, c.cgroup, p, m)
+		}
+		for ; len(charges) > 0 && charges[0].Slot == p.Slot; charges = charges[1:] {
+			b.claimCharge(&charges[0], m)
+		}
+	}
+	for i := range charges {
+		b.claimCharge(&charges[i], m)
+	}
+}
+
+// addProcess adds the row of a process.
+func (b *Collector) addProcess(c *claimant, p *proc.Process, used units.CPUTime, parts []units.CPUTime, on []proc.Slice, m *Measurement) {
+	if !b.Exact {
+		c.cgroup.Account(int32(c.id), used)
+		if b.divider != nil {
+			b.divider.ranIn(c.cgroup, parts, p)
+		}
+	}
+	b.add(&row{Share: weigh.Share{CPU: used, Cgroup: c.cgroup}, claimant: c.id, process: p, parts: parts, on: on}, m)
+}
+
+// slicesOf divides CPU time of a process by CPU, if a pass needs that. It returns nil if the CPUs
+// are not available: procfs shows the CPU of a process's first thread only.
+func (b *Collector) slicesOf(p *proc.Process, split proc.Split, used units.CPUTime, t *proc.Table) []proc.Slice {
+	if !b.byCPU || !b.Exact && p.Threads > 1 {
+		return nil
+	}
+	return t.Splits.Slices(split, used, p.LastCPU)
+}
+
+// claimCharge claims the CPU time of short-lived processes that the scan found. Without a claimant
+// claimRest claims the time.
+//
+// An exact source charges a row of the same cgroup. procfs charges the parent: the same workload,
+// but after re-parenting to init perhaps another unit.
+func (b *Collector) claimCharge(charge *proc.Charge, m *Measurement) {
+	parts, found := m.Table.ChargeParts(charge), false
+	r := row{Share: weigh.Share{CPU: charge.CPU, ShortLived: true}, parts: parts}
+	if charge.Slot >= 0 {
+		r.process = &m.Table.Rows[charge.Slot]
+	}
+	switch {
+	case charge.Named && b.ByProgram:
+		found = b.nameOwner(&r, charge)
+	case r.process != nil:
+		c := b.awake(r.process, m)
+		if !b.Exact {
+			c.cgroup.AccountChildren(charge.CPU)
+		}
+		r.claimant = c.id
+		switch {
+		case c.inWorkload || c.withCgroup && b.Exact:
+			r.Cgroup, found = c.cgroup, true
+			if b.ByProgram {
+				r.claimant = b.shortLivedIn(c)
+			}
+		case b.ByProgram && !b.Exact:
+			r.parts = b.keep(parts)
+			b.programs.families = append(b.programs.families, r)
+			return
+		}
+	case charge.Path != "":
+		r.claimant, r.Cgroup, found = b.claimantForCgroup(charge.Path)
+	}
+	if found {
+		b.add(&r, m)
+	} else {
+		b.addRest(charge.CPU, parts)
+	}
+}
+
+// awake returns the claimant of a process, its own one if it was one of the sleepers.
+func (b *Collector) awake(p *proc.Process, m *Measurement) *claimant {
+	c := &b.claimants[p.Slot]
+	if c.sleeps {
+		b.wake(c, p.Slot, p.PID, p.Start, m)
+	}
+	return c
+}
+
+// claimByCounters claims what short-lived processes used in containers, as far as only the counters
+// of the containers' cgroups show it.
+func (b *Collector) claimByCounters(m *Measurement) {
+	b.Cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
+		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
+		// others have claimed. Cap it at what the interval has left. Later readings have no such
+		// cap: the node's ticks miss what runs between two of them, and the counter does not.
+		if first {
+			used = min(used, b.unclaimed(m))
+		}
+		by := attribution.Claimant(id)
+		if b.ByProgram && used > 0 {
+			by = b.descendantsOf(by)
+		}
+		r := row{Share: weigh.Share{CPU: used, ShortLived: true, Cgroup: in}, claimant: by}
+		if b.divider != nil {
+			r.parts = b.divider.in(in)
+		}
+		b.add(&r, m)
+	})
+}
+
+// claimRest claims what other short-lived processes used, without a claimant. What remains of the
+// CPU time that processes used is unattributed, as far as processes are hidden, ended untraced or
+// were missed.
+func (b *Collector) claimRest(m *Measurement) {
+	b.claimFamilies(m)
+	if !b.Exact {
+		// The child times of a process outside of a container may include what the container's
+		// counter showed.
+		b.rest.CPU = min(b.rest.CPU, b.unclaimed(m))
+	}
+	b.add(&b.rest, m)
+
+	rest := b.unclaimed(m)
+	switch {
+	case m.Table.Unseen.Hidden:
+		b.node.Unattributed = rest
+	case b.MissedUnattributed && !b.Exact:
+		b.node.Unattributed = b.unowned.findMissed(b, m, min(rest, m.Table.Unseen.Untraced), rest)
+	default:
+		b.node.Unattributed = min(rest, m.Table.Unseen.Untraced)
+	}
+}
+
+// unclaimed returns the CPU time that processes used in the interval and that no claim has so far.
+func (b *Collector) unclaimed(m *Measurement) units.CPUTime {
+	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
+}
+
+// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a
+// process, which claims what it used itself. Interrupts hold no memory.
+func (b *Collector) claimInterrupts(m *Measurement) {
+	b.interrupts = 0
+	if b.InterruptsUnattributed {
+		clear(b.softirqd)
+		softirqd := m.Table.Softirqd(b.softirqd)
+		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
+	}
+	b.node.Weightless = [attribution.Weights]units.CPUTime{}
+	for i, held := range b.Keys.held() {
+		if held {
+			b.node.Weightless[i] = b.interrupts
+		}
+	}
+	b.node.Unattributed += b.interrupts
+	b.unowned.all += b.node.Unattributed
+	b.unowned.ofInterrupts += b.interrupts
+}
+
+// add copies a row to the table, with the facts that its process shows.
+func (b *Collector) add(r *row, m *Measurement) {
+	used := min(r.CPU, maxClaim)
+	if used == 0 && (r.ShortLived || !b.Keys.Sleepers()) {
+		return
+	}
+	b.claimed += used
+	b.rows = append(b.rows, *r)
+	r = &b.rows[len(b.rows)-1]
+	r.CPU, r.LastCPU = used, -1
+	r.parts, r.on = b.keep(r.parts), b.keepSlices(r.on)
+	if p := r.process; p != nil {
+		r.LastCPU, r.Resident = p.LastCPU, p.Resident
+		if !p.Is(proc.Zombie) {
+			r.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
+		}
+		r.home = b.Identifier.ProcessCgroup(p.Slot)
+	} else if r.Cgroup != nil {
+		r.home = r.Cgroup.Path()
+	}
+}
+
+// rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then
+// all others if all is set.
+func rows(t *proc.Table, all bool) iter.Seq[*proc.Process] {
+	return func(yield func(*proc.Process) bool) {
+		for _, slot := range t.Active {
+			if !yield(&t.Rows[slot]) {
+				return
+			}
+		}
+		if !all {
+			return
+		}
+		for p := range t.All() {
+			if !p.IsActive() && !yield(p) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// Options are the dependencies and settings of a Collector.
+type Options struct {
+	Engine *ledger.Ledger
+	// Exact reports whether scans account for all CPU time, including processes that ended. If
+	// false, the counters of containers' cgroups show the rest.
+	Exact      bool
+	Identifier *workload.Identifier
+	// Cgroups is the tree of the host's cgroups, whose ReadCPUTime comes right before each scan that
+	// is not exact. No other Collector may use it at the same time.
+	Cgroups   *cgroup.Tree
+	Exclusion *workload.Exclusion // nil: no workload is excluded
+	Keys      *Keys               // nil: plain CPU time is the only one
+	// Kinds are the kinds of the ledger, by their index.
+	Kinds []power.Class
+	// Places, if set, reports in which domain of the topology memory is. Claims then weigh there
+	// under the keys of memory.
+	Places *numa.Places
+	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise the processes
+	// that run share their energy.
+	InterruptsUnattributed bool
+	// MissedUnattributed makes the CPU time of processes that neither a scan nor their own counters
+	// show unattributed, up to the amount that the node's counter shows. Otherwise the visible
+	// processes share their energy.
+	MissedUnattributed bool
+	// Requests reports whether the engine needs to know what CPU time containers request.
+	Requests bool
+	// Watch makes the Collector watch containers' cgroups for EachProcess.
+	Watch bool
+	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their
+	// own package.
+	Topology *divide.Topology
+	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is
+	// busy, under the allocation keys of Keys that weigh cores.
+	Siblings  *divide.Siblings
+	SMTWeight float64
+	// ByProgram names short-lived processes by their program: the engine reports processes by
+	// program.
+	ByProgram bool
+}
+
+// Collector makes the engine's intervals of measurements: Observe turns what each process used since
+// the last measurement into claims, and opens and closes claimants as processes come, change and
+// go.
+//
+// A Collector lasts as long as its engine. It is not safe for concurrent use.
+type Collector struct {
+	// KeepMemory disables Shrink in Observe, for tests.
+	KeepMemory bool
+
+	Options
+	table
+
+	passes  []pass   // in order
+	byCPU   bool     // a pass divides CPU time by CPU
+	divider *divider // of the last pass; nil: all zones share the node's CPUs
+	zones   zones
+	gpus    gpus
+	named   []units.Domain // by their index in the interval
+
+	claimants []claimant // by slot
+	sleepers  map[ownerKey]*sleepers
+	slack     units.Slack
+	ended     []attribution.Claimant // in this interval
+	unowned   unowned
+	programs  programs
+	requested time.Time // when the engine was last given what containers request
+
+	last     Measurement
+	begun    bool
+	restored bool   // the next interval is the time since a state
+	scan     uint64 // the last one that was observed
+}
+
+// NewCollector returns a Collector. It reads nothing yet.
+func NewCollector(o Options) *Collector {
+	o.Exclusion, o.Keys = cmp.Or(o.Exclusion, &workload.Exclusion{}), cmp.Or(o.Keys, &Keys{})
+	b := &Collector{Options: o, named: []units.Domain{units.NodeCPUs}, sleepers: map[ownerKey]*sleepers{}}
+	if len(b.Keys.weights) > 0 {
+		if b.byCPU = o.Siblings != nil; b.byCPU {
+			b.passes = append(b.passes, newCores(o.Siblings, o.SMTWeight).discount)
+		}
+		b.passes = append(b.passes, b.Keys.weigh)
+	}
+	if o.Topology != nil {
+		b.named = append(b.named, o.Topology.Domains()...)
+		b.divider = newDivider(o.Topology, o.Places, b.Keys)
+		b.passes = append(b.passes, b.divider.divide)
+	}
+	b.table = newTable(len(b.named) - 1)
+	b.Cgroups.Restart()
+	return b
+}
+
+// Last returns the measurement that was observed last. Its table has been overwritten since.
+func (b *Collector) Last() *Measurement { return &b.last }
+
+// Interval returns the interval that was observed last. It is valid until the next call of Observe.
+func (b *Collector) Interval() *attribution.Interval { return &b.interval }
+
+// Zones returns the zones by the engine's numbers.
+func (b *Collector) Zones() []power.Zone { return b.zones.known }
+
+// Domains returns the domains by their index in the intervals and in ledger.Totals.Domains. A
+// GPU's is added when the GPU is first seen. The caller must not change the slice.
+func (b *Collector) Domains() []units.Domain { return b.named }
+
+// Held returns how many processes there is room for, and how many containers' cgroups are watched.
+func (b *Collector) Held() (processes, containers int) {
+	return len(b.claimants), len(b.Cgroups.Nodes())
+}
+
+// EachProcess calls yield with each process of the scan that was observed last, with what it is part
+// of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.
+func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
+	for p := range rows(t, true) {
+		if c := &b.claimants[p.Slot]; c.open {
+			yield(p, b.Engine.Workload(c.id), c.cgroup)
+		}
+	}
+}
+
+// watchesCgroups reports whether anything is read from containers' cgroups.
+func (b *Collector) watchesCgroups() bool {
+	return !b.Exact || b.Requests || b.Watch || b.Keys.readCgroups()
+}
+
+// Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends
+// on their paths.
+func (b *Collector) Outside() error {
+	if !b.watchesCgroups() && !b.Exclusion.ByCgroup() {
+		return nil
+	}
+	return b.Identifier.Outside(b.last.ReadAt)
+}
+
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
+// sum of claims overflows: a kernel may print a negative number as one near 2^64.
+const maxClaim units.CPUTime = 1 << 56

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+const (
+	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy
+	// is unattributed.
+	maxGPUs   = 256
+	otherGPUs = units.Domain("gpu-others")
+	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is
+	// unattributed.
+	maxSilence = 5 * time.Minute
+)
+
+// gpus makes domains of the node's GPUs, and finds the claimants that used them. The zero gpus is
+// ready to use: it keeps nothing before a GPU is seen.
+type gpus struct {
+	index map[units.Domain]int // in the interval, of each GPU
+	known []knownGPU           // those with a domain of their own come first
+	first int                  // index in the interval of the first one
+	// processes are the rows of the last scan by PID. It is nil without a source of usage.
+	processes map[int32]process
+	late      []lateUser // the oldest first
+	young     []lateUser // processes that ended young and may have used a GPU, the oldest first
+	// epoch counts the epochs. An epoch ends when the usage of each GPU was reported in it.
+	epoch uint64
+	users []gpuUser // scratch
+}
+
+// knownGPU records which sources report a GPU's usage.
+type knownGPU struct {
+	listed     bool      // a source reports its usage, now or later
+	reportedAt time.Time // when a source reported the usage last
+	epoch      uint64    // in which it did last, counted from 1
+}
+
+// process is the slot and the start of a process. With the PID the start distinguishes it from an
+// earlier one.
+type process struct {
+	slot  int32
+	start time.Duration // since boot
+}
+
+// gpuUser is the claimant of a process that uses a GPU or has it open.
+type gpuUser struct {
+	id       attribution.Claimant
+	excluded bool
+}
+
+// GPU usage may name a process that exited. Its claimant stays for maxLate at most. The maximum
+// number of such claimants is maxLateUsers of GPU users, and as many of young processes, so that a
+// burst of processes does not displace users.
+const (
+	maxLate      = time.Minute
+	maxLateUsers = 1024
+	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
+	// polls of a library are a second apart, and samples appear late.
+	namedWithin = 5 * time.Second
+)
+
+// lateUser is a GPU user that exited, or a young process that may be one.
+type lateUser struct {
+	gpuUser
+	pid   int32
+	start time.Duration
+	ended time.Time // or before
+	epoch uint64    // in which it ended
+}
+
+// note takes note of a process that a scan has found.
+func (g *gpus) note(p *proc.Process) {
+	if g.processes == nil {
+		return
+	}
+	if later, ok := g.processes[p.PID]; !ok || later.start <= p.Start {
+		g.processes[p.PID] = process{p.Slot, p.Start}
+	}
+}
+
+// renew forgets the processes and takes note of those in a scan.
+func (g *gpus) renew(t *proc.Table) {
+	clear(g.processes)
+	for p := range t.All() {
+		g.note(p)
+	}
+}
+
+// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
+// source.
+func (g *gpus) forgetReplaced(t *proc.Table) {
+	for now := range t.All() {
+		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
+			delete(g.processes, now.PID)
+		}
+	}
+}
+
+// shrink frees the memory that was needed for more processes, whose slots are renumbered.
+func (g *gpus) shrink(t *proc.Table) {
+	g.renew(t)
+	if g.processes != nil {
+		g.processes = units.Shrunk(g.processes)
+	}
+	g.late, g.young, g.users = slices.Clone(g.late), slices.Clone(g.young), nil
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// Key is an allocation key: what a claimant's share of active energy is in proportion to.
+type Key string
+
+// The allocation keys.
+const (
+	KeyCPUTime       Key = "cpu_time"
+	KeyFrequency     Key = "frequency" // CPU time, weighted by clock rate
+	KeyCycles        Key = "cycles"
+	KeyInstructions  Key = "instructions"
+	KeyCacheMisses   Key = "cache_misses"
+	KeyMemory        Key = "memory"          // held, by processes that run or sleep
+	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
+	// KeyPowerModel and KeyDRAMPowerModel are the power that models of hardware events estimate.
+	// The models are fitted to the packages and to DRAM.
+	KeyPowerModel     Key = "power_model"
+	KeyDRAMPowerModel Key = "power_model of dram"
+)
+
+// keyTable has a line for each allocation key. What measures a key is a file of package weigh.
+var keyTable = []struct {
+	name     Key
+	open     func(Key, *KeyOptions) (w Weigher, err error)
+	sleepers bool // processes that did not run have a weight
+	cgroups  bool // the key is measured by containers' cgroups
+	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
+	held bool
+	// fitted is the zone kind whose measured energy the key is fitted to.
+	fitted power.Kind
+}{
+	{name: KeyCPUTime, open: openCPUTime},
+	{name: KeyFrequency, open: openClock},
+	{name: KeyCycles, open: openCounters, cgroups: true},
+	{name: KeyInstructions, open: openCounters, cgroups: true},
+	{name: KeyCacheMisses, open: openCounters, cgroups: true},
+	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
+	{name: KeyMemoryCPUTime, open: openMemory, held: true},
+	{name: KeyPowerModel, open: openModel, cgroups: true, fitted: power.Package},
+	{name: KeyDRAMPowerModel, open: openModel, cgroups: true, fitted: power.DRAM},
+}
+
+// KeyOptions configures Keys.
+type KeyOptions struct {
+	// Cgroups is the tree of the host's cgroups.
+	Cgroups *cgroup.Tree
+	// Keys are the weights other than plain CPU time, the engine's first weight first.
+	// KeyCPUTime is among them where it is less than CPU time in cores that threads share.
+	Keys []Key
+	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
+	// by.
+	FrequencyExponent int
+	// Open replaces OpenWeigher if it is not nil.
+	Open func(Key, *KeyOptions) (w Weigher, err error)
+
+	// Waits bounds the waits for directories that users block. nil: each key has its own.
+	Waits *kernfs.Waits
+
+	events *weigh.Events // of all power models
+}
+
+// Weigher measures the weights of claims under one allocation key. Its methods are called from one
+// goroutine.
+type Weigher interface {
+	// Weigh sets the Work of all shares of an interval. It is called once an interval. It reports whether anything was measured; if not, the engine falls back to
+	// CPU time. The error is why something is not known, whether or not anything was measured.
+	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
+	// Forget drops what was measured until now.
+	Forget()
+	// Name returns what is measured, and how.
+	Name() string
+	// Close releases what is open. No other method is called then.
+	Close() error
+}
+
+// OpenWeigher opens the Weigher of a key. It returns an error if this machine cannot measure the key.
+func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
+	for i := range keyTable {
+		if line := &keyTable[i]; line.name == key {
+			return line.open(key, o)
+		}
+	}
+	return nil, fmt.Errorf("no allocation key %q", key)
+}
+
+func openCPUTime(Key, *KeyOptions) (w Weigher, err error) { return weigh.CPUTime{}, nil }
+
+func openClock(_ Key, o *KeyOptions) (w Weigher, err error) {
+	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
+}
+
+func openMemory(key Key, _ *KeyOptions) (w Weigher, err error) {
+	return weigh.NewMemory(key == KeyMemoryCPUTime), nil
+}
+
+func openCounters(key Key, o *KeyOptions) (w Weigher, err error) {
+	return weigh.NewCounters(o.Cgroups, weigh.Event(key))
+}
+
+func openModel(_ Key, o *KeyOptions) (w Weigher, err error) {
+	return weigh.NewModel(o.events, o.Cgroups)
+}
+
+// calibrator is a Weigher that is fitted to measured energy, as weigh.Model is.
+type calibrator interface {
+	Calibrate(total units.Energy, at time.Time)
+}
+
+// Selection is a key that is measured from now on.
+type Selection struct {
+	Key Key
+	By  string // Name of the Weigher
+}
+
+// Keys computes the attribution weights other than plain CPU time. The zero Keys computes none.
+type Keys struct {
+	options  KeyOptions
+	selected []Selection // since the last call of Selected
+	weights  []weight
+	retry    time.Time
+
+	sleepers, cgroups bool // as in keyTable, of any key
+}
+
+// weight is one of the engine's weights.
+type weight struct {
+	search  kernfs.Search[openedWeigher]
+	key     Key
+	fitted  power.Kind // as in keyTable
+	weigher Weigher    // nil if there is none
+	refused error      // why there is none
+	failed  error      // what was not known of it in the interval
+}
+
+// reopenAfter is how long a key that cannot be measured is left alone.
+const reopenAfter = time.Minute
+
+// NewKeys returns Keys for the options. It opens nothing.
+func NewKeys(options KeyOptions) *Keys {
+	k := &Keys{options: options}
+	k.options.events = &weigh.Events{}
+	if k.options.Open == nil {
+		k.options.Open = OpenWeigher
+	}
+	for _, key := range options.Keys {
+		w := weight{key: key}
+		w.search.Drop, w.search.Waits = openedWeigher.drop, options.Waits
+		if options.Cgroups != nil {
+			w.search.Root, w.search.Dir = options.Cgroups.Root(), filepath.Join(options.Cgroups.Root(), "sys/devices/system/cpu")
+		}
+		k.weights = append(k.weights, w)
+	}
+	for i := range keyTable {
+		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
+			k.sleepers = k.sleepers || line.sleepers
+			k.cgroups = k.cgroups || line.cgroups
+			k.weights[slices.Index(options.Keys, line.name)].fitted = line.fitted
+		}
+	}
+	return k
+}
+
+// Sleepers reports whether processes claim though they did not run: they hold memory, or a part of
+// their container's. Keys needs the sizes of processes then.
+func (k *Keys) Sleepers() bool { return k.sleepers }
+
+// OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
+func (k *Keys) OfClockRates() bool { return slices.Contains(k.options.Keys, KeyFrequency) }
+
+// OfMemory reports whether any key is of the memory that claimants hold.
+func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
+
+// held returns which weights are of memory.
+func (k *Keys) held() (held [attribution.Weights]bool) {
+	for i := range k.weights {
+		for _, line := range keyTable {
+			held[i] = held[i] || line.name == k.weights[i].key && line.held
+		}
+	}
+	return held
+}
+
+// open opens what is not open yet.
+func (k *Keys) open(now time.Time) {
+	if now.Before(k.retry) {
+		return
+	}
+	k.retry = now.Add(reopenAfter)
+	for i := range k.weights {
+		w := &k.weights[i]
+		if w.weigher != nil {
+			continue
+		}
+		found, ok := w.search.Run(func() openedWeigher { return k.openKey(w.key) })
+		if !ok {
+			found.err = errOpeningHangs
+		}
+		if found.err != nil {
+			w.refused = fmt.Errorf("CPU time is used instead: %w", found.err)
+			continue
+		}
+		w.weigher, w.refused = found.weigher, nil
+		k.selected = append(k.selected, Selection{Key: w.key, By: found.weigher.Name()})
+	}
+}
+
+// openedWeigher holds the results of Open.
+type openedWeigher struct {
+	weigher Weigher
+	err     error
+}
+
+func (k *Keys) openKey(key Key) (found openedWeigher) {
+	found.weigher, found.err = k.options.Open(key, &k.options)
+	return found
+}
+
+func (o openedWeigher) drop() {
+	if o.err == nil {
+		_ = o.weigher.Close() // it was only read from
+	}
+}
+
+var errOpeningHangs = errors.New("opening its counters hangs: a process may block a directory below /sys/devices")
+
+// Selected returns the keys that are measured since the last call and were not before.
+func (k *Keys) Selected() (selected []Selection) {
+	selected, k.selected = k.selected, nil
+	return selected
+}
+
+// Failed calls yield with each key that was not measured in the last interval, or not of all
+// claims, and why.
+func (k *Keys) Failed() iter.Seq2[Key, error] {
+	return func(yield func(Key, error) bool) {
+		for i := range k.weights {
+			if w := &k.weights[i]; w.failed != nil && !yield(w.key, w.failed) {
+				return
+			}
+		}
+	}
+}
+
+// Counted calls yield with the hardware events by which keys are measured and how often they were
+// counted in a cgroup, once for each key that they are of.
+func (k *Keys) Counted(n *cgroup.Node, yield func(weigh.Event, uint64)) {
+	if n == nil {
+		return
+	}
+	for i := range k.weights {
+		if w, ok := k.weights[i].weigher.(interface {
+			Counted(*cgroup.Node, func(weigh.Event, uint64))
+		}); ok {
+			w.Counted(n, yield)
+		}
+	}
+}
+
+// Close closes what measures the keys.
+func (k *Keys) Close() error {
+	var errs []error
+	for i := range k.weights {
+		k.weights[i].search.Close()
+		if w := k.weights[i].weigher; w != nil {
+			errs = append(errs, w.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readCgroups reports whether any key is measured by containers' cgroups.
+func (k *Keys) readCgroups() bool { return k.cgroups }
+
+// discounted returns which weights are CPU time that counts for less while threads share a core.
+func (k *Keys) discounted() (discounted [attribution.Weights]bool) {
+	for i := range k.weights {
+		discounted[i] = k.weights[i].key == KeyCPUTime || k.weights[i].key == KeyFrequency
+	}
+	return discounted
+}
+
+// weigh sets the weights of all rows, and marks the weights that have no data.
+func (k *Keys) weigh(t *table, m *Measurement) {
+	k.open(m.ReadAt)
+	for i := range t.rows {
+		t.shares = append(t.shares, &t.rows[i].Share)
+	}
+	for i := range k.weights {
+		by := &k.weights[i]
+		if by.weigher == nil {
+			t.node.Unweighed[i], by.failed = true, by.refused
+			continue
+		}
+		if c, ok := by.weigher.(calibrator); ok {
+			c.Calibrate(measuredEnergy(m.Readings, by.fitted))
+		}
+		measured, err := by.weigher.Weigh(m.ReadAt, t.shares)
+		by.failed = err
+		t.node.Unweighed[i] = t.node.Unweighed[i] || !measured
+		for r := range t.rows {
+			t.rows[r].weights[i] = t.rows[r].Work
+		}
+	}
+}
+
+// measuredEnergy returns the measured energy of the zones of a kind, and the time until which the
+// energy of all of them is known. The time is zero if there is no zone of the kind, or one was
+// never read.
+func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Energy, at time.Time) {
+	zones := 0
+	for i := range readings {
+		r := &readings[i]
+		if r.Zone.Kind != kind || r.Zone.Method != power.Measured {
+			continue
+		}
+		if total += r.Total; zones == 0 || r.At.Before(at) {
+			at = r.At
+		}
+		zones++
+	}
+	return total, at
+}
+
+// forgetWork drops the work that was done until the baseline.
+func (k *Keys) forgetWork() {
+	for i := range k.weights {
+		if m := k.weights[i].weigher; m != nil {
+			m.Forget()
+		}
+	}
+}

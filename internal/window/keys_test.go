@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// Hardware counters are left out: this machine has none. internal/usage/weigh has their benchmarks.
+func TestWeighingRowsAllocatesNothingInTheSteadyState(t *testing.T) {
+	h := hostsim.New(t.TempDir())
+	h.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
+	h.Cgroups["/a"] = 0
+	require.NoError(t, h.Render())
+	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
+		tree := cgroup.New(cgroup.Options{Root: h.Root()})
+		in := tree.Enter("/a", true)
+		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h)})
+		table, m := newTable(0), &Measurement{ReadAt: h.Now()}
+		assert.Zero(t, testing.AllocsPerRun(30, func() {
+			m.ReadAt = m.ReadAt.Add(time.Second)
+			table.clearRows()
+			for i := range int32(3) {
+				table.rows = append(table.rows, row{Share: weigh.Share{
+					CPU: 5 * units.Second, LastCPU: i, Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second,
+				}})
+			}
+			k.weigh(&table, m)
+			for key, err := range k.Failed() {
+				t.Error(key, err)
+			}
+		}), key)
+		assert.NotZero(t, table.rows[2].weights[0], key)
+		require.NoError(t, errors.Join(k.Close(), tree.Close()))
+	}
+}
+
+// openOn opens the keys of a simulated host, whose clock rates are counted.
+func openOn(h *hostsim.Host) func(Key, *KeyOptions) (Weigher, error) {
+	return func(key Key, o *KeyOptions) (Weigher, error) {
+		if key == KeyFrequency {
+			return weigh.SimulatedClock(func() map[int]int64 { return h.Clocks }, o.FrequencyExponent)
+		}
+		return OpenWeigher(key, o)
+	}
+}
+
+// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs.
+func BenchmarkWeigh(b *testing.B) {
+	h := hostsim.New(b.TempDir())
+	for cpu := range 64 {
+		h.Clocks[cpu] = 3_000_000
+	}
+	require.NoError(b, h.Render())
+	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
+		b.Run(string(key), func(b *testing.B) {
+			k := NewKeys(KeyOptions{
+				Cgroups: cgroup.New(cgroup.Options{Root: h.Root()}), Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h),
+			})
+			defer func() { require.NoError(b, k.Close()) }()
+			table, m := newTable(0), &Measurement{ReadAt: h.Now()}
+			b.ReportAllocs()
+			for b.Loop() {
+				m.ReadAt = m.ReadAt.Add(time.Second)
+				table.clearRows()
+				for i := range int32(100) {
+					table.rows = append(table.rows, row{Share: weigh.Share{CPU: 5_000_000, LastCPU: i % 64, Resident: 1 << 26, Held: time.Second}})
+				}
+				k.weigh(&table, m)
+			}
+		})
+	}
+}
+
+func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	zone := func(kind power.Kind, source power.Method) *power.Zone { return &power.Zone{Kind: kind, Method: source} }
+	first, second := zone(power.Package, power.Measured), zone(power.Package, power.Measured)
+	dram, modeled := zone(power.DRAM, power.Measured), zone(power.Package, power.Modeled)
+	for name, c := range map[string]struct {
+		readings []power.Reading
+		total    units.Energy
+		at       time.Time
+	}{
+		"no zone":            {nil, 0, time.Time{}},
+		"one modeled":        {[]power.Reading{{Zone: modeled, Total: 5, At: at(3)}}, 0, time.Time{}},
+		"one and others":     {[]power.Reading{{Zone: dram, Total: 9, At: at(1)}, {Zone: first, Total: 5, At: at(3)}, {Zone: modeled, Total: 7, At: at(1)}}, 5, at(3)},
+		"two":                {[]power.Reading{{Zone: first, Total: 5, At: at(3)}, {Zone: second, Total: 6, At: at(2)}}, 11, at(2)},
+		"one was never read": {[]power.Reading{{Zone: first}, {Zone: second, Total: 6, At: at(2)}}, 6, time.Time{}},
+	} {
+		total, until := measuredEnergy(c.readings, power.Package)
+		assert.Equal(t, c.total, total, name)
+		assert.Equal(t, c.at, until, name)
+	}
+}
+
+// calibrated is a Weigher that notes the energy it was given.
+type calibrated struct {
+	weigh.CPUTime
+	total units.Energy
+}
+
+func (c *calibrated) Calibrate(total units.Energy, _ time.Time) { c.total = total }
+
+func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
+	models := map[Key]*calibrated{KeyPowerModel: {}, KeyDRAMPowerModel: {}}
+	k := NewKeys(KeyOptions{Keys: []Key{KeyDRAMPowerModel, KeyPowerModel}, Open: func(key Key, _ *KeyOptions) (Weigher, error) {
+		return models[key], nil
+	}})
+	table := newTable(0)
+	table.clearRows()
+	k.weigh(&table, &Measurement{ReadAt: time.Unix(1, 0), Readings: []power.Reading{
+		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
+		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
+	}})
+	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
+	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// Measurement holds the readings of one window.
+type Measurement struct {
+	// ReadAt is when, with its monotonic part. Elapsed time is between two of these.
+	ReadAt time.Time
+	// Stamp is the same moment as in data points. It never steps back.
+	Stamp time.Time
+	// Node is the node's CPU time so far.
+	Node cpu.Node
+	// Domains is the CPU time so far of each domain of the topology.
+	Domains []cpu.Node
+	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
+	CPUs []units.CPUTime
+	// Table is the scan. The Collector reads it in Observe only.
+	Table *proc.Table
+	// Readings are those of all known zones.
+	Readings []power.Reading
+	// GPUs is the usage of each GPU since the last measurement.
+	GPUs []gpu.Usage
+	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only
+	// reported.
+	Attributed []power.Kind
+	// EndsCollection reports whether the ledger is emitted next.
+	EndsCollection bool
+}
+
+// usedUntilRead reports whether the usage of a GPU is of the time until ReadAt.
+func (m *Measurement) usedUntilRead(domain units.Domain) bool {
+	return slices.ContainsFunc(m.GPUs, func(u gpu.Usage) bool { return u.UntilRead && u.Domain == domain })
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"math"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// unowned is the CPU time without an owner. The zero unowned is ready to use.
+type unowned struct {
+	// all is all unattributed CPU time so far, and ofInterrupts the part of it that interrupts used.
+	all, ofInterrupts units.CPUTime
+	// balance is the CPU time, in ns, by which claims are behind the node's CPU time. The balance
+	// of the interval before counts for half, so that noise neither accumulates nor shows as
+	// processes when it is taken back.
+	balance float64
+}
+
+// findMissed returns the unattributed CPU time of an interval: at least untraced and at most rest,
+// which no claim covers. It is untraced unless the scan missed processes and the balance exceeds the
+// noise.
+//
+// Missed processes start and exit between two scans, and neither child times nor counters show them:
+// they are children whose parent discards their times. Their CPU time is a part of the difference
+// between the node's CPU time and the claims. The rest of the difference is noise, of either sign,
+// which the next interval often takes back.
+func (u *unowned) findMissed(b *Collector, m *Measurement, untraced, rest units.CPUTime) units.CPUTime {
+	used := float64(m.Node.Process - b.last.Node.Process)
+	u.balance = u.balance/2 + used - float64(b.claimed) - float64(untraced)
+	switch {
+	case !b.begun:
+		u.balance = 0
+	case !m.Table.Unseen.Missed:
+		u.balance = min(u.balance, 0)
+	case u.balance > 2*b.noise(used, m.Table):
+		found := min(units.CPUTime(u.balance), rest-untraced)
+		u.balance -= float64(found)
+		return untraced + found
+	}
+	return untraced
+}
+
+// noise returns about one standard deviation, in ns, of the difference between the node's CPU time
+// and that of all processes, which used some. The node's is counted in timer ticks, each of which
+// finds a CPU busy or not: the variance of a binomial distribution. A process's user and system
+// time are each rounded to ticks at both ends of the interval.
+func (b *Collector) noise(used float64, t *proc.Table) float64 {
+	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))
+	ran := float64(len(t.Active) + len(t.Ended))
+	return math.Sqrt(used*idle*float64(cpu.Tick) + ran*float64(cpu.Tick)*float64(cpu.Tick))
+}

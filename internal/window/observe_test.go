@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+// Observe has the engine attribute the interval since the last measurement.
+func (b *Collector) Observe(m *Measurement) {
+	b.Engine.Add(b.Engine.Sharer().Share(b.Collect(m)))
+	b.End(m)
+}
+
+// observeAnother observes the first measurement of another CPU time source.
+func (b *Collector) observeAnother(m *Measurement, exact bool) {
+	b.Observe(b.WithoutClaims(m))
+	b.StartOver(m, exact)
+}

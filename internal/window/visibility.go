@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const (
+	// visibilitySpan is how long it takes at least until a condition of visibility begins or ends:
+	// a burst of short-lived processes is neither.
+	visibilitySpan = time.Minute
+	// More than a tenth of active energy without an owner is a condition, and less than a twentieth
+	// is none.
+	tooUnattributed, attributedAgain = 10, 20
+	// leastUnattributed is the power, in microwatts, below which unattributed energy is not worth a
+	// warning: on a node at rest every share is a large one.
+	leastUnattributed = 100_000
+)
+
+// Visibility judges whether scans show the processes of a node, and whether most of active energy
+// has an owner. It judges spans of a minute. The zero Visibility is ready to use.
+type Visibility struct {
+	span             span
+	hidden, tooLarge error
+}
+
+// span is the time that a Visibility judges next.
+type span struct {
+	began                time.Time
+	active, unattributed units.Energy  // totals at the start
+	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start
+	scans, hidden        int           // scans in the span, and those in which processes were hidden
+	lostEnds             uint64
+}
+
+// Hidden returns why the energy of processes that cannot be seen is unattributed, or nil if all
+// processes can be seen.
+func (v *Visibility) Hidden() error { return v.hidden }
+
+// Unattributed returns why more than a tenth of active energy is unattributed. It returns nil if
+// less is, or if the cause is that processes are hidden.
+func (v *Visibility) Unattributed() error { return v.tooLarge }
+
+// Observe records a measurement that b has observed. The first one is a span of its own.
+func (v *Visibility) Observe(m *Measurement, b *Collector) {
+	first := v.span.began.IsZero()
+	if first {
+		v.span = b.beginSpan(m.ReadAt)
+	}
+	v.span.scans++
+	v.span.lostEnds += m.Table.Unseen.LostEnds
+	if m.Table.Unseen.Hidden {
+		v.span.hidden++
+	}
+	if first || m.ReadAt.Sub(v.span.began) >= visibilitySpan {
+		v.judgeHidden(m, b)
+		v.judgeUnattributed(m, b)
+		v.span = b.beginSpan(m.ReadAt)
+	}
+}
+
+// beginSpan returns a span without scans. Its totals leave GPUs out, because scans do not show their
+// usage.
+func (b *Collector) beginSpan(at time.Time) span {
+	s := span{began: at, time: b.unowned.all, ofInterrupts: b.unowned.ofInterrupts}
+	kinds := &b.Engine.Ledger().Kinds
+	for i := range kinds {
+		if i >= len(b.Kinds) || b.Kinds[i].Zone != power.GPU {
+			s.active += kinds[i].Active
+			s.unattributed += kinds[i].Unattributed
+		}
+	}
+	return s
+}
+
+func (v *Visibility) judgeHidden(m *Measurement, b *Collector) {
+	switch {
+	case v.span.hidden == 0:
+		v.hidden = nil
+	case v.span.hidden == v.span.scans && v.hidden == nil:
+		v.hidden = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w", whyHidden(b.Cgroups.Root(), m.Table))
+	}
+}
+
+func (v *Visibility) judgeUnattributed(m *Measurement, b *Collector) {
+	s, now := &v.span, b.beginSpan(m.ReadAt)
+	elapsed := now.began.Sub(s.began)
+	active, unattributed := units.Advance(s.active, now.active), units.Advance(s.unattributed, now.unattributed)
+	// The energy of interrupts is unattributed by configuration.
+	if time, ofInterrupts := now.time-s.time, now.ofInterrupts-s.ofInterrupts; ofInterrupts > 0 {
+		unattributed = units.Energy(units.MulDiv(uint64(unattributed), uint64(time-ofInterrupts), uint64(time)))
+	}
+	relevant := float64(unattributed) >= leastUnattributed*elapsed.Seconds()
+	switch {
+	case v.hidden != nil, !relevant, unattributed < active/attributedAgain:
+		v.tooLarge = nil
+	case v.tooLarge == nil && unattributed > active/tooUnattributed:
+		v.tooLarge = fmt.Errorf("%.0f %% of %.1f W of active power had no owner in the last %v: %w",
+			100*float64(unattributed)/float64(active), active.Joules()/elapsed.Seconds(), elapsed.Round(time.Second), s.cause(b.Exact))
+	}
+}
+
+// ErrEndsLost reports that the CPU time source missed process exits, or parts of their CPU time.
+var ErrEndsLost = errors.New("the exits of some processes were missed, or lack CPU time of threads, " +
+	"as when more processes exit at once than the BPF program has room for: the missing part of their energy is unattributed")
+
+var (
+	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +
+		"grant CAP_BPF and CAP_PERFMON so that CPU times are read by BPF, or set a shorter window")
+	errNoClaims = errors.New("the CPUs were busy for longer than all processes in the scans ran")
+)
+
+// cause returns the likely cause of unattributed energy.
+func (s *span) cause(exact bool) error {
+	switch {
+	case s.lostEnds > 0:
+		return ErrEndsLost
+	case !exact:
+		return errTooShort
+	default:
+		return errNoClaims
+	}
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// zones numbers the zones of a meter for the engine. The zero zones are ready to use.
+type zones struct {
+	known []power.Zone // by number
+	read  []zoneRead   // by number
+	index map[*power.Zone]int
+	// awaited are those of a state that have no good reading yet: their series go on with the
+	// totals of the meter that reads them first.
+	awaited map[int]bool
+}
+
+// zoneRead is a zone's last reading that was new. The zero zoneRead is that of a zone that was not
+// read yet.
+type zoneRead struct {
+	at         time.Time
+	unmeasured time.Duration
+}
+
+// isNew reports whether a reading has a total that was brought up to date since the last call. A
+// meter that is slower than the intervals returns the same reading again, and the zone's energy
+// waits with the claims of the interval. isNew also returns how much of the time between two new
+// readings was not measured.
+func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.Duration) {
+	for zone >= len(z.read) {
+		z.read = append(z.read, zoneRead{})
+	}
+	before := z.read[zone]
+	if r.Err != nil || r.At.Equal(before.at) {
+		return false, 0
+	}
+	z.read[zone] = zoneRead{r.At, r.Unmeasured}
+	if before.at.IsZero() {
+		return true, 0
+	}
+	return true, max(r.Unmeasured-before.unmeasured, 0)
+}
+
+// MaxAge is the maximum age of a reading, because no usage is kept for longer. An older reading
+// counts as one of the end of the interval.
+const MaxAge = 5 * time.Minute
+
+// ageOf returns the time from the moment up to which the total of a reading counts to the moment up
+// to which the usage of its domain does. A library polls the usage of a GPU with its energy, so only
+// the lag counts.
+func ageOf(r *power.Reading, m *Measurement) time.Duration {
+	age := m.ReadAt.Sub(r.At)
+	if r.Zone.Domain.IsGPU() && !m.usedUntilRead(r.Zone.Domain) {
+		age = r.Correction.Lag
+	}
+	if age > 0 && age <= MaxAge {
+		return age
+	}
+	return 0
+}
+
+// number returns the number of a zone. replaced reports whether the zone continues the series of
+// another one, which is so until its first good reading.
+func (z *zones) number(r *power.Reading) (i int, replaced bool) {
+	if i, ok := z.index[r.Zone]; ok {
+		if r.Err == nil {
+			delete(z.awaited, i)
+		}
+		return i, false
+	}
+	i = slices.IndexFunc(z.known, func(known power.Zone) bool { return sameSeries(&known, r.Zone) })
+	replaced = i >= 0 && !z.awaited[i]
+	if r.Err == nil {
+		delete(z.awaited, i)
+	}
+	switch {
+	case i >= 0 && !replaced:
+	case !replaced:
+		i = len(z.known)
+		z.known = append(z.known, *r.Zone)
+	case r.Err != nil:
+		return i, replaced
+	}
+	if i < len(z.read) {
+		z.read[i] = zoneRead{} // the other zone's total is new, also if both are of the same moment
+	}
+	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
+	if z.index == nil {
+		z.index = map[*power.Zone]int{}
+	}
+	z.index[r.Zone] = i
+	return i, replaced
+}
+
+// sameSeries reports whether the points of two zones have the same metric and attributes.
+func sameSeries(a, b *power.Zone) bool {
+	return a.ID == b.ID && a.Kind == b.Kind && a.Method == b.Method && a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
+}

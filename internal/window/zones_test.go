@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// A zone that is replaced has its baseline at the first good reading of the other one, although
+// both have the same timestamp, as for devices that report one.
+func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
+	var z zones
+	at := time.Now()
+	before, other := &power.Zone{ID: "bmc", Kind: power.Platform}, &power.Zone{ID: "bmc", Kind: power.Platform}
+	for i, step := range []struct {
+		reading       power.Reading
+		replaced, new bool
+	}{
+		{power.Reading{Zone: before, At: at}, false, true},
+		{power.Reading{Zone: before, At: at}, false, false},
+		{power.Reading{Zone: other, At: at, Err: errors.New("not yet")}, true, false},
+		{power.Reading{Zone: other, At: at}, true, true},
+		{power.Reading{Zone: other, At: at}, false, false},
+		{power.Reading{Zone: other, At: at.Add(1)}, false, true},
+	} {
+		zone, replaced := z.number(&step.reading)
+		assert.Zero(t, zone)
+		assert.Equal(t, step.replaced, replaced, "reading %d", i)
+		isNew, unmeasured := z.isNew(zone, &step.reading)
+		assert.Equal(t, step.new, isNew, "reading %d", i)
+		assert.Zero(t, unmeasured, "reading %d", i)
+	}
+}
+
+// Until a zone of a state is read, its meter may list it with an error, and with another pointer
+// than later.
+func TestAZoneOfAStateGoesOnWithItsFirstGoodReading(t *testing.T) {
+	var z zones
+	before, awaited, found, other := power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}
+	z.restore([]power.Zone{before})
+	at := time.Now()
+	for i, step := range []struct {
+		reading       power.Reading
+		replaced, new bool
+	}{
+		{power.Reading{Zone: &awaited, Err: errors.New("not yet")}, false, false},
+		{power.Reading{Zone: &found, Err: errors.New("not yet")}, false, false},
+		{power.Reading{Zone: &found, At: at}, false, true},
+		{power.Reading{Zone: &other, At: at}, true, true},
+	} {
+		zone, replaced := z.number(&step.reading)
+		assert.Zero(t, zone)
+		assert.Equal(t, step.replaced, replaced, "reading %d", i)
+		isNew, unmeasured := z.isNew(zone, &step.reading)
+		assert.Equal(t, step.new, isNew, "reading %d", i)
+		assert.Zero(t, unmeasured, "reading %d", i)
+	}
+}
+
+func TestAReadingHasTheTimeThatWasNotMeasuredSinceTheOneBefore(t *testing.T) {
+	var z zones
+	zone := &power.Zone{ID: "a"}
+	at := time.Now()
+	for i, c := range []struct {
+		at               time.Duration
+		unmeasured, want time.Duration
+	}{{0, time.Minute, 0}, {time.Hour, 3 * time.Minute, 2 * time.Minute}, {time.Hour, 4 * time.Minute, 0}, {2 * time.Hour, 4 * time.Minute, time.Minute}} {
+		_, got := z.isNew(0, &power.Reading{Zone: zone, At: at.Add(c.at), Unmeasured: c.unmeasured})
+		assert.Equal(t, c.want, got, "reading %d", i)
+	}
+}
+
+func TestTheAgeOfAGPUsEnergyIsRelativeToItsUsage(t *testing.T) {
+	const card = units.Domain("gpu-0000:03:00.0")
+	at := time.Now()
+	for _, c := range []struct {
+		name  string
+		usage []gpu.Usage
+		age   time.Duration
+	}{
+		{"read with the processes", []gpu.Usage{{Domain: card, UntilRead: true}}, time.Second},
+		{"polled with the energy", []gpu.Usage{{Domain: card}, {Domain: "gpu-0000:04:00.0", UntilRead: true}}, time.Minute},
+		{"unknown", nil, time.Minute},
+	} {
+		r := power.Reading{Zone: &power.Zone{Domain: card}, At: at.Add(-time.Second), Correction: power.Correction{Lag: time.Minute}}
+		assert.Equal(t, c.age, ageOf(&r, &Measurement{ReadAt: at, GPUs: c.usage}), c.name)
+	}
+}
