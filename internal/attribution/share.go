@@ -42,13 +42,7 @@ func (s *Sharer) activePart(p Portion) units.Energy {
 // shareActive shares active energy in proportion to the attribution weight.
 func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
 	t := &s.shares.table
-	unattributed := s.shareByUse(p, active, u, func(row int, energy units.Energy) {
-		t.active[row*t.kinds+p.Kind].add(ShareOf(energy, p.Elapsed, s.collected))
-		if p.Domain > 0 && p.Domain <= t.parts {
-			t.partActive[(row*t.parts+p.Domain-1)*t.kinds+p.Kind] += energy
-		}
-	})
-	s.shares.Kinds[p.Kind].Unattributed += unattributed
+	s.shares.Kinds[p.Kind].Unattributed += s.shareByUse(p, active, u, &t.active, p.Domain > 0 && p.Domain <= t.parts)
 }
 
 // shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
@@ -58,10 +52,7 @@ func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	switch {
 	case s.rules.Idle == IdleNone:
 	case s.rules.Idle == IdleUsed:
-		t := &sh.table
-		sh.Kinds[p.Kind].UnattributedIdle += s.shareByUse(p, idle, u, func(row int, energy units.Energy) {
-			t.idle[row*t.kinds+p.Kind].add(ShareOf(energy, p.Elapsed, s.collected))
-		})
+		sh.Kinds[p.Kind].UnattributedIdle += s.shareByUse(p, idle, u, &sh.table.idle, false)
 	case p.restored:
 		sh.Kinds[p.Kind].UnattributedIdle += idle
 	default:
@@ -74,17 +65,22 @@ func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 }
 
 // shareByUse shares energy of a portion among the claims of its domain in proportion to the
-// attribution weight. It calls add for each claim, and returns the energy that belongs to no
-// claimant.
-func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, add func(row int, energy units.Energy)) units.Energy {
+// attribution weight, and returns the energy that belongs to no claimant. The shares are added to the
+// rows in to, and to the parts of the domain if hasPart is set.
+func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, to *[]Share, hasPart bool) units.Energy {
 	b := s.basis(p.Kind, u)
 	d := s.newShares(energy, u.Claims, &b)
 	if d.Total == 0 {
 		return energy
 	}
+	t := &s.shares.table
 	for i := range u.Claims {
 		claim := &u.Claims[i]
-		add(s.shares.row(claim), units.Energy(d.next(s.weight(b.key, claim))))
+		share, row := units.Energy(d.next(s.weight(b.key, claim))), s.shares.row(claim)
+		(*to)[row*t.kinds+p.Kind].add(ShareOf(share, p.Elapsed, s.collected))
+		if hasPart {
+			t.partActive[(row*t.parts+p.Domain-1)*t.kinds+p.Kind] += share
+		}
 	}
 	return units.Energy(d.next(b.unattributed))
 }

@@ -176,10 +176,10 @@ func (s *Shares) Part(row, domain int) (units.CPUTime, []units.Energy) {
 // begin empties the shares for an interval.
 func (s *Shares) begin(iv *Interval) {
 	node := iv.usage(0)
-	*s = Shares{
-		At: iv.At, Elapsed: iv.Elapsed, EndsCollection: iv.EndsCollection, Resolution: iv.Resolution, Node: DomainTime{node.Busy, node.Total},
-		Domains: s.Domains[:0], Zones: s.Zones[:0], Idle: s.Idle[:0], Claimants: s.Claimants[:0], Forgotten: s.Forgotten[:0], Released: s.Released[:0], table: s.table, among: s.among[:0],
-	}
+	s.At, s.Elapsed, s.EndsCollection, s.Resolution, s.Node = iv.At, iv.Elapsed, iv.EndsCollection, iv.Resolution, DomainTime{node.Busy, node.Total}
+	s.Domains, s.Zones, s.Idle, s.among = s.Domains[:0], s.Zones[:0], s.Idle[:0], s.among[:0]
+	s.Claimants, s.Forgotten, s.Released = s.Claimants[:0], s.Forgotten[:0], s.Released[:0]
+	clear(s.Kinds[:])
 	for i := range iv.Domains {
 		var t DomainTime
 		if u := &iv.Domains[i]; !u.Assumed {
@@ -216,40 +216,47 @@ func (s *Shares) claimantsOf(claims []Claim) []Claimant {
 
 // Find returns the row of a claimant in Claimants; ok is false if there is none.
 func (s *Shares) Find(id Claimant, shortLived bool) (row int, ok bool) {
-	i := id - NoClaimant
-	rows := s.table.own
+	rows, i := s.table.own, int(id-NoClaimant)
 	if shortLived {
 		rows = s.table.shortLived
 	}
-	if int(i) >= len(rows) {
+	if i >= len(rows) {
 		return 0, false
 	}
-	row = int(rows[i])
-	return row, row < len(s.Claimants) && s.Claimants[row].Claimant == id && s.Claimants[row].ShortLived == shortLived
+	if row = int(rows[i]); row >= len(s.Claimants) {
+		return 0, false
+	}
+	of := &s.Claimants[row]
+	return row, of.Claimant == id && of.ShortLived == shortLived
 }
 
 // row returns the row of a claim's claimant, which is added if there is none.
 func (s *Shares) row(claim *Claim) int {
-	row, ok := s.Find(claim.Claimant, claim.ShortLived)
-	if ok {
+	if row, ok := s.Find(claim.Claimant, claim.ShortLived); ok {
 		return row
 	}
+	return s.addRow(claim)
+}
+
+func (s *Shares) addRow(claim *Claim) int {
 	t := &s.table
 	rows, i := &t.own, int(claim.Claimant-NoClaimant)
 	if claim.ShortLived {
 		rows = &t.shortLived
 	}
-	if n := len(*rows); i >= n {
-		*rows = append(*rows, make([]int32, i+1-n)...)
+	if i >= len(*rows) {
+		*rows = grown(*rows, i+1-len(*rows))
 	}
-	row = len(s.Claimants)
+	row := len(s.Claimants)
 	(*rows)[i] = int32(row)
 	s.Claimants = append(s.Claimants, ClaimantShares{Claimant: claim.Claimant, ShortLived: claim.ShortLived})
 	t.active = grown(t.active, t.kinds)
 	if t.idleByUse {
 		t.idle = grown(t.idle, t.kinds)
 	}
-	t.partCPU, t.partActive = grown(t.partCPU, t.parts), grown(t.partActive, t.parts*t.kinds)
+	if t.parts > 0 {
+		t.partCPU, t.partActive = grown(t.partCPU, t.parts), grown(t.partActive, t.parts*t.kinds)
+	}
 	return row
 }
 

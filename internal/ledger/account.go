@@ -127,33 +127,35 @@ func (a *Account) grow(kinds int) {
 	}
 }
 
-func (a *Account) add(kind int, active attribution.Share) {
-	a.grow(kind + 1)
-	m := &a.amounts[kind]
-	m.Energy += active.Energy
-	m.Recent += active.Recent
-}
-
-func (a *Account) addIdle(kind int, idle attribution.Share) {
-	a.grow(kind + 1)
-	m := &a.amounts[kind]
-	m.Idle += idle.Energy
-	m.RecentIdle += idle.Recent
+// addIdle adds idle energy of the kinds from first on.
+func (a *Account) addIdle(first int, idle ...attribution.Share) {
+	a.grow(first + len(idle))
+	for i, s := range idle {
+		m := &a.amounts[first+i]
+		m.Idle += s.Energy
+		m.RecentIdle += s.Recent
+	}
 }
 
 // addShares adds CPU time and active energy by kind.
 func (a *Account) addShares(cpu units.CPUTime, active []attribution.Share) {
+	a.grow(len(active))
 	for kind, s := range active {
-		a.add(kind, s)
+		m := &a.amounts[kind]
+		m.Energy += s.Energy
+		m.Recent += s.Recent
 	}
 	a.CPU += cpu
 }
 
 func (a *Account) merge(o *Account) {
+	a.grow(len(o.amounts))
 	for kind := range o.amounts {
-		of := &o.amounts[kind]
-		a.add(kind, attribution.Share{Energy: of.Energy, Recent: of.Recent})
-		a.addIdle(kind, attribution.Share{Energy: of.Idle, Recent: of.RecentIdle})
+		m, of := &a.amounts[kind], &o.amounts[kind]
+		m.Energy += of.Energy
+		m.Recent += of.Recent
+		m.Idle += of.Idle
+		m.RecentIdle += of.RecentIdle
 	}
 	a.CPU += o.CPU
 }

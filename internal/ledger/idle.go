@@ -99,10 +99,11 @@ func (l *Ledger) unnameIdleMember(id attribution.Claimant) {
 // addIdle adds idle energy to the accounts of claimants and of what they are part of.
 func (l *Ledger) addIdle(s *attribution.Shares) {
 	for row := range s.Claimants {
-		of := &s.Claimants[row]
-		for kind, idle := range s.IdleByUse(row) {
-			l.addClaimIdle(of.Claimant, of.ShortLived, kind, idle)
+		of, idle := &s.Claimants[row], s.IdleByUse(row)
+		if idle == nil {
+			break
 		}
+		l.addClaimIdle(of.Claimant, of.ShortLived, 0, idle)
 	}
 	for i := range s.Idle {
 		if p := &s.Idle[i]; p.AmongAll {
@@ -113,15 +114,15 @@ func (l *Ledger) addIdle(s *attribution.Shares) {
 	}
 }
 
-// addClaimIdle adds idle energy to the accounts of a claimant, or of the short-lived processes of
-// one.
-func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, kind int, idle attribution.Share) {
+// addClaimIdle adds idle energy of the kinds from first on to the accounts of a claimant, or of the
+// short-lived processes of one.
+func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, first int, idle []attribution.Share) {
 	process := l.restOf(id)
 	if id != attribution.NoClaimant && !shortLived && l.claimants[id].accounts[identity.ProcessEntity] != none {
 		process = l.claimants[id].accounts[identity.ProcessEntity]
 	}
-	l.accounts[process].addIdle(kind, idle)
-	l.eachGroup(id, func(a *Account) { a.addIdle(kind, idle) })
+	l.accounts[process].addIdle(first, idle...)
+	l.eachGroup(id, func(a *Account) { a.addIdle(first, idle...) })
 }
 
 // partOf returns a part of an idle portion, with the part of it that belongs to the current
@@ -219,7 +220,7 @@ func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
 		}
 		of := units.Division{Amount: s.Next(weight), Total: uint64(len(members))}
 		for _, c := range members {
-			l.addClaimIdle(c.claimant, false, p.Kind, l.partOf(p, of.Next(1)))
+			l.addClaimIdle(c.claimant, false, p.Kind, []attribution.Share{l.partOf(p, of.Next(1))})
 		}
 	}
 }
