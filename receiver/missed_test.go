@@ -52,7 +52,7 @@ func TestTimeOfShortLivedProcessesThatNothingShowsIsUnattributed(t *testing.T) {
 		n := missingNode(t, c.preset)
 		n.miss(c.born, c.ticks)
 		state := []string{"energy.state=active"}
-		if n.s.node.Rules.Idle == config.IdleNone {
+		if n.idleRule() == config.IdleNone {
 			state = nil
 		}
 		assert.InDelta(t, c.first, n.sum("process.energy", attrs{"process.pid": "1"}, state...), 1e-5, name)

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -31,6 +31,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
@@ -46,6 +47,7 @@ type testNode struct {
 	embedded ledger.Embedded
 	next     consumer.Metrics // of the last collection
 	s        *energyScraper   // nil until it starts
+	window   time.Duration    // length of the windows, 0 for one per collection
 	logs     *observer.ObservedLogs
 	status   []*componentstatus.Event
 	refuse   error // answer of the next consumer
@@ -79,7 +81,10 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	}
 	require.NoError(t, n.cfg.Validate())
 	n.machine = machine.Local()
-	n.machine.NewMetronome = windows.Still // tests end the windows
+	n.machine.NewMetronome = func(window time.Duration) windows.Metronome { // tests end the windows
+		n.window = window
+		return windows.Still(window)
+	}
 	n.machine.Now, n.machine.Clocks = n.host.Now, func() (boot, suspended time.Duration) { return 0, n.host.Suspended }
 	n.set = receivertest.NewNopSettings(metadata.Type)
 	n.set.ID = component.NewID(metadata.Type)
@@ -176,7 +181,7 @@ func (n *testNode) balance() {
 	add(1, "process.energy")
 	add(1, "system.unattributed.energy")
 	add(-1, "system.energy", "energy.state=active")
-	if n.s.node.Rules.Idle != config.IdleNone {
+	if n.idleRule() != config.IdleNone {
 		add(-1, "system.energy", "energy.state=idle")
 	}
 	for series, value := range n.finals {
@@ -296,12 +301,16 @@ func allWeight(weight config.Weight) map[power.Kind]config.Weight {
 // trained reports whether the static power models of all zone kinds are trained.
 func (n *testNode) trained() bool {
 	n.t.Helper()
-	states := n.s.ledger.StaticPowerStates()
-	require.NotEmpty(n.t, states)
-	for _, state := range states {
-		if state != attribution.Trained {
-			return false
-		}
-	}
-	return true
+	models := n.trainedModels()
+	require.NotEmpty(n.t, models)
+	return !slices.Contains(slices.Collect(maps.Values(models)), false)
+}
+
+// trainedModels reports for each zone kind with a static power model whether the model is trained.
+func (n *testNode) trainedModels() map[power.Class]bool { return (&Embedded{scraper: n.s}).Trained() }
+
+// idleRule returns the idle rule that the configuration selects.
+func (n *testNode) idleRule() config.IdleRule {
+	r, _ := rules.Resolve(n.cfg, rules.Machine{})
+	return r.Idle
 }

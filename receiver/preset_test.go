@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,7 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 func (n *testNode) startsWindows(length time.Duration) {
 	n.t.Helper()
 	n.start()
-	require.Equal(n.t, length, n.s.windows.Sampler.Window)
+	require.Equal(n.t, length, n.window)
 }
 
 func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
@@ -107,12 +108,12 @@ func TestNothingIsSaidOfPresets(t *testing.T) {
 func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 	for name, c := range map[string]struct {
 		unclocked, unshared bool
-		want                []window.Key
+		want                []any
 	}{
-		"clock rates and threads": {false, false, []window.Key{window.KeyFrequency, window.KeyMemoryCPUTime}},
-		"clock rates":             {false, true, []window.Key{window.KeyFrequency, window.KeyMemoryCPUTime}},
-		"threads":                 {true, false, []window.Key{window.KeyCPUTime, window.KeyMemoryCPUTime}}, // CPU time by what the other thread does
-		"neither":                 {true, true, []window.Key{window.KeyMemoryCPUTime}},
+		"clock rates and threads": {false, false, []any{"frequency", "memory_cpu_time"}},
+		"clock rates":             {false, true, []any{"frequency", "memory_cpu_time"}},
+		"threads":                 {true, false, []any{"cpu_time", "memory_cpu_time"}}, // CPU time by what the other thread does
+		"neither":                 {true, true, []any{"memory_cpu_time"}},
 	} {
 		n := accurateNode(t)
 		if c.unclocked {
@@ -122,14 +123,14 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
 		}
 		n.startsWindows(time.Second)
-		assert.Equal(t, c.want, n.s.node.Rules.Keys, name)
-		assert.Equal(t, c.unshared, n.s.node.Siblings == nil, name)
 		n.run(joule, nil)
 		var selected []any
 		for _, e := range n.logs.FilterMessage("Allocation key selected").All() {
 			selected = append(selected, e.ContextMap()["key"])
 		}
-		assert.Len(t, selected, len(c.want), name)
+		assert.Equal(t, c.want, selected, name)
+		lacking := n.logs.FilterMessage("Attribution rules selected").All()[0].ContextMap()["lacking"]
+		assert.Equal(t, c.unshared, strings.Contains(fmt.Sprint(lacking), "smt_weight"), name)
 		assert.Empty(t, n.logged(), name)
 	}
 }
@@ -256,7 +257,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 		assert.Equal(t, errNoClocks.Error(), lines[0].ContextMap()["error"])
 		assert.Empty(t, n.logged(), preset)
 		assert.Empty(t, n.status, preset)
-		assert.Empty(t, n.s.node.Rules.Keys, preset)
+		assert.Zero(t, n.logs.FilterMessage("Allocation key selected").Len(), preset)
 	}
 }
 
@@ -264,5 +265,5 @@ func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsByDefault(t *testing.T
 	n := accurateNode(t, (*Config).ShowContainer)
 	n.embedded.Container = idA
 	n.start()
-	assert.Zero(t, n.s.windows.Sampler.Window)
+	assert.Zero(t, n.window)
 }

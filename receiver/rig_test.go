@@ -169,7 +169,7 @@ func unlessShort(n, short int) int {
 }
 
 // readAt returns when the meters were read last, by the clock of the node.
-func (n *testNode) readAt() time.Time { return n.s.ledger.Claims.Last().ReadAt }
+func (n *testNode) readAt() time.Time { return (&Embedded{scraper: n.s}).Attributed()[0].At }
 
 // endWindow ends the current window for a reader, and reports whether it did.
 func (n *testNode) endWindow() bool { return n.s.endWindow(n.t.Context()) }

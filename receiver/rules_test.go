@@ -45,7 +45,7 @@ type figures struct{ a, b, c, etcd, node float64 }
 
 func (n *testNode) figures(state string) figures {
 	var more []string
-	if n.s.node.Rules.Idle != config.IdleNone {
+	if n.idleRule() != config.IdleNone {
 		more = []string{"energy.state=" + state}
 	} else if state == "idle" {
 		return figures{node: n.sum("system.energy", nil, "energy.state=idle")}
@@ -153,7 +153,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				c.learn(n)
 				assert.True(t, n.trained())
 			} else {
-				assert.Empty(t, n.s.ledger.StaticPowerStates(), "there is nothing to learn")
+				assert.Empty(t, n.trainedModels(), "there is nothing to learn")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})

@@ -48,8 +48,6 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 // restart replaces the receiver on the host, as after a crash, and starts it.
 func (n *testNode) restart(edit ...func(*Config)) {
 	n.t.Helper()
-	require.NoError(n.t, n.s.node.CPU.Close())
-	n.s.watchdog.Stop()
 	n.startAgain(edit...)
 }
 
