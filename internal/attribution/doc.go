@@ -4,8 +4,8 @@
 // energy among the users of the zone's hardware. Sums are exact to the microjoule in every interval.
 //
 // Three words describe the hardware. A zone is one energy counter. A domain is hardware as
-// something that is used, with a utilization and users of its own: the node's CPUs, or those of one
-// socket. A kind is a set of zones that are reported together, such as all measured packages. Each
+// something that is used, with a utilization and users of its own: the node's CPUs, or the CPUs of
+// one socket. A kind is a set of zones that are reported together, such as all measured packages. Each
 // reading of a zone names its domain and its kind.
 //
 // Sharer.Share takes an Interval and returns its Shares. The energy of zones of one domain and kind is
@@ -15,15 +15,14 @@
 // deferred, together with the claims of the domain. Package ledger adds Shares to the totals of zones,
 // kinds and accounts. A Sharer has claimants and zones by their numbers only.
 //
-// The reading of a slow or late meter has an age: the energy is of a time that ended earlier. The
+// The reading of a slow or late meter has an age: its energy belongs to a time that ended earlier. The
 // usage of the domain is kept in slices of time until a reading covers the usage. A slice that a
 // reading covers in part is split in proportion to time, so energy, usage and static power of a
-// portion are of the same time. If a portion has less than its static energy, the difference is
+// portion belong to the same time. If a portion has less than its static energy, the difference is
 // subtracted from later portions.
 //
-// Sums are exact because idle energy is the rest of a portion, shares come from units.Division,
-// whose parts add up to the amount, and energy that is not attributed yet is in KindShares.Deferred.
-// Sharer states the invariant, and the tests of package ledger check it after every interval.
+// Sums are exact because idle energy is the rest of a portion, and the parts of a units.Division add
+// up to its amount. Energy that is not attributed yet is in KindShares.Deferred. Sharer states the invariant, and the tests of package ledger check it after every interval.
 //
 // The package does no I/O, has no clock, and imports only units and the standard library. It computes
 // in integers; only KindShares.StandardError is floating-point. The static power models that are

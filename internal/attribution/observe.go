@@ -61,7 +61,7 @@ func (s *Sharer) beginInterval(iv *Interval) {
 }
 
 // attributeDomain attributes the energy of the zones of a domain that were read in this interval
-// and in the one before.
+// and in the interval before it.
 func (s *Sharer) attributeDomain(domain int, iv *Interval) {
 	sums := &s.sums[domain]
 	for kind, zones := range sums.zones {
@@ -83,7 +83,7 @@ type zone struct {
 	domain   int
 	kind     int
 	last     units.Energy
-	age      time.Duration // at which the last good reading was attributed, at the end of its interval
+	age      time.Duration // of the last good reading as it was attributed, at the end of its interval
 	readAge  time.Duration // of the last good reading itself
 	deferred *deferral     // nil while the zone is read and attributed each interval
 	read     bool          // it is among the readings of the current interval
@@ -92,8 +92,7 @@ type zone struct {
 	superseded bool
 }
 
-// observeZone adds a reading to its zone, and its energy to what is attributed in this interval or
-// to what is deferred.
+// observeZone adds a reading to its zone, and attributes its energy in this interval or defers it.
 func (s *Sharer) observeZone(r ZoneReading, iv *Interval) {
 	for len(s.zones) <= r.Zone {
 		s.zones = append(s.zones, zone{kind: NotAttributed})
@@ -147,8 +146,8 @@ func (s *Sharer) supersedeZones() {
 	}
 }
 
-// moveZone has a zone go on under another domain or kind, after its energy up to a good reading was
-// attributed under the one before.
+// moveZone continues a zone under another domain or kind. The energy up to a good reading was
+// attributed under the former domain and kind.
 func (s *Sharer) moveZone(r ZoneReading, iv *Interval) {
 	z := &s.zones[r.Zone]
 	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
@@ -177,8 +176,8 @@ func (s *Sharer) replaceZone(z *zone, r ZoneReading, iv *Interval) {
 }
 
 // advance adds a reading and returns the energy since the reading before. A reading that is not OK
-// has energy, too, if the total was brought up to date in a window whose CPU time could not be
-// read, which has no interval of its own.
+// has energy, too, if the total was updated in a window that became no interval because its CPU time
+// could not be read.
 func (z *zone) advance(r ZoneReading, elapsed time.Duration) units.Energy {
 	z.Ended, z.superseded = false, false
 	energy := units.Advance(z.last, r.Total)

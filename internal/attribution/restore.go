@@ -8,13 +8,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// ReadingState is the part of a zone's state from which another Sharer continues its readings.
+// ReadingState is the part of a zone's state that another Sharer needs to continue its readings.
 type ReadingState struct {
 	Present, Ended, Superseded bool
 	Unread                     time.Duration
 	Domain, Kind               int
-	// Deferred is the deferred energy of the zone and its claims, nil if nothing is deferred. Of the
-	// claims only the time is stored, as unattributed.
+	// Deferred is the deferred energy of the zone and its claims, nil if the zone has none. Only the
+	// time of the claims is stored, as unattributed.
 	Deferred *DeferredState
 }
 

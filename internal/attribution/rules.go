@@ -16,8 +16,8 @@ const MaxKinds = 16
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU
 // utilization, share active energy by CPU time and leave idle energy without an owner.
 type Rules struct {
-	// Models divide the energy of each kind into active and idle. Where there is none, the
-	// utilization of the CPUs does.
+	// Models divide the energy of each kind into active and idle. The utilization of the CPUs
+	// divides the energy of a kind without a model.
 	Models [MaxKinds]StaticPowerModel
 	// Keys are the attribution weights of each kind. If no claim has any of a weight, CPU time takes
 	// its place.
@@ -34,15 +34,15 @@ type StaticPowerModel interface {
 	Active(Portion) units.Energy
 }
 
-// TrainedModel is a StaticPowerModel of one kind that learns from the portions that it divides.
+// TrainedModel is a StaticPowerModel of one kind that is trained on the portions that it divides.
 type TrainedModel interface {
 	StaticPowerModel
-	// Trained reports whether the model knows the static power of a domain well.
+	// Trained reports whether the estimate of a domain's static power is exact enough.
 	Trained(domain int) bool
 	// Provisional reports whether there is no estimate of a domain's static power yet.
 	Provisional(domain int) bool
 	// StandardError returns the standard error of the static power in use for a domain, in watts. It
-	// is negative if the error is unknown.
+	// is negative if there is no estimate of it.
 	StandardError(domain int) float64
 }
 
@@ -51,8 +51,7 @@ type TrainedModel interface {
 type Portion struct {
 	Domain, Kind int
 	Energy       units.Energy
-	// Busy is the domain's busy time meanwhile, without that of excluded claimants, which is
-	// Excluded.
+	// Busy is the domain's busy time meanwhile, without Excluded, the time of excluded claimants.
 	Busy, Excluded units.CPUTime
 	// Total is the domain's busy time, idle time and time waiting for I/O. It is not 0.
 	Total   units.CPUTime
@@ -60,12 +59,12 @@ type Portion struct {
 	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain,
 	// and OfAll in all domains.
 	Zones, Of, OfAll int
-	// Partial reports whether the energy is only of a part of Elapsed, or Busy is assumed, so that
-	// there is nothing to learn from it.
+	// Partial reports whether the energy covers only a part of Elapsed, or Busy is assumed. Models
+	// are not trained on such a portion.
 	Partial bool
 
 	late     bool // its readings have an age
-	restored bool // some of it is of the time before Sharer.Restore
+	restored bool // some of it belongs to the time before Sharer.Restore
 	deficit  *units.Energy
 }
 

@@ -46,7 +46,7 @@ func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
 }
 
 // shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
-// now. Of the time before a restart it is not known which processes ran, and that may be long.
+// now. The time before a restart may be long, and its processes are not recorded.
 func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	sh := &s.shares
 	switch {
@@ -157,7 +157,7 @@ func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	return excluded
 }
 
-// ShareOf returns energy that was used over elapsed. Its recent part is that of a collection, which is
+// ShareOf returns energy that was used over elapsed. Its recent part belongs to a collection, which is
 // the last part of the time.
 func ShareOf(energy units.Energy, elapsed, collection time.Duration) Share {
 	if elapsed <= collection {

@@ -11,21 +11,20 @@ import (
 // Sharer divides the energy of zones into active and idle energy, and shares it among claimants.
 //
 // The user of a Sharer opens a claimant before its first claim, passes the intervals to Share, and
-// closes the claimant after its last claim. In every interval and for each kind, the active energy
-// of the claimants and the unattributed energy are together exactly the active energy, and active,
-// idle and deferred energy are exactly what the zones counted.
+// closes the claimant after its last claim. In every interval and for each kind, the energy of the
+// claimants and the unattributed energy add up to the active energy. Active, idle and deferred energy
+// add up to the energy of the zones.
 //
 // The zero Sharer is not usable; call NewSharer. A Sharer is not safe for concurrent use.
 type Sharer struct {
-	// Parts is the number of domains after the node's for which Shares.Part returns the share of
-	// each claimant.
+	// Parts is the number of domains after the node's whose shares Shares.Part returns.
 	Parts int
 
 	rules     Rules
 	trained   [MaxKinds]TrainedModel // the models that are trained
 	users     []user                 // by claimant
 	unused    []Claimant
-	closed    uint64 // how many claimants were closed so far
+	closed    uint64 // total number of claimants that were closed
 	excludes  bool   // set once any claimant was excluded
 	zones     []zone
 	deficits  []deficits    // by domain

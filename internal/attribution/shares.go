@@ -9,8 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Shares is the result of Share: what an interval brought zones, kinds and claimants. It is valid
-// until the next call of Share.
+// Shares is the result of Share: the energy that zones, kinds and claimants have gained in an
+// interval. It is valid until the next call of Share.
 type Shares struct {
 	// At is the end of the interval, Elapsed its length, and EndsCollection and Resolution are those
 	// of the Interval.
@@ -20,7 +20,7 @@ type Shares struct {
 	Resolution     units.CPUTime
 	// Node is the CPU time of the node's CPUs.
 	Node DomainTime
-	// Domains are the times of each domain. Those of a domain whose times are assumed are 0.
+	// Domains are the times of each domain, 0 if the times of the domain are assumed.
 	Domains []DomainTime
 	// Zones are the zones by their index in the readings.
 	Zones []ZoneShares
@@ -31,8 +31,8 @@ type Shares struct {
 	// claimant has one row for its own usage and one for short-lived processes.
 	Claimants []ClaimantShares
 	// Forgotten and Released list claimants that were closed before the interval and get no more
-	// energy. The deferred claims of Forgotten went to the other processes, those of Released were
-	// attributed in the interval.
+	// energy. The deferred claims of Forgotten went to the other processes. The deferred claims of
+	// Released were attributed in the interval.
 	Forgotten, Released []Claimant
 
 	table shareTable
@@ -47,7 +47,7 @@ type shareTable struct {
 	idle         []Share // likewise, empty unless idleByUse is set
 	partCPU      []units.CPUTime
 	partActive   []units.Energy
-	// own and shortLived are indices in Claimants by claimant, valid if the row there is that of the
+	// own and shortLived are indices in Claimants by claimant, valid if that row has the
 	// claimant.
 	own, shortLived []int32
 }
@@ -60,13 +60,13 @@ func (s *Share) add(o Share) {
 	s.Recent += o.Recent
 }
 
-// DomainTime is how long a domain was busy, and how long it was busy or idle. Total is 0 where
-// neither is known. For a GPU both are GPU time.
+// DomainTime is the busy time of a domain, and its busy and idle time. Total is 0 if neither could be
+// read. For a GPU both are GPU time.
 type DomainTime struct {
 	Busy, Total units.CPUTime
 }
 
-// ZoneShares is what an interval brought a zone.
+// ZoneShares holds the energy and the state of a zone after an interval.
 type ZoneShares struct {
 	// Present reports whether the zone had a good reading up to now, and Began whether the interval
 	// has the first one.
@@ -82,7 +82,7 @@ type ZoneShares struct {
 	Unread time.Duration
 }
 
-// KindShares is what an interval brought a kind.
+// KindShares holds the energy and the state of a kind after an interval.
 type KindShares struct {
 	Active, Idle Share
 	// Unattributed is the part of Active that belongs to no claimant. UnattributedIdle is the part of
@@ -97,8 +97,8 @@ type KindShares struct {
 	// Zones is the number of zones of the kind that are present and have not ended.
 	Zones int
 	// Model is the state of the kind's static power model, over all domains: Trained once each of
-	// them is. StandardError is that of the active power due to the static power, in watts. It is
-	// negative if it is unknown, and may be known before the model is Trained.
+	// them is. StandardError is the standard error of the active power due to the static power, in
+	// watts. It is negative if there is none yet, and may be set before the model is Trained.
 	Model         ModelState
 	StandardError float64
 	// Shared reports whether a domain has several zones of the kind, if the kind has a trained model:
@@ -116,9 +116,9 @@ const (
 	// Provisional means that a provisional estimate, or CPU utilization, takes the place of the
 	// first estimate.
 	Provisional
-	// Estimated means that the static power is estimated, but not known well enough.
+	// Estimated means that the static power is estimated, but the estimate is still inexact.
 	Estimated
-	// Trained means that the static power is known well.
+	// Trained means that the estimate of the static power is exact enough.
 	Trained
 )
 
@@ -135,13 +135,13 @@ type IdlePortion struct {
 	// Elapsed is the time that the energy covers.
 	Elapsed time.Duration
 	// AmongAll reports whether the energy is shared among all claimants. If false, it is shared among
-	// the claimants in Among, each of which may be listed several times.
+	// the claimants in Among. The list may have a claimant several times.
 	AmongAll bool
 	Among    []Claimant
 }
 
-// ClaimantShares is what an interval brought a claimant, or the short-lived processes of one. Its
-// energy is in Shares.Active and Shares.IdleByUse.
+// ClaimantShares is the row of a claimant, or of the short-lived processes of a claimant. Its energy
+// is in Shares.Active and Shares.IdleByUse.
 type ClaimantShares struct {
 	Claimant   Claimant
 	ShortLived bool
@@ -214,7 +214,7 @@ func (s *Shares) claimantsOf(claims []Claim) []Claimant {
 	return s.among[from:]
 }
 
-// Find returns the row of a claimant in Claimants; ok is false if there is none.
+// Find returns the row of a claimant in Claimants; ok is false if there is no row.
 func (s *Shares) Find(id Claimant, shortLived bool) (row int, ok bool) {
 	rows, i := s.table.own, int(id-NoClaimant)
 	if shortLived {
@@ -230,7 +230,7 @@ func (s *Shares) Find(id Claimant, shortLived bool) (row int, ok bool) {
 	return row, of.Claimant == id && of.ShortLived == shortLived
 }
 
-// row returns the row of a claim's claimant, which is added if there is none.
+// row returns the row of a claim's claimant, which is added if it is new.
 func (s *Shares) row(claim *Claim) int {
 	if row, ok := s.Find(claim.Claimant, claim.ShortLived); ok {
 		return row

@@ -12,9 +12,9 @@ import (
 type slice struct {
 	usage    Usage
 	elapsed  time.Duration
-	unknown  time.Duration // the part of elapsed whose usage is not known
+	unknown  time.Duration // the part of elapsed whose usage was not read
 	closed   uint64        // Sharer.closed when all claimants of the claims were open
-	restored bool          // some of it is of the time before Sharer.Restore
+	restored bool          // some of it belongs to the time before Sharer.Restore
 }
 
 // claimIndex finds the claims of one slice at a time, for merging. It has the index of the claim of
