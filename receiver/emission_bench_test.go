@@ -28,7 +28,7 @@ func BenchmarkEmission(b *testing.B) {
 		b.Run(fmt.Sprint(n, "/new"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				withZeros.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
+				withZeros.Emit(&engine.Totals, zones, nil, time.Unix(11, 0))
 			}
 		})
 		engine.Emitted()
@@ -37,14 +37,14 @@ func BenchmarkEmission(b *testing.B) {
 		b.Run(fmt.Sprint(n, "/settled"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				withZeros.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
+				withZeros.Emit(&engine.Totals, zones, nil, time.Unix(11, 0))
 			}
 		})
 		b.Run(fmt.Sprint(n, "/parts"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				md := withZeros.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
+				md := withZeros.Emit(&engine.Totals, zones, nil, time.Unix(11, 0))
 				b.StartTimer()
 				for range parts(md) {
 				}

@@ -103,7 +103,7 @@ func (in *inside) begun() bool {
 // present returns the zone kinds that are measured, with their energy.
 func (in *inside) present() map[power.Class]units.Energy {
 	l, kinds := in.w.run.s.ledger, map[power.Class]units.Energy{}
-	ledger := l.Engine.Ledger()
+	ledger := &l.Engine.Totals
 	for i, class := range l.Kinds {
 		if k := &ledger.Kinds[i]; k.Present {
 			kinds[class] = k.Active + k.Idle + ledger.Kinds[i].Deferred
@@ -116,7 +116,7 @@ func (in *inside) present() map[power.Class]units.Energy {
 func (in *inside) deferred() map[power.Kind]int64 {
 	l, kinds := in.w.run.s.ledger, map[power.Kind]int64{}
 	for i, class := range l.Kinds {
-		kinds[class.Zone] += int64(l.Engine.Ledger().Kinds[i].Deferred)
+		kinds[class.Zone] += int64(l.Engine.Kinds[i].Deferred)
 	}
 	return kinds
 }
@@ -184,7 +184,7 @@ func (in *inside) check() {
 // checkZones checks that zones have what their meters counted, and that kinds have what their zones have.
 func (in *inside) checkZones() {
 	l := in.w.run.s.ledger
-	readings, zones, ledger := l.Claims.Last().Readings, l.Claims.Zones(), l.Engine.Ledger()
+	readings, zones, ledger := l.Claims.Last().Readings, l.Claims.Zones(), &l.Engine.Totals
 	for i := range readings {
 		if r := &readings[i]; isSlow(r.Zone.Kind) {
 			in.counter(r.Zone.ID).addReading(r)
@@ -265,7 +265,7 @@ func (in *inside) end() {
 	if in.w.run.number == 1 && !in.w.plan.restarts {
 		in.checkClaims()
 	}
-	for a := range in.w.run.s.ledger.Engine.Ledger().Accounts {
+	for a := range in.w.run.s.ledger.Engine.Accounts {
 		if a.Entity == identity.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init continues
 			continue
 		}

@@ -123,7 +123,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	require.NoError(t, err)
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
-	l := s.ledger.Engine.Ledger()
+	l := &s.ledger.Engine.Totals
 	modeled := slices.Index(s.ledger.Kinds, power.Class{Zone: power.Package, Method: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {

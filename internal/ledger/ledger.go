@@ -85,9 +85,6 @@ func New(cfg Config, baseline time.Time) *Ledger {
 // Sharer returns the Sharer that has the claimants of the ledger, and whose shares Add adds.
 func (l *Ledger) Sharer() *attribution.Sharer { return l.sharer }
 
-// Ledger returns the totals so far. It is valid until the next call of another method.
-func (l *Ledger) Ledger() *Totals { return &l.Totals }
-
 // Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must not
 // be called between Share and Add.
 func (l *Ledger) Shrink() {

@@ -23,6 +23,9 @@ const (
 
 var baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// Ledger returns the totals.
+func (l *Ledger) Ledger() *Totals { return &l.Totals }
+
 // Observe adds the shares of an interval.
 func (l *Ledger) Observe(iv *attribution.Interval) { l.Add(l.sharer.Share(iv)) }
 

@@ -171,7 +171,7 @@ func (n *gpuNode) observe() {
 // joules returns the active and the idle energy of each account that has any.
 func (n *gpuNode) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
-	for a := range n.b.Engine.Ledger().Accounts {
+	for a := range n.b.Engine.Accounts {
 		name := keyOf(a)
 		if a.Entity == identity.ProcessEntity && !a.Other {
 			name = fmt.Sprint(a.Owner.Process.PID)
@@ -183,7 +183,7 @@ func (n *gpuNode) joules() (active, idle map[string]float64) {
 	return active, idle
 }
 
-func (n *gpuNode) unattributed() float64 { return n.b.Engine.Ledger().Kinds[0].Unattributed.Joules() }
+func (n *gpuNode) unattributed() float64 { return n.b.Engine.Kinds[0].Unattributed.Joules() }
 
 func uses(used units.CPUTime, pids ...int32) gpu.User { return gpu.User{PIDs: pids, Used: used} }
 
@@ -214,7 +214,7 @@ func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n.observe()
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Ledger().Domains, "its utilization is not known")
+	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Domains, "its utilization is not known")
 }
 
 func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
@@ -223,9 +223,9 @@ func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
 	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second, Total: units.Second, Unattributed: units.Second, Assumed: true}
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Domains[1])
 	n.second()
-	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Ledger().Domains[1])
+	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Domains[1])
 }
 
 func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
@@ -234,7 +234,7 @@ func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 	for range 10 {
 		n.observe()
 	}
-	k := &n.b.Engine.Ledger().Kinds[0]
+	k := &n.b.Engine.Kinds[0]
 	assert.Zero(t, k.Active)
 	n.second(uses(1, 1))
 	active, _ := n.joules()
@@ -336,7 +336,7 @@ func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
 	n.second(uses(1, 2))
 	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
 	energies := map[time.Duration]float64{}
-	for a := range n.b.Engine.Ledger().Accounts {
+	for a := range n.b.Engine.Accounts {
 		if a.Owner.Process.PID == 1 {
 			energies[a.Owner.Process.Start] = a.Amounts(0).Energy.Joules()
 		}

@@ -281,7 +281,7 @@ func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 			Domains: []attribution.Usage{{Busy: units.Second, Total: 10 * units.Second}}, Zones: zones,
 		}))
 	}
-	k := engine.Ledger().Kinds[0]
+	k := engine.Kinds[0]
 	assert.Equal(t, 300*units.Joule, k.Active+k.Idle)
 	assert.False(t, model.Trained(0))
 }

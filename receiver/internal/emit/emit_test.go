@@ -137,12 +137,12 @@ func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	fresh := ledger.New(ledger.Config{}, baseline)
 	cfg := all()
 	cfg.Metrics.ProcessCPUTime.Enabled = false
-	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, nil, at).ResourceMetrics().Len(), "without energy there are no metrics")
+	assert.Zero(t, New(cfg).Emit(&fresh.Totals, zones, nil, at).ResourceMetrics().Len(), "without energy there are no metrics")
 }
 
 func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 	e, _ := engine(1)
-	md := New(all()).Emit(e.Ledger(), zones, nil, at)
+	md := New(all()).Emit(&e.Totals, zones, nil, at)
 	var got []map[string]any
 	for _, rm := range md.ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
@@ -175,7 +175,7 @@ func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)
 	var got []map[string]any
-	for _, rm := range New(all()).Emit(e.Ledger(), nil, nil, at).ResourceMetrics().All() {
+	for _, rm := range New(all()).Emit(&e.Totals, nil, nil, at).ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.ElementsMatch(t, []map[string]any{
@@ -194,7 +194,7 @@ func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
-	md := New(all()).Emit(e.Ledger(), nil, nil, at)
+	md := New(all()).Emit(&e.Totals, nil, nil, at)
 	require.NoError(t, emittest.Duplicate(md))
 	assert.Equal(t, 1+2*4, md.ResourceMetrics().Len())
 	overflow := map[string]bool{}
@@ -236,7 +236,7 @@ func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 		claimants = append(claimants, e.Open(o, baseline))
 	}
 	observe(e, at, claimants, units.Joule)
-	md := New(all()).Emit(e.Ledger(), nil, nil, at)
+	md := New(all()).Emit(&e.Totals, nil, nil, at)
 	require.NoError(t, emittest.Duplicate(md))
 	groups := map[string]map[string]any{}
 	for _, rm := range md.ResourceMetrics().All() {
@@ -257,7 +257,7 @@ func TestTheOverflowSeriesOfAGroupHasTheNamesOfTheGroup(t *testing.T) {
 
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	e, _ := engine(1)
-	md := New(all()).Emit(e.Ledger(), zones, nil, at)
+	md := New(all()).Emit(&e.Totals, zones, nil, at)
 	for name, want := range map[string]float64{
 		"hw.energy": 10, "hw.power": 1, "hw.host.energy": 10, "hw.host.power": 1,
 		"system.energy": 5, "system.power": 0.5, "system.cpu.busy": 0.5,
@@ -319,7 +319,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, ShortLived: true},
 			}}},
 		}))
-		return New(cfg).Emit(e.Ledger(), zones, nil, end)
+		return New(cfg).Emit(&e.Totals, zones, nil, end)
 	}
 	before := collect(10*time.Second, 10*units.Joule)
 	after := collect(20*time.Second, 50*units.Joule)
@@ -373,7 +373,7 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 			Domains: []attribution.Usage{{Busy: busy, Total: 10 * units.Second, Claims: claims}},
 			Zones:   []attribution.ZoneReading{{Total: total, OK: true}},
 		}))
-		return New(cfg).Emit(e.Ledger(), zones, nil, end)
+		return New(cfg).Emit(&e.Totals, zones, nil, end)
 	}
 	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
 	collect(0, 0)
@@ -458,8 +458,8 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	}
 	e.Add(e.Sharer().Share(&iv))
 
-	assert.Empty(t, find(New(all()).Emit(e.Ledger(), cards, domains, at), "hw.gpu.utilization"), "disabled by default")
-	md := New(only("hw.energy", "hw.power", "hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, at)
+	assert.Empty(t, find(New(all()).Emit(&e.Totals, cards, domains, at), "hw.gpu.utilization"), "disabled by default")
+	md := New(only("hw.energy", "hw.power", "hw.gpu.utilization")).Emit(&e.Totals, cards, domains, at)
 	for _, metric := range []string{"hw.energy", "hw.power"} {
 		vendors := map[any]any{}
 		for _, p := range find(md, metric) {
@@ -481,7 +481,7 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	iv.At, iv.Zones = at.Add(10*time.Second), iv.Zones[:1]
 	iv.Domains[1], iv.Domains[3] = attribution.Usage{}, attribution.Usage{} // nothing is known of the time
 	e.Add(e.Sharer().Share(&iv))
-	md = New(only("hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, iv.At)
+	md = New(only("hw.gpu.utilization")).Emit(&e.Totals, cards, domains, iv.At)
 	for key, p := range find(md, "hw.gpu.utilization") {
 		assert.NotContains(t, key, "GPU-1")
 		assert.True(t, p.Flags().NoRecordedValue(), "%s has ended", key)
@@ -506,7 +506,7 @@ func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
 			iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: totals[i], OK: true})
 		}
 		e.Add(e.Sharer().Share(&iv))
-		md := emitter.Emit(e.Ledger(), feeds, nil, now)
+		md := emitter.Emit(&e.Totals, feeds, nil, now)
 		require.NoError(t, emittest.Duplicate(md))
 		e.Emitted()
 		e.Outcome(ledger.Acknowledged)
@@ -562,7 +562,7 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 			Busy: units.Second, Total: 10 * units.Second, Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}},
 		}}}
 	e.Add(e.Sharer().Share(&iv))
-	md := New(all()).Emit(e.Ledger(), zones, nil, iv.At)
+	md := New(all()).Emit(&e.Totals, zones, nil, iv.At)
 	assert.Len(t, find(md, "hw.energy"), 1)
 	assert.Len(t, find(md, "hw.power"), 1)
 	assert.Empty(t, find(md, "hw.host.energy"))
@@ -581,7 +581,7 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	reading[0].Total = units.Joule
 	e.Add(e.Sharer().Share(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Zones: reading,
 		Domains: []attribution.Usage{{Busy: 1, Total: 1, Claims: []attribution.Claim{{Claimant: c, CPU: 1}}}}}))
-	md := New(all()).Emit(e.Ledger(), zones, nil, at)
+	md := New(all()).Emit(&e.Totals, zones, nil, at)
 	for _, name := range []string{"hw.energy", "system.unattributed.energy", "container.energy", "container.power"} {
 		assert.Len(t, find(md, name), 1, name)
 	}
@@ -590,14 +590,14 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 
 func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T) {
 	e, claimants := engine(1)
-	New(all()).Emit(e.Ledger(), zones, nil, at)
+	New(all()).Emit(&e.Totals, zones, nil, at)
 	e.Emitted()
 	e.Close(claimants[0])
-	final := New(all()).Emit(e.Ledger(), zones, nil, at)
+	final := New(all()).Emit(&e.Totals, zones, nil, at)
 	e.Emitted()
 	later := at.Add(10 * time.Second)
 	observe(e, later, nil, 30*units.Joule)
-	again := New(all()).Emit(e.Ledger(), zones, nil, later)
+	again := New(all()).Emit(&e.Totals, zones, nil, later)
 	for _, entity := range []string{"process", "container", "k8s.pod", "vm"} {
 		for moment, md := range map[time.Time]pmetric.Metrics{at: final, later: again} {
 			ended := 0
@@ -623,7 +623,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 	}
 	e.Emitted()
 	e.Outcome(ledger.Acknowledged)
-	gone := New(all()).Emit(e.Ledger(), zones, nil, later)
+	gone := New(all()).Emit(&e.Totals, zones, nil, later)
 	assert.Empty(t, find(gone, "container.energy"))
 	assert.Empty(t, find(gone, "container.power"))
 }
@@ -636,7 +636,7 @@ func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	for _, c := range claimants {
 		e.Close(c)
 	}
-	md := New(all()).Emit(e.Ledger(), zones, nil, at)
+	md := New(all()).Emit(&e.Totals, zones, nil, at)
 	ended := 0
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
@@ -659,10 +659,10 @@ func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	e.Emitted()
 	newcomer := e.Open(owner(1), at)
 	e.Add(e.Sharer().Share(&attribution.Interval{At: at, Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0}}})) // without DRAM
-	ended := New(all()).Emit(e.Ledger(), zones, nil, at)
+	ended := New(all()).Emit(&e.Totals, zones, nil, at)
 	e.Emitted()
 	e.Outcome(ledger.Acknowledged)
-	gone := New(all()).Emit(e.Ledger(), zones, nil, at)
+	gone := New(all()).Emit(&e.Totals, zones, nil, at)
 	for name, points := range map[string]int{"system.power": 2, "process.power": 2, "container.power": 1, "k8s.pod.power": 1, "vm.power": 1} {
 		for key, p := range find(ended, name) {
 			assert.Equal(t, strings.Contains(key, "energy.zone:dram"), p.Flags().NoRecordedValue(), key)
@@ -689,7 +689,7 @@ func ofZone(md pmetric.Metrics, name, zone string) map[string]pmetric.NumberData
 func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
 	e, claimants := engine(1)
 	e.Close(claimants[0])
-	md := New(all()).Emit(e.Ledger(), zones, nil, at)
+	md := New(all()).Emit(&e.Totals, zones, nil, at)
 	assert.Len(t, find(md, "container.energy"), 2)
 	assert.Empty(t, find(md, "container.power"))
 }
@@ -699,7 +699,7 @@ func TestEachCPUHasOneResourceWithItsKnownAttributes(t *testing.T) {
 	cfg := all()
 	cfg.Metrics.SystemCPUInfo.Enabled = true
 	cfg.CPUs = []CPU{{0, "GenuineIntel", "A CPU", "1", "2"}, {Number: 1}}
-	info := find(New(cfg).Emit(e.Ledger(), zones, nil, at), "system.cpu.info")
+	info := find(New(cfg).Emit(&e.Totals, zones, nil, at), "system.cpu.info")
 	require.Len(t, info, 2)
 	for _, want := range []string{
 		"map[cpu.core.id:2 cpu.logical_number:0 cpu.package.id:1 host.cpu.model.name:A CPU host.cpu.vendor.id:GenuineIntel]",
@@ -716,7 +716,7 @@ func TestResourcesAreFilteredByTheirAttributeValues(t *testing.T) {
 	cfg := all()
 	cfg.ResourceAttributes.K8sPodUID.MetricsInclude = []filter.Config{{Strict: "pod42"}}
 	cfg.ResourceAttributes.VMID.MetricsExclude = []filter.Config{{Regex: "^vm[0-9]+$"}}
-	md := New(cfg).Emit(e.Ledger(), zones, nil, at)
+	md := New(cfg).Emit(&e.Totals, zones, nil, at)
 	assert.Equal(t, 1+1+2, md.ResourceMetrics().Len(), "the node, the others, and one container and pod")
 	assert.Len(t, find(md, "container.energy"), 2)
 	assert.Len(t, find(md, "process.energy"), 2, "each process has a virtual machine, but the others")
@@ -727,7 +727,7 @@ func TestEmittingTwiceGivesTheSameResult(t *testing.T) {
 	e, _ := engine(3)
 	emitter := New(all())
 	marshal := func() string {
-		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(e.Ledger(), zones, nil, at))
+		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(&e.Totals, zones, nil, at))
 		require.NoError(t, err)
 		return string(b)
 	}
@@ -746,7 +746,7 @@ func TestAllocationsPerAccountAreBounded(t *testing.T) {
 	measure := func(n int) float64 {
 		e, _ := engine(n)
 		emitter := New(cfg)
-		return testing.AllocsPerRun(10, func() { emitter.Emit(e.Ledger(), zones, nil, at) })
+		return testing.AllocsPerRun(10, func() { emitter.Emit(&e.Totals, zones, nil, at) })
 	}
 	perAccount := (measure(200) - measure(100)) / 100
 	t.Logf("%.1f allocations per account", perAccount)
@@ -761,7 +761,7 @@ func BenchmarkEmit(b *testing.B) {
 	emitter := New(cfg)
 	b.ReportAllocs()
 	for b.Loop() {
-		if emitter.Emit(e.Ledger(), zones, nil, at).ResourceMetrics().Len() == 0 {
+		if emitter.Emit(&e.Totals, zones, nil, at).ResourceMetrics().Len() == 0 {
 			b.Fatal("nothing")
 		}
 	}

@@ -127,7 +127,7 @@ func (l *Ledger) Publish(behind time.Duration) {
 
 // fillVMs sets the virtual machines that have a series, with those that have ended.
 func (f *feeding) fillVMs(l *Ledger) {
-	w, of := &f.window, l.Engine.Ledger()
+	w, of := &f.window, &l.Engine.Totals
 	for a := range of.Accounts {
 		if a.Entity != identity.VMEntity || a.Other {
 			continue

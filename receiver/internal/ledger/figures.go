@@ -16,8 +16,8 @@ func (l *Ledger) DeferredEnergy() map[power.Kind]units.Energy {
 	deferred := map[power.Kind]units.Energy{}
 	if l.Begun() {
 		for i, kind := range l.Kinds {
-			if l.Engine.Ledger().Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
-				deferred[kind.Zone] += l.Engine.Ledger().Kinds[i].Deferred
+			if l.Engine.Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
+				deferred[kind.Zone] += l.Engine.Kinds[i].Deferred
 			}
 		}
 	}
@@ -30,7 +30,7 @@ func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
 	if !l.Begun() {
 		return states
 	}
-	kinds := &l.Engine.Ledger().Kinds
+	kinds := &l.Engine.Kinds
 	for i, kind := range l.Kinds {
 		if k := &kinds[i]; k.Present && !k.Ended() && k.Model != attribution.NoModel {
 			states[kind] = k.Model
@@ -53,7 +53,7 @@ func (l *Ledger) DroppedSeries() int64 {
 	if !l.Begun() {
 		return 0
 	}
-	return int64(l.Engine.Ledger().Dropped)
+	return int64(l.Engine.Dropped)
 }
 
 // CountSeries returns the number of series by entity, without overflow series.
@@ -62,7 +62,7 @@ func (l *Ledger) CountSeries() map[identity.Entity]int64 {
 	if !l.Begun() {
 		return series
 	}
-	for a := range l.Engine.Ledger().Accounts {
+	for a := range l.Engine.Accounts {
 		if !a.Other {
 			series[a.Entity]++
 		}

@@ -263,7 +263,7 @@ func openUsers(c *config.Config) *workload.Users {
 
 // Emit returns the ledger as metrics, as of at.
 func (l *Ledger) Emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(l.Engine.Ledger(), l.Claims.Zones(), l.Claims.Domains(), at)
+	md := l.emitter.Emit(&l.Engine.Totals, l.Claims.Zones(), l.Claims.Domains(), at)
 	l.Engine.Emitted()
 	return md
 }

@@ -317,10 +317,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
 func (l *simulator) checkGPUs() {
-	ledger, kinds := l.r.Ledger().Engine.Ledger(), l.r.Ledger().Kinds
+	ledger, kinds := &l.r.Engine.Totals, l.r.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range l.r.Ledger().Claims.Zones() {
+	for i, zone := range l.r.Claims.Zones() {
 		if zone.Kind == power.GPU {
 			counted += ledger.Zones[i].Energy
 		}

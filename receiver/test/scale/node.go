@@ -229,7 +229,7 @@ func (n *node) collect(interval time.Duration) pmetric.Metrics {
 // know what became of it.
 func (n *node) measure(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
-	md := n.emitter.Emit(n.engine.Ledger(), zones, nil, n.now)
+	md := n.emitter.Emit(&n.engine.Totals, zones, nil, n.now)
 	n.engine.Emitted()
 	for _, rm := range md.ResourceMetrics().All() {
 		rm.Resource().Attributes().PutStr("host.name", n.name)
