@@ -216,7 +216,7 @@ func (in *inside) checkZones() {
 			continue
 		}
 		got := k.Active + k.Idle + ledger.Kinds[i].Deferred
-		if _, begun := in.unshared[class]; !begun && in.w.backend.resume.how == zeroed { // zones do not begin at 0
+		if _, begun := in.unshared[class]; !begun && in.w.fired[zeroed] > 0 { // deferred energy from before is in the totals, and not in the zones
 			in.unshared[class] = sums[class] - got
 		}
 		if want := sums[class] - in.unshared[class]; got != want {
