@@ -199,7 +199,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 		}
 		requireFigures(t, figures{60, 60, 120, 0, 240}, n.figures("active").less(before))
 	}
-	weighed := n.logs.FilterMessage("Allocation key selected").All()
+	weighed := n.logs.FilterMessage("Attribution weight selected").All()
 	require.Len(t, weighed, 1)
 	assert.Equal(t, "clock rate by APERF and MPERF", weighed[0].ContextMap()["by"])
 	assert.Equal(t, componentstatus.StatusOK, n.status[len(n.status)-1].Status())

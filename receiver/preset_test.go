@@ -125,8 +125,8 @@ func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
 		n.startsWindows(time.Second)
 		n.run(joule, nil)
 		var selected []any
-		for _, e := range n.logs.FilterMessage("Allocation key selected").All() {
-			selected = append(selected, e.ContextMap()["key"])
+		for _, e := range n.logs.FilterMessage("Attribution weight selected").All() {
+			selected = append(selected, e.ContextMap()["weight"])
 		}
 		assert.Equal(t, c.want, selected, name)
 		lacking := n.logs.FilterMessage("Attribution rules selected").All()[0].ContextMap()["lacking"]

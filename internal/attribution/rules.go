@@ -39,7 +39,7 @@ type TrainedModel interface {
 	StaticPowerModel
 	// Trained reports whether the estimate of a domain's static power is exact enough.
 	Trained(domain int) bool
-	// Provisional reports whether there is no estimate of a domain's static power yet.
+	// Provisional reports whether a provisional estimate, or none, is in use for a domain.
 	Provisional(domain int) bool
 	// StandardError returns the standard error of the static power in use for a domain, in watts. It
 	// is negative if there is no estimate of it.
@@ -116,7 +116,7 @@ func ByUtilization(p Portion) units.Energy {
 type Weight uint8
 
 // The attribution weights: CPU time, and weights whose meaning the maker of the claims defines. A new
-// way to weigh claims is not a constant here but a line of claims.keyTable.
+// way to weigh claims is not a constant here but a line of window.keyTable.
 const (
 	ByCPUTime Weight = iota
 	ByFirstWeight

@@ -181,7 +181,9 @@ type NameAttribute struct {
 // entities has the line of each entity.
 //
 // To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge
-// Key.
+// Key. The constant is the last one, because states have the numbers. Then add its metrics to
+// receiver/metadata.yaml and to recordEach and settingsByName of package emit, and change the version
+// of package state.
 var entities = withProcess([NumEntities]entity{
 	ContainerEntity: {name: "container", attributes: []Attribute{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},

@@ -8,7 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// claimant is the engine's claimant of the process in a slot. The zero claimant marks an empty slot.
+// claimant is the ledger's claimant of the process in a slot. The zero claimant marks an empty slot.
 type claimant struct {
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched

@@ -111,7 +111,7 @@ func (b *Collector) findMoved(m *Measurement) {
 		return
 	}
 	b.identifyDeferred(m)
-	for p := range rows(t, b.Identifier.Resolve()) {
+	for p := range processes(t, b.Identifier.Resolve()) {
 		c := &b.claimants[p.Slot]
 		from := c.cgroup
 		b.update(c, p, m)
@@ -169,7 +169,7 @@ func (b *Collector) excludeLate(m *Measurement) {
 	}
 }
 
-// since returns when the series of a process that is new to the engine was at 0: when the process
+// since returns when the series of a process that is new to the ledger was at 0: when the process
 // was created, or at the end of the last interval if that is later.
 func (b *Collector) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)

@@ -25,7 +25,7 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 		b.gpus.renew(m.Table)
 	}
 	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
-	for p := range rows(m.Table, missed) {
+	for p := range processes(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
 		if p.Is(proc.Born) {
 			b.gpus.note(p)
@@ -40,7 +40,7 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 // identifyDeferred identifies the processes whose identification was deferred.
 func (b *Collector) identifyDeferred(m *Measurement) {
 	b.Identifier.MayDefer(false)
-	for p := range rows(m.Table, true) {
+	for p := range processes(m.Table, true) {
 		if b.Identifier.IsDeferred(p.Slot) {
 			b.Identifier.Identify(p, m.Table.Now)
 		}
@@ -52,7 +52,7 @@ func (b *Collector) identifyDeferred(m *Measurement) {
 // or hold memory that counts.
 func (b *Collector) claimRunning(m *Measurement, changed bool) {
 	t, charges := m.Table, m.Table.Charges
-	for p := range rows(t, changed || !b.Exact || b.Keys.Sleepers()) {
+	for p := range processes(t, changed || !b.Exact || b.Keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
 		from := c.cgroup
 		b.update(c, p, m)
@@ -232,9 +232,9 @@ func (b *Collector) add(r *row, m *Measurement) {
 	}
 }
 
-// rows returns the rows of the processes that are new, ran or waited for a child, by PID, and then
-// all others if all is set.
-func rows(t *proc.Table, all bool) iter.Seq[*proc.Process] {
+// processes returns the processes that are new, ran or waited for a child, by PID, and then all
+// others if all is set.
+func processes(t *proc.Table, all bool) iter.Seq[*proc.Process] {
 	return func(yield func(*proc.Process) bool) {
 		for _, slot := range t.Active {
 			if !yield(&t.Rows[slot]) {

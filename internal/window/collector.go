@@ -42,7 +42,7 @@ type Options struct {
 	// show unattributed, up to the amount that the node's counter shows. Otherwise the visible
 	// processes share their energy.
 	MissedUnattributed bool
-	// Requests reports whether the engine needs to know what CPU time containers request.
+	// Requests reports whether the ledger needs the CPU time that containers request.
 	Requests bool
 	// Watch makes the Collector watch containers' cgroups for EachProcess.
 	Watch bool
@@ -50,21 +50,21 @@ type Options struct {
 	// own package.
 	Topology *divide.Topology
 	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is
-	// busy, under the allocation keys of Keys that weigh cores.
+	// busy, under the attribution weights of Keys that weigh cores.
 	Siblings  *divide.Siblings
 	SMTWeight float64
-	// ByProgram names short-lived processes by their program: the engine reports processes by
-	// program.
+	// ByProgram names short-lived processes by their program: the ledger has series of
+	// programs.
 	ByProgram bool
 }
 
-// Collector makes the engine's intervals of measurements: Observe turns what each process used since
-// the last measurement into claims, and opens and closes claimants as processes come, change and
-// go.
+// Collector makes intervals of measurements: Collect turns the usage of each process since the last
+// measurement into claims, and opens and closes the ledger's claimants as processes begin, change and
+// end.
 //
-// A Collector lasts as long as its engine. It is not safe for concurrent use.
+// A Collector lasts as long as its ledger. It is not safe for concurrent use.
 type Collector struct {
-	// KeepMemory disables Shrink in Observe, for tests.
+	// KeepMemory disables Shrink in End, for tests.
 	KeepMemory bool
 
 	Options
@@ -83,7 +83,7 @@ type Collector struct {
 	ended     []attribution.Claimant // in this interval
 	unowned   unowned
 	programs  programs
-	requested time.Time // when the engine was last given what containers request
+	requested time.Time // when the ledger last got the requests of containers
 
 	last     Measurement
 	begun    bool
@@ -111,13 +111,13 @@ func NewCollector(o Options) *Collector {
 	return b
 }
 
-// Last returns the measurement that was observed last. Its table has been overwritten since.
+// Last returns the measurement of the last interval. Its table has been overwritten since.
 func (b *Collector) Last() *Measurement { return &b.last }
 
-// Interval returns the interval that was observed last. It is valid until the next call of Observe.
+// Interval returns the last interval. It is valid until the next call of Collect.
 func (b *Collector) Interval() *attribution.Interval { return &b.interval }
 
-// Zones returns the zones by the engine's numbers.
+// Zones returns the zones by their index in the intervals.
 func (b *Collector) Zones() []power.Zone { return b.zones.known }
 
 // Domains returns the domains by their index in the intervals and in ledger.Totals.Domains. A
@@ -132,7 +132,7 @@ func (b *Collector) Held() (processes, containers int) {
 // EachProcess calls yield with each process of the scan that was observed last, with what it is part
 // of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.
 func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
-	for p := range rows(t, true) {
+	for p := range processes(t, true) {
 		if c := &b.claimants[p.Slot]; c.open {
 			yield(p, b.Engine.Workload(c.id), c.cgroup)
 		}

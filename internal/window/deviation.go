@@ -27,7 +27,7 @@ var (
 )
 
 // Deviation returns the standard deviation of a small workload's active energy of a zone kind,
-// relative to that energy, because the allocation key is not energy. window is the length of the
+// relative to that energy, because the attribution weight is not energy. window is the length of the
 // windows, and shared reports whether several zones of the kind have the same users. The deviation
 // of a workload with a larger share of the node's energy is smaller: one that has all of it has
 // none.

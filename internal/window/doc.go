@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package window joins the readings of meters, the usage of CPU time sources and the identities of
-// workloads into the attribution.Interval that the engine attributes.
+// workloads into an attribution.Interval.
 //
-// A Collector keeps the engine's claimants in step with the processes of the node. In each window
+// A Collector keeps the ledger's claimants in step with the processes of the node. In each window
 // between two measurements it makes a table with a row for each use of the CPUs by a process, and by
 // short-lived processes that only a cgroup's counter, a parent or the kernel shows. Passes over the
 // table compute the weights of the rows (cores and Keys) and divide the rows by CPU package
-// (divider). A feature that is off is a pass that is not in the list of the Collector. The engine
-// computes the shares.
+// (divider). A feature that is off is a pass that is not in the list of the Collector. A
+// Sharer computes the shares.
 //
 // The file ends.go describes the end of a process.
 package window

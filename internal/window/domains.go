@@ -17,11 +17,11 @@ import (
 // divider divides the usage of the node by CPU package: each row becomes a claim on each package
 // where its CPU time was used.
 //
-// The weights of a row under allocation keys other than CPU time are divided in proportion to the
-// CPU time in each package that counts under the key. Weights of memory are divided by where the
-// memory is, if that is available: DRAM of a package is shared by the processes that hold memory
-// there. A row without CPU time, of a process that sleeps and holds memory, is otherwise in the
-// package where the process was last.
+// The weights of a row other than CPU time are divided in proportion to the CPU time in each package
+// that counts under the weight. Weights of memory are divided by where the memory is, if that is
+// available: DRAM of a package is shared by the processes that hold memory there. A row without CPU
+// time, of a process that sleeps and holds memory, is otherwise in the package where the process was
+// last.
 type divider struct {
 	topology *divide.Topology
 	places   *numa.Places // nil: memory counts where its process ran

@@ -14,7 +14,7 @@ import (
 //
 //   - claimEnded claims its last slice in the interval in which the scan lists it as ended.
 //   - endProcess stops its claimant and releases its slot.
-//   - closeEnded closes the claimant after the engine has observed that interval. If the process
+//   - closeEnded closes the claimant after the ledger has the shares of that interval. If the process
 //     used a GPU or may have, endLateUsers closes the claimant later: polls of GPUs name processes
 //     that have exited.
 
@@ -96,7 +96,7 @@ func (b *Collector) end(id attribution.Claimant) {
 	b.ended = append(b.ended, id)
 }
 
-// closeEnded closes the claimants that ended, after the engine has observed their last interval.
+// closeEnded closes the claimants that ended, after the ledger has the shares of their last interval.
 func (b *Collector) closeEnded() {
 	for _, id := range b.ended {
 		b.Engine.Close(id)

@@ -18,10 +18,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// Key is an allocation key: what a claimant's share of active energy is in proportion to.
+// Key names an attribution weight: a claimant's share of active energy is in proportion to it.
 type Key string
 
-// The allocation keys.
+// The attribution weights.
 const (
 	KeyCPUTime       Key = "cpu_time"
 	KeyFrequency     Key = "frequency" // CPU time, weighted by clock rate
@@ -36,7 +36,7 @@ const (
 	KeyDRAMPowerModel Key = "power_model of dram"
 )
 
-// keyTable has a line for each allocation key. What measures a key is a file of package weigh.
+// keyTable has a line for each attribution weight. What measures a key is a file of package weigh.
 var keyTable = []struct {
 	name     Key
 	open     func(Key, *KeyOptions) (w Weigher, err error)
@@ -62,7 +62,7 @@ var keyTable = []struct {
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
-	// Keys are the weights other than plain CPU time, the engine's first weight first.
+	// Keys are the weights other than plain CPU time, the first weight of claims first.
 	// KeyCPUTime is among them where it is less than CPU time in cores that threads share.
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
@@ -77,11 +77,12 @@ type KeyOptions struct {
 	events *weigh.Events // of all power models
 }
 
-// Weigher measures the weights of claims under one allocation key. Its methods are called from one
+// Weigher measures one attribution weight of claims. Its methods are called from one
 // goroutine.
 type Weigher interface {
-	// Weigh sets the Work of all shares of an interval. It is called once an interval. It reports whether anything was measured; if not, the engine falls back to
-	// CPU time. The error is why something is not known, whether or not anything was measured.
+	// Weigh sets the Work of all shares of an interval. It is called once an interval. It reports
+	// whether anything was measured; if not, CPU time is the weight. The error is why something is
+	// not known, whether or not anything was measured.
 	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
 	// Forget drops what was measured until now.
 	Forget()
@@ -98,7 +99,7 @@ func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
 			return line.open(key, o)
 		}
 	}
-	return nil, fmt.Errorf("no allocation key %q", key)
+	return nil, fmt.Errorf("no attribution weight %q", key)
 }
 
 func openCPUTime(Key, *KeyOptions) (w Weigher, err error) { return weigh.CPUTime{}, nil }
@@ -140,7 +141,7 @@ type Keys struct {
 	sleepers, cgroups bool // as in keyTable, of any key
 }
 
-// weight is one of the engine's weights.
+// weight is one of the weights of claims.
 type weight struct {
 	search  kernfs.Search[openedWeigher]
 	key     Key

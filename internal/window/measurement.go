@@ -25,7 +25,7 @@ type Measurement struct {
 	Domains []cpu.Node
 	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
 	CPUs []units.CPUTime
-	// Table is the scan. The Collector reads it in Observe only.
+	// Table is the scan. The Collector reads it in Collect and End only.
 	Table *proc.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading

@@ -85,7 +85,7 @@ func (b *Collector) StartOver(m *Measurement, exact bool) {
 	b.Cgroups.Restart()
 	b.Exact, b.claimants = exact, make([]claimant, len(m.Table.Rows))
 	b.identify(m)
-	for p := range rows(m.Table, true) {
+	for p := range processes(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
 	}
 	for i := range before { // with the next interval: until then the first scan of the source may have failed
@@ -163,8 +163,8 @@ func (b *Collector) updateRequests(m *Measurement) {
 	}
 }
 
-// Shrink frees the memory that was needed for more processes than there are. Observe calls it a
-// while after a burst of processes. It does nothing unless the scan in t was observed.
+// Shrink frees the memory that was needed for more processes than there are. End calls it a while
+// after a burst of processes. It does nothing unless Collect has read the scan in t.
 func (b *Collector) Shrink(t *proc.Table) {
 	if b.scan != t.Scans() {
 		return

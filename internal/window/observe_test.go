@@ -2,7 +2,7 @@
 
 package window
 
-// Observe has the engine attribute the interval since the last measurement.
+// Observe attributes the interval since the last measurement.
 func (b *Collector) Observe(m *Measurement) {
 	b.Engine.Add(b.Engine.Sharer().Share(b.Collect(m)))
 	b.End(m)

@@ -18,15 +18,15 @@ import (
 // totals.
 type State struct {
 	Engine ledger.State
-	// Kinds, Domains and Zones define the engine's indices.
+	// Kinds, Domains and Zones define the indices in the intervals.
 	Kinds   []power.Class
 	Domains []units.Domain
 	Zones   []power.Zone
 	Cgroups []cgroup.Past
 }
 
-// State sets s to the state of the Collector and its engine, in the memory that s has. Call it after
-// Observe and before the ledger is emitted.
+// State sets s to the state of the Collector and its ledger, in the memory that s has. Call it after
+// End and before the ledger is emitted.
 func (b *Collector) State(s *State) {
 	b.Engine.State(&s.Engine)
 	s.Kinds = append(s.Kinds[:0], b.Kinds...)
@@ -38,8 +38,7 @@ func (b *Collector) State(s *State) {
 	}
 }
 
-// IsValid reports whether each index of the state has a meaning, which is so unless it was made by
-// something else than a Collector.
+// IsValid reports whether the state defines each index in it. Each state of a Collector does.
 func (s *State) IsValid() bool {
 	e := &s.Engine
 	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }
@@ -57,7 +56,7 @@ func (s *State) IsValid() bool {
 	return len(e.Zones) == len(s.Zones) && len(e.Kinds) <= len(s.Kinds)
 }
 
-// Restore continues the totals of a valid state. It must precede the first Observe, and changes s.
+// Restore continues the totals of a valid state. It must precede the first Collect, and changes s.
 // The CPU times of node and domains, and the totals of zones, go on where the state has them.
 //
 // ReadAt is when the last measurement of the state was made, by the clock of this process.

@@ -47,7 +47,7 @@ func (v *Visibility) Hidden() error { return v.hidden }
 // less is, or if the cause is that processes are hidden.
 func (v *Visibility) Unattributed() error { return v.tooLarge }
 
-// Observe records a measurement that b has observed. The first one is a span of its own.
+// Observe records a measurement that b has collected. The first one is a span of its own.
 func (v *Visibility) Observe(m *Measurement, b *Collector) {
 	first := v.span.began.IsZero()
 	if first {

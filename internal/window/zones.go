@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// zones numbers the zones of a meter for the engine. The zero zones are ready to use.
+// zones numbers the zones of a meter for the intervals. The zero zones are ready to use.
 type zones struct {
 	known []power.Zone // by number
 	read  []zoneRead   // by number

@@ -10,7 +10,9 @@ import (
 
 // finders are the functions that look at each directory of a path, in order.
 //
-// To add a kind of workload, write a file with its function and add a line here.
+// To add a kind of workload, write a file with its function, add a line here, a field of cgroupLine
+// and its merging in parseCgroup. Then add its entity, as the variable entities of package identity
+// describes.
 var finders = []finder{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
 // finder looks at one directory of a path, and records the workload that the directory belongs to in

@@ -10,7 +10,7 @@
 //	trained models     training.Models    package training: static power by zone kind and by GPU
 //	boot, clocks       [Totals]           this package: whether the totals are of this boot, and their age
 //	settings           [Totals]           package config: SettingsOfTotals; other settings reset the totals
-//	energy of series   attribution.State  package attribution: zones, kinds, accounts, deferred energy
+//	energy of series   ledger.State       package ledger: zones, kinds, accounts, deferred energy
 //	index of zones     window.State       package window: which zone, kind and domain an index is
 //	cgroup counters    cgroup.Past        package cgroup: CPU time that is not attributed yet
 //	energy counters    power.Past         package power: the last raw readings

@@ -244,8 +244,9 @@ func (t *State) readClocks() (c Clocks, err error) {
 	return c, nil
 }
 
-// Version is the version of the format. Each change of a pack function changes it, except a further
-// condition in a byte of conditions, which is false in older states.
+// Version is the version of the format. It changes with each pack function, and with the attributes
+// of the entities in package identity. An exception is a further condition in a byte of conditions,
+// which is false in older states.
 const Version = 3
 
 // Encode appends a state to b: a checksum of the rest, the version of the format, the trained
