@@ -126,10 +126,10 @@ func (l *Ledger) rankAll(forgive bool) {
 func (l *Totals) noteAccount(a *Account) {
 	kinds := l.countKinds()
 	a.grow(kinds)
-	l.note(&a.first, true)
 	for kind := range kinds {
 		l.note(&a.amounts[kind].first, l.HasSeries(a, kind))
 	}
+	l.note(&a.first, true) // HasSeries is of the emission only until then
 }
 
 // Outcome is what became of an emission.

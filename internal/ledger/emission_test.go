@@ -61,3 +61,17 @@ func TestTheEndOfASeriesIsEmittedUntilItIsAcknowledged(t *testing.T) {
 		assert.Equal(t, stays, b.find(identity.ProcessEntity, "1") != nil)
 	}
 }
+
+func TestASeriesThatEndedGetsNoFurtherKinds(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	b.emit(Acknowledged)
+	b.e.Close(p)
+	b.emit(Refused) // the end waits
+	b.iv.Zones = append(b.iv.Zones, attribution.ZoneReading{Zone: 1, Kind: dram, OK: true})
+	b.observe(units.Joule, 1, 1)
+	a := b.find(identity.ProcessEntity, "1")
+	assert.True(t, b.e.HasSeries(a, pkg), "0 J, as before")
+	assert.False(t, b.e.HasSeries(a, dram))
+	assert.True(t, b.e.HasSeries(b.find(identity.ProcessEntity, "other"), dram))
+}

@@ -267,6 +267,15 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 	return collect
 }
 
+func TestAProcessWithoutEnergyIsNoCandidate(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: units.Joule})})
+	p := b.open(1)
+	b.observe(0, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
+	assert.Empty(t, b.e.candidates[identity.ProcessEntity])
+	b.observe(1, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
+	assert.Len(t, b.e.candidates[identity.ProcessEntity], 1)
+}
+
 func TestTheContestForSeriesAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, crowded(t, 2000, 100)))
 }

@@ -53,7 +53,7 @@ func (l *Ledger) settleClaimant(of *attribution.ClaimantShares, active []attribu
 // once.
 func (l *Ledger) qualify(id attribution.Claimant, active attribution.Share, endsCollection bool) {
 	c := l.claimants[id]
-	if l.cfg.Processes == ByProgram || c.pid == 0 {
+	if l.cfg.Processes == ByProgram || c.pid == 0 || c.candidate == none && active.Energy == 0 {
 		return
 	}
 	w := l.processCandidate(id)

@@ -96,13 +96,17 @@ func (l *Totals) Known(z *Zone) bool {
 }
 
 // HasSeries reports whether an account has a series of a kind. It has none of a kind that ended
-// before the account had any of it.
+// before the account had any of it. An account that was emitted and has ended gets no further kinds.
 func (l *Totals) HasSeries(a *Account, kind int) bool {
 	if kind >= attribution.MaxKinds || !l.Kinds[kind].Present {
 		return false
 	}
-	of := a.Amounts(kind)
-	return !l.Kinds[kind].Ended() || of.Energy > 0 || of.Idle > 0
+	var of kindAmounts
+	if kind < len(a.amounts) {
+		of = a.amounts[kind]
+	}
+	mayBegin := !a.Ended() || a.first == 0
+	return !l.Kinds[kind].Ended() && (mayBegin || of.first != 0) || of.Energy > 0 || of.Idle > 0
 }
 
 // countKinds returns how many kinds there are up to the last one that is present.
