@@ -21,6 +21,7 @@ type claimant struct {
 	accounts [identity.NumEntities]int32 // index of its account of each entity, or none
 	early    bool                        // it was opened before the first interval, or before the first one since the ledger was restored
 	running  bool
+	leaves   bool // as Leave says
 
 	candidate int32 // index in Ledger.candidates, or none
 }

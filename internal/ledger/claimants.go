@@ -96,6 +96,13 @@ func (l *Ledger) Stop(id attribution.Claimant) {
 	}
 }
 
+// Leave is Stop of a claimant that is closed before the next emission. In a contest, the place of its
+// series is free.
+func (l *Ledger) Leave(id attribution.Claimant) {
+	l.Stop(id)
+	l.claimants[id].leaves = true
+}
+
 // Exclude makes the usage of a claimant static from now on: its CPU time is not busy time, and it
 // has no share of any energy.
 func (l *Ledger) Exclude(id attribution.Claimant) {
@@ -119,7 +126,7 @@ func (l *Ledger) SetRequest(id attribution.Claimant, request uint64) {
 // Close ends a claimant. Energy that is deferred for its claims still reaches its series, which end
 // afterwards.
 func (l *Ledger) Close(id attribution.Claimant) {
-	l.Stop(id)
+	l.Leave(id)
 	if l.sharer.Close(id) {
 		l.release(id)
 	}

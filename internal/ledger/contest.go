@@ -127,7 +127,9 @@ func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 				continue // it passes from one claimant to another
 			}
 			if c := l.claimants[a.claimant]; !c.running && !l.sharer.Defers(a.claimant) {
-				leaving++
+				if c.leaves {
+					leaving++
+				}
 				continue
 			}
 		}

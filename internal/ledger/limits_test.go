@@ -267,6 +267,22 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 	return collect
 }
 
+// A GPU user that exited keeps its series for as long as polls of GPUs may name it.
+func TestAProcessThatEndedHasItsPlaceUntilItLeaves(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{Max: 1})})
+	first, second := b.open(1), b.open(2)
+	b.collect(map[attribution.Claimant]int{first: 1})
+	b.deliver()
+	b.e.Stop(first)
+	b.collect(map[attribution.Claimant]int{second: 2})
+	assert.Equal(t, []string{"p1"}, b.live(identity.ProcessEntity))
+	b.deliver()
+	b.e.Leave(first)
+	b.collect(map[attribution.Claimant]int{second: 2})
+	b.e.Close(first)
+	assert.Equal(t, []string{"p2"}, b.live(identity.ProcessEntity))
+}
+
 func TestAProcessWithoutEnergyIsNoCandidate(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: units.Joule})})
 	p := b.open(1)

@@ -92,7 +92,7 @@ func (b *Collector) leave(c *claimant) {
 
 // end ends a claimant with this interval, in which it may claim its last slice.
 func (b *Collector) end(id attribution.Claimant) {
-	b.Engine.Stop(id)
+	b.Engine.Leave(id)
 	b.ended = append(b.ended, id)
 }
 
