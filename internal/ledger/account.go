@@ -21,7 +21,7 @@ type Amounts struct {
 	Idle, RecentIdle units.Energy
 }
 
-// Account is the totals of one process or of what processes are part of, or of all others of an
+// Account is the totals of one process, program, container, pod, VM or group, or of all others of an
 // entity together.
 //
 // Totals never decrease while the account is in the ledger. An account that ended stays until its

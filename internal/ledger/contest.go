@@ -29,7 +29,7 @@ type candidate struct {
 	// notBefore is the earliest start of its series, in nanoseconds since 1970.
 	notBefore int64
 	// ended is the account of its last series, none after the end was acknowledged. Its next series
-	// begins only then.
+	// begins only then. It is none for a process, which goes on with its last series.
 	ended int32
 	of    int32 // claimant of a process, else index of the account
 	// contends reports whether the candidate is in the contest, and has a rank. A process contends
@@ -38,8 +38,8 @@ type candidate struct {
 }
 
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of
-// a collection, after what the last interval brought was added to the accounts, and before that of
-// candidates goes to the others.
+// a collection, after the shares of the last interval were added to the accounts, and before those of
+// candidates go to the others.
 func (l *Ledger) awardSeries(entity identity.Entity) {
 	if len(l.candidates[entity]) == 0 {
 		return
@@ -195,7 +195,7 @@ func (l *Ledger) displaceGroup(account int32) {
 	l.keepEnded(w.ended)
 }
 
-// beginSeries gives a candidate's account a series, with what the current interval brought.
+// beginSeries gives a candidate's account a series, with the shares of the current interval.
 func (l *Ledger) beginSeries(account int32) {
 	a := &l.accounts[account]
 	w, _ := l.dequeue(a.Entity, account)

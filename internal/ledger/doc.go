@@ -16,12 +16,14 @@
 //
 // A candidate has no series yet. Open makes the accounts of a process and of its program, container,
 // pod and VM. A process is a candidate from its first energy. In each interval the energy of a
-// candidate goes to the series that has it instead, and counts for the candidate's rank. The series
+// candidate goes to the series that has it instead. It counts for the candidate's rank once the
+// candidate contends: a process does when it may have a series, all others do from Open. The series
 // of a candidate begins once there is room, it has used Limit.MinEnergy, and a process has the age
 // Limit.MinAge. If too many began in the hour (Limit.Births), it begins after 5 minutes; a process
 // waits until fewer began. If there is no room, the end of a collection is a contest: a candidate
 // that uses more than the smallest live series takes its place. The margin for that doubles each time
-// that the candidate lost its own. Without a minimum and with room, a series begins in Open.
+// that the candidate lost its own. Without a minimum and with room, the series of a container, pod or
+// VM begins in Open, and so does that of a process unless it is too young.
 //
 // A live series has all energy of its owner since the start of its first interval. It is emitted as
 // soon as its names are complete.
@@ -32,14 +34,15 @@
 // as a whole, and is removed then. If the owner is opened again before that and there is room, the
 // series goes on. A program, container, pod or VM that lost its place and still runs, or has no room,
 // is a candidate that waits until the end is acknowledged. Otherwise the next consumer would have two
-// series with the same attributes. A process that lost its place goes on with its series.
+// series with the same attributes. A process that lost its place goes on with its series once it may
+// begin one.
 //
 // # When a process ends
 //
 // Stop ends the idle energy of a process and its part in contests. It may still claim the CPU time
-// of its last slice. Close lets go of it. Its claims stay while energy is deferred for them. Without
-// any, the claimant is released: its series ends, and so does each other series without further
-// claimants.
+// of its last slice. Its series keeps its place until Leave. Close ends the claimant. Its claims stay
+// while energy is deferred for them. Without any, the claimant is released: its series ends, and so
+// does each other series without further claimants.
 //
 // # Emissions
 //
@@ -56,7 +59,7 @@
 //
 // If emissions are refused again and again, the series that ended add up. Of each entity, Limit.Max
 // of them are kept, and no more than 10,000. The energy of a further one goes to the others if the
-// next consumer took no point of it, and Ledger.Dropped counts it. If the next consumer took points,
+// next consumer took no point of it, and Totals.Dropped counts it. If the next consumer took points,
 // there is room for Limit.Max more: beyond that, their energy is counted twice.
 //
 // # Restarts

@@ -44,7 +44,7 @@ func (l *Totals) SettledIn(a *Account, kind int) bool {
 
 func isSettled(first, settled uint64) bool { return first != 0 && first <= settled }
 
-// Delivered reports whether the end of a zone or a kind was acknowledged.
+// Delivered reports whether the end of a zone, a kind or an account was acknowledged.
 func (l *Totals) Delivered(t *Lifetime) bool { return t.end != 0 && t.end <= l.acked }
 
 // end ends a lifetime, if it has not ended yet. The next emission has the end.

@@ -14,7 +14,7 @@ import (
 
 // A node with four CPUs used 100 J in ten seconds, in which its CPUs were busy half of the time: by
 // the default rule 50 J are active. One process used three quarters of the CPU time.
-func ExampleEngine() {
+func ExampleLedger() {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	engine := ledger.New(ledger.Config{}, start)
 	web := engine.Open(identity.Owner{Process: identity.Process{PID: 10, Executable: "web"}}, start)

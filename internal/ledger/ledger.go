@@ -43,8 +43,8 @@ const (
 // Ledger keeps the totals of zones, kinds and accounts, and decides which accounts have a series.
 //
 // The user of a ledger opens a claimant for each process, adds the shares of each interval, closes
-// the claimants that ended in it, and now and then emits the totals, calling Emitted and later
-// Outcome.
+// the claimants that ended in it, and emits the totals after each collection, calling Emitted and
+// later Outcome.
 //
 // The zero Ledger is not usable; call New. A Ledger is not safe for concurrent use.
 type Ledger struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Limit bounds the series of one entity. Whatever has no series is in the account of its entity's
-// others. The zero Limit gives each process, container, pod or VM a series.
+// Limit bounds the series of one entity. The package comment says which series has the energy of
+// those without one. The zero Limit gives each process, container, pod or VM a series.
 type Limit struct {
 	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
 	// have used before it gets a series.
@@ -22,8 +22,8 @@ type Limit struct {
 	MinAge time.Duration
 	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
 	// collection ends, the largest users have the series. Series that ended do not count, so a
-	// pipeline that refuses everything keeps no newcomer out. As many of these are kept until their
-	// end is acknowledged.
+	// pipeline that refuses everything keeps no newcomer out. The package comment says how many of
+	// these are kept until their end is acknowledged.
 	Max int
 	// Births is the number of programs, containers or pods that may begin in an hour with a series
 	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
@@ -36,9 +36,11 @@ type Limit struct {
 // Limits are those of each entity.
 type Limits [identity.NumEntities]Limit
 
-// What is planned for where there is no limit, and at most for those that ended.
 const (
-	maxLive  = 1 << 17
+	// maxLive is how many series may be live where Limit.Max is 0.
+	maxLive = 1 << 17
+	// maxEnded is how many series of an entity that ended are kept at most, if the next consumer took no
+	// point of them.
 	maxEnded = 10_000
 )
 

@@ -150,7 +150,7 @@ func (l *Ledger) removeAccount(account int32) {
 		w, _ := l.dequeue(a.Entity, account)
 		ended = w.ended
 	}
-	if i := l.series[s]; i != account { // that of a candidate that waited for this end
+	if i := l.series[s]; i != account { // it is of a candidate that waited for this end
 		if w := l.candidateOf(&l.accounts[i]); w != nil {
 			w.ended = none
 		}

@@ -79,7 +79,7 @@ func (l *Ledger) settleProcess(of *attribution.ClaimantShares, active []attribut
 }
 
 // settleCandidates gives series to the programs, containers, pods or VMs that qualify for one, up
-// to the limit, and moves what the interval brought the others of the candidates.
+// to the limit, and moves the shares that the other candidates have of the interval.
 func (l *Ledger) settleCandidates(entity identity.Entity) {
 	for n := len(l.candidates[entity]) - 1; n >= 0; n-- {
 		w := &l.candidates[entity][n]

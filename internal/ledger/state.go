@@ -12,8 +12,8 @@ import (
 )
 
 // State is all that a ledger needs in order to continue the totals of another one, as after a
-// restart. Kinds, domains and zones are given by their index; what the indices mean must be kept
-// beside a State.
+// restart. Kinds, domains and zones are given by their index. The caller must store what the indices
+// mean.
 //
 // What candidates for a series have earned is not part of a State. Their energy is: it is in the
 // accounts of the others.
@@ -191,8 +191,8 @@ func (s *State) Renumber(kind, domain func(int) int) {
 }
 
 // Restore continues the totals of a state. It must be the first call after New. The next interval
-// is the time since the state: the total of a zone in it is the zone's energy since then. Static
-// power models learn nothing from that interval.
+// is the time since the state: the total of a zone in it is the zone's energy since then. No
+// static power model is trained with that interval.
 //
 // Each account of the state has ended, and continues when its owner is opened. A process whose
 // series was live has it again at once, whatever its energy, if there is room. Programs whose
