@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/extension/energyguests"
 	"github.com/energyreceiver/energyreceiver/feed"
@@ -248,4 +250,21 @@ func TestAReaderEndsAWindowUnlessTheReceiverHasNoTimeOrIsShutDown(t *testing.T) 
 	endAfter(t.Context(), time.Second)
 	assert.Equal(t, windows+1, f.windows)
 	assert.Equal(t, scans, n.s.telemetry.failedScans, "nothing is read that is closed")
+}
+
+func TestNoWindowEndsAfterTheLastCollection(t *testing.T) {
+	n := newTestNode(t)
+	var ends []bool
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error {
+		n.host.Run(time.Second, nil)
+		ends = append(ends, n.endWindow())
+		return n.host.Render()
+	})
+	require.NoError(t, err)
+	n.next = next
+	n.start()
+	n.run(600*joule, map[int]int64{1: 100})
+	n.host.Run(time.Second, nil)
+	n.stop()
+	assert.Equal(t, []bool{false}, ends)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -56,7 +57,7 @@ type life struct {
 	starting sync.WaitGroup          // waits for the first scan
 	cancel   context.CancelCauseFunc // cancels the first scan; nil unless it is in the background
 	begun    bool                    // set after the first scan, unless the scan was canceled
-	closed   bool
+	closed   atomic.Bool             // set before the last collection: no reader ends a window from then on
 }
 
 // output records the delivery of collections.
@@ -155,7 +156,7 @@ func (s *energyScraper) begin(ctx context.Context) {
 }
 
 // takeBaseline attributes the time since a saved state, or takes the baseline of the first window.
-// It reports problems at start and the settings that a preset selected.
+// It reports problems at start, and which default rules are in effect.
 func (s *energyScraper) takeBaseline(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,11 +194,11 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.ledger != nil {
 		s.ledger.StopServing()
 	}
+	s.life.closed.Store(true) // a reader may have requested a window before StopServing
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life.closed = true // a reader may have requested a window before StopServing
 	s.state.Close(ctx)
 	if s.ledger == nil { // it was never started
 		return nil
@@ -225,7 +226,7 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 		return false
 	}
 	defer s.mu.Unlock()
-	return !s.life.closed && s.windows.Demand.Allows(s.machine.Now()) && s.tick(context.WithoutCancel(ctx), betweenCollections) != nil
+	return !s.life.closed.Load() && s.windows.Demand.Allows(s.machine.Now()) && s.tick(context.WithoutCancel(ctx), betweenCollections) != nil
 }
 
 // scrape is one collection: it reads the meters and the CPU times, attributes the energy since the
@@ -233,7 +234,8 @@ func (s *energyScraper) endWindow(ctx context.Context) bool {
 // metrics: the conditions have the reason, and the next collection covers this one.
 //
 // A process's CPU time becomes a data point in cpu.Reader.Read, window.Collector.Collect,
-// attribution.Sharer.Share, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
+// attribution.Sharer.Share, ledger.Ledger.Add, emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in
+// this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	if s.life.starting.Wait(); !s.life.begun {
 		return pmetric.NewMetrics(), nil

@@ -120,7 +120,7 @@ func (m *Meter) inspect(dirs map[string]string) found {
 	}
 	for _, id := range ownersFirst(dirs) {
 		z := foundZone{id: id, dir: dirs[id], control: controlOf(id)}
-		if parent := ParentOf(id); dirs[parent] != "" && m.names[parent] == "" { // the name of its package could not be read yet
+		if parent := ParentOf(id); f.unread[parent] && m.names[parent] == "" { // the name of its package could not be read yet
 			f.unread[id] = true
 			continue
 		}

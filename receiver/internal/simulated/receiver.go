@@ -16,7 +16,7 @@ import (
 
 // Receiver is a receiver whose simulator ends the windows.
 type Receiver struct {
-	Windows  *windows.Windows // the sampler does not run if its Window is the configured one
+	Windows  *windows.Windows // with windows.Still as metronome, so that only Sample ends windows
 	Training *training.Training
 	Ledger   func() *ledger.Ledger // after Start
 
