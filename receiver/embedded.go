@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -99,7 +99,7 @@ func embed(cfg *Config, o *EmbeddedOptions, m machine.Machine) (*Embedded, error
 			MeterProvider:  noopmetric.NewMeterProvider(),
 			Resource:       pcommon.NewResource(),
 		},
-	}, m, ledger.Embedded{StaticPower: o.StaticPower, Container: o.Container, NoZeroPoints: true})
+	}, m, attributor.Embedded{StaticPower: o.StaticPower, Container: o.Container, NoZeroPoints: true})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (e *Embedded) Trained() map[power.Class]bool {
 	s := e.scraper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.Trained()
+	return s.attributor.Trained()
 }
 
 // Deferred returns the energy of each zone kind that was read and not attributed yet, as of the last
@@ -39,7 +39,7 @@ func (e *Embedded) Deferred() map[power.Kind]units.Energy {
 	s := e.scraper
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.DeferredEnergy()
+	return s.attributor.DeferredEnergy()
 }
 
 // ExpectedErrors returns the expected relative error of the power of modeled zone kinds, 0.2 for 20 %.

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -30,7 +30,7 @@ func createDefaultConfig() component.Config { return config.Default() }
 // the machine: validating a configuration calls it too.
 func createMetricsOn(m machine.Machine) receiver.CreateMetricsFunc {
 	return func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
-		s, err := newEnergyScraper(cfg.(*Config), set, m, ledger.Embedded{})
+		s, err := newEnergyScraper(cfg.(*Config), set, m, attributor.Embedded{})
 		if err != nil {
 			return nil, err
 		}

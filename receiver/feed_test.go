@@ -205,13 +205,13 @@ func TestAWindowForAFeedAllocatesNothing(t *testing.T) {
 		n.host.Processes[10], n.host.Processes[11] = qemu("a", uuidA), qemu("b", uuidB)
 		n.start()
 		n.run(600*joule, map[int]int64{10: 500, 11: 300})
-		l := &n.s.ledger.Feeding
-		claim := attribution.Claim{Claimant: n.s.ledger.Engine.Open(identity.Owner{Process: identity.Process{PID: 10}}, n.host.Now()), CPU: units.Second}
+		l := &n.s.attributor.Feeding
+		claim := attribution.Claim{Claimant: n.s.attributor.Ledger.Open(identity.Owner{Process: identity.Process{PID: 10}}, n.host.Now()), CPU: units.Second}
 		domains := slices.Repeat([]attribution.Usage{{Claims: []attribution.Claim{claim}}}, 3)
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			l.Begin(n.s.ledger)
-			l.Read(n.s.ledger, n.s.ledger.Engine.Sharer().Share(&attribution.Interval{Domains: domains}))
-			n.s.publish(n.s.ledger.Claims.Last())
+			l.Begin(n.s.attributor)
+			l.Read(n.s.attributor, n.s.attributor.Ledger.Sharer().Share(&attribution.Interval{Domains: domains}))
+			n.s.publish(n.s.attributor.Collector.Last())
 		}), isOpen)
 	}
 }

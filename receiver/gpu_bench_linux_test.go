@@ -83,7 +83,7 @@ func (c *benchCards) measure(b *testing.B, kind cpu.SourceKind, variant string) 
 	}
 	used = float64((cpuTime(b) - before - excluded).Microseconds()) / float64(b.N)
 	b.ReportMetric(used, "cpu-µs/op")
-	active := s.ledger.Engine.Kinds[slices.Index(s.ledger.Kinds, power.Class{Zone: power.GPU, Method: power.Measured})].Active
+	active := s.attributor.Ledger.Kinds[slices.Index(s.attributor.Kinds, power.Class{Zone: power.GPU, Method: power.Measured})].Active
 	require.Equal(b, variant != "none", active > 0)
 	return used
 }

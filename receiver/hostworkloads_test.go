@@ -83,7 +83,7 @@ func TestUnitsAreReportedWhereTheirMetricsAreEnabled(t *testing.T) {
 		if !enabled {
 			require.Empty(t, n.points("systemd.unit.energy", nil))
 			require.Empty(t, n.points("process.energy", attrs{"systemd.unit.name": "nginx.service"}))
-			for a := range n.s.ledger.Engine.Accounts {
+			for a := range n.s.attributor.Ledger.Accounts {
 				require.Zero(t, a.Owner.Unit, "nothing is spent on them")
 			}
 			continue

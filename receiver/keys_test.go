@@ -257,17 +257,17 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n.host.Clocks = nil
 	n.start()
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledger.Claims.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
 	n.host.Clocks = clocks
 	for range 6 {
 		n.run(600*joule, map[int]int64{10: 200, 20: 200})
 	}
-	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledger.Claims.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
 	for cpu := range clocks {
 		n.host.Clocks[cpu] = 0
 	}
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledger.Claims.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
 }
 
 // An ended process held its last known memory until its end.

@@ -62,7 +62,7 @@ func BenchmarkMeters(b *testing.B) {
 				for i, v := range variants {
 					b.ReportMetric(float64(used[i].Nanoseconds())/1000/float64(b.N), v.name+"-cpu-µs/op")
 					b.ReportMetric(float64(used[i])/float64(used[0]), v.name+"-ratio")
-					b.ReportMetric(float64(len(scrapers[i].ledger.Claims.Zones())), v.name+"-zones")
+					b.ReportMetric(float64(len(scrapers[i].attributor.Collector.Zones())), v.name+"-zones")
 				}
 			})
 		}

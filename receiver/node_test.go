@@ -26,9 +26,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
@@ -44,7 +44,7 @@ type testNode struct {
 	cfg      *Config
 	set      receiver.Settings
 	machine  machine.Machine
-	embedded ledger.Embedded
+	embedded attributor.Embedded
 	next     consumer.Metrics // of the last collection
 	s        *energyScraper   // nil until it starts
 	window   time.Duration    // length of the windows, 0 for one per collection

@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -147,7 +147,7 @@ func (n *testNode) statuses() []componentstatus.Status {
 // newScraper returns a scraper of a machine, which logs nothing.
 func newScraper(tb testing.TB, cfg *Config, m machine.Machine) *energyScraper {
 	tb.Helper()
-	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type), m, ledger.Embedded{})
+	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type), m, attributor.Embedded{})
 	require.NoError(tb, err)
 	return s
 }
@@ -158,7 +158,7 @@ func (n *testNode) counter(id string) string {
 }
 
 // stamp returns the time of the last measurement.
-func (n *testNode) stamp() time.Time { return n.s.ledger.Claims.Last().Stamp }
+func (n *testNode) stamp() time.Time { return n.s.attributor.Collector.Last().Stamp }
 
 // unlessShort returns n, or short in a short test run.
 func unlessShort(n, short int) int {

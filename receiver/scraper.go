@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/window"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
@@ -38,18 +38,18 @@ type energyScraper struct {
 	cfg        *Config
 	set        receiver.Settings
 	machine    machine.Machine
-	embedded   ledger.Embedded
+	embedded   attributor.Embedded
 	conditions *conditions.Conditions
 	telemetry  telemetry
 	rules      ruleLog
 	windows    windows.Windows
 
-	state  *state.State
-	node   *node.Node // nil until open, as meters and ledger
-	meters *meters.Meters
-	ledger *ledger.Ledger
-	output output
-	life   life
+	state      *state.State
+	node       *node.Node // nil until open, as meters and attributor
+	meters     *meters.Meters
+	attributor *attributor.Attributor
+	output     output
+	life       life
 }
 
 // life records how far the receiver has started and stopped.
@@ -72,7 +72,7 @@ type output struct {
 
 // newEnergyScraper returns a scraper that has not started. It does not change the configuration, and
 // touches nothing of the machine.
-func newEnergyScraper(cfg *Config, set receiver.Settings, m machine.Machine, embedded ledger.Embedded) (*energyScraper, error) {
+func newEnergyScraper(cfg *Config, set receiver.Settings, m machine.Machine, embedded attributor.Embedded) (*energyScraper, error) {
 	s := &energyScraper{
 		mu:         windows.NewLock(),
 		cfg:        cfg,
@@ -135,11 +135,11 @@ func (s *energyScraper) open(ctx context.Context, host component.Host) (err erro
 	if s.node, err = node.Open(s.cfg, s.set.Logger, &s.machine, waits); err != nil {
 		return err
 	}
-	s.ledger = ledger.New(ledger.Options{
+	s.attributor = attributor.New(attributor.Options{
 		Config: s.cfg, Node: s.node, BuildInfo: s.set.BuildInfo, IdlePower: s.meters.IdlePower, Embedded: s.embedded,
 	})
 	s.warnOfSettings()
-	s.ledger.OpenFeed(s.set.ID)
+	s.attributor.OpenFeed(s.set.ID)
 	s.restoreTotals(s.state.Restore(ctx, s.machine.Now()))
 	return s.observeSelf()
 }
@@ -151,7 +151,7 @@ func (s *energyScraper) begin(ctx context.Context) {
 		return
 	}
 	s.adjustWindow()
-	s.ledger.Serve(func(ctx context.Context) { s.endWindow(ctx) })
+	s.attributor.Serve(func(ctx context.Context) { s.endWindow(ctx) })
 	s.life.begun = true
 }
 
@@ -178,11 +178,11 @@ func (s *energyScraper) restoreTotals(totals *state.Totals) {
 	if totals == nil {
 		return
 	}
-	s.windows.Timeline.Resume(totals.ReadAt, totals.Claims.Engine.At)
+	s.windows.Timeline.Resume(totals.ReadAt, totals.Claims.Ledger.At)
 	s.meters.Set.Resume(&totals.Meters)
 	s.node.CPU.Resume(&totals.CPU)
-	s.ledger.Begin(totals.Claims.Engine.At, totals.BootTime)
-	s.ledger.Claims.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
+	s.attributor.Begin(totals.Claims.Ledger.At, totals.BootTime)
+	s.attributor.Collector.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
 }
 
 // shutdown makes the last collection and closes all parts.
@@ -191,8 +191,8 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.stopStarting()
 	s.life.starting.Wait()
 	s.windows.Sampler.Stop()
-	if s.ledger != nil {
-		s.ledger.StopServing()
+	if s.attributor != nil {
+		s.attributor.StopServing()
 	}
 	s.life.closed.Store(true) // a reader may have requested a window before StopServing
 	s.collectLast(ctx)
@@ -200,10 +200,10 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.Close(ctx)
-	if s.ledger == nil { // it was never started
+	if s.attributor == nil { // it was never started
 		return nil
 	}
-	return errors.Join(s.ledger.Close(), s.meters.Close(), s.node.Close())
+	return errors.Join(s.attributor.Close(), s.meters.Close(), s.node.Close())
 }
 
 // sample attributes one window.
@@ -260,7 +260,7 @@ func (s *energyScraper) collect(ctx context.Context, at windowEnd) (pmetric.Metr
 		return pmetric.NewMetrics(), nil
 	}
 	s.output.emitted = true
-	return s.ledger.Emit(m.Stamp), nil
+	return s.attributor.Emit(m.Stamp), nil
 }
 
 // finish reports the end of a collection to the watchdog.
@@ -280,9 +280,9 @@ func (s *energyScraper) tick(ctx context.Context, at windowEnd) *window.Measurem
 	m, replaced := s.measure(ctx, at)
 	if m != nil {
 		s.beginLedger(m)
-		interval := s.ledger.Collect(m, replaced)
-		shares := s.ledger.Share(interval)
-		s.ledger.Add(shares)
+		interval := s.attributor.Collect(m, replaced)
+		shares := s.attributor.Share(interval)
+		s.attributor.Add(shares)
 	}
 	s.observe(m, time.Since(began))
 	s.save(ctx, m, at)
@@ -303,22 +303,22 @@ const (
 // window of the ledger.
 func (s *energyScraper) beginLedger(m *window.Measurement) {
 	s.watchdog.Enter(windows.Attributing)
-	if !s.ledger.Begun() {
-		s.ledger.Begin(m.Stamp, s.bootTime(m))
+	if !s.attributor.Begun() {
+		s.attributor.Begin(m.Stamp, s.bootTime(m))
 	}
-	if s.ledger.TakeFresh() {
-		s.state.Training.Restore(s.ledger.Models(), m.Readings)
+	if s.attributor.TakeFresh() {
+		s.state.Training.Restore(s.attributor.Models(), m.Readings)
 	}
 }
 
 // observe records how long a window took, and its conditions. m is nil if measure failed.
 func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 	if s.windows.Demand.Took = took; m != nil {
-		s.state.Training.RestoreGPUs(s.ledger.Models(), m.Readings)
+		s.state.Training.RestoreGPUs(s.attributor.Models(), m.Readings)
 		s.node.LogKeys()
 		s.telemetry.scanned(took)
 	}
-	s.ledger.Check(s.conditions)
+	s.attributor.Check(s.conditions)
 }
 
 // save stores the totals of a collection.
@@ -327,7 +327,7 @@ func (s *energyScraper) save(ctx context.Context, m *window.Measurement, at wind
 		return
 	}
 	s.watchdog.Enter(windows.Saving)
-	s.output.mayEmit = m != nil && s.state.Save(ctx, s.machine.Now, s.ledger.Models(), s.noteTotals, at == atLastCollection)
+	s.output.mayEmit = m != nil && s.state.Save(ctx, s.machine.Now, s.attributor.Models(), s.noteTotals, at == atLastCollection)
 	s.conditions.Observe("storage", s.state.Err())
 }
 
@@ -386,9 +386,9 @@ func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *window.Me
 // readMeters reads the meters. Static power models continue with another meter as they are restored.
 func (s *energyScraper) readMeters(ctx context.Context, at power.Sample) []power.Reading {
 	readings, changed := s.meters.Read(ctx, at, s.conditions)
-	if changed && s.ledger.Begun() {
-		s.state.Training.Note(s.ledger.Models())
-		s.state.Training.Restore(s.ledger.Models(), readings)
+	if changed && s.attributor.Begun() {
+		s.state.Training.Note(s.attributor.Models())
+		s.state.Training.Restore(s.attributor.Models(), readings)
 	}
 	return readings
 }
@@ -403,11 +403,11 @@ func (s *energyScraper) observeEnds(m *window.Measurement) {
 
 // publish hands the window to readers of the feed.
 func (s *energyScraper) publish(m *window.Measurement) {
-	if m == nil || !s.ledger.IsRead() {
+	if m == nil || !s.attributor.IsRead() {
 		return
 	}
 	s.watchdog.Enter(windows.FeedingReaders)
-	s.ledger.Publish(s.meters.Behind(m.ReadAt))
+	s.attributor.Publish(s.meters.Behind(m.ReadAt))
 }
 
 // noteTotals records the totals after the last measurement.
@@ -415,8 +415,8 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 	if err := s.node.CPU.Past(&totals.CPU); err != nil {
 		return err
 	}
-	totals.ReadAt, totals.BootTime = s.ledger.Claims.Last().ReadAt, s.ledger.BootTime
-	s.ledger.Claims.State(&totals.Claims)
+	totals.ReadAt, totals.BootTime = s.attributor.Collector.Last().ReadAt, s.attributor.BootTime
+	s.attributor.Collector.State(&totals.Claims)
 	s.meters.Set.Past(&totals.Meters)
 	return nil
 }
@@ -425,11 +425,11 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 // procfs replaced BPF, until the next collection adjusts the windows.
 func (s *energyScraper) tooSoon() bool {
 	length := s.windows.Sampler.Window
-	if length == 0 || s.node.CPU.Exact() || !s.ledger.Begun() {
+	if length == 0 || s.node.CPU.Exact() || !s.attributor.Begun() {
 		return false
 	}
 	window, _ := s.window()
-	return length < window && s.machine.Now().Sub(s.ledger.Claims.Last().ReadAt) < window
+	return length < window && s.machine.Now().Sub(s.attributor.Collector.Last().ReadAt) < window
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may
@@ -462,5 +462,5 @@ func (s *energyScraper) delivered(d delivery) {
 	}
 	s.output.emitted = false
 	s.watchdog.Enter(windows.Idle)
-	s.ledger.Engine.Outcome(d.outcome())
+	s.attributor.Ledger.Outcome(d.outcome())
 }

@@ -75,8 +75,8 @@ func (b *crowdedNode) collect(times int) {
 	for range times {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
-		if b.keeps && b.s.ledger.Begun() {
-			b.s.ledger.Claims.KeepMemory = true
+		if b.keeps && b.s.attributor.Begun() {
+			b.s.attributor.Collector.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
@@ -152,7 +152,7 @@ func (b *crowdedNode) run() {
 		b.kernel.Fails = n % 2
 		b.collect(1)
 	}
-	if slots, _ := b.s.ledger.Claims.Held(); b.keeps {
+	if slots, _ := b.s.attributor.Collector.Held(); b.keeps {
 		require.Greater(b.t, slots, 1600)
 	} else {
 		require.Less(b.t, slots, 100)

@@ -97,13 +97,13 @@ func (in *inside) observeRead(path string, got []byte, err error) {
 
 // begun reports whether the receiver has a baseline.
 func (in *inside) begun() bool {
-	return in != nil && in.w.run.s.ledger != nil && in.w.run.s.ledger.Begun()
+	return in != nil && in.w.run.s.attributor != nil && in.w.run.s.attributor.Begun()
 }
 
 // present returns the zone kinds that are measured, with their energy.
 func (in *inside) present() map[power.Class]units.Energy {
-	l, kinds := in.w.run.s.ledger, map[power.Class]units.Energy{}
-	ledger := &l.Engine.Totals
+	l, kinds := in.w.run.s.attributor, map[power.Class]units.Energy{}
+	ledger := &l.Ledger.Totals
 	for i, class := range l.Kinds {
 		if k := &ledger.Kinds[i]; k.Present {
 			kinds[class] = k.Active + k.Idle + ledger.Kinds[i].Deferred
@@ -114,9 +114,9 @@ func (in *inside) present() map[power.Class]units.Energy {
 
 // deferred returns the deferred energy of each zone kind, in µJ.
 func (in *inside) deferred() map[power.Kind]int64 {
-	l, kinds := in.w.run.s.ledger, map[power.Kind]int64{}
+	l, kinds := in.w.run.s.attributor, map[power.Kind]int64{}
 	for i, class := range l.Kinds {
-		kinds[class.Zone] += int64(l.Engine.Kinds[i].Deferred)
+		kinds[class.Zone] += int64(l.Ledger.Kinds[i].Deferred)
 	}
 	return kinds
 }
@@ -139,7 +139,7 @@ func (in *inside) stamp() pcommon.Timestamp {
 // shrink frees memory after every third scan, as after a burst of processes. No result may change.
 func (in *inside) shrink() {
 	if table := in.w.run.s.node.CPU.Table(); in.begun() && table.Scans()%3 == 0 && !in.w.plan.restarts {
-		in.w.run.s.ledger.Claims.Shrink(table)
+		in.w.run.s.attributor.Collector.Shrink(table)
 	}
 }
 
@@ -156,12 +156,12 @@ func (in *inside) rounding() time.Duration {
 
 // check checks the last interval.
 func (in *inside) check() {
-	l := in.w.run.s.ledger
-	if !in.begun() || !l.Claims.Last().ReadAt.Equal(in.w.life.Host.Now()) {
+	l := in.w.run.s.attributor
+	if !in.begun() || !l.Collector.Last().ReadAt.Equal(in.w.life.Host.Now()) {
 		return // nothing was observed
 	}
 	in.checkZones()
-	iv := l.Claims.Interval()
+	iv := l.Collector.Interval()
 	node := &iv.Domains[0]
 	if node.Busy > node.Total || iv.Elapsed < 0 {
 		in.w.fail("busy %v of %v, elapsed %v", time.Duration(node.Busy), time.Duration(node.Total), iv.Elapsed)
@@ -183,8 +183,8 @@ func (in *inside) check() {
 
 // checkZones checks that zones have what their meters counted, and that kinds have what their zones have.
 func (in *inside) checkZones() {
-	l := in.w.run.s.ledger
-	readings, zones, ledger := l.Claims.Last().Readings, l.Claims.Zones(), &l.Engine.Totals
+	l := in.w.run.s.attributor
+	readings, zones, ledger := l.Collector.Last().Readings, l.Collector.Zones(), &l.Ledger.Totals
 	for i := range readings {
 		if r := &readings[i]; isSlow(r.Zone.Kind) {
 			in.counter(r.Zone.ID).addReading(r)
@@ -265,7 +265,7 @@ func (in *inside) end() {
 	if in.w.run.number == 1 && !in.w.plan.restarts {
 		in.checkClaims()
 	}
-	for a := range in.w.run.s.ledger.Engine.Accounts {
+	for a := range in.w.run.s.attributor.Ledger.Accounts {
 		if a.Entity == identity.ProgramEntity || a.Owner.Unit.Name == "init.scope" { // programs fade, and init continues
 			continue
 		}
@@ -273,7 +273,7 @@ func (in *inside) end() {
 			in.w.fail("an account is left: %+v", *a)
 		}
 	}
-	if _, n := in.w.run.s.ledger.Claims.Held(); n > 0 {
+	if _, n := in.w.run.s.attributor.Collector.Held(); n > 0 {
 		in.w.fail("%d containers are left", n)
 	}
 }

@@ -29,8 +29,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -363,7 +363,7 @@ func (w *world) start() {
 	}
 	r := &w.run
 	r.settings, r.otherZones = r.next, r.otherZones || r.next&fewerZones != 0
-	s, err := newEnergyScraper(w.config(), set, w.openMachine(), ledger.Embedded{})
+	s, err := newEnergyScraper(w.config(), set, w.openMachine(), attributor.Embedded{})
 	require.NoError(w.tb, err)
 	r.s, r.cut, r.starting = s, false, true
 	r.number++

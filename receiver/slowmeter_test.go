@@ -216,7 +216,7 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			}
 		}
 		run(100)
-		n.s.state.Training.Note(n.s.ledger.Models())
+		n.s.state.Training.Note(n.s.attributor.Models())
 		before := n.s.state.Training.Trained
 		require.NotEmpty(t, before.Zones)
 		require.NoError(t, m.Close())

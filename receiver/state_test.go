@@ -509,7 +509,7 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	n.run(300*joule, used)
 	n.run(300*joule, used)
 	require.Greater(t, len(n.points("process.energy", nil)), 500)
-	save := func() { n.s.state.Save(t.Context(), n.machine.Now, n.s.ledger.Models(), n.s.noteTotals, false) }
+	save := func() { n.s.state.Save(t.Context(), n.machine.Now, n.s.attributor.Models(), n.s.noteTotals, false) }
 	save()
 	assert.Less(t, len(s.stored[state.Key]), 160_000)
 	assert.LessOrEqual(t, allocs.Count(20, save), uint64(20*60), "none for each process")

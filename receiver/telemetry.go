@@ -74,7 +74,7 @@ func (s *energyScraper) observeScans() error {
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
 		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.Counts(); return windows })),
 		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, missed := s.windows.Sampler.Counts(); return missed })),
-		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.ledger.DroppedSeries)),
+		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.attributor.DroppedSeries)),
 	)
 }
 
@@ -125,13 +125,13 @@ func (s *energyScraper) observeKinds() error {
 			s.meters.ModelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
 		})),
 		b.RegisterReceiverEnergyStaticPowerStateCallback(locked(s, func(o metric.Int64Observer) {
-			for kind, state := range s.ledger.StaticPowerStates() {
+			for kind, state := range s.attributor.StaticPowerStates() {
 				o.Observe(1, t.with(attribute.String("energy.zone", string(kind.Zone)), attribute.String("energy.method", string(kind.Method)),
 					attribute.String("static_power.state", state.String())))
 			}
 		})),
 		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
-			for kind, energy := range s.ledger.DeferredEnergy() {
+			for kind, energy := range s.attributor.DeferredEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}
 		})),
@@ -145,7 +145,7 @@ func (s *energyScraper) observeSeries() error {
 		entities[entity] = s.telemetry.with(attribute.String("series.entity", entity.String()))
 	}
 	return s.telemetry.builder.RegisterReceiverEnergySeriesCallback(locked(s, func(o metric.Int64Observer) {
-		series := s.ledger.CountSeries()
+		series := s.attributor.CountSeries()
 		for entity, option := range entities {
 			o.Observe(series[entity], option)
 		}

@@ -137,7 +137,7 @@ func TestAReceiverCanBeShutDownDuringItsFirstScan(t *testing.T) {
 				require.NoError(t, <-down)
 				assert.Zero(t, w.logs.FilterMessage("Shutdown abandoned").Len())
 				assert.Zero(t, sink.DataPointCount())
-				assert.False(t, w.scraper.ledger.Begun(), "no process is identified")
+				assert.False(t, w.scraper.attributor.Begun(), "no process is identified")
 			})
 		})
 	}

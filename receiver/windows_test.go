@@ -123,8 +123,8 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	require.NoError(t, err)
 	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
-	l := &s.ledger.Engine.Totals
-	modeled := slices.Index(s.ledger.Kinds, power.Class{Zone: power.Package, Method: power.Modeled})
+	l := &s.attributor.Ledger.Totals
+	modeled := slices.Index(s.attributor.Kinds, power.Class{Zone: power.Package, Method: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity.OfProcesses() {

@@ -39,7 +39,7 @@ type TrainedModel interface {
 	StaticPowerModel
 	// Trained reports whether the estimate of a domain's static power is exact enough.
 	Trained(domain int) bool
-	// Provisional reports whether a provisional estimate, or none, is in use for a domain.
+	// Provisional reports whether a domain has no estimate yet, or a provisional one.
 	Provisional(domain int) bool
 	// StandardError returns the standard error of the static power in use for a domain, in watts. It
 	// is negative if there is no estimate of it.

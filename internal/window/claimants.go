@@ -51,13 +51,13 @@ func (b *Collector) renew(c *claimant, p *proc.Process, m *Measurement) {
 		b.enter(c, found.Cgroup, p, m)
 	}
 	if b.Requests {
-		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+		b.Ledger.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
 	}
 }
 
 // mayWait reports whether a process needs no claimant of its own before it has something to claim.
 func (b *Collector) mayWait(owner *identity.Owner) bool {
-	return !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
+	return !b.Keys.Sleepers() && !b.Ledger.NeedsSleepers() && !b.Ledger.Continues(owner)
 }
 
 // sleep makes a process one of the sleepers of its workload.
@@ -139,9 +139,9 @@ func (b *Collector) claimantForCgroup(path string) (id attribution.Claimant, in 
 }
 
 func (b *Collector) openClaimant(owner identity.Owner, since time.Time, excluded bool) attribution.Claimant {
-	id := b.Engine.Open(owner, since)
+	id := b.Ledger.Open(owner, since)
 	if excluded {
-		b.Engine.Exclude(id)
+		b.Ledger.Exclude(id)
 	}
 	return id
 }
@@ -156,7 +156,7 @@ func (b *Collector) excludeLate(m *Measurement) {
 		if !c.open || c.excluded {
 			continue
 		}
-		if in := b.Engine.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
+		if in := b.Ledger.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
 			continue
 		} else if c.sleeps {
 			b.leave(c)
@@ -164,7 +164,7 @@ func (b *Collector) excludeLate(m *Measurement) {
 			b.sleep(c, in, b.last.Stamp)
 		} else {
 			c.excluded = true
-			b.Engine.Exclude(c.id)
+			b.Ledger.Exclude(c.id)
 		}
 	}
 }

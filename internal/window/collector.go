@@ -20,7 +20,7 @@ import (
 
 // Options are the dependencies and settings of a Collector.
 type Options struct {
-	Engine *ledger.Ledger
+	Ledger *ledger.Ledger
 	// Exact reports whether scans account for all CPU time, including processes that ended. If
 	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
@@ -134,7 +134,7 @@ func (b *Collector) Held() (processes, containers int) {
 func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
 	for p := range processes(t, true) {
 		if c := &b.claimants[p.Slot]; c.open {
-			yield(p, b.Engine.Workload(c.id), c.cgroup)
+			yield(p, b.Ledger.Workload(c.id), c.cgroup)
 		}
 	}
 }

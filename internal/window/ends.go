@@ -53,7 +53,7 @@ func (b *Collector) endProcess(c *claimant, slot, pid int32, start time.Duration
 	}
 	young := g.processes != nil && m.Table.Now-start < namedWithin
 	if c.usesGPU || young && !c.sleeps { // the claimant of sleepers is not only its own
-		b.Engine.Stop(c.id)
+		b.Ledger.Stop(c.id)
 		list := &g.young
 		if c.usesGPU {
 			list = &g.late
@@ -79,7 +79,7 @@ func (b *Collector) leave(c *claimant) {
 	case !c.open:
 	case c.sleeps:
 		c.sleeps = false
-		key := ownerKey{identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded}
+		key := ownerKey{identity.Owner{Workload: b.Ledger.Workload(c.id)}, c.excluded}
 		s := b.sleepers[key]
 		if s.count--; s.count == 0 {
 			delete(b.sleepers, key)
@@ -92,14 +92,14 @@ func (b *Collector) leave(c *claimant) {
 
 // end ends a claimant with this interval, in which it may claim its last slice.
 func (b *Collector) end(id attribution.Claimant) {
-	b.Engine.Leave(id)
+	b.Ledger.Leave(id)
 	b.ended = append(b.ended, id)
 }
 
 // closeEnded closes the claimants that ended, after the ledger has the shares of their last interval.
 func (b *Collector) closeEnded() {
 	for _, id := range b.ended {
-		b.Engine.Close(id)
+		b.Ledger.Close(id)
 	}
 	b.ended = b.ended[:0]
 }

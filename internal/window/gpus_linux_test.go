@@ -70,7 +70,7 @@ func newGPUNodeWith(t testing.TB, gpus, processes int, config ledger.Config, cgr
 	tree := cgroup.New(cgroup.Options{Root: root})
 	n.reader = newGPUReader(root, n)
 	n.options = Options{
-		Engine: ledger.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
+		Ledger: ledger.New(config, boot.Add(n.now)), Exact: true, Cgroups: tree,
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []power.Class{{Zone: power.GPU, Method: power.Measured}},
 	}
 	n.b = NewCollector(n.options)
@@ -171,7 +171,7 @@ func (n *gpuNode) observe() {
 // joules returns the active and the idle energy of each account that has any.
 func (n *gpuNode) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
-	for a := range n.b.Engine.Accounts {
+	for a := range n.b.Ledger.Accounts {
 		name := keyOf(a)
 		if a.Entity == identity.ProcessEntity && !a.Other {
 			name = fmt.Sprint(a.Owner.Process.PID)
@@ -183,7 +183,7 @@ func (n *gpuNode) joules() (active, idle map[string]float64) {
 	return active, idle
 }
 
-func (n *gpuNode) unattributed() float64 { return n.b.Engine.Kinds[0].Unattributed.Joules() }
+func (n *gpuNode) unattributed() float64 { return n.b.Ledger.Kinds[0].Unattributed.Joules() }
 
 func uses(used units.CPUTime, pids ...int32) gpu.User { return gpu.User{PIDs: pids, Used: used} }
 
@@ -210,22 +210,22 @@ func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
 	n.usages = nil
 	n.b = NewCollector(n.options) // a new collector, without any reports so far
-	n.b.Engine = ledger.New(ledger.Config{}, boot.Add(n.now))
+	n.b.Ledger = ledger.New(ledger.Config{}, boot.Add(n.now))
 	n.observe()
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Domains, "its utilization is not known")
+	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Ledger.Domains, "its utilization is not known")
 }
 
 func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
-	n.b.Engine.Emitted()
+	n.b.Ledger.Emitted()
 	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second, Total: units.Second, Unattributed: units.Second, Assumed: true}
 	n.observe()
 	assert.InDelta(t, 40, n.unattributed(), 0)
-	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Domains[1])
+	assert.Equal(t, attribution.DomainTime{}, n.b.Ledger.Domains[1])
 	n.second()
-	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Domains[1])
+	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Ledger.Domains[1])
 }
 
 func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
@@ -234,7 +234,7 @@ func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 	for range 10 {
 		n.observe()
 	}
-	k := &n.b.Engine.Kinds[0]
+	k := &n.b.Ledger.Kinds[0]
 	assert.Zero(t, k.Active)
 	n.second(uses(1, 1))
 	active, _ := n.joules()
@@ -336,7 +336,7 @@ func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
 	n.second(uses(1, 2))
 	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
 	energies := map[time.Duration]float64{}
-	for a := range n.b.Engine.Accounts {
+	for a := range n.b.Ledger.Accounts {
 		if a.Owner.Process.PID == 1 {
 			energies[a.Owner.Process.Start] = a.Amounts(0).Energy.Joules()
 		}

@@ -45,12 +45,12 @@ func (b *Collector) claimantInCommon(all bool) (id attribution.Claimant, ok bool
 		return attribution.NoClaimant, false
 	}
 	first, same := b.gpus.users[0], true
-	workload := b.Engine.Workload(first.id)
+	workload := b.Ledger.Workload(first.id)
 	for _, found := range b.gpus.users[1:] {
 		if found.excluded != first.excluded {
 			return attribution.NoClaimant, false
 		}
-		same = same && b.Engine.Workload(found.id) == workload
+		same = same && b.Ledger.Workload(found.id) == workload
 	}
 	if same {
 		return first.id, workload != identity.Workload{}
@@ -61,9 +61,9 @@ func (b *Collector) claimantInCommon(all bool) (id attribution.Claimant, ok bool
 // claimantForCommon opens a claimant, for this interval, for what all the users found are part of.
 // It is not ok if that is nothing.
 func (b *Collector) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
-	common := b.Engine.Workload(b.gpus.users[0].id)
+	common := b.Ledger.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
-		workload := b.Engine.Workload(found.id)
+		workload := b.Ledger.Workload(found.id)
 		common = identity.Common(&common, &workload)
 	}
 	if common == (identity.Workload{}) {

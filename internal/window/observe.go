@@ -158,7 +158,7 @@ func (b *Collector) updateRequests(m *Measurement) {
 	b.requested = m.ReadAt
 	for i := range b.claimants {
 		if c := &b.claimants[i]; c.open {
-			b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+			b.Ledger.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
 		}
 	}
 }
@@ -192,5 +192,5 @@ func (b *Collector) Shrink(t *proc.Table) {
 	}
 	b.closeEnded()
 	b.ended = nil
-	b.Engine.Shrink()
+	b.Ledger.Shrink()
 }

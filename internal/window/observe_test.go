@@ -4,7 +4,7 @@ package window
 
 // Observe attributes the interval since the last measurement.
 func (b *Collector) Observe(m *Measurement) {
-	b.Engine.Add(b.Engine.Sharer().Share(b.Collect(m)))
+	b.Ledger.Add(b.Ledger.Sharer().Share(b.Collect(m)))
 	b.End(m)
 }
 

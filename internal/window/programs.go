@@ -32,12 +32,12 @@ func (b *Collector) standIn(owner identity.Owner, excluded bool) attribution.Cla
 // descendantsOf returns a claimant for descendants of a claimant's process that no source can name.
 // They are assigned to its program, and marked as descendants.
 func (b *Collector) descendantsOf(id attribution.Claimant) attribution.Claimant {
-	return b.standIn(b.descendants(id), b.Engine.Excluded(id))
+	return b.standIn(b.descendants(id), b.Ledger.Excluded(id))
 }
 
 // descendants returns the owner of descendants of a claimant's process: its program and workload.
 func (b *Collector) descendants(id attribution.Claimant) identity.Owner {
-	owner := b.Engine.Owner(id)
+	owner := b.Ledger.Owner(id)
 	owner.Process = owner.Process.Program()
 	owner.Process.Descendants = owner.Process.Executable != ""
 	return owner
@@ -49,7 +49,7 @@ func (b *Collector) shortLivedIn(c *claimant) attribution.Claimant {
 	if !b.Exact {
 		return b.descendantsOf(c.id)
 	}
-	return b.standIn(identity.Owner{Workload: b.Engine.Workload(c.id)}, c.excluded)
+	return b.standIn(identity.Owner{Workload: b.Ledger.Workload(c.id)}, c.excluded)
 }
 
 // nameOwner makes the program of a charge the owner of its row. It returns false if there is no
@@ -62,7 +62,7 @@ func (b *Collector) nameOwner(r *row, charge *proc.Charge) bool {
 		if !c.open {
 			return false
 		}
-		user.Workload, user.ProcessCgroup = b.Engine.Workload(c.id), b.Identifier.ProcessCgroup(r.process.Slot)
+		user.Workload, user.ProcessCgroup = b.Ledger.Workload(c.id), b.Identifier.ProcessCgroup(r.process.Slot)
 		r.Cgroup, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
 		user.Placement = b.Identifier.PlaceShortLived(charge.Path)

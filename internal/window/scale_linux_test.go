@@ -88,7 +88,7 @@ func TestOnAHugeNodeProcessesThatSleepCostOnlyMemory(t *testing.T) {
 	reader := cpu.NewReader(cpu.NewSimulatedBPF(o, k, func() time.Duration { return k.now }), o)
 	limits := ledger.Limits{identity.ProcessEntity: {Max: 50, MinEnergy: units.Joule}}
 	b := NewCollector(Options{
-		Engine: ledger.New(ledger.Config{Limits: limits, Processes: ledger.ByPIDAndProgram}, boot), Exact: true,
+		Ledger: ledger.New(ledger.Config{Limits: limits, Processes: ledger.ByPIDAndProgram}, boot), Exact: true,
 		Cgroups: cgroup.New(cgroup.Options{Root: root}), Identifier: workload.NewIdentifier(root, workload.Wanted{CgroupPath: reader.CgroupPath}),
 		Kinds: []power.Class{{Zone: power.Package}}, Topology: topology, ByProgram: true,
 	})

@@ -17,7 +17,7 @@ import (
 // State is the state of an earlier Collector of the same boot, from which a Collector continues its
 // totals.
 type State struct {
-	Engine ledger.State
+	Ledger ledger.State
 	// Kinds, Domains and Zones define the indices in the intervals.
 	Kinds   []power.Class
 	Domains []units.Domain
@@ -28,7 +28,7 @@ type State struct {
 // State sets s to the state of the Collector and its ledger, in the memory that s has. Call it after
 // End and before the ledger is emitted.
 func (b *Collector) State(s *State) {
-	b.Engine.State(&s.Engine)
+	b.Ledger.State(&s.Ledger)
 	s.Kinds = append(s.Kinds[:0], b.Kinds...)
 	s.Domains = append(s.Domains[:0], b.named...)
 	s.Zones = append(s.Zones[:0], b.zones.known...)
@@ -40,7 +40,7 @@ func (b *Collector) State(s *State) {
 
 // IsValid reports whether the state defines each index in it. Each state of a Collector does.
 func (s *State) IsValid() bool {
-	e := &s.Engine
+	e := &s.Ledger
 	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }
 	for i := range e.Zones {
 		z := &e.Zones[i]
@@ -61,17 +61,17 @@ func (s *State) IsValid() bool {
 //
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Collector) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
-	s.Engine.Renumber(
+	s.Ledger.Renumber(
 		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
 		func(i int) int { return b.restoreDomain(s.Domains[i]) },
 	)
 	b.zones.restore(s.Zones)
-	b.Engine.Restore(&s.Engine)
+	b.Ledger.Restore(&s.Ledger)
 	b.Cgroups.Resume(s.Cgroups)
 	if b.divider != nil {
 		b.divider.last = slices.Clone(domains)
 	}
-	b.last = Measurement{ReadAt: readAt, Stamp: s.Engine.At, Node: node, Domains: domains}
+	b.last = Measurement{ReadAt: readAt, Stamp: s.Ledger.At, Node: node, Domains: domains}
 	b.begun, b.restored = true, true
 }
 

@@ -69,7 +69,7 @@ func (v *Visibility) Observe(m *Measurement, b *Collector) {
 // usage.
 func (b *Collector) beginSpan(at time.Time) span {
 	s := span{began: at, time: b.unowned.all, ofInterrupts: b.unowned.ofInterrupts}
-	kinds := &b.Engine.Kinds
+	kinds := &b.Ledger.Kinds
 	for i := range kinds {
 		if i >= len(b.Kinds) || b.Kinds[i].Zone != power.GPU {
 			s.active += kinds[i].Active

@@ -119,7 +119,7 @@ func (m *Model) take(meter meter, sampleLength time.Duration) {
 	m.meter, m.sampleLength = meter, sampleLength
 }
 
-// Provisional reports whether a provisional estimate, or none, is in use for a domain.
+// Provisional reports whether a domain has no estimate yet, or a provisional one.
 func (m *Model) Provisional(domain int) bool {
 	d := m.domain(domain)
 	return !d.inUse || d.provisional

@@ -121,8 +121,8 @@ func (r *Rules) KeyOptions(cgroups *cgroup.Tree) window.KeyOptions {
 	return o
 }
 
-// Engine returns the rules of the engine, with new static power models.
-func (r *Rules) Engine() (rules attribution.Rules) {
+// Attribution returns the rules of a Sharer, with new static power models.
+func (r *Rules) Attribution() (rules attribution.Rules) {
 	rules.Idle = map[config.IdleRule]attribution.IdleAllocation{
 		config.IdleEqual: attribution.IdleEqual, config.IdleEqualContainers: attribution.IdleEqualContainers,
 		config.IdleRequested: attribution.IdleRequested, config.IdleRequestedLinear: attribution.IdleRequested, config.IdleUsed: attribution.IdleUsed,

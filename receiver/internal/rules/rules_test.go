@@ -195,7 +195,7 @@ func TestEachZoneHasTheKeyOfItsWeight(t *testing.T) {
 		r := resolve(t, c.yaml, c.machine)
 		assert.Equal(t, c.keys, r.Keys, name)
 		assert.Equal(t, c.weighs, r.WeighsCores, name)
-		engine := r.Engine()
+		engine := r.Attribution()
 		assert.Equal(t, c.engine, engine.Keys[:len(c.engine)], name)
 	}
 }
@@ -213,7 +213,7 @@ func TestEachIdleRuleHasItsAllocation(t *testing.T) {
 		"requested": attribution.IdleRequested, "requested_linear": attribution.IdleRequested, "used": attribution.IdleUsed,
 	} {
 		r := resolve(t, "attribution: {idle: "+rule+"}", Machine{})
-		assert.Equal(t, want, r.Engine().Idle, rule)
+		assert.Equal(t, want, r.Attribution().Idle, rule)
 	}
 }
 

@@ -46,7 +46,7 @@ func packClaims(p *pack.Packer, s *window.State) {
 	pack.Slice(p, &s.Domains, pack.String)
 	pack.Slice(p, &s.Zones, packZone)
 	pack.Slice(p, &s.Cgroups, packCgroup)
-	e := &s.Engine
+	e := &s.Ledger
 	p.Time(&e.Baseline)
 	p.Time(&e.At)
 	pack.Uint(p, &e.Dropped)

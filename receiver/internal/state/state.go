@@ -154,7 +154,7 @@ func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Tim
 		if totals.settings == t.settings {
 			message = "Totals start at 0 because newer totals may have been sent. They include the energy since the stored state"
 		}
-		totals.Claims.Engine.StartOver()
+		totals.Claims.Ledger.StartOver()
 	}
 	totals.settings = t.settings
 	totals.Lease = t.lease.grant(now) + down

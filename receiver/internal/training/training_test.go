@@ -432,5 +432,5 @@ func kindsOf(cfg *config.Config) []power.Class {
 // engineRules returns the rules of the engine.
 func engineRules(cfg *config.Config) attribution.Rules {
 	r, _ := rules.Resolve(cfg, rules.Machine{})
-	return r.Engine()
+	return r.Attribution()
 }

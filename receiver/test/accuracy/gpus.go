@@ -317,10 +317,11 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
 func (l *simulator) checkGPUs() {
-	ledger, kinds := &l.r.Engine.Totals, l.r.Kinds
+	of := l.r.Attributor()
+	ledger, kinds := &of.Ledger.Totals, of.Kinds
 	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range l.r.Claims.Zones() {
+	for i, zone := range of.Collector.Zones() {
 		if zone.Kind == power.GPU {
 			counted += ledger.Zones[i].Energy
 		}

@@ -329,7 +329,7 @@ func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.r.Training.Note(l.r.Models())
+		l.r.Training.Note(l.r.Attributor().Models())
 		require.NoError(tb, l.r.Shutdown(context.Background()))
 		return state.Encode(nil, &l.r.Training.Trained, nil)
 	}))

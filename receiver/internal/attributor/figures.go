@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package attributor
 
 import (
 	"slices"
@@ -12,12 +12,12 @@ import (
 )
 
 // DeferredEnergy returns the deferred energy of each zone kind.
-func (l *Ledger) DeferredEnergy() map[power.Kind]units.Energy {
+func (a *Attributor) DeferredEnergy() map[power.Kind]units.Energy {
 	deferred := map[power.Kind]units.Energy{}
-	if l.Begun() {
-		for i, kind := range l.Kinds {
-			if l.Engine.Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(l.Options.Config.Zones, kind.Zone) {
-				deferred[kind.Zone] += l.Engine.Kinds[i].Deferred
+	if a.Begun() {
+		for i, kind := range a.Kinds {
+			if a.Ledger.Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(a.Options.Config.Zones, kind.Zone) {
+				deferred[kind.Zone] += a.Ledger.Kinds[i].Deferred
 			}
 		}
 	}
@@ -25,13 +25,13 @@ func (l *Ledger) DeferredEnergy() map[power.Kind]units.Energy {
 }
 
 // StaticPowerStates returns the state of the static power model of each kind that has one.
-func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
+func (a *Attributor) StaticPowerStates() map[power.Class]attribution.ModelState {
 	states := map[power.Class]attribution.ModelState{}
-	if !l.Begun() {
+	if !a.Begun() {
 		return states
 	}
-	kinds := &l.Engine.Kinds
-	for i, kind := range l.Kinds {
+	kinds := &a.Ledger.Kinds
+	for i, kind := range a.Kinds {
 		if k := &kinds[i]; k.Present && !k.Ended() && k.Model != attribution.NoModel {
 			states[kind] = k.Model
 		}
@@ -40,31 +40,31 @@ func (l *Ledger) StaticPowerStates() map[power.Class]attribution.ModelState {
 }
 
 // Trained reports for each kind that has a static power model whether the model is trained.
-func (l *Ledger) Trained() map[power.Class]bool {
+func (a *Attributor) Trained() map[power.Class]bool {
 	trained := map[power.Class]bool{}
-	for kind, state := range l.StaticPowerStates() {
+	for kind, state := range a.StaticPowerStates() {
 		trained[kind] = state == attribution.Trained
 	}
 	return trained
 }
 
 // DroppedSeries returns the number of series that were dropped undelivered.
-func (l *Ledger) DroppedSeries() int64 {
-	if !l.Begun() {
+func (a *Attributor) DroppedSeries() int64 {
+	if !a.Begun() {
 		return 0
 	}
-	return int64(l.Engine.Dropped)
+	return int64(a.Ledger.Dropped)
 }
 
 // CountSeries returns the number of series by entity, without overflow series.
-func (l *Ledger) CountSeries() map[identity.Entity]int64 {
+func (a *Attributor) CountSeries() map[identity.Entity]int64 {
 	series := map[identity.Entity]int64{}
-	if !l.Begun() {
+	if !a.Begun() {
 		return series
 	}
-	for a := range l.Engine.Accounts {
-		if !a.Other {
-			series[a.Entity]++
+	for account := range a.Ledger.Accounts {
+		if !account.Other {
+			series[account.Entity]++
 		}
 	}
 	return series

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package attributor
 
 import (
 	"bytes"
@@ -19,19 +19,19 @@ import (
 
 // usage reads the counters of containers and pods that are emitted next to their energy, once in each emission.
 type usage struct {
-	ledger  *Ledger
-	began   time.Time // hardware events are counted from then on, at the earliest
-	stacked map[string]bool
-	last    map[emit.Subject]*emit.Usage
-	lastAt  time.Time
+	attributor *Attributor
+	began      time.Time // hardware events are counted from then on, at the earliest
+	stacked    map[string]bool
+	last       map[emit.Subject]*emit.Usage
+	lastAt     time.Time
 }
 
 // openUsage returns the reader of the enabled counters, as Config.Usage of package emit. It is nil if none is enabled.
-func openUsage(l *Ledger, began time.Time) func(time.Time) map[emit.Subject]*emit.Usage {
-	if !l.Options.Config.WantsUsage() {
+func openUsage(a *Attributor, began time.Time) func(time.Time) map[emit.Subject]*emit.Usage {
+	if !a.Options.Config.WantsUsage() {
 		return nil
 	}
-	u := &usage{ledger: l, began: began, stacked: findStacked(l.Options.Config.RootPath)}
+	u := &usage{attributor: a, began: began, stacked: findStacked(a.Options.Config.RootPath)}
 	return u.read
 }
 
@@ -60,7 +60,7 @@ type member struct {
 
 func (u *usage) read(at time.Time) map[emit.Subject]*emit.Usage {
 	members := map[emit.Subject]member{}
-	u.ledger.Claims.EachProcess(u.ledger.Options.Node.CPU.Table(), func(p *proc.Process, of identity.Workload, in *cgroup.Node) {
+	u.attributor.Collector.EachProcess(u.attributor.Options.Node.CPU.Table(), func(p *proc.Process, of identity.Workload, in *cgroup.Node) {
 		for _, e := range []identity.Entity{identity.ContainerEntity, identity.PodEntity} {
 			if !e.Of(&identity.Owner{Workload: of}) {
 				continue
@@ -89,22 +89,22 @@ type counting struct {
 }
 
 func (c *counting) read(entity identity.Entity, m member) {
-	l, metrics := c.ledger, &c.ledger.Options.Config.Metrics
+	a, metrics := c.attributor, &c.attributor.Options.Config.Metrics
 	network := entity == identity.PodEntity && metrics.K8sPodNetworkIo.Enabled
 	if entity == identity.ContainerEntity {
 		network = metrics.ContainerNetworkIo.Enabled && !m.inPod
 		if metrics.ContainerDiskIo.Enabled {
-			if read, written, ok := l.Options.Node.Cgroups.DiskIO(m.in, c.stacked); ok {
-				c.set(emit.DiskRead, read, l.BootTime)
-				c.set(emit.DiskWritten, written, l.BootTime)
+			if read, written, ok := a.Options.Node.Cgroups.DiskIO(m.in, c.stacked); ok {
+				c.set(emit.DiskRead, read, a.BootTime)
+				c.set(emit.DiskWritten, written, a.BootTime)
 			}
 		}
-		l.Options.Node.Keys.Counted(m.in, c.setEvents)
+		a.Options.Node.Keys.Counted(m.in, c.setEvents)
 	}
 	if network {
-		if received, transmitted, ok := l.Identifier.Network(m.process); ok {
-			c.set(emit.Received, received, l.BootTime)
-			c.set(emit.Transmitted, transmitted, l.BootTime)
+		if received, transmitted, ok := a.Identifier.Network(m.process); ok {
+			c.set(emit.Received, received, a.BootTime)
+			c.set(emit.Transmitted, transmitted, a.BootTime)
 		}
 	}
 }

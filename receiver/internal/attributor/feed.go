@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package attributor
 
 import (
 	"context"
@@ -25,35 +25,35 @@ type feeding struct {
 }
 
 // OpenFeed opens the receiver's feed. It precedes the first window.
-func (l *Ledger) OpenFeed(receiver component.ID) {
-	l.Feeding.feed = feed.Of(receiver)
+func (a *Attributor) OpenFeed(receiver component.ID) {
+	a.Feeding.feed = feed.Of(receiver)
 }
 
 // Serve begins to feed readers. endWindow ends the current window.
-func (l *Ledger) Serve(endWindow func(context.Context)) { l.Feeding.feed.Serve(endWindow) }
+func (a *Attributor) Serve(endWindow func(context.Context)) { a.Feeding.feed.Serve(endWindow) }
 
 // StopServing ends the feed.
-func (l *Ledger) StopServing() { l.Feeding.feed.Serve(nil) }
+func (a *Attributor) StopServing() { a.Feeding.feed.Serve(nil) }
 
 // Begin begins a window, and sets which shares of it readers use.
-func (f *feeding) Begin(l *Ledger) {
+func (f *feeding) Begin(a *Attributor) {
 	f.isOpen, f.processes, f.vms = f.feed.Begin()
-	sharer := l.Engine.Sharer()
+	sharer := a.Ledger.Sharer()
 	sharer.Parts = 0
-	f.window.Start, f.window.Packages = l.Claims.Last().Stamp, f.window.Packages[:0]
-	if t := l.Options.Node.CPU.Topology(); t != nil && f.processes {
+	f.window.Start, f.window.Packages = a.Collector.Last().Stamp, f.window.Packages[:0]
+	if t := a.Options.Node.CPU.Topology(); t != nil && f.processes {
 		sharer.Parts, f.window.Packages = len(t.Domains()), append(f.window.Packages, t.ByCPU()...)
 	}
 }
 
 // Read sets what the window brought the node and its processes.
-func (f *feeding) Read(l *Ledger, s *attribution.Shares) {
+func (f *feeding) Read(a *Attributor, s *attribution.Shares) {
 	if !f.isOpen {
 		return
 	}
 	w := &f.window
 	w.Kinds, w.Active, w.Idle, w.Unattributed = w.Kinds[:0], w.Active[:0], w.Idle[:0], w.Unattributed[:0]
-	for i, kind := range l.Kinds {
+	for i, kind := range a.Kinds {
 		k := &s.Kinds[i]
 		w.Kinds = append(w.Kinds, feed.Kind{Zone: string(kind.Zone), Method: string(kind.Method)})
 		w.Active = append(w.Active, uint64(k.Active.Energy))
@@ -63,30 +63,30 @@ func (f *feeding) Read(l *Ledger, s *attribution.Shares) {
 	w.Processes = w.Processes[:0]
 	for row := range s.Claimants {
 		if f.processes && !s.Claimants[row].ShortLived {
-			f.addProcess(l, s, row)
+			f.addProcess(a, s, row)
 		}
 	}
 }
 
 // addProcess adds the row of a process, unless the claimant stands for several processes.
-func (f *feeding) addProcess(l *Ledger, s *attribution.Shares, row int) {
+func (f *feeding) addProcess(a *Attributor, s *attribution.Shares, row int) {
 	of := &s.Claimants[row]
-	p := l.Engine.Process(of.Claimant)
+	p := a.Ledger.Process(of.Claimant)
 	if p.PID == 0 {
 		return
 	}
 	to := next(&f.window.Processes)
 	*to = feed.Process{
-		PID: p.PID, Start: p.Start, Executable: p.Executable, Path: p.Path, ContainerID: l.Engine.Workload(of.Claimant).Container.ID,
-		CPU: time.Duration(of.CPU), Energy: zeros(to.Energy, len(l.Kinds)), Packages: to.Packages[:0],
+		PID: p.PID, Start: p.Start, Executable: p.Executable, Path: p.Path, ContainerID: a.Ledger.Workload(of.Claimant).Container.ID,
+		CPU: time.Duration(of.CPU), Energy: zeros(to.Energy, len(a.Kinds)), Packages: to.Packages[:0],
 	}
 	for kind, share := range s.Active(row) {
 		to.Energy[kind] = uint64(share.Energy)
 	}
-	for domain := 1; domain <= l.Engine.Sharer().Parts; domain++ {
+	for domain := 1; domain <= a.Ledger.Sharer().Parts; domain++ {
 		cpu, energies := s.Part(row, domain)
 		part := next(&to.Packages)
-		part.CPU, part.Energy = time.Duration(cpu), zeros(part.Energy, len(l.Kinds))
+		part.CPU, part.Energy = time.Duration(cpu), zeros(part.Energy, len(a.Kinds))
 		for kind, energy := range energies {
 			part.Energy[kind] = uint64(energy)
 		}
@@ -108,37 +108,37 @@ func next[T any](list *[]T) *T {
 }
 
 // IsRead reports whether readers use the window that has just been attributed.
-func (l *Ledger) IsRead() bool { return l.Feeding.isOpen }
+func (a *Attributor) IsRead() bool { return a.Feeding.isOpen }
 
 // Publish hands out the window that has just been attributed, once. behind is the age of the oldest
 // deferred energy.
-func (l *Ledger) Publish(behind time.Duration) {
-	f := &l.Feeding
+func (a *Attributor) Publish(behind time.Duration) {
+	f := &a.Feeding
 	f.isOpen = false
-	w, last := &f.window, l.Claims.Last()
-	w.End, w.Boot, w.EndsCollection = last.Stamp, l.BootTime, last.EndsCollection
+	w, last := &f.window, a.Collector.Last()
+	w.End, w.Boot, w.EndsCollection = last.Stamp, a.BootTime, last.EndsCollection
 	w.Attributed = last.Stamp.Add(-behind)
 	w.VMs = w.VMs[:0]
 	if f.vms && w.EndsCollection {
-		f.fillVMs(l)
+		f.fillVMs(a)
 	}
 	f.feed.Publish(w)
 }
 
 // fillVMs sets the virtual machines that have a series, with those that have ended.
-func (f *feeding) fillVMs(l *Ledger) {
-	w, of := &f.window, &l.Engine.Totals
-	for a := range of.Accounts {
-		if a.Entity != identity.VMEntity || a.Other {
+func (f *feeding) fillVMs(a *Attributor) {
+	w, of := &f.window, &a.Ledger.Totals
+	for account := range of.Accounts {
+		if account.Entity != identity.VMEntity || account.Other {
 			continue
 		}
 		vm := next(&w.VMs)
 		*vm = feed.VM{
-			ID: a.Owner.VM.ID, Name: a.Owner.VM.Name, CID: a.Owner.VM.CID, Start: a.Start, Ended: a.Ended(),
+			ID: account.Owner.VM.ID, Name: account.Owner.VM.Name, CID: account.Owner.VM.CID, Start: account.Start, Ended: account.Ended(),
 			Energy: vm.Energy[:0], Present: vm.Present[:0],
 		}
-		for i := range l.Kinds {
-			amounts := a.Amounts(i)
+		for i := range a.Kinds {
+			amounts := account.Amounts(i)
 			vm.Energy = append(vm.Energy, uint64(amounts.Energy+amounts.Idle))
 			vm.Present = append(vm.Present, of.Kinds[i].Present && !of.Kinds[i].Ended())
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package attributor
 
 import (
 	"math"
@@ -29,13 +29,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
-// Ledger is the engine's ledger with the parts that fill, emit and publish it. It begins with the
-// first measurement or with a saved state, and lasts as long as the receiver. Only Begin may be
-// called before that.
-type Ledger struct {
+// Attributor attributes the energy of measurements to workloads: a Collector makes an interval of each
+// measurement, a Sharer divides its energy, and a Ledger adds the shares up. It emits the ledger as
+// metrics. It begins with the first measurement or with a saved state, and lasts as long as the
+// receiver. Only Begin and OpenFeed may be called before that.
+type Attributor struct {
 	Options    Options
-	Claims     *window.Collector // nil until Begin
-	Engine     *ledger.Ledger
+	Collector  *window.Collector // nil until Begin
+	Ledger     *ledger.Ledger
 	Identifier *workload.Identifier
 	Exclusion  *workload.Exclusion
 	Places     *numa.Places // nil: memory is not divided
@@ -53,7 +54,7 @@ type Ledger struct {
 	isFresh bool
 }
 
-// Options configure a ledger.
+// Options configure an Attributor.
 type Options struct {
 	Config    *config.Config
 	Node      *node.Node
@@ -63,7 +64,8 @@ type Options struct {
 	Embedded
 }
 
-// Embedded configures the ledger of a receiver that is not in a collector. In a collector it is zero.
+// Embedded configures the Attributor of a receiver that is not in a collector. In a collector it is
+// zero.
 type Embedded struct {
 	StaticPower map[power.Class]float64 // of EmbeddedOptions
 	Container   string                  // of EmbeddedOptions
@@ -71,48 +73,48 @@ type Embedded struct {
 	NoZeroPoints bool
 }
 
-// New returns a ledger that has not begun.
-func New(o Options) *Ledger { return &Ledger{Options: o} }
+// New returns an Attributor that has not begun.
+func New(o Options) *Attributor { return &Attributor{Options: o} }
 
-// Begun reports whether the ledger has begun.
-func (l *Ledger) Begun() bool { return l.Claims != nil }
+// Begun reports whether the totals have begun.
+func (a *Attributor) Begun() bool { return a.Collector != nil }
 
-// Begin begins the ledger at the baseline, on a machine that booted at boot.
-func (l *Ledger) Begin(baseline, boot time.Time) {
-	o := &l.Options
+// Begin begins the totals at the baseline, on a machine that booted at boot.
+func (a *Attributor) Begin(baseline, boot time.Time) {
+	o := &a.Options
 	cfg := o.Config
-	l.Kinds, l.BootTime, l.isFresh = o.Node.Rules.Kinds, boot, true
-	l.rules = o.Node.Rules.Engine()
-	l.setKnown()
-	l.Engine = ledger.New(ledger.Config{
-		Rules: l.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
+	a.Kinds, a.BootTime, a.isFresh = o.Node.Rules.Kinds, boot, true
+	a.rules = o.Node.Rules.Attribution()
+	a.setKnown()
+	a.Ledger = ledger.New(ledger.Config{
+		Rules: a.rules, Limits: cfg.Series.Limits(), Processes: cfg.Series.Processes.GroupBy.ProcessSeries(),
 		HiddenNames: cfg.HiddenNames(), Created: window.Created(boot),
 	}, baseline)
-	l.Places = o.Node.Places()
-	l.identify()
-	l.buildClaims()
+	a.Places = o.Node.Places()
+	a.identify()
+	a.buildClaims()
 	if o.Container != "" { // it has a series from the baseline on, and as long as the receiver
-		l.Engine.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: o.Container}}}, baseline)
+		a.Ledger.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: o.Container}}}, baseline)
 	}
-	l.emitter = emit.New(emit.Config{
+	a.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: cfg.MetricsBuilderConfig,
 		BuildInfo:            o.BuildInfo,
 		Kinds:                emittedKinds(&o.Node.Rules),
-		CPUs:                 l.cpus(),
-		Idle:                 l.rules.Idle != attribution.IdleNone,
+		CPUs:                 a.cpus(),
+		Idle:                 a.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           !o.NoZeroPoints,
-		Usage:                openUsage(l, baseline),
+		Usage:                openUsage(a, baseline),
 	})
 }
 
 // identify opens the identifier of processes and the exclusion of workloads.
-func (l *Ledger) identify() {
-	o := &l.Options
+func (a *Attributor) identify() {
+	o := &a.Options
 	cfg := o.Config
 	names, pods := openNames(cfg)
-	l.Identifier = workload.NewIdentifier(cfg.RootPath, workload.Wanted{
+	a.Identifier = workload.NewIdentifier(cfg.RootPath, workload.Wanted{
 		CommandLine:   cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-		ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || l.Places != nil,
+		ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || a.Places != nil,
 		Unit:          cfg.WantsUnits(),
 		Parent:        cfg.ResourceAttributes.ProcessParentPid.Enabled,
 		Users:         openUsers(cfg),
@@ -121,23 +123,23 @@ func (l *Ledger) identify() {
 		Names:         names,
 		Waits:         o.Node.Waits,
 	})
-	l.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
+	a.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
 }
 
 // buildClaims makes the collector of windows.
-func (l *Ledger) buildClaims() {
-	o := &l.Options
+func (a *Attributor) buildClaims() {
+	o := &a.Options
 	cfg := o.Config
-	l.Claims = window.NewCollector(window.Options{
-		Engine: l.Engine, Identifier: l.Identifier, Exclusion: l.Exclusion,
+	a.Collector = window.NewCollector(window.Options{
+		Ledger: a.Ledger, Identifier: a.Identifier, Exclusion: a.Exclusion,
 		Exact:     o.Node.CPU.Exact(),
 		Cgroups:   o.Node.Cgroups,
 		Keys:      o.Node.Keys,
-		Kinds:     l.Kinds,
+		Kinds:     a.Kinds,
 		Watch:     cfg.Metrics.ContainerDiskIo.Enabled,
-		Requests:  l.rules.Idle == attribution.IdleRequested,
+		Requests:  a.rules.Idle == attribution.IdleRequested,
 		Topology:  o.Node.CPU.Topology(),
-		Places:    l.Places,
+		Places:    a.Places,
 		Siblings:  o.Node.Siblings,
 		SMTWeight: o.Node.Rules.SMTWeight,
 		ByProgram: cfg.Series.Processes.GroupBy != config.GroupByPID,
@@ -150,50 +152,50 @@ func (l *Ledger) buildClaims() {
 // Collect returns the usage since the last measurement. The first window after Begin without a saved
 // state is the baseline. replaced reports whether the CPU time source was replaced in the window. In
 // that case the interval has no claims.
-func (l *Ledger) Collect(m *window.Measurement, replaced bool) *attribution.Interval {
-	isBaseline := l.Claims.Last().ReadAt.IsZero()
+func (a *Attributor) Collect(m *window.Measurement, replaced bool) *attribution.Interval {
+	isBaseline := a.Collector.Last().ReadAt.IsZero()
 	if !isBaseline {
-		l.Feeding.Begin(l)
+		a.Feeding.Begin(a)
 	}
-	if l.now, l.of = m, m; replaced && !isBaseline {
-		l.of = l.Claims.WithoutClaims(m)
+	if a.now, a.of = m, m; replaced && !isBaseline {
+		a.of = a.Collector.WithoutClaims(m)
 	}
-	return l.Claims.Collect(l.of)
+	return a.Collector.Collect(a.of)
 }
 
 // Share returns the shares of the interval that Collect returned.
-func (l *Ledger) Share(interval *attribution.Interval) *attribution.Shares {
-	return l.Engine.Sharer().Share(interval)
+func (a *Attributor) Share(interval *attribution.Interval) *attribution.Shares {
+	return a.Ledger.Sharer().Share(interval)
 }
 
 // Add adds the shares that Share returned.
-func (l *Ledger) Add(shares *attribution.Shares) {
-	l.Feeding.Read(l, shares)
-	l.Engine.Add(shares)
-	l.Claims.End(l.of)
-	if l.of != l.now {
-		l.Claims.StartOver(l.now, l.Options.Node.CPU.Exact())
+func (a *Attributor) Add(shares *attribution.Shares) {
+	a.Feeding.Read(a, shares)
+	a.Ledger.Add(shares)
+	a.Collector.End(a.of)
+	if a.of != a.now {
+		a.Collector.StartOver(a.now, a.Options.Node.CPU.Exact())
 	}
-	if l.Options.Container == "" {
-		l.visibility.Observe(l.now, l.Claims)
+	if a.Options.Container == "" {
+		a.visibility.Observe(a.now, a.Collector)
 	}
 }
 
 // Check observes the conditions of the last window.
-func (l *Ledger) Check(c *conditions.Conditions) {
-	if !l.Begun() {
+func (a *Attributor) Check(c *conditions.Conditions) {
+	if !a.Begun() {
 		return
 	}
-	c.Observe("containers' cgroups", l.Claims.Outside())
-	c.Observe("exclusion", l.Exclusion.Err())
-	c.Observe("unread processes", l.Options.Node.Unread(l.Identifier))
-	c.Observe("unread cgroups", l.Options.Node.Cgroups.Unread())
-	if l.Places != nil {
-		c.Observe("memory placement", l.Places.Err())
+	c.Observe("containers' cgroups", a.Collector.Outside())
+	c.Observe("exclusion", a.Exclusion.Err())
+	c.Observe("unread processes", a.Options.Node.Unread(a.Identifier))
+	c.Observe("unread cgroups", a.Options.Node.Cgroups.Unread())
+	if a.Places != nil {
+		c.Observe("memory placement", a.Places.Err())
 	}
-	c.Observe("process visibility", l.visibility.Hidden())
-	c.Observe("unattributed energy", l.visibility.Unattributed())
-	for key, err := range l.Options.Node.Keys.Failed() {
+	c.Observe("process visibility", a.visibility.Hidden())
+	c.Observe("unattributed energy", a.visibility.Unattributed())
+	for key, err := range a.Options.Node.Keys.Failed() {
 		c.Observe("key "+string(key), err)
 	}
 }
@@ -202,12 +204,12 @@ func (l *Ledger) Check(c *conditions.Conditions) {
 // the options state, the power of a modeled zone while no CPU is busy, and 0 for a zone that a
 // hypervisor reports, because its energy is dynamic. The options select this for all kinds, and a
 // preset for the kinds without a model of their own.
-func (l *Ledger) setKnown() {
-	o := &l.Options
-	for i, kind := range l.Kinds {
+func (a *Attributor) setKnown() {
+	o := &a.Options
+	for i, kind := range a.Kinds {
 		watts, ok := o.StaticPower[kind]
 		switch {
-		case l.rules.Models[i] != nil || o.StaticPower == nil && !o.Config.Attribution.KnowsStaticPower(kind.Zone):
+		case a.rules.Models[i] != nil || o.StaticPower == nil && !o.Config.Attribution.KnowsStaticPower(kind.Zone):
 			continue
 		case ok:
 		case kind.Method == power.Modeled:
@@ -216,27 +218,27 @@ func (l *Ledger) setKnown() {
 			ok = kind.Method == power.Reported
 		}
 		if ok {
-			l.rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}
+			a.rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}
 		}
 	}
 }
 
 // TakeFresh reports whether no window was observed since Begin, once.
-func (l *Ledger) TakeFresh() bool {
-	isFresh := l.isFresh
-	l.isFresh = false
+func (a *Attributor) TakeFresh() bool {
+	isFresh := a.isFresh
+	a.isFresh = false
 	return isFresh
 }
 
 // Models returns the static power models.
-func (l *Ledger) Models() training.Zones {
-	return training.Zones{Rules: &l.rules, Kinds: l.Kinds, Domains: l.Claims.Domains()}
+func (a *Attributor) Models() training.Zones {
+	return training.Zones{Rules: &a.rules, Kinds: a.Kinds, Domains: a.Collector.Domains()}
 }
 
-// Close closes the readers of the ledger.
-func (l *Ledger) Close() error {
-	if l.Begun() {
-		_ = l.Identifier.Close() // it was only read from
+// Close closes the readers of names and usage.
+func (a *Attributor) Close() error {
+	if a.Begun() {
+		_ = a.Identifier.Close() // it was only read from
 	}
 	return nil
 }
@@ -262,9 +264,9 @@ func openUsers(c *config.Config) *workload.Users {
 }
 
 // Emit returns the ledger as metrics, as of at.
-func (l *Ledger) Emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(&l.Engine.Totals, l.Claims.Zones(), l.Claims.Domains(), at)
-	l.Engine.Emitted()
+func (a *Attributor) Emit(at time.Time) pmetric.Metrics {
+	md := a.emitter.Emit(&a.Ledger.Totals, a.Collector.Zones(), a.Collector.Domains(), at)
+	a.Ledger.Emitted()
 	return md
 }
 
@@ -281,11 +283,11 @@ func emittedKinds(r *rules.Rules) []emit.Column {
 }
 
 // cpus returns the node's CPUs, if they are reported.
-func (l *Ledger) cpus() (cpus []emit.CPU) {
-	if !l.Options.Config.Metrics.SystemCPUInfo.Enabled {
+func (a *Attributor) cpus() (cpus []emit.CPU) {
+	if !a.Options.Config.Metrics.SystemCPUInfo.Enabled {
 		return nil
 	}
-	for _, c := range l.Options.Node.CPUs() {
+	for _, c := range a.Options.Node.CPUs() {
 		cpus = append(cpus, emit.CPU(c))
 	}
 	return cpus
