@@ -55,7 +55,7 @@ func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claiman
 // NeedsSleepers reports whether claimants without any claims make a difference: their processes
 // have series at once, or carry idle energy.
 func (l *Ledger) NeedsSleepers() bool {
-	return l.cfg.Processes != ByProgram && l.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || l.cfg.Rules.Idle != attribution.IdleNone && l.cfg.Rules.Idle != attribution.IdleUsed
+	return l.cfg.Processes != ByProgram && l.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || l.idleRule().carries != nil
 }
 
 // Continues reports whether the process of an owner has a series that goes on if a claimant is

@@ -12,23 +12,32 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// carriesIdle reports whether a claimant carries idle energy under an allocation that does not go
-// by use.
-func (l *Ledger) carriesIdle(c *claimant) bool {
-	switch l.cfg.Rules.Idle {
-	case attribution.IdleEqual:
-		return c.pid != 0 // else it stands for processes that are gone
-	case attribution.IdleEqualContainers, attribution.IdleRequested:
-		return idleHolder(&c.accounts) != none
-	default:
-		return false
-	}
+// idleRule is the rule of an idle allocation that does not share by use.
+type idleRule struct {
+	// carries reports whether a claimant carries idle energy. It is nil in allocations without a rule.
+	carries func(*claimant) bool
+	// weight returns the weight of a container. It is nil if all claimants have the same weight.
+	weight func(container *Account) uint64
 }
+
+// idleRules are the rules by allocation.
+var idleRules = [...]idleRule{
+	attribution.IdleEqual:           {carries: isProcess},
+	attribution.IdleEqualContainers: {hasIdleHolder, func(*Account) uint64 { return 1 }},
+	attribution.IdleRequested:       {hasIdleHolder, func(container *Account) uint64 { return container.request }},
+	attribution.IdleUsed:            {},
+}
+
+// isProcess reports whether a claimant is one process. Other claimants stand for processes that have
+// ended.
+func isProcess(c *claimant) bool { return c.pid != 0 }
+
+func hasIdleHolder(c *claimant) bool { return idleHolder(&c.accounts) != none }
 
 // joinIdle adds a claimant, which has no account of its own yet, to its idle-allocation group.
 func (l *Ledger) joinIdle(id attribution.Claimant) {
 	c, idle := l.claimants[id], &l.idle
-	if !l.carriesIdle(c) {
+	if carries := l.idleRule().carries; carries == nil || !carries(c) {
 		return
 	}
 	for len(idle.places) <= int(id) {
@@ -161,15 +170,18 @@ func (l *Ledger) weighGroups() {
 	}
 }
 
+// idleRule returns the rule in effect.
+func (l *Ledger) idleRule() *idleRule { return &idleRules[l.cfg.Rules.Idle] }
+
+// groupWeight returns the weight of the members of a group together. The groups of a container share
+// the weight of the container.
 func (l *Ledger) groupWeight(group *idleGroup) uint64 {
-	if l.cfg.Rules.Idle == attribution.IdleEqual {
+	weight := l.idleRule().weight
+	if weight == nil {
 		return uint64(group.count)
 	}
-	holder, request := &l.accounts[idleHolder(&group.accounts)], uint64(1)
-	if l.cfg.Rules.Idle == attribution.IdleRequested {
-		request = holder.request
-	}
-	return units.MulDiv(request*requestUnit, uint64(group.count), uint64(holder.idleMembers))
+	container := &l.accounts[idleHolder(&group.accounts)]
+	return units.MulDiv(weight(container)*requestUnit, uint64(group.count), uint64(container.idleMembers))
 }
 
 // addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
@@ -233,7 +245,7 @@ func (l *Ledger) idleClaims(among []attribution.Claimant) []idleClaim {
 			continue
 		}
 		carrier := idleClaim{none, id}
-		if l.cfg.Rules.Idle != attribution.IdleEqual {
+		if l.idleRule().weight != nil {
 			carrier.holder = idleHolder(&l.claimants[id].accounts)
 		}
 		l.idle.claims = append(l.idle.claims, carrier)
@@ -260,14 +272,11 @@ func byHolder(claims []idleClaim) iter.Seq[[]idleClaim] {
 	}
 }
 
-// holderWeight returns what the claimants of a container weigh together.
+// holderWeight returns the weight of the claimants of a container together.
 func (l *Ledger) holderWeight(members []idleClaim) uint64 {
-	switch l.cfg.Rules.Idle {
-	case attribution.IdleEqual:
+	weight := l.idleRule().weight
+	if weight == nil {
 		return uint64(len(members))
-	case attribution.IdleRequested:
-		return l.accounts[members[0].holder].request
-	default:
-		return 1
 	}
+	return weight(&l.accounts[members[0].holder])
 }
