@@ -9,8 +9,8 @@
 // # Goroutines and locks
 //
 // The scraper has one lock, energyScraper.mu. The lock guards the meters, the CPU time source, the
-// claims, the ledger, the state and the windows. A goroutine holds it for one window or one
-// collection. The goroutines of the receiver are:
+// attributor, the state and the windows. A goroutine holds it for one window or one collection. The
+// goroutines of the receiver are:
 //
 //   - The goroutine of Start opens the parts, before any other goroutine uses them.
 //   - The goroutine of the baseline measures the first window, and then starts the sampler and the

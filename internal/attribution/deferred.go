@@ -8,8 +8,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Deferred claims keep claimants that ended for so long and up to so many. Beyond that their claims
-// go to the other processes, so that a zone that fails for good does not keep ended series.
+// The limits of deferred claims by closed claimants. Beyond the limits, these claims go to the
+// other processes, so that a zone that fails permanently does not keep the series of exited
+// processes.
 const (
 	maxDeferral       = 5 * time.Minute
 	maxDeferredClaims = 16384
@@ -168,9 +169,9 @@ func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	return age
 }
 
-// resolve attributes the deferred energy of a zone by the usage of the time that the energy is of,
-// which ends age before the end of the interval. It does nothing if no usage of that time is known
-// yet.
+// resolve attributes the deferred energy of a zone by the usage of the time that the energy covers.
+// That time ends age before the end of the interval. If its usage was not read yet, the energy
+// stays deferred.
 func (s *Sharer) resolve(z *zone, age time.Duration) {
 	g := z.deferred
 	covered := g.elapsed - age
@@ -276,9 +277,9 @@ func (s *Sharer) abandon(z *zone, partial bool) {
 	s.drop(g)
 }
 
-// endZone attributes what was read of a zone that is no longer among the readings. Of the time
-// since, only the CPU time is kept: should the zone return, its energy meanwhile is not attributed
-// to claimants of that interval.
+// endZone attributes the deferred energy of a zone that is no longer among the readings. While the
+// zone is absent, only the CPU time of its domain is kept, without claims. If the zone returns, the
+// share of that CPU time in its energy is unattributed.
 func (s *Sharer) endZone(z *zone, iv *Interval) {
 	z.Unread += iv.Elapsed
 	z.Ended = true

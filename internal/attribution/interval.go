@@ -47,10 +47,9 @@ type Usage struct {
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
-	// IdleAmongClaims reports whether only the claimants that have a claim carry idle energy that
-	// is not shared by use: those that have a GPU open, whether or not they used it. If false, all
-	// do. In such a domain the claims may be of more time than Busy, as where several engines of a
-	// GPU work at once.
+	// IdleAmongClaims restricts idle energy that is not shared by use to the claimants that have a
+	// claim: the processes that have a GPU open, whether or not they used it. In such a domain the
+	// claims may add up to more than Busy, because several engines of a GPU can work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these
 	// have no owner. Its energy is unattributed. Under another attribution weight it weighs as much as
@@ -114,9 +113,8 @@ type ZoneReading struct {
 type Claim struct {
 	// Claimant used the domain; it may be NoClaimant.
 	Claimant Claimant
-	// ShortLived reports whether the usage is not the claimant's own but that of short-lived
-	// processes beside it, such as its children. Their energy goes to what the claimant is part of,
-	// and to the other processes.
+	// ShortLived reports whether the usage belongs to short-lived processes in the claimant's
+	// workload, such as its children, and not to the claimant itself.
 	ShortLived bool
 	// CPU is the time that was used, of the domain's hardware.
 	CPU units.CPUTime
@@ -146,8 +144,8 @@ func (c *Claim) weight(k Weight) uint64 {
 }
 
 // Claimant identifies a claimant of usage: a process while it runs one program in one container, or
-// what stands for processes of a container that are not known by name. Sharer.Open returns it, and
-// it is valid until Sharer.Close. Its number is used again later.
+// processes of a container that are not identified. Sharer.Open returns it, and it is valid until
+// Sharer.Close. Its number is reused.
 type Claimant int32
 
 // NoClaimant claims the usage of short-lived processes that belong to no container.

@@ -9,8 +9,7 @@ import (
 )
 
 // MaxKinds is the maximum number of zone kinds in a ledger. A kind is a kind of zone together with
-// the source of its energy; its zones are reported together. An account has room for those up to
-// the last that was present when it got energy.
+// the source of its energy; its zones are reported together.
 const MaxKinds = 16
 
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU
@@ -115,8 +114,8 @@ func ByUtilization(p Portion) units.Energy {
 // Weight is an attribution weight: a claim's share of the active energy is proportional to it.
 type Weight uint8
 
-// The attribution weights: CPU time, and weights whose meaning the maker of the claims defines. A new
-// way to weigh claims is not a constant here but a line of window.keyTable.
+// The attribution weights: CPU time, and weights whose meaning the creator of the claims defines. A
+// new attribution weight needs no constant here, but a line in the keyTable of package window.
 const (
 	ByCPUTime Weight = iota
 	ByFirstWeight

@@ -45,8 +45,9 @@ func (s *Sharer) shareActive(p Portion, active units.Energy, u *Usage) {
 	s.shares.Kinds[p.Kind].Unattributed += s.shareByUse(p, active, u, &t.active, p.Domain > 0 && p.Domain <= t.parts)
 }
 
-// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that run
-// now. The time before a restart may be long, and its processes are not recorded.
+// shareIdle shares the idle energy of a portion. Deferred energy is carried by the processes that
+// run now. If idle energy is not shared by use, the idle energy of the time before a restart is
+// unattributed: that time may be long, and its processes are not recorded.
 func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	sh := &s.shares
 	switch {
@@ -86,7 +87,7 @@ func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, to *[]Shar
 }
 
 // countZones returns how many zones of a kind were ever read in a domain, and in all domains,
-// without those that others have taken the place of.
+// without superseded zones.
 func (s *Sharer) countZones(domain, kind int) (of, ofAll int) {
 	for i := range s.zones {
 		if z := &s.zones[i]; z.Present && !z.superseded && z.kind == kind {
@@ -139,9 +140,9 @@ func (s *Sharer) isExcluded(claim *Claim) bool {
 	return s.excludes && claim.Claimant != NoClaimant && s.users[claim.Claimant].excluded
 }
 
-// excludedCPU returns the part of a domain's busy time that excluded claimants used. Where claims
-// are of more than that time, as where several engines of a GPU work at once, each counts for as
-// much less.
+// excludedCPU returns the part of a domain's busy time that excluded claimants used. If the claims
+// on a GPU add up to more than its busy time, because several engines work at once, all of them are
+// scaled down.
 func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	all, excluded := u.Unattributed, units.CPUTime(0)
 	for i := range u.Claims {

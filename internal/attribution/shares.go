@@ -12,8 +12,7 @@ import (
 // Shares is the result of Share: the energy that zones, kinds and claimants have gained in an
 // interval. It is valid until the next call of Share.
 type Shares struct {
-	// At is the end of the interval, Elapsed its length, and EndsCollection and Resolution are those
-	// of the Interval.
+	// At, Elapsed, EndsCollection and Resolution are copied from the Interval.
 	At             time.Time
 	Elapsed        time.Duration
 	EndsCollection bool
@@ -60,7 +59,7 @@ func (s *Share) add(o Share) {
 	s.Recent += o.Recent
 }
 
-// DomainTime is the busy time of a domain, and its busy and idle time. Total is 0 if neither could be
+// DomainTime holds Busy and Total of the Usage of a domain. Total is 0 if the usage could not be
 // read. For a GPU both are GPU time.
 type DomainTime struct {
 	Busy, Total units.CPUTime

@@ -95,7 +95,7 @@ func (s *Sharer) addClaim(sl *slice, claim *Claim) bool {
 	return true
 }
 
-// indexClaims makes the index that of a slice.
+// indexClaims indexes the claims of a slice.
 func (s *Sharer) indexClaims(sl *slice) {
 	if n := 2 * (len(s.users) + 1); len(s.index) < n {
 		s.index = append(s.index, make(claimIndex, n-len(s.index))...)

@@ -13,16 +13,16 @@ import (
 
 // Amounts holds the energy of an account in one kind.
 type Amounts struct {
-	// Energy is the active energy since the account's start, and Recent that of the current
-	// collection. Divided by Kind.RecentTime, Recent is the average power.
+	// Energy is the active energy since the account's start, and Recent the active energy of the
+	// current collection. Divided by KindTotals.RecentTime, Recent is the average power.
 	Energy, Recent units.Energy
-	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the
-	// current collection.
+	// Idle is the idle energy that the account carries in addition to Energy, and RecentIdle the
+	// idle energy of the current collection.
 	Idle, RecentIdle units.Energy
 }
 
-// Account is the totals of one process, program, container, pod, VM or group, or of all others of an
-// entity together.
+// Account holds the totals of one process, program, container, pod, VM or group, or is the overflow
+// account of an entity.
 //
 // Totals never decrease while the account is in the ledger. An account that ended stays until its
 // end is acknowledged, and continues if its owner returns before that.
@@ -31,8 +31,8 @@ type Account struct {
 	// Owner describes the owner. Only the parts that belong to the entity are set; none in an
 	// account of others.
 	Owner identity.Owner
-	// Other marks the account of all of an entity that have no series of their own. Those of other
-	// entities than processes exist once there is anything in them.
+	// Other marks the overflow account of an entity. Except for processes, the overflow account is
+	// added when energy is first moved to it.
 	Other bool
 	// Start is when the totals were 0.
 	Start time.Time

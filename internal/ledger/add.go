@@ -87,8 +87,8 @@ func (l *Totals) addKinds(s *attribution.Shares) {
 	}
 }
 
-// addShortLived adds the usage of short-lived processes to the accounts of what the processes are
-// part of, and to the program or the other processes.
+// addShortLived adds the usage of short-lived processes to the account of their program or the
+// overflow account of processes, and to the accounts of their container, pod and VM.
 func (l *Ledger) addShortLived(s *attribution.Shares) {
 	for row := range s.Claimants {
 		of := &s.Claimants[row]
@@ -101,7 +101,7 @@ func (l *Ledger) addShortLived(s *attribution.Shares) {
 	}
 }
 
-// eachGroup calls yield for the accounts of what a claimant is part of.
+// eachGroup calls yield for the accounts of the container, pod and VM of a claimant.
 func (l *Ledger) eachGroup(id attribution.Claimant, yield func(*Account)) {
 	if id == attribution.NoClaimant {
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// claimant is kept for each process, so it is small: what processes have in common they share.
+// claimant is the state of a claimant. It is small, because each process has one: equal workloads
+// and programs are stored once.
 type claimant struct {
 	workload unique.Handle[identity.Workload]
 	program  unique.Handle[program]

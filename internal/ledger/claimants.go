@@ -96,8 +96,8 @@ func (l *Ledger) Stop(id attribution.Claimant) {
 	}
 }
 
-// Leave is Stop of a claimant that is closed before the next emission. In a contest, the place of its
-// series is free.
+// Leave stops a claimant that will be closed before the next emission. A contest counts the place
+// of its series as free.
 func (l *Ledger) Leave(id attribution.Claimant) {
 	l.Stop(id)
 	l.claimants[id].leaves = true
@@ -132,7 +132,8 @@ func (l *Ledger) Close(id attribution.Claimant) {
 	}
 }
 
-// release ends the accounts to which only a claimant added that gets no more energy.
+// release removes a claimant that gets no more energy, and ends its accounts that have no other
+// claimant.
 func (l *Ledger) release(id attribution.Claimant) {
 	c := l.claimants[id]
 	for entity, account := range c.accounts {

@@ -20,9 +20,9 @@ type contest struct {
 	groupBirths [identity.NumEntities]births
 }
 
-// candidate is a process, program, container, pod or VM without a series. A process is one from its
-// first energy. Candidates may be all processes of the node, and each collection compares them, so
-// they lie side by side.
+// candidate is a process, program, container, pod or VM without a series. A process becomes a
+// candidate with its first energy. All processes of the node may be candidates, and each collection
+// compares them, so candidates are stored contiguously.
 type candidate struct {
 	rank   rank
 	earned units.Energy // since it has no series
@@ -138,7 +138,8 @@ func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 	return leaving
 }
 
-// displace takes a series from its owner. It ends with what it has.
+// displace takes a series from its owner, which becomes a candidate. A series that was reported
+// ends with its current totals.
 func (l *Ledger) displace(account int32) {
 	a := &l.accounts[account]
 	if a.Reported() {
@@ -173,8 +174,8 @@ func (l *Ledger) displaceProcess(account int32) {
 	l.removeAccount(account)
 }
 
-// displaceGroup makes the account of a program, container, pod or VM a candidate. Its series goes
-// to an account of its own.
+// displaceGroup makes the account of a program, container, pod or VM a candidate. If the series was
+// reported, its totals move to a new account, which ends.
 func (l *Ledger) displaceGroup(account int32) {
 	a := &l.accounts[account]
 	entity := a.Entity

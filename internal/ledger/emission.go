@@ -20,8 +20,8 @@ type emissions struct {
 // restoredEmission is the number of the emissions before a state.
 const restoredEmission = 1
 
-// Lifetime is when a zone, a kind or an account was emitted. The zero Lifetime was in no emission
-// and has not ended.
+// Lifetime records the first emission of a zone, a kind or an account, and the first emission with
+// its end. The zero Lifetime was in no emission and has not ended.
 type Lifetime struct {
 	first uint64 // number of the first emission, 0 before it
 	end   uint64 // number of the first emission that has the end, 0 before the end
@@ -80,8 +80,8 @@ type delivery struct {
 	inFlight  bool      // the outcome of the last emission is still to come
 }
 
-// Emitted notes that the ledger was emitted: the next collection begins. Outcome reports what became
-// of the emission, before the next one.
+// Emitted records that the ledger was emitted, and begins the next collection. The outcome of the
+// emission is passed to Outcome before the next call of Emitted.
 func (l *Ledger) Emitted() {
 	l.sent++
 	l.inFlight, l.emittedAt = true, l.at
@@ -129,7 +129,7 @@ func (l *Totals) noteAccount(a *Account) {
 	for kind := range kinds {
 		l.note(&a.amounts[kind].first, l.HasSeries(a, kind))
 	}
-	l.note(&a.first, true) // HasSeries is of the emission only until then
+	l.note(&a.first, true) // last, because it changes the result of HasSeries
 }
 
 // Outcome is what became of an emission.

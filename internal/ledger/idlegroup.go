@@ -9,9 +9,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Idle energy that is not shared by use is carried by groups of claimants that are part of the
-// same. The members of a group carry equal parts. Nearly all of them have no series most of the
-// time, so that a group's part is added to few accounts.
+// Idle energy that is not shared by use is shared among groups. The members of a group are the
+// claimants of the same container, pod, VM, job step and unit, and carry equal parts. Most of them
+// have no series, so the energy of a group is added to few accounts.
 
 const (
 	// maxRequest bounds the request of a container, so that no sum of a quarter of a million

@@ -82,7 +82,7 @@ func New(cfg Config, baseline time.Time) *Ledger {
 	return l
 }
 
-// Sharer returns the Sharer that has the claimants of the ledger, and whose shares Add adds.
+// Sharer returns the Sharer of the ledger's claimants. Its shares are passed to Add.
 func (l *Ledger) Sharer() *attribution.Sharer { return l.sharer }
 
 // Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must not

@@ -33,7 +33,7 @@ type Limit struct {
 	Births int
 }
 
-// Limits are those of each entity.
+// Limits holds the Limit of each entity.
 type Limits [identity.NumEntities]Limit
 
 const (

@@ -29,7 +29,7 @@ const (
 	maxUsage = 1 << 58
 )
 
-// now returns the usage with that of the current collection.
+// now returns the usage including the current collection.
 func (r *rank) now(recent units.Energy) units.Energy {
 	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
 }
@@ -47,9 +47,10 @@ func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 	}
 }
 
-// A newcomer takes the series of the smallest incumbent if its key is larger. That takes an eighth
-// more usage; for each time that the newcomer lost its series, twice that excess; and any more
-// usage if the incumbent was never reported, whose end costs nothing.
+// A newcomer takes the place of the smallest incumbent if the newcomer's key is larger. The usage
+// must then exceed the usage of the incumbent by an eighth. This margin doubles each time that the
+// newcomer loses its series. If the incumbent was never reported, its end costs nothing, and a
+// newcomer that lost no series needs only a larger usage.
 
 func (r *rank) newcomerKey(recent units.Energy) uint64 {
 	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)

@@ -75,7 +75,7 @@ func (l *Ledger) updateCID(account int32, owner *identity.Owner) {
 	}
 }
 
-// reviveAccount has a series go on that ended.
+// reviveAccount continues a series that ended.
 func (l *Ledger) reviveAccount(account int32) {
 	a := &l.accounts[account]
 	if a.restored == notRestored {
@@ -122,8 +122,9 @@ func (l *Ledger) endAccount(account int32) {
 	l.keepEnded(account)
 }
 
-// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of
-// them, the energy of one that the next consumer cannot know goes to the others.
+// keepEnded keeps a series that ended until its end is acknowledged. If too many have ended, the
+// series is removed instead, and its energy moves to the account that replaces it. The limit is
+// higher for a series of which the next consumer may have points.
 func (l *Ledger) keepEnded(account int32) {
 	a := &l.accounts[account]
 	l.end(&a.Lifetime)

@@ -11,12 +11,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// State is all that a ledger needs in order to continue the totals of another one, as after a
-// restart. Kinds, domains and zones are given by their index. The caller must store what the indices
-// mean.
+// State holds the totals of a ledger, so that another ledger can continue them after a restart.
+// Kinds, domains and zones are given by their index. The caller must store the meaning of the
+// indices.
 //
-// What candidates for a series have earned is not part of a State. Their energy is: it is in the
-// accounts of the others.
+// A State holds no candidates for a series. Their energy is part of other accounts.
 type State struct {
 	// Baseline is when the totals were 0, and At the end of the last interval.
 	Baseline, At time.Time

@@ -59,7 +59,7 @@ type Zone struct {
 }
 
 // KindTotals is the totals of all zones of one kind. Active is the energy of all processes and
-// Unattributed together. The zero Kind is one of which no zone was ever read.
+// Unattributed together. The zero KindTotals belongs to a kind of which no zone was ever read.
 type KindTotals struct {
 	Present bool
 	// Start is when the totals were 0.
@@ -119,8 +119,8 @@ func (l *Totals) countKinds() int {
 }
 
 // Accounts calls yield for each account that is live, or has ended and was not acknowledged yet.
-// One whose owner awaits names is left out until it has them: the attributes of a series never
-// change.
+// It skips an account until the names of its owner are resolved, because the attributes of a series
+// never change.
 func (l *Totals) Accounts(yield func(*Account) bool) {
 	for i := range l.accounts {
 		if a := &l.accounts[i]; !l.removed[i] && a.candidate == none && !a.awaitsNames() && !yield(a) {

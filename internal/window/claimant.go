@@ -20,9 +20,8 @@ type claimant struct {
 	withCgroup bool // all of its own cgroup is excluded, or in the same unit
 }
 
-// sleepers are the processes of a workload that have had nothing to claim yet. They have one
-// claimant together, by which what they are part of has its series: most processes of a node never
-// run.
+// sleepers are the processes of a workload that have had nothing to claim yet. They share one
+// claimant, which gives the workload its series: most processes of a node never run.
 type sleepers struct {
 	id    attribution.Claimant
 	count int

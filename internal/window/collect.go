@@ -140,8 +140,8 @@ func (b *Collector) awake(p *proc.Process, m *Measurement) *claimant {
 	return c
 }
 
-// claimByCounters claims what short-lived processes used in containers, as far as only the counters
-// of the containers' cgroups show it.
+// claimByCounters claims the CPU time of short-lived processes in containers that only the counters
+// of the containers' cgroups show.
 func (b *Collector) claimByCounters(m *Measurement) {
 	b.Cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
@@ -162,9 +162,8 @@ func (b *Collector) claimByCounters(m *Measurement) {
 	})
 }
 
-// claimRest claims what other short-lived processes used, without a claimant. What remains of the
-// CPU time that processes used is unattributed, as far as processes are hidden, ended untraced or
-// were missed.
+// claimRest claims the CPU time of other short-lived processes, without a claimant. The part of the
+// remaining CPU time that was used by hidden, untraced or missed processes is unattributed.
 func (b *Collector) claimRest(m *Measurement) {
 	b.claimFamilies(m)
 	if !b.Exact {
@@ -190,8 +189,8 @@ func (b *Collector) unclaimed(m *Measurement) units.CPUTime {
 	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
 }
 
-// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a
-// process, which claims what it used itself. Interrupts hold no memory.
+// claimInterrupts makes the CPU time of interrupts unattributed if InterruptsUnattributed is set.
+// It excludes the time of ksoftirqd, a process with its own claims. Interrupts hold no memory.
 func (b *Collector) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
 	if b.InterruptsUnattributed {

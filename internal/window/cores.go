@@ -12,8 +12,8 @@ import (
 // cores computes how much less CPU time counts because several threads of a core were busy.
 //
 // A core with one busy thread draws 1, and each further busy thread adds further. The busy threads
-// share that equally. How busy a thread was in an interval is known, and when it was is not:
-// threads are taken to be busy independently of each other.
+// share the sum equally. The kernel reports how long a thread was busy in an interval, but not
+// when: threads are assumed to be busy independently of each other.
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
@@ -88,9 +88,10 @@ func (c *cores) at(cpu int32) *core {
 	return &c.cpus[cpu]
 }
 
-// addUp makes CPUs as busy as rows have used them. A thread's time may be shown after the
-// interval in which it ran, so what is more than a CPU had counts in the next. Time whose CPU is
-// not known is divided in proportion to what is left of each.
+// addUp computes the busy time of each CPU from the rows. A thread's CPU time may be reported after
+// the interval in which the thread ran, so time beyond the length of the interval counts in the
+// next one. CPU time whose CPU is not available is divided in proportion to the remaining idle time
+// of each CPU.
 func (c *cores) addUp(rows []row, length units.CPUTime) {
 	var known, unknown, room units.CPUTime
 	for i := range rows {

@@ -15,9 +15,9 @@ type deviation [3]float64
 
 const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 
-// The deviations are those with which the truth is within one standard deviation in about 68 % of
-// the cases of the lab, as dev/accuracy-tables.md shows. make accuracy measures them. In windows of
-// 100 ms most of the lab's workloads have next to none.
+// With these deviations the true energy is within one standard deviation in about 68 % of the cases
+// of the simulator (dev/accuracy-tables.md). make accuracy measures them. In windows of 100 ms most
+// of the simulated workloads have almost no deviation.
 var (
 	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: nothing shows how much power instructions need
 	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users
@@ -29,11 +29,11 @@ var (
 // Deviation returns the standard deviation of a small workload's active energy of a zone kind,
 // relative to that energy, because the attribution weight is not energy. window is the length of the
 // windows, and shared reports whether several zones of the kind have the same users. The deviation
-// of a workload with a larger share of the node's energy is smaller: one that has all of it has
-// none.
+// of a workload with a larger share of the node's energy is smaller, and 0 for a workload that has
+// all of it.
 //
-// Keys that count what the hardware did, and GPUs, have the deviation of CPU time: the lab has
-// neither.
+// Keys that count hardware events, and GPUs, have the deviation of CPU time, because the simulator
+// has neither.
 func Deviation(key Key, zone power.Kind, window time.Duration, shared bool) float64 {
 	d := ofOwnPackage
 	switch {

@@ -198,9 +198,9 @@ func (d *divider) count(r *row) bool {
 	return true
 }
 
-// averages returns what CPU time weighs on average over all domains, under the keys by which claims
-// weigh where their memory is. Within a domain, claims may weigh much that used little CPU time
-// there.
+// averages returns the average weight of CPU time over all domains, for the weights of memory. The
+// average of a single domain would be wrong: claims with much memory in a domain may have used
+// little CPU time there.
 func (d *divider) averages(t *table) (averages [attribution.Weights]attribution.Average) {
 	if d.places == nil || t.node.Unattributed == 0 {
 		return averages

@@ -65,8 +65,8 @@ func (b *Collector) claimGPUs(m *Measurement) {
 	b.endEpoch(m)
 }
 
-// isSilent reports whether no usage of a GPU is to be expected: no source ever reported it, or none
-// does for long while its energy is read.
+// isSilent reports whether no usage of a GPU is expected: either no source lists it, or its usage
+// was not reported for more than maxSilence although its energy is read.
 func (b *Collector) isSilent(i int, m *Measurement) bool {
 	known, domain := &b.gpus.known[i], b.gpus.first+i
 	if !known.listed {

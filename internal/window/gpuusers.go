@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// claimGPUUser claims the GPU time of a user. That of several processes that cannot be
-// distinguished belongs to what they are all part of.
+// claimGPUUser claims the GPU time of a user. If the user is several processes that cannot be
+// distinguished, the claim belongs to the workload that they have in common.
 func (b *Collector) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurement) {
 	used := min(user.Used, maxClaim)
 	all := b.findUsers(user, m)
@@ -38,8 +38,8 @@ func (b *Collector) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measur
 	u.Claims = append(u.Claims, attribution.Claim{Claimant: id, ShortLived: true, CPU: used})
 }
 
-// claimantInCommon returns a claimant that is part of what all the users found are part of. It is
-// not ok if that is nothing, if only some of them are excluded, or if there are further users.
+// claimantInCommon returns a claimant in the workload that all the users have in common. ok is
+// false if they have no workload in common, if only some of them are excluded, or if all is false.
 func (b *Collector) claimantInCommon(all bool) (id attribution.Claimant, ok bool) {
 	if !all {
 		return attribution.NoClaimant, false
@@ -58,8 +58,8 @@ func (b *Collector) claimantInCommon(all bool) (id attribution.Claimant, ok bool
 	return b.claimantForCommon(first.excluded)
 }
 
-// claimantForCommon opens a claimant, for this interval, for what all the users found are part of.
-// It is not ok if that is nothing.
+// claimantForCommon opens a claimant, for this interval, for the workload that all the users have
+// in common. ok is false if they have none.
 func (b *Collector) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
 	common := b.Ledger.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {

@@ -81,8 +81,8 @@ type KeyOptions struct {
 // goroutine.
 type Weigher interface {
 	// Weigh sets the Work of all shares of an interval. It is called once an interval. It reports
-	// whether anything was measured; if not, CPU time is the weight. The error is why something is
-	// not known, whether or not anything was measured.
+	// whether anything was measured; if not, CPU time is the weight. The error is the reason why a
+	// part could not be measured, and may be set even if measured is true.
 	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
 	// Forget drops what was measured until now.
 	Forget()

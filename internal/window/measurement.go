@@ -15,7 +15,7 @@ import (
 
 // Measurement holds the readings of one window.
 type Measurement struct {
-	// ReadAt is when, with its monotonic part. Elapsed time is between two of these.
+	// ReadAt is the time of the measurement, with a monotonic clock reading for elapsed times.
 	ReadAt time.Time
 	// Stamp is the same moment as in data points. It never steps back.
 	Stamp time.Time
@@ -27,7 +27,7 @@ type Measurement struct {
 	CPUs []units.CPUTime
 	// Table is the scan. The Collector reads it in Collect and End only.
 	Table *proc.Table
-	// Readings are those of all known zones.
+	// Readings holds the readings of all known zones.
 	Readings []power.Reading
 	// GPUs is the usage of each GPU since the last measurement.
 	GPUs []gpu.Usage

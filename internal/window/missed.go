@@ -45,9 +45,9 @@ func (u *unowned) findMissed(b *Collector, m *Measurement, untraced, rest units.
 }
 
 // noise returns about one standard deviation, in ns, of the difference between the node's CPU time
-// and that of all processes, which used some. The node's is counted in timer ticks, each of which
-// finds a CPU busy or not: the variance of a binomial distribution. A process's user and system
-// time are each rounded to ticks at both ends of the interval.
+// and the CPU time of all processes, given the time used. The node's CPU time is counted in timer
+// ticks, each of which finds a CPU busy or not, so it has the variance of a binomial distribution.
+// The user and system time of a process are rounded to ticks at both ends of the interval.
 func (b *Collector) noise(used float64, t *proc.Table) float64 {
 	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))
 	ran := float64(len(t.Active) + len(t.Ended))

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Collect returns the interval since the last measurement. The first measurement is the baseline. End
-// must follow when the shares of the interval were added to the engine.
+// Collect returns the interval since the last measurement. The first measurement is the baseline.
+// End must be called after the shares of the interval were added to the ledger.
 func (b *Collector) Collect(m *Measurement) *attribution.Interval {
 	if !b.begun {
 		b.last = *m
@@ -55,10 +55,10 @@ func (b *Collector) End(m *Measurement) {
 	b.begun = true
 }
 
-// WithoutClaims returns the measurement m if another CPU time source made it than the last one, of
-// which m.Table is the first scan. Nothing shows which processes ran since the last measurement, so
-// the interval has no claims and its active energy becomes unattributed; so does all of its energy
-// if nothing shows how busy the node was. StartOver must follow End.
+// WithoutClaims returns a copy of m without claims, for the first measurement by a new CPU time
+// source. The new source cannot report which processes ran since the last measurement, so the
+// active energy of the interval is unattributed. If the utilization of the node is not available
+// either, all energy of the interval is unattributed. StartOver must follow End.
 func (b *Collector) WithoutClaims(m *Measurement) *Measurement {
 	without := *m
 	without.Table = &proc.Table{Unseen: proc.Unseen{Hidden: true}, Now: m.Table.Now}

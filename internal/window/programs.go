@@ -80,8 +80,8 @@ func (b *Collector) nameOwner(r *row, charge *proc.Charge) bool {
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of
 // their nearest ancestors. The child times may include what the counter of a container showed, so
-// they count for no more than what is unclaimed. The unit of a descendant that was adopted is not
-// that of the process that adopted it, and so is not known.
+// they are capped at the unclaimed CPU time. The rows have no unit, because an adopted descendant
+// may be in another unit than the process that adopted it.
 func (b *Collector) claimFamilies(m *Measurement) {
 	var all units.CPUTime
 	for i := range b.programs.families {

@@ -57,9 +57,9 @@ func (s *State) IsValid() bool {
 }
 
 // Restore continues the totals of a valid state. It must precede the first Collect, and changes s.
-// The CPU times of node and domains, and the totals of zones, go on where the state has them.
+// The CPU times of node and domains, and the totals of zones, continue from the state.
 //
-// ReadAt is when the last measurement of the state was made, by the clock of this process.
+// readAt is the time of the last measurement of the state, by the clock of this process.
 func (b *Collector) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
 	s.Ledger.Renumber(
 		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
@@ -75,8 +75,8 @@ func (b *Collector) Restore(s *State, readAt time.Time, node cpu.Node, domains [
 	b.begun, b.restored = true, true
 }
 
-// restoreDomain returns the index of a domain, that of the node where there is no such domain any
-// more.
+// restoreDomain returns the index of a domain, or the index of the node if the domain no longer
+// exists.
 func (b *Collector) restoreDomain(name units.Domain) int {
 	if name.IsGPU() || name == otherGPUs {
 		return b.gpu(name)

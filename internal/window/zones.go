@@ -15,13 +15,12 @@ type zones struct {
 	known []power.Zone // by number
 	read  []zoneRead   // by number
 	index map[*power.Zone]int
-	// awaited are those of a state that have no good reading yet: their series go on with the
-	// totals of the meter that reads them first.
+	// awaited holds the zones of a restored state that have no good reading yet. Their series
+	// continue with the totals of the first meter that reads them.
 	awaited map[int]bool
 }
 
-// zoneRead is a zone's last reading that was new. The zero zoneRead is that of a zone that was not
-// read yet.
+// zoneRead is a zone's last new reading. The zero zoneRead belongs to a zone that was not read yet.
 type zoneRead struct {
 	at         time.Time
 	unmeasured time.Duration

@@ -10,13 +10,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Model learns the static power of the zones of one kind from the portions that it divides, for
-// each domain by itself. The active energy of a zone is max(0, energy - static power * time). Until
-// there is an estimate of the static power, the model divides by utilization. Models of NewCurve
-// have a provisional estimate from the first sample on, and divide by their prior before. Trained
-// reports whether the estimate is a good one.
+// Model estimates the static power of the zones of one kind from the portions that it divides,
+// separately for each domain. The active energy of a zone is max(0, energy - static power * time).
+// Until there is an estimate of the static power, the model divides by utilization. Models of
+// NewCurve have a provisional estimate from the first sample on, and divide by their prior before.
+// Trained reports whether the estimate is exact enough.
 //
-// The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine,
+// The zero Model is not usable; NewMinimum and others return one. A Model is used by one Sharer,
 // and is not safe for concurrent use.
 type Model struct {
 	newEstimator func() estimator

@@ -32,7 +32,7 @@ import (
 // Attributor attributes the energy of measurements to workloads: a Collector makes an interval of each
 // measurement, a Sharer divides its energy, and a Ledger adds the shares up. It emits the ledger as
 // metrics. It begins with the first measurement or with a saved state, and lasts as long as the
-// receiver. Only Begin and OpenFeed may be called before that.
+// receiver. Collect, Share, Add, Emit and Models must not be called before Begin.
 type Attributor struct {
 	Options    Options
 	Collector  *window.Collector // nil until Begin
@@ -126,7 +126,7 @@ func (a *Attributor) identify() {
 	a.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
 }
 
-// buildClaims makes the collector of windows.
+// buildClaims creates the Collector.
 func (a *Attributor) buildClaims() {
 	o := &a.Options
 	cfg := o.Config

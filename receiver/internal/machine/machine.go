@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is the seam between the receiver and the machine that it measures.
+// Package machine holds the functions that read the machine for a receiver, so that they can be
+// replaced.
 package machine
 
 import (
