@@ -44,7 +44,7 @@ func (s *Sharer) beginInterval(iv *Interval) {
 		kinds = max(kinds, z.kind+1)
 	}
 	sh := &s.shares
-	sh.begin(iv)
+	sh.begin(iv, s.collected)
 	sh.table.begin(kinds, s.Parts, s.rules.Idle == IdleUsed)
 	node := iv.usage(0)
 	for i := range node.Claims {

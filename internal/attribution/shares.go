@@ -12,11 +12,12 @@ import (
 // Shares is the result of Share: the energy that zones, kinds and claimants have gained in an
 // interval. It is valid until the next call of Share.
 type Shares struct {
-	// At, Elapsed, EndsCollection and Resolution are copied from the Interval.
+	// At, EndsCollection and Resolution are copied from the Interval.
 	At             time.Time
-	Elapsed        time.Duration
 	EndsCollection bool
 	Resolution     units.CPUTime
+	// Collected is the length of the collection up to the end of the interval.
+	Collected time.Duration
 	// Node is the CPU time of the node's CPUs.
 	Node DomainTime
 	// Domains are the times of each domain, 0 if the times of the domain are assumed.
@@ -172,10 +173,10 @@ func (s *Shares) Part(row, domain int) (units.CPUTime, []units.Energy) {
 	return t.partCPU[i], t.partActive[i*t.kinds : (i+1)*t.kinds]
 }
 
-// begin empties the shares for an interval.
-func (s *Shares) begin(iv *Interval) {
+// begin empties the shares for an interval of a collection.
+func (s *Shares) begin(iv *Interval, collected time.Duration) {
 	node := iv.usage(0)
-	s.At, s.Elapsed, s.EndsCollection, s.Resolution, s.Node = iv.At, iv.Elapsed, iv.EndsCollection, iv.Resolution, DomainTime{node.Busy, node.Total}
+	s.At, s.Collected, s.EndsCollection, s.Resolution, s.Node = iv.At, collected, iv.EndsCollection, iv.Resolution, DomainTime{node.Busy, node.Total}
 	s.Domains, s.Zones, s.Idle, s.among = s.Domains[:0], s.Zones[:0], s.Idle[:0], s.among[:0]
 	s.Claimants, s.Forgotten, s.Released = s.Claimants[:0], s.Forgotten[:0], s.Released[:0]
 	clear(s.Kinds[:])

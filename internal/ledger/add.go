@@ -10,7 +10,7 @@ import (
 
 // Add adds the shares of an interval to the totals, and ends the series without claimants.
 func (l *Ledger) Add(s *attribution.Shares) {
-	l.Elapsed += s.Elapsed
+	l.Elapsed = s.Collected
 	l.Busy += s.Node.Busy
 	l.Total += s.Node.Total
 	l.Resolution = s.Resolution
