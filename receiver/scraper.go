@@ -178,11 +178,11 @@ func (s *energyScraper) restoreTotals(totals *state.Totals) {
 	if totals == nil {
 		return
 	}
-	s.windows.Timeline.Resume(totals.ReadAt, totals.Claims.Ledger.At)
+	s.windows.Timeline.Resume(totals.ReadAt, totals.Window.Ledger.At)
 	s.meters.Set.Resume(&totals.Meters)
 	s.node.CPU.Resume(&totals.CPU)
-	s.attributor.Begin(totals.Claims.Ledger.At, totals.BootTime)
-	s.attributor.Collector.Restore(&totals.Claims, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
+	s.attributor.Begin(totals.Window.Ledger.At, totals.BootTime)
+	s.attributor.Collector.Restore(&totals.Window, totals.ReadAt, totals.CPU.Node, slices.Clone(s.node.CPU.Domains()))
 }
 
 // shutdown makes the last collection and closes all parts.
@@ -416,7 +416,7 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 		return err
 	}
 	totals.ReadAt, totals.BootTime = s.attributor.Collector.Last().ReadAt, s.attributor.BootTime
-	s.attributor.Collector.State(&totals.Claims)
+	s.attributor.Collector.State(&totals.Window)
 	s.meters.Set.Past(&totals.Meters)
 	return nil
 }

@@ -70,7 +70,8 @@ var intervals = [...]time.Duration{
 	10 * time.Second, time.Minute, 10 * time.Minute,
 }
 
-// advance lets an interval pass, and has the receiver observe it: as a window, or as the last one of a collection.
+// advance lets an interval pass, and has the receiver observe it: as a window, or as the last one
+// of a collection.
 func (w *world) advance(e hostsim.Event) {
 	w.run.passed = max(intervals[e.A%uint32(len(intervals))], w.shortest())
 	w.life.Step(w.run.passed)
@@ -167,7 +168,8 @@ func (w *world) actSettings(e hostsim.Event) {
 	}
 }
 
-// fault applies a fault. If the receiver restarts, faults that hide energy from the meters belong to faulty worlds only.
+// fault applies a fault. If the receiver restarts, faults that hide energy from the meters belong
+// to faulty worlds only.
 func (w *world) fault(e hostsim.Event) {
 	if w.plan.restarts {
 		switch e.Act {

@@ -22,13 +22,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
-// backend receives what the receivers of a world send, and compares it with the machine. All that it reads of a receiver
-// is the time stamps of its readings.
+// backend receives what the receivers of a world send, and compares it with the machine. All that
+// it reads of a receiver is the time stamps of its readings.
 type backend struct {
 	w       *world
 	series  map[string]*sentSeries                  // by identity and start
 	latest  map[string]*sentSeries                  // that was taken, by identity
-	tasks   map[simProcess]*hostsim.Task            // of this boot, with those that ended
+	tasks   map[simProcess]*hostsim.Task            // of this boot, running or ended
 	moments map[pcommon.Timestamp]*moment           // by the stamps of readings
 	now     *moment                                 // the machine at the reading that is being made
 	gauges  map[string]string                       // the resources of the power series that it has
@@ -43,13 +43,15 @@ type backend struct {
 	putBack bool
 }
 
-// backendClock is what a backend has of the wall clock.
+// backendClock is a backend's record of steps of the wall clock.
 type backendClock struct {
 	stepped bool // it was set
-	// turned reports whether the receiver began anew when the wall clock may have been behind what it was.
+	// turned reports whether the receiver began anew when the wall clock may have been behind what
+	// it was.
 	turned bool
 	first  pcommon.Timestamp // the first stamp
-	// last is the latest of all points that were acknowledged, and before the same without this collection.
+	// last is the latest of all points that were acknowledged, and before the same without this
+	// collection.
 	last, before pcommon.Timestamp
 }
 
@@ -77,8 +79,9 @@ type sentSeries struct {
 	outcome                    bool              // the receiver knows that its last point was taken
 	zero                       bool              // there was a zero point
 	ended                      bool              // its end was acknowledged
-	// behind reports whether a receiver has continued from a state older than the series' last point, and no point of the
-	// series was taken since then. A series can stay away for many collections, for example while its zone cannot be read.
+	// behind reports whether a receiver has continued from a state older than the series' last
+	// point, and no point of the series was taken since then. A series can stay away for many
+	// collections, for example while its zone cannot be read.
 	behind bool
 }
 
@@ -93,14 +96,15 @@ type moment struct {
 	uptime  time.Duration
 	before  time.Duration        // the uptime at the reading before; at the first of a run its own
 	counted map[power.Kind]int64 // by the meters since the boot, in µJ
-	// shared is counted without what a series that starts at the moment may have: deferred energy, and that of the
-	// millisecond before. A series begins a millisecond after the reading before it.
+	// shared is counted without what a series that starts at the moment may have: deferred energy,
+	// and that of the millisecond before. A series begins a millisecond after the reading before
+	// it.
 	shared map[power.Kind]int64
 	zones  map[string]uint64 // the same of each zone
 	used   map[simProcess]time.Duration
 	execs  map[simProcess]uint64
-	// abandoned reports whether a later receiver continued from a state older than the moment. To that receiver, a process
-	// that was created at the moment was created between two readings.
+	// abandoned reports whether a later receiver continued from a state older than the moment. To
+	// that receiver, a process that was created at the moment was created between two readings.
 	abandoned bool
 }
 
@@ -212,7 +216,8 @@ func (b *backend) record() *record {
 	}
 }
 
-// started notes a start, the state that it finds, if one is good, and what the receiver has to make of it.
+// started notes a start, the state that it finds, if one is good, and what the receiver has to make
+// of it.
 func (b *backend) started(from *record) {
 	b.resume = resumption{from: from, began: b.now, how: fresh}
 	r := &b.resume
@@ -344,7 +349,8 @@ func (b *backend) receive(md pmetric.Metrics, taken, acknowledged bool) {
 	b.number.taken, b.resume.behind, b.resume.lossy = b.now.number, false, false
 }
 
-// judge checks that the receiver made of the state what it should, by the starts of the node's series.
+// judge checks that the receiver made of the state what it should, by the starts of the node's
+// series.
 func (b *backend) judge(starts map[pcommon.Timestamp]bool) {
 	r := &b.resume
 	if len(starts) == 0 || r.judged {
@@ -369,7 +375,8 @@ func (b *backend) reckon(from *moment) {
 	}
 }
 
-// total returns what was taken of the energy of a zone kind: of the series with one start time, or of all if that is 0.
+// total returns what was taken of the energy of a zone kind: of the series with one start time, or
+// of all if that is 0.
 func (b *backend) total(kind power.Kind, start pcommon.Timestamp) (sum int64) {
 	for _, s := range b.series {
 		if s.metric == "system.energy" && (start == 0 || s.start == start) && s.kind() == kind {
@@ -414,7 +421,8 @@ func (b *backend) find(metric, resource string, process simProcess, p pmetric.Nu
 	return s
 }
 
-// takeZero checks that a zero point is later than what the backend is known to have of series with its attributes.
+// takeZero checks that a zero point is later than what the backend is known to have of series with
+// its attributes.
 func (b *backend) takeZero(s *sentSeries, at pcommon.Timestamp) {
 	if last := b.latest[s.identity]; last != nil && at <= last.acknowledged && !b.clock.turned && !b.resume.old {
 		b.w.fail("%s: a zero point of %v, and the backend has one of %v", s.identity, at.AsTime(), last.acknowledged.AsTime())
@@ -462,8 +470,8 @@ func (b *backend) take(s *sentSeries, p pmetric.NumberDataPoint, taken, acknowle
 	}
 }
 
-// checkBegin checks that the first value of a series follows a zero point, if there is a millisecond for it since its
-// zone began.
+// checkBegin checks that the first value of a series follows a zero point, if there is a
+// millisecond for it since its zone began.
 func (b *backend) checkBegin(s *sentSeries) {
 	fits := b.w.run.passed > time.Millisecond && s.at/1e6 > max(s.start, b.clock.before)/1e6+1
 	if fits && !s.zero && s.acknowledged == 0 && s.value > 0 && b.w.run.number == 1 {
@@ -471,14 +479,15 @@ func (b *backend) checkBegin(s *sentSeries) {
 	}
 }
 
-// checkStart rejects series that start too early: before anything was measured or the process was created, unless the
-// wall clock is wrong.
+// checkStart rejects series that start too early: before anything was measured or the process was
+// created, unless the wall clock is wrong.
 func (b *backend) checkStart(s *sentSeries, created time.Time) {
 	start := s.start.AsTime()
 	if b.w.faults.Fired["clock step"]+b.w.faults.Fired["suspend"] > 0 {
 		return
 	}
-	// A state of before the first measurement, as where the meters fail, has the totals of one that starts over.
+	// A state of before the first measurement, as where the meters fail, has the totals of one that
+	// starts over.
 	exactly := b.w.run.number == 1 || b.w.fired[zeroed] == 0 && !b.w.plan.faulty()
 	if b.w.run.number == 1 && s.start < b.clock.first || exactly && start.Add(hostsim.Tick).Before(created) {
 		b.w.fail("%s starts %v, before %v or %v", s.metric, start, b.clock.first.AsTime(), created)
@@ -497,8 +506,8 @@ func (b *backend) checkExists(attributes pcommon.Map) (simProcess, time.Time) {
 	}
 	has("container.id", life.Containers)
 	has("k8s.pod.uid", life.Pods)
-	// A virtual machine whose arguments were truncated is identified by its process, and one that was moved into a
-	// container by either from there.
+	// A virtual machine whose arguments were truncated is identified by its process, and one that
+	// was moved into a container by either from there.
 	if v, ok := attributes.Get("vm.id"); ok {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
@@ -529,8 +538,9 @@ func (b *backend) checkExists(attributes pcommon.Map) (simProcess, time.Time) {
 // exactly reports whether the counters and the clock are right.
 func (b *backend) exactly() bool { return !b.w.plan.faulty() && !b.clock.stepped }
 
-// checkProcess checks that a process's series has no energy or CPU time from before its start, that a series that lived
-// through a restart continues, and that only processes that have opened a GPU have energy of one.
+// checkProcess checks that a process's series has no energy or CPU time from before its start, that
+// a series that lived through a restart continues, and that only processes that have opened a GPU
+// have energy of one.
 func (b *backend) checkProcess(s *sentSeries) {
 	if s.process.pid == 0 {
 		return
@@ -561,7 +571,8 @@ func (b *backend) checkProcess(s *sentSeries) {
 
 const chargedOfCards = "values of processes with energy of a GPU"
 
-// checkGPU checks that a process has opened a GPU, unless the clock cannot distinguish it from an earlier process.
+// checkGPU checks that a process has opened a GPU, unless the clock cannot distinguish it from an
+// earlier process.
 func (b *backend) checkGPU(p simProcess) {
 	b.w.fired[chargedOfCards]++
 	opened := func(c *hostsim.Context) bool { return simProcess{int32(c.Task.PID), c.Task.Born / hostsim.Tick} == p }
@@ -570,7 +581,8 @@ func (b *backend) checkGPU(p simProcess) {
 	}
 }
 
-// checkUsed checks that no process has more CPU time than it used. User and system time are counted in ticks.
+// checkUsed checks that no process has more CPU time than it used. User and system time are counted
+// in ticks.
 func (b *backend) checkUsed() {
 	rounding, fired := b.w.inside.rounding(), b.w.faults.Fired
 	if b.w.run.number > 1 || rounding > 0 && fired[syscall.ENOENT.Error()]+fired[syscall.ESRCH.Error()] > 0 {
@@ -611,8 +623,8 @@ func (b *backend) rounding() int64 {
 	return 0
 }
 
-// checkTotals checks that no energy of a zone is lost or invented, over all starts. Worlds without restarts have
-// intervals so short that energy is deferred: see inside.
+// checkTotals checks that no energy of a zone is lost or invented, over all starts. Worlds without
+// restarts have intervals so short that energy is deferred: see inside.
 func (b *backend) checkTotals(kinds map[power.Kind]bool) {
 	if b.w.plan.faulty() || !b.w.plan.restarts {
 		return
@@ -631,8 +643,8 @@ func (b *backend) checkTotals(kinds map[power.Kind]bool) {
 	}
 }
 
-// checkSum checks that the energy of processes and the unattributed energy add up to what is attributed of the node, over
-// all data ever received.
+// checkSum checks that the energy of processes and the unattributed energy add up to what is
+// attributed of the node, over all data ever received.
 func (b *backend) checkSum() {
 	sums := maps.Clone(b.sums)
 	for _, s := range b.series {
@@ -665,8 +677,8 @@ func (b *backend) addTo(sums map[string]int64, s *sentSeries) {
 	}
 }
 
-// takePower notes the power series that the backend has. It adds the power of processes and subtracts the node's, by zone
-// and state.
+// takePower notes the power series that the backend has. It adds the power of processes and
+// subtracts the node's, by zone and state.
 func (b *backend) takePower(m pmetric.Metric, resource string, acknowledged bool, watts map[string]float64) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		series := m.Name() + " " + resource + " " + format(p.Attributes())
@@ -686,8 +698,9 @@ func (b *backend) takePower(m pmetric.Metric, resource string, acknowledged bool
 	}
 }
 
-// checkEnds checks that no power series stays for ever, and notes the series whose end was acknowledged. With a lower
-// limit of series than before, there are more ended series than are kept, and the ends of some are not sent.
+// checkEnds checks that no power series stays for ever, and notes the series whose end was
+// acknowledged. With a lower limit of series than before, there are more ended series than are
+// kept, and the ends of some are not sent.
 func (b *backend) checkEnds(acknowledged bool) {
 	for series, resource := range b.gauges {
 		switch {
@@ -699,8 +712,8 @@ func (b *backend) checkEnds(acknowledged bool) {
 		}
 	}
 	for _, s := range b.series {
-		// If all zones of a kind are gone, as a slow meter's may be, the series of remaining resources continue later. So do
-		// those of zones that could not be listed since a start.
+		// If all zones of a kind are gone, as a slow meter's may be, the series of remaining
+		// resources continue later. So do those of zones that could not be listed since a start.
 		mayGo := isSlow(s.kind()) || b.w.run.number > 1 && b.w.plan.faulty()
 		mayReturn := b.lastIn[s.resource] == b.number.collection && mayGo
 		if acknowledged && s.in < b.number.collection && s.outcome && !strings.HasPrefix(s.metric, "hw.") && !mayReturn {

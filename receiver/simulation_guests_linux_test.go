@@ -40,15 +40,16 @@ var (
 	guestsSeed      = flag.Uint64("guests.seed", 1, "the `seed` of the first")
 )
 
-// guestsSimulation is two worlds with two virtual machines, which are worlds too. A receiver on each host exports to them
-// the energy attributed to them, as trees, and a receiver in each virtual machine reads its tree. All of them run in one
-// synctest bubble.
+// guestsSimulation is two worlds with two virtual machines, which are worlds too. A receiver on
+// each host exports to them the energy attributed to them, as trees, and a receiver in each virtual
+// machine reads its tree. All of them run in one synctest bubble.
 //
-// After each step of a host, the trees are compared with the vm.energy that it sent; after each step of a virtual machine,
-// its energy with the trees that it may have read.
+// After each step of a host, the trees are compared with the vm.energy that it sent; after each
+// step of a virtual machine, its energy with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
-	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
+	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a
+	// tree.
 	mu     sync.Mutex
 	seed   uint64
 	rng    *rand.Rand
@@ -59,11 +60,12 @@ type guestsSimulation struct {
 	exact  int // of them, those in which the last tree had to have been read
 }
 
-// toldKinds are the zone kinds of the hosts.
-var toldKinds = [...]power.Kind{power.Package, power.DRAM}
+// reportedKinds are the zone kinds of the hosts.
+var reportedKinds = [...]power.Kind{power.Package, power.DRAM}
 
-// byToldKind are energies in µJ, by the index in toldKinds. In a tree a zone that is not there has noZone.
-type byToldKind [len(toldKinds)]int64
+// byReportedKind are energies in µJ, by the index in reportedKinds. In a tree a zone that is not
+// there has noZone.
+type byReportedKind [len(reportedKinds)]int64
 
 const noZone = -1
 
@@ -73,23 +75,23 @@ type guestsHost struct {
 	sim  *guestsSimulation
 	path string // of the trees
 	// exporter writes the trees. It starts before the receiver and ends after it.
-	exporter extension.Extension
-	trees    map[string]*toldTree  // by the name of the machine
-	untold   map[string]byToldKind // the most that earlier receivers attributed and may not have exported, by the same
-	lasting  map[string]int        // the faults that last, with the steps that are left
+	exporter   extension.Extension
+	trees      map[string]*reportedTree  // by the name of the machine
+	unreported map[string]byReportedKind // the most that earlier receivers attributed and may not have exported, by the same
+	lasting    map[string]int            // the faults that last, with the steps that are left
 }
 
-// toldTree is the last tree of a virtual machine that was complete.
-type toldTree struct {
+// reportedTree is the last tree of a virtual machine that was complete.
+type reportedTree struct {
 	treeState
-	then byToldKind // the energy that the receiver had attributed when each zone was exported
+	then byReportedKind // the energy that the receiver had attributed when each zone was exported
 }
 
 // treeState is the content of a complete tree.
 type treeState struct {
 	epoch      string
 	generation uint64
-	energy     byToldKind
+	energy     byReportedKind
 }
 
 // shownTree is the content of the share since a time.
@@ -113,11 +115,11 @@ type simulatedGuest struct {
 	share      string        // a link to its tree
 
 	shown   []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
-	may     [len(toldKinds)][]guess
-	before  byToldKind // what the ledger had
-	calm    time.Time  // since when nothing keeps the last tree from being read
-	damage  bool       // the next total that is read is wrong
-	wrong   treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
+	may     [len(reportedKinds)][]guess
+	before  byReportedKind // what the ledger had
+	calm    time.Time      // since when nothing keeps the last tree from being read
+	damage  bool           // the next total that is read is wrong
+	wrong   treeState      // the tree of which a wrong total was read, zero once a later tree was certainly read
 	lasting map[string]int
 }
 
@@ -126,7 +128,8 @@ type simulatedGuest struct {
 type guess struct {
 	at     int
 	offset int64
-	// anew is how often counting has begun anew for a wrong total: with the total and with the right one after it.
+	// anew is how often counting has begun anew for a wrong total: with the total and with the
+	// right one after it.
 	anew int
 }
 
@@ -136,7 +139,7 @@ func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
 	dir := treeDir(t)
 	for i := range 2 {
 		h := &guestsHost{
-			sim: sim, path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*toldTree{}, untold: map[string]byToldKind{},
+			sim: sim, path: filepath.Join(dir, fmt.Sprint("host", i)), trees: map[string]*reportedTree{}, unreported: map[string]byReportedKind{},
 			lasting: map[string]int{},
 		}
 		h.world = sim.newWorld(h.path, func(*Config) {})
@@ -159,7 +162,7 @@ func (sim *guestsSimulation) newWorld(name string, edit func(*Config)) *world {
 	idle := [...]config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleUsed}[sim.rng.IntN(3)]
 	return newWorld(sim.T, plan{
 		seed: sim.seed, id: component.NewIDWithName(metadata.Type, name), edit: func(c *Config) {
-			c.Zones, c.Attribution.Idle = slices.Clone(toldKinds[:]), idle
+			c.Zones, c.Attribution.Idle = slices.Clone(reportedKinds[:]), idle
 			edit(c)
 		},
 	})
@@ -226,13 +229,14 @@ func (sim *guestsSimulation) step() {
 	for _, h := range canTell {
 		for _, g := range sim.guests {
 			if g.on == h {
-				h.checkTold(g)
+				h.checkReported(g)
 			}
 		}
 	}
 }
 
-// pass has each machine run for some seconds, and then each receiver collect, with some of the time after each.
+// pass has each machine run for some seconds, and then each receiver collect, with some of the time
+// after each.
 func (sim *guestsSimulation) pass(seconds int) {
 	var collect []func()
 	for _, h := range sim.hosts {
@@ -410,7 +414,7 @@ func (g *simulatedGuest) possible() []guestsFault {
 // start starts the receiver of the host.
 func (h *guestsHost) start() {
 	for _, t := range h.trees {
-		t.then = byToldKind{}
+		t.then = byReportedKind{}
 	}
 	h.exporter = exporterTo(h.sim.T, h.plan.id, h.path)
 	h.world.start()
@@ -421,24 +425,26 @@ func (h *guestsHost) stop() {
 	h.shutDown()
 	h.observe()
 	for _, g := range h.sim.guests {
-		had, untold := h.attributed(g.uuid), h.untold[g.name]
-		for kind := range untold {
-			untold[kind] += had[kind]
+		had, unreported := h.attributed(g.uuid), h.unreported[g.name]
+		for kind := range unreported {
+			unreported[kind] += had[kind]
 			if t := h.trees[g.name]; t != nil {
-				untold[kind] -= t.then[kind]
+				unreported[kind] -= t.then[kind]
 			}
 		}
-		h.untold[g.name] = untold
+		h.unreported[g.name] = unreported
 	}
 }
 
-// shutDown shuts the receiver of the host down, and then the extension, which writes what it received last.
+// shutDown shuts the receiver of the host down, and then the extension, which writes what it
+// received last.
 func (h *guestsHost) shutDown() {
 	h.sim.stop(h.world)
 	h.sim.unlocked(func() { require.NoError(h.sim, h.exporter.Shutdown(context.Background())) })
 }
 
-// collect makes a collection, not at the time of the last one, which was made while a tree was read.
+// collect makes a collection, not at the time of the last one, which was made while a tree was
+// read.
 func (h *guestsHost) collect() {
 	if h.run.s != nil && h.backend.now.uptime == h.life.Host.Uptime {
 		h.run.passed = time.Millisecond
@@ -448,16 +454,17 @@ func (h *guestsHost) collect() {
 }
 
 // attributed returns what the last run of the receiver has attributed to a virtual machine.
-func (h *guestsHost) attributed(uuid string) (sum byToldKind) {
+func (h *guestsHost) attributed(uuid string) (sum byReportedKind) {
 	for _, s := range h.backend.series {
 		if s.metric == "vm.energy" && s.start >= h.backend.resume.since && strings.Contains(s.resource, "vm.id="+uuid) {
-			sum[slices.Index(toldKinds[:], s.kind())] += s.sent
+			sum[slices.Index(reportedKinds[:], s.kind())] += s.sent
 		}
 	}
 	return sum
 }
 
-// observe notes the trees that have become complete, and compares what each gained with what was attributed.
+// observe notes the trees that have become complete, and compares what each gained with what was
+// attributed.
 func (h *guestsHost) observe() {
 	for _, g := range h.sim.guests {
 		now, complete := readTree(filepath.Join(h.path, g.name))
@@ -472,7 +479,7 @@ func (h *guestsHost) observe() {
 
 // compare compares a tree with the one before and with what was attributed since.
 func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
-	last, anew := h.trees[g.name], byToldKind{}
+	last, anew := h.trees[g.name], byReportedKind{}
 	if last != nil && last.epoch == now.epoch && last.generation == now.generation {
 		return
 	}
@@ -481,39 +488,39 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 			h.sim.fired["host: new epoch"]++
 			anew = last.then
 		}
-		last = &toldTree{}
+		last = &reportedTree{}
 		last.epoch = now.epoch
 		h.trees[g.name] = last
 	}
 	if now.generation <= last.generation || now.generation%2 != 0 {
 		h.sim.fail("%s: generation %d after %d", g.name, now.generation, last.generation)
 	}
-	had, untold := h.attributed(g.uuid), h.untold[g.name]
+	had, unreported := h.attributed(g.uuid), h.unreported[g.name]
 	for kind, energy := range now.energy {
 		if energy == noZone { // it is exported when the zone is back
 			continue
 		}
-		told, attributed := energy-last.energy[kind], had[kind]-last.then[kind]
-		if told == attributed-anew[kind] {
-			attributed = told // the receiver went on, and began another epoch
+		reported, attributed := energy-last.energy[kind], had[kind]-last.then[kind]
+		if reported == attributed-anew[kind] {
+			attributed = reported // the receiver continued with another epoch
 		}
-		if told < attributed || told > attributed+untold[kind] {
+		if reported < attributed || reported > attributed+unreported[kind] {
 			h.sim.fail("%s: the tree's %s gained %d µJ, attributed were %d, and %d before a restart: %v, %v",
-				g.name, toldKinds[kind], told, attributed, untold[kind], h.lasting, g.lasting)
+				g.name, reportedKinds[kind], reported, attributed, unreported[kind], h.lasting, g.lasting)
 		}
-		last.energy[kind], last.then[kind], untold[kind] = energy, had[kind], 0
+		last.energy[kind], last.then[kind], unreported[kind] = energy, had[kind], 0
 	}
-	last.generation, h.untold[g.name] = now.generation, untold
+	last.generation, h.unreported[g.name] = now.generation, unreported
 }
 
-// checkTold checks that all energy was exported to a running virtual machine.
-func (h *guestsHost) checkTold(g *simulatedGuest) {
+// checkReported checks that all energy was exported to a running virtual machine.
+func (h *guestsHost) checkReported(g *simulatedGuest) {
 	had := h.attributed(g.uuid)
-	if had == (byToldKind{}) {
+	if had == (byReportedKind{}) {
 		return // the receiver has not seen it run
 	}
 	if t := h.trees[g.name]; t == nil || t.then != had {
-		h.sim.fail("%s was attributed %d µJ and told %+v", g.name, had, t)
+		h.sim.fail("%s was attributed %d µJ and reported %+v", g.name, had, t)
 	}
 }
 
@@ -531,7 +538,7 @@ func readTree(dir string) (s treeState, complete bool) {
 		return n
 	}
 	generation := number("generation")
-	s = treeState{line("epoch"), uint64(generation), byToldKind{number("intel-rapl:0/energy_uj"), number("intel-rapl:0/intel-rapl:0:0/energy_uj")}}
+	s = treeState{line("epoch"), uint64(generation), byReportedKind{number("intel-rapl:0/energy_uj"), number("intel-rapl:0/intel-rapl:0:0/energy_uj")}}
 	return s, generation > 0 && generation%2 == 0 && s.epoch != "" && generation == number("generation")
 }
 
@@ -573,7 +580,7 @@ func (g *simulatedGuest) look() {
 }
 
 func (g *simulatedGuest) start() {
-	g.may, g.before = [len(toldKinds)][]guess{}, byToldKind{}
+	g.may, g.before = [len(reportedKinds)][]guess{}, byReportedKind{}
 	g.shown = g.shown[max(len(g.shown)-1, 0):]
 	g.world.start()
 	g.disturbed()
@@ -594,7 +601,7 @@ func (g *simulatedGuest) collect() {
 		return
 	}
 	for class, energy := range g.inside.present() {
-		kind, has := slices.Index(toldKinds[:], class.Zone), int64(energy)
+		kind, has := slices.Index(reportedKinds[:], class.Zone), int64(energy)
 		if class.Method != power.Reported || has < g.before[kind] {
 			g.sim.fail("%s: %v went from %d µJ to %d", g.name, class, g.before[kind], has)
 		}
@@ -609,7 +616,8 @@ func (g *simulatedGuest) collect() {
 	g.agree()
 }
 
-// compare finds which trees the receiver may have read last, if it has this energy of a zone kind. There must be one.
+// compare finds which trees the receiver may have read last, if it has this energy of a zone kind.
+// There must be one.
 func (g *simulatedGuest) compare(kind int, has int64) {
 	g.sim.checks++
 	var may []guess
@@ -632,7 +640,7 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 		for _, x := range before {
 			possible = append(possible, x.offset+g.shown[x.at].energy[kind])
 		}
-		g.sim.fail("%s has %d µJ of %s; by what its host told it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, toldKinds[kind], possible, g.may[kind], g.calm, g.lasting, g.shown)
+		g.sim.fail("%s has %d µJ of %s; by the reports of its host it is one of %d\nfrom %v, calm since %v, %v:\n%v", g.name, has, reportedKinds[kind], possible, g.may[kind], g.calm, g.lasting, g.shown)
 	}
 	g.may[kind] = may
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// inside checks what no metric of a run shows: the energy of each zone, deferred energy, and who claims CPU time.
+// inside checks what no metric of a run shows: the energy of each zone, deferred energy, and who
+// claims CPU time.
 type inside struct {
 	w        *world
 	counters map[string]*counter          // by zone id
@@ -37,7 +38,8 @@ func newInside(w *world) *inside {
 	return &inside{w: w, counters: map[string]*counter{}, bases: map[int]units.Energy{}, unshared: map[power.Class]units.Energy{}}
 }
 
-// counter is the specification's rule for one energy counter, implemented a second time as plainly as possible.
+// counter is the specification's rule for one energy counter, implemented a second time as plainly
+// as possible.
 type counter struct {
 	total, last uint64
 	at          time.Time
@@ -63,7 +65,8 @@ func (c *counter) add(raw uint64, at time.Time) {
 	c.last, c.at, c.seen = raw, at, true
 }
 
-// addReading adds a reading of a meter. The first good reading of a zone in the place of another is the baseline.
+// addReading adds a reading of a meter. The first good reading of a zone in the place of another is
+// the baseline.
 func (c *counter) addReading(r *power.Reading) {
 	if r.Zone != c.of {
 		if r.Err != nil {
@@ -146,7 +149,8 @@ func (in *inside) shrink() {
 // byBPF reports whether procfs has not replaced BPF.
 func (in *inside) byBPF() bool { return in.w.run.s.node.CPU.Exact() }
 
-// rounding returns the most by which a process's CPU time may exceed what it used: user and system time are in ticks.
+// rounding returns the most by which a process's CPU time may exceed what it used: user and system
+// time are in ticks.
 func (in *inside) rounding() time.Duration {
 	if in.byBPF() {
 		return 0
@@ -181,7 +185,8 @@ func (in *inside) check() {
 	}
 }
 
-// checkZones checks that zones have what their meters counted, and that kinds have what their zones have.
+// checkZones checks that zones have what their meters counted, and that kinds have what their zones
+// have.
 func (in *inside) checkZones() {
 	l := in.w.run.s.attributor
 	readings, zones, ledger := l.Collector.Last().Readings, l.Collector.Zones(), &l.Ledger.Totals
@@ -256,7 +261,8 @@ func (in *inside) checkDomains(node *attribution.Usage, packages []attribution.U
 	}
 }
 
-// end checks that the claims are the CPU time of all tasks, and that no account of an ended task is left.
+// end checks that the claims are the CPU time of all tasks, and that no account of an ended task is
+// left.
 func (in *inside) end() {
 	if !in.begun() {
 		in.w.fail("nothing could be measured without faults")
@@ -281,13 +287,14 @@ func (in *inside) end() {
 func (in *inside) checkClaims() {
 	ran, fired := units.CPUTime(in.w.life.Ran()-in.ran), in.w.faults.Fired
 	most := ran + units.CPUTime(len(in.w.life.Programs))*units.CPUTime(in.rounding())
-	// If procfs does not show the cgroup of a process, or that the process still runs, its time may also be inferred, and
-	// time of unscanned intervals may be counted twice: from its parent's child time, and from its cgroup's counter.
+	// If procfs does not show the cgroup of a process, or that the process still runs, its time may
+	// also be inferred, and time of unscanned intervals may be counted twice: from its parent's
+	// child time, and from its cgroup's counter.
 	if blind := !in.byBPF() && fired["reads that fail"]+fired["short read"] > 0; in.claimed > most && !blind {
 		in.w.fail("%v were claimed, and %v ran", time.Duration(in.claimed), time.Duration(ran))
 	}
-	// The time of process exits that were missed, or reported after the wait for them has ended, is unclaimed, and BPF
-	// reports it as such.
+	// The time of process exits that were missed, or reported after the wait for them has ended, is
+	// unclaimed, and BPF reports it as such.
 	if in.byBPF() && in.claimed+in.untraced < ran {
 		in.w.fail("of %v that ran, %v were claimed, and at most %v untraced",
 			time.Duration(ran), time.Duration(in.claimed), time.Duration(in.untraced))

@@ -24,7 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
-// lateMeter measures a part of the simulated machine in addition to powercap, and has news only in some reads.
+// lateMeter measures a part of the simulated machine in addition to powercap, and has news only in
+// some reads.
 type lateMeter struct {
 	zone   power.Zone
 	energy func() float64 // in µJ
@@ -125,16 +126,17 @@ func isSlow(kind power.Kind) bool {
 	return kind == power.Platform || kind == power.Other || kind == power.GPU
 }
 
-// newSlowMeter returns a meter of the whole machine, which may show less than the machine uses, or more than its sockets.
+// newSlowMeter returns a meter of the whole machine, which may show less than the machine uses, or
+// more than its sockets.
 func newSlowMeter(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *lateMeter {
-	scale, beside := [...]float64{1, 0.98}[seed/5%2], [...]float64{0, 50, 50}[seed/10%3]
+	scale, extra := [...]float64{1, 0.98}[seed/5%2], [...]float64{0, 50, 50}[seed/10%3]
 	return &lateMeter{
 		zone: power.Zone{
 			ID: "slow", Name: "slow", Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 		},
 		state: state, every: int(1 + seed/6%4), power: seed/3%2 == 0,
 		energy: func() float64 {
-			energy := joule * beside * life.Now().Seconds()
+			energy := joule * extra * life.Now().Seconds()
 			for _, s := range life.Sockets {
 				energy += s.Energy.Package + s.Energy.DRAM
 			}
@@ -171,8 +173,8 @@ func (w *world) openMeters(m *machine.Machine) {
 	}
 }
 
-// simCards measures the GPUs of a machine. It reports the users of the card without fdinfo as a library does: up to the
-// time of its last reading.
+// simCards measures the GPUs of a machine. It reports the users of the card without fdinfo as a
+// library does: up to the time of its last reading.
 type simCards struct {
 	life     *hostsim.Life
 	cards    []*simCard
@@ -183,7 +185,8 @@ type simCards struct {
 type simCard struct {
 	lateMeter
 	card *hostsim.GPU
-	// former and latest are the states at the last two reads, reported is the state that was reported last.
+	// former and latest are the states at the last two reads, reported is the state that was
+	// reported last.
 	former, latest, reported cardState
 	pairs                    bool // reports pairs of processes that cannot be distinguished
 	garbage                  bool // reports processes that do not exist, and more time than has passed
@@ -196,7 +199,8 @@ type cardState struct {
 	used map[*hostsim.Context]time.Duration
 }
 
-// newCards adds two GPUs to a machine: one that exposes its users in fdinfo, and one that is read by a library.
+// newCards adds two GPUs to a machine: one that exposes its users in fdinfo, and one that is read
+// by a library.
 func newCards(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *simCards {
 	cards := &simCards{life: life}
 	for i, driver := range []string{"xe", "nvidia"} {

@@ -123,8 +123,9 @@ func foreignState(tb testing.TB) []byte {
 	return foreign.state
 }
 
-// usable returns the record of the state that the next start finds, nil if it finds none that is good. A start that can
-// neither replace nor remove the state, which it tries twice each, does not restore it.
+// usable returns the record of the state that the next start finds, nil if it finds none that is
+// good. A start that can neither replace nor remove the state, which it tries twice each, does not
+// restore it.
 func (s *simStore) usable() *record {
 	r := s.records[string(s.values[state.Key])]
 	switch {
@@ -173,7 +174,8 @@ func (s *simStore) withheld() {
 	}
 }
 
-// hasExpired reports whether the lease of the stored state has ended by the clock of the next start.
+// hasExpired reports whether the lease of the stored state has ended by the clock of the next
+// start.
 func (s *simStore) hasExpired() bool {
 	totals, err := s.totals()
 	require.NoError(s.w.tb, err)
@@ -189,8 +191,8 @@ func (s *simStore) totals() (totals state.Totals, err error) {
 	return totals, err
 }
 
-// forget removes a state that cannot be distinguished from a state of this boot: it is older than the machine's reset to
-// a snapshot, and the machine has since run for longer than it had then.
+// forget removes a state that cannot be distinguished from a state of this boot: it is older than
+// the machine's reset to a snapshot, and the machine has since run for longer than it had then.
 func (s *simStore) forget() {
 	r := s.records[string(s.values[state.Key])]
 	if r != nil && r.boot.number != s.w.boot.number && r.boot.id == s.w.boot.id && r.uptime <= s.w.life.Host.Uptime {
@@ -240,7 +242,8 @@ func (s *simStore) Set(_ context.Context, key string, value []byte) error {
 	return nil
 }
 
-// hang is a write that hangs. A write of a start is lost: it would store the state that the start did not restore.
+// hang is a write that hangs. A write of a start is lost: it would store the state that the start
+// did not restore.
 func (s *simStore) hang(key string, value []byte) error {
 	s.w.fired[storeHangs]++
 	s.hung = make(chan bool)

@@ -35,8 +35,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// world is a simulated machine, its receiver, which is started, stopped and killed, the receiver's store, and a backend
-// that checks everything that the receivers send.
+// world is a simulated machine, its receiver, which is started, stopped and killed, the receiver's
+// store, and a backend that checks everything that the receivers send.
 type world struct {
 	tb      testing.TB
 	plan    plan
@@ -58,7 +58,8 @@ type world struct {
 // plan selects the properties of a world.
 type plan struct {
 	seed uint64
-	// restarts: the receiver restarts. Its meters report the true energy unless the world is faulty.
+	// restarts: the receiver restarts. Its meters report the true energy unless the world is
+	// faulty.
 	restarts bool
 	// Only of the hosts and virtual machines of a guestsSimulation:
 	id     component.ID
@@ -225,8 +226,8 @@ func (w *world) newMachine() *hostsim.Machine {
 	return m
 }
 
-// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
-// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest,
+// with a minimum of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
 func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
 // read implements faultyFiles.
@@ -421,7 +422,8 @@ func (w *world) GetExtensions() map[component.ID]component.Component {
 // Report implements componentstatus.Reporter.
 func (*world) Report(*componentstatus.Event) {}
 
-// stop stops the receiver. Of one that was killed, it only releases what the test's process holds of it.
+// stop stops the receiver. Of one that was killed, it only releases what the test's process holds
+// of it.
 func (w *world) stop() {
 	w.observe()
 	if err := w.run.s.shutdown(context.Background()); err != nil {
@@ -493,7 +495,8 @@ func (*world) Capabilities() consumer.Capabilities { return consumer.Capabilitie
 
 var errSimRefuses = errors.New("refused")
 
-// ConsumeMetrics implements consumer.Metrics. Of the collections that are refused some were taken all the same.
+// ConsumeMetrics implements consumer.Metrics. Of the collections that are refused some were taken
+// all the same.
 func (w *world) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 	w.store.settle()
 	r := &w.run
@@ -512,8 +515,9 @@ func (w *world) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 	return nil
 }
 
-// shortest returns the shortest interval in which no energy of the machine's own meters is deferred. In a shorter one the
-// CPU time of a package may stand still. With steal, less than half of the interval is the machine's own.
+// shortest returns the shortest interval in which no energy of the machine's own meters is
+// deferred. In a shorter one the CPU time of a package may stand still. With steal, less than half
+// of the interval is the machine's own.
 func (w *world) shortest() time.Duration {
 	switch {
 	case !w.plan.restarts:

@@ -37,9 +37,9 @@ type candidate struct {
 	contends bool
 }
 
-// awardSeries gives the series of an entity to those that use the most. It is called at the end of
-// a collection, after the shares of the last interval were added to the accounts, and before those of
-// candidates go to the others.
+// awardSeries gives the series of an entity to its largest users. It is called at the end of a
+// collection, after the shares of the last interval were added to the accounts, and before the shares
+// of candidates are added to the overflow series.
 func (l *Ledger) awardSeries(entity identity.Entity) {
 	if len(l.candidates[entity]) == 0 {
 		return
@@ -74,8 +74,8 @@ func (l *Ledger) awardSeries(entity identity.Entity) {
 	}
 }
 
-// findNewcomers lists the candidates that have earned a series. Unless there is room, only those that
-// are larger than the smallest incumbent.
+// findNewcomers lists the candidates that have earned a series. Without room, it leaves out the
+// candidates that are not larger than the smallest incumbent.
 func (l *Ledger) findNewcomers(entity identity.Entity, room bool) {
 	least := uint64(0)
 	if !room {

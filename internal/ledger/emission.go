@@ -132,7 +132,7 @@ func (l *Totals) noteAccount(a *Account) {
 	l.note(&a.first, true) // last, because it changes the result of HasSeries
 }
 
-// Outcome is what became of an emission.
+// Outcome is the answer of the next consumer to an emission.
 type Outcome uint8
 
 const (

@@ -213,8 +213,8 @@ type idleClaim struct {
 	claimant attribution.Claimant
 }
 
-// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a
-// claim.
+// shareIdleAmongClaims shares idle energy among the claimants of a portion, by the same rule as among
+// all claimants.
 func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
 	carriers := l.idleClaims(p.Among)
 	s := units.Division{Amount: uint64(p.Energy)}

@@ -40,7 +40,7 @@ func (b *Collector) renew(c *claimant, p *proc.Process, m *Measurement) {
 	c.inWorkload = withoutUnit != identity.Workload{}
 	owner := b.ownerOf(p.PID, p.Start, found)
 	if b.ByProgram && b.Exact {
-		b.programs.learn(&owner)
+		b.programs.note(&owner)
 	}
 	if p.Used == 0 && b.mayWait(&owner) {
 		b.sleep(c, found.Workload, b.since(p.Start, m))

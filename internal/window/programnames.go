@@ -40,8 +40,8 @@ func (g *programs) endInterval() {
 	g.families = g.families[:0]
 }
 
-// learn records the name of a process's executable if it does not fit in a task's name.
-func (g *programs) learn(o *identity.Owner) {
+// note records the name of a process's executable if it does not fit in a task's name.
+func (g *programs) note(o *identity.Owner) {
 	name := o.Process.Executable
 	if len(name) <= maxTaskName {
 		return

@@ -92,7 +92,7 @@ func (a *Attributor) Begin(baseline, boot time.Time) {
 	}, baseline)
 	a.Places = o.Node.Places()
 	a.identify()
-	a.buildClaims()
+	a.openCollector()
 	if o.Container != "" { // it has a series from the baseline on, and as long as the receiver
 		a.Ledger.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: o.Container}}}, baseline)
 	}
@@ -126,8 +126,8 @@ func (a *Attributor) identify() {
 	a.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
 }
 
-// buildClaims creates the Collector.
-func (a *Attributor) buildClaims() {
+// openCollector opens the Collector.
+func (a *Attributor) openCollector() {
 	o := &a.Options
 	cfg := o.Config
 	a.Collector = window.NewCollector(window.Options{

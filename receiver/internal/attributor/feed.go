@@ -125,7 +125,7 @@ func (a *Attributor) Publish(behind time.Duration) {
 	f.feed.Publish(w)
 }
 
-// fillVMs sets the virtual machines that have a series, with those that have ended.
+// fillVMs sets the virtual machines that have a series, live or ended.
 func (f *feeding) fillVMs(a *Attributor) {
 	w, of := &f.window, &a.Ledger.Totals
 	for account := range of.Accounts {

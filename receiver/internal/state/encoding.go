@@ -36,12 +36,12 @@ func (k *Totals) packHeader(p *pack.Packer) {
 // packRest packs everything else. The reader must have set ReadAt.
 func (k *Totals) packRest(p *pack.Packer) {
 	p.Time(&k.BootTime)
-	packClaims(p, &k.Claims)
+	packWindow(p, &k.Window)
 	k.packMeters(p, &k.Meters)
 	packCPU(p, &k.CPU)
 }
 
-func packClaims(p *pack.Packer, s *window.State) {
+func packWindow(p *pack.Packer, s *window.State) {
 	pack.Slice(p, &s.Kinds, packKind)
 	pack.Slice(p, &s.Domains, pack.String)
 	pack.Slice(p, &s.Zones, packZone)

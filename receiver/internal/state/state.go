@@ -90,7 +90,7 @@ type Totals struct {
 	ReadAt time.Time
 	// BootTime is when the machine booted. The creation times of processes refer to it.
 	BootTime time.Time
-	Claims   window.State
+	Window   window.State
 	Meters   power.Past
 	CPU      cpu.Past
 }
@@ -154,7 +154,7 @@ func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Tim
 		if totals.settings == t.settings {
 			message = "Totals start at 0 because newer totals may have been sent. They include the energy since the stored state"
 		}
-		totals.Claims.Ledger.StartOver()
+		totals.Window.Ledger.StartOver()
 	}
 	totals.settings = t.settings
 	totals.Lease = t.lease.grant(now) + down

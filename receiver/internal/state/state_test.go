@@ -106,7 +106,7 @@ func (m *machine) start() *Totals {
 func (m *machine) save(last bool) bool {
 	return m.state.Save(m.t.Context(), m.now, training.Zones{}, func(k *Totals) error {
 		k.ReadAt, k.BootTime = m.now(), m.now().Add(-m.up)
-		k.Claims.Ledger.At, k.Claims.Ledger.Accounts = m.now(), []ledger.AccountState{{Entity: identity.ProcessEntity}}
+		k.Window.Ledger.At, k.Window.Ledger.Accounts = m.now(), []ledger.AccountState{{Entity: identity.ProcessEntity}}
 		return nil
 	}, last)
 }
@@ -153,7 +153,7 @@ func TestTotalsContinueWithinALeaseAndStartOverAfterIt(t *testing.T) {
 		}
 		require.NotNil(t, totals, name)
 		assert.Equal(t, m.now().Add(awake-m.awake), totals.ReadAt, "%s: the time asleep is no time", name)
-		assert.Equal(t, c.message == continued, len(totals.Claims.Ledger.Accounts) == 1, name)
+		assert.Equal(t, c.message == continued, len(totals.Window.Ledger.Accounts) == 1, name)
 	}
 }
 

@@ -140,7 +140,7 @@ func (n named) collect(t *testing.T, e *energyreceiver.Embedded) {
 // With BUILDS=1 and as root on an otherwise calm machine: go test ./receiver/test/integration -run ProgramsOfABuild -v
 func TestProgramsOfABuildHaveNames(t *testing.T) {
 	if os.Getenv("BUILDS") == "" || os.Geteuid() != 0 {
-		t.Skip("lacks BUILDS=1 in the environment, or root")
+		t.Skip("needs minutes on an otherwise calm machine, and cgroups that only root may create: run it as root with BUILDS=1")
 	}
 	for _, c := range []struct {
 		source  usage.SourceKind
