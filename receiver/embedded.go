@@ -22,6 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // EmbeddedID is the default ID of the feed of an Embedded. No receiver of a
@@ -62,6 +63,9 @@ type EmbeddedOptions struct {
 	// Container is the ID of the container that owns all processes of CPU. It has a series from the
 	// baseline on, even without energy. It must be set if and only if CPU is set.
 	Container string
+	// Machine is the machine to measure, by default the one on which the program runs. Only
+	// simulators of this module can set it. State is stored as in a collector if it is set.
+	Machine *machine.Machine
 }
 
 var errContainer = errors.New("CPU and Container must be set together")
@@ -72,10 +76,11 @@ var errContainer = errors.New("CPU and Container must be set together")
 // Storage may be the path of a receiver's
 // [StateFile]: its trained static power models are restored, and nothing is stored.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
-	return embed(cfg, &o, machine.Local())
-}
-
-func embed(cfg *Config, o *EmbeddedOptions, m machine.Machine) (*Embedded, error) {
+	m := machine.Local()
+	m.OpenStorage = state.OpenReadOnly
+	if o.Machine != nil {
+		m = *o.Machine
+	}
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
@@ -103,7 +108,6 @@ func embed(cfg *Config, o *EmbeddedOptions, m machine.Machine) (*Embedded, error
 	if err != nil {
 		return nil, err
 	}
-	s.state.SetReadOnly()
 	return &Embedded{scraper: s, extensions: o.Extensions, notes: notes}, nil
 }
 

@@ -80,7 +80,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings, m machine.Machine, emb
 		machine:    m,
 		embedded:   embedded,
 		conditions: conditions.New("Collection", set.Logger),
-		state:      state.New(cfg, set.Logger, m.Clocks),
+		state:      state.New(cfg, set.Logger, m.Clocks, m.OpenStorage),
 	}
 	var err error
 	s.telemetry, err = newTelemetry(s)

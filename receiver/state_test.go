@@ -479,7 +479,7 @@ func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {
 	n.run(300*joule, map[int]int64{1: 10})
 	cfg := *n.cfg
 	cfg.Storage = state.Path(directory, "energy")
-	e, err := embed(&cfg, &EmbeddedOptions{Logger: n.set.Logger}, n.machine)
+	e, err := Embed(&cfg, EmbeddedOptions{Logger: n.set.Logger})
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
 	assert.True(t, e.Trained()[power.Class{Zone: power.Package, Method: power.Measured}])

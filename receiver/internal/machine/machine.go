@@ -16,12 +16,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // Machine holds the functions that read the machine for a receiver. The receiver itself reads only
 // files below root_path. Tests, simulators and embedding programs replace functions before they pass
-// the Machine to a receiver. Storage and GPU libraries are extensions, which the collector provides.
+// the Machine to a receiver. GPU libraries are extensions, which the collector provides.
 type Machine struct {
 	// Now returns the time of a measurement.
 	Now func() time.Time
@@ -39,6 +40,8 @@ type Machine struct {
 	OpenWeigher func(window.Key, *window.KeyOptions) (window.Weigher, error)
 	// OpenMeters opens the meters, and the sources of GPU usage that meters have.
 	OpenMeters func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	// OpenStorage returns the storage of the state.
+	OpenStorage state.Opener
 }
 
 // Local returns the machine on which the program runs.
@@ -46,5 +49,6 @@ func Local() Machine {
 	return Machine{
 		Now: time.Now, NewMetronome: windows.NewMetronome, Clocks: kernelClocks,
 		ReadCPUs: divide.ReadCPUs, OpenCPU: cpu.OpenReader, OpenWeigher: window.OpenWeigher, OpenMeters: meters.Open,
+		OpenStorage: state.OpenStorage,
 	}
 }

@@ -48,7 +48,7 @@ func (l *lease) grant(at time.Time) time.Duration {
 	return max(l.until.Sub(at), 0)
 }
 
-// replaced records the outcome of keeper.replace.
+// replaced records the outcome of Storage.replace.
 func (l *lease) replaced(older bool, err error) {
 	if l.renews = err == nil; err != nil && !older {
 		l.until = time.Time{}
@@ -57,7 +57,7 @@ func (l *lease) replaced(older bool, err error) {
 
 // replace replaces the stored state, or removes it if it cannot be replaced. older reports whether
 // the store may still contain an older state.
-func (k *keeper) replace(ctx context.Context, value []byte) (older bool, err error) {
+func (k *Storage) replace(ctx context.Context, value []byte) (older bool, err error) {
 	if err = k.set(ctx, value); err == nil || k.store == nil {
 		return err != nil, err
 	}

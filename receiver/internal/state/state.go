@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,9 +33,9 @@ type State struct {
 	cfg      *config.Config
 	logger   *zap.Logger
 	clocks   func() (boot, suspended time.Duration)
-	in       *keeper // nil without storage
+	open     Opener
+	in       *Storage // nil without storage
 	lease    lease
-	readOnly bool
 	boot     string // ID of the machine's boot, empty while it is unknown
 	settings string
 	err      error // why the state cannot be restored or stored, nil if nothing is wrong
@@ -46,26 +45,16 @@ type State struct {
 
 // New returns a state that reads nothing of the machine before Open. clocks returns the time since
 // boot and the time in suspend, by the kernel's clocks.
-func New(cfg *config.Config, logger *zap.Logger, clocks func() (boot, suspended time.Duration)) *State {
+func New(cfg *config.Config, logger *zap.Logger, clocks func() (boot, suspended time.Duration), open Opener) *State {
 	return &State{
-		Training: training.New(cfg, logger), cfg: cfg, logger: logger, clocks: clocks,
+		Training: training.New(cfg, logger), cfg: cfg, logger: logger, clocks: clocks, open: open,
 		lease: lease{length: leaseTime + cfg.CollectionInterval},
-	}
-}
-
-// SetReadOnly makes Restore restore only the trained models of a state file, and Save store
-// nothing.
-func (t *State) SetReadOnly() {
-	if t.readOnly = true; filepath.IsAbs(t.cfg.Storage) && t.cfg.Attribution.Trains(t.cfg.Zones) {
-		t.in = &keeper{connect: func(context.Context) (store, error) { return ReadOnlyFile(t.cfg.Storage), nil }}
 	}
 }
 
 // Open finds the configured storage.
 func (t *State) Open(host component.Host, receiver component.ID) (err error) {
-	if !t.readOnly {
-		t.in, err = openStorage(t.cfg, host, receiver)
-	}
+	t.in, err = t.open(t.cfg, host, receiver)
 	return err
 }
 
@@ -118,12 +107,12 @@ func (t *State) Restore(ctx context.Context, now time.Time) *Totals {
 	clocks, err := t.readClocks()
 	if err != nil {
 		t.err = fmt.Errorf("storage: totals cannot be restored: %w", err)
-	} else if !t.readOnly {
+	} else if !t.in.readOnly {
 		t.boot, _ = kernfs.BootID(t.cfg.RootPath) // Save reports the error
 	}
 	t.settings = t.cfg.SettingsOfTotals()
 	stored, err := t.in.get(ctx)
-	if t.lease.renews = err == nil; err == nil && stored == nil && !t.readOnly {
+	if t.lease.renews = err == nil; err == nil && stored == nil && !t.in.readOnly {
 		t.logger.Info("No state stored: totals start at 0")
 	}
 	var totals Totals
@@ -173,7 +162,7 @@ func (t *State) continueTotals(ctx context.Context, totals *Totals, now time.Tim
 // ledger is emitted. last marks the last collection of the receiver. Save reports whether the ledger
 // may be emitted. If not, the next collection emits its energy.
 func (t *State) Save(ctx context.Context, now func() time.Time, models training.Zones, note func(*Totals) error, last bool) bool {
-	if t.in == nil || t.readOnly {
+	if t.in == nil || t.in.readOnly {
 		return true
 	}
 	t.Training.Note(models)

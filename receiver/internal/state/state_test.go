@@ -97,8 +97,8 @@ func (m *machine) start() *Totals {
 	cfg.RootPath, cfg.CollectionInterval = m.root, m.interval
 	core, logs := observer.New(zap.DebugLevel)
 	clocks := func() (boot, suspended time.Duration) { return m.up, m.up - m.awake }
-	m.logs, m.state = logs, New(cfg, zap.New(core), clocks)
-	m.state.in = &keeper{connect: func(context.Context) (store, error) { return m.store, nil }}
+	m.logs, m.state = logs, New(cfg, zap.New(core), clocks, OpenStorage)
+	m.state.in = &Storage{connect: func(context.Context) (store, error) { return m.store, nil }}
 	return m.state.Restore(m.t.Context(), m.now())
 }
 
@@ -214,7 +214,7 @@ func TestAStoreThatIsAlwaysLateDelaysCollectionsByOneLease(t *testing.T) {
 func TestAStoreThatHangsIsWaitedForOnceAndUsedAgainWhenItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &testStore{stored: map[string][]byte{}, takes: time.Hour}
-		k := &keeper{connect: func(context.Context) (store, error) { return s, nil }}
+		k := &Storage{connect: func(context.Context) (store, error) { return s, nil }}
 		began := time.Now()
 		require.ErrorIs(t, k.set(t.Context(), []byte("first")), errSlow)
 		assert.Equal(t, storeTimeout, time.Since(began))

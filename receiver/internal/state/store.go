@@ -24,13 +24,15 @@ type store interface {
 	Close(ctx context.Context) error
 }
 
-// keeper accesses a store that may fail or hang, such as a directory on an unreachable file server.
+// Storage accesses a store that may fail or hang, such as a directory on an unreachable file server.
 // It returns failures as errors and never blocks a collection for longer than storeTimeout. A
-// keeper is not safe for concurrent use.
-type keeper struct {
+// Storage is not safe for concurrent use.
+type Storage struct {
 	connect func(context.Context) (store, error) // opens the store
 	store   store                                // nil until it is opened
-	busy    chan outcome                         // receives the outcome of a call that exceeded storeTimeout; nil if there is none
+	// readOnly makes Restore restore only the trained models, and Save store nothing.
+	readOnly bool
+	busy     chan outcome // receives the outcome of a call that exceeded storeTimeout; nil if there is none
 }
 
 // outcome is the result of a call.
@@ -49,15 +51,19 @@ const (
 	storeTimeout = 5 * time.Second
 )
 
-// openStorage returns the keeper of the configured storage, or nil if none is configured. It does
+// Opener returns the storage of a receiver's state, or nil if there is none. It does not open the
+// store.
+type Opener func(*config.Config, component.Host, component.ID) (*Storage, error)
+
+// OpenStorage returns the configured storage, or nil if none is configured. It does
 // not open the store. It returns an error only if the extension does not exist or is not a storage
 // extension.
-func openStorage(c *config.Config, host component.Host, receiver component.ID) (*keeper, error) {
+func OpenStorage(c *config.Config, host component.Host, receiver component.ID) (*Storage, error) {
 	if c.Storage == "" {
 		return nil, nil
 	}
 	if filepath.IsAbs(c.Storage) {
-		return &keeper{connect: func(context.Context) (store, error) { return OpenFile(Path(c.Storage, receiver.String())) }}, nil
+		return &Storage{connect: func(context.Context) (store, error) { return OpenFile(Path(c.Storage, receiver.String())) }}, nil
 	}
 	var id component.ID
 	if err := id.UnmarshalText([]byte(c.Storage)); err != nil {
@@ -71,13 +77,22 @@ func openStorage(c *config.Config, host component.Host, receiver component.ID) (
 	if !ok {
 		return nil, fmt.Errorf("storage: %q is not a storage extension", c.Storage)
 	}
-	return &keeper{connect: func(ctx context.Context) (store, error) {
+	return &Storage{connect: func(ctx context.Context) (store, error) {
 		return extension.GetClient(ctx, component.KindReceiver, receiver, storeName)
 	}}, nil
 }
 
+// OpenReadOnly returns the state file whose path is configured as storage, if the receiver trains
+// models.
+func OpenReadOnly(c *config.Config, _ component.Host, _ component.ID) (*Storage, error) {
+	if !filepath.IsAbs(c.Storage) || !c.Attribution.Trains(c.Zones) {
+		return nil, nil
+	}
+	return &Storage{connect: func(context.Context) (store, error) { return ReadOnlyFile(c.Storage), nil }, readOnly: true}, nil
+}
+
 // get returns the stored state, or nil if there is none.
-func (k *keeper) get(ctx context.Context) ([]byte, error) {
+func (k *Storage) get(ctx context.Context) ([]byte, error) {
 	var got []byte
 	if err := k.use(ctx, func(ctx context.Context, s store) (err error) {
 		got, err = s.Get(ctx, Key)
@@ -89,17 +104,17 @@ func (k *keeper) get(ctx context.Context) ([]byte, error) {
 }
 
 // set stores the state. The caller must not change value afterwards.
-func (k *keeper) set(ctx context.Context, value []byte) error {
+func (k *Storage) set(ctx context.Context, value []byte) error {
 	return k.use(ctx, func(ctx context.Context, s store) error { return s.Set(ctx, Key, value) })
 }
 
 // remove removes the state.
-func (k *keeper) remove(ctx context.Context) error {
+func (k *Storage) remove(ctx context.Context) error {
 	return k.use(ctx, func(ctx context.Context, s store) error { return s.Delete(ctx, Key) })
 }
 
 // close closes the store. No other call follows.
-func (k *keeper) close(ctx context.Context) error {
+func (k *Storage) close(ctx context.Context) error {
 	if k == nil || k.store == nil {
 		return nil
 	}
@@ -111,7 +126,7 @@ var errSlow = errors.New("the store does not answer in time")
 
 // use opens the store if necessary, calls f and waits for at most storeTimeout. While a call that
 // exceeded storeTimeout is running, all other calls fail.
-func (k *keeper) use(ctx context.Context, f func(context.Context, store) error) error {
+func (k *Storage) use(ctx context.Context, f func(context.Context, store) error) error {
 	if k.busy != nil {
 		select {
 		case o := <-k.busy:

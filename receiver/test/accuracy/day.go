@@ -88,8 +88,8 @@ func (a *arriving) step(r *rand.Rand) {
 // arrive lets time pass in which jobs arrive, and takes the windows within it.
 func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
 	window := time.Duration(0)
-	if l.r != nil && l.r.Windows.Sampler.Window > 0 {
-		window = max(l.r.Windows.Sampler.Window, time.Second)
+	if l.r != nil && l.windows.length > 0 {
+		window = max(l.windows.length, time.Second)
 	}
 	for at := interval; at <= length; at += interval {
 		for i := range arrivals {
@@ -99,7 +99,7 @@ func (l *simulator) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.
 		l.machine.Step(interval)
 		if window > 0 && at%window == 0 && at < length {
 			require.NoError(l.tb, l.machine.Render())
-			l.r.Sample()
+			l.windows.end()
 		}
 	}
 }

@@ -232,12 +232,6 @@ var _ gpulibrary.Extension = (*simLibrary)(nil)
 
 var libraryID = component.MustNewID("nvml")
 
-// simHost has extensions.
-type simHost map[component.ID]component.Component
-
-// GetExtensions implements component.Host.
-func (h simHost) GetExtensions() map[component.ID]component.Component { return h }
-
 // sensorPeriod is how often a card's driver updates its sensors, and procPeriod how often
 // goroutines that look at processes between two scans see changes.
 const sensorPeriod, procPeriod = 20 * time.Millisecond, 200 * time.Millisecond
@@ -264,7 +258,7 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	}
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Window = root, setting.window
-	host := simHost{}
+	host := map[component.ID]component.Component{}
 	if setting.driver == "nvidia" {
 		cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		host[libraryID] = &simLibrary{Library: lib}
@@ -280,9 +274,9 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 	default:
 		cfg.Attribution.StaticPower = allStatic(setting.static)
 	}
-	l.receive(cfg, l.readByBPF)
+	l.receive(cfg, host, l.readByBPF)
 	require.NoError(t, l.machine.Render())
-	require.NoError(t, l.r.Start(t.Context(), host))
+	require.NoError(t, l.r.Start(t.Context()))
 	defer func() { require.NoError(t, l.r.Shutdown(context.WithoutCancel(t.Context()))) }()
 
 	time.Sleep(time.Millisecond / 2) // so that they never poll while the machine changes its files
@@ -306,10 +300,10 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 		if at%cfg.CollectionInterval == 0 {
 			l.collect()
 		} else {
-			l.r.Sample()
+			l.windows.end()
 		}
 	}
-	require.Equal(t, cfg.Window, l.r.Windows.Sampler.Window, "nothing else measured")
+	require.Equal(t, cfg.Window, l.windows.length, "nothing else measured")
 	l.checkGPUs()
 	return l.gpuAccuracy(before, energy)
 }
@@ -317,24 +311,24 @@ func runGPUs(t *testing.T, root string, sc gpuScenario, setting gpuSetting, hori
 // checkGPUs checks that the parts of the energy of GPUs are the whole, to the microjoule: in the
 // ledger, and at the consumer, which has the final values of what ended.
 func (l *simulator) checkGPUs() {
-	of := l.r.Attributor()
-	ledger, kinds := &of.Ledger.Totals, of.Kinds
-	kind := slices.Index(kinds, power.Class{Zone: power.GPU, Method: power.Measured})
 	var counted units.Energy
-	for i, zone := range of.Collector.Zones() {
-		if zone.Kind == power.GPU {
-			counted += ledger.Zones[i].Energy
+	for _, r := range l.r.Attributed() {
+		if r.Zone.Kind == power.GPU {
+			counted += r.Total
 		}
 	}
-	k := &ledger.Kinds[kind]
-	require.Equal(l.tb, counted, k.Active+k.Idle+ledger.Kinds[kind].Deferred)
-	sums := map[string]int64{}
+	active, idle := map[string]units.Energy{}, map[string]units.Energy{}
 	for s, value := range l.series {
-		if s.zone == string(power.GPU) && !s.idle {
-			sums[s.metric] += int64(math.Round(1e6 * value))
+		switch energy := units.Energy(math.Round(1e6 * value)); {
+		case s.zone != string(power.GPU):
+		case s.idle:
+			idle[s.metric] += energy
+		default:
+			active[s.metric] += energy
 		}
 	}
-	require.Equal(l.tb, sums["system.energy"], sums["process.energy"]+sums["system.unattributed.energy"])
+	require.Equal(l.tb, counted, active["system.energy"]+idle["system.energy"]+l.r.Deferred()[power.GPU])
+	require.Equal(l.tb, active["system.energy"], active["process.energy"]+active["system.unattributed.energy"])
 }
 
 // let lets time pass on the machine and for all goroutines, in steps of 1 ms before each of which step is called.

@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -32,9 +32,7 @@ import (
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/simulated"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
@@ -52,10 +50,43 @@ type simulator struct {
 	// since is called when training has ended, if it is not nil. It changes the machine.
 	since         func()
 	cfg           *config.Config
-	r             *simulated.Receiver
+	r             *energyreceiver.Embedded
+	windows       *simWindows
 	series        map[simSeries]float64 // last value of each, in J
 	uncertainties map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
 	events        *simEvents            // nil if the machine counts no hardware events
+}
+
+// simWindows ends the windows of a receiver.
+type simWindows struct {
+	length time.Duration // 0 while there is one window per collection
+	ends   chan struct{} // of a window; closed by Stop
+	ended  chan struct{} // receives once a window is attributed
+	began  bool
+}
+
+// Next implements windows.Metronome.
+func (w *simWindows) Next() int64 {
+	if w.began {
+		w.ended <- struct{}{}
+	}
+	w.began = true
+	if _, ok := <-w.ends; !ok {
+		return 0
+	}
+	return 1
+}
+
+// Stop implements windows.Metronome.
+func (w *simWindows) Stop() {
+	w.length = 0
+	close(w.ends)
+}
+
+// end ends a window, and returns once the receiver has attributed it.
+func (w *simWindows) end() {
+	w.ends <- struct{}{}
+	<-w.ended
 }
 
 // simWorkload is a process of the host, or containers with all their processes.
@@ -210,14 +241,15 @@ type accuracy struct {
 func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 	drive := sc.build(l)
-	var trained []byte
+	trained := ""
 	if setting.learns > 0 {
-		trained = trainedOn(tb, sc, setting)
+		trained = filepath.Join(tb.TempDir(), "trained")
+		require.NoError(tb, os.WriteFile(trained, trainedOn(tb, sc, setting), 0o600))
 	}
 	if l.since != nil {
 		l.since()
 	}
-	window := l.start(setting, trained)
+	window := l.start(setting, trained, state.OpenReadOnly)
 	defer func() { require.NoError(tb, l.r.Shutdown(context.Background())) }()
 	before := l.totals()
 
@@ -235,18 +267,18 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 			l.collect()
 		case window > 0 && at%window == 0:
 			require.NoError(tb, l.machine.Render())
-			l.r.Sample()
+			l.windows.end()
 		}
 	}
-	require.Equal(tb, window, l.r.Windows.Sampler.Window, "nothing else measured")
+	require.Equal(tb, window, l.windows.length, "nothing else measured")
 	return l.totals().since(before).accuracy()
 }
 
-// start starts the receiver on the machine, with the models of a state unless it is nil. It returns the length of
-// the windows, 0 for one window per collection.
-func (l *simulator) start(setting simSetting, trained []byte) (window time.Duration) {
+// start starts the receiver on the machine, with a storage that open opens. It returns the length of the windows, 0
+// for one window per collection.
+func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
 	cfg := simpleConfig()
-	cfg.RootPath = l.root
+	cfg.RootPath, cfg.Storage = l.root, storage
 	cfg.Meters.Use = []config.MeterKind{config.MeterPowercap}
 	cfg.CPUTime = setting.source
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
@@ -258,8 +290,8 @@ func (l *simulator) start(setting simSetting, trained []byte) (window time.Durat
 	if setting.counts {
 		l.countEvents()
 	}
-	l.receive(cfg, func(m *machine.Machine) {
-		m.Now = l.machine.Host.Now
+	l.receive(cfg, nil, func(m *machine.Machine) {
+		m.Now, m.OpenStorage = l.machine.Host.Now, open
 		switch setting.source {
 		case cpu.KindBPF:
 			l.readByBPF(m)
@@ -267,22 +299,23 @@ func (l *simulator) start(setting simSetting, trained []byte) (window time.Durat
 			readFrom(m, func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, l.machine.Host.CPUClock) })
 		}
 	})
-	if trained != nil {
-		require.NoError(l.tb, state.Decode(trained, &l.r.Training.Trained, nil, state.Moment{}))
-	}
 	require.NoError(l.tb, l.machine.Render())
-	require.NoError(l.tb, l.r.Start(context.Background(), componenttest.NewNopHost()))
+	require.NoError(l.tb, l.r.Start(context.Background()))
 	return cfg.WindowLength()
 }
 
 // receive sets the receiver, with a valid configuration. edit completes the machine that the receiver reads.
-func (l *simulator) receive(cfg *config.Config, edit func(*machine.Machine)) {
+func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.Component, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
 	m := machine.Local()
-	m.NewMetronome = windows.Still // the simulator ends the windows
+	l.windows = &simWindows{}
+	m.NewMetronome = func(length time.Duration) windows.Metronome {
+		l.windows = &simWindows{length: length, ends: make(chan struct{}), ended: make(chan struct{})}
+		return l.windows
+	}
 	m.OpenWeigher = l.openWeigher(cfg)
 	edit(&m)
-	r, err := energyreceiver.Simulate(cfg, receivertest.NewNopSettings(metadata.Type), m)
+	r, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop(), Extensions: host, Machine: &m})
 	require.NoError(l.tb, err)
 	l.cfg, l.r = cfg, r
 }
@@ -324,14 +357,16 @@ func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 		sc.build(l)
 		l.strip()
-		l.start(setting, nil)
+		directory := tb.TempDir()
+		l.start(setting, directory, state.OpenStorage)
 		l.day(setting.learns, func() {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
-		l.r.Training.Note(l.r.Attributor().Models())
 		require.NoError(tb, l.r.Shutdown(context.Background()))
-		return state.Encode(nil, &l.r.Training.Trained, nil)
+		trained, err := os.ReadFile(state.Path(directory, energyreceiver.EmbeddedID.String()))
+		require.NoError(tb, err)
+		return trained
 	}))
 	return once.(func() []byte)()
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -69,7 +68,7 @@ func (tc *slowCase) observe(t *testing.T, on *hostsim.Machine, every time.Durati
 	if tc.static {
 		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 83})
 	}
-	l.receive(cfg, func(to *machine.Machine) {
+	l.receive(cfg, nil, func(to *machine.Machine) {
 		to.Now = on.Host.Now
 		to.OpenMeters = func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 			return power.NewSet(power.Member{Name: "bmc", Meter: m}), nil
@@ -133,7 +132,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 		slow.workloads = fast.workloads
 		require.NoError(t, machine.Render())
 		for _, l := range []*simulator{fast, slow} {
-			require.NoError(t, l.r.Start(t.Context(), componenttest.NewNopHost()))
+			require.NoError(t, l.r.Start(t.Context()))
 			defer func() { require.NoError(t, l.r.Shutdown(t.Context())) }()
 		}
 		window := cmp.Or(tc.window, tc.collection)
@@ -148,7 +147,7 @@ func TestSharesOfASlowMeterAreThoseOfAFastOne(t *testing.T) {
 			require.NoError(t, machine.Render())
 			for _, l := range []*simulator{fast, slow} {
 				if at%tc.collection > 0 {
-					l.r.Sample()
+					l.windows.end()
 				} else {
 					l.collect()
 				}
