@@ -233,7 +233,7 @@ bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 SCENARIOS ?= reach
-TURNS     ?= 3
+TURNS     ?= 2
 BASE      ?=
 KEPLER    ?=
 

@@ -17,21 +17,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// floorInC is the program of the floors whose names begin with inC. It is compiled to floorProgram.
+// floorInC is the program of the floor "wake", compiled to floorProgram.
 //
 //go:embed testdata/floor.c
 var floorInC []byte
 
-const (
-	inC          = "c-"
-	floorProgram = "floor"
-)
+const floorProgram = "floor"
 
 // floors are programs that do only what others cannot do without, over and over.
 var floors = map[string]func(every time.Duration) error{
 	"procfs":  procfsFloor,
 	"library": libraryFloor,
-	"wake":    func(every time.Duration) error { return repeat(every, func() error { return nil }) },
 }
 
 // be runs a floor. It never returns without an error.

@@ -63,18 +63,16 @@ type options struct {
 	page      string
 	// The rest makes up a scenario, if none is named.
 	machine              crowd.Machine
-	evict                float64
 	binary, base, kepler string
 	configs              string
 	interval             time.Duration
 	windows, sources     string
 	floors               string
 	receivers            string
-	scraped, sends       bool
-	starts               bool
+	scraped              time.Duration
+	sends, starts        bool
 
 	turns int
-	quiet float64
 	pace  pace
 	be    string // the floor that this program is itself
 	every time.Duration
@@ -91,8 +89,6 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
 	flags.IntVar(&o.machine.ActiveIn, "active-in", 0, "how many of them the active processes are in; 0 is all")
 	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
-	flags.IntVar(&o.machine.Spinning, "spinning", 0, "more processes that always run")
-	flags.Float64Var(&o.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")
 	flags.StringVar(&o.binary, "binary", "build/otelcol-energy", "the collector")
 	flags.StringVar(&o.base, "base", "", "another collector to compare with, or a commit of which it is built")
 	flags.StringVar(&o.kepler, "kepler", "", "a binary of Kepler")
@@ -101,14 +97,13 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.windows, "window", "0s", "length of the windows; several are variants")
 	flags.StringVar(&o.sources, "source", "bpf", "cpu_time; several are variants")
 	flags.StringVar(&o.receivers, "receiver", "", "more settings of the receiver, as YAML: 'series: {processes: {max: 10000}}'; several, separated by semicolons, are variants")
-	flags.BoolVar(&o.scraped, "scraped", false, "export to Prometheus, and be scraped every second")
+	flags.DurationVar(&o.scraped, "scraped", 0, "export to Prometheus, and be scraped so often")
 	flags.BoolVar(&o.sends, "otlp", false, "export by OTLP over HTTP, to nowhere")
 	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
-	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake; in C: c-wake, c-procfs, c-pread; collector")
-	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
-	flags.Float64Var(&o.quiet, "quiet", 0, "CPUs that all others may use: repeat, up to three times, a turn during which they used more; 0 is any")
-	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections, at most 15 s, and half a second")
-	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is ten collections, at least 10 s, and at most 30 s or three collections")
+	flags.StringVar(&o.floors, "floor", "", "references to compare with: procfs, library, wake, collector (an empty one)")
+	flags.IntVar(&o.turns, "turns", 2, "turns of each variant")
+	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is a collection, at least 4 s, and half a second")
+	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is two collections, at least 10 s")
 	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
 	flags.StringVar(&o.be, "be", "", "be a floor, and measure nothing")
 	flags.DurationVar(&o.every, "every", time.Second, "how often the floor does its work")
@@ -123,58 +118,61 @@ func parse(args []string) (o options, err error) {
 
 // of sets what is not set, to multiples of the collection interval. No collection is at an end.
 func (p pace) of(interval time.Duration) pace {
-	const least, most, warm, half = 10 * time.Second, 30 * time.Second, 15 * time.Second, 500 * time.Millisecond
+	const least, warm, half = 10 * time.Second, 4 * time.Second, 500 * time.Millisecond
 	if p.warmup == 0 {
-		p.warmup = max(min(3*interval, warm), 4*time.Second) + half
+		p.warmup = max(interval, warm) + half
 	}
 	if p.measured == 0 {
-		p.measured = min(max(10*interval, least), max(3*interval, most))
+		p.measured = max(2*interval, least)
 	}
 	return p
 }
 
 // variants returns the product of the binaries and settings, the base's first.
 func (o options) variants(p programs) (variants []variant, err error) {
-	for _, binary := range nonEmpty(o.base, o.binary) {
+	add := func(name string, program func(programs) (variant, error)) {
+		v, e := program(p)
+		if name != "" {
+			v.name = name
+		}
+		variants, err = append(variants, v), errors.Join(err, e)
+	}
+	for _, p.collector = range nonEmpty(o.base, o.binary) {
 		which := ""
 		if o.base != "" {
-			which = map[bool]string{true: "base ", false: "new "}[binary == o.base]
+			which = map[bool]string{true: "base ", false: "new "}[p.collector == o.base]
 		}
-		for _, s := range o.settings(binary) {
-			variants = append(variants, s.collector(which+s.String()))
+		for _, s := range o.settings() {
+			add(which+s.String(), s.collector)
 		}
 	}
 	for _, name := range list(o.floors) {
-		v, err := o.floor(name, p.dir)
-		if err != nil {
-			return nil, err
+		if name == "collector" {
+			add("", emptyCollector)
+		} else {
+			add("", floor(name, o.shortest()))
 		}
-		variants = append(variants, v)
 	}
-	if o.kepler == "" {
-		return variants, nil
+	if p.kepler != "" {
+		add("", kepler(o.scraped))
 	}
-	v, err := kepler(o.kepler, p.dir, o.scraped)
-	return append(variants, v), err
+	return variants, err
 }
 
-func (o options) floor(name, dir string) (variant, error) {
-	if name == "collector" {
-		return bareCollector(o.binary), nil
-	}
-	every := o.interval
+// shortest returns the length of the shortest windows or collections.
+func (o options) shortest() time.Duration {
+	shortest := o.interval
 	for _, text := range list(o.windows) {
 		if window, err := time.ParseDuration(text); err == nil && window > 0 {
-			every = min(every, window)
+			shortest = min(shortest, window)
 		}
 	}
-	return ownFloor(name, dir, every)
+	return shortest
 }
 
-func (o options) settings(binary string) (all []settings) {
-	s := settings{binary: binary, interval: o.interval, scraped: o.scraped, sends: o.sends, starts: o.starts}
-	for _, config := range list(o.configs) {
-		s.config = config
+func (o options) settings() (all []settings) {
+	s := settings{interval: o.interval, scraped: o.scraped, sends: o.sends, starts: o.starts}
+	for _, s.config = range list(o.configs) {
 		all = append(all, s)
 	}
 	if all != nil {
@@ -225,7 +223,7 @@ func (o options) run(w io.Writer) (err error) {
 	var text strings.Builder
 	w = io.MultiWriter(w, &text)
 	s := &session{
-		programs: programs{collector: o.binary, kepler: o.kepler, profiles: ifProfiles(o.binary), dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w,
 	}
 	if s.price, err = priceOfCalls(); err != nil {
 		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
@@ -254,7 +252,7 @@ func (o options) compare(s *session) (err error) {
 	if err != nil {
 		return err
 	}
-	results, err := s.measure(scenario{machine: o.machine, evict: o.evict}, variants)
+	results, err := s.measure(o.machine, variants)
 	return errors.Join(report(s.out, results), err)
 }
 
@@ -275,12 +273,11 @@ func baseCollector(base, dir string) (path string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, git("worktree", "remove", "--force", tree)) }()
-	const built = "build/otelcol-energy"
-	if out, err := exec.Command("make", "-C", tree, built).CombinedOutput(); err != nil {
+	if out, err := exec.Command("make", "-C", tree, "build").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", base, err, out)
 	}
-	path = filepath.Join(dir, "otelcol-energy-base")
-	return path, os.Rename(filepath.Join(tree, built), path)
+	built := filepath.Join(dir, "base-build")
+	return filepath.Join(built, "otelcol-energy"), os.Rename(filepath.Join(tree, "build"), built)
 }
 
 // host describes the machine in a line.

@@ -7,9 +7,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,9 +32,8 @@ type turn struct {
 	watched      time.Duration // time in which programs were measured
 	memory       memory
 	scraped      int64   // bytes of the last answer
-	kept         float64 // windows of those that there should have been
+	early        float64 // share in the first 20 s, with a warm-up of its own
 	first        emission
-	others       float64 // CPUs that other processes used, if that is measured
 }
 
 // emission is a program's first one.
@@ -57,17 +54,31 @@ func takeTurn(v variant, pace pace, price price) (t turn, err error) {
 		return t, err
 	}
 	if v.scrape != "" {
-		s := startScraper(v.scrape)
+		s := startScraper(v.scrape, v.scraped)
 		defer func() { t.scraped = s.stop() }()
 	}
-	if err := awaitWindows(v, p); err != nil {
-		return t, err
+	if v.warmup > 0 {
+		pace.warmup = v.warmup
+		if err := t.measureEarly(p); err != nil {
+			return t, err
+		}
 	}
 	if err := p.wait(pace.warmup); err != nil {
 		return t, err
 	}
-	err = t.measureRunning(v, p, pace, price)
+	err = t.measureRunning(p, pace, price)
 	return t, err
+}
+
+// measureEarly measures the CPU time of the first 20 s.
+func (t *turn) measureEarly(p *process) error {
+	const early = 20 * time.Second
+	if err := p.wait(early - time.Since(p.started)); err != nil {
+		return err
+	}
+	used, err := cpuTime(p.cmd.Process.Pid)
+	t.early = used.Seconds() / time.Since(p.started).Seconds()
+	return err
 }
 
 // firstEmission is a substring of a line of the debug exporter.
@@ -86,21 +97,13 @@ func (t *turn) measureStart(p *process, emitted <-chan struct{}) (err error) {
 }
 
 // measureRunning measures a process that collects.
-func (t *turn) measureRunning(v variant, p *process, pace pace, price price) error {
-	before, began, err := readWindows(v)
-	if err != nil {
-		return err
-	}
+func (t *turn) measureRunning(p *process, pace pace, price price) error {
 	if err := t.measureCPU(p, pace.measured); err != nil {
 		return err
 	}
-	after, ended, err := readWindows(v)
-	if err != nil {
-		return err
-	}
-	t.kept = (after - before) * v.window.Seconds() / ended.Sub(began).Seconds()
 	pid := p.cmd.Process.Pid
-	if err := t.measureMemory(pid); err != nil || pace.hooks == 0 {
+	err := t.measureMemory(pid)
+	if err != nil || pace.hooks == 0 {
 		return err
 	}
 	t.programs, t.watched, err = watchPrograms(pid, func() error { return p.wait(pace.hooks) })
@@ -108,64 +111,6 @@ func (t *turn) measureRunning(v variant, p *process, pace pace, price price) err
 		t.outside = price.outside(t.programs).Seconds() / t.watched.Seconds()
 	}
 	return err
-}
-
-// awaitWindows waits until a collector with windows reports them, which is late if all CPUs are
-// busy.
-func awaitWindows(v variant, p *process) error {
-	for deadline := time.Now().Add(2 * time.Minute); ; {
-		_, _, err := readWindows(v)
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		if err := p.wait(time.Second); err != nil {
-			return err
-		}
-	}
-}
-
-// readWindows returns the number of windows that a collector has kept according to its own metrics,
-// and the time of that report.
-func readWindows(v variant) (kept float64, at time.Time, err error) {
-	if v.window == 0 {
-		return 0, time.Now(), nil
-	}
-	client := http.Client{Timeout: 10 * time.Second}
-	r, err := client.Get("http://" + telemetryAddress + "/metrics") //nolint:noctx // it has a timeout
-	if err != nil {
-		return 0, at, err
-	}
-	defer r.Body.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		return 0, at, err
-	}
-	at = time.Now()
-	kept, err = parseWindows(string(b))
-	return kept, at, err
-}
-
-// parseWindows parses the number of windows that ended, less those that were skipped, in the
-// collector's metrics, as Prometheus' text.
-func parseWindows(text string) (kept float64, err error) {
-	var found int
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, "{")
-		sign, wanted := map[string]float64{"otelcol_receiver_energy_windows": 1, "otelcol_receiver_energy_skipped_windows": -1}[name]
-		if !wanted {
-			continue
-		}
-		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:len(rest)-1], 64)
-		if err != nil {
-			return 0, err
-		}
-		kept += sign * n
-		found++
-	}
-	if found != 2 {
-		return 0, errors.New("the collector does not report its windows")
-	}
-	return kept, nil
 }
 
 // measureCPU measures the CPU time of some time.

@@ -7,7 +7,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -60,19 +59,6 @@ func TestWhatHooksCostOthersIsTheirTimeLessTheMeasurementsAndTheCall(t *testing.
 	assert.Equal(t, time.Duration(1400-400+800+0+8000), p.outside(programs), "no hook takes less than no time")
 }
 
-func TestTheLargestCacheCounts(t *testing.T) {
-	dir := t.TempDir()
-	for index, size := range map[string]string{"index0": "48K\n", "index2": "2048K\n", "index3": "107520K\n"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, index), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, index, "size"), []byte(size), 0o600))
-	}
-	size, err := lastLevelCache(dir)
-	require.NoError(t, err)
-	assert.Equal(t, 105<<20, size)
-	_, err = lastLevelCache(t.TempDir())
-	assert.Error(t, err)
-}
-
 func TestCPUTimeIsOfTheNamedProcess(t *testing.T) {
 	own, err := cpuTime(os.Getpid())
 	require.NoError(t, err)
@@ -86,16 +72,6 @@ func TestCPUTimeIsOfTheNamedProcess(t *testing.T) {
 	assert.Error(t, err, "no such process")
 }
 
-func TestKeptWindowsAreThoseThatWereNotSkipped(t *testing.T) {
-	const text = "# TYPE otelcol_receiver_energy_windows counter\notelcol_receiver_energy_skipped_windows{receiver=\"energy\"} 7\n" +
-		"otelcol_receiver_energy_windows{receiver=\"energy\"} 130\n"
-	got, err := parseWindows(text)
-	require.NoError(t, err)
-	assert.InDelta(t, 123, got, 0)
-	_, err = parseWindows("otelcol_receiver_energy_windows{} 5\n")
-	assert.Error(t, err)
-}
-
 func TestAProcessThatExitsEarlyIsAnErrorWithItsOutput(t *testing.T) {
 	p, _, err := startProcess([]string{"sh", "-c", "echo broken; exit 3"}, "")
 	require.NoError(t, err)
@@ -107,14 +83,4 @@ func TestTheFirstLineWithATextIsFound(t *testing.T) {
 	require.NoError(t, err)
 	<-found
 	require.NoError(t, p.stop())
-}
-
-func TestBusyTimeIsNeitherIdleNorWaitingNorStolen(t *testing.T) {
-	got, err := parseBusy("cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 5 5 5 5 5 5 5 5\n")
-	require.NoError(t, err)
-	assert.Equal(t, (1+20+300+600000+7000000)*10*time.Millisecond, got)
-	for _, text := range []string{"", "cpu 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n", "cpu 1 2 x 4 5 6 7 8\n"} {
-		_, err := parseBusy(text)
-		assert.Error(t, err, text)
-	}
 }

@@ -81,8 +81,11 @@ func (p *process) stop() error {
 		return fmt.Errorf("%s did not end when it was interrupted: %s", p.cmd.Path, p.output)
 	}
 	var exit *exec.ExitError
-	if errors.As(p.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
-		return nil // programs that do not handle it
+	if errors.As(p.err, &exit) {
+		// Programs that do not handle the signal, and those that report it in their status.
+		if status := exit.Sys().(syscall.WaitStatus); status.Signal() == syscall.SIGINT || status.ExitStatus() == 128+int(syscall.SIGINT) {
+			return nil
+		}
 	}
 	if p.err != nil {
 		return fmt.Errorf("%s: %w: %s", p.cmd.Path, p.err, p.output)

@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -71,67 +72,64 @@ func reportPrograms(w io.Writer, results []result) {
 
 // writeScenarioHead writes the head of a table in Markdown.
 func writeScenarioHead(w io.Writer, withBase bool) {
-	fmt.Fprint(w, "| scenario | of | figure | must be | is | reached |")
+	columns := []string{"scenario", "of", "figure", "must be", "is", "reached", "times others"}
 	if withBase {
-		fmt.Fprint(w, " new by base |")
+		columns = append(columns, "new by base")
 	}
-	fmt.Fprint(w, "\n|---|---|---|---|---|---|")
-	if withBase {
-		fmt.Fprint(w, "---|")
-	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 }
 
-// writeScenario writes a line for each goal. The results of the base's collectors are behind those of the variants.
-func writeScenario(w io.Writer, c scenario, results []result, withBase bool) {
-	for _, g := range c.goals {
-		r := results[g.variant]
-		is, of, decimals := r.figures(g.figure.of), g.figure.name, g.figure.decimals
-		if g.against != none {
-			is, of, decimals = ratios(is, results[g.against].figures(g.figure.of)), "times "+results[g.against].variant.name, 2
-			if g.figure.name != cpuAll.name {
-				of += ", " + g.figure.name
+// writeScenario writes a line for each goal.
+func writeScenario(w io.Writer, scenario string, results []result, withBase bool) {
+	for _, r := range results {
+		for _, g := range r.variant.goals {
+			name, is, decimals := g.figure.name, r.figures(g.figure.of), g.figure.decimals
+			if g.times != "" {
+				name, is, decimals = g.figure.name+", times "+g.times, ratiosTo(g.times, r, g.figure, results), 2
 			}
+			s := spreadOf(is)
+			if s.median < 0.1 {
+				decimals = max(decimals, 3)
+			}
+			cells := []string{scenario, r.variant.name, name, g.bound(), s.format(decimals), g.reached(s.median), timesOthers(r, g, results)}
+			if withBase {
+				cells = append(cells, against(baseName(r.variant.name), r, g, results))
+			}
+			fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
 		}
-		s := spreadOf(is)
-		if s.median < 0.1 {
-			decimals = max(decimals, 3)
-		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |", c.name, r.variant.name, of, g.bound, s.format(decimals), g.bound.reached(s.median))
-		if withBase {
-			fmt.Fprintf(w, " %s |", againstBase(g, results))
-		}
-		fmt.Fprintln(w)
 	}
 }
 
-// reached writes whether a figure is within a bound, if there is one.
-func (b bound) reached(figure float64) string {
-	switch {
-	case b == bound{}:
-		return ""
-	case b.holds(figure):
-		return "yes"
-	}
-	return "no"
-}
-
-// againstBase returns the ratios of a figure to that of the base's collector.
-func againstBase(g goal, results []result) string {
-	base := baseOf(g.variant, results)
-	if base == nil || g.against != none {
-		return ""
-	}
-	return spreadOf(ratios(results[g.variant].figures(g.figure.of), base.figures(g.figure.of))).format(2)
-}
-
-// baseOf returns the result of the base's collector with the settings of a variant, or nil.
-func baseOf(index int, results []result) *result {
-	name := "base " + results[index].variant.name
-	for i := range results {
-		if results[i].variant.name == name {
-			return &results[i]
+// ratiosTo returns the ratios of a figure to that of the named variant in the same turns.
+func ratiosTo(name string, r result, f figure, results []result) []float64 {
+	for _, other := range results {
+		if other.variant.name == name {
+			return ratios(r.figures(f.of), other.figures(f.of))
 		}
 	}
 	return nil
 }
+
+// against returns the ratios of a goal's figure to that of the named variant, if there are any and the figure is no ratio.
+func against(name string, r result, g goal, results []result) string {
+	if is := ratiosTo(name, r, g.figure, results); len(is) > 0 && g.times == "" {
+		return spreadOf(is).format(2)
+	}
+	return ""
+}
+
+// timesOthers lists the ratios of a goal's figure to that of each reference.
+func timesOthers(r result, g goal, results []result) string {
+	var texts []string
+	for _, other := range results {
+		if name := other.variant.name; other.variant.isReference && name != r.variant.name {
+			if text := against(name, r, g, results); text != "" {
+				texts = append(texts, name+" "+text)
+			}
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// baseName returns the name of the base's variant of a program.
+func baseName(name string) string { return "base " + name }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,10 +27,8 @@ func names(variants []variant) (names []string) {
 
 func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
 	for interval, want := range map[time.Duration]pace{
-		100 * time.Millisecond: {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
-		time.Second:            {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
-		10 * time.Second:       {warmup: 15500 * time.Millisecond, measured: 30 * time.Second},
-		time.Minute:            {warmup: 15500 * time.Millisecond, measured: 3 * time.Minute},
+		time.Second:      {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
+		10 * time.Second: {warmup: 10500 * time.Millisecond, measured: 20 * time.Second},
 	} {
 		assert.Equal(t, want, pace{}.of(interval), "%v", interval)
 	}
@@ -37,20 +36,20 @@ func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
 }
 
 func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
-	o, err := parse(strings.Fields("-binary new -base old -source bpf,procfs -window 0s,10ms -floor procfs,collector,c-wake -processes 500"))
+	o, err := parse(strings.Fields("-binary new -base old -source bpf,procfs -window 0s,10ms -floor procfs,collector,wake -processes 500"))
 	require.NoError(t, err)
 	assert.Equal(t, 5, o.machine.Active)
 	variants, err := o.variants(programs{dir: "built"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"base bpf 1s", "base bpf 1s in 10ms", "base procfs 1s", "base procfs 1s in 10ms",
-		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "collector alone", "floor c-wake",
+		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "empty collector", "floor wake",
 	}, names(variants))
 	assert.Equal(t, []string{"old", "new"}, []string{variants[0].command[0], variants[4].command[0]})
 	assert.Contains(t, variants[1].command[2], "window: 10ms, cpu_time: bpf")
 	assert.Contains(t, variants[1].command[2], "collection_interval: 1s")
 	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
-	assert.Equal(t, []string{"built/floor", "wake", "10000000"}, variants[10].command)
+	assert.Equal(t, []string{"built/floor", "10000000"}, variants[10].command)
 }
 
 func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
@@ -63,11 +62,12 @@ func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
 }
 
 func TestTheProgramOfADividedMachineIsThatOfTheVariant(t *testing.T) {
-	s := settings{binary: "bin/collector", divided: true}
-	command := s.collector("").command
-	assert.Equal(t, onDividedMachine, command[:len(onDividedMachine)])
-	s.divided = false
-	assert.Equal(t, s.collector("").command, command[len(onDividedMachine):])
+	p := programs{collector: "bin/collector"}
+	divided, err := settings{divided: true}.collector(p)
+	require.NoError(t, err)
+	plain, err := settings{}.collector(p)
+	require.NoError(t, err)
+	assert.Equal(t, append(slices.Clone(onDividedMachine), plain.command...), divided.command)
 }
 
 func TestConfigurationsTakeThePlaceOfSettings(t *testing.T) {
@@ -86,39 +86,49 @@ func TestScenariosAreChosenByName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, all, len(scenarios))
 	assert.Less(t, len(reach), len(all))
-	one, err := chosen("cold,start")
+	some, err := chosen("start,exits")
 	require.NoError(t, err)
-	require.Len(t, one, 2)
-	assert.Equal(t, []string{"start", "cold"}, []string{one[0].name, one[1].name}, "in the order of the table")
-	_, err = chosen("cold,warm")
+	require.Len(t, some, 2)
+	assert.Equal(t, []string{"exits", "start"}, []string{some[0].name, some[1].name}, "in the order of the table")
+	_, err = chosen("start,warm")
 	assert.ErrorContains(t, err, `no scenario "warm"`)
 }
 
-func TestGoalsAreOfVariantsThatTheScenarioHas(t *testing.T) {
+func TestUnitsOfFiguresAreVariantsOfTheScenario(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range scenarios {
 		assert.False(t, seen[c.name], c.name)
 		seen[c.name] = true
-		variants, err := c.variants(programs{collector: "collector", kepler: "kepler", profiles: "collector", dir: t.TempDir()})
+		all, err := (&session{programs: allPrograms(t)}).variants(c)
 		require.NoError(t, err)
-		require.NotEmpty(t, c.goals, c.name)
-		bounded := false
-		for _, g := range c.goals {
-			assert.Less(t, g.variant, len(variants), c.name)
-			assert.Less(t, g.against, len(variants), c.name)
-			assert.NotEqual(t, g.variant, g.against, c.name)
-			bounded = bounded || g.bound != bound{}
+		if c.name != "profiles" {
+			assert.Len(t, all, len(c.rows))
 		}
-		assert.True(t, bounded || c.extra, "%s: a scenario without a bound is extra", c.name)
+		for _, v := range all {
+			for _, g := range v.goals {
+				assert.True(t, g.times == "" || slices.Contains(names(all), g.times), "%s: %s", c.name, g.times)
+			}
+		}
 	}
 }
 
-func TestScenariosWithKeplerOrTheProfilerAreLeftOutWithoutThem(t *testing.T) {
-	for _, c := range scenarios {
-		variants, err := c.variants(programs{collector: "collector", dir: t.TempDir()})
-		require.NoError(t, err)
-		assert.Equal(t, strings.HasPrefix(c.name, "kepler") || c.name == "profiles", len(variants) == 0, c.name)
-	}
+// allPrograms returns programs with all those that scenarios need, but without the profiler.
+func allPrograms(t *testing.T) programs {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "energy"), nil, 0o700))
+	return programs{collector: filepath.Join(dir, "collector"), kepler: "kepler", dir: dir}
+}
+
+func TestMissingProgramsAreLeftOut(t *testing.T) {
+	p := allPrograms(t)
+	c := scenario{rows: []row{{emptyCollector, idling(0, 0, 0)}, {kepler(0), nil}, {measure10ms, nil}, {profiler("profiler", profilesPipeline), nil}}}
+	all, err := (&session{programs: p}).variants(c)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"empty collector", "kepler", "energy measure"}, names(all))
+	assert.Len(t, all[0].goals, 3)
+	all, err = (&session{programs: programs{collector: "elsewhere/collector", dir: p.dir}, base: p.collector}).variants(c)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"empty collector", "base energy measure"}, names(all), "references of the base are left out, too")
 }
 
 func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T) {
@@ -128,23 +138,20 @@ func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T
 		}
 		return turns
 	}
-	results := []result{
-		{variant{name: "bpf"}, share(0.01, 0.03, 0.02)}, // with hooks 2, 4 and 3 %
-		{variant{name: "floor"}, share(0.01, 0.01, 0.01)},
+	bpf := share(0.01, 0.03, 0.02) // with hooks 2, 4 and 3 %
+	others := []result{
+		{variant{name: "floor", isReference: true, goals: []goal{{figure: resident}}}, share(0.01, 0.01, 0.01)},
 		{variant{name: "base bpf"}, share(0.03, 0.07, 0.03)},
-		{variant{name: "small"}, share(-0.0099, -0.0096, -0.0098)}, // with hooks 0.01, 0.04 and 0.02 %
 	}
 	for want, g := range map[string]goal{
-		"| s | bpf | % of a CPU | at most 3 | 3.000 [2.000, 4.000] | yes | 0.50 [0.50, 0.75] |": {0, none, cpuAll, atMost(3)},
-		"| s | bpf | % of a CPU | at most 2 | 3.000 [2.000, 4.000] | no | 0.50 [0.50, 0.75] |":  {0, none, cpuAll, atMost(2)},
-		"| s | bpf | times floor | at least 1.5 | 1.50 [1.00, 2.00] | yes |  |":                 {0, 1, cpuAll, atLeast(1.5)},
-		"| s | bpf | times floor | at least 1.6 | 1.50 [1.00, 2.00] | no |  |":                  {0, 1, cpuAll, atLeast(1.6)},
-		"| s | small | times floor |  | 0.010 [0.005, 0.020] |  |  |":                           {3, 1, cpuAll, bound{}},
-		"| s | floor | MiB resident |  | 10.0 [10.0, 10.0] |  |  |":                             {1, none, resident, bound{}},
+		"% of a CPU | at most 3 | 3.000 [2.000, 4.000] | yes | floor 1.50 [1.00, 2.00] | 0.50 [0.50, 0.75]": {figure: cpuAll, most: 3},
+		"% of a CPU | at most 2 | 3.000 [2.000, 4.000] | no | floor 1.50 [1.00, 2.00] | 0.50 [0.50, 0.75]":  {figure: cpuAll, most: 2},
+		"% of a CPU, times floor | at most 1.5 | 1.50 [1.00, 2.00] | yes |  | ":                             {figure: cpuAll, most: 1.5, times: "floor"},
+		"wakeups per second |  | 0.000 [0.000, 0.000] |  |  | ":                                             {figure: wakeups},
 	} {
 		var b bytes.Buffer
-		writeScenario(&b, scenario{name: "s", goals: []goal{g}}, results, true)
-		assert.Equal(t, want+"\n", b.String())
+		writeScenario(&b, "s", append([]result{{variant{name: "bpf", goals: []goal{g}}, bpf}}, others...), true)
+		assert.Equal(t, "| s | bpf | "+want+" |\n| s | floor | MiB resident |  | 10.0 [10.0, 10.0] |  |  |  |\n", b.String())
 	}
 }
 
@@ -153,7 +160,7 @@ func TestAVariantIsMeasuredInTurnWithTheOthers(t *testing.T) {
 	program := func(name string) variant {
 		return variant{name: name, interval: time.Second, command: []string{"sh", "-c", "echo " + name + ">>" + order + "; exec sleep 60"}}
 	}
-	results, err := measureTurns([]variant{program("a"), program("b")}, 2, pace{warmup: 50 * time.Millisecond, measured: time.Millisecond}, price{}, 0)
+	results, err := measureTurns([]variant{program("a"), program("b")}, 2, pace{warmup: 50 * time.Millisecond, measured: time.Millisecond}, price{})
 	require.NoError(t, err)
 	b, err := os.ReadFile(order)
 	require.NoError(t, err)
@@ -186,7 +193,7 @@ func TestTheBaseIsAFileOrBuiltOfACommit(t *testing.T) {
 
 	repository := t.TempDir()
 	t.Chdir(repository)
-	require.NoError(t, os.WriteFile("Makefile", []byte("build/otelcol-energy:\n\tmkdir -p build; echo built > $@\n"), 0o600))
+	require.NoError(t, os.WriteFile("Makefile", []byte("build:\n\tmkdir build; echo built > build/otelcol-energy\n"), 0o600))
 	for _, args := range [][]string{
 		{"init", "-q"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "One"},
 	} {
@@ -207,16 +214,14 @@ func TestTheBaseIsAFileOrBuiltOfACommit(t *testing.T) {
 
 func TestKeplerRunsByItsFakeMeter(t *testing.T) {
 	dir := t.TempDir()
-	v, err := kepler("/bin/kepler", dir, true)
+	v, err := kepler(second)(programs{kepler: "/bin/kepler", dir: dir})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"/bin/kepler", "--config.file", filepath.Join(dir, "kepler.yaml")}, v.command)
 	assert.Equal(t, "http://127.0.0.1:18890/metrics", v.scrape)
-	assert.False(t, v.isCollector)
 	b, err := os.ReadFile(v.command[2])
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "dev: {fake-cpu-meter: {enabled: true}}")
-	assert.Contains(t, string(b), "interval: 1s")
-	v, err = kepler("/bin/kepler", dir, false)
+	v, err = kepler(0)(programs{kepler: "/bin/kepler", dir: dir})
 	require.NoError(t, err)
 	assert.Empty(t, v.scrape)
 }

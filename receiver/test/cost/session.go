@@ -22,7 +22,6 @@ type session struct {
 	turns    int
 	pace     pace
 	price    price
-	quiet    float64
 	out      io.Writer
 
 	machine crowd.Machine // that runs
@@ -33,20 +32,24 @@ type session struct {
 // have a bound, "all" are all.
 func chosen(names string) (kept []scenario, err error) {
 	wanted := strings.Split(names, ",")
-	known := func(name string) bool {
-		return slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name })
-	}
 	for _, name := range wanted {
-		if name != "all" && name != "reach" && !known(name) {
+		if name != "all" && name != "reach" && !slices.Contains(scenarioNames(), name) {
 			return nil, fmt.Errorf("there is no scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
 		}
 	}
 	for _, s := range scenarios {
-		if slices.Contains(wanted, s.name) || slices.Contains(wanted, "all") || slices.Contains(wanted, "reach") && !s.extra {
+		if slices.Contains(wanted, s.name) || slices.Contains(wanted, "all") || slices.Contains(wanted, "reach") && s.isBounded() {
 			kept = append(kept, s)
 		}
 	}
 	return kept, nil
+}
+
+// isBounded reports whether a figure of the scenario has a bound.
+func (c scenario) isBounded() bool {
+	return slices.ContainsFunc(c.rows, func(r row) bool {
+		return slices.ContainsFunc(r.goals, func(g goal) bool { return g.most > 0 })
+	})
 }
 
 func scenarioNames() (names []string) {
@@ -56,72 +59,63 @@ func scenarioNames() (names []string) {
 	return names
 }
 
-// run measures scenarios and writes a line for each goal.
+// run measures scenarios and writes a line for each goal. A scenario of missing programs alone is left out.
 func (s *session) run(all []scenario) (err error) {
 	defer func() { err = errors.Join(err, s.end()) }()
 	writeScenarioHead(s.out, s.base != "")
 	for _, c := range all {
-		variants, err := c.variants(s.programs)
+		variants, err := s.variants(c)
 		if err != nil {
 			return err
 		}
 		if len(variants) == 0 {
-			fmt.Fprintf(s.out, "| %s | left out: no Kepler |\n", c.name)
 			continue
 		}
-		if variants, err = s.withBase(c, variants); err != nil {
-			return err
-		}
-		results, err := s.measure(c, variants)
+		results, err := s.measure(c.machine, variants)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		writeScenario(s.out, c, results, s.base != "")
+		writeScenario(s.out, c.name, results, s.base != "")
 	}
 	return nil
 }
 
-// withBase adds the variants of the base's collector, in the same order, behind the others.
-func (s *session) withBase(c scenario, variants []variant) ([]variant, error) {
-	if s.base == "" {
-		return variants, nil
-	}
-	base := s.programs
-	base.collector = s.base
-	others, err := c.variants(base)
-	for _, v := range others {
-		if v.isCollector {
-			v.name = "base " + v.name
+// variants returns the installed programs of a scenario, and behind them those of the base that are no references.
+func (s *session) variants(c scenario) (variants []variant, err error) {
+	for _, collector := range nonEmpty(s.programs.collector, s.base) {
+		p := s.programs
+		p.collector = collector
+		for _, r := range c.rows {
+			v, err := r.program(p)
+			isBase := collector != s.programs.collector
+			if errors.Is(err, errMissing) || isBase && v.isReference {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if v.goals = r.goals; isBase {
+				v.name, v.goals = baseName(v.name), nil
+			}
 			variants = append(variants, v)
 		}
 	}
-	return variants, err
+	return variants, nil
 }
 
-// measure starts the scenario's machine unless it runs, and measures the variants in turn.
-func (s *session) measure(c scenario, variants []variant) (results []result, err error) {
-	if s.stop == nil || s.machine != c.machine {
-		if err := s.begin(c.machine); err != nil {
+// measure starts the machine unless it runs, and measures the variants in turn.
+func (s *session) measure(m crowd.Machine, variants []variant) (results []result, err error) {
+	if s.stop == nil || s.machine != m {
+		if err := s.begin(m); err != nil {
 			return nil, err
 		}
-	}
-	if c.evict > 0 {
-		n, err := startNeighbor(c.evict)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, n.stop()) }()
 	}
 	stop, err := startSink()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	quiet := s.quiet
-	if c.machine.Spinning > 0 {
-		quiet = 0
-	}
-	return measureTurns(variants, s.turns, s.pace, s.price, quiet)
+	return measureTurns(variants, s.turns, s.pace, s.price)
 }
 
 // begin starts a machine, in place of the one that runs.
@@ -146,14 +140,14 @@ func (s *session) end() (err error) {
 }
 
 // measureTurns measures variants in turn.
-func measureTurns(variants []variant, turns int, pace pace, price price, quiet float64) (results []result, err error) {
+func measureTurns(variants []variant, turns int, pace pace, price price) (results []result, err error) {
 	for _, v := range variants {
 		results = append(results, result{variant: v})
 	}
 	for range turns {
 		for i := range results {
 			v := results[i].variant
-			t, err := takeQuietTurn(v, pace.of(v.interval), price, quiet)
+			t, err := takeTurn(v, pace.of(v.interval), price)
 			if err != nil {
 				return results, fmt.Errorf("%s: %w", v.name, err)
 			}

@@ -21,45 +21,45 @@ import (
 type variant struct {
 	name    string
 	command []string
-	// interval is how often the program does its work. How long a turn takes depends on it.
+	// interval is how often the program does its work. The length of a turn depends on it.
 	interval time.Duration
-	// scrape is the address that is fetched every second while the program runs. If it is empty, nothing is scraped.
-	scrape string
-	// window is the length of the windows that the program should keep and report at
-	// telemetryAddress. 0 means none.
-	window time.Duration
+	// warmup is the time before the measurement, in place of that of the pace. The CPU time of the first 20 s is then
+	// measured, too.
+	warmup time.Duration
+	// scrape is the address that is fetched while the program runs, if any, and scraped is how often.
+	scrape  string
+	scraped time.Duration
 	// starts has the program run until its first emission only.
 	starts bool
-	// isCollector reports whether the program is the collector, of which there may be one of another commit.
-	isCollector bool
+	// isReference reports whether other variants are compared with this one: a floor, an empty collector, Kepler.
+	isReference bool
+	goals       []goal
 }
 
-// settings are those of a collector that a variant runs.
+// settings are the settings of a collector that a variant runs.
 type settings struct {
 	label    string // its name, in place of the settings
-	binary   string
 	interval time.Duration
 	window   time.Duration
 	source   string
-	scraped  bool
-	sends    bool // export by OTLP over HTTP, to a server that ignores what it gets
+	scraped  time.Duration // how often Prometheus scrapes the collector; 0 is never
+	sends    bool          // export by OTLP over HTTP, to a server that ignores what it gets
 	// uncompressed has it send without gzip.
 	uncompressed bool
-	telemetry    bool   // serve the collector's own metrics
-	starts       bool   // run until the first emission
-	receiver     string // more settings of the receiver, as YAML: "series: {processes: {max: 10000}}"
-	config       string // a configuration that takes the place of all others but binary and interval
+	starts       bool          // run until the first emission
+	warmup       time.Duration // as variant.warmup
+	receiver     string        // more settings of the receiver, as YAML: "series: {processes: {max: 10000}}"
+	config       string        // a configuration that takes the place of all others but interval
 	// divided shows it a machine of two packages and of cores with two threads.
 	divided bool
 }
 
 // Addresses that programs serve. Only one of them runs at a time.
 const (
-	scrapeAddress    = "127.0.0.1:18890"
-	otlpAddress      = "127.0.0.1:18891"
-	telemetryPort    = "18892"
-	telemetryAddress = "127.0.0.1:" + telemetryPort
-	sinkAddress      = "127.0.0.1:18893"
+	scrapeAddress = "127.0.0.1:18890"
+	otlpAddress   = "127.0.0.1:18891"
+	telemetryPort = "18892"
+	sinkAddress   = "127.0.0.1:18893"
 )
 
 // String names the settings that differ between variants.
@@ -74,7 +74,7 @@ func (s settings) String() string {
 	if s.window > 0 {
 		name += fmt.Sprintf(" in %s", s.window)
 	}
-	if s.scraped {
+	if s.scraped > 0 {
 		name += " scraped"
 	}
 	if s.sends {
@@ -89,13 +89,10 @@ func (s settings) String() string {
 	return name
 }
 
-// collector returns a variant that runs a collector.
-func (s settings) collector(name string) variant {
+// collector returns a variant that runs the collector.
+func (s settings) collector(p programs) (variant, error) {
 	v := variant{
-		name: name, command: []string{s.binary, "--config", s.config}, interval: s.interval, starts: s.starts, isCollector: true,
-	}
-	if s.window > 0 {
-		v.interval = min(s.interval, 2*time.Second) // 20 s are enough: it is windows that cost
+		name: s.String(), command: []string{p.collector, "--config", s.config}, interval: max(s.interval, s.scraped), warmup: s.warmup, starts: s.starts,
 	}
 	if s.config == "" {
 		v.command[2] = "yaml:" + s.yaml()
@@ -103,13 +100,28 @@ func (s settings) collector(name string) variant {
 	if s.divided {
 		v.command = append(slices.Clone(onDividedMachine), v.command...)
 	}
-	if s.scraped {
-		v.scrape = "http://" + scrapeAddress + "/metrics"
+	if s.scraped > 0 {
+		v.scrape, v.scraped = "http://"+scrapeAddress+"/metrics", s.scraped
 	}
-	if s.telemetry {
-		v.window = s.window
+	return v, nil
+}
+
+// packaged returns a variant that runs the configuration and the environment of the systemd unit, with other ports.
+func packaged(p programs) (variant, error) {
+	state, err := os.MkdirTemp(p.dir, "state")
+	return variant{name: "packaged service", interval: 10 * time.Second, command: []string{
+		"env", "STATE_DIRECTORY=" + state, "ENERGY_PROMETHEUS_ENDPOINT=" + scrapeAddress, "ENERGY_TELEMETRY_PORT=" + telemetryPort,
+		"HOST_NAME=node", "GOMEMLIMIT=800MiB", p.collector, "--config", "deploy/systemd/config.yaml",
+	}}, err
+}
+
+// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command "energy" next to the collector.
+func measure10ms(p programs) (variant, error) {
+	energy := filepath.Join(filepath.Dir(p.collector), "energy")
+	if _, err := os.Stat(energy); err != nil {
+		return variant{}, errMissing
 	}
-	return v
+	return variant{name: "energy measure", interval: time.Second, command: []string{energy, "measure", "--interval", "10ms", "--", "sleep", "600"}}, nil
 }
 
 // onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers
@@ -133,8 +145,8 @@ exec "$0" "$@"`}
 // yaml returns the configuration: Kepler's rules and one window per collection, unless the settings say otherwise.
 // The model needs no sensor.
 func (s settings) yaml() string {
-	exporter, logs, metrics, more := "debug: {verbosity: basic}", "error", "{level: none}", ""
-	if s.scraped {
+	exporter, logs, more := "debug: {verbosity: basic}", "error", ""
+	if s.scraped > 0 {
 		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true}"
 	}
 	if s.sends {
@@ -144,13 +156,10 @@ func (s settings) yaml() string {
 		}
 	}
 	if s.starts {
-		logs = "info"
-	}
-	if s.telemetry {
-		metrics = "{level: normal, readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: " + telemetryPort + "}}}}]}"
+		logs, more = "info", ", initial_delay: 0s"
 	}
 	if s.receiver != "" {
-		more = ", " + s.receiver
+		more += ", " + s.receiver
 	}
 	if !strings.Contains(s.receiver, "attribution:") {
 		more += ", attribution: {preset: kepler}"
@@ -167,46 +176,55 @@ exporters:
   %s
 service:
   pipelines: {metrics: {receivers: [energy], exporters: [%s]}}
-  telemetry: {metrics: %s, logs: {level: %s}}
-`, s.interval, window, s.source, more, exporter, name, metrics, logs)
+  telemetry: {metrics: {level: none}, logs: {level: %s}}
+`, s.interval, window, s.source, more, exporter, name, logs)
 }
 
-// bareCollector returns a variant that runs the collector without the receiver.
-func bareCollector(binary string) variant {
-	return variant{name: "collector alone", interval: time.Second, isCollector: true, command: []string{binary, "--config", `yaml:
+// emptyCollector returns a variant that runs the collector without the receiver.
+func emptyCollector(p programs) (variant, error) {
+	return variant{name: "empty collector", interval: time.Second, isReference: true, command: []string{p.collector, "--config", `yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: '` + otlpAddress + `'}}}}
 exporters: {debug: {verbosity: basic}}
 service:
   pipelines: {metrics: {receivers: [otlp], exporters: [debug]}}
   telemetry: {metrics: {level: none}, logs: {level: error}}
-`}}
+`}}, nil
 }
 
-// ownFloor returns a variant that runs one of this program's floors, or one of the program in C in dir.
-func ownFloor(name, dir string, every time.Duration) (variant, error) {
-	if mode, ok := strings.CutPrefix(name, inC); ok {
-		command := []string{filepath.Join(dir, floorProgram), mode, strconv.FormatInt(every.Nanoseconds(), 10)}
-		return variant{name: "floor " + name, interval: every, command: command}, nil
+// floor returns a function that returns a variant of one of this program's floors, or of the program in C, which wakes up.
+func floor(name string, every time.Duration) func(programs) (variant, error) {
+	return func(p programs) (variant, error) {
+		v := variant{name: "floor " + name, interval: every, isReference: true}
+		if name == "wake" {
+			v.command = []string{filepath.Join(p.dir, floorProgram), strconv.FormatInt(every.Nanoseconds(), 10)}
+			return v, nil
+		}
+		self, err := os.Executable()
+		v.command = []string{self, "-be", name, "-every", every.String()}
+		return v, err
 	}
-	self, err := os.Executable()
-	return variant{name: "floor " + name, interval: every, command: []string{self, "-be", name, "-every", every.String()}}, err
 }
 
-// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU
-// meter. Its configuration is written to a file, because no flag enables that meter.
-func kepler(binary, dir string, isScraped bool) (variant, error) {
+// kepler returns a function that returns a variant of Kepler 0.11, which collects every second by its fake CPU
+// meter and is scraped so often, 0 for never. Its configuration is written to a file, because no flag enables that meter.
+func kepler(scraped time.Duration) func(programs) (variant, error) {
 	const config = `
 log: {level: error}
 monitor: {interval: 1s}
 web: {listenAddresses: ["` + scrapeAddress + `"]}
 dev: {fake-cpu-meter: {enabled: true}}
 `
-	file := filepath.Join(dir, "kepler.yaml")
-	v := variant{name: "kepler", interval: time.Second, command: []string{binary, "--config.file", file}}
-	if isScraped {
-		v.name, v.scrape = "kepler scraped", "http://"+scrapeAddress+"/metrics"
+	return func(p programs) (variant, error) {
+		if p.kepler == "" {
+			return variant{}, errMissing
+		}
+		file := filepath.Join(p.dir, "kepler.yaml")
+		v := variant{name: "kepler", interval: time.Second, isReference: true, command: []string{p.kepler, "--config.file", file}}
+		if scraped > 0 {
+			v.name, v.scrape, v.scraped = "kepler scraped", "http://"+scrapeAddress+"/metrics", scraped
+		}
+		return v, os.WriteFile(file, []byte(config), 0o600)
 	}
-	return v, os.WriteFile(file, []byte(config), 0o600)
 }
 
 // startSink starts a server that takes what collectors send, and ignores it.
@@ -222,18 +240,18 @@ func startSink() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// scraper fetches a page every second until it is stopped.
+// scraper fetches a page again and again until it is stopped.
 type scraper struct {
 	end  chan struct{}
 	done chan struct{}
 	size int64 // of the last answer
 }
 
-func startScraper(address string) *scraper {
+func startScraper(address string, every time.Duration) *scraper {
 	s := &scraper{end: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		ticker := time.NewTicker(time.Second)
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
 			select {
