@@ -155,14 +155,14 @@ func arrayOf[T any](p *programs, name string) []T {
 		return nil
 	}
 	m, page := p.Maps[name], os.Getpagesize()
-	size := int(m.MaxEntries()) * int(unsafe.Sizeof(*new(T)))
+	size := int(m.MaxEntries()) * int(m.ValueSize())
 	memory, err := mapMemory(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		p.err = fmt.Errorf("map %s of the %s: %w", name, p.what, err)
 		return nil
 	}
 	p.closes = append(p.closes, func() error { return unix.Munmap(memory) })
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), size/int(unsafe.Sizeof(*new(T))))
 }
 
 // runAttr is the part of union bpf_attr (linux/bpf.h) for BPF_PROG_TEST_RUN.
