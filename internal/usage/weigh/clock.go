@@ -19,34 +19,36 @@ import (
 // AMD64 APM volume 2, 17.3). NewClock fails if the machine has no such counters, the kernel does
 // not allow reading them, or the files below root belong to another kernel.
 func NewClock(root string, exponent int) (*ByRate, error) {
-	counted, err := openRatios(root)
+	counted, by, err := openRatios(root)
 	if err != nil {
 		return nil, fmt.Errorf("clock rates are not counted: %w", err)
 	}
-	return newByRate(&clock{rates: counted, exponent: exponent}), nil
+	return newByRate(&clock{rates: counted, by: by, exponent: exponent}), nil
 }
 
 // clock measures the clock rate, or a power of it, of the CPU that ran a process. Discounted time
 // counts for less.
 type clock struct {
 	rates    rates
+	by       string // how rates are read
 	exponent int
 	now      time.Time
-	pass     uint64
 	cpus     []lastRate // by number
 }
 
 // rates reads the clock rates of CPUs. Only their proportions mean anything.
 type rates interface {
-	// read returns the rate of a CPU since its last read, in units of 1/one, or 0 before the rate
-	// can be computed.
-	read(cpu int32) (uint64, error)
+	// read returns the rate of a CPU since its last read, in units of 1/one. ran is the CPU time on
+	// that CPU since then. The rate is not ok if it is not available, or if reading it costs too
+	// much.
+	read(cpu int32, now time.Time, ran units.CPUTime) (rate uint64, ok bool, err error)
 	close() error
 }
 
 type lastRate struct {
-	pass  uint64 // the interval of the last attempt to read it
+	ran   units.CPUTime // since the rate was last read
 	rate  uint64
+	tried bool      // to read it
 	err   error     // of the last attempt
 	retry time.Time // of the next attempt after an error
 }
@@ -60,9 +62,33 @@ const (
 	rememberFor = 10 * time.Minute
 )
 
-func (c *clock) begin(now time.Time, _ []*Share) {
-	c.pass++
+// begin reads the rates of the CPUs on which shares ran.
+func (c *clock) begin(now time.Time, shares []*Share) {
 	c.now = now
+	for _, s := range shares {
+		if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {
+			continue
+		}
+		for int(s.LastCPU) >= len(c.cpus) {
+			c.cpus = append(c.cpus, lastRate{})
+		}
+		last := &c.cpus[s.LastCPU]
+		last.ran = units.CPUTime(units.AddSaturating(uint64(last.ran), uint64(s.CPU)))
+	}
+	for i := range c.cpus {
+		last := &c.cpus[i]
+		if last.ran == 0 || now.Before(last.retry) {
+			continue
+		}
+		rate, ok, err := c.rates.read(int32(i), now, last.ran)
+		last.tried, last.err = true, err
+		switch {
+		case err != nil:
+			last.rate, last.ran, last.retry = 0, 0, now.Add(retryAfter)
+		case ok:
+			last.rate, last.ran = power(rate, c.exponent), 0
+		}
+	}
 }
 
 func (*clock) forget() {}
@@ -73,21 +99,8 @@ func (c *clock) rate(s *Share) (uint64, bool) {
 	if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {
 		return 0, false
 	}
-	for int(s.LastCPU) >= len(c.cpus) {
-		c.cpus = append(c.cpus, lastRate{})
-	}
-	last := &c.cpus[s.LastCPU]
-	if last.pass != c.pass && !c.now.Before(last.retry) {
-		last.pass = c.pass
-		rate, err := c.rates.read(s.LastCPU)
-		last.err = err
-		if err != nil {
-			last.rate, last.retry = 0, c.now.Add(retryAfter)
-		} else {
-			last.rate = power(rate, c.exponent)
-		}
-	}
-	return units.MulDiv(last.rate, uint64(s.CPU-s.Discount), uint64(s.CPU)), last.rate > 0
+	rate := c.cpus[s.LastCPU].rate
+	return units.MulDiv(rate, uint64(s.CPU-s.Discount), uint64(s.CPU)), rate > 0
 }
 
 // power returns rate to the power of n, or the largest value if that does not fit.
@@ -106,7 +119,7 @@ func (c *clock) trouble() error {
 	readable := false
 	for i := range c.cpus {
 		switch last := &c.cpus[i]; {
-		case last.pass == 0, last.err != nil && c.now.Sub(last.retry) >= rememberFor:
+		case !last.tried, last.err != nil && c.now.Sub(last.retry) >= rememberFor:
 		case last.err == nil:
 			readable = true
 		case errors.Is(last.err, syscall.ENODEV): // as of all perf events of an offline CPU
@@ -130,5 +143,5 @@ func lesser(a, b error) error {
 	return a
 }
 
-func (*clock) name() string   { return "clock rate by APERF and MPERF" }
+func (c *clock) name() string { return "clock rate by APERF and MPERF" + c.by }
 func (c *clock) close() error { return c.rates.close() }

@@ -115,7 +115,8 @@ func openDescriptors(t *testing.T) int {
 
 func cgroupsOf(root string) *cgroup.Tree { return cgroup.New(cgroup.Options{Root: root}) }
 
-func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
+func TestWithoutSamplesTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
+	replaceSamples(t, nil, errNoCPU)
 	before := openDescriptors(t)
 	var configs []uint64
 	replace(t, func(attr *unix.PerfEventAttr, pid, _, group, flags int) (int, error) {
@@ -134,11 +135,11 @@ func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	})
 	m, err := NewClock(tree(t), 2)
 	require.NoError(t, err)
-	assert.Equal(t, "clock rate by APERF and MPERF", m.Name())
+	assert.Equal(t, "clock rate by APERF and MPERF, counted about once a second; rejected: "+errNoCPU.Error(), m.Name())
 	assert.Equal(t, []uint64{2, 1}, configs)
 	got := workOf(t, m, began, &Share{CPU: 10 * ms, LastCPU: 0})
 	assert.InDeltaSlice(t, []float64{22.5}, got, 1e-3, "3000 cycles in the time of 2000, to the power of 2")
-	_, err = m.Weigh(began.Add(time.Second), []*Share{{CPU: ms, LastCPU: 0}})
+	_, err = m.Weigh(began.Add(time.Second), []*Share{{CPU: material, LastCPU: 0}})
 	require.ErrorIs(t, err, perfevent.ErrShort)
 	assert.Equal(t, before, openDescriptors(t), "both are closed")
 	_, err = m.Weigh(began.Add(2*retryAfter), []*Share{{CPU: ms, LastCPU: 0}})

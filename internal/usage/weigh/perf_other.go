@@ -12,6 +12,6 @@ import (
 
 var errNotLinux = errors.New("perf events are Linux's")
 
-func openRatios(string) (rates, error) { return nil, errNotLinux }
+func openRatios(string) (r rates, by string, err error) { return nil, "", errNotLinux }
 
 func openPerf(*cgroup.Tree, Event) (counts, error) { return nil, errNotLinux }

@@ -4,6 +4,7 @@ package weigh
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -14,7 +15,7 @@ import (
 // first CPU has no rate. Only tests call SimulatedClock.
 func SimulatedClock(khz func() map[int]int64, exponent int) (*ByRate, error) {
 	r := simulatedRates(khz)
-	if _, err := r.read(0); err != nil {
+	if _, _, err := r.read(0, time.Time{}, 0); err != nil {
 		return nil, err
 	}
 	return newByRate(&clock{rates: r, exponent: exponent}), nil
@@ -22,12 +23,12 @@ func SimulatedClock(khz func() map[int]int64, exponent int) (*ByRate, error) {
 
 type simulatedRates func() map[int]int64
 
-func (r simulatedRates) read(cpu int32) (uint64, error) {
+func (r simulatedRates) read(cpu int32, _ time.Time, _ units.CPUTime) (rate uint64, ok bool, err error) {
 	khz := r()[int(cpu)]
 	if khz == 0 {
-		return 0, syscall.ENODEV
+		return 0, false, syscall.ENODEV
 	}
-	return units.MulDiv(uint64(khz), one, 1_000_000), nil
+	return units.MulDiv(uint64(khz), one, 1_000_000), true, nil
 }
 
 func (simulatedRates) close() error { return nil }

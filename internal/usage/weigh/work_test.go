@@ -31,17 +31,17 @@ type ghz struct {
 
 var errNoCPU = fmt.Errorf("no such CPU: %w", syscall.ENODEV)
 
-func (g *ghz) read(cpu int32) (uint64, error) {
+func (g *ghz) read(cpu int32, _ time.Time, _ units.CPUTime) (rate uint64, ok bool, err error) {
 	g.reads++
 	switch mhz := g.mhz[cpu]; {
 	case cpu == 13 && g.fails != nil:
-		return 0, g.fails
+		return 0, false, g.fails
 	case mhz == 0:
-		return 0, errNoCPU
+		return 0, false, errNoCPU
 	case mhz < 0:
-		return 0, nil
+		return 0, false, nil
 	default:
-		return uint64(mhz) * one / 1000, nil
+		return uint64(mhz) * one / 1000, true, nil
 	}
 }
 func (*ghz) close() error { return nil }
