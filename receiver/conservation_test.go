@@ -5,13 +5,11 @@ package energyreceiver
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -130,55 +128,4 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n.run(0, nil)
 	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "gone once its end was acknowledged")
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
-}
-
-// The sockets of a machine swap their numbers. The zones of their memory have equal attributes.
-func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
-	n := newTestNode(t)
-	z := n.host.Zones
-	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 7 * joule}
-	z["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 1e12, Energy: 9 * joule}
-	z["intel-rapl:1:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 500 * joule}
-	n.start()
-	window := func() {
-		n.host.Run(10*time.Second, nil)
-		for _, zone := range z {
-			zone.Energy += 10 * joule
-		}
-	}
-	window()
-	n.scrape()
-	window()
-	require.NoError(t, n.host.Render())
-	n.s.sample()
-	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.stamp()
-	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
-	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
-	window()
-	n.scrape()
-	taken := n.stamp()
-	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
-		energy := n.one("hw.energy", "hw.id="+id)
-		assert.InDelta(t, 20, energy.value, 1e-6, "the first value is from before")
-		assert.Equal(t, began, energy.start)
-		assert.Equal(t, taken, energy.at)
-		assert.InDelta(t, 1, n.one("hw.power", "hw.id="+id).value, 1e-6, "the time until then")
-	}
-	for id, was := range map[string]string{"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"} {
-		energy, watts := n.one("hw.energy", "hw.id="+id, "hw.name="+was), n.one("hw.power", "hw.id="+id, "hw.name="+was)
-		assert.InDelta(t, 20, energy.value, 1e-6, "a series that ended has its last value")
-		assert.Equal(t, last, energy.at)
-		assert.True(t, watts.ended)
-		assert.Equal(t, taken, watts.at)
-		assert.Equal(t, taken, n.one("hw.energy", "hw.id="+id, "hw.name="+z[id].Name).start, "other attributes make another series")
-	}
-	window()
-	n.scrape()
-	for _, metric := range []string{"hw.energy", "hw.power"} {
-		for id := range z {
-			n.one(metric, "hw.id="+id) // the ended series were acknowledged
-		}
-	}
-	assert.InDelta(t, 30, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)
-	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0").value, 1e-6)
 }

@@ -9,21 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
-
-func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA), User: 5}
-	n.process(20, "app")
-	n.host.Cgroups[scope(idA)] = 40 * time.Hour // by children of before the start
-	n.start()
-	n.host.Cgroups[scope(idA)] += time.Second
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.InDelta(t, 10, n.one("container.energy").value, 1e-6)
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6)
-}
 
 func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -76,58 +63,6 @@ func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
 	}
 }
 
-// nested is a container (A) in which another one (B) runs.
-func nested(t *testing.T) *testNode {
-	n := newTestNode(t)
-	n.host.CPUs = 4
-	n.process(10, "dockerd", docker(idA))
-	n.host.Processes[11] = &hostsim.Process{Parent: 10, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA) + "/docker/" + idB}
-	n.process(20, "app")
-	n.host.Cgroups[scope(idA)] = time.Hour
-	n.host.Cgroups[scope(idA)+"/docker/"+idB] = time.Minute
-	n.start()
-	return n
-}
-
-func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
-	n := nested(t)
-	// 600 ticks of short-lived children in B, counted by both cgroups.
-	n.runUnseen(600)
-	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
-	n.host.Cgroups[scope(idA)+"/docker/"+idB] += (100 + 600) * hostsim.Tick
-	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
-	// 22.5 J of 900 ticks are active. Time within the rounding of two processes is unattributed.
-	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
-	n.expect(energies{"A": 22.5 * 100 / 900, "20": 22.5 * 100 / 900}, 0.1)
-}
-
-func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
-	n := nested(t)
-	n.runUnseen(600)
-	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
-	n.host.Cgroups[scope(idA)+"/docker/"+idB] += 100 * hostsim.Tick
-	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
-	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA).value, 0.1)
-	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
-}
-
-func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
-	n := newTestNode(t)
-	n.process(10, "app", docker(idA))
-	n.host.Cgroups[scope(idA)] = time.Hour
-	n.start()
-	n.run(0, nil)
-	delete(n.host.Processes, 10)
-	n.run(0, nil)
-	n.newborn(12, docker(idA))
-	n.host.Cgroups[scope(idA)] = 0
-	n.run(0, nil)
-	n.runUnseen(300)
-	n.host.Cgroups[scope(idA)] = 4 * time.Second
-	n.run(100*joule, map[int]int64{1: 100, 12: 100})
-	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "its process's and its children's")
-}
-
 func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 	n := newTestNode(t)
 	n.process(10, "app", docker(idA))
@@ -166,30 +101,6 @@ func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testin
 	n.run(100*joule, nil)
 	assert.InDelta(t, 10+100, n.one("container.energy", "container.id="+idA).value, 1)
 	assert.InDelta(t, before, n.one("container.energy", "container.id="+idB).value, 1)
-}
-
-func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
-	n := newTestNode(t)
-	p := &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
-	n.host.Processes[10] = p
-	n.process(11, "a", docker(idA))
-	n.process(12, "b", docker(idB))
-	n.start()
-	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	p.Cgroup = docker(idB)
-	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	n.expect(energies{"A": 20 + 10 + 10, "B": 10 + 20 + 10}, 1e-6)
-	assert.InDelta(t, 20, n.one("process.energy", pid(10), "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 20, n.one("process.energy", pid(10), "container.id="+idB).value, 1e-6)
-	p.Cgroup = docker(idA)
-	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	p.Cgroup = ""
-	n.run(100*joule, map[int]int64{10: 200, 11: 100, 12: 100})
-	n.expect(energies{"A": 40 + 40, "B": 30 + 30}, 1e-6)
-	n.run(0, nil)
-	outside := n.one("process.energy", pid(10)) // the earlier series have ended
-	assert.NotContains(t, outside.attributes, "container.id")
-	assert.InDelta(t, 20, outside.value, 1e-6)
 }
 
 func TestTimeOfAProcessThatEntersAContainerInAWindowIsClaimedOnce(t *testing.T) {

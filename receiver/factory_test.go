@@ -7,10 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pipeline"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -18,17 +16,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
-
-func TestFactoryIsOfTypeEnergy(t *testing.T) {
-	assert.Equal(t, component.MustNewType("energy"), NewFactory().Type())
-	assert.Equal(t, component.StabilityLevelAlpha, NewFactory().MetricsStability())
-}
-
-func TestDefaultConfigurationIsValid(t *testing.T) {
-	cfg := NewFactory().CreateDefaultConfig()
-	require.NoError(t, componenttest.CheckConfigStruct(cfg))
-	assert.NoError(t, confmap.Validate(cfg))
-}
 
 func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
 	factory := NewFactory()

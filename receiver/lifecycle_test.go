@@ -3,10 +3,7 @@
 package energyreceiver
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,49 +52,6 @@ func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	assert.Equal(t, baseline.start, n.one("process.energy", pid(10)).start)
 }
 
-func TestATemporarilyMissingProcIsCoveredByTheNextScrape(t *testing.T) {
-	for _, file := range []string{"stat", "uptime"} {
-		t.Run(file, func(t *testing.T) {
-			n := newTestNode(t)
-			n.start()
-			n.run(10*joule, map[int]int64{1: 1000})
-			path := filepath.Join(n.host.Root(), "proc", file)
-			require.NoError(t, os.Rename(path, path+"-away"))
-			for range 2 {
-				n.scrapeAsIs()
-				assert.Zero(t, n.md.MetricCount())
-			}
-			require.NoError(t, os.Rename(path+"-away", path))
-			n.host.Uptime -= 20 * time.Second
-			n.host.Run(20*time.Second, map[int]int64{1: 2000})
-			n.run(40*joule, map[int]int64{1: 1000})
-			assert.InDelta(t, 50, n.one("process.energy", pid(1)).value, 1e-6)
-			assert.InDelta(t, 40.0/30, n.one("process.power", pid(1)).value, 1e-6)
-			assert.Len(t, n.logged(), 2)
-		})
-	}
-}
-
-func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
-	n := newTestNode(t, withModel(40, 120))
-	delete(n.host.Zones, "intel-rapl:0")
-	n.start()
-	for range 3 {
-		n.run(0, map[int]int64{1: 250})
-	}
-	p := n.one("process.energy", pid(1))
-	assert.InDelta(t, 3*10*60*0.25, p.value, 1e-5, "25 % busy: 60 W")
-	for _, metric := range []string{"hw.energy", "hw.power", "system.energy", "system.power", "system.unattributed.energy", "process.energy", "process.power"} {
-		points := n.points(metric, nil)
-		assert.NotEmpty(t, points, metric)
-		assert.Len(t, n.points(metric, attrs{"energy.method": "modeled"}), len(points), metric)
-	}
-	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
-	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
-	assert.Empty(t, n.logged(), "as configured")
-	assert.Empty(t, n.status)
-}
-
 func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Platform}
@@ -112,72 +66,6 @@ func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	assert.Empty(t, n.points("hw.energy", nil))
 	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.method=modeled").value, 1e-5)
 	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
-	assert.Empty(t, n.logged())
-}
-
-func TestAutoWithoutASensorAndWithoutAModelReportsNoEnergy(t *testing.T) {
-	n := newTestNode(t)
-	delete(n.host.Zones, "intel-rapl:0")
-	n.start()
-	for range 3 {
-		n.run(0, map[int]int64{1: 250})
-		for _, metric := range []string{"hw.energy", "system.energy", "system.unattributed.energy", "process.energy", "process.power"} {
-			assert.Empty(t, n.points(metric, nil), metric)
-		}
-	}
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
-	require.Len(t, n.status, 1)
-	assert.ErrorContains(t, n.status[0].Err(), "no energy sensor found and no power model configured; no energy is reported")
-}
-
-func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
-	n := newTestNode(t, withModel(40, 120))
-	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
-	n.newborn(10)
-	n.start()
-	n.run(0, map[int]int64{10: 1000})
-	modeled := n.one("process.energy", pid(10))
-	assert.InDelta(t, 1200, modeled.value, 1e-5)
-	assert.Equal(t, "modeled", modeled.attributes["energy.method"])
-	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
-
-	n.host.Zones["intel-rapl:0"].Content = ""
-	n.run(700*joule, map[int]int64{10: 1000})
-	last := n.one("process.energy", pid(10), "energy.method=modeled")
-	assert.InDelta(t, 1200, last.value, 1e-5, "the last value")
-	for _, gauge := range []string{"process.power", "system.power", "hw.power"} {
-		for _, p := range n.points(gauge, attrs{"energy.method": "modeled"}) {
-			assert.True(t, p.ended, gauge)
-			assert.Equal(t, last.at, p.at, "after the last with a value")
-		}
-		assert.NotEmpty(t, n.points(gauge, nil))
-	}
-	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
-
-	n.run(50*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.method=measured").value, 1e-6, "the counter's first value is from before the start")
-	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.method=modeled").value, 1e-5)
-	power := n.one("process.power", pid(10))
-	assert.False(t, power.ended)
-	assert.Equal(t, "measured", power.attributes["energy.method"])
-	n.host.Zones["intel-rapl:0"].Content = "gone again\n"
-	n.run(10*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.method=measured").value, 1e-6, "a sensor in use is waited for")
-	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
-	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
-}
-
-func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Zones["intel-rapl:0"].NoMax = true
-	n.start()
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
-	n.host.Zones["intel-rapl:0"].Energy = 1 * joule
-	n.run(0, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6, "the energy of a wrap without a range is unknown")
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 20, n.one("process.energy", pid(1)).value, 1e-6)
 	assert.Empty(t, n.logged())
 }
 
@@ -207,6 +95,7 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "its energy until then remains")
 	assert.Empty(t, n.points("process.power", nil, "energy.zone=psys"))
 	assert.InDelta(t, 120, n.one("hw.energy", "energy.zone=psys").value, 1e-6)
+	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
 }
 

@@ -131,6 +131,7 @@ func TestAMachineWithoutASensorAndWithoutAModelIsACondition(t *testing.T) {
 		prepare func(*testNode)
 		want    []string
 	}{
+		"none":              {func(*Config) {}, known, []string{"no energy sensor found and no power model configured; no energy is reported"}},
 		"auto":              {withAutoModel, unknown, []string{unavailable, "no power model: identify the machine: open "}},
 		"only model":        {func(c *Config) { withAutoModel(c); c.Meters.Use = only() }, unknown, []string{"no power model: identify the machine: open "}},
 		"missing file":      {withModelFile(filepath.Join(dir, "missing")), known, []string{unavailable}},

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -82,22 +81,4 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 		_, notes := rules.Resolve(cfg, rules.Machine{})
 		assert.Empty(t, slices.DeleteFunc(notes, func(n rules.Note) bool { return n.Warning == "" }))
 	}
-}
-
-func TestReportedEnergyThatIsSplitAgainIsWarnedOf(t *testing.T) {
-	for name, c := range map[string]struct {
-		static map[power.Kind]config.StaticPowerConfig
-		warned bool
-	}{
-		"default": {nil, true}, "utilization": {allStatic(config.StaticUtilization), true}, "minimum": {allStatic(config.StaticMinimum), false},
-		"fixed": {fixedPower(map[power.Kind]float64{power.Package: 0, power.DRAM: 0, power.GPU: 0}), false},
-	} {
-		inGuest(t, func(n *guestNode) {
-			n.start()
-			assert.Equal(t, c.warned, n.logs.FilterField(zap.String("setting", "attribution::static_power")).Len() == 1, name)
-		}, func(cfg *Config) { cfg.Attribution.StaticPower = c.static })
-	}
-	n := newTestNode(t, func(*Config) {})
-	n.start()
-	assert.Zero(t, n.logs.FilterField(zap.String("setting", "attribution::static_power")).Len(), "the machine's own zones")
 }

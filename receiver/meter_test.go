@@ -37,46 +37,6 @@ func (n *testNode) hwmon(counters map[string]uint64) {
 	}
 }
 
-func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
-	for _, meters := range [][]config.MeterKind{config.LocalMeters, only(config.MeterHwmon)} {
-		n := newTestNode(t, withMeter(meters...), withModel(40, 120))
-		delete(n.host.Zones, "intel-rapl:0")
-		n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule, "System": 7 * joule})
-		n.start()
-		n.hwmon(map[string]uint64{"Chip 0": 105 * joule, "Chip 0 Memory": 21 * joule, "System": 307 * joule})
-		n.run(0, map[int]int64{1: 1000})
-		assert.InDelta(t, 100, n.one("process.energy", pid(1), "energy.zone=package", "energy.method=measured").value, 1e-6)
-		assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6)
-		assert.InDelta(t, 100, n.one("hw.energy", "hw.id=ibmpowernv:Chip 0", "hw.type=cpu").value, 1e-6)
-		assert.InDelta(t, 300, n.one("hw.host.energy", "hw.id=host").value, 1e-6)
-		assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by hwmon").Len())
-		assert.Empty(t, n.logged(), "a missing powercap interface is no condition")
-	}
-}
-
-func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
-	for name, edit := range map[string]func(*Config){
-		"default":      func(*Config) {},
-		"with a model": withModel(40, 120),
-		"beside a zone of its own kind that is missing": func(c *Config) { c.Zones = []power.Kind{power.Package, power.PSys} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newTestNode(t, edit)
-			delete(n.host.Zones, "intel-rapl:0")
-			n.hwmon(map[string]uint64{"System": 7 * joule})
-			n.start()
-			n.hwmon(map[string]uint64{"System": 27 * joule})
-			n.run(0, map[int]int64{1: 400})
-			assert.InDelta(t, 20, n.one("hw.host.energy", "energy.method=measured").value, 1e-6)
-			assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
-			assert.Len(t, n.points("system.energy", nil), 2, "active and idle of platform")
-			assert.Equal(t, 1, n.logs.FilterMessage("Energy of platform is attributed: the machine has no other zone").Len())
-			assert.Zero(t, n.logs.FilterMessageSnippet("modeled").Len())
-			assert.Empty(t, n.logged(), "nothing is wrong")
-		})
-	}
-}
-
 // The zone of hwmon that has ended does not halve the static power of the one that powercap reads instead.
 func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {

@@ -76,23 +76,6 @@ func TestOtherIsNotReportedWithoutAPart(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessage("Zone other not reported: no meter has read package, dram or gpu").Len())
 }
 
-func TestOtherIsNotReportedWithoutTheWholeMachine(t *testing.T) {
-	n := newTestNode(t, withOther)
-	n.start()
-	said := n.logs.FilterMessage
-	const message = "Zone other not reported: no meter has read platform or psys"
-	for range 5 {
-		n.run(10*joule, map[int]int64{1: 125})
-		assert.Zero(t, said(message).Len(), "a BMC may not have answered yet")
-	}
-	for range 5 {
-		n.run(10*joule, map[int]int64{1: 125})
-	}
-	assert.Empty(t, n.points("system.energy", nil, "energy.zone=other"))
-	assert.Empty(t, n.logged())
-	assert.Equal(t, 1, said(message).Len(), "once")
-}
-
 func TestADeficitOfOtherIsACondition(t *testing.T) {
 	observedNode, tel := observedNode(t, withOther)
 	n := otherNodeOf(observedNode)

@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -105,36 +104,6 @@ func TestNothingIsSaidOfPresets(t *testing.T) {
 	assert.Empty(t, n.logs.FilterMessage("Attribution rules selected").All())
 }
 
-func TestTheDefaultWeightIsOneThatTheMachineSupports(t *testing.T) {
-	for name, c := range map[string]struct {
-		unclocked, unshared bool
-		want                []any
-	}{
-		"clock rates and threads": {false, false, []any{"frequency", "memory_cpu_time"}},
-		"clock rates":             {false, true, []any{"frequency", "memory_cpu_time"}},
-		"threads":                 {true, false, []any{"cpu_time", "memory_cpu_time"}}, // CPU time by what the other thread does
-		"neither":                 {true, true, []any{"memory_cpu_time"}},
-	} {
-		n := accurateNode(t)
-		if c.unclocked {
-			n.openNoClocks()
-		}
-		if c.unshared {
-			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
-		}
-		n.startsWindows(time.Second)
-		n.run(joule, nil)
-		var selected []any
-		for _, e := range n.logs.FilterMessage("Attribution weight selected").All() {
-			selected = append(selected, e.ContextMap()["weight"])
-		}
-		assert.Equal(t, c.want, selected, name)
-		lacking := n.logs.FilterMessage("Attribution rules selected").All()[0].ContextMap()["lacking"]
-		assert.Equal(t, c.unshared, strings.Contains(fmt.Sprint(lacking), "smt_weight"), name)
-		assert.Empty(t, n.logged(), name)
-	}
-}
-
 func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 	byDefault := func(c *Config) { c.Attribution.Preset = "" }
 	for name, c := range map[string]struct {
@@ -152,19 +121,6 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 		n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
 		assert.InDelta(t, c.idle, n.one("system.energy", "energy.state=idle").value, 1e-3, name)
 	}
-}
-
-func TestReportedEnergyIsActiveByDefault(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path, c.Attribution.Preset = "/energy", "" })
-	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-	n.useMeters(power.Member{Name: string(config.MeterVsock), Meter: m})
-	n.startsWindows(time.Second)
-	for range 3 {
-		n.run(0, nil)
-	}
-	assert.InDelta(t, 300, n.one("system.energy", "energy.state=active").value, 1e-6)
-	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
-	assert.Empty(t, n.logs.FilterMessageSnippet("divides it again").All())
 }
 
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.

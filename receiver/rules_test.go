@@ -21,7 +21,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
@@ -67,17 +66,6 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	for _, f := range [][2]float64{{want.a, got.a}, {want.b, got.b}, {want.c, got.c}, {want.etcd, got.etcd}, {want.node, got.node}} {
 		require.InDelta(t, f[0], f[1], 2e-3, append([]any{"%+v, not %+v: %s", got, want}, more...)...)
 	}
-}
-
-// The idle minimum of Kepler up to 0.9 is the lowest observed power, even on a node that is never at rest.
-func TestTheIdleMinimumOfKepler09TakesEverySample(t *testing.T) {
-	n := sharedNode(t, func(a *config.AttributionConfig) { a.Preset = config.PresetKepler09 })
-	n.start()
-	n.run(500*joule, map[int]int64{10: 200})
-	active, idle := n.figures("active"), n.figures("idle")
-	n.run(800*joule, map[int]int64{10: 500})
-	assert.InDelta(t, 500, n.figures("idle").less(idle).node, 1e-3, "50 W at 20 % load, in 10 s")
-	assert.InDelta(t, 300, n.figures("active").less(active).node, 1e-3, "of 80 W at 50 % load, in 10 s")
 }
 
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
@@ -222,30 +210,6 @@ func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	}
 }
 
-func TestASettingOverridesThePreset(t *testing.T) {
-	n := sharedNode(t, func(c *config.AttributionConfig) {
-		c.Preset, c.Idle = config.PresetKepler09, config.IdleNone
-		c.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 12.5})
-	})
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100, 20: 100})
-	requireFigures(t, figures{237.5, 237.5, 0, 0, 475}, n.figures("active"))
-	assert.Empty(t, n.points("process.energy", nil, "energy.state=idle"))
-	assert.Empty(t, n.points("process.energy", nil, "energy.state=active"), "a single state has no attribute")
-}
-
-func TestZonesCanHaveTheirOwnStaticPowerModels(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.DRAM: 2})
-	})
-	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 262_143_328_850}
-	n.start()
-	n.host.Zones["intel-rapl:0:0"].Energy += 30 * joule
-	n.run(100*joule, map[int]int64{1: 100})
-	assert.InDelta(t, 10, n.one("system.energy", "energy.zone=package", "energy.state=active").value, 1e-6)
-	assert.InDelta(t, 10, n.one("system.energy", "energy.zone=dram", "energy.state=active").value, 1e-6)
-}
-
 // etcd uses half of the CPU and is excluded, so a fifth of 600 J is active.
 func TestWhatIsExcludedIsStatic(t *testing.T) {
 	strict := func(s string) []filter.Config { return []filter.Config{{Strict: s}} }
@@ -277,25 +241,6 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
 		requireFigures(t, c.want, n.figures("active"), name)
 	}
-}
-
-func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
-	n := sharedNode(t, func(c *config.AttributionConfig) { c.Idle = config.IdleRequested })
-	require.NoError(t, n.host.Render())
-	weights := func(a, b string) {
-		for id, weight := range map[string]string{idA: a, idB: b} {
-			write(t, filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(id), "cpu.weight"), weight)
-		}
-	}
-	weights("100\n", "1\n")
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100, 30: 100})
-	requireFigures(t, figures{a: 480 * 1024.0 / 1026, b: 480 * 2.0 / 1026, node: 480}, n.figures("idle"))
-	before := n.figures("idle")
-	weights("100\n", "100\n")
-	n.host.Run(50*time.Second, nil)
-	n.run(600*joule, map[int]int64{10: 100, 30: 100})
-	requireFigures(t, figures{a: 300 - 300*20.0/600, b: 300 - 300*20.0/600, node: 600 * 580.0 / 600}, n.figures("idle").less(before), "looked at again after a minute")
 }
 
 // B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
@@ -368,81 +313,6 @@ var storageID = component.MustNewID("file_storage")
 // atRest selects a static power model that is trained by 10 s at rest.
 func atRest(c *config.AttributionConfig) {
 	c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 10*time.Second
-}
-
-// withStorage runs a receiver with a storage extension on a machine with this microcode, and returns whether its model
-// was trained after the first 10 s of 60 W at half load. Then the machine rests for 10 s at 30 W.
-func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (trained bool) {
-	t.Helper()
-	n := sharedNode(t, atRest)
-	n.cfg.Storage = storageID.String()
-	edit(n.cfg)
-	n.extensions = map[component.ID]component.Component{storageID: s}
-	require.NoError(t, n.host.Render())
-	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: "+microcode+"\n\nprocessor\t: 1\nmicrocode\t: x\n")
-	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
-	n.begin()
-	n.run(600*joule, map[int]int64{10: 500})
-	trained = n.trained()
-	if trained {
-		requireFigures(t, figures{a: 300, node: 300}, n.figures("active"))
-	}
-	n.run(300*joule, map[int]int64{1: 10})
-	n.stop()
-	return trained
-}
-
-func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
-	same := func(*Config) {}
-	s := &memoryStorage{stored: map[string][]byte{}}
-	assert.False(t, withStorage(t, s, "0x1", same))
-	assert.True(t, withStorage(t, s, "0x1", same))
-	assert.False(t, withStorage(t, s, "0x2", same), "other microcode")
-	assert.True(t, withStorage(t, s, "0x2", same))
-	assert.False(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticResting) }), "another rule")
-	assert.Equal(t, 5, s.closed)
-	s.stored = map[string][]byte{state.Key: []byte("{")}
-	assert.False(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
-	assert.True(t, withStorage(t, s, "0x2", same))
-}
-
-func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
-	s := &memoryStorage{stored: map[string][]byte{}}
-	same := func(*Config) {}
-	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, atRest)
-	n.cfg.Storage = storageID.String()
-	n.extensions = map[component.ID]component.Component{storageID: s}
-	zones := n.host.Zones
-	n.host.Zones = map[string]*hostsim.Zone{}
-	require.NoError(t, n.host.Render())
-	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\nprocessor\t: 1\nmicrocode\t: x\n")
-	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
-	n.begin()
-	n.run(0, nil)
-	n.run(0, nil)
-	n.host.Zones = zones
-	for range 10 { // it is looked for only now and then
-		n.run(600*joule, map[int]int64{10: 500})
-	}
-	assert.True(t, n.trained())
-	n.stop()
-	assert.True(t, withStorage(t, s, "0x1", same))
-}
-
-func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
-	s := &memoryStorage{stored: map[string][]byte{}}
-	same := func(*Config) {}
-	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, atRest)
-	n.cfg.Storage = storageID.String()
-	n.extensions = map[component.ID]component.Component{storageID: s}
-	n.host.Zones = map[string]*hostsim.Zone{}
-	require.NoError(t, n.host.Render())
-	n.begin()
-	n.run(0, nil)
-	n.stop()
-	assert.True(t, withStorage(t, s, "0x1", same))
 }
 
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {

@@ -5,38 +5,17 @@ package energyreceiver
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 // The traps that other implementations fall into, each tested on the whole receiver. Traps of a single package are
 // tested there as well.
-
-func TestTrap01TicksWithoutEnergyOrCPUKeepEveryTotal(t *testing.T) {
-	n := newTestNode(t)
-	n.process(10, "app", docker(idA))
-	n.start()
-	n.run(100*joule, map[int]int64{10: 500})
-	require.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-9)
-	n.run(0, map[int]int64{10: 500})
-	n.run(100*joule, nil)
-	n.host.CPU.Idle -= 1000 // the last ten seconds are not counted, so there is no utilization
-	n.run(100*joule, nil)
-	n.host.CPU.User += 100 // interrupts and noise, and no process ran
-	n.run(10*joule, nil)
-	p := n.one("process.energy", pid(10))
-	assert.InDelta(t, 50, p.value, 1e-9)
-	assert.InDelta(t, 50, n.one("container.energy", "container.id="+idA).value, 1e-9)
-	assert.Equal(t, n.one("system.energy", "energy.state=active").start, p.start)
-	assert.Greater(t, n.one("system.unattributed.energy").value, 0.0)
-}
 
 func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	n := newTestNode(t)
@@ -99,37 +78,6 @@ func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
 	assert.InDelta(t, 151, step(200_000*joule), 1e-6, "20 kW is impossible for a package")
 	assert.InDelta(t, 152, step(200_001*joule), 1e-6)
 	assert.InDelta(t, 152, n.sum("system.energy", nil), 1e-6)
-}
-
-func TestTrap08ZonesHaveTheirKindAndParent(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Zones = power.Kinds })
-	z := n.host.Zones
-	z["intel-rapl:0"].Name = "package-0-die-0"
-	z["intel-rapl:1"] = &hostsim.Zone{Name: "package-0-die-1", Max: 1e12}
-	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
-	z["intel-rapl:1:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
-	z["intel-rapl:1:1"] = &hostsim.Zone{Name: "core", Max: 1e12}
-	z["intel-rapl:2"] = &hostsim.Zone{Name: "psys", Max: 1e12}
-	z["intel-rapl-mmio:0"] = &hostsim.Zone{Name: "package-0-die-0", Max: 1e12}
-	z["dtpm:0"] = &hostsim.Zone{Name: "package-7", NoMax: true}
-	n.start()
-	for _, zone := range z {
-		if !strings.HasPrefix(zone.Name, "package-") {
-			zone.Energy += 3 * joule
-		}
-	}
-	n.run(10*joule, map[int]int64{1: 1000})
-	assert.InDelta(t, 20, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
-	assert.InDelta(t, 6, n.sum("system.energy", attrs{"energy.zone": "dram"}), 1e-6)
-	assert.Len(t, n.points("hw.energy", nil), 6)
-	assert.Len(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0"), 1, "the zone itself, not its repetition")
-	core := n.one("hw.energy", "hw.name=core")
-	assert.Equal(t, "intel-rapl:1", core.attributes["hw.parent"])
-	assert.Equal(t, "cpu", core.attributes["hw.type"])
-	assert.Equal(t, "memory", n.one("hw.energy", "hw.id=intel-rapl:0:0").attributes["hw.type"])
-	assert.InDelta(t, 3, n.one("hw.energy", "energy.zone=psys", "hw.type=enclosure", "hw.id=intel-rapl:2").value, 1e-6)
-	assert.InDelta(t, 0.3, n.one("hw.power", "energy.zone=psys").value, 1e-6)
-	assert.Empty(t, n.points("hw.host.energy", nil), "psys is not the whole machine")
 }
 
 func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {

@@ -3,13 +3,10 @@
 package energyreceiver
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"go.opentelemetry.io/collector/filter"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -36,20 +33,4 @@ func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 			assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.pid": "30"}), 2e-3)
 		})
 	}
-}
-
-func TestExclusionByExecutableNameIsForTrustedNodes(t *testing.T) {
-	warnings := func(edit func(*config.AttributionConfig)) (found []string) {
-		n := sharedNode(t, edit)
-		n.start()
-		for _, e := range n.logs.All() {
-			if e.Level == zapcore.WarnLevel && strings.HasPrefix(e.Message, "Exclusion by executable name") {
-				found = append(found, fmt.Sprint(e.ContextMap()["setting"]))
-			}
-		}
-		return found
-	}
-	assert.Empty(t, warnings(func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/a"}} }))
-	assert.Equal(t, []string{"attribution::exclude::executable_name"},
-		warnings(func(a *config.AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }))
 }

@@ -62,21 +62,6 @@ func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
 	assert.Empty(t, n.zeroPoints("container.energy"))
 }
 
-func TestZeroPointIsRepeatedUntilItsCollectionIsTaken(t *testing.T) {
-	n := nodeWithJob(t)
-	n.refuse = errRefused
-	n.run(100*joule, map[int]int64{10: 300})
-	first := n.zeroPoints("container.energy")
-	require.Len(t, first, 1)
-	n.run(100*joule, map[int]int64{10: 300})
-	assert.Equal(t, first, n.zeroPoints("container.energy"), "the next consumer has nothing of the series")
-	n.refuse = nil
-	n.run(100*joule, map[int]int64{10: 300})
-	assert.Equal(t, first, n.zeroPoints("container.energy"))
-	n.run(100*joule, map[int]int64{10: 300})
-	assert.Empty(t, n.zeroPoints("container.energy"))
-}
-
 func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
 	n := nodeWithJob(t)
 	n.refuse = consumererror.NewPermanent(errRefused)
