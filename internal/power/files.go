@@ -19,7 +19,25 @@ const (
 	// while something fails.
 	discoverEvery = 10 * time.Second
 	retryEvery    = time.Second
+	// longestPause is the longest time between two discoveries of a meter without zones.
+	longestPause = time.Minute
 )
+
+// Absence is the time for which the discoveries of a meter have found no zone.
+type Absence struct{ first, last time.Time }
+
+// Note records a discovery at a sample time.
+func (a *Absence) Note(at time.Time, found bool) {
+	if a.last = at; found || a.first.IsZero() {
+		a.first = at
+	}
+}
+
+// Pause returns the time until the next discovery. A driver that is loaded while the machine boots is
+// found within as much time as has passed, and a machine without the meter is searched once a minute.
+func (a *Absence) Pause() time.Duration {
+	return min(max(a.last.Sub(a.first), retryEvery), longestPause)
+}
 
 // CounterFile is a zone whose energy counter is the number in a small file of the kernel.
 type CounterFile struct {
@@ -63,8 +81,8 @@ type CounterFiles struct {
 	// Files are other files that the meter reads. They are opened together with the files of the zones.
 	Files []*kernfs.File
 	// Patience is how much sample time passes between discoveries as long as nothing that was found
-	// fails. 0 means 10 s; as long as no zone was ever found a second, and no time where the
-	// meter's directory cannot be listed.
+	// fails. 0 means 10 s, the pause of Absence while there is no zone, and no time while the meter's
+	// directory cannot be listed.
 	Patience time.Duration
 	// Missing reports that a zone which the meter reads by other means has vanished. Zones are then
 	// discovered as if one of the files had failed.
@@ -80,6 +98,7 @@ type CounterFiles struct {
 	buf          [64]byte  // 20 digits, a unit, a time and a newline, with room to see what is too long
 	started      bool
 	discovered   time.Time // sample time of the last discovery
+	absence      Absence
 	opener       kernfs.Search[[]opened]
 	undiscovered error // what that failed with
 	due          bool  // something began to fail: discover at the next Read
@@ -94,7 +113,7 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 
 // Read reads the known zones, including zones that failed before. It discovers zones at the first
 // read, after a read in which a zone began to fail, and every 10 s of sample time, or every second
-// while anything fails; see Patience. It returns the error of the last discovery only if no zone
+// while a zone fails; see Patience. It returns the error of the last discovery only if no zone
 // could be read because of that error, and always returns an error while a discovery hangs. After
 // Close it returns fs.ErrClosed. A read without discoveries and failures makes one system call per
 // zone and allocates nothing.
@@ -151,6 +170,7 @@ func (f *CounterFiles) rediscover(at time.Time) {
 	// it takes another goroutine.
 	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0 && !f.Search.IsGuarded()
 	f.started, f.discovered = true, at
+	f.absence.Note(at, len(f.zones) > 0)
 }
 
 // opened is a file that a search has opened, or could not open.
@@ -224,9 +244,11 @@ func closeOpened(files []opened) {
 // zones takes about a hundred system calls: too many at a hundred reads per second if a counter is
 // not readable.
 func (f *CounterFiles) discoverEvery() time.Duration {
-	patient := len(f.zones) == 0 && f.Patience > 0
-	if f.failing || f.Missing || f.undiscovered != nil && !patient {
+	switch {
+	case f.failing || f.Missing || f.undiscovered != nil && len(f.zones) > 0:
 		return retryEvery
+	case f.undiscovered != nil && f.Patience == 0:
+		return f.absence.Pause()
 	}
 	return cmp.Or(f.Patience, discoverEvery)
 }

@@ -45,9 +45,10 @@ type Meter struct {
 	search       kernfs.Search[power.TakeOver]
 	started      bool
 	discovered   time.Time // sample time of the last discovery
-	undiscovered error     // what that failed with
-	due          bool      // something began to fail: discover at the next Read
-	failing      bool      // a zone could not be read at the last Read
+	absence      power.Absence
+	undiscovered error // what that failed with
+	due          bool  // something began to fail: discover at the next Read
+	failing      bool  // a zone could not be read at the last Read
 	closed       bool
 }
 
@@ -86,8 +87,8 @@ func New(root string, want func(power.Kind) bool) *Meter {
 }
 
 // Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for
-// zones at first, after a read in which one began to fail, and every 10 s of sample time, or every
-// second as long as anything fails.
+// zones at first, after a read in which one began to fail, and every 10 s of sample time, every
+// second while a zone fails, or after the pause of power.Absence while there is no zone.
 //
 // The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no
 // event to use, where its only event counts nothing, or where the files below root are of another
@@ -159,8 +160,11 @@ func (z *zone) counts() bool { return z.Kind != power.PSys || z.energy > 0 }
 // rediscover discovers zones if that is due at the sample time.
 func (m *Meter) rediscover(at time.Time) {
 	pause := discoverEvery
-	if m.failing || m.undiscovered != nil {
+	switch {
+	case m.failing || m.undiscovered != nil && len(m.zones) > 0:
 		pause = retryEvery
+	case m.undiscovered != nil:
+		pause = m.absence.Pause()
 	}
 	if m.started && !m.due && at.Sub(m.discovered) < pause && !m.search.Running() {
 		return
@@ -171,6 +175,7 @@ func (m *Meter) rediscover(at time.Time) {
 	}
 	m.undiscovered = takeOver()
 	m.started, m.due, m.discovered = true, false, at
+	m.absence.Note(at, len(m.zones) > 0)
 }
 
 // SoonestWrap returns how soon a register can wrap unnoticed by the kernel, 0 where there is none.
