@@ -24,7 +24,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
@@ -116,86 +115,6 @@ func BenchmarkHostile(b *testing.B) {
 					s := realScraper(b, kind, 0)
 					atIntervals(b, pause, func() { collect(b, s) })
 				})
-			}
-		})
-	}
-}
-
-// BenchmarkRules measures the same under each preset, and under the rules that no preset uses. The time between two
-// collections is long enough that there is energy to share.
-func BenchmarkRules(b *testing.B) {
-	const pause = 20 * time.Millisecond
-	rules := []config.AttributionConfig{}
-	for _, preset := range []config.Preset{config.PresetKepler, config.PresetKepler09, config.PresetSmartWatts, config.PresetKubeWatt, config.PresetKavanagh} {
-		rules = append(rules, config.AttributionConfig{Preset: preset})
-	}
-	for _, idle := range []config.IdleRule{config.IdleNone, config.IdleEqual, config.IdleRequested, config.IdleUsed} {
-		rules = append(rules, config.AttributionConfig{Preset: config.PresetKepler, StaticPower: allStatic(config.StaticTrained), Idle: idle})
-	}
-	for _, weight := range config.Weights[1:] {
-		rules = append(rules, config.AttributionConfig{Preset: config.PresetKepler, Weight: allWeight(weight)})
-	}
-	beside(b, func(b *testing.B) {
-		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
-			for _, c := range rules {
-				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.StaticPower[config.AllZones].Model, c.Idle, c.Weight[config.AllZones]), func(b *testing.B) {
-					window := time.Duration(0)
-					if kind == cpu.KindBPF {
-						window = pause / 2 // otherwise the node's CPU time would come in ticks
-					}
-					s := realScraper(b, kind, window, func(cfg *Config) {
-						cfg.Attribution = c
-						cfg.Attribution.Tuning.Rest = 1
-					})
-					for _, err := range s.node.Keys.Failed() {
-						b.Skip(err)
-					}
-					atIntervals(b, pause, func() { collect(b, s) })
-				})
-			}
-		}
-	})
-}
-
-// BenchmarkScope measures one window, of a collection or of 150 ms, with a crowd of which one in twenty is active. The
-// machine's CPUs are presented as two packages with a zone each.
-func BenchmarkScope(b *testing.B) {
-	for _, n := range crowds(b) {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
-				for _, scope := range []config.Scope{config.ScopeNode, config.ScopeZone} {
-					b.Run(string(kind)+"/"+string(scope), func(b *testing.B) {
-						root, add := twoPackages(b)
-						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meters.Use, c.Attribution.Scope = root, only(config.MeterPowercap), scope
-						})
-						require.Equal(b, scope == config.ScopeZone, s.node.CPU.Topology() != nil)
-						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
-					})
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkSMTWeight measures the same with and without smt_weight. The machine's CPUs are
-// presented as the threads of cores.
-func BenchmarkSMTWeight(b *testing.B) {
-	for _, n := range crowds(b) {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
-				for _, weight := range []float64{1, 0.6} {
-					b.Run(fmt.Sprint(kind, "/", weight), func(b *testing.B) {
-						root, add := twoPackages(b)
-						s := realScraper(b, kind, 0, func(c *Config) {
-							c.RootPath, c.Meters.Use, c.Attribution.SMTWeight = root, only(config.MeterPowercap), weight
-						})
-						require.Equal(b, weight < 1, s.node.Siblings != nil && s.node.Siblings.Shared())
-						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
-					})
-				}
 			}
 		})
 	}

@@ -199,29 +199,17 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	}, off)
 }
 
-func TestSwitchingAMetricOffRemovesItAndNothingElse(t *testing.T) {
+func TestSwitchingAMetricOrAttributeOffRemovesItAndNothingElse(t *testing.T) {
 	all := emitAll(t, everything(""))
-	for name := range enabledBy(&config.Default().Metrics) {
+	for name := range switches(config.Default()) {
 		want := pmetric.NewMetrics()
 		all.CopyTo(want)
 		want.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+			rm.Resource().Attributes().Remove(name)
 			metrics := rm.ScopeMetrics().At(0).Metrics()
 			metrics.RemoveIf(func(m pmetric.Metric) bool { return m.Name() == name })
 			return metrics.Len() == 0
 		})
-		require.NotEqual(t, text(t, all), text(t, want), name)
-		require.Equal(t, text(t, want), text(t, emitAll(t, everything(name))), name)
-	}
-}
-
-func TestSwitchingAResourceAttributeOffRemovesItAndNothingElse(t *testing.T) {
-	all := emitAll(t, everything(""))
-	for name := range enabledBy(&config.Default().ResourceAttributes) {
-		want := pmetric.NewMetrics()
-		all.CopyTo(want)
-		for _, rm := range want.ResourceMetrics().All() {
-			rm.Resource().Attributes().Remove(name)
-		}
 		require.NotEqual(t, text(t, all), text(t, want), name)
 		require.Equal(t, text(t, want), text(t, emitAll(t, everything(name))), name)
 	}

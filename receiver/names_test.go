@@ -67,16 +67,6 @@ func TestContainersAndPodsHaveTheirNames(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(n.one("process.energy", pid(10)).attributes), "shop", "processes have what distinguishes them")
 }
 
-func TestWithoutSourcesNothingHasAName(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Names.Disable() })
-	n.process(20, "nginx", docker(idB))
-	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front"}`)
-	n.start()
-	assert.Empty(t, n.logs.FilterMessage("Names of containers selected").All())
-	n.run(100*joule, map[int]int64{20: 100})
-	assert.Equal(t, map[string]any{"container.id": idB, "container.runtime.name": "docker"}, n.attributesOf("container.id", idB))
-}
-
 func TestTheFirstPointWaitsForTheName(t *testing.T) {
 	n := newTestNode(t)
 	n.process(20, "app")

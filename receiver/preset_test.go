@@ -23,16 +23,6 @@ import (
 
 var errNoClocks = errors.New("no counters")
 
-// openNoClocks makes the clock rates not measurable.
-func (n *testNode) openNoClocks() {
-	n.machine.OpenWeigher = func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
-		if key == window.KeyFrequency {
-			return nil, errNoClocks
-		}
-		return window.OpenWeigher(key, o)
-	}
-}
-
 // accurateNode is a machine that supports all default rules.
 func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
@@ -59,49 +49,23 @@ func (n *testNode) startsWindows(length time.Duration) {
 	require.Equal(n.t, length, n.window)
 }
 
+// receiver/internal/rules tests which rules are selected.
 func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
-	const window = "window: 1s"
-	for name, c := range map[string]struct {
-		edit              func(*Config)
-		prepare           func(*testNode)
-		selected, lacking []any
-	}{
-		"a machine that has all": {func(*Config) {}, func(*testNode) {}, []any{
-			window, "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
-			"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: memory_cpu_time",
-		}, []any{}},
-		"a cloud's virtual machine": {func(c *Config) { modeledHost(c); c.Storage = "" }, func(n *testNode) {
-			clear(n.host.Zones)
-			n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
-			n.openNoClocks()
-		}, []any{window}, []any{
-			"attribution::scope: zone (CPU topology: the node has one CPU package)",
-			"attribution::static_power: trained (energy is modeled, and the model states the power at rest)",
-			"attribution::weight: frequency_squared (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
-			"attribution::interrupts: unattributed (the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0)",
-			"attribution::weight::dram: memory_cpu_time (no meter reads a zone of memory)",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := accurateNode(t, c.edit)
-			c.prepare(n)
-			n.startsWindows(time.Second)
-			n.run(joule, nil)
-			logged := n.logs.FilterMessage("Attribution rules selected").All()
-			require.Len(t, logged, 1)
-			assert.Equal(t, zap.InfoLevel, logged[0].Level)
-			assert.Equal(t, map[string]any{"selected": c.selected, "lacking": c.lacking}, logged[0].ContextMap())
-			assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
-			assert.Empty(t, n.logged(), "what is lacking is no error")
-			assert.Empty(t, n.status)
-		})
-	}
-}
+	n := accurateNode(t)
+	n.startsWindows(time.Second)
+	n.run(joule, nil)
+	logged := n.logs.FilterMessage("Attribution rules selected").All()
+	require.Len(t, logged, 1)
+	assert.Equal(t, zap.InfoLevel, logged[0].Level)
+	assert.Equal(t, map[string]any{"lacking": []any{}, "selected": []any{
+		"window: 1s", "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
+		"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: memory_cpu_time",
+	}}, logged[0].ContextMap())
+	assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
 
-func TestNothingIsSaidOfPresets(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Attribution.Preset = config.PresetKavanagh })
-	n.start()
-	assert.Empty(t, n.logs.FilterMessage("Attribution rules selected").All())
+	preset := newTestNode(t, func(c *Config) { c.Attribution.Preset = config.PresetKavanagh })
+	preset.start()
+	assert.Empty(t, preset.logs.FilterMessage("Attribution rules selected").All())
 }
 
 func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {

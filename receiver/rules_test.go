@@ -281,8 +281,6 @@ type memoryStorage struct {
 	component.StartFunc
 	component.ShutdownFunc
 	stored map[string][]byte
-	closed int
-	fails  error
 }
 
 func (s *memoryStorage) GetClient(_ context.Context, kind component.Kind, _ component.ID, name string) (storage.Client, error) {
@@ -293,12 +291,12 @@ func (s *memoryStorage) GetClient(_ context.Context, kind component.Kind, _ comp
 }
 
 func (s *memoryStorage) Get(_ context.Context, key string) ([]byte, error) {
-	return s.stored[key], s.fails
+	return s.stored[key], nil
 }
 
 func (s *memoryStorage) Set(_ context.Context, key string, value []byte) error {
 	s.stored[key] = value
-	return s.fails
+	return nil
 }
 
 func (s *memoryStorage) Delete(_ context.Context, key string) error {
@@ -306,7 +304,7 @@ func (s *memoryStorage) Delete(_ context.Context, key string) error {
 	return nil
 }
 func (*memoryStorage) Batch(context.Context, ...*storage.Operation) error { return nil }
-func (s *memoryStorage) Close(context.Context) error                      { s.closed++; return nil }
+func (s *memoryStorage) Close(context.Context) error                      { return nil }
 
 var storageID = component.MustNewID("file_storage")
 

@@ -61,43 +61,17 @@ func TestWindowsDistinguishABurstFromSteadyUse(t *testing.T) {
 // failingSource is an exact source that fails from some time on.
 type failingSource struct {
 	*cpu.Procfs
-	fail   error
-	closed bool
+	fail error
 }
 
 func (*failingSource) Traits() cpu.Traits {
 	return cpu.Traits{Name: "failing", Traits: proc.Traits{Exact: true, ChildTimes: true}}
 }
-func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
 func (f *failingSource) Scan(t *proc.Table, of cpu.Request) error {
 	if f.fail != nil {
 		return f.fail
 	}
 	return f.Procfs.Scan(t, of)
-}
-
-func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
-	n := newTestNode(t)
-	n.process(10, "app")
-	source := new(failingSource)
-	n.reads(&source.Procfs, source)
-	n.start()
-	n.run(100*joule, map[int]int64{10: 1000})
-	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
-	source.fail = errRefused
-	for range 2 {
-		n.run(100*joule, map[int]int64{10: 1000})
-		require.Zero(t, n.md.DataPointCount())
-	}
-	n.run(100*joule, map[int]int64{10: 1000})
-	assert.True(t, source.closed)
-	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
-	before := n.one("process.energy", pid(10))
-	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
-	n.run(100*joule, map[int]int64{10: 1000})
-	after := n.one("process.energy", pid(10))
-	assert.InDelta(t, 200, after.value, 1e-6, "its series goes on")
-	assert.Equal(t, before.start, after.start)
 }
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {

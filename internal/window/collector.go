@@ -64,9 +64,6 @@ type Options struct {
 //
 // A Collector lasts as long as its ledger. It is not safe for concurrent use.
 type Collector struct {
-	// KeepMemory disables Shrink in End, for tests.
-	KeepMemory bool
-
 	Options
 	table
 

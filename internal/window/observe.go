@@ -48,7 +48,7 @@ func (b *Collector) End(m *Measurement) {
 	b.Cgroups.Sweep()
 	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
 	// units.SlackTime.
-	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
+	if t := m.Table; t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
 		b.Shrink(t)
 	}
 	b.last = *m
