@@ -139,51 +139,6 @@ func (m *slowMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, er
 
 func (*slowMeter) Close() error { return nil }
 
-// The usage that waits for a late meter, and the energy of the time without a receiver, survive a
-// restart. None is billed twice.
-func TestARestartLosesNothingOfALateMeter(t *testing.T) {
-	n, _ := keptNode(t, func(cfg *Config) {
-		cfg.CollectionInterval = 2 * time.Second
-		cfg.Zones = []power.Kind{power.Platform}
-		cfg.Meters.IPMI.Lag, cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 5*time.Second, 1.1, -5
-		cfg.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Platform: 50})
-	})
-	m := newPolledMeter(n, 3*time.Second, 5*time.Second, 50) // of 50 W = 1.1 * 50 W - 5 W
-	n.start()
-	whole := 0.0
-	run := func(seconds int, used map[int]int64) {
-		for range seconds / 2 {
-			m.pass(2*time.Second, used)
-			n.scrape()
-			for _, p := range n.points("hw.host.energy", nil) { // none if the meter has nothing new
-				assert.GreaterOrEqual(t, p.value, whole)
-				whole = p.value
-			}
-			active, idle := n.sum("system.energy", nil, "energy.state=active"), n.sum("system.energy", nil, "energy.state=idle")
-			deferred := (&Embedded{scraper: n.s}).Deferred()[power.Platform].Joules()
-			assert.InDelta(t, whole, active+idle+deferred, 1e-6)
-		}
-	}
-	run(60, nil)
-	m.watts = 150 // 160 W
-	run(20, map[int]int64{10: 2000})
-	before := n.sum("process.energy", nil, pid(10))
-	m.pass(7*time.Second, map[int]int64{10: 7000})
-	require.NoError(t, m.Close())
-	n.restart()
-	run(20, map[int]int64{10: 2000})
-	m.watts = 50
-	run(40, nil)
-
-	read := int((m.reading.At.Add(-m.lag).Sub(m.booted)) / time.Second)
-	assert.InDelta(t, 50*float64(read-47)+160*47, whole, 160*5+1e-6, "of the whole time since the first reading")
-	active, ofA := n.sum("system.energy", nil, "energy.state=active"), n.sum("process.energy", nil, pid(10))
-	t.Logf("active %.0f J of %d, the process has %.0f J, %.0f J before the restart", active, 47*110, ofA, before)
-	assert.InDelta(t, 47*110, active, 0.02*47*110)
-	assert.GreaterOrEqual(t, ofA-before, 20*110*0.97, "who ran after the restart")
-	assert.LessOrEqual(t, ofA, active)
-}
-
 // silentMeter has no readings at first, as a meter whose first poll has not ended.
 type silentMeter struct {
 	*polledMeter

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
@@ -214,66 +213,19 @@ func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 	assert.Contains(t, n.messages(), "Energy during downtime is incomplete")
 }
 
-// faultyStorage is a storage extension whose calls fail, and whose writes hang.
-type faultyStorage struct {
+// hangingStorage is a storage extension whose writes hang.
+type hangingStorage struct {
 	*memoryStorage
-	open, get, set error
-	hangs          chan struct{} // nil: writes do not hang
+	hangs chan struct{}
 }
 
-func (s *faultyStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
-	return s, s.open
+func (s hangingStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
+	return s, nil
 }
 
-func (s *faultyStorage) Get(ctx context.Context, key string) ([]byte, error) {
-	value, _ := s.memoryStorage.Get(ctx, key)
-	return value, s.get
-}
-
-func (s *faultyStorage) Set(ctx context.Context, key string, value []byte) error {
-	if s.hangs != nil {
-		<-s.hangs
-		return errors.New("input/output error")
-	}
-	if s.set != nil {
-		return s.set
-	}
-	return s.memoryStorage.Set(ctx, key, value)
-}
-
-// faultyNode returns a node with a faultyStorage.
-func faultyNode(t *testing.T) (*testNode, *faultyStorage) {
-	n, s := keptNode(t)
-	f := &faultyStorage{memoryStorage: s}
-	n.extensions[storageID] = f
-	require.NoError(t, n.host.Render())
-	return n, f
-}
-
-func TestAFailingStorageExtensionIsOneConditionUntilItWorks(t *testing.T) {
-	fails := errors.New("database not open")
-	for name, c := range map[string]faultyStorage{
-		"opening fails": {open: fails}, "reading fails": {get: fails}, "storing fails": {set: fails}, "nothing fails": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n, s := faultyNode(t)
-			s.open, s.get, s.set = c.open, c.get, c.set
-			n.start()
-			for range 3 {
-				n.run(300*joule, map[int]int64{10: 500})
-			}
-			s.open, s.get, s.set = nil, nil, nil
-			n.run(300*joule, map[int]int64{10: 500})
-			n.expectWhole(1200, 1e-6)
-			assert.NotEmpty(t, s.stored[state.Key])
-			if name == "nothing fails" {
-				assert.Empty(t, n.logged())
-				return
-			}
-			assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, slices.Compact(n.logged()), "a second error has another text")
-			assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
-		})
-	}
+func (s hangingStorage) Set(context.Context, string, []byte) error {
+	<-s.hangs
+	return errors.New("input/output error")
 }
 
 func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
@@ -319,8 +271,10 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 // A store that hangs takes no time from the consumer, and a consumer that hangs does not delay the shutdown.
 func TestTheLastCollectionHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, store := faultyNode(t)
-		store.hangs = make(chan struct{})
+		n, s := keptNode(t)
+		store := hangingStorage{s, make(chan struct{})}
+		n.extensions[storageID] = store
+		require.NoError(t, n.host.Render())
 		n.handsOn(func(ctx context.Context, _ pmetric.Metrics) error {
 			deadline, _ := ctx.Deadline()
 			assert.Equal(t, lastTimeout, time.Until(deadline))

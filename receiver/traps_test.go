@@ -38,27 +38,6 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "gone once its end was acknowledged")
 }
 
-func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
-	n := newTestNode(t)
-	n.host.CPUs = 4
-	n.process(10, "app")
-	n.host.CPU.IOWait, n.host.CPU.Idle = 5000, 400_000
-	n.start()
-	want := 0.0
-	for i := range 5 {
-		n.host.CPU.IOWait -= 900
-		if i%2 == 0 {
-			n.host.CPU.Idle -= 50_000 // a CPU goes offline with its idle time
-			want += 100               // only the 100 busy ticks count
-		} else {
-			want += 2.5 // 100 of 4000 ticks
-		}
-		n.run(100*joule, map[int]int64{10: 100})
-		assert.InDelta(t, float64(100*(i+1)), n.sum("system.energy", nil), 1e-6)
-		n.expect(energies{"active": want, "10": want}, 1e-6)
-	}
-}
-
 func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
 	n := newTestNode(t)
 	z := n.host.Zones["intel-rapl:0"]

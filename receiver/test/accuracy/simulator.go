@@ -357,7 +357,7 @@ func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 		sc.build(l)
 		l.strip()
-		directory := tb.TempDir()
+		directory := treeDir(tb)
 		l.start(setting, directory, state.OpenStorage)
 		l.day(setting.learns, func() {
 			require.NoError(tb, l.machine.Render())
