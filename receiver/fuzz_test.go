@@ -200,8 +200,9 @@ func FuzzTrainedModels(f *testing.F) {
 			}
 			trained[rule] = n.trained()
 			n.stop()
-			require.NotEmpty(t, n.s.state.Training.Trained.Zones)
-			stored[rule] = state.Encode(nil, &n.s.state.Training.Trained, nil)[4:]
+			models := s.trained(t)
+			require.NotEmpty(t, models.Zones)
+			stored[rule] = state.Encode(nil, &models, nil)[4:]
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))

@@ -117,9 +117,9 @@ func (in *inside) present() map[power.Class]units.Energy {
 
 // deferred returns the deferred energy of each zone kind, in µJ.
 func (in *inside) deferred() map[power.Kind]int64 {
-	l, kinds := in.w.run.s.attributor, map[power.Kind]int64{}
-	for i, class := range l.Kinds {
-		kinds[class.Zone] += int64(l.Ledger.Kinds[i].Deferred)
+	kinds := map[power.Kind]int64{}
+	for kind, deferred := range (&Embedded{scraper: in.w.run.s}).Deferred() {
+		kinds[kind] += int64(deferred)
 	}
 	return kinds
 }

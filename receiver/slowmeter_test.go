@@ -155,7 +155,7 @@ func (m *silentMeter) Read(ctx context.Context, s power.Sample) ([]power.Reading
 
 func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 	for _, silent := range []int{0, 2} {
-		n, _ := keptNode(t, func(cfg *Config) {
+		n, s := keptNode(t, func(cfg *Config) {
 			cfg.CollectionInterval = 2 * time.Second
 			cfg.Zones = []power.Kind{power.Platform}
 			cfg.Meters.IPMI.Factor, cfg.Meters.IPMI.Offset = 1.1, -2
@@ -171,16 +171,15 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			}
 		}
 		run(100)
-		n.s.state.Training.Note(n.s.attributor.Models())
-		before := n.s.state.Training.Trained
+		before := s.trained(t)
 		require.NotEmpty(t, before.Zones)
 		require.NoError(t, m.Close())
 		m.silent = silent
 		n.restart()
 		for range 4 {
 			run(1)
-			assert.Equal(t, before.Hardware, n.s.state.Training.Trained.Hardware, "%d silent reads", silent)
-			assert.Len(t, n.s.state.Training.Trained.Zones, len(before.Zones), "%d silent reads", silent)
+			assert.Equal(t, before.Hardware, s.trained(t).Hardware, "%d silent reads", silent)
+			assert.Len(t, s.trained(t).Zones, len(before.Zones), "%d silent reads", silent)
 		}
 		assert.Zero(t, n.logs.FilterMessageSnippet("trained again").Len(), "%d silent reads", silent)
 		assert.Equal(t, 1, n.logs.FilterMessage("Meter corrected").Len(), "of the second receiver")

@@ -343,20 +343,23 @@ func TestTotalsAndTrainedModelsAreRestoredFromADirectory(t *testing.T) {
 	n.stop()
 }
 
+// trained returns the stored models.
+func (s *memoryStorage) trained(t *testing.T) (trained training.Models) {
+	t.Helper()
+	require.NoError(t, state.Decode(s.stored[state.Key], &trained, nil, state.Moment{}))
+	return trained
+}
+
 func TestModelsOutliveAConfigurationThatTrainsNone(t *testing.T) {
 	n, s := keptNode(t, func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticMinimum) })
 	n.start()
 	n.run(300*joule, map[int]int64{10: 10})
-	models := func() (trained training.Models) {
-		require.NoError(t, state.Decode(s.stored[state.Key], &trained, nil, state.Moment{}))
-		return trained
-	}
-	trained := models()
+	trained := s.trained(t)
 	require.NotEmpty(t, trained.Zones)
 	n.restart(func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticUtilization) })
 	clear(n.finals)
 	n.run(300*joule, map[int]int64{10: 10})
-	assert.Equal(t, trained, models())
+	assert.Equal(t, trained, s.trained(t))
 }
 
 func TestAnEmbeddedReceiverRestoresModelsOfARunningCollector(t *testing.T) {

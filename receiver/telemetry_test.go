@@ -144,10 +144,12 @@ func (n *testNode) scrapeLater() {
 
 func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 	n, tel := observedNode(t)
-	first, second := &power.Zone{ID: "psu"}, &power.Zone{ID: "psu"}
+	first := &power.Zone{ID: "psu", Kind: power.Platform, Method: power.Measured}
+	second := new(power.Zone)
+	*second = *first
+	m := &fakeMeter{readings: []power.Reading{{Zone: first, Event: power.Appeared}}}
+	n.useMeters(power.Member{Name: string(config.MeterHwmon), Meter: m})
 	n.start()
-	delete(n.s.meters.Tallies, "intel-rapl:0")
-	reading := power.Reading{Zone: first, Event: power.Appeared}
 	for _, step := range []struct {
 		zone                 *power.Zone
 		gaps, rejected       int64
@@ -162,9 +164,8 @@ func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 		{second, 1, 2, time.Second, 4, 7, 101},
 		{second, 1, 2, time.Second, 4, 7, 101},
 	} {
-		reading.Zone, reading.Gaps, reading.Rejected, reading.Unmeasured = step.zone, step.gaps, step.rejected, step.unmeasured
-		n.s.meters.Tallies.Add([]power.Reading{reading})
-		reading.Event = power.NoEvent
+		m.readings[0] = power.Reading{Zone: step.zone, At: n.host.Now(), Gaps: step.gaps, Rejected: step.rejected, Unmeasured: step.unmeasured}
+		n.run(0, nil)
 		psu := []string{"hw.id", "psu"}
 		metadatatest.AssertEqualReceiverEnergyZoneGaps(t, tel, counts(observed(step.allGaps, psu...)), whenever)
 		metadatatest.AssertEqualReceiverEnergyZoneRejectedReadings(t, tel, counts(observed(step.allRejected, psu...)), whenever)

@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,12 +27,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
-// hangingMeter has no zones. Its reads wait while hang is set.
-type hangingMeter struct{ hang chan struct{} }
+// hangingMeter has no zones. Its reads wait from hang to release.
+type hangingMeter struct{ waits atomic.Pointer[chan struct{}] }
+
+func (m *hangingMeter) hang() {
+	waits := make(chan struct{})
+	m.waits.Store(&waits)
+}
+
+func (m *hangingMeter) release() { close(*m.waits.Load()) }
 
 func (m *hangingMeter) Read(context.Context, power.Sample) ([]power.Reading, error) {
-	if m.hang != nil {
-		<-m.hang
+	if waits := m.waits.Load(); waits != nil {
+		<-*waits
 	}
 	return nil, nil
 }
@@ -94,9 +102,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 				w := newWatchedReceiver(t, host, sink, edit)
 				time.Sleep(25 * time.Second)
 				assert.Empty(t, w.reports())
-				w.scraper.mu.Lock()
-				w.meter.hang = make(chan struct{})
-				w.scraper.mu.Unlock()
+				w.meter.hang()
 				time.Sleep(30 * time.Second)
 				want := "Collection degraded: no collection has finished for 20s; the receiver is reading meters"
 				assert.Equal(t, []string{want}, w.reports(), "once")
@@ -110,7 +116,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 				require.NoError(t, w.Shutdown(t.Context()))
 				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", windows.ReadingMeters)).Len())
 				assert.Equal(t, shutdownTimeout, time.Since(before))
-				close(w.meter.hang)
+				w.meter.release()
 				synctest.Wait()
 				assert.Len(t, sink.AllMetrics(), sent, "nothing is sent after the shutdown")
 			})
@@ -126,18 +132,17 @@ func TestAReceiverCanBeShutDownDuringItsFirstScan(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := new(consumertest.MetricsSink)
 				w := createWatchedReceiver(t, host, sink, func(*Config) {})
-				w.meter.hang = make(chan struct{})
+				w.meter.hang()
 				require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()), "during the scan")
 				time.Sleep(after)
 				down := make(chan error, 1)
 				go func() { down <- w.Shutdown(t.Context()) }()
 				synctest.Wait()
 				assert.Empty(t, down, "the scan is waited for")
-				close(w.meter.hang)
+				w.meter.release()
 				require.NoError(t, <-down)
 				assert.Zero(t, w.logs.FilterMessage("Shutdown abandoned").Len())
 				assert.Zero(t, sink.DataPointCount())
-				assert.False(t, w.scraper.attributor.Begun(), "no process is identified")
 			})
 		})
 	}
@@ -149,12 +154,10 @@ func TestACollectionThatNoLongerHangsIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatchedReceiver(t, host, consumertest.NewNop(), func(*Config) {})
 		time.Sleep(5 * time.Second)
-		w.scraper.mu.Lock()
-		w.meter.hang = make(chan struct{})
-		w.scraper.mu.Unlock()
+		w.meter.hang()
 		time.Sleep(40 * time.Second)
 		require.Len(t, w.reports(), 1)
-		close(w.meter.hang)
+		w.meter.release()
 		time.Sleep(20 * time.Second)
 		require.Len(t, w.reports(), 2)
 		assert.Equal(t, "Collection recovered: ", w.reports()[1])
