@@ -167,3 +167,7 @@ func IsProc(string) (bool, error) { return false, nil }
 
 // IsSysfs returns false.
 func IsSysfs(string) bool { return false }
+
+func isQuick(uintptr) bool { return false }
+
+func preadRaw(int, []byte) (int, error) { return 0, errors.ErrUnsupported }

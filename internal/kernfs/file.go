@@ -13,8 +13,13 @@ type File struct {
 	Path string
 	// Open replaces os.Open if it is not nil.
 	Open func(path string) (*os.File, error)
+	// Quick is set if the kernel returns the text within microseconds. On file systems of the kernel,
+	// Read makes a raw system call, because the Go runtime wakes up another thread for other calls.
+	Quick bool
 
 	file *os.File // nil while closed
+	fd   uintptr  // of file; each call of os.File.Fd is a system call
+	raw  bool     // see Quick
 }
 
 // Read reads the beginning of the file into buf and returns the text. A file that fits into buf is
@@ -26,9 +31,9 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.file = file
+		f.Use(file)
 	}
-	n, err := pread(f.file, buf)
+	n, err := f.pread(buf)
 	text, err := Result(f.Path, buf[:n], err)
 	if err != nil {
 		_ = f.Close() // it was only read from
@@ -51,7 +56,8 @@ func (f *File) OpenPath() (*os.File, error) {
 // Use replaces the file that Read reads by another open file, and closes the previous file.
 func (f *File) Use(file *os.File) {
 	_ = f.Close() // it was only read from
-	f.file = file
+	f.file, f.fd = file, file.Fd()
+	f.raw = f.Quick && isQuick(f.fd)
 }
 
 // IsOther reports whether the file is open and differs from the file that there describes. It looks

@@ -5,6 +5,8 @@ package kernfs
 import (
 	"errors"
 	"math"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,6 +96,24 @@ func (k *Kept) read(buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	return buf[:n], nil
+}
+
+// isQuick reports whether an open file is on a file system of the kernel.
+func isQuick(fd uintptr) bool {
+	var fs unix.Statfs_t
+	err := unix.Fstatfs(int(fd), &fs)
+	return err == nil && slices.Contains([]int64{
+		unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
+	}, int64(fs.Type)) //nolint:unconvert // 32 bits on some architectures
+}
+
+// preadRaw is preadDescriptor by a raw system call.
+func preadRaw(fd int, b []byte) (n int, err error) {
+	got, _, errno := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(got), nil
 }
 
 // NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor

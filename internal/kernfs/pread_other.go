@@ -7,12 +7,11 @@ package kernfs
 import (
 	"errors"
 	"io"
-	"os"
 )
 
-// pread reads the beginning of f into b. There is no sysfs here; this keeps the package building.
-func pread(f *os.File, b []byte) (int, error) {
-	n, err := f.ReadAt(b, 0)
+// pread reads the beginning of the file into b. There is no sysfs here; this keeps the package building.
+func (f *File) pread(b []byte) (int, error) {
+	n, err := f.file.ReadAt(b, 0)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

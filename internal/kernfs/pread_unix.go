@@ -7,16 +7,19 @@ package kernfs
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"syscall"
 )
 
-// pread reads the beginning of f into b with one system call. os.File.ReadAt would make a second
+// pread reads the beginning of the file into b with one system call. os.File.ReadAt would make a second
 // one to see the end of the file, and each call to a sysfs attribute reads the hardware again.
-func pread(f *os.File, b []byte) (int, error) {
-	n, err := preadDescriptor(int(f.Fd()), b)
+func (f *File) pread(b []byte) (int, error) {
+	read := preadDescriptor
+	if f.raw {
+		read = preadRaw
+	}
+	n, err := read(int(f.fd), b)
 	if err != nil {
-		return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+		return 0, &fs.PathError{Op: "read", Path: f.file.Name(), Err: err}
 	}
 	return n, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -52,16 +53,14 @@ func Close(fd int) error {
 	return unix.Close(fd)
 }
 
-// Read reads a counter once into buf. It returns ErrShort unless buf was filled.
+// Read reads a counter once into buf. It returns ErrShort unless buf was filled. A read takes
+// microseconds, so it is a raw system call: the Go runtime wakes up another thread for other calls.
 func Read(fd int, buf []byte) error {
-	n, err := unix.Read(fd, buf)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Read(fd, buf)
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
+	if errno != 0 {
+		return errno
 	}
-	if err != nil {
-		return err
-	}
-	if n != len(buf) {
+	if int(n) != len(buf) {
 		return ErrShort
 	}
 	return nil

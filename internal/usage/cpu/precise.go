@@ -188,14 +188,14 @@ func (p *preciseClock) addDomains(elapsed, untraced units.CPUTime) {
 	}
 }
 
-// due returns the time between two counts of the time outside of tasks. A count takes at most 0.5 %
+// due returns the time between two counts of the time outside of tasks. A count takes at most 0.1 %
 // of it. It is at least 50 ms, and at most a second.
 func (p *preciseClock) due() time.Duration {
 	const ticks = 5 * time.Duration(Tick)
 	if p.node.had == 0 { // the time outside of tasks was never counted
 		return 2 * ticks
 	}
-	return min(max(200*p.took, ticks), recheck)
+	return min(max(1000*p.took, ticks), recheck)
 }
 
 // countOutside counts the CPUs' time outside of tasks since the last call. If /proc/stat
