@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -20,8 +21,8 @@ func ReadCPUClock(pid int32) (units.CPUTime, error) {
 		clock = ^pid<<3 | 2 // include/linux/posix-timers.h, CPUCLOCK_SCHED
 	}
 	var now unix.Timespec
-	if err := unix.ClockGettime(clock, &now); err != nil {
-		return 0, err
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
+		return 0, errno
 	}
 	return units.CPUTime(max(now.Nano(), 0)), nil
 }

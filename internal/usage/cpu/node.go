@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
@@ -56,6 +57,7 @@ type NodeClock interface {
 // not safe for concurrent use.
 type StatClock struct {
 	files    procFiles
+	kept     *kernfs.File     // /proc/stat, nil unless KeepOpen was called
 	topology *divide.Topology // nil: the node is not divided
 	perCPU   bool
 	// countsCreated makes Read also set created.
@@ -88,6 +90,12 @@ type lastTicks struct {
 // the machine.
 func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFiles(root)} }
 
+// KeepOpen keeps /proc/stat open between the reads, for windows so short that opening it costs more
+// than reading it. The clock does not notice if /proc is mounted anew.
+func (c *StatClock) KeepOpen() {
+	c.kept = &kernfs.File{Path: c.files.path("stat"), Quick: true}
+}
+
 // divide makes the clock also count CPU time by domain.
 func (c *StatClock) divide(t *divide.Topology) {
 	c.topology = t
@@ -95,7 +103,13 @@ func (c *StatClock) divide(t *divide.Topology) {
 }
 
 // Close closes the files.
-func (c *StatClock) Close() error { return c.files.proc.Close() }
+func (c *StatClock) Close() error {
+	err := c.files.proc.Close()
+	if c.kept != nil {
+		err = errors.Join(err, c.kept.Close())
+	}
+	return err
+}
 
 // Stolen returns the steal time as of the last Read.
 func (c *StatClock) Stolen() units.CPUTime { return c.node.stolen }
@@ -113,6 +127,14 @@ func (c *StatClock) times() Times {
 	return Times{Node: c.node.Node, Domains: c.nodes, CPUs: c.busy}
 }
 
+// text returns as much of /proc/stat as the buffer has room for.
+func (c *StatClock) text() ([]byte, error) {
+	if c.kept != nil {
+		return c.kept.Read(c.files.buf)
+	}
+	return c.files.read("stat")
+}
+
 // read adds the growth of the columns. The first reading is the baseline.
 func (c *StatClock) read() error {
 	c.created = 0
@@ -121,7 +143,7 @@ func (c *StatClock) read() error {
 			c.files.buf = make([]byte, room)
 		}
 	}
-	b, err := c.files.read("stat")
+	b, err := c.text()
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,13 @@ type exitNames struct {
 	source  Names
 	path    func() string
 	table   *proc.Table
-	members map[int32]units.CPUTime // CPU time of each process of the group in the last scan
-	await   atomic.Bool             // see Source.AwaitNames
+	members map[int32]rowTime // the processes of the group in the last call of name
+	await   atomic.Bool       // see Source.AwaitNames
+}
+
+// rowTime holds the CPU time that the row of a process has shown.
+type rowTime struct {
+	all, last units.CPUTime // last is since the call of name before
 }
 
 // AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of
@@ -50,6 +55,9 @@ func (c *Source) NameBy(source Names, path func() string) {
 	c.names = &exitNames{source: source, path: path, table: proc.New(source.Traits().Traits)}
 }
 
+// awaits reports whether AwaitNames was called.
+func (n *exitNames) awaits() bool { return n != nil && n.await.Load() }
+
 func (n *exitNames) close() error {
 	if n == nil {
 		return nil
@@ -63,20 +71,29 @@ func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.C
 	if n == nil {
 		return 0
 	}
-	members := make(map[int32]units.CPUTime, len(s.Rows))
-	for p := range s.Table().All() {
-		members[p.PID] = p.Used
-	}
 	before := n.members
-	n.members = members
+	n.members = make(map[int32]rowTime, len(s.Rows))
+	for p := range s.Table().All() {
+		m := rowTime{p.CPU, p.Used}
+		if was, ok := before[p.PID]; ok {
+			m.last = units.Advance(was.all, p.CPU)
+		}
+		n.members[p.PID] = m
+	}
 	if n.await.Load() && rest > total/50 {
 		n.source.AwaitExits()
 	}
 	if n.source.Scan(n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {
 		return 0
 	}
-	used, all := n.used(func(pid int32) bool {
-		_, isMember := members[pid]
+	shown := map[int32]units.CPUTime{} // since the last call, of processes that ended
+	for i := range s.Ended {
+		if was, ok := before[s.Ended[i].PID]; ok {
+			shown[s.Ended[i].PID] = units.Advance(was.all, s.Ended[i].CPU)
+		}
+	}
+	used, all := n.used(shown, func(pid int32) bool {
+		_, isMember := n.members[pid]
 		_, wasMember := before[pid]
 		return isMember || wasMember
 	})
@@ -85,7 +102,7 @@ func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.C
 	// divided among the processes that ended, in proportion to their CPU time in the last interval.
 	clear(used)
 	for i := range s.Ended {
-		used[s.Ended[i].Comm] += before[s.Ended[i].PID]
+		used[s.Ended[i].Comm] += before[s.Ended[i].PID].last
 	}
 	return named + share(s, used, rest-named)
 }
@@ -107,8 +124,8 @@ func share(s *proc.Scan, weights map[proc.Comm]units.CPUTime, amount units.CPUTi
 }
 
 // used returns the CPU time since the last scan of the exited processes of the group, by name, and
-// the sum.
-func (n *exitNames) used(isMember func(pid int32) bool) (used map[proc.Comm]units.CPUTime, all units.CPUTime) {
+// the sum. It lacks the time that rows have shown.
+func (n *exitNames) used(shown map[int32]units.CPUTime, isMember func(pid int32) bool) (used map[proc.Comm]units.CPUTime, all units.CPUTime) {
 	used = map[proc.Comm]units.CPUTime{}
 	add := func(comm proc.Comm, run units.CPUTime) {
 		if run > 0 {
@@ -118,7 +135,7 @@ func (n *exitNames) used(isMember func(pid int32) bool) (used map[proc.Comm]unit
 	}
 	for i := range n.table.Ended {
 		if e := &n.table.Ended[i]; isMember(e.PID) {
-			add(e.Comm, e.LastSlice)
+			add(e.Comm, units.Advance(shown[e.PID], e.LastSlice))
 		}
 	}
 	self, below := int32(os.Getpid()), cmp.Or(n.path(), "/")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -157,4 +158,30 @@ func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 	by, rest := h.named()
 	assert.Equal(t, map[string]units.CPUTime{"python3": 21 * millisecond}, by)
 	assert.Zero(t, rest)
+}
+
+func TestNamesShareNoCPUTimeThatRowsHaveShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, names := newClocked(t), &fakeNames{}
+		names.fill = func(s *proc.Scan) { see(s, "server", 0, 70) }
+		h.source.NameBy(names, func() string { return "/a/group" })
+		h.scan(t, 0) // the baseline of the names
+		names.fill = func(*proc.Scan) { t.Error("a short window needs no names") }
+		for range 9 {
+			h.window(t, 10*millisecond, 10*millisecond)
+		}
+		delete(h.clock, 70)
+		delete(h.Processes, 70)
+		require.NoError(t, h.Render())
+		h.group.pids = nil
+		names.fill = func(s *proc.Scan) {
+			see(s, "server", 100*millisecond, 70)
+			s.Miss(s.Table().Find(70))
+			s.Charge(proc.Charge{Slot: -1, Named: true, Comm: commOf("cc1"), Path: "/a/group", CPU: 10 * millisecond})
+		}
+		h.window(t, 0, 20*millisecond)
+		by, rest := h.named()
+		assert.Equal(t, map[string]units.CPUTime{"server": 10 * millisecond, "cc1": 10 * millisecond}, by)
+		assert.Zero(t, rest)
+	})
 }

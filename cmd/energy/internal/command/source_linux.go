@@ -51,7 +51,25 @@ type Source struct {
 
 	used    units.CPUTime // CPU time of the group as of the last Read
 	claimed units.CPUTime // used as of the last scan
+	listing listing
 }
+
+// listing describes the last listing of the processes.
+type listing struct {
+	at     time.Time       // zero before the first listing
+	uptime time.Duration   // at that time
+	clocks []units.CPUTime // read since then, by the order of the rows
+}
+
+const (
+	// relist is the maximum time between two listings.
+	relist = 250 * time.Millisecond
+	// settled is an age. Older processes seldom execute another program.
+	settled = time.Second
+	// unexplained is CPU time of the group that the clocks of its processes may lack, because they are
+	// read after it with varying delays.
+	unexplained = units.CPUTime(time.Millisecond)
+)
 
 // NewSource returns the source of a group on a host whose root directory is at root. It does
 // not access the machine. The group's CPU time counts from the first scan on.
@@ -62,6 +80,7 @@ func NewSource(root string, group Members) *Source {
 	}
 	if self, err := os.Readlink(filepath.Join(root, "proc/self")); err == nil && self == strconv.Itoa(os.Getpid()) {
 		c.clock = cpu.ReadCPUClock
+		c.stat.KeepOpen()
 	}
 	return c
 }
@@ -122,12 +141,19 @@ func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*cpu.Tick
 }
 
-// Scan implements Source.
-func (c *Source) Scan(t *proc.Table, _ cpu.Request) error {
+// Scan implements Source. In windows shorter than relist, most scans list no processes: a scan reads
+// their CPU clocks, if these explain the CPU time of the group.
+func (c *Source) Scan(t *proc.Table, of cpu.Request) error {
+	l := &c.listing
+	if passed := time.Since(l.at); !of.All && passed < relist && c.readClocks(t, l.uptime+passed) {
+		c.scanListed(t, l.uptime+passed)
+		return nil
+	}
 	now, err := c.uptime()
 	if err != nil {
 		return err
 	}
+	l.at, l.uptime = time.Now(), now
 	s := t.Begin(now)
 	if err := c.group.Processes(func(pid int32) { c.see(s, pid) }); err != nil {
 		return err
@@ -136,10 +162,45 @@ func (c *Source) Scan(t *proc.Table, _ cpu.Request) error {
 		c.begin()
 	}
 	s.MissRemaining()
-	c.claim(s)
-	s.End(0)
-	t.Unseen.Hidden = true
+	rest := c.claim(s)
+	rest -= c.names.name(s, rest, c.used)
+	c.end(s, rest)
 	return nil
+}
+
+// end ends a scan. The rows and the names lack some CPU time of the group, the rest.
+func (c *Source) end(s *proc.Scan, rest units.CPUTime) {
+	s.Charge(proc.Charge{Slot: -1, Path: groupPath, CPU: rest})
+	s.End(0)
+	s.Table().Unseen.Hidden = true
+}
+
+// readClocks reads the CPU clocks of the listed processes. It returns false if the processes must be
+// listed: one ended, is new, or may execute another program.
+func (c *Source) readClocks(t *proc.Table, now time.Duration) bool {
+	if c.clock == nil || c.names.awaits() {
+		return false
+	}
+	clocks, found := c.listing.clocks[:0], units.CPUTime(0)
+	for p := range t.All() {
+		used, err := c.clock(p.PID)
+		if err != nil || now-p.Start < settled {
+			return false
+		}
+		clocks, found = append(clocks, used), found+units.Advance(p.CPU, used)
+	}
+	c.listing.clocks = clocks
+	return units.Advance(c.claimed, c.used) <= found+unexplained
+}
+
+// scanListed is a scan of the listed processes, whose clocks were read.
+func (c *Source) scanListed(t *proc.Table, now time.Duration) {
+	s, i := t.Begin(now), 0
+	for p := range t.All() {
+		s.Run(p, c.listing.clocks[i])
+		i++
+	}
+	c.end(s, c.claim(s))
 }
 
 // uptime returns the time since boot.
@@ -185,13 +246,12 @@ func (c *Source) see(s *proc.Scan, pid int32) {
 // has the path.
 const groupPath = "/command"
 
-// claim makes the rows and the charges together show the CPU time that the group used since the
-// last scan. The sum of the rows may exceed that time, because the rows are read after it and may
-// be in ticks; the next scan finds the excess.
-func (c *Source) claim(s *proc.Scan) {
+// claim makes the rows show no more than the CPU time that the group used since the last scan, and
+// returns the time that they lack. The sum of the rows may exceed that time, because the rows are read
+// after it and may be in ticks; the next scan finds the excess.
+func (c *Source) claim(s *proc.Scan) (rest units.CPUTime) {
 	found, used := s.Table().Used(nil), c.used-c.claimed
-	c.claimed = c.used
-	rest := used
+	c.claimed, rest = c.used, used
 	for _, slot := range s.Active {
 		p := &s.Rows[slot]
 		shown := units.Portion(min(used, found), p.Used, max(found, 1))
@@ -199,6 +259,5 @@ func (c *Source) claim(s *proc.Scan) {
 		p.Used = shown
 		rest -= shown
 	}
-	rest -= c.names.name(s, rest, c.used)
-	s.Charge(proc.Charge{Slot: -1, Path: groupPath, CPU: rest})
+	return rest
 }

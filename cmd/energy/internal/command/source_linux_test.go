@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -19,14 +21,16 @@ import (
 
 // fakeGroup is a group on a simulated host.
 type fakeGroup struct {
-	used units.CPUTime
-	pids []int32
-	err  error
+	used   units.CPUTime
+	pids   []int32
+	err    error
+	listed int // how often its processes were listed
 }
 
 func (g *fakeGroup) Used() (units.CPUTime, error) { return g.used, g.err }
 
 func (g *fakeGroup) Processes(yield func(int32)) error {
+	g.listed++
 	for _, pid := range g.pids {
 		yield(pid)
 	}
@@ -116,6 +120,77 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	rows, short = h.shown()
 	assert.Zero(t, rows)
 	assert.Equal(t, 3*millisecond, short, "what was used before the end")
+}
+
+// clocked is a host whose group has one process, an old one with a CPU clock.
+type clocked struct {
+	*commandHost
+	source *Source
+	clock  map[int32]units.CPUTime
+}
+
+func newClocked(t *testing.T) *clocked {
+	h := &clocked{commandHost: newCommandHost(t), clock: map[int32]units.CPUTime{70: 0}}
+	h.Processes[70], h.group.pids = &hostsim.Process{Parent: 1, Comm: "server", Start: 1}, []int32{70}
+	require.NoError(t, h.reader.Close())
+	h.source = NewSource(h.Root(), &h.group)
+	h.source.clock = func(pid int32) (used units.CPUTime, err error) {
+		used, ok := h.clock[pid]
+		if !ok {
+			err = unix.EINVAL
+		}
+		return used, err
+	}
+	h.reader = cpu.NewReader(h.source, cpu.Options{Root: h.Root(), Clock: h.source})
+	h.scan(t, 0)
+	return h
+}
+
+// window returns what rows and others show of a short window, and how often processes were listed.
+func (h *clocked) window(t *testing.T, clock, group units.CPUTime) (rows, short units.CPUTime, listed int) {
+	t.Helper()
+	time.Sleep(10 * time.Millisecond)
+	before := h.group.listed
+	if _, ok := h.clock[70]; ok {
+		h.clock[70] += clock
+	}
+	h.group.used += group
+	h.now = h.now.Add(10 * time.Millisecond)
+	_, err := h.reader.Begin(h.now, cpu.Want{})
+	require.NoError(t, err)
+	_, err = h.reader.Read()
+	require.NoError(t, err)
+	rows, short = h.shown()
+	return rows, short, h.group.listed - before
+}
+
+func TestShortWindowsReadTheClocksOfTheListedProcessesUnlessTheseLackCPUTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newClocked(t)
+		expect := func(clock, group, rows, short units.CPUTime, listed int) {
+			t.Helper()
+			gotRows, gotShort, gotListed := h.window(t, clock, group)
+			assert.Equal(t, []any{rows, short, listed}, []any{gotRows, gotShort, gotListed})
+		}
+		expect(5*millisecond, 5*millisecond, 5*millisecond, 0, 0)
+		expect(0, 0, 0, 0, 0)
+		expect(5*millisecond, 6*millisecond, 5*millisecond, millisecond, 0)
+		expect(5*millisecond, 7*millisecond, 5*millisecond, 2*millisecond, 1) // of another process
+		expect(5*millisecond, 3*millisecond, 3*millisecond, 0, 0)
+		time.Sleep(relist)
+		expect(0, 2*millisecond, 2*millisecond, 0, 1)
+		h.Processes[71] = &hostsim.Process{Parent: 1, Comm: "sh", Start: int64(h.Uptime/10/time.Millisecond) + 1}
+		require.NoError(t, h.Render())
+		h.group.pids, h.clock[71] = []int32{70, 71}, 0
+		time.Sleep(relist)
+		expect(0, 0, 0, 0, 1)
+		expect(0, 0, 0, 0, 1) // it may execute another program
+		delete(h.clock, 71)
+		delete(h.Processes, 71)
+		require.NoError(t, h.Render())
+		expect(0, millisecond, 0, millisecond, 1)
+		expect(0, 0, 0, 0, 0)
+	})
 }
 
 // laggingGroup is a group that uses CPU time between its reading and those of its processes.

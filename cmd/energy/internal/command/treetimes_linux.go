@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -180,7 +181,7 @@ func ticks(n uint) units.CPUTime { return units.CPUTime(n) * units.Tick }
 // clock returns the time of a clock, 0 if it cannot be read.
 func clock(id int32) units.CPUTime {
 	var t unix.Timespec
-	if err := unix.ClockGettime(id, &t); err != nil {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(id), uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
 		return 0
 	}
 	return units.CPUTime(time.Duration(t.Nano()))
