@@ -130,26 +130,31 @@ func watchPrograms(pid int, wait func() error) (programs []program, elapsed time
 	if err := wait(); err != nil {
 		return nil, 0, err
 	}
-	programs, err = held.read()
+	after, err := held.read()
 	if err != nil {
 		return nil, 0, err
 	}
-	for i := range programs {
-		programs[i].calls -= before[i].calls
-		programs[i].run -= before[i].run
+	for _, id := range slices.Sorted(maps.Keys(after)) {
+		p := after[id]
+		p.calls, p.run = p.calls-before[id].calls, p.run-before[id].run
+		programs = append(programs, p)
 	}
 	return programs, time.Since(started), nil
 }
 
-// read returns what the programs took since they were loaded, in the order of their IDs.
-func (h heldBPF) read() (programs []program, err error) {
-	for _, id := range slices.Sorted(maps.Keys(h.programs)) {
+// read returns what each program took since it was loaded. Programs that were unloaded meanwhile are missing.
+func (h heldBPF) read() (programs map[ebpf.ProgramID]program, err error) {
+	programs = map[ebpf.ProgramID]program{}
+	for id, hook := range h.programs {
 		p, err := readProgram(id)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		p.hook = h.programs[id]
-		programs = append(programs, p)
+		p.hook = hook
+		programs[id] = p
 	}
 	return programs, nil
 }
