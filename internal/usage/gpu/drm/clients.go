@@ -128,7 +128,7 @@ const maxCapacity = 1 << 10
 const (
 	// maxBatch is the number of texts that one request reads: passing a request to another
 	// goroutine takes the time of reading a text.
-	maxBatch = 16
+	maxBatch = 64
 	// maxKept is the maximum number of texts that are kept open: each takes a descriptor, and 5 KiB
 	// of the kernel's memory.
 	maxKept = 512
