@@ -21,14 +21,15 @@ func ParseUint(b []byte) (uint64, error) {
 	if len(b) == 0 {
 		return 0, ErrEmpty
 	}
+	const safe = 19 // numbers of up to 19 digits cannot overflow
 	var n uint64
 	overflow := false
-	for _, c := range b {
+	for i, c := range b {
 		d := uint64(c - '0')
 		if d > 9 {
 			return 0, ErrSyntax
 		}
-		overflow = overflow || n > (math.MaxUint64-d)/10
+		overflow = overflow || i >= safe && n > (math.MaxUint64-d)/10
 		n = n*10 + d
 	}
 	if overflow {
