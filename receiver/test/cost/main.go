@@ -60,7 +60,7 @@ func watchSignals() {
 // options are the command line's.
 type options struct {
 	scenarios string
-	page      string
+	pages     string
 	// The rest makes up a scenario, if none is named.
 	machine              crowd.Machine
 	binary, base, kepler string
@@ -83,7 +83,7 @@ func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
 	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
 		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
-	flags.StringVar(&o.page, "write", "", "a page into which to put the table, between the marks of the same scenarios")
+	flags.StringVar(&o.pages, "write", "", "pages, separated by commas, into which to put the table and the figures, at their marks")
 	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
@@ -223,7 +223,7 @@ func (o options) run(w io.Writer) (err error) {
 	var text strings.Builder
 	w = io.MultiWriter(w, &text)
 	s := &session{
-		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w,
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w, medians: map[string]float64{},
 	}
 	if s.price, err = priceOfCalls(); err != nil {
 		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
@@ -236,9 +236,11 @@ func (o options) run(w io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		err = s.run(all)
-		if err == nil && o.page != "" {
-			err = writePage(o.page, o.scenarios, text.String())
+		if err := s.run(all); err != nil {
+			return err
+		}
+		for _, page := range list(o.pages) {
+			err = errors.Join(err, writePage(page, o.scenarios, text.String(), s.medians))
 		}
 		return err
 	}

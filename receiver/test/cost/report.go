@@ -79,19 +79,20 @@ func writeScenarioHead(w io.Writer, withBase bool) {
 	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 }
 
-// writeScenario writes a line for each goal.
-func writeScenario(w io.Writer, scenario string, results []result, withBase bool) {
+// writeScenario writes a line for each goal, and adds the medians by their marks.
+func writeScenario(w io.Writer, scenario string, results []result, withBase bool, medians map[string]float64) {
 	for _, r := range results {
 		for _, g := range r.variant.goals {
-			name, is, decimals := g.figure.name, r.figures(g.figure.of), g.figure.decimals
+			is, decimals := r.figures(g.figure.of), g.figure.decimals
 			if g.times != "" {
-				name, is, decimals = g.figure.name+", times "+g.times, ratiosTo(g.times, r, g.figure, results), 2
+				is, decimals = ratiosTo(g.times, r, g.figure, results), 2
 			}
 			s := spreadOf(is)
+			medians[markOf(scenario, r.variant.name, g.name())] = s.median
 			if s.median < 0.1 {
 				decimals = max(decimals, 3)
 			}
-			cells := []string{scenario, r.variant.name, name, g.bound(), s.format(decimals), g.reached(s.median), timesOthers(r, g, results)}
+			cells := []string{scenario, r.variant.name, g.name(), g.bound(), s.format(decimals), g.reached(s.median), timesOthers(r, g, results)}
 			if withBase {
 				cells = append(cells, against(baseName(r.variant.name), r, g, results))
 			}

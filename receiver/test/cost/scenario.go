@@ -41,6 +41,14 @@ type goal struct {
 	times  string  // the variant whose figure is the unit, if any
 }
 
+// name returns the name of the figure, with its unit.
+func (g goal) name() string {
+	if g.times != "" {
+		return g.figure.name + ", times " + g.times
+	}
+	return g.figure.name
+}
+
 // bound describes the bound for a table.
 func (g goal) bound() string {
 	if g.most == 0 {
