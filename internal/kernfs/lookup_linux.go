@@ -51,7 +51,7 @@ func (d *Dir) NeverWaits() bool {
 // SIGKILL does not end the wait.
 //
 // The first lookup in a directory /proc/PID also caches the names in also, which costs less than
-// separate lookups later.
+// separate lookups later. With such names, the Dir expects that lookups are first ones.
 func NewKillable(path string, also ...string) *Dir {
 	return &Dir{path: path, lookup: lookupKillable, also: also}
 }
@@ -159,7 +159,7 @@ func (d *Dir) openAt(flags uint64) (int, error) {
 	if d.lookup == lookupAny || d.lookup == lookupCached && !d.isProc || !resolves() {
 		return openName(d.fd, d.name, flags)
 	}
-	if d.lookup == lookupCached || d.isProc {
+	if d.lookup == lookupCached || d.isProc && len(d.also) == 0 {
 		if fd, err := d.openCached(d.fd, d.name, flags); d.lookup == lookupCached || !errors.Is(err, ErrNotCached) {
 			return fd, err
 		}
@@ -201,14 +201,16 @@ func (d *Dir) openCached(dir int, name []byte, flags uint64) (int, error) {
 
 // openKillable opens d.name component by component. d.name is unchanged afterwards.
 func (d *Dir) openKillable(flags uint64) (int, error) {
-	dir, rest := d.fd, d.name
+	dir, rest, cached := d.fd, d.name, d.isProc
 	for {
 		slash := bytes.IndexByte(rest, '/')
 		if slash < 0 {
 			break
 		}
 		rest[slash] = 0
-		next, err := d.openEntry(dir, rest[:slash+1], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		var next int
+		var err error
+		next, cached, err = d.openEntry(dir, rest[:slash+1], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, cached)
 		rest[slash] = '/'
 		if dir != d.fd {
 			_ = unix.Close(dir)
@@ -221,10 +223,12 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 		}
 		dir, rest = next, rest[slash+1:]
 	}
-	fd, err := d.openEntry(dir, rest, flags)
+	fd, _, err := d.openEntry(dir, rest, flags, cached)
 	if err == nil && dir != d.fd && d.isProc {
 		for _, name := range d.also {
-			_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
+			if name != string(rest[:len(rest)-1]) {
+				_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
+			}
 		}
 	}
 	if dir != d.fd {
@@ -233,17 +237,20 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	return fd, err
 }
 
-// openEntry opens an entry of a directory by a NUL-terminated name.
-func (d *Dir) openEntry(dir int, name []byte, flags uint64) (int, error) {
-	if d.isProc {
+// openEntry opens an entry of a directory by a NUL-terminated name. cached reports whether the kernel
+// had the name in its cache. If the name of a directory is not in the cache, no entry of the directory
+// is: isCached is false then.
+func (d *Dir) openEntry(dir int, name []byte, flags uint64, isCached bool) (fd int, cached bool, err error) {
+	if isCached {
 		if fd, err := d.openCached(dir, name, flags); !errors.Is(err, ErrNotCached) {
-			return fd, err
+			return fd, true, err
 		}
 	}
 	if err := fill(dir, d.position(dir, name[:len(name)-1])); err != nil {
-		return -1, err
+		return -1, false, err
 	}
-	return openName(dir, name, flags)
+	fd, err = openName(dir, name, flags)
+	return fd, false, err
 }
 
 // fill makes the kernel cache the name at a position of a directory in procfs. In other directories
