@@ -39,7 +39,14 @@ type cpuTime struct {
 // The cgroups directly below the root come first, only for speed: reading one of them adds up the
 // CPU time of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush). Otherwise the
 // kernel searches the list of siblings that ran once for each cgroup. Reading the root does not.
-func (t *Tree) ReadCPUTime() {
+func (t *Tree) ReadCPUTime() { t.readCPUTime(true) }
+
+// ReadWatched is like ReadCPUTime, but reads only the counters that show which processes ran, and
+// the CPU time of all. While no task is created or exits, the processes account for all CPU time in
+// the other counters. The next ReadCPUTime covers the interval.
+func (t *Tree) ReadWatched() { t.readCPUTime(false) }
+
+func (t *Tree) readCPUTime(all bool) {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {
 		t.total.known = t.total.find(t)
@@ -51,12 +58,16 @@ func (t *Tree) ReadCPUTime() {
 	}
 	for _, n := range t.nodes {
 		n.cpu.processes, n.cpu.first = 0, false
+		if !all && !n.outermost && !t.isWatched(n) {
+			n.cpu.current, n.growth.grown, n.growth.known = false, 0, false
+			continue
+		}
 		n.cpu.advance(t.advance(n))
 	}
 	for _, n := range t.byPath {
 		switch {
 		case n.listed || n.outermost:
-		case t.least > 0 && n.holds >= t.least:
+		case t.isWatched(n):
 			t.advance(n)
 		default:
 			n.growth = growth{}

@@ -47,6 +47,7 @@ type Tree struct {
 	buf     [fileRoom]byte
 	kept    kernfs.Allowance // of the files that stay open
 	least   int              // see WatchFrom
+	members [2][]int32       // scratch of Members
 	total   total
 }
 

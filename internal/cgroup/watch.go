@@ -4,8 +4,12 @@ package cgroup
 
 import (
 	"bytes"
+	"io"
+	"io/fs"
+	"os"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -97,6 +101,8 @@ func (c *total) freeUnread(t *Tree) {
 // with at least this many calls of Hold or Watch. 0 disables both.
 func (t *Tree) WatchFrom(least int) { t.least = least }
 
+func (t *Tree) isWatched(n *Node) bool { return t.least > 0 && n.holds >= t.least }
+
 // Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text
 // is the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
 // version 1 controller that counts CPU time. Watch returns nil if the process is in the root, whose
@@ -124,9 +130,11 @@ func (t *Tree) watchedIn(text []byte) (path string, of version) {
 		controllers, in, found := bytes.Cut(rest, []byte{':'})
 		isV2 := len(controllers) == 0
 		switch {
-		case !found || len(in) < 2:
-		case isV2 && err == nil:
+		case !found:
+		case isV2 && err == nil && len(in) > 1:
 			return string(in), version2
+		case isV2 && err == nil && len(in) == 1 && of == anyVersion:
+			path, of = string(in), version2
 		case !isV2 && isAmong(controllers, "cpuacct"):
 			path, of = string(in), version1
 		}
@@ -142,6 +150,67 @@ func isAmong(list []byte, controller string) bool {
 	}
 	return false
 }
+
+// Members returns the PIDs of the processes in the cgroup that Watch finds by text, as cgroup.procs
+// lists them. A threaded cgroup of version 2 has no such list. The result is valid until the next
+// call.
+func (t *Tree) Members(text []byte) ([]int32, error) {
+	path, of := t.watchedIn(text)
+	all, err := t.mounts.hierarchies()
+	i := slices.IndexFunc(all, func(h hierarchy) bool { return h.is(of) && h.cpuFile() != "" })
+	if err != nil || i < 0 {
+		return nil, errNoHierarchy
+	}
+	pids, err := t.list(&all[i], path, t.members[0][:0])
+	t.members[0] = pids
+	if err != nil || of == version2 || !all[0].v2 {
+		return pids, err
+	}
+	inRoot, err := t.list(&all[0], "/", t.members[1][:0]) // others are watched in version 2
+	t.members[1] = inRoot
+	slices.Sort(inRoot)
+	return slices.DeleteFunc(pids, func(pid int32) bool {
+		_, ok := slices.BinarySearch(inRoot, pid)
+		return !ok
+	}), err
+}
+
+// list appends the PIDs of the processes in a cgroup.
+func (t *Tree) list(h *hierarchy, path string, to []int32) ([]int32, error) {
+	var file kernfs.Kept
+	dir := dirOf(path)
+	if dir == "" {
+		return to, fs.ErrNotExist
+	}
+	if _, err := t.lookups.open(h, &file, dir, "cgroup.procs", false); err != nil {
+		return to, err
+	}
+	f := os.NewFile(uintptr(file.Descriptor()), path)
+	defer func() { _ = f.Close() }() // it was only read from
+	pid := int32(0)
+	for {
+		n, err := f.Read(t.buf[:])
+		if err == io.EOF {
+			return to, nil
+		}
+		if err != nil {
+			return to, err
+		}
+		for _, c := range t.buf[:n] {
+			if c != '\n' {
+				pid = pid*10 + int32(c-'0')
+				continue
+			}
+			to, pid = append(to, pid), 0
+		}
+	}
+}
+
+// Hold holds a node that is held already.
+func (n *Node) Hold() { n.holds++ }
+
+// Holds returns the number of calls of Hold and Watch without Free.
+func (n *Node) Holds() int { return n.holds }
 
 // Hold returns the node of the cgroup at path, which stays until Free whether or not the cgroup
 // exists. Nodes lists it only if Node or Enter is called, too.

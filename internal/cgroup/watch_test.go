@@ -56,6 +56,31 @@ func TestTheCgroupThatIsWatchedForAProcess(t *testing.T) {
 	}
 }
 
+func TestMembersAreTheProcessesWatchedInTheSameCgroup(t *testing.T) {
+	many := strings.Repeat("4194303\n", fileRoom/8) // more than one read
+	for name, test := range map[string]struct {
+		mounts, text string
+		lists        map[string]string
+		want         int
+	}{
+		"v2":                    {mountUnified, "0::/a\n", map[string]string{hybrid + "/a": many + "12\n"}, fileRoom/8 + 1},
+		"the root of v2":        {mountUnified, "0::/\n", map[string]string{hybrid: "1\n2\n", hybrid + "/a": "3\n"}, 2},
+		"v1":                    {mountCPU, "2:cpu,cpuacct:/a\n", map[string]string{v1 + "/a": "7\n8\n"}, 2},
+		"both, the root of v2":  {mountCPU + mountUnified, "2:cpuacct:/a\n0::/\n", map[string]string{v1 + "/a": "7\n8\n9\n", hybrid: "9\n7\n"}, 2},
+		"no list":               {mountUnified, "0::/a\n", nil, 0},
+		"outside the namespace": {mountUnified, "0::/../a\n", nil, 0},
+		"no hierarchy":          {"", "0::/a\n", nil, 0},
+	} {
+		n := watching(t, test.mounts)
+		for dir, list := range test.lists {
+			n.write(list, dir, "cgroup.procs")
+		}
+		got, err := n.Members([]byte(test.text))
+		assert.Len(t, got, test.want, name)
+		assert.Equal(t, test.want == 0, err != nil, "%s: %v", name, err)
+	}
+}
+
 func TestACounterThatStoodStillProvesThatNoneRan(t *testing.T) {
 	for name, test := range map[string]struct {
 		mounts, text, hierarchy string

@@ -37,6 +37,7 @@ type Clocks struct {
 	unread  []int32       // PIDs of new processes that the latest scan did not read in time
 	fresh   time.Duration // when the memory of all processes was read last
 	table   *proc.Table   // has the rows of the latest scan
+	total   uint64        // the number of tasks at that scan
 	ended   []int32       // scratch of refreshKin: the PIDs of processes that ended, and of their parents
 	parents []int32
 	scan    clocksScan
@@ -135,11 +136,16 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 	if now < c.fresh || now-c.fresh >= recheck {
 		s.all = of.Resident
 	}
-	s.moved = !s.given.none() || created != c.numbers.created || of.All || of.LastCPU || c.spread
+	isQuiet := s.given.none() && known && created == c.numbers.created && tasks == c.total
+	s.moved = !isQuiet || of.All || of.LastCPU || c.spread
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
-	c.gate.begin(t, s.all || s.given.all || isListed)
-	err = s.readAll(now, isListed)
+	c.gate.begin(t, s.all || s.given.all || isListed, isQuiet)
+	s.debt = maxDebt
+	if of.All {
+		s.debt = lastDebt
+	}
+	err = s.readAll(now, isListed, tasks)
 	c.gate.end()
 	if err != nil {
 		return err
@@ -148,7 +154,7 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 	t.Unseen.Hidden = s.unreadable || hides(tasks, s.threads)
 	c.findMissed(t, newest)
 	s.placeAll()
-	c.table = t
+	c.table, c.total = t, tasks
 	c.numbers.advance(last, created, known)
 	if s.all || s.given.all {
 		c.fresh = now
@@ -161,16 +167,18 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 type clocksScan struct {
 	*procfsScan
 	clocks  *Clocks
-	given   given   // since the previous scan
-	unseen  given   // PIDs that the previous scan may have missed
-	all     bool    // the files of all processes are to be read
-	moved   bool    // the files of processes that ran are to be read
-	zombies []int32 // PIDs of processes that became zombies
+	given   given         // since the previous scan
+	unseen  given         // PIDs that the previous scan may have missed
+	all     bool          // the files of all processes are to be read
+	moved   bool          // the files of processes that ran are to be read
+	listed  bool          // the PIDs that are looked at were listed, so they are not thread IDs
+	zombies []int32       // PIDs of processes that became zombies
+	debt    time.Duration // the maximum debt without a look at idle processes
 }
 
 // readAll reports each process. While the listing is blocked or incomplete, it finds new processes
 // by their PIDs.
-func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
+func (s *clocksScan) readAll(now time.Duration, isListed bool, tasks uint64) (err error) {
 	unread := s.clocks.unread
 	s.clocks.unread = nil
 	if isListed {
@@ -184,12 +192,14 @@ func (s *clocksScan) readAll(now time.Duration, isListed bool) (err error) {
 	if !isListed {
 		s.probe(unread)
 	}
-	s.lookAtLeft()
+	for p := range s.Table().All() {
+		if s.Saw(p) {
+			s.threads += uint64(p.Threads)
+		}
+	}
+	s.lookAtLeft(tasks, s.debt)
 	s.MissRemaining()
 	s.refreshKin()
-	for p := range s.Table().All() {
-		s.threads += uint64(p.Threads)
-	}
 	return nil
 }
 
@@ -222,9 +232,11 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	}
 	n := &s.clocks.numbers
 	n.most = s.source.pidMax()
+	s.listed = true
 	for _, pid := range pids {
 		s.look(pid, s.Table().Find(pid))
 	}
+	s.listed = false
 	if n.listed = now; !whole {
 		n.listed -= listAgain // the next scan lists the others
 	}
@@ -240,19 +252,22 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 func (s *clocksScan) look(pid int32, old *proc.Process) {
 	gate := &s.clocks.gate
 	if old != nil && !s.given.has(pid) && gate.leavesOut(old) {
-		gate.left = append(gate.left, old.Slot)
 		s.Run(old, old.CPU)
 		return
 	}
 	clock, err := s.clocks.clock(pid)
-	if err == nil && (old == nil || s.given.has(pid)) && s.clocks.isOwn(pid) {
+	if err == nil && (old == nil || s.given.has(pid)) && !s.listed && s.clocks.isOwn(pid) {
 		err = syscall.EINVAL
 	}
 	if errors.Is(err, syscall.EINVAL) { // there is no process, or the number is a thread ID
 		if old != nil && s.moved {
 			gate.forget(old, gate.groupOf(old))
+			gate.exited = append(gate.exited, old.Parent)
 		}
 		return
+	}
+	if err == nil && old != nil {
+		gate.noteRead(old.Slot, clock > old.CPU)
 	}
 	if err == nil && old != nil && clock >= old.CPU && !s.mustRead(pid, old, clock > old.CPU) {
 		gate.explain(&old.Sight, gate.groupOf(old), clock-old.CPU)
@@ -342,7 +357,9 @@ func (s *clocksScan) refresh(p *proc.Process) {
 		return
 	}
 	now.CPU = p.CPU
-	if now.Start != p.Start { // the clock may belong to the other process
+	if now.Start == p.Start {
+		s.follow(&now, p)
+	} else { // the clock may belong to the other process
 		clock, err := s.clocks.clock(p.PID)
 		if err != nil {
 			return

@@ -14,13 +14,22 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// gate selects the CPU clocks that a scan reads. It leaves out the processes of cgroups whose CPU
-// counters stood still: these processes have not run. A process that was moved to another cgroup
-// may run unnoticed until its clock is read again. All clocks are read every sweepEvery scans, and
-// at once when the clocks that were read leave more than maxDebt of the node's CPU time
-// unexplained. Unexplained CPU time is that of all processes together and adds up from scan to
-// scan, so a scan misses at most maxDebt in all, plus maxDebt or the CPU time of all processes
-// while the clocks were read, whichever is more.
+// gate selects the CPU clocks that a scan reads. It leaves out two kinds of processes:
+//   - Processes of cgroups whose CPU counters stood still. These processes have not run, unless they
+//     were moved to another cgroup.
+//   - Idle processes, which did not run in the latest idleFrom scans, if a counter includes their CPU
+//     time. They may have run.
+//
+// The debt is the CPU time in the counters that the clocks that were read do not explain. It is of
+// all processes together and adds up from scan to scan. If it exceeds maxDebt, or lastDebt in the
+// last scan of a collection, the scan reads clocks of idle processes, those that ran last first,
+// until the debt is explained. If it still exceeds maxDebt, the scan reads all clocks. It also does
+// so every sweepEvery scans. So a scan misses at most maxDebt in all, plus maxDebt or the CPU time of
+// all processes while the clocks were read, whichever is more. The CPU time of an idle process that
+// it misses is found by a later scan, at most sweepEvery scans after the process ran.
+//
+// The exit of an idle process is found if the number of tasks shows it, or if its parent waited for
+// it, otherwise when its clock is read.
 //
 // A scan may miss more CPU time in these cases. The next reading of all clocks finds it.
 //   - A process waited for a child without a row. The child may have used its CPU time in earlier
@@ -31,19 +40,36 @@ import (
 // All clocks are read without need if the clock of a parent that waited was late: refreshKin reads
 // its child times after the debt was compared.
 type gate struct {
+	leftOut
 	tree   *cgroup.Tree
-	isOwn  bool // only the gate uses the tree
-	from   int
-	groups []*cgroup.Node // of the processes by slot, nil until the cgroup of a process is read
-	shrunk uint64         // Table.Renumbered when groups was reset
-	scans  int            // number of scans since all clocks were read
-	debt   time.Duration  // CPU time since then that no clock explains, negative if clocks were read later
-	ahead  time.Duration  // maximum lead of the clocks of the latest scan over the counters
-	open   bool           // all clocks are read in this scan
-	all    bool           // the counters include processes in the root
-	left   []proc.Slot    // of processes that were left out in this scan
-	waited []int32        // PIDs of processes whose child times grew in this scan
-	placed int            // processes whose cgroups were read in this scan
+	isOwn  bool          // only the gate uses the tree
+	from   int           // minimum number of processes of a cgroup whose counter is read
+	places []place       // of the processes by slot
+	shrunk uint64        // Table.Renumbered when places was reset
+	number uint32        // of the scan
+	scans  int           // number of scans since all clocks were read
+	debt   time.Duration // CPU time since then that no clock explains, negative if clocks were read later
+	ahead  time.Duration // maximum lead of the clocks of the latest scan over the counters
+	open   bool          // all clocks are read in this scan
+	all    bool          // the counters include processes in the root
+	placed int           // processes whose cgroup files were read in this scan
+	listed uint32        // the number of the scan that listed the processes in the root
+	excess int64         // threads of the rows in excess of the tasks, when all clocks were read
+}
+
+// leftOut holds the processes that were left out in a scan.
+type leftOut struct {
+	left   []proc.Slot // their cgroups stood still
+	idle   []proc.Slot // idle processes
+	waited []int32     // PIDs of the processes whose child times grew in the scan
+	exited []int32     // PIDs of the parents of processes that exited
+}
+
+// place is the cgroup of a process and the state of its clock.
+type place struct {
+	group  *cgroup.Node // nil until it is found
+	ran    uint32       // the number of the last scan that found CPU time, 0 before the first
+	unread bool         // a scan left out the process as idle after its clock was read last
 }
 
 const (
@@ -52,6 +78,11 @@ const (
 	sweepEvery = 60
 	// maxDebt is the maximum CPU time of the node that may be unexplained.
 	maxDebt = 10 * time.Millisecond
+	// lastDebt is the maximum in the last scan of a collection, if processes may have run in it that
+	// were left out as idle.
+	lastDebt = time.Millisecond
+	// idleFrom is the number of scans without CPU time after which a process is idle.
+	idleFrom = 16
 	// lateInCgroup is the maximum CPU time in a cgroup's counter of processes whose clocks have not
 	// been read since they moved to the cgroup. It exceeds maxDebt by the CPU time that the node
 	// uses while clocks are read.
@@ -61,6 +92,9 @@ const (
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
+	// listedFrom is the number of processes whose cgroup files are read in a scan before the members of
+	// cgroups are listed, and the maximum number of placed members of a cgroup that is listed.
+	listedFrom = 32
 	// placedFrom is the minimum age of a process whose cgroup is read. Most processes exit
 	// before that age, and most others have reached their cgroup.
 	placedFrom = 5 * time.Second
@@ -73,7 +107,7 @@ var placeless = &cgroup.Node{}
 // newGate returns a gate that reads the counters of cgroups with at least from processes. It uses
 // the tree of the options, or else a tree of its own.
 func newGate(o Options, from int) gate {
-	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from}
+	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from, number: idleFrom}
 	if g.isOwn {
 		g.tree = cgroup.New(cgroup.Options{Root: o.Root, Waits: o.Waits})
 	}
@@ -90,19 +124,25 @@ func (g *gate) close() error {
 	return nil
 }
 
-// begin reads the counters. If all is set, all clocks are read.
-func (g *gate) begin(t *proc.Table, all bool) {
+// begin reads the counters: only those of the gate if no task was created or exited. If all is set,
+// all clocks are read.
+func (g *gate) begin(t *proc.Table, all, isQuiet bool) {
 	if t.Renumbered() != g.shrunk {
 		g.reset()
 		g.shrunk = t.Renumbered()
 	}
 	g.tree.WatchFrom(g.from)
-	g.tree.ReadCPUTime()
+	if isQuiet {
+		g.tree.ReadWatched()
+	} else {
+		g.tree.ReadCPUTime()
+	}
 	grown, withRoot, known := g.tree.Grown()
 	g.scans++
 	g.debt = max(g.debt, -max(maxDebt, g.ahead)) + time.Duration(grown)
 	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
-	g.left, g.waited, g.placed = g.left[:0], g.waited[:0], 0
+	g.left, g.idle, g.waited, g.exited, g.placed = g.left[:0], g.idle[:0], g.waited[:0], g.exited[:0], 0
+	g.number++
 	if g.open {
 		g.scans, g.debt = 0, 0
 	}
@@ -122,26 +162,49 @@ func (g *gate) end() {
 
 // reset frees the nodes of the tree. The cgroups of all processes are read again.
 func (g *gate) reset() {
-	for slot := range g.groups {
+	for slot := range g.places {
 		g.leave(proc.Slot(slot))
 	}
-	g.groups = g.groups[:0]
+	g.places = g.places[:0]
 }
 
 // groupOf returns the cgroup of a process that has a slot.
 func (g *gate) groupOf(p *proc.Process) *cgroup.Node {
-	if int(p.Slot) < len(g.groups) {
-		return g.groups[p.Slot]
+	if int(p.Slot) < len(g.places) {
+		return g.places[p.Slot].group
 	}
 	return nil
 }
 
-// leavesOut reports whether the clock of a process need not be read, because the process has not
-// run. A zombie can be waited for without running, and a process whose files are outdated may be a
-// zombie.
+// leavesOut reports whether the clock of a process need not be read: the process has not run, or it
+// is idle. A zombie can be waited for without running, and a process whose files are outdated may be
+// a zombie.
 func (g *gate) leavesOut(old *proc.Process) bool {
 	group := g.groupOf(old)
-	return !g.open && group != nil && !old.Is(proc.Stale) && !old.Is(proc.Zombie) && group.StoodStill()
+	if g.open || group == nil || old.Is(proc.Stale) || old.Is(proc.Zombie) {
+		return false
+	}
+	at := &g.places[old.Slot]
+	switch {
+	case !at.unread && group.StoodStill():
+		g.left = append(g.left, old.Slot)
+	case g.counts(&old.Sight, group) && g.number-at.ran > idleFrom:
+		g.idle, at.unread = append(g.idle, old.Slot), true
+	default:
+		return false
+	}
+	return true
+}
+
+// noteRead records that the clock of a process was read, and whether the process ran.
+func (g *gate) noteRead(slot proc.Slot, ran bool) {
+	if int(slot) >= len(g.places) {
+		return
+	}
+	at := &g.places[slot]
+	if at.unread = false; ran {
+		at.ran = g.number
+	}
 }
 
 // explain subtracts from the debt the CPU time of a process, and of children that it waited for.
@@ -175,68 +238,130 @@ func (g *gate) sweep() bool {
 
 // leave removes the process with a slot from its cgroup.
 func (g *gate) leave(slot proc.Slot) {
-	if int(slot) >= len(g.groups) {
+	if int(slot) >= len(g.places) {
 		return
 	}
-	if group := g.groups[slot]; group != nil && group != placeless {
+	if group := g.places[slot].group; group != nil && group != placeless {
 		g.tree.Free(group)
 	}
-	g.groups[slot] = nil
+	g.places[slot].group = nil
 }
 
 // placeAll finds the cgroups of processes that are due.
 func (s *clocksScan) placeAll() {
 	t, g := s.Table(), &s.clocks.gate
-	if n := len(t.Rows) - len(g.groups); n > 0 {
-		g.groups = append(g.groups, make([]*cgroup.Node, n)...)
+	if n := len(t.Rows) - len(g.places); n > 0 {
+		g.places = append(g.places, make([]place, n)...)
 	}
 	for p := range t.All() {
-		if g.groups[p.Slot] == nil && t.Now-p.Start >= placedFrom && g.placed < placedPerScan {
-			g.groups[p.Slot] = s.place(p)
+		if s.isDue(p) && g.placed < placedPerScan {
+			s.place(p)
 		}
 	}
 }
 
-// place returns the cgroup of a process.
-func (s *clocksScan) place(p *proc.Process) *cgroup.Node {
-	if p.Is(proc.Kernel) {
-		return placeless
-	}
+// isDue reports whether the cgroup of a process is to be found.
+func (s *clocksScan) isDue(p *proc.Process) bool {
+	return s.clocks.gate.places[p.Slot].group == nil && s.Table().Now-p.Start >= placedFrom
+}
+
+// place finds the cgroup of a process. If many processes are due, it also places the other members
+// of the cgroup, unless many members were placed before.
+func (s *clocksScan) place(p *proc.Process) {
 	g := &s.clocks.gate
+	at := &g.places[p.Slot]
+	at.group = placeless
+	if p.Is(proc.Kernel) {
+		return
+	}
 	g.placed++
 	text, err := s.source.readCgroup(p.PID)
 	if err != nil {
-		return placeless
+		return
 	}
-	return cmp.Or(g.tree.Watch(text), placeless)
+	at.group = cmp.Or(g.tree.Watch(text), placeless)
+	if g.placed < listedFrom || at.group.Holds() > listedFrom || at.group == placeless && g.listed == g.number {
+		return
+	}
+	if at.group == placeless {
+		g.listed = g.number
+	}
+	members, err := g.tree.Members(text)
+	for _, pid := range members {
+		if q := s.Table().Find(pid); err == nil && q != nil && s.isDue(q) && !q.Is(proc.Kernel) {
+			g.places[q.Slot].group = at.group
+			if at.group != placeless {
+				at.group.Hold()
+			}
+		}
+	}
 }
 
-// lookAtLeft looks at processes that were left out: at all of them after a sweep decision of the
-// gate, otherwise at the children of processes that waited for a child. Such a child exited in a
-// cgroup to which it was moved.
-func (s *clocksScan) lookAtLeft() {
+// lookAtLeft looks at processes that were left out. It looks at idle ones until the debt is explained
+// if the debt exceeds most, and at all idle ones if the number of tasks shows an exit. After a sweep
+// decision of the gate it looks at all processes. Otherwise it looks at the children of processes
+// that waited for a child. Such a child was idle, or exited in a cgroup to which it was moved.
+func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	g := &s.clocks.gate
-	all := g.sweep()
+	for _, pid := range g.exited { // an idle parent that waited explains CPU time
+		if p := s.Table().Find(pid); p != nil && slices.Contains(g.idle, p.Slot) {
+			s.lookAgain(p.Slot)
+		}
+	}
+	hasExited := func() bool { return s.excess(tasks) > g.excess }
+	exited, searches := hasExited(), !g.open && g.debt > most
+	if searches {
+		slices.SortFunc(g.idle, func(a, b proc.Slot) int { return cmp.Compare(g.places[b].ran, g.places[a].ran) })
+	}
+	for _, slot := range g.idle {
+		if exited || searches && g.debt > 0 {
+			s.lookAgain(slot)
+		} else {
+			g.left = append(g.left, slot)
+		}
+	}
 	slices.Sort(g.waited)
+	all := g.sweep() || exited && hasExited()
 	for _, slot := range g.left {
-		p := &s.Rows[slot]
-		if !all && !isIn(g.waited, p.Parent) {
-			continue
+		if all || len(g.waited) > 0 && isIn(g.waited, s.Rows[slot].Parent) {
+			s.lookAgain(slot)
 		}
-		now, err := s.clocks.clock(p.PID)
-		switch {
-		case errors.Is(err, syscall.EINVAL):
-			g.forget(p, g.groupOf(p))
-			s.Miss(p)
-		case err != nil:
-			s.unreadable = true
-		case now > p.CPU:
-			g.explain(&p.Sight, g.groupOf(p), now-p.CPU)
-			g.leave(slot) // the counter of its cgroup stood still: the process is elsewhere
-			p.Flags |= proc.Stale
-			s.Run(p, now)
-			s.refresh(p)
+	}
+	if g.open || all {
+		g.excess = s.excess(tasks)
+	}
+}
+
+// excess returns by how much the threads of the rows outnumber the tasks of the node. It grows if a
+// process exits and the scan does not find that.
+func (s *clocksScan) excess(tasks uint64) int64 { return int64(s.threads) - int64(tasks) }
+
+// lookAgain looks at a process that was left out.
+func (s *clocksScan) lookAgain(slot proc.Slot) {
+	g, p := &s.clocks.gate, &s.Rows[slot]
+	if p.PID == 0 { // it has exited
+		return
+	}
+	group, moved := g.groupOf(p), !g.places[slot].unread // if it ran
+	now, err := s.clocks.clock(p.PID)
+	if err == nil {
+		g.noteRead(slot, now > p.CPU)
+	}
+	switch {
+	case errors.Is(err, syscall.EINVAL):
+		g.forget(p, group)
+		s.threads -= uint64(p.Threads)
+		s.Miss(p)
+	case err != nil:
+		s.unreadable = true
+	case now > p.CPU:
+		g.explain(&p.Sight, group, now-p.CPU)
+		if moved {
+			g.leave(slot)
 		}
+		p.Flags |= proc.Stale
+		s.Run(p, now)
+		s.refresh(p)
 	}
 }
 

@@ -50,6 +50,14 @@ func (g *gated) settle() {
 	for !g.clocks.gate.open {
 		g.second()
 	}
+	g.ran(0)
+}
+
+// ran makes all processes have run last the given number of scans ago.
+func (g *gated) ran(ago uint32) {
+	for slot := range g.clocks.gate.places {
+		g.clocks.gate.places[slot].ran = g.clocks.gate.number - ago
+	}
 }
 
 // second scans after a second.
