@@ -3,6 +3,9 @@
 package energyreceiver
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,23 +55,6 @@ func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	assert.Equal(t, baseline.start, n.one("process.energy", pid(10)).start)
 }
 
-func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		c.Zones = []power.Kind{power.Platform}
-		m := linear(40, 120)
-		m.Zone = power.Platform
-		c.Model = configoptional.Some(m)
-	})
-	n.start() // package is not read from RAPL
-	n.run(10*joule, map[int]int64{1: 250})
-	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=host", "energy.method=modeled").value, 1e-5, "25 % busy: 60 W")
-	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=host", "energy.method=modeled").value, 1e-6)
-	assert.Empty(t, n.points("hw.energy", nil))
-	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.method=modeled").value, 1e-5)
-	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
-	assert.Empty(t, n.logged())
-}
-
 // From the collection in which a package is found, it is attributed and psys is only measured, as on other machines. No
 // energy of psys is lost meanwhile.
 func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
@@ -115,4 +101,28 @@ func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 		n.run(0, map[int]int64{1: 400})
 		assert.InDelta(t, want, n.one("process.energy", pid(1)).value, 1e-6, watts)
 	}
+}
+
+func TestProcessesThatCannotBeReadAreNotLoggedOneByOne(t *testing.T) {
+	n := newTestNode(t)
+	for p := 10; p < 210; p++ {
+		n.process(p, "app")
+	}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	before := n.logs.Len()
+	for p := 10; p < 210; p++ {
+		dir := filepath.Join(n.host.Root(), "proc", fmt.Sprint(p))
+		for _, name := range []string{"stat", "exe", "cgroup", "cmdline"} {
+			if p%2 == 0 || name != "stat" {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
+				require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755)) // exists, and cannot be read
+			}
+		}
+	}
+	for range 3 {
+		n.scrapeAsIs()
+		n.balance()
+	}
+	assert.Equal(t, before, n.logs.Len(), "%v", n.logs.All()[before:])
 }

@@ -45,28 +45,6 @@ func (n *testNode) attributesOf(key, value string) (found map[string]any) {
 	return found
 }
 
-func TestContainersAndPodsHaveTheirNames(t *testing.T) {
-	n := newTestNode(t)
-	n.process(10, "app", inPodA(idA))
-	n.process(20, "nginx", docker(idB))
-	podLogs(t, n, "shop_web_"+uidA)
-	n.logLink(idA)
-	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front","Config":{"Image":"nginx:1.27"}}`)
-	n.start()
-	assert.Equal(t, "[kubelet docker]", fmt.Sprint(n.logs.FilterMessage("Names of containers selected").All()[0].ContextMap()["from"]))
-	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.Equal(t, map[string]any{
-		"container.id": idA, "k8s.pod.uid": uidA, "k8s.namespace.name": "shop", "k8s.pod.name": "web", "k8s.container.name": "app",
-	}, n.attributesOf("container.id", idA))
-	assert.Equal(t, map[string]any{
-		"container.id": idB, "container.runtime.name": "docker", "container.name": "front", "container.image.name": "nginx",
-	}, n.attributesOf("container.id", idB))
-	assert.Equal(t, map[string]any{
-		"k8s.pod.uid": uidA, "k8s.pod.qos_class": "Burstable", "k8s.namespace.name": "shop", "k8s.pod.name": "web",
-	}, n.attributesOf("k8s.pod.uid", uidA))
-	assert.NotContains(t, fmt.Sprint(n.one("process.energy", pid(10)).attributes), "shop", "processes have what distinguishes them")
-}
-
 func TestTheFirstPointWaitsForTheName(t *testing.T) {
 	n := newTestNode(t)
 	n.process(20, "app")

@@ -68,23 +68,13 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 	assert.Empty(t, preset.logs.FilterMessage("Attribution rules selected").All())
 }
 
+// Half of the CPU time of 10 s is used.
 func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
-	byDefault := func(c *Config) { c.Attribution.Preset = "" }
-	for name, c := range map[string]struct {
-		edit func(*Config)
-		idle float64 // of 10 s in which half of the CPU time was used
-	}{
-		"default": {func(*Config) {}, 100},
-		"a static power model": {func(c *Config) {
-			c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 7})
-		}, 70},
-	} {
-		n := newTestNode(t, modeledHost, byDefault, c.edit)
-		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-		n.startsWindows(time.Second)
-		n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
-		assert.InDelta(t, c.idle, n.one("system.energy", "energy.state=idle").value, 1e-3, name)
-	}
+	n := newTestNode(t, modeledHost, func(c *Config) { c.Attribution.Preset = "" })
+	n.process(10, "app")
+	n.startsWindows(time.Second)
+	n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
+	n.expect(energies{"idle": 100}, 1e-3)
 }
 
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.

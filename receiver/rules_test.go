@@ -151,52 +151,6 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}
 }
 
-// The static power of 32.5 W includes that of etcd, which uses a twentieth of the CPU, learned or configured. All power
-// above it is dynamic and belongs to the others, however much etcd uses later. If processes outside of containers are
-// excluded too, it belongs to the containers alone.
-func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
-	stated := func(a *config.AttributionConfig) {
-		a.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 32.5})
-	}
-	for name, c := range map[string]struct {
-		edit  func(*config.AttributionConfig)
-		learn bool
-		want  figures
-	}{
-		"learned": {func(a *config.AttributionConfig) { a.Tuning.Samples = 2 }, true, figures{75, 150, 75, 0, 300}},
-		"stated":  {stated, false, figures{75, 150, 75, 0, 300}},
-		"containers only": {func(a *config.AttributionConfig) {
-			stated(a)
-			a.Exclude.Cgroup = []filter.Config{{Regex: `^/((init\.scope|(system|user)\.slice)(/.*)?)?$`}}
-		}, false, figures{100, 200, 0, 0, 300}},
-	} {
-		n := sharedNode(t, func(a *config.AttributionConfig) {
-			a.Preset = config.PresetKubeWatt
-			a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
-			c.edit(a)
-		})
-		for _, of := range []struct {
-			pid int
-			id  string
-		}{{10, idA}, {20, idB}} {
-			n.host.Processes[of.pid].Cgroup = "0::/kubepods.slice/kubepods-besteffort.slice/cri-containerd-" + of.id + ".scope"
-		}
-		n.host.Processes[30].Cgroup = "0::/system.slice/c.service"
-		n.start()
-		n.run(325*joule, map[int]int64{40: 50})
-		if c.learn {
-			for i := range int64(24) {
-				ticks := 225 + 50*(i%12)
-				n.run(uint64(325*joule+50*ticks*joule/100), map[int]int64{10: ticks, 40: 50})
-			}
-			require.True(t, n.trained())
-		}
-		before := n.figures("active")
-		n.run(625*joule, map[int]int64{10: 40, 20: 80, 30: 40, 40: 250}) // nothing is learned below 20 %
-		requireFigures(t, c.want, n.figures("active").less(before), name)
-	}
-}
-
 func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	for _, split := range config.StaticModelNames {
 		if !split.IsTrained() || split == config.StaticTrained || split == config.StaticMinimum {

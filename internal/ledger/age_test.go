@@ -331,16 +331,3 @@ func TestAttributionByALateMeterDoesNotAllocate(t *testing.T) {
 		assert.Zero(t, allocs.Count(300, step), window)
 	}
 }
-
-func TestAZoneThatFailsForLongDoesNotAllocate(t *testing.T) {
-	b := newBench(t, Config{})
-	var claims []attribution.Claim
-	for pid := range int32(200) {
-		claims = append(claims, attribution.Claim{Claimant: b.open(pid + 1), CPU: units.CPUTime(time.Second) / 400})
-	}
-	step := func() { b.pass(time.Second, -1, units.Joule, units.CPUTime(time.Second)/2, claims...) }
-	for range 400 {
-		step()
-	}
-	assert.Zero(t, allocs.Count(300, step))
-}

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -36,72 +35,6 @@ func (b *bench) second(energies ...units.Energy) {
 		b.iv.Zones[i].Total += energy
 	}
 	b.e.Observe(&b.iv)
-}
-
-func TestEachZoneIsSharedByItsOwnDomain(t *testing.T) {
-	b := twoSockets(t, Config{})
-	busy, calm := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
-	b.use(0, 1000*ms, 2000*ms, attribution.Claim{Claimant: busy, CPU: 900 * ms}, attribution.Claim{Claimant: calm, CPU: 100 * ms})
-	b.use(1, 900*ms, 1000*ms, attribution.Claim{Claimant: busy, CPU: 900 * ms})
-	b.use(2, 100*ms, 1000*ms, attribution.Claim{Claimant: calm, CPU: 100 * ms})
-	b.second(100*units.Joule, 50*units.Joule)
-	assert.Equal(t, 90*units.Joule, b.energy(identity.ProcessEntity, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(identity.ProcessEntity, "2"))
-	assert.Equal(t, 95*units.Joule, b.energy(identity.ContainerEntity, "A"))
-	assert.Equal(t, 900*ms, b.find(identity.ProcessEntity, "1").CPU, "of the node's claims only")
-	k := b.e.Ledger().Kinds[pkg]
-	assert.Equal(t, 95*units.Joule, k.Active)
-	assert.Equal(t, 55*units.Joule, k.Idle)
-	assert.Equal(t, time.Second, k.RecentTime, "of both at once")
-	assert.Equal(t, 1000*ms, b.e.Ledger().Busy)
-	assert.Equal(t, 2000*ms, b.e.Ledger().Total)
-}
-
-func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
-	b := twoSockets(t, Config{})
-	p := b.open(1)
-	domains := b.iv.Domains
-	b.iv.Domains = domains[:2]
-	b.use(1, ms, ms, attribution.Claim{Claimant: p, CPU: ms})
-	b.second(units.Joule, units.Joule)
-	assert.Equal(t, units.Joule, b.e.Ledger().Kinds[pkg].Deferred)
-	b.iv.Domains = domains
-	b.use(2, ms, ms, attribution.Claim{Claimant: p, CPU: ms})
-	b.second(units.Joule, units.Joule)
-	assert.Equal(t, 4*units.Joule, b.energy(identity.ProcessEntity, "1"))
-}
-
-func TestObserveOfASlowZoneAllocatesNothing(t *testing.T) {
-	b := twoSockets(t, Config{})
-	var claims []attribution.Claim
-	for i := range 100 {
-		claims = append(claims, attribution.Claim{Claimant: b.open(int32(i + 1)), CPU: ms})
-	}
-	cycle := func() {
-		for n := range 3 {
-			b.use(1, 100*ms, 1000*ms, claims...)
-			b.use(2, 100*ms, 1000*ms, claims...)
-			b.iv.Zones[0].OK = n == 2
-			b.second(units.Joule, units.Joule)
-		}
-		b.e.Emitted()
-		b.e.Outcome(Acknowledged)
-	}
-	cycle()
-	assert.Zero(t, testing.AllocsPerRun(100, cycle))
-}
-
-func TestAZoneThatChangesItsKindWithoutAnyUtilizationLosesNothing(t *testing.T) {
-	b := newBench(t, Config{})
-	zone := &b.iv.Zones[0]
-	p := b.open(1)
-	zone.Kind = dram
-	b.observe(3*units.Joule, 0, 0, attribution.Claim{Claimant: p, CPU: 1})
-	b.e.Close(p)
-	assert.Equal(t, 3*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
-	assert.Zero(t, b.e.Ledger().Kinds[pkg].Deferred+b.e.Ledger().Kinds[dram].Deferred)
-	b.observe(5*units.Joule, 1, 1)
-	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[dram].Unattributed)
 }
 
 func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
@@ -28,27 +27,6 @@ func (b *bench) living() (n int) {
 func (b *bench) deliver() {
 	b.e.Emitted()
 	b.e.Outcome(Acknowledged)
-}
-
-func TestARemovedZoneSettlesItsDeferredEnergy(t *testing.T) {
-	b := newBench(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, attribution.ZoneReading{Zone: 1, Kind: dram, OK: true})
-	b.observe(0, 1, 1)
-	p := b.open(1, inContainer("A"))
-	b.iv.Zones[1].Total = 5 * units.Joule
-	b.observe(units.Joule, 0, 0) // read, but without utilization
-	b.iv.Zones[1].OK = false
-	b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
-	b.e.Close(p)
-	require.False(t, b.find(identity.ProcessEntity, "1").Ended(), "the zone owes it")
-	b.iv.Zones = b.iv.Zones[:1]
-	b.observe(0, 1, 1)
-	assert.True(t, b.find(identity.ProcessEntity, "1").Ended())
-	assert.Equal(t, 5*units.Joule, b.find(identity.ProcessEntity, "1").Amounts(dram).Energy)
-	b.deliver()
-	assert.Zero(t, b.living())
-	k := b.e.Ledger().Kinds[dram]
-	assert.Equal(t, 5*units.Joule, k.Active)
 }
 
 func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {

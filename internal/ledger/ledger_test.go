@@ -236,53 +236,6 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	requireConserved(t, b.e, byKind{})
 }
 
-// Trap 7.
-func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
-	b := newBench(t, Config{})
-	b.iv.Zones = append(b.iv.Zones, attribution.ZoneReading{Zone: 1, Kind: pkg, OK: true})
-	p, q := b.open(1), b.open(2)
-	second := &b.iv.Zones[1]
-	b.observe(0, 1000*ms, 1000*ms, attribution.Claim{Claimant: p, CPU: 500 * ms}) // baseline of the second zone
-	second.OK = false
-	b.observe(10*units.Joule, 1000*ms, 1000*ms, attribution.Claim{Claimant: p, CPU: 500 * ms})
-	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Active, "the first socket's goes on")
-	second.OK, second.Total = true, 20*units.Joule
-	b.observe(10*units.Joule, 1000*ms, 1000*ms, attribution.Claim{Claimant: q, CPU: 500 * ms})
-	assert.Equal(t, 40*units.Joule, b.e.Ledger().Kinds[pkg].Active)
-	assert.Equal(t, 20*units.Joule, b.energy(identity.ProcessEntity, "1"))
-	assert.Equal(t, 20*units.Joule, b.energy(identity.ProcessEntity, "2"))
-	requireConserved(t, b.e, byKind{})
-}
-
-func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
-	b := newBench(t, Config{})
-	p := b.open(1, inPod("A", "X"))
-	b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
-	b.e.Emitted()
-	b.e.Outcome(Acknowledged)
-	require.NotNil(t, b.find(identity.ProcessEntity, "1"), "it lives")
-
-	b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
-	b.e.Close(p)
-	b.e.Emitted() // refused
-	for range 3 {
-		b.observe(0, 1, 1)
-		a := b.find(identity.ProcessEntity, "1")
-		require.NotNil(t, a)
-		assert.Equal(t, 2*units.Joule, a.Amounts(pkg).Energy)
-		assert.True(t, a.Ended())
-		assert.NotNil(t, b.find(identity.ContainerEntity, "A"))
-		b.e.Emitted()
-	}
-	b.e.Outcome(Acknowledged)
-	for _, entity := range []identity.Entity{identity.ProcessEntity, identity.ContainerEntity, identity.PodEntity} {
-		for _, id := range []string{"1", "A", "X"} {
-			assert.Nil(t, b.find(entity, id))
-		}
-	}
-	require.NotNil(t, b.find(identity.ProcessEntity, "other"))
-}
-
 func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *testing.T) {
 	withCID := func(cid uint32) func(*identity.Owner) {
 		return func(o *identity.Owner) { o.VM = identity.VM{ID: "vm", Name: "web", CID: cid} }
@@ -304,18 +257,4 @@ func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *
 	b.observe(units.Joule, ms, ms, attribution.Claim{Claimant: third, CPU: ms})
 	assert.Equal(t, identity.VM{ID: "vm", Name: "web", CID: 5}, b.find(identity.VMEntity, "vm").Owner.VM)
 	assert.Equal(t, 2*units.Joule, b.energy(identity.VMEntity, "vm"))
-}
-
-func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
-	b := newBench(t, Config{})
-	var claims []attribution.Claim
-	for i := range 100 {
-		claims = append(claims, attribution.Claim{Claimant: b.open(int32(i+1), inPod(fmt.Sprint(i%10), "X")), CPU: units.CPUTime(i + 1)})
-	}
-	claims = append(claims, attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: 7}, attribution.Claim{Claimant: 3, ShortLived: true, CPU: 9})
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		b.observe(units.Joule, 500*ms, 1000*ms, claims...)
-		b.e.Emitted()
-		b.e.Outcome(Acknowledged)
-	}))
 }

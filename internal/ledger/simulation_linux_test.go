@@ -217,7 +217,7 @@ func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 			for _, e := range few {
 				fmt.Fprintf(&list, "\n\t%v %d %d", e.Act, e.A, e.B)
 			}
-			t.Fatalf("seed %d, %v\nTo see it again: go test ./internal/attribution -run %s -oracle.seed=%d -oracle.events=%d\n"+
+			t.Fatalf("seed %d, %v\nTo see it again: go test ./internal/ledger -run %s -oracle.seed=%d -oracle.events=%d\n"+
 				"%d events suffice, then: %v%s", seed, err, t.Name(), seed, *oracleEvents, len(few), shortest, &list)
 		}
 		for name, count := range n.did {
