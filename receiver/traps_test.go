@@ -38,27 +38,6 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "gone once its end was acknowledged")
 }
 
-func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
-	n := newTestNode(t)
-	z := n.host.Zones["intel-rapl:0"]
-	z.Energy = z.Max - 40*joule
-	n.start()
-	step := func(counter uint64) float64 {
-		z.Energy = counter
-		n.host.Run(10*time.Second, map[int]int64{1: 500})
-		n.scrape()
-		return n.one("hw.energy").value
-	}
-	assert.InDelta(t, 100, step(60*joule), 1e-6, "wrapped: 40 J and 60 J")
-	assert.InDelta(t, 100, step(59*joule), 1e-6, "a step back is not a wrap")
-	assert.InDelta(t, 150, step(109*joule), 1e-6)
-	assert.InDelta(t, 150, step(1*joule), 1e-6, "a reset: nothing is added")
-	assert.InDelta(t, 151, step(2*joule), 1e-6)
-	assert.InDelta(t, 151, step(200_000*joule), 1e-6, "20 kW is impossible for a package")
-	assert.InDelta(t, 152, step(200_001*joule), 1e-6)
-	assert.InDelta(t, 152, n.sum("system.energy", nil), 1e-6)
-}
-
 func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a ) (b\n\xff"}
