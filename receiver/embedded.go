@@ -63,8 +63,8 @@ type EmbeddedOptions struct {
 	// Container is the ID of the container that owns all processes of CPU. It has a series from the
 	// baseline on, even without energy. It must be set if and only if CPU is set.
 	Container string
-	// Machine is the machine to measure, by default the one on which the program runs. Only
-	// simulators of this module can set it. State is stored as in a collector if it is set.
+	// Machine is the machine to measure, by default the one on which the program runs. Only packages
+	// of this module, such as simulators, can set it.
 	Machine *machine.Machine
 }
 
