@@ -27,7 +27,6 @@ type Machine struct {
 	Containers int // cgroups, named as Docker does, among which Processes are divided
 	ActiveIn   int // how many of them the active processes are in; 0 is all
 	Exits      int // processes that start and end each second, besides Processes
-	Spinning   int // processes that always run, besides Processes
 }
 
 // Run compiles the programs into dir and starts what the machine has. It returns when all of it runs. stop ends it,
@@ -47,8 +46,8 @@ func Run(dir string, m Machine) (stop func() error, err error) {
 		return err
 	}
 	err = add(startContained(dir, m))
-	if err == nil && (m.Exits > 0 || m.Spinning > 0) {
-		err = add(launch(filepath.Join(dir, "load"), loadSource, strconv.Itoa(m.Exits), strconv.Itoa(m.Spinning)))
+	if err == nil && m.Exits > 0 {
+		err = add(launch(filepath.Join(dir, "load"), loadSource, strconv.Itoa(m.Exits)))
 	}
 	if err != nil {
 		return nil, errors.Join(err, stop())
