@@ -24,7 +24,10 @@ func (t *Training) RestoreGPUs(z Zones, readings []power.Reading) {
 	}
 	for i := range readings {
 		zone := readings[i].Zone
-		if _, known := t.gpus[zone.Domain]; known || zone.Kind != power.GPU || !slices.Contains(z.Domains, zone.Domain) {
+		if zone.Kind != power.GPU {
+			continue
+		}
+		if _, known := t.gpus[zone.Domain]; known || !slices.Contains(z.Domains, zone.Domain) {
 			continue
 		}
 		if t.gpus == nil {

@@ -10,9 +10,11 @@ typedef _Bool bool;
 
 #define PIDS (1 << 22) /* PID_MAX_LIMIT (include/linux/threads.h) */
 
-/* Bitmap of the marked processes by PID, and bitmap of its words that can have marks. */
+/* Bitmap of the marked processes by PID, bitmap of its words that can have marks, and bitmap of the
+ * words of summary that can have bits. */
 __u64 marks[PIDS / 64];
 __u64 summary[PIDS / 4096];
+__u64 top[PIDS / 262144];
 
 /* The number of marks. It has a cache line of its own, because on_switch writes to it. */
 __u64 marked __attribute__((aligned(64)));
@@ -59,6 +61,7 @@ static __always_inline void mark(__u32 tgid)
 	if (__sync_fetch_and_or(word, bit) & bit)
 		return;
 	__sync_fetch_and_or(&summary[(tgid >> 12) & (PIDS / 4096 - 1)], 1ull << ((tgid >> 6) & 63));
+	__sync_fetch_and_or(&top[(tgid >> 18) & (PIDS / 262144 - 1)], 1ull << ((tgid >> 12) & 63));
 	__sync_fetch_and_add(&marked, 1);
 }
 
@@ -188,6 +191,26 @@ __noinline int take(__u32 at)
 	return 0;
 }
 
+/* Takes a word of summary and the words of marks that it refers to. */
+__noinline int take_words(__u32 at)
+{
+	__u64 word = __sync_lock_test_and_set(&summary[at & (PIDS / 4096 - 1)], 0);
+	struct bpf_iter_num it;
+
+	bpf_iter_num_new(&it, 0, 64);
+	while (bpf_iter_num_next(&it)) {
+		__u32 bit;
+
+		if (!word)
+			break;
+		bit = lowest(word);
+		word &= word - 1;
+		take((at << 6) + bit);
+	}
+	bpf_iter_num_destroy(&it);
+	return 0;
+}
+
 /* Takes the marks, and describes the marked processes in ran_processes (Linux 6.7: open-coded task
  * iterators). The marks are removed even if there are too many. */
 SEC("syscall")
@@ -201,14 +224,14 @@ int scan_ran(struct visit_args *r)
 	visit_state.found = 0;
 	if (slicing)
 		begin_slices(r->elapsed);
-	bpf_iter_num_new(&it, 0, PIDS / 4096);
+	bpf_iter_num_new(&it, 0, PIDS / 262144);
 	while ((i = bpf_iter_num_next(&it))) {
-		__u32 at = *i & (PIDS / 4096 - 1);
-		__u64 word = summary[at];
+		__u32 at = *i & (PIDS / 262144 - 1);
+		__u64 word = top[at];
 
 		if (!word)
 			continue;
-		word = __sync_lock_test_and_set(&summary[at], 0);
+		word = __sync_lock_test_and_set(&top[at], 0);
 		bpf_iter_num_new(&inner, 0, 64);
 		while (bpf_iter_num_next(&inner)) {
 			__u32 bit;
@@ -217,7 +240,7 @@ int scan_ran(struct visit_args *r)
 				break;
 			bit = lowest(word);
 			word &= word - 1;
-			take((at << 6) + bit);
+			take_words((at << 6) + bit);
 		}
 		bpf_iter_num_destroy(&inner);
 	}

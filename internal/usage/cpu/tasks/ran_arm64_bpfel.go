@@ -67,6 +67,7 @@ const (
 	ranVarSliceState   = "slice_state"
 	ranVarSlicing      = "slicing"
 	ranVarSummary      = "summary"
+	ranVarTop          = "top"
 	ranVarVisitState   = "visit_state"
 )
 
@@ -136,6 +137,7 @@ type ranVariableSpecs struct {
 	SliceState *ebpf.VariableSpec `ebpf:"slice_state"`
 	Slicing    *ebpf.VariableSpec `ebpf:"slicing"`
 	Summary    *ebpf.VariableSpec `ebpf:"summary"`
+	Top        *ebpf.VariableSpec `ebpf:"top"`
 	VisitState *ebpf.VariableSpec `ebpf:"visit_state"`
 }
 
@@ -183,6 +185,7 @@ type ranVariables struct {
 	SliceState *ebpf.Variable `ebpf:"slice_state"`
 	Slicing    *ebpf.Variable `ebpf:"slicing"`
 	Summary    *ebpf.Variable `ebpf:"summary"`
+	Top        *ebpf.Variable `ebpf:"top"`
 	VisitState *ebpf.Variable `ebpf:"visit_state"`
 }
 
