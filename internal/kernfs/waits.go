@@ -82,7 +82,9 @@ func (w *Waits) Begin(now time.Time) {
 	if w.scans++; w.scans == 1 {
 		w.left, w.starved = firstPatience, -firstPatience
 	}
-	clear(w.spent)
+	if len(w.spent) > 0 {
+		clear(w.spent)
+	}
 	if len(w.missed) > 0 {
 		w.missed = slices.DeleteFunc(w.missed, func(m miss) bool {
 			return m.ended.Load() && (m.slow || now.Sub(m.at) >= m.pause || now.Before(m.at))

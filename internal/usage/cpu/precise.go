@@ -76,6 +76,7 @@ func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
 // now measures how long reading takes. It does not access the machine.
 func newPreciseClock(root string, stat *StatClock, table *proc.Table, now func() time.Duration) *preciseClock {
 	n := len(stat.domains)
+	stat.KeepOpen()
 	return &preciseClock{
 		stat: stat, table: table, online: divide.NewOnline(root), now: now,
 		domains: make([]preciseTime, n), parts: make([]units.CPUTime, n), nodes: slices.Clone(stat.nodes),

@@ -54,7 +54,8 @@ func (l *Lost) UnmarshalBinary(b []byte) error {
 type Endings struct {
 	loaded  *programs
 	ring    *ring.Reader
-	lost    Lost // since the hook was attached
+	counted *ebpf.Variable // of lost
+	lost    Lost           // since the hook was attached
 	domains int
 
 	ended Ended               // the argument of yield
@@ -81,7 +82,7 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endings{loaded: p, domains: o.Domains}
+	e := &Endings{loaded: p, counted: p.Variables[tasksVarLost], domains: o.Domains}
 	e.take = e.parse
 	if err := e.attach(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -161,7 +162,7 @@ func (e *Endings) Drain(yield func(*Ended)) (Lost, error) {
 		return Lost{}, fmt.Errorf("read process exits: %w", err)
 	}
 	last, now := e.lost, &e.lost
-	if err := e.loaded.Variables[tasksVarLost].Get(now); err != nil {
+	if err := e.counted.Get(now); err != nil {
 		return Lost{}, fmt.Errorf("read the counters of lost process exits: %w", err)
 	}
 	return Lost{Count: now.Count - last.Count, Run: now.Run - last.Run, Incomplete: now.Incomplete - last.Incomplete}, nil
