@@ -40,7 +40,7 @@ func TestPagesHaveMarksOfFiguresThatScenariosMeasure(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"../../../docs/performance.md", "../../../docs/kepler.md"} {
+	for _, path := range []string{"../../../README.md", "../../../docs/performance.md"} {
 		page, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, mark := range inline.FindAllStringSubmatch(string(page), -1) {
