@@ -69,3 +69,20 @@ func TestAKernelWithoutTheFieldsIsAnError(t *testing.T) {
 	_, err = locate("no_such_variable", [2]string{})
 	require.Error(t, err)
 }
+
+// BenchmarkSamples measures a read, of which each CPU of the machine costs a part.
+func BenchmarkSamples(b *testing.B) {
+	from, err := locate("runqueues", [2]string{"nr_switches", "clock"})
+	require.NoError(b, err)
+	s, err := openSamples(from)
+	if err != nil {
+		b.Skip(err)
+	}
+	defer func() { require.NoError(b, s.Close()) }()
+	for b.Loop() {
+		if _, err := s.Read(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(ebpf.MustPossibleCPU()), "CPUs")
+}
