@@ -22,6 +22,13 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// allocated returns the sum of all allocations up to now, in bytes.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
 // crowded is a node whose processes come and go in the directories of /proc only. The simulated host does not count
 // them.
 type crowded struct {

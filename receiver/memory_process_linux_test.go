@@ -53,6 +53,7 @@ func newUnmoving(c *crowded) *unmoving {
 
 func TestAProcessTakesLittleMemory(t *testing.T) {
 	const processes, asleep, awake = 10_000, 600, 900
+	atStart := map[cpu.SourceKind]float64{cpu.KindProcfs: 1000, cpu.KindBPF: 700}
 	for _, source := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {
 			n := newCrowded(t, func(c *Config) { c.Series.Processes = config.Default().Series.Processes })
@@ -72,7 +73,9 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 				t.Logf("%.0f B", now)
 				assert.Less(t, now, most)
 			}
+			began := allocated()
 			n.startAsIs()
+			assert.Less(t, float64(allocated()-began)/processes, atStart[source], "bytes of the first scan")
 			n.collect(3)
 			each(asleep)
 			if source == cpu.KindBPF {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -104,7 +105,10 @@ func (s *energyScraper) startCollector(ctx context.Context, host component.Host)
 		return err
 	}
 	ctx, s.life.cancel = context.WithCancelCause(context.Background())
-	s.life.starting.Go(func() { s.begin(ctx) })
+	s.life.starting.Go(func() {
+		s.begin(ctx)
+		go debug.FreeOSMemory() // the start needs several times the heap of an idle node, which would shrink only after a minute
+	})
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (b *Collector) renew(c *claimant, p *proc.Process, m *Measurement) {
 	c.inWorkload = withoutUnit != identity.Workload{}
 	owner := b.ownerOf(p.PID, p.Start, found)
 	if b.ByProgram && b.Exact {
-		b.programs.note(&owner)
+		b.programs.note(found)
 	}
 	if p.Used == 0 && b.mayWait(&owner) {
 		b.sleep(c, found.Workload, b.since(p.Start, m))
@@ -204,7 +204,7 @@ func (b *Collector) ownerOf(pid int32, start time.Duration, i *workload.Identity
 		Workload: i.Workload,
 	}
 	if b.ByProgram && b.Exact && i.Path == "" {
-		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &o.Workload)
+		o.Process.Executable = b.programs.nameOf(i.Executable, i.Owner, &i.Workload)
 	}
 	return o
 }

@@ -5,6 +5,7 @@ package window
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // programs holds a Collector's state about the programs of short-lived processes. The zero programs
@@ -41,12 +42,12 @@ func (g *programs) endInterval() {
 }
 
 // note records the name of a process's executable if it does not fit in a task's name.
-func (g *programs) note(o *identity.Owner) {
-	name := o.Process.Executable
+func (g *programs) note(i *workload.Identity) {
+	name := i.Executable
 	if len(name) <= maxTaskName {
 		return
 	}
-	key := longName{name[:maxTaskName], o.Process.Owner, identity.ProcessEntity.Key(&o.Workload)}
+	key := longName{name[:maxTaskName], i.Owner, identity.ProcessEntity.Key(&i.Workload)}
 	known, ok := g.long[key]
 	switch {
 	case ok && known != name:

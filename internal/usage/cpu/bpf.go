@@ -170,6 +170,7 @@ func (b *BPF) setDomains() error {
 // were at the same index in the previous listing: only the changed ones are reported, and they
 // still run.
 func (b *BPF) seeListed(s *proc.Scan, l *tasks.Listing) {
+	s.Expect(len(l.Processes))
 	same := 0
 	if b.table != nil {
 		same = min(l.Same, len(b.listed), len(l.Processes))

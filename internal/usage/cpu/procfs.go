@@ -219,6 +219,7 @@ func (s *procfsScan) list() (pids []int32, whole bool, err error) {
 		return nil, false, l.err
 	}
 	slices.Sort(l.pids) // as a real /proc lists them
+	s.Expect(len(l.pids))
 	whole = l.from == 0 && l.next == 0
 	s.unreadable = !whole
 	return l.pids, whole, nil

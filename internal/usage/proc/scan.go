@@ -51,6 +51,16 @@ func (t *Table) forget() {
 	t.Unseen, t.slots, t.awaited = Unseen{}, slots{of: map[int32]Slot{}}, awaited{}
 }
 
+// Expect makes room for the processes of a first scan, which would otherwise grow the rows step by
+// step and copy them.
+func (s *Scan) Expect(processes int) {
+	if len(s.Rows) == 0 {
+		room := processes + processes/16 // new processes do not copy the rows at once
+		s.Rows, s.Active = slices.Grow(s.Rows, room), slices.Grow(s.Active, processes)
+		s.slots.of = make(map[int32]Slot, processes)
+	}
+}
+
 // Table returns the Table that is scanned.
 func (s *Scan) Table() *Table { return (*Table)(s) }
 

@@ -18,7 +18,6 @@ import (
 // Scan lists all processes in one run of a program (Linux 6.7 and later: it needs open-coded task
 // iterators). It needs CAP_BPF and CAP_PERFMON.
 type Scan struct {
-	spec      *ebpf.CollectionSpec
 	loaded    scanProgram
 	args      tasksScanArgs
 	quick     bool      // the last run
@@ -41,14 +40,11 @@ type scanProgram struct {
 // OpenScan loads the program with room for this many processes. If there are more processes, List
 // makes more room.
 func OpenScan(room int, o Options) (*Scan, error) {
-	spec, err := only(tasksProgScan)
+	spec, err := scanSpec(o.Slices)
 	if err != nil {
 		return nil, err
 	}
-	if err := setSlices(spec, o.Slices); err != nil {
-		return nil, err
-	}
-	s := &Scan{spec: spec}
+	s := &Scan{}
 	if o.Slices {
 		m, err := ebpf.NewMap(spec.Maps[tasksMapThreadRuns])
 		if err != nil {
@@ -56,16 +52,31 @@ func OpenScan(room int, o Options) (*Scan, error) {
 		}
 		s.threads = map[string]*ebpf.Map{tasksMapThreadRuns: m}
 	}
-	if err := s.load(room, o.Types); err != nil {
+	if err := s.load(spec, room, o.Types); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// load replaces the program by one with room for this many processes. After an error, the previous
+func scanSpec(slices bool) (*ebpf.CollectionSpec, error) {
+	spec, err := only(tasksProgScan)
+	if err != nil {
+		return nil, err
+	}
+	return spec, setSlices(spec, slices)
+}
+
+// reload replaces the program by one with room for this many processes. After an error, the previous
 // program remains.
-func (s *Scan) load(room int, types *btf.Cache) error {
-	spec := s.spec.Copy()
+func (s *Scan) reload(room int) error {
+	spec, err := scanSpec(s.threads != nil)
+	if err != nil {
+		return err
+	}
+	return s.load(spec, room, nil)
+}
+
+func (s *Scan) load(spec *ebpf.CollectionSpec, room int, types *btf.Cache) error {
 	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges} {
 		spec.Maps[name].MaxEntries = uint32(room)
 	}
@@ -107,7 +118,7 @@ func (s *Scan) elapsed() uint64 {
 // and cgroups are always current.
 func (s *Scan) List(all bool) (Listing, error) {
 	if s.sliceRoom > 0 { // the last call had too little
-		if err := s.load(len(s.loaded.processes), nil); err != nil {
+		if err := s.reload(len(s.loaded.processes)); err != nil {
 			return Listing{}, err
 		}
 	}
@@ -123,7 +134,7 @@ func (s *Scan) List(all bool) (Listing, error) {
 			s.scanned = time.Now()
 			return s.listing(), nil
 		}
-		if err := s.load(2*n, nil); err != nil {
+		if err := s.reload(2 * n); err != nil {
 			return Listing{}, err
 		}
 	}
@@ -172,7 +183,7 @@ func (s *Scan) Shrink(room int) error {
 		return nil
 	}
 	s.sliceRoom = 0
-	return s.load(room, nil)
+	return s.reload(room)
 }
 
 // Close unloads the program.

@@ -245,7 +245,7 @@ func TestSlicesWithoutRoomMakeRoom(t *testing.T) {
 	original := slicesPerProcess
 	t.Cleanup(func() { slicesPerProcess = original })
 	slicesPerProcess = 0
-	require.NoError(t, s.load(1<<16, nil)) // for more processes than there are, so that only slices cause a load
+	require.NoError(t, s.reload(1<<16)) // for more processes than there are, so that only slices cause a load
 	done := make(chan struct{})
 	defer close(done)
 	const burnt = 30 * time.Millisecond
@@ -311,7 +311,7 @@ func TestSlicesAreSinceTheLastScanOfEitherKind(t *testing.T) {
 		return list()
 	})
 	check(func() time.Duration {
-		require.NoError(t, s.load(1024, nil)) // as for more room
+		require.NoError(t, s.reload(1024)) // as for more room
 		return list()
 	})
 }
