@@ -29,6 +29,9 @@ func NewCached(path string) *Dir { return New(path) }
 // NeverWaits returns false.
 func (*Dir) NeverWaits() bool { return false }
 
+// LookUpOf has no effect.
+func (*Dir) LookUpOf(int32, string) {}
+
 // NewKillable returns the directory at path.
 func NewKillable(path string, _ ...string) *Dir { return New(path) }
 

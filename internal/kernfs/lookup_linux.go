@@ -152,6 +152,18 @@ func hasResolveCached() bool {
 	return n == 2 && (major > 5 || major == 5 && minor >= 16)
 }
 
+// LookUpOf makes the kernel cache the name <directory>/<pid>/name. A directory of NewKillable also
+// caches the names that a first lookup caches.
+func (d *Dir) LookUpOf(pid int32, name string) {
+	if d.open() != nil {
+		return
+	}
+	d.nameOf(pid, name)
+	if fd, err := d.openAt(unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC); err == nil {
+		_ = unix.Close(fd)
+	}
+}
+
 // openAt appends a NUL to d.name and opens this file. After an error the descriptor is negative.
 // The wrapper in x/sys/unix copies the name to the heap on each call.
 func (d *Dir) openAt(flags uint64) (int, error) {

@@ -95,6 +95,9 @@ func TestTheFirstLookupCachesOtherNamesThatWillBeRead(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cached.ReadOf(pid, "status", buf)
 	require.ErrorIs(t, err, ErrNotCached)
+	d.LookUpOf(pid, "exe")
+	_, err = cached.LinkOf(pid, "exe", buf)
+	require.NoError(t, err)
 }
 
 func TestAKillableDirReadsWhatAnyDirReads(t *testing.T) {

@@ -24,6 +24,7 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 	if missed && m.Table.Len() > 0 {
 		b.gpus.renew(m.Table)
 	}
+	b.Identifier.LookUp(processes(m.Table, missed))
 	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
 	for p := range processes(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)

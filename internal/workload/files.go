@@ -4,6 +4,7 @@ package workload
 
 import (
 	"errors"
+	"iter"
 	"path/filepath"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -21,6 +22,7 @@ type files struct {
 	proc     *kernfs.Dir // cached or killable
 	buf      []byte
 	pid      int32
+	pids     []int32 // of lookUp
 
 	// Results of a read.
 	got   []byte
@@ -63,6 +65,39 @@ func (f *files) readWhole(name string) {
 			return
 		}
 		f.buf = make([]byte, min(4*len(f.buf), maxFile))
+	}
+}
+
+// lookUp makes the kernel cache the names of files of processes.
+func (f *files) lookUp() {
+	for _, pid := range f.pids {
+		f.killable.LookUpOf(pid, "exe")
+	}
+}
+
+// LookUp looks up the names of the files of new processes that Identify will read, many in one request
+// to the other goroutine. If a user blocks the lookups, Identify looks up the names one by one, and
+// LookUp has no effect for a minute.
+func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
+	if id.all != nil || !id.files.Job().cached.NeverWaits() {
+		return
+	}
+	const most = 64
+	f := id.files.Job()
+	f.pids = f.pids[:0]
+	for p := range processes {
+		isNew := int(p.Slot) >= len(id.known) || id.known[p.Slot].isEmpty()
+		if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // a source that is not exact has looked up the names
+			continue
+		}
+		if f.pids = append(f.pids, p.PID); len(f.pids) < most {
+			continue
+		}
+		if id.files.Do(kernfs.Subject{ID: 1}, (*files).lookUp) != nil {
+			return
+		}
+		f = id.files.Job()
+		f.pids = f.pids[:0]
 	}
 }
 

@@ -232,6 +232,7 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	}
 	n := &s.clocks.numbers
 	n.most = s.source.pidMax()
+	s.lookUp(pids)
 	s.listed = true
 	for _, pid := range pids {
 		s.look(pid, s.Table().Find(pid))
@@ -279,7 +280,7 @@ func (s *clocksScan) look(pid int32, old *proc.Process) {
 	}
 	var now proc.Sight
 	if err == nil {
-		err = s.source.readProcess(pid, &now, old == nil)
+		err = s.source.readProcess(pid, &now, old == nil && !s.lookedUp)
 	}
 	if err == nil && old != nil && now.Start != old.Start { // the clock may belong to the other process
 		clock, err = s.clocks.clock(pid)

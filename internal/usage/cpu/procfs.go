@@ -38,6 +38,7 @@ type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
 	pid  int32
+	pids []int32 // of lookUp
 	got  []byte
 	err  error
 }
@@ -49,6 +50,13 @@ func (f *firstRead) readStat()   { f.got, f.err = f.proc.ReadOf(f.pid, "stat", f
 func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
 
 func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
+
+// lookUp makes the kernel cache the names of files of processes.
+func (f *firstRead) lookUp() {
+	for _, pid := range f.pids {
+		f.proc.LookUpOf(pid, "stat")
+	}
+}
 
 // guardFirstReads returns a Guard of first reads.
 func guardFirstReads(options kernfs.GuardOptions[*firstRead]) *kernfs.Guard[*firstRead] {
@@ -184,6 +192,7 @@ type procfsScan struct {
 	source     *Procfs
 	threads    uint64 // of all processes that were read
 	unreadable bool   // a process could not be read
+	lookedUp   bool   // the names of files of listed processes were looked up
 }
 
 // readListed reports each process that list returns. readMissed reports the processes of the
@@ -193,10 +202,34 @@ func (s *procfsScan) readListed() error {
 	if err != nil {
 		return err
 	}
+	s.lookUp(pids)
 	for _, pid := range pids {
 		s.read(pid, s.Table().Find(pid), true)
 	}
 	return nil
+}
+
+// lookUp looks up the names of the files of processes without a row, many in one request to the other
+// goroutine. If a user blocks the lookups, the names are looked up when they are read, and lookUp has
+// no effect for a minute.
+func (s *procfsScan) lookUp(pids []int32) {
+	p := s.source
+	const most = 64
+	f, isNew := p.first.Job(), func(pid int32) bool { return s.Table().Find(pid) == nil }
+	for s.lookedUp = p.cached.NeverWaits(); s.lookedUp && len(pids) > 0; {
+		f.pids = f.pids[:0]
+		for len(pids) > 0 && len(f.pids) < most {
+			if isNew(pids[0]) {
+				f.pids = append(f.pids, pids[0])
+			}
+			pids = pids[1:]
+		}
+		if len(f.pids) < most {
+			return
+		}
+		s.lookedUp = p.first.Do(kernfs.Subject{ID: 1}, (*firstRead).lookUp) == nil
+		f = p.first.Job()
+	}
 }
 
 // list returns the PIDs that a listing of /proc finds within listTime, which continues the previous
@@ -239,7 +272,7 @@ func (s *procfsScan) readMissed() {
 // thread, with the times of its process.
 func (s *procfsScan) read(pid int32, old *proc.Process, listed bool) {
 	var now proc.Sight
-	switch err := s.source.readProcess(pid, &now, old == nil); {
+	switch err := s.source.readProcess(pid, &now, old == nil && !s.lookedUp); {
 	case err == nil && !listed && now.Start != old.Start:
 	case err == nil:
 		s.See(&now)

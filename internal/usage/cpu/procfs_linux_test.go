@@ -3,7 +3,9 @@
 package cpu
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -138,4 +140,27 @@ func TestABlockedListDoesNotBlockAScan(t *testing.T) {
 	require.NoError(t, unix.Close(pipe[1]))
 	require.Eventually(t, finds(3), time.Minute, time.Millisecond)
 	require.NoError(t, unix.Close(pipe[0]))
+}
+
+func TestNamesOfManyNewProcessesAreLookedUpBeforeTheyAreRead(t *testing.T) {
+	source := realProc(t)
+	if !source.cached.NeverWaits() {
+		t.Skip("lacks openat2(2) with RESOLVE_CACHED for procfs, Linux 5.16")
+	}
+	cmd := exec.Command("sleep", "1000")
+	require.NoError(t, cmd.Start())
+	defer func() {
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+	}()
+	pid := int32(cmd.Process.Pid)
+	s, err := source.begin(proc.New(source.Traits().Traits))
+	require.NoError(t, err)
+	for _, n := range []int{63, 64} {
+		s.lookUp(slices.Repeat([]int32{pid}, n))
+		for _, name := range []string{"stat", "cgroup"} {
+			_, err = source.cached.ReadOf(pid, name, source.buf)
+			assert.Equal(t, n < 64, errors.Is(err, kernfs.ErrNotCached), name)
+		}
+	}
 }
