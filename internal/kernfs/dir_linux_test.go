@@ -359,3 +359,24 @@ func TestTheLinksOfADirectoryCountTheDirectoriesInside(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, after)
 }
+
+func TestOnlyQuickFilesOfTheKernelAreReadByRawSystemCalls(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "file")
+	put(t, other, "text")
+	for _, c := range []struct {
+		file File
+		raw  bool
+	}{
+		{File{Path: "/proc/uptime", Quick: true}, true},
+		{File{Path: "/proc/uptime"}, false},
+		{File{Path: other, Quick: true}, false}, // a FUSE file system may hang
+	} {
+		for range 2 {
+			text, err := c.file.Read(make([]byte, 64))
+			require.NoError(t, err)
+			assert.NotEmpty(t, text)
+		}
+		assert.Equal(t, c.raw, c.file.raw, c.file.Path)
+		assert.NoError(t, c.file.Close())
+	}
+}

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelTimer is a metronome that uses a kernel timer (timerfd_create(2)). The Go runtime polls it.
+// kernelTimer is a metronome that uses a kernel timer (timerfd_create(2)). The Go runtime polls it: a
+// wakeup takes one thread, and as much CPU time as in a program in C. A thread that blocks in read(2)
+// costs twice as much, because the runtime's monitor watches the thread.
 type kernelTimer struct {
 	file  *os.File
 	conn  syscall.RawConn
