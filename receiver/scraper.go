@@ -24,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/node"
@@ -207,14 +208,14 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.attributor == nil { // it was never started
 		return nil
 	}
-	return errors.Join(s.attributor.Close(), s.meters.Close(), s.node.Close())
+	return errors.Join(s.attributor.Close(), s.meters.Close(), s.node.Close(), s.windows.Rest.Close())
 }
 
 // sample attributes one window.
 func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.tooSoon() {
+	if !s.tooSoon() && !s.rests() {
 		s.tick(context.Background(), betweenCollections)
 	}
 }
@@ -358,7 +359,9 @@ func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *window.Me
 	s.conditions.Observe("node CPU time", err)
 	s.windows.Demand.Began = now
 	s.watchdog.Enter(windows.ReadingMeters)
-	readings := s.readMeters(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits})
+	sample := power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits}
+	s.windows.Rest.End(&sample, s.machine.Now())
+	readings := s.readMeters(ctx, sample)
 	if err != nil {
 		s.telemetry.failedScans++
 		return nil, false
@@ -436,12 +439,27 @@ func (s *energyScraper) tooSoon() bool {
 	return length < window && s.machine.Now().Sub(s.attributor.Collector.Last().ReadAt) < window
 }
 
+// rests reports whether the current window continues because the machine is at rest.
+func (s *energyScraper) rests() bool {
+	return !s.attributor.IsRead() && s.windows.Rest.Continues(s.machine.Now(), s.windows.Sampler.Window)
+}
+
+// restLimit returns the maximum length of windows at rest, 0 if the result would depend on the length.
+func (s *energyScraper) restLimit() time.Duration {
+	if s.windows.Sampler.Window < cpu.TickWindow || !s.node.CPU.Exact() || s.node.Rules.Idle != config.IdleNone ||
+		!s.attributor.Begun() || !s.meters.CanRest() || !s.attributor.HasStaticPower() {
+		return 0
+	}
+	return min(cmp.Or(s.meters.SoonestWrap()/2, windows.MaxRest), windows.MaxRest)
+}
+
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may
 // have counters that wrap sooner, or the source of CPU times may have changed. It is called between
 // scrapes, without the lock.
 func (s *energyScraper) adjustWindow() {
 	s.mu.Lock()
 	window, reason := s.window()
+	s.windows.Rest.Allow(s.cfg.RootPath, s.restLimit())
 	s.mu.Unlock()
 	if window == s.windows.Sampler.Window {
 		return

@@ -71,6 +71,7 @@ func createWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metri
 	core, logs := observer.New(zap.InfoLevel)
 	set.Logger, w.logs = zap.New(core), logs
 	m := machine.Local()
+	m.NewMetronome = windows.NewTicking // of the clock of a synctest bubble
 	m.OpenMeters = openOnly(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter})
 	r, err := createMetricsOn(m)(t.Context(), set, cfg, next)
 	require.NoError(t, err)

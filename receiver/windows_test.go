@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -156,4 +157,51 @@ func TestAProgramThatAnOlderProcessExecutesIsKnownAtTheEndOfTheCollection(t *tes
 		n.scrape()
 	}
 	n.one("process.energy", pid(10), "process.executable.name=after")
+}
+
+// restingNode is a node with a power model and exact CPU times, and windows of a second that continue while it is at rest.
+func restingNode(t *testing.T, edit ...func(*Config)) *testNode {
+	n := newTestNode(t, append([]func(*Config){modeledHost, func(c *Config) { c.Attribution.Preset = "" }}, edit...)...)
+	n.openExact()
+	n.host.CPUs = 2
+	n.process(10, "first")
+	n.process(20, "second")
+	n.startsWindows(time.Second)
+	n.run(0, nil) // from the next collection on, windows may be longer
+	return n
+}
+
+// second runs processes for a second, and returns the number of windows that end.
+func (n *testNode) second(used map[int]int64, end func()) (windows int) {
+	n.host.Run(time.Second, used)
+	require.NoError(n.t, n.host.Render())
+	before := n.readAt()
+	if end(); n.readAt().After(before) {
+		return 1
+	}
+	return 0
+}
+
+func TestLongerWindowsAtRestAttributeTheSameEnergy(t *testing.T) {
+	rng := rand.New(rand.NewPCG(48, 2))
+	longer, usual := restingNode(t), restingNode(t)
+	ended, collections := 0, 20
+	for range collections {
+		for range 9 {
+			used := map[int]int64{}
+			if rng.IntN(4) == 0 {
+				used[10], used[20] = rng.Int64N(100), 3+rng.Int64N(60)
+			}
+			ended += longer.second(used, longer.s.sample)
+			usual.second(used, func() { usual.s.tick(t.Context(), betweenCollections) })
+		}
+		for _, n := range []*testNode{longer, usual} {
+			n.host.Run(time.Second, nil)
+			n.scrape()
+		}
+	}
+	assert.Less(t, ended, 9*collections/2)
+	for _, of := range []string{"10", "20", "active", "idle", "unattributed"} {
+		assert.InDelta(t, usual.energy(of), longer.energy(of), 1e-3, of)
+	}
 }

@@ -99,6 +99,12 @@ type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
+	// Rest is the moment until which the CPUs were at rest since the last read, and the CPU time until
+	// then. It is zero if they were not. A model derives the powers before and after it separately.
+	Rest struct {
+		At          time.Time
+		Busy, Total units.CPUTime
+	}
 	// Waits bounds the waits for directories that users block. nil: each meter has its own.
 	Waits *kernfs.Waits
 }

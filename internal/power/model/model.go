@@ -141,25 +141,32 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 	for i := range m.readings {
 		m.readings[i].Event = power.NoEvent
 	}
-	elapsed := s.At.Sub(m.counted)
-	busy, total := units.Advance(m.busy, s.Busy), units.Advance(m.total, s.Total)
-	if s.Total < m.total { // against the contract of Sample: go on from here rather than wait it out
-		m.busy, m.total = s.Busy, s.Total
+	if s.Rest.At.After(m.counted) && len(m.needs) == 0 {
+		_ = m.count(s.Rest.At, s.Rest.Busy, s.Rest.Total) // it has no events to read
 	}
-	if elapsed <= 0 || total == 0 {
-		return m.readings, nil
-	}
-	if err := m.readRates(s.At, busy, elapsed); err != nil {
-		return m.readings, ignoreRestart(err)
-	}
-	m.counted, m.busy, m.total = s.At, s.Busy, s.Total
+	return m.readings, m.count(s.At, s.Busy, s.Total)
+}
 
-	utilization := min(float64(busy)/float64(total), 1)
+// count adds the energy until a moment.
+func (m *Meter) count(at time.Time, busy, total units.CPUTime) error {
+	elapsed := at.Sub(m.counted)
+	used, had := units.Advance(m.busy, busy), units.Advance(m.total, total)
+	if total < m.total { // against the contract of Sample: go on from here rather than wait it out
+		m.busy, m.total = busy, total
+	}
+	if elapsed <= 0 || had == 0 {
+		return nil
+	}
+	if err := m.readRates(at, used, elapsed); err != nil {
+		return ignoreRestart(err)
+	}
+	m.counted, m.busy, m.total = at, busy, total
+	utilization := min(float64(used)/float64(had), 1)
 	for i := range m.zones {
 		m.zones[i].add(&m.readings[i], m.zones[i].watts(utilization, &m.rates), elapsed)
-		m.readings[i].At = s.At
+		m.readings[i].At = at
 	}
-	return m.readings, nil
+	return nil
 }
 
 // watts returns the power of the zone, which is at most that of the largest machine.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -46,6 +47,19 @@ func (a *Attributor) Trained() map[power.Class]bool {
 		trained[kind] = state == attribution.Trained
 	}
 	return trained
+}
+
+// HasStaticPower reports whether the static power of each kind is fixed or trained. Then one window has
+// the same active energy as several shorter windows.
+func (a *Attributor) HasStaticPower() bool {
+	for i := range a.Kinds {
+		k := &a.Ledger.Kinds[i]
+		_, isFixed := a.rules.Models[i].(static.Fixed)
+		if k.Present && !k.Ended() && !isFixed && k.Model != attribution.Trained {
+			return false
+		}
+	}
+	return true
 }
 
 // DroppedSeries returns the number of series that were dropped undelivered.

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -393,6 +394,20 @@ func (m *Meters) Behind(now time.Time) (longest time.Duration) {
 
 // SoonestWrap returns how soon a counter in use can wrap, or 0 if none can.
 func (m *Meters) SoonestWrap() time.Duration { return m.Set.SoonestWrap() }
+
+// CanRest reports whether windows may be longer while the machine is at rest: each attributed zone has
+// an energy counter without users of its own, or a model that depends on CPU utilization alone.
+func (m *Meters) CanRest() bool {
+	for _, r := range m.AttributedReadings() {
+		if r.Err != nil || r.Zone.Kind == power.GPU || !r.Zone.Prompt && r.Zone.Method != power.Modeled {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
+		m, ok := s.Meter.(*modelMeter)
+		return ok && slices.ContainsFunc(m.curves, func(c model.ZoneCurve) bool { return len(c.Needs) > 0 })
+	})
+}
 
 // Close closes the meters and the sources of GPU usage.
 func (m *Meters) Close() error { return errors.Join(m.GPUs.close(), m.Set.Close()) }

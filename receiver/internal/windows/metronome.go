@@ -12,18 +12,13 @@ type Metronome interface {
 	Stop()
 }
 
-// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a
-// kernel timer, which wakes one thread where a Go timer wakes several.
-const shortWindow = time.Second
-
-// NewMetronome returns a metronome that beats at the end of each window.
+// NewMetronome returns a metronome that beats at the end of each window. A kernel timer wakes one
+// thread where a Go timer wakes several.
 func NewMetronome(window time.Duration) Metronome {
-	if window < shortWindow {
-		if m, err := newKernelTimer(window); err == nil {
-			return m
-		}
+	if m, err := newKernelTimer(window); err == nil {
+		return m
 	}
-	return newTicking(window)
+	return NewTicking(window)
 }
 
 // Still returns a metronome that never beats, for simulators that end the windows themselves.
@@ -47,7 +42,9 @@ type ticking struct {
 	done   chan struct{}
 }
 
-func newTicking(window time.Duration) *ticking {
+// NewTicking returns a metronome that uses a Go timer, for machines without kernel timers and for
+// tests whose clock is not the kernel's.
+func NewTicking(window time.Duration) Metronome {
 	return &ticking{window: window, began: time.Now(), ticker: time.NewTicker(window), done: make(chan struct{})}
 }
 

@@ -14,6 +14,7 @@ import (
 type Windows struct {
 	Timeline timeline
 	Sampler  sampler
+	Rest     Rest
 	Demand   demand
 }
 

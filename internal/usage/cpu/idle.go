@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"path/filepath"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+)
+
+// IdleClock counts the time that the CPUs of a node are idle, by /proc/uptime. The kernel measures it
+// when a CPU stops its ticks, so a task that runs between two ticks is not idle time. It is not safe
+// for concurrent use.
+type IdleClock struct {
+	file   kernfs.File
+	online *divide.Online
+	buf    [64]byte
+}
+
+// NewIdleClock returns the clock of the machine whose root directory is at root. It does not access
+// the machine.
+func NewIdleClock(root string) *IdleClock {
+	return &IdleClock{file: kernfs.File{Path: filepath.Join(root, "proc/uptime"), Quick: true}, online: divide.NewOnline(root)}
+}
+
+// Read returns the idle time of all CPUs since the boot, in hundredths of a second. It is one raw system call.
+func (c *IdleClock) Read() (units.CPUTime, error) {
+	b, err := c.file.Read(c.buf[:])
+	if err != nil {
+		return 0, err
+	}
+	f := fields{rest: b}
+	f.skip(1)
+	idle, err := ParseUptime(f.rest)
+	return units.CPUTime(idle), err
+}
+
+// CPUs returns the number of CPUs that are online, 0 if it cannot be read.
+func (c *IdleClock) CPUs() int {
+	if _, err := c.online.Read(); err != nil {
+		return 0
+	}
+	return len(c.online.CPUs())
+}
+
+// Close closes the files.
+func (c *IdleClock) Close() error {
+	_ = c.file.Close() // it was only read from
+	return c.online.Close()
+}
