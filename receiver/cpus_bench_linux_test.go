@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
-// cpusProcesses and cpusActive are how many processes BenchmarkCPUs has, and how many run in each window.
+// BenchmarkCPUs has cpusProcesses processes, of which cpusActive run in each window.
 const cpusProcesses, cpusActive = 100_000, 1000
 
 // BenchmarkCPUs measures windows of a second on simulated machines with the same processes and different numbers of CPUs
@@ -44,7 +44,7 @@ func BenchmarkCPUs(b *testing.B) {
 				began, read := cpuTime(b), readsOf(b)
 				n.s.sample()
 				used += cpuTime(b) - began
-				reads += readsOf(b) - read - 1 // of the file of the number
+				reads += readsOf(b) - read - 1 // without the read of readsOf
 			}
 			perWindow := float64(used.Microseconds()) / float64(b.N)
 			if first == 0 {

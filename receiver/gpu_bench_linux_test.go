@@ -205,7 +205,7 @@ func (c *benchCards) run(b *testing.B) {
 	}
 	c.machine.Step(time.Second)
 	require.NoError(b, c.machine.RenderSensors())
-	for i, pid := range c.users { // in place: the kernel's texts have no pages of a cache
+	for i, pid := range c.users { // overwritten in place, because new pages would cost time that the kernel's texts do not
 		file, err := os.OpenFile(filepath.Join(c.roots["fdinfo"], "proc", strconv.Itoa(pid), "fdinfo/3"), os.O_WRONLY, 0)
 		require.NoError(b, err)
 		n, err := file.WriteString(c.contexts[i].Info())

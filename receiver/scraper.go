@@ -108,7 +108,7 @@ func (s *energyScraper) startCollector(ctx context.Context, host component.Host)
 	ctx, s.life.cancel = context.WithCancelCause(context.Background())
 	s.life.starting.Go(func() {
 		s.begin(ctx)
-		go debug.FreeOSMemory() // the start needs several times the heap of an idle node, which would shrink only after a minute
+		go debug.FreeOSMemory() // startup needs several times the heap of an idle node; the runtime would shrink it only after a minute
 	})
 	return nil
 }
@@ -444,7 +444,8 @@ func (s *energyScraper) rests() bool {
 	return !s.attributor.IsRead() && s.windows.Rest.Continues(s.machine.Now(), s.windows.Sampler.Window)
 }
 
-// restLimit returns the maximum length of windows at rest, 0 if the result would depend on the length.
+// restLimit returns the maximum length of windows at rest, or 0 if the attributed energy would
+// depend on the length.
 func (s *energyScraper) restLimit() time.Duration {
 	if s.windows.Sampler.Window < cpu.TickWindow || !s.node.CPU.Exact() || s.node.Rules.Idle != config.IdleNone ||
 		!s.attributor.Begun() || !s.meters.CanRest() || !s.attributor.HasStaticPower() {

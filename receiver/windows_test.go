@@ -159,7 +159,7 @@ func TestAProgramThatAnOlderProcessExecutesIsKnownAtTheEndOfTheCollection(t *tes
 	n.one("process.energy", pid(10), "process.executable.name=after")
 }
 
-// restingNode is a node with a power model and exact CPU times, and windows of a second that continue while it is at rest.
+// restingNode is a node with a power model and exact CPU times. Its windows of a second are extended while it is at rest.
 func restingNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){modeledHost, func(c *Config) { c.Attribution.Preset = "" }}, edit...)...)
 	n.openExact()
@@ -167,11 +167,11 @@ func restingNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.process(10, "first")
 	n.process(20, "second")
 	n.startsWindows(time.Second)
-	n.run(0, nil) // from the next collection on, windows may be longer
+	n.run(0, nil) // the first collection allows longer windows
 	return n
 }
 
-// second runs processes for a second, and returns the number of windows that end.
+// second runs processes for a second and calls end. It returns 1 if the window ended, otherwise 0.
 func (n *testNode) second(used map[int]int64, end func()) (windows int) {
 	n.host.Run(time.Second, used)
 	require.NoError(n.t, n.host.Render())

@@ -41,9 +41,10 @@ type cpuTime struct {
 // kernel searches the list of siblings that ran once for each cgroup. Reading the root does not.
 func (t *Tree) ReadCPUTime() { t.readCPUTime(true) }
 
-// ReadWatched is like ReadCPUTime, but reads only the counters that show which processes ran, and
-// the CPU time of all. While no task is created or exits, the processes account for all CPU time in
-// the other counters. The next ReadCPUTime covers the interval.
+// ReadWatched is like ReadCPUTime, but reads only the CPU time of all processes and the counters
+// that show whether processes ran (see WatchFrom). This suffices while no task is created or exits:
+// the CPU times of the processes then add up to the other counters. The next ReadCPUTime covers the
+// interval.
 func (t *Tree) ReadWatched() { t.readCPUTime(false) }
 
 func (t *Tree) readCPUTime(all bool) {

@@ -151,9 +151,9 @@ func isAmong(list []byte, controller string) bool {
 	return false
 }
 
-// Members returns the PIDs of the processes in the cgroup that Watch finds by text, as cgroup.procs
-// lists them. A threaded cgroup of version 2 has no such list. The result is valid until the next
-// call.
+// Members returns the PIDs of the processes in the cgroup that Watch finds by text, from
+// cgroup.procs. It returns an error for a threaded cgroup of version 2, whose cgroup.procs cannot
+// be read. The result is valid until the next call.
 func (t *Tree) Members(text []byte) ([]int32, error) {
 	path, of := t.watchedIn(text)
 	all, err := t.mounts.hierarchies()
@@ -166,7 +166,7 @@ func (t *Tree) Members(text []byte) ([]int32, error) {
 	if err != nil || of == version2 || !all[0].v2 {
 		return pids, err
 	}
-	inRoot, err := t.list(&all[0], "/", t.members[1][:0]) // others are watched in version 2
+	inRoot, err := t.list(&all[0], "/", t.members[1][:0]) // all other processes are watched in version 2
 	t.members[1] = inRoot
 	slices.Sort(inRoot)
 	return slices.DeleteFunc(pids, func(pid int32) bool {
@@ -206,10 +206,10 @@ func (t *Tree) list(h *hierarchy, path string, to []int32) ([]int32, error) {
 	}
 }
 
-// Hold holds a node that is held already.
+// Hold holds the node once more. The node must be held already.
 func (n *Node) Hold() { n.holds++ }
 
-// Holds returns the number of calls of Hold and Watch without Free.
+// Holds returns how often the node is held: the calls of Hold and Watch minus the calls of Free.
 func (n *Node) Holds() int { return n.holds }
 
 // Hold returns the node of the cgroup at path, which stays until Free whether or not the cgroup

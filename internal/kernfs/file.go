@@ -13,13 +13,14 @@ type File struct {
 	Path string
 	// Open replaces os.Open if it is not nil.
 	Open func(path string) (*os.File, error)
-	// Quick is set if the kernel returns the text within microseconds. On file systems of the kernel,
-	// Read makes a raw system call, because the Go runtime wakes up another thread for other calls.
+	// Quick reports that the kernel returns the text within microseconds. In procfs, sysfs and
+	// cgroup file systems, Read then makes a raw system call: for other system calls, the Go
+	// runtime wakes up another thread.
 	Quick bool
 
 	file *os.File // nil while closed
 	fd   uintptr  // of file; each call of os.File.Fd is a system call
-	raw  bool     // see Quick
+	raw  bool     // Read makes raw system calls, see Quick
 }
 
 // Read reads the beginning of the file into buf and returns the text. A file that fits into buf is

@@ -98,7 +98,7 @@ func (k *Kept) read(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// isQuick reports whether an open file is on a file system of the kernel.
+// isQuick reports whether an open file is in procfs, sysfs or a cgroup file system.
 func isQuick(fd uintptr) bool {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(int(fd), &fs)

@@ -51,7 +51,8 @@ func (d *Dir) NeverWaits() bool {
 // SIGKILL does not end the wait.
 //
 // The first lookup in a directory /proc/PID also caches the names in also, which costs less than
-// separate lookups later. With such names, the Dir expects that lookups are first ones.
+// separate lookups later. If also has names, most lookups are expected to be the first of a
+// process: the Dir then does not try to open the whole path from the kernel's cache.
 func NewKillable(path string, also ...string) *Dir {
 	return &Dir{path: path, lookup: lookupKillable, also: also}
 }
@@ -152,8 +153,8 @@ func hasResolveCached() bool {
 	return n == 2 && (major > 5 || major == 5 && minor >= 16)
 }
 
-// LookUpOf makes the kernel cache the name <directory>/<pid>/name. A directory of NewKillable also
-// caches the names that a first lookup caches.
+// LookUpOf makes the kernel cache the name <directory>/<pid>/name. A Dir of NewKillable also
+// caches its other names.
 func (d *Dir) LookUpOf(pid int32, name string) {
 	if d.open() != nil {
 		return
@@ -249,9 +250,9 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	return fd, err
 }
 
-// openEntry opens an entry of a directory by a NUL-terminated name. cached reports whether the kernel
-// had the name in its cache. If the name of a directory is not in the cache, no entry of the directory
-// is: isCached is false then.
+// openEntry opens an entry of a directory by a NUL-terminated name. isCached reports whether the
+// directory was in the kernel's name cache: if not, the cache has no entry of the directory. cached reports the same
+// of the entry.
 func (d *Dir) openEntry(dir int, name []byte, flags uint64, isCached bool) (fd int, cached bool, err error) {
 	if isCached {
 		if fd, err := d.openCached(dir, name, flags); !errors.Is(err, ErrNotCached) {

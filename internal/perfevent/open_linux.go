@@ -54,7 +54,8 @@ func Close(fd int) error {
 }
 
 // Read reads a counter once into buf. It returns ErrShort unless buf was filled. A read takes
-// microseconds, so it is a raw system call: the Go runtime wakes up another thread for other calls.
+// microseconds, so it is a raw system call: for other system calls, the Go runtime wakes up another
+// thread.
 func Read(fd int, buf []byte) error {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
 	if errno != 0 {

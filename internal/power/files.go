@@ -23,18 +23,19 @@ const (
 	longestPause = time.Minute
 )
 
-// Absence is the time for which the discoveries of a meter have found no zone.
+// Absence measures how long the discoveries of a meter have found no zone.
 type Absence struct{ first, last time.Time }
 
-// Note records a discovery at a sample time.
+// Note records a discovery at a sample time, and whether a zone was found.
 func (a *Absence) Note(at time.Time, found bool) {
 	if a.last = at; found || a.first.IsZero() {
 		a.first = at
 	}
 }
 
-// Pause returns the time until the next discovery. A driver that is loaded while the machine boots is
-// found within as much time as has passed, and a machine without the meter is searched once a minute.
+// Pause returns the time from the last discovery to the next: as long as no zone was found, at
+// least a second and at most a minute. So a driver that is loaded during boot is found soon, and a
+// machine without the meter is searched once a minute.
 func (a *Absence) Pause() time.Duration {
 	return min(max(a.last.Sub(a.first), retryEvery), longestPause)
 }
@@ -81,7 +82,7 @@ type CounterFiles struct {
 	// Files are other files that the meter reads. They are opened together with the files of the zones.
 	Files []*kernfs.File
 	// Patience is how much sample time passes between discoveries as long as nothing that was found
-	// fails. 0 means 10 s, the pause of Absence while there is no zone, and no time while the meter's
+	// fails. 0 means 10 s, Absence.Pause while there is no zone, and no pause while the meter's
 	// directory cannot be listed.
 	Patience time.Duration
 	// Missing reports that a zone which the meter reads by other means has vanished. Zones are then

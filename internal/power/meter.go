@@ -99,8 +99,9 @@ type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
-	// Rest is the moment until which the CPUs were at rest since the last read, and the CPU time until
-	// then. It is zero if they were not. A model derives the powers before and after it separately.
+	// Rest is the moment until which the CPUs were at rest since the last read, with Busy and Total
+	// at that moment. It is zero if the CPUs were not at rest. A power model computes the energy
+	// before and after the moment separately, because power is not linear in utilization.
 	Rest struct {
 		At          time.Time
 		Busy, Total units.CPUTime

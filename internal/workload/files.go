@@ -22,7 +22,7 @@ type files struct {
 	proc     *kernfs.Dir // cached or killable
 	buf      []byte
 	pid      int32
-	pids     []int32 // of lookUp
+	pids     []int32 // argument of lookUp
 
 	// Results of a read.
 	got   []byte
@@ -68,16 +68,16 @@ func (f *files) readWhole(name string) {
 	}
 }
 
-// lookUp makes the kernel cache the names of files of processes.
+// lookUp makes the kernel cache the names of the files of pids.
 func (f *files) lookUp() {
 	for _, pid := range f.pids {
 		f.killable.LookUpOf(pid, "exe")
 	}
 }
 
-// LookUp looks up the names of the files of new processes that Identify will read, many in one request
-// to the other goroutine. If a user blocks the lookups, Identify looks up the names one by one, and
-// LookUp has no effect for a minute.
+// LookUp looks up the names of the files of new processes that Identify will read, of many
+// processes in one request to the goroutine of the Guard. If a user blocks the lookups, Identify
+// looks up the names one by one, and LookUp has no effect for a minute.
 func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
 	if id.all != nil || !id.files.Job().cached.NeverWaits() {
 		return
@@ -87,7 +87,7 @@ func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
 	f.pids = f.pids[:0]
 	for p := range processes {
 		isNew := int(p.Slot) >= len(id.known) || id.known[p.Slot].isEmpty()
-		if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // a source that is not exact has looked up the names
+		if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // without a cgroup ID, the source has read procfs, which has cached the names
 			continue
 		}
 		if f.pids = append(f.pids, p.PID); len(f.pids) < most {

@@ -142,12 +142,13 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 		m.readings[i].Event = power.NoEvent
 	}
 	if s.Rest.At.After(m.counted) && len(m.needs) == 0 {
-		_ = m.count(s.Rest.At, s.Rest.Busy, s.Rest.Total) // it has no events to read
+		_ = m.count(s.Rest.At, s.Rest.Busy, s.Rest.Total) // it fails only if events cannot be read
 	}
 	return m.readings, m.count(s.At, s.Busy, s.Total)
 }
 
-// count adds the energy until a moment.
+// count adds the energy since the last call. busy and total are the CPU times of the node at the
+// end.
 func (m *Meter) count(at time.Time, busy, total units.CPUTime) error {
 	elapsed := at.Sub(m.counted)
 	used, had := units.Advance(m.busy, busy), units.Advance(m.total, total)

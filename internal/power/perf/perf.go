@@ -87,8 +87,8 @@ func New(root string, want func(power.Kind) bool) *Meter {
 }
 
 // Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for
-// zones at first, after a read in which one began to fail, and every 10 s of sample time, every
-// second while a zone fails, or after the pause of power.Absence while there is no zone.
+// zones at first, after a read in which one began to fail, and every 10 s of sample time. The
+// interval is a second while a zone fails, and power.Absence.Pause while there is no zone.
 //
 // The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no
 // event to use, where its only event counts nothing, or where the files below root are of another

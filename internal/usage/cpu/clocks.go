@@ -171,9 +171,9 @@ type clocksScan struct {
 	unseen  given         // PIDs that the previous scan may have missed
 	all     bool          // the files of all processes are to be read
 	moved   bool          // the files of processes that ran are to be read
-	listed  bool          // the PIDs that are looked at were listed, so they are not thread IDs
+	listed  bool          // the PIDs come from a listing of /proc, which contains no thread IDs
 	zombies []int32       // PIDs of processes that became zombies
-	debt    time.Duration // the maximum debt without a look at idle processes
+	debt    time.Duration // the maximum debt before clocks of idle processes are read
 }
 
 // readAll reports each process. While the listing is blocked or incomplete, it finds new processes

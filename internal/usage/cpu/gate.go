@@ -17,19 +17,20 @@ import (
 // gate selects the CPU clocks that a scan reads. It leaves out two kinds of processes:
 //   - Processes of cgroups whose CPU counters stood still. These processes have not run, unless they
 //     were moved to another cgroup.
-//   - Idle processes, which did not run in the latest idleFrom scans, if a counter includes their CPU
-//     time. They may have run.
+//   - Idle processes: they used no CPU time in the latest idleFrom scans, and a counter includes
+//     their CPU time. They may have run since.
 //
-// The debt is the CPU time in the counters that the clocks that were read do not explain. It is of
-// all processes together and adds up from scan to scan. If it exceeds maxDebt, or lastDebt in the
-// last scan of a collection, the scan reads clocks of idle processes, those that ran last first,
-// until the debt is explained. If it still exceeds maxDebt, the scan reads all clocks. It also does
-// so every sweepEvery scans. So a scan misses at most maxDebt in all, plus maxDebt or the CPU time of
-// all processes while the clocks were read, whichever is more. The CPU time of an idle process that
-// it misses is found by a later scan, at most sweepEvery scans after the process ran.
+// The debt is the CPU time in the counters that the clocks of the read processes do not explain. It
+// is a sum over all processes, and accumulates from scan to scan. The scan reads clocks of idle
+// processes if the debt exceeds maxDebt, or lastDebt in the last scan of a collection. It begins
+// with the process that ran last, and stops once the debt is explained. If the debt still exceeds
+// maxDebt, the scan reads all clocks. All clocks are also read every sweepEvery scans. A scan
+// therefore misses at most maxDebt in total, plus the larger of maxDebt and the CPU time that all
+// processes used while the clocks were read. CPU time of an idle process that a scan misses is
+// found at most sweepEvery scans later.
 //
-// The exit of an idle process is found if the number of tasks shows it, or if its parent waited for
-// it, otherwise when its clock is read.
+// The exit of an idle process is found by the number of tasks, or if its parent waited for it.
+// Otherwise, it is found when the clock of the process is read.
 //
 // A scan may miss more CPU time in these cases. The next reading of all clocks finds it.
 //   - A process waited for a child without a row. The child may have used its CPU time in earlier
@@ -53,8 +54,8 @@ type gate struct {
 	open   bool          // all clocks are read in this scan
 	all    bool          // the counters include processes in the root
 	placed int           // processes whose cgroup files were read in this scan
-	listed uint32        // the number of the scan that listed the processes in the root
-	excess int64         // threads of the rows in excess of the tasks, when all clocks were read
+	listed uint32        // the number of the last scan that listed the members of the root
+	excess int64         // clocksScan.excess when all clocks were read last
 }
 
 // leftOut holds the processes that were left out in a scan.
@@ -69,7 +70,7 @@ type leftOut struct {
 type place struct {
 	group  *cgroup.Node // nil until it is found
 	ran    uint32       // the number of the last scan that found CPU time, 0 before the first
-	unread bool         // a scan left out the process as idle after its clock was read last
+	unread bool         // the process was left out as idle since its clock was last read
 }
 
 const (
@@ -78,8 +79,8 @@ const (
 	sweepEvery = 60
 	// maxDebt is the maximum CPU time of the node that may be unexplained.
 	maxDebt = 10 * time.Millisecond
-	// lastDebt is the maximum in the last scan of a collection, if processes may have run in it that
-	// were left out as idle.
+	// lastDebt is the maximum debt in the last scan of a collection before clocks of idle processes
+	// are read.
 	lastDebt = time.Millisecond
 	// idleFrom is the number of scans without CPU time after which a process is idle.
 	idleFrom = 16
@@ -92,8 +93,8 @@ const (
 	gatedFrom = 8
 	// placedPerScan is the maximum number of processes whose cgroups are read in a scan.
 	placedPerScan = 500
-	// listedFrom is the number of processes whose cgroup files are read in a scan before the members of
-	// cgroups are listed, and the maximum number of placed members of a cgroup that is listed.
+	// listedFrom is the number of cgroup files that a scan reads before it also lists the members
+	// of cgroups. A cgroup with more placed members is not listed.
 	listedFrom = 32
 	// placedFrom is the minimum age of a process whose cgroup is read. Most processes exit
 	// before that age, and most others have reached their cgroup.
@@ -124,8 +125,8 @@ func (g *gate) close() error {
 	return nil
 }
 
-// begin reads the counters: only those of the gate if no task was created or exited. If all is set,
-// all clocks are read.
+// begin reads the counters, or only the watched ones if isQuiet is set: no task was created or
+// exited. If all is set, all clocks are read.
 func (g *gate) begin(t *proc.Table, all, isQuiet bool) {
 	if t.Renumbered() != g.shrunk {
 		g.reset()
@@ -265,8 +266,8 @@ func (s *clocksScan) isDue(p *proc.Process) bool {
 	return s.clocks.gate.places[p.Slot].group == nil && s.Table().Now-p.Start >= placedFrom
 }
 
-// place finds the cgroup of a process. If many processes are due, it also places the other members
-// of the cgroup, unless many members were placed before.
+// place finds the cgroup of a process. If the scan places many processes, it also places the other
+// members of the cgroup, unless many members were placed before.
 func (s *clocksScan) place(p *proc.Process) {
 	g := &s.clocks.gate
 	at := &g.places[p.Slot]
@@ -297,13 +298,15 @@ func (s *clocksScan) place(p *proc.Process) {
 	}
 }
 
-// lookAtLeft looks at processes that were left out. It looks at idle ones until the debt is explained
-// if the debt exceeds most, and at all idle ones if the number of tasks shows an exit. After a sweep
-// decision of the gate it looks at all processes. Otherwise it looks at the children of processes
-// that waited for a child. Such a child was idle, or exited in a cgroup to which it was moved.
+// lookAtLeft looks at processes that were left out:
+//   - If the debt exceeds most, idle processes until the debt is explained.
+//   - If the number of tasks shows an exit, all idle processes.
+//   - After a sweep decision of the gate, all processes.
+//   - Otherwise, the children of processes that waited for a child. Such a child was idle, or
+//     exited in a cgroup to which it was moved.
 func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	g := &s.clocks.gate
-	for _, pid := range g.exited { // an idle parent that waited explains CPU time
+	for _, pid := range g.exited { // the child times of an idle parent that waited explain CPU time
 		if p := s.Table().Find(pid); p != nil && slices.Contains(g.idle, p.Slot) {
 			s.lookAgain(p.Slot)
 		}
@@ -332,8 +335,8 @@ func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	}
 }
 
-// excess returns by how much the threads of the rows outnumber the tasks of the node. It grows if a
-// process exits and the scan does not find that.
+// excess returns by how much the threads of the rows outnumber the tasks of the node. It grows if
+// the scan misses the exit of a process.
 func (s *clocksScan) excess(tasks uint64) int64 { return int64(s.threads) - int64(tasks) }
 
 // lookAgain looks at a process that was left out.
@@ -342,7 +345,7 @@ func (s *clocksScan) lookAgain(slot proc.Slot) {
 	if p.PID == 0 { // it has exited
 		return
 	}
-	group, moved := g.groupOf(p), !g.places[slot].unread // if it ran
+	group, moved := g.groupOf(p), !g.places[slot].unread // its cgroup stood still: if it ran, it was moved
 	now, err := s.clocks.clock(p.PID)
 	if err == nil {
 		g.noteRead(slot, now > p.CPU)

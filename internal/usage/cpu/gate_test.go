@@ -53,7 +53,7 @@ func (g *gated) settle() {
 	g.ran(0)
 }
 
-// ran makes all processes have run last the given number of scans ago.
+// ran makes the gate assume that each process last ran the given number of scans ago.
 func (g *gated) ran(ago uint32) {
 	for slot := range g.clocks.gate.places {
 		g.clocks.gate.places[slot].ran = g.clocks.gate.number - ago

@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
-// IdleClock counts the time that the CPUs of a node are idle, by /proc/uptime. The kernel measures it
-// when a CPU stops its ticks, so a task that runs between two ticks is not idle time. It is not safe
-// for concurrent use.
+// IdleClock counts the time that the CPUs of a node are idle, by /proc/uptime. The kernel measures
+// the idle time of a CPU that has stopped its ticks. CPU time of a task between two ticks is
+// therefore not counted as idle time. An IdleClock is not safe for concurrent use.
 type IdleClock struct {
 	file   kernfs.File
 	online *divide.Online
@@ -25,7 +25,8 @@ func NewIdleClock(root string) *IdleClock {
 	return &IdleClock{file: kernfs.File{Path: filepath.Join(root, "proc/uptime"), Quick: true}, online: divide.NewOnline(root)}
 }
 
-// Read returns the idle time of all CPUs since the boot, in hundredths of a second. It is one raw system call.
+// Read returns the idle time of all CPUs since the boot, in hundredths of a second. It makes one
+// raw system call.
 func (c *IdleClock) Read() (units.CPUTime, error) {
 	b, err := c.file.Read(c.buf[:])
 	if err != nil {

@@ -90,8 +90,8 @@ type lastTicks struct {
 // the machine.
 func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFiles(root)} }
 
-// KeepOpen keeps /proc/stat open between the reads, for windows so short that opening it costs more
-// than reading it. The clock does not notice if /proc is mounted anew.
+// KeepOpen keeps /proc/stat open between reads. In short windows, opening the file would cost more
+// than reading it. The clock then does not notice if /proc is mounted anew.
 func (c *StatClock) KeepOpen() {
 	c.kept = &kernfs.File{Path: c.files.path("stat"), Quick: true}
 }

@@ -38,7 +38,7 @@ type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
 	pid  int32
-	pids []int32 // of lookUp
+	pids []int32 // argument of lookUp
 	got  []byte
 	err  error
 }
@@ -51,7 +51,7 @@ func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status",
 
 func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
 
-// lookUp makes the kernel cache the names of files of processes.
+// lookUp makes the kernel cache the names of the files of pids.
 func (f *firstRead) lookUp() {
 	for _, pid := range f.pids {
 		f.proc.LookUpOf(pid, "stat")
@@ -209,9 +209,9 @@ func (s *procfsScan) readListed() error {
 	return nil
 }
 
-// lookUp looks up the names of the files of processes without a row, many in one request to the other
-// goroutine. If a user blocks the lookups, the names are looked up when they are read, and lookUp has
-// no effect for a minute.
+// lookUp looks up the names of the files of processes without a row, of many processes in one
+// request to the goroutine of the Guard. If a user blocks the lookups, each name is looked up when
+// the file is read, and lookUp has no effect for a minute.
 func (s *procfsScan) lookUp(pids []int32) {
 	p := s.source
 	const most = 64

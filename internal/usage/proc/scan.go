@@ -55,7 +55,7 @@ func (t *Table) forget() {
 // step and copy them.
 func (s *Scan) Expect(processes int) {
 	if len(s.Rows) == 0 {
-		room := processes + processes/16 // new processes do not copy the rows at once
+		room := processes + processes/16 // so that the first new processes do not cause a copy
 		s.Rows, s.Active = slices.Grow(s.Rows, room), slices.Grow(s.Active, processes)
 		s.slots.of = make(map[int32]Slot, processes)
 	}

@@ -30,7 +30,7 @@ func NewClock(root string, exponent int) (*ByRate, error) {
 // counts for less.
 type clock struct {
 	rates    rates
-	by       string // how rates are read
+	by       string // how rates are read, as part of the name
 	exponent int
 	now      time.Time
 	cpus     []lastRate // by number
@@ -39,8 +39,8 @@ type clock struct {
 // rates reads the clock rates of CPUs. Only their proportions mean anything.
 type rates interface {
 	// read returns the rate of a CPU since its last read, in units of 1/one. ran is the CPU time on
-	// that CPU since then. The rate is not ok if it is not available, or if reading it costs too
-	// much.
+	// that CPU since then. ok is false if the rate is not available, or if reading it
+	// now would cost too much.
 	read(cpu int32, now time.Time, ran units.CPUTime) (rate uint64, ok bool, err error)
 	close() error
 }
@@ -48,7 +48,7 @@ type rates interface {
 type lastRate struct {
 	ran   units.CPUTime // since the rate was last read
 	rate  uint64
-	tried bool      // to read it
+	tried bool      // to read the rate
 	err   error     // of the last attempt
 	retry time.Time // of the next attempt after an error
 }

@@ -25,9 +25,9 @@ type ratios struct {
 	events  [2]uint64 // MPERF and APERF
 	cpus    map[int32]*countedRatio
 	samples samples     // nil if they cannot be read
-	latest  [][2]uint64 // the samples in the interval, by CPU
+	latest  [][2]uint64 // the samples of the interval, by CPU
 	sampled []ratio     // by CPU
-	at      time.Time   // the interval of latest
+	at      time.Time   // the end of that interval
 }
 
 // samples reads the kernel's samples of MPERF and APERF by the number of the CPU.
@@ -41,7 +41,7 @@ type ratio struct {
 	rate uint64
 }
 
-// countedRatio is the ratio that perf events count.
+// countedRatio is the ratio of a CPU whose counters perf events read.
 type countedRatio struct {
 	ratio
 	counters *perfevent.Group // MPERF and APERF
@@ -49,12 +49,15 @@ type countedRatio struct {
 }
 
 const (
-	// A perf event is read about once a second at most, and after material CPU time on its CPU. The
-	// reads thus cost less than 0.5 % of the CPU time that they weigh. If samples can be read, it is
-	// only read after unsampled CPU time without a new sample.
-	material       = units.CPUTime(10 * time.Millisecond)
-	interruptAfter = 900 * time.Millisecond // windows of 1 s may begin early
-	unsampled      = units.CPUTime(time.Second)
+	// material is the minimum CPU time on a CPU between two reads of its perf events. The reads
+	// thus cost less than 0.5 % of the CPU time that they weigh.
+	material = units.CPUTime(10 * time.Millisecond)
+	// interruptAfter is the minimum time between two reads of perf events: about a second, because
+	// windows of 1 s may begin early.
+	interruptAfter = 900 * time.Millisecond
+	// unsampled is the CPU time on a CPU without a new sample after which perf events are read
+	// although samples are available.
+	unsampled = units.CPUTime(time.Second)
 )
 
 // openRatios finds the counters below the target of /sys/bus/event_source/devices/msr
@@ -75,20 +78,20 @@ func openRatios(root string) (_ rates, by string, err error) {
 			return nil, "", err
 		}
 	}
-	s, unsampled := openSamples()
-	if unsampled == nil {
-		unsampled = r.useSamples(s)
+	s, rejected := openSamples()
+	if rejected == nil {
+		rejected = r.useSamples(s)
 	}
-	if unsampled == nil {
+	if rejected == nil {
 		return r, ", sampled by the scheduler", nil
 	}
 	if _, _, err := r.count(0, time.Now()); err != nil {
 		return nil, "", err
 	}
-	return r, ", counted about once a second; rejected: " + oneline.Text(unsampled), nil
+	return r, ", counted about once a second; rejected: " + oneline.Text(rejected), nil
 }
 
-// useSamples makes the present samples the baseline.
+// useSamples makes read use samples. Their current values are the baseline.
 func (r *ratios) useSamples(s samples) error {
 	baseline, err := s.Read()
 	if err != nil {

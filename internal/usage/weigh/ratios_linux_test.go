@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// ticks are the samples of a kernel.
+// ticks is a simulated kernel that records samples.
 type ticks struct {
 	values [][2]uint64
 	err    error

@@ -49,8 +49,8 @@ func (a *Attributor) Trained() map[power.Class]bool {
 	return trained
 }
 
-// HasStaticPower reports whether the static power of each kind is fixed or trained. Then one window has
-// the same active energy as several shorter windows.
+// HasStaticPower reports whether the static power of each kind is fixed or trained. In that case,
+// one window has the same active energy as several shorter windows.
 func (a *Attributor) HasStaticPower() bool {
 	for i := range a.Kinds {
 		k := &a.Ledger.Kinds[i]

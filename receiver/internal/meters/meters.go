@@ -395,8 +395,9 @@ func (m *Meters) Behind(now time.Time) (longest time.Duration) {
 // SoonestWrap returns how soon a counter in use can wrap, or 0 if none can.
 func (m *Meters) SoonestWrap() time.Duration { return m.Set.SoonestWrap() }
 
-// CanRest reports whether windows may be longer while the machine is at rest: each attributed zone has
-// an energy counter without users of its own, or a model that depends on CPU utilization alone.
+// CanRest reports whether windows may be longer while the machine is at rest. Each attributed zone
+// must be readable, must not be a GPU, and must have a prompt counter or a power model that depends
+// on CPU utilization alone.
 func (m *Meters) CanRest() bool {
 	for _, r := range m.AttributedReadings() {
 		if r.Err != nil || r.Zone.Kind == power.GPU || !r.Zone.Prompt && r.Zone.Method != power.Modeled {

@@ -55,9 +55,8 @@ const (
 // store.
 type Opener func(*config.Config, component.Host, component.ID) (*Storage, error)
 
-// OpenStorage returns the configured storage, or nil if none is configured. It does
-// not open the store. It returns an error only if the extension does not exist or is not a storage
-// extension.
+// OpenStorage returns the configured storage, or nil if none is configured. It does not open the
+// store. It returns an error only if the extension does not exist or is not a storage extension.
 func OpenStorage(c *config.Config, host component.Host, receiver component.ID) (*Storage, error) {
 	if c.Storage == "" {
 		return nil, nil
@@ -82,8 +81,8 @@ func OpenStorage(c *config.Config, host component.Host, receiver component.ID) (
 	}}, nil
 }
 
-// OpenReadOnly returns the state file whose path is configured as storage, if the receiver trains
-// models.
+// OpenReadOnly returns the state file at the configured path as read-only storage, or nil if the
+// receiver trains no models.
 func OpenReadOnly(c *config.Config, _ component.Host, _ component.ID) (*Storage, error) {
 	if !filepath.IsAbs(c.Storage) || !c.Attribution.Trains(c.Zones) {
 		return nil, nil

@@ -12,8 +12,8 @@ type Metronome interface {
 	Stop()
 }
 
-// NewMetronome returns a metronome that beats at the end of each window. A kernel timer wakes one
-// thread where a Go timer wakes several.
+// NewMetronome returns a metronome that beats at the end of each window. It uses a kernel
+// timer if possible, which wakes up one thread. A Go timer wakes up several.
 func NewMetronome(window time.Duration) Metronome {
 	if m, err := newKernelTimer(window); err == nil {
 		return m

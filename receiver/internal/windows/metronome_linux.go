@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelTimer is a metronome that uses a kernel timer (timerfd_create(2)). The Go runtime polls it: a
-// wakeup takes one thread, and as much CPU time as in a program in C. A thread that blocks in read(2)
-// costs twice as much, because the runtime's monitor watches the thread.
+// kernelTimer is a metronome that uses a kernel timer (timerfd_create(2)). The Go runtime polls the
+// timer: a wakeup involves one thread, and costs as much CPU time as in a C program. Blocking in
+// read(2) would cost twice as much, because the runtime's monitor thread watches blocked threads.
 type kernelTimer struct {
 	file  *os.File
 	conn  syscall.RawConn

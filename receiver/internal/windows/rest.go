@@ -10,22 +10,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// Rest lets a window continue while the machine is at rest, because ending a window costs more than
-// all that runs in it. The window ends once something has run.
+// Rest extends a window while the machine is at rest, because ending a window costs more CPU time
+// than all processes use in it. The window ends once a process has run.
 //
-// A window of any length attributes the same energy if its energy grows linearly with time and with
-// CPU time. Static energy is constant over time. A power model is not linear, so it gets the part of
-// the window at rest apart. Active energy is divided by the CPU time of the whole window. The result
-// differs by at most the active energy of the part at rest, which is the energy of maxUse of one CPU.
+// Windows of any length attribute the same energy if energy is linear in time and in CPU time.
+// Static energy is. The energy of a power model is not, so power.Sample.Rest separates the part of
+// the window at rest. Active energy is attributed by the CPU time in the whole window. The error is
+// at most the active energy of the part at rest, in which all processes use at most maxUse of one
+// CPU.
 //
-// The zero Rest ends each window. It is not safe for concurrent use.
+// The zero Rest extends no window. A Rest is not safe for concurrent use.
 type Rest struct {
-	limit time.Duration // maximum length of a window
+	limit time.Duration // maximum length of a window, 0 if no window is extended
 	clock *cpu.IdleClock
 	cpus  units.CPUTime // number of CPUs
 
-	began, rested moment        // of the window; began.at is zero if the clock could not be read
-	busy, total   units.CPUTime // of the node, at the end of the window before
+	began       moment        // start of the window; zero if the clock could not be read
+	rested      moment        // end of the part of the window at rest
+	busy, total units.CPUTime // of the node, at the start of the window
 }
 
 // moment is a reading of the idle clock.
@@ -34,13 +36,16 @@ type moment struct {
 	idle units.CPUTime
 }
 
-// maxUse is the CPU time of a machine at rest, as a part of one CPU. The idle clock rounds to ticks.
+// maxUse is the maximum utilization of one CPU at rest, in addition to a tick: the idle clock
+// rounds.
 const maxUse = 0.01
 
-// MaxRest is the maximum length of a window at rest. The longest windows of the accuracy tables have it.
+// MaxRest is the maximum length of an extended window. The longest windows in the accuracy tables
+// have this length.
 const MaxRest = 10 * time.Second
 
-// Allow sets the maximum length of windows, 0 if each window must end.
+// Allow sets the maximum length of windows, or 0 so that no window is extended. root is the root
+// directory of the machine.
 func (r *Rest) Allow(root string, limit time.Duration) {
 	if r.limit = limit; limit == 0 {
 		return
@@ -48,7 +53,7 @@ func (r *Rest) Allow(root string, limit time.Duration) {
 	if r.clock == nil {
 		r.clock = cpu.NewIdleClock(root)
 	}
-	r.cpus = units.CPUTime(r.clock.CPUs()) // each call reads changes
+	r.cpus = units.CPUTime(r.clock.CPUs()) // which may have changed
 }
 
 // read reads the idle clock, and returns the zero moment if that fails.
@@ -68,7 +73,7 @@ func (r *Rest) used(from, to moment) units.CPUTime {
 	return units.Advance(to.idle-from.idle, r.cpus*units.CPUTime(to.at.Sub(from.at)))
 }
 
-// Continues reports whether the window continues for another part of a length.
+// Continues reports whether the window is extended at now by another part.
 func (r *Rest) Continues(now time.Time, part time.Duration) bool {
 	if r.began.at.IsZero() || now.Sub(r.began.at)+part > r.limit {
 		return false
@@ -82,7 +87,8 @@ func (r *Rest) Continues(now time.Time, part time.Duration) bool {
 	return true
 }
 
-// End ends a window at a sample, and adds the part at rest to the sample. The next window begins now.
+// End ends the window at a sample, and sets s.Rest if the window was extended. The next window
+// begins at now.
 func (r *Rest) End(s *power.Sample, now time.Time) {
 	if r.rested.at.After(r.began.at) {
 		busy, total := units.Advance(r.busy, s.Busy), units.Advance(r.total, s.Total)

@@ -29,7 +29,7 @@ func restOf(t *testing.T, limit time.Duration) (*Rest, func(idle float64)) {
 	write("proc/uptime", "100.00 50.00\n")
 	r := new(Rest)
 	r.Allow(root, limit)
-	require.NoError(t, os.RemoveAll(filepath.Join(root, "sys"))) // the end of a second at rest reads one file
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "sys"))) // Continues reads only /proc/uptime
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
 	r.End(&power.Sample{At: noon}, noon)
 	return r, func(idle float64) { write("proc/uptime", fmt.Sprintf("100.00 %.2f\n", 50+idle)) }
@@ -43,11 +43,11 @@ func TestAWindowEndsWithTheFirstSecondInWhichSomethingRan(t *testing.T) {
 	}
 	end := noon.Add(4 * time.Second)
 	idle(7.94)
-	require.False(t, r.Continues(end, time.Second), "20 ms is rest, and 40 ms is not")
+	require.False(t, r.Continues(end, time.Second), "20 ms of CPU time in a second are rest, 40 ms are not")
 	s := power.Sample{At: end, Busy: 6 * units.Tick, Total: 8 * units.Second}
 	r.End(&s, end)
 	assert.Equal(t, noon.Add(3*time.Second), s.Rest.At)
-	assert.Equal(t, 2*units.Tick, s.Rest.Busy, "the model has the part at rest apart")
+	assert.Equal(t, 2*units.Tick, s.Rest.Busy, "of the part at rest only")
 	assert.Equal(t, 6*units.Second, s.Rest.Total)
 	s = power.Sample{At: end.Add(time.Second)}
 	r.End(&s, s.At)

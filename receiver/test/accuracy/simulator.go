@@ -57,12 +57,12 @@ type simulator struct {
 	events        *simEvents            // nil if the machine counts no hardware events
 }
 
-// simWindows ends the windows of a receiver.
+// simWindows is a metronome by which the simulator ends the windows of a receiver.
 type simWindows struct {
 	length time.Duration // 0 while there is one window per collection
 	ends   chan struct{} // of a window; closed by Stop
 	ended  chan struct{} // receives once a window is attributed
-	began  bool
+	began  bool          // Next was called
 }
 
 // Next implements windows.Metronome.
@@ -274,8 +274,8 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 	return l.totals().since(before).accuracy()
 }
 
-// start starts the receiver on the machine, with a storage that open opens. It returns the length of the windows, 0
-// for one window per collection.
+// start starts the receiver on the machine. open opens the storage. start returns the length of the windows, 0 for one
+// window per collection.
 func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Storage = l.root, storage
@@ -304,7 +304,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	return cfg.WindowLength()
 }
 
-// receive sets the receiver, with a valid configuration. edit completes the machine that the receiver reads.
+// receive sets the receiver, with a valid configuration and the extensions of host. edit completes the machine that the
+// receiver reads.
 func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.Component, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
 	m := machine.Local()

@@ -32,7 +32,7 @@ type turn struct {
 	watched      time.Duration // time in which programs were measured
 	memory       memory
 	scraped      int64   // bytes of the last answer
-	early        float64 // share in the first 20 s, with a warm-up of its own
+	early        float64 // share in the first 20 s, if the variant has a warm-up of its own
 	first        emission
 }
 

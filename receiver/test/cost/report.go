@@ -101,7 +101,7 @@ func writeScenario(w io.Writer, scenario string, results []result, withBase bool
 	}
 }
 
-// ratiosTo returns the ratios of a figure to that of the named variant in the same turns.
+// ratiosTo returns the ratios of a figure to the same figure of the named variant in the same turns.
 func ratiosTo(name string, r result, f figure, results []result) []float64 {
 	for _, other := range results {
 		if other.variant.name == name {
@@ -111,7 +111,8 @@ func ratiosTo(name string, r result, f figure, results []result) []float64 {
 	return nil
 }
 
-// against returns the ratios of a goal's figure to that of the named variant, if there are any and the figure is no ratio.
+// against formats the ratios of a goal's figure to the same figure of the named variant. It returns an empty text if there
+// are none, or if the goal is a ratio already.
 func against(name string, r result, g goal, results []result) string {
 	if is := ratiosTo(name, r, g.figure, results); len(is) > 0 && g.times == "" {
 		return spreadOf(is).format(2)
@@ -119,7 +120,7 @@ func against(name string, r result, g goal, results []result) string {
 	return ""
 }
 
-// timesOthers lists the ratios of a goal's figure to that of each reference.
+// timesOthers lists the ratios of a goal's figure to the same figure of each reference.
 func timesOthers(r result, g goal, results []result) string {
 	var texts []string
 	for _, other := range results {

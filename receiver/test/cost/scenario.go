@@ -85,7 +85,7 @@ var (
 	firstCPU   = figure{"ms of CPU until then", 0, func(t turn) float64 { return 1000 * t.first.cpu.Seconds() }}
 )
 
-// cpu returns goals for CPU time with a bound, or 0 for none, and for other figures.
+// cpu returns a goal for CPU time, whose bound is most unless that is 0, and other goals.
 func cpu(most float64, others ...goal) []goal {
 	return append([]goal{{figure: cpuAll, most: most}}, others...)
 }
@@ -107,7 +107,7 @@ func crowdOf(processes, active int) crowd.Machine {
 
 const second = time.Second
 
-// rules are settings without which the model of these measurements would be trained: modeled energy needs no training.
+// rules makes the receiver train static power models, which modeled energy does not need, so that the figures include it.
 const rules = "attribution: {static_power: trained}"
 
 const (
@@ -140,7 +140,7 @@ var (
 	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {group_by: pid, max: 0, min_energy: 1}}"}
 )
 
-// ofAllByOTLP is the goal of the scenario "series": the cost in units of that of 10,000 series by OTLP.
+// ofAllByOTLP is the goal of the scenario "series": CPU time as a multiple of the CPU time of 10,000 series by OTLP.
 var ofAllByOTLP = []goal{{figure: cpuAll, times: byOTLP}}
 
 // scenarios are the measurements of the receiver. Neighbors with the same machine share it.

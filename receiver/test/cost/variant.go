@@ -26,7 +26,7 @@ type variant struct {
 	// warmup is the time before the measurement, in place of that of the pace. The CPU time of the first 20 s is then
 	// measured, too.
 	warmup time.Duration
-	// scrape is the address that is fetched while the program runs, if any, and scraped is how often.
+	// scrape is the address that is fetched while the program runs, if any, and scraped is the time between two fetches.
 	scrape  string
 	scraped time.Duration
 	// starts has the program run until its first emission only.
@@ -42,7 +42,7 @@ type settings struct {
 	interval time.Duration
 	window   time.Duration
 	source   string
-	scraped  time.Duration // how often Prometheus scrapes the collector; 0 is never
+	scraped  time.Duration // time between two scrapes by Prometheus; 0 is no scraping
 	sends    bool          // export by OTLP over HTTP, to a server that ignores what it gets
 	// uncompressed has it send without gzip.
 	uncompressed bool
@@ -115,7 +115,7 @@ func packaged(p programs) (variant, error) {
 	}}, err
 }
 
-// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command "energy" next to the collector.
+// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command "energy" in the directory of the collector.
 func measure10ms(p programs) (variant, error) {
 	energy := filepath.Join(filepath.Dir(p.collector), "energy")
 	if _, err := os.Stat(energy); err != nil {
@@ -191,7 +191,7 @@ service:
 `}}, nil
 }
 
-// floor returns a function that returns a variant of one of this program's floors, or of the program in C, which wakes up.
+// floor returns the program of a row: a floor that this program runs itself, or "wake", the program in C.
 func floor(name string, every time.Duration) func(programs) (variant, error) {
 	return func(p programs) (variant, error) {
 		v := variant{name: "floor " + name, interval: every, isReference: true}
@@ -205,8 +205,8 @@ func floor(name string, every time.Duration) func(programs) (variant, error) {
 	}
 }
 
-// kepler returns a function that returns a variant of Kepler 0.11, which collects every second by its fake CPU
-// meter and is scraped so often, 0 for never. Its configuration is written to a file, because no flag enables that meter.
+// kepler returns the program of a row: Kepler 0.11, which collects every second by its fake CPU meter. scraped is the time
+// between two scrapes, 0 for none. The configuration is written to a file, because no flag enables that meter.
 func kepler(scraped time.Duration) func(programs) (variant, error) {
 	const config = `
 log: {level: error}
@@ -240,7 +240,7 @@ func startSink() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// scraper fetches a page again and again until it is stopped.
+// scraper fetches a page at regular intervals until it is stopped.
 type scraper struct {
 	end  chan struct{}
 	done chan struct{}

@@ -22,14 +22,13 @@ type exitNames struct {
 	source  Names
 	path    func() string
 	table   *proc.Table
-	members map[int32]rowTime // the processes of the group in the last call of name
+	members map[int32]rowTime // the processes of the group at the last call of name
 	await   atomic.Bool       // see Source.AwaitNames
 }
 
-// rowTime holds the CPU time that the row of a process has shown.
-type rowTime struct {
-	all, last units.CPUTime // last is since the call of name before
-}
+// rowTime is CPU time in the row of a process: the total, and the part between the latest two calls
+// of name.
+type rowTime struct{ all, last units.CPUTime }
 
 // AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of
 // the group's CPU time. Call it before the last scan.
@@ -86,7 +85,7 @@ func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.C
 	if n.source.Scan(n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {
 		return 0
 	}
-	shown := map[int32]units.CPUTime{} // since the last call, of processes that ended
+	shown := map[int32]units.CPUTime{} // in the rows of exited processes, since the last call
 	for i := range s.Ended {
 		if was, ok := before[s.Ended[i].PID]; ok {
 			shown[s.Ended[i].PID] = units.Advance(was.all, s.Ended[i].CPU)
@@ -124,7 +123,7 @@ func share(s *proc.Scan, weights map[proc.Comm]units.CPUTime, amount units.CPUTi
 }
 
 // used returns the CPU time since the last scan of the exited processes of the group, by name, and
-// the sum. It lacks the time that rows have shown.
+// the sum. It leaves out shown, the CPU time by PID that rows have reported.
 func (n *exitNames) used(shown map[int32]units.CPUTime, isMember func(pid int32) bool) (used map[proc.Comm]units.CPUTime, all units.CPUTime) {
 	used = map[proc.Comm]units.CPUTime{}
 	add := func(comm proc.Comm, run units.CPUTime) {

@@ -54,20 +54,20 @@ type Source struct {
 	listing listing
 }
 
-// listing describes the last listing of the processes.
+// listing is the last listing of the group's processes, and their clocks.
 type listing struct {
 	at     time.Time       // zero before the first listing
-	uptime time.Duration   // at that time
-	clocks []units.CPUTime // read since then, by the order of the rows
+	uptime time.Duration   // of the machine at that time
+	clocks []units.CPUTime // of the latest scan, in the order of the rows
 }
 
 const (
 	// relist is the maximum time between two listings.
 	relist = 250 * time.Millisecond
-	// settled is an age. Older processes seldom execute another program.
+	// settled is an age: older processes seldom execute another program.
 	settled = time.Second
-	// unexplained is CPU time of the group that the clocks of its processes may lack, because they are
-	// read after it with varying delays.
+	// unexplained is the maximum CPU time of the group that the clocks of its processes may lack.
+	// The clocks are read after the counter of the group, with varying delays.
 	unexplained = units.CPUTime(time.Millisecond)
 )
 
@@ -141,8 +141,8 @@ func isNear(columns, had units.CPUTime) bool {
 	return max(columns, had)-min(columns, had) <= had/16+16*cpu.Tick
 }
 
-// Scan implements Source. In windows shorter than relist, most scans list no processes: a scan reads
-// their CPU clocks, if these explain the CPU time of the group.
+// Scan implements Source. Within relist of a listing, a scan only reads the CPU clocks of the
+// listed processes, if these clocks explain the CPU time of the group.
 func (c *Source) Scan(t *proc.Table, of cpu.Request) error {
 	l := &c.listing
 	if passed := time.Since(l.at); !of.All && passed < relist && c.readClocks(t, l.uptime+passed) {
@@ -168,15 +168,16 @@ func (c *Source) Scan(t *proc.Table, of cpu.Request) error {
 	return nil
 }
 
-// end ends a scan. The rows and the names lack some CPU time of the group, the rest.
+// end ends a scan. rest is the CPU time of the group that neither rows nor names account for.
 func (c *Source) end(s *proc.Scan, rest units.CPUTime) {
 	s.Charge(proc.Charge{Slot: -1, Path: groupPath, CPU: rest})
 	s.End(0)
 	s.Table().Unseen.Hidden = true
 }
 
-// readClocks reads the CPU clocks of the listed processes. It returns false if the processes must be
-// listed: one ended, is new, or may execute another program.
+// readClocks reads the CPU clocks of the listed processes. It returns false if the processes must
+// be listed: a process ended or may have executed another program, or the clocks do not explain the
+// CPU time of the group.
 func (c *Source) readClocks(t *proc.Table, now time.Duration) bool {
 	if c.clock == nil || c.names.awaits() {
 		return false
@@ -193,7 +194,7 @@ func (c *Source) readClocks(t *proc.Table, now time.Duration) bool {
 	return units.Advance(c.claimed, c.used) <= found+unexplained
 }
 
-// scanListed is a scan of the listed processes, whose clocks were read.
+// scanListed scans the listed processes by the clocks that readClocks has read.
 func (c *Source) scanListed(t *proc.Table, now time.Duration) {
 	s, i := t.Begin(now), 0
 	for p := range t.All() {
@@ -246,9 +247,9 @@ func (c *Source) see(s *proc.Scan, pid int32) {
 // has the path.
 const groupPath = "/command"
 
-// claim makes the rows show no more than the CPU time that the group used since the last scan, and
-// returns the time that they lack. The sum of the rows may exceed that time, because the rows are read
-// after it and may be in ticks; the next scan finds the excess.
+// claim limits the CPU time in the rows to the CPU time of the group since the last scan. It
+// returns the CPU time of the group that no row has. The rows may exceed the CPU time of the
+// group, because they are read after it and may be in ticks. The next scan finds the excess.
 func (c *Source) claim(s *proc.Scan) (rest units.CPUTime) {
 	found, used := s.Table().Used(nil), c.used-c.claimed
 	c.claimed, rest = c.used, used

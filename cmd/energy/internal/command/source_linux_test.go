@@ -122,7 +122,7 @@ func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.
 	assert.Equal(t, 3*millisecond, short, "what was used before the end")
 }
 
-// clocked is a host whose group has one process, an old one with a CPU clock.
+// clocked is a host with a group of one old process, which has a CPU clock.
 type clocked struct {
 	*commandHost
 	source *Source
@@ -146,7 +146,8 @@ func newClocked(t *testing.T) *clocked {
 	return h
 }
 
-// window returns what rows and others show of a short window, and how often processes were listed.
+// window runs a short window. It returns the CPU time in rows, the CPU time in no row, and the number
+// of listings.
 func (h *clocked) window(t *testing.T, clock, group units.CPUTime) (rows, short units.CPUTime, listed int) {
 	t.Helper()
 	time.Sleep(10 * time.Millisecond)
@@ -175,7 +176,7 @@ func TestShortWindowsReadTheClocksOfTheListedProcessesUnlessTheseLackCPUTime(t *
 		expect(5*millisecond, 5*millisecond, 5*millisecond, 0, 0)
 		expect(0, 0, 0, 0, 0)
 		expect(5*millisecond, 6*millisecond, 5*millisecond, millisecond, 0)
-		expect(5*millisecond, 7*millisecond, 5*millisecond, 2*millisecond, 1) // of another process
+		expect(5*millisecond, 7*millisecond, 5*millisecond, 2*millisecond, 1) // 2 ms are unexplained
 		expect(5*millisecond, 3*millisecond, 3*millisecond, 0, 0)
 		time.Sleep(relist)
 		expect(0, 2*millisecond, 2*millisecond, 0, 1)
@@ -184,7 +185,7 @@ func TestShortWindowsReadTheClocksOfTheListedProcessesUnlessTheseLackCPUTime(t *
 		h.group.pids, h.clock[71] = []int32{70, 71}, 0
 		time.Sleep(relist)
 		expect(0, 0, 0, 0, 1)
-		expect(0, 0, 0, 0, 1) // it may execute another program
+		expect(0, 0, 0, 0, 1) // the young process may execute another program
 		delete(h.clock, 71)
 		delete(h.Processes, 71)
 		require.NoError(t, h.Render())

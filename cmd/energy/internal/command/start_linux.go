@@ -197,8 +197,9 @@ func (g *Group) reap() {
 	}
 }
 
-// anyEnded reports whether a child of this process has ended and was not waited for. It may report so
-// after an error. It costs one raw system call, and a list of all children one for each thread.
+// anyEnded reports whether a child of this process has ended and was not waited for. It may report
+// so after an error. It makes one raw system call. Listing all children would take one for each
+// thread.
 func anyEnded() bool {
 	var info unix.Siginfo
 	_, _, errno := unix.RawSyscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)),

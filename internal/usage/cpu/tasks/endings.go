@@ -54,7 +54,7 @@ func (l *Lost) UnmarshalBinary(b []byte) error {
 type Endings struct {
 	loaded  *programs
 	ring    *ring.Reader
-	counted *ebpf.Variable // of lost
+	counted *ebpf.Variable // the source of lost
 	lost    Lost           // since the hook was attached
 	domains int
 

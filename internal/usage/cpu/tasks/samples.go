@@ -36,7 +36,8 @@ var clockSamples = sync.OnceValues(func() (perCPUFields, error) {
 	return locate("cpu_samples", [2]string{"mperf", "aperf"})
 })
 
-// locate returns an error if the kernel has no such variable or fields.
+// locate locates two fields of a per-CPU variable. It returns an error if the kernel has no such
+// variable or fields.
 func locate(variable string, fields [2]string) (found perCPUFields, err error) {
 	types, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -125,8 +126,8 @@ func (f *perCPUFields) instructions(array string, size int32, cpus int) asm.Inst
 }
 
 // Read returns the values of MPERF and APERF at the last tick of each CPU, by the number of the CPU.
-// They are valid until the next call. Before the first tick they are 0. The pair of a CPU that
-// updates it during the call may be torn by one tick.
+// They are valid until the next call. Before the first tick they are 0. If a CPU updates its
+// values during the call, they may be of two successive ticks.
 func (s *Samples) Read() ([][2]uint64, error) {
 	if err := s.run.run(unix.RawSyscall); err != nil {
 		return nil, fmt.Errorf("read the clock samples of the scheduler: %w", err)

@@ -42,7 +42,8 @@ func TestTheKernelsClockSamplesCanBeRead(t *testing.T) {
 	require.Len(t, values, ebpf.MustPossibleCPU())
 }
 
-// A virtual machine has no APERF. The run queue of each CPU has fields of the same type.
+// Virtual machines have no APERF. The test copies fields of each CPU's run queue, which have the same
+// type.
 func TestFieldsOfEachCPUAreCopied(t *testing.T) {
 	from, err := locate("runqueues", [2]string{"nr_switches", "clock"})
 	s := openFields(t, from, err)
@@ -70,7 +71,7 @@ func TestAKernelWithoutTheFieldsIsAnError(t *testing.T) {
 	require.Error(t, err)
 }
 
-// BenchmarkSamples measures a read, of which each CPU of the machine costs a part.
+// BenchmarkSamples measures a read, whose cost grows with the number of CPUs.
 func BenchmarkSamples(b *testing.B) {
 	from, err := locate("runqueues", [2]string{"nr_switches", "clock"})
 	require.NoError(b, err)

@@ -76,6 +76,7 @@ func (s *Scan) reload(room int) error {
 	return s.load(spec, room, nil)
 }
 
+// load replaces the program by the program of spec.
 func (s *Scan) load(spec *ebpf.CollectionSpec, room int, types *btf.Cache) error {
 	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges} {
 		spec.Maps[name].MaxEntries = uint32(room)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The floor of windows: it only wakes up at each expiration of a kernel timer. The argument is the time between two, in
-// nanoseconds.
+// The floor of windows: it only wakes up at each expiration of a kernel timer. The argument is the time between two
+// expirations, in nanoseconds.
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/timerfd.h>
