@@ -115,11 +115,12 @@ func (in *inside) present() map[power.Class]units.Energy {
 	return kinds
 }
 
-// deferred returns the deferred energy of each zone kind, in µJ.
+// deferred returns the deferred energy of each zone kind, in µJ. It takes no lock: the store calls it
+// while the scraper holds its lock.
 func (in *inside) deferred() map[power.Kind]int64 {
-	kinds := map[power.Kind]int64{}
-	for kind, deferred := range (&Embedded{scraper: in.w.run.s}).Deferred() {
-		kinds[kind] += int64(deferred)
+	l, kinds := in.w.run.s.attributor, map[power.Kind]int64{}
+	for i, class := range l.Kinds {
+		kinds[class.Zone] += int64(l.Ledger.Kinds[i].Deferred)
 	}
 	return kinds
 }

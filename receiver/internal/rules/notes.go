@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -97,7 +98,7 @@ func (n *noter) noteAttribution() {
 	a, m, cores := &n.Attribution, n.machine, n.rules.hasCores()
 	n.effect(n.Window > 0 && n.Window < cpu.TickWindow, !m.Inexact, "window", fmt.Sprintf(
 		"/proc counts the CPU time of the node in ticks of 10 ms, so windows of %v are attributed as windows of %v", n.Window, cpu.TickWindow))
-	n.effect(a.Scope == config.ScopeZone, m.Undivided == nil, "attribution::scope", text(m.Undivided))
+	n.effect(a.Scope == config.ScopeZone || errors.Is(m.Undivided, divide.ErrTooManyDomains), m.Undivided == nil, "attribution::scope", text(m.Undivided))
 	discounts := a.SMTWeight > 0 && a.SMTWeight < 1
 	n.effect(discounts && cores, m.Unshared == nil, "attribution::smt_weight", text(m.Unshared))
 	n.effect(discounts, cores, "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency")

@@ -3,12 +3,14 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
 // notes returns the notes on a configuration: warnings, and default rules that are in effect or not.
@@ -75,6 +77,12 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 	}
 	warnings, _, _ := notes(t, "{window: 20ms, cpu_time: bpf, attribution: {preset: kepler, smt_weight: 0.6, scope: zone, interrupts: unattributed}}", Machine{})
 	assert.Empty(t, warnings, "an exact source on a machine that supports all rules")
+}
+
+func TestTooManyDomainsAreWarnedOfAlsoByDefault(t *testing.T) {
+	reason := fmt.Errorf("CPU topology: %w: it has 17", divide.ErrTooManyDomains)
+	warnings, _, _ := notes(t, "{}", Machine{Undivided: reason})
+	assert.Contains(t, warnings, Note{Warning: "Setting has no effect", Setting: "attribution::scope", Reason: reason.Error()})
 }
 
 func TestInsecureAndUnexpectedSettingsAreWarnedOf(t *testing.T) {

@@ -20,11 +20,13 @@ import (
 // MaxDomains is how many domains a node's CPUs are divided into at most.
 const MaxDomains = 16
 
-// Why a Topology does not divide a node's CPUs.
+// ErrTooManyDomains is the error of a node with more domains than MaxDomains.
+var ErrTooManyDomains = fmt.Errorf("the node has more than %d CPU packages or dies", MaxDomains)
+
+// Other reasons why a Topology does not divide a node's CPUs.
 var (
-	errOneDomain      = errors.New("the node has one CPU package")
-	errTooManyDomains = fmt.Errorf("the node has more than %d CPU packages", MaxDomains)
-	errNoPackage      = errors.New("a CPU without a package")
+	errOneDomain = errors.New("the node has one CPU package")
+	errNoPackage = errors.New("a CPU without a package")
 )
 
 // Topology divides the CPUs of a node into domains. A domain is a package, or a die if packages
@@ -86,7 +88,9 @@ func (t *Topology) open(root string) error {
 	case len(places) < 2:
 		return errOneDomain
 	case len(places) > MaxDomains:
-		return errTooManyDomains
+		first, last := places[0].domain(t.byDie), places[len(places)-1].domain(t.byDie)
+		return fmt.Errorf("%w: it has %d, %s to %s. The energy of each is attributed by the CPU time on the whole node",
+			ErrTooManyDomains, len(places), first, last)
 	}
 	t.places = places
 	for _, p := range places {

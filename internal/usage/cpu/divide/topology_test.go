@@ -84,7 +84,8 @@ func TestAMachineOfOnePackageHasNoTopology(t *testing.T) {
 		many = append(many, [2]string{fmt.Sprint(i), "0"})
 	}
 	_, err = OpenTopology(dividetest.MachineOf(t, many...))
-	require.ErrorIs(t, err, errTooManyDomains)
+	require.ErrorIs(t, err, ErrTooManyDomains)
+	require.ErrorContains(t, err, "it has 17, package-0 to package-16. The energy of each is attributed by the CPU time on the whole node")
 	_, err = OpenTopology(dividetest.MachineOf(t, many[:MaxDomains]...))
 	require.NoError(t, err)
 	root := dividetest.MachineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})

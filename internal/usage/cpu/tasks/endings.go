@@ -98,10 +98,11 @@ func endingsSpec(buffer, domains int) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	threads, err := roomForThreads()
+	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, err
 	}
+	threads := roomForThreads(cpus)
 	spec.Maps[tasksMapFreedThreads].MaxEntries = threads
 	if domains > 0 { // else the verifier removes the code that divides
 		spec.Maps[tasksMapFreedByDomain].MaxEntries = threads
@@ -116,13 +117,12 @@ func endingsSpec(buffer, domains int) (*ebpf.CollectionSpec, error) {
 	)
 }
 
-// roomForThreads returns the size of the map of exited threads. It has room for the threads of at
-// least 16,384 processes. The kernel gives each CPU up to 128 unused elements in advance, and evicts
-// elements if fewer are left (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET).
-func roomForThreads() (uint32, error) {
+// roomForThreads returns the size of the map of exited threads for a number of CPUs. It has room for
+// the threads of at least 16,384 processes. The kernel gives each CPU up to 128 unused elements in
+// advance, and evicts elements if fewer are left (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET).
+func roomForThreads(cpus int) uint32 {
 	const processes, inAdvance = 1 << 14, 128
-	cpus, err := ebpf.PossibleCPU()
-	return uint32(processes + inAdvance*(cpus+1)), err
+	return uint32(processes + inAdvance*(cpus+1))
 }
 
 func (e *Endings) attach() (err error) {

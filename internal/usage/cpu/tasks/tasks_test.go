@@ -177,6 +177,12 @@ func withThread(t *testing.T, program string, processes int) {
 	}
 }
 
+func TestTheRoomForThreadsOfExitedProcessesGrowsWithTheCPUs(t *testing.T) {
+	for _, cpus := range []int{1, 8, 128, 256, 8192} {
+		assert.GreaterOrEqual(t, int(roomForThreads(cpus))-128*cpus, 1<<14, "%d CPUs, each with 128 elements in advance", cpus)
+	}
+}
+
 func TestProcessesWhoseThreadsWereEvictedAreCounted(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("there is no gcc to build burn.c with")
