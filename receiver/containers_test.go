@@ -3,12 +3,14 @@
 package energyreceiver
 
 import (
+	"path"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -61,6 +63,40 @@ func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
 			assert.InDelta(t, 60, n.one("process.energy", pid(20)).value, 0.1)
 		})
 	}
+}
+
+// While no task is created or exits, processes do not account for all CPU time in the counters: an older
+// process may move to another cgroup.
+func TestCPUTimeOfAProcessThatMovesIsAttributedOnceIfNoTaskIsCreated(t *testing.T) {
+	n := newTestNode(t)
+	n.opens(func(o cpu.Options) cpu.Source { return cpu.NewSimulatedClocks(o, n.host.CPUClock) })
+	n.process(20, "mover")
+	n.process(30, "other")
+	n.host.Created, n.host.MaxPID = 1000, 1<<22
+	n.start()
+	n.run(0, nil)
+	n.newborn(12, docker(idA))
+	n.host.Created, n.host.LastPID = n.host.Created+2, 12
+	window := func(inContainer int64, end func()) {
+		n.passWithout(time.Second, 10*joule, map[int]int64{12: 1, 20: 40, 30: 40})
+		for up := scope(idA); up != "/"; up = path.Dir(up) {
+			n.host.Cgroups[up] += time.Duration(inContainer) * hostsim.Tick
+		}
+		require.NoError(t, n.host.Render())
+		end()
+	}
+	window(1, n.s.sample)
+	n.host.Processes[20].Cgroup = docker(idA)
+	window(41, n.s.sample)
+	window(41, n.s.sample)
+	window(41, n.scrape)
+	a, other := n.energy("A"), n.energy("30")
+	n.host.Created++
+	n.host.LastPID++
+	window(41, n.scrape)
+	assert.InDelta(t, 4.1, n.energy("A")-a, 0.1)
+	assert.InDelta(t, 4, n.energy("30")-other, 0.1)
+	assert.Zero(t, n.energy("others"))
 }
 
 func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {

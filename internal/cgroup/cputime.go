@@ -39,15 +39,7 @@ type cpuTime struct {
 // The cgroups directly below the root come first, only for speed: reading one of them adds up the
 // CPU time of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush). Otherwise the
 // kernel searches the list of siblings that ran once for each cgroup. Reading the root does not.
-func (t *Tree) ReadCPUTime() { t.readCPUTime(true) }
-
-// ReadWatched is like ReadCPUTime, but reads only the CPU time of all processes and the counters
-// that show whether processes ran (see WatchFrom). This suffices while no task is created or exits:
-// the CPU times of the processes then add up to the other counters. The next ReadCPUTime covers the
-// interval.
-func (t *Tree) ReadWatched() { t.readCPUTime(false) }
-
-func (t *Tree) readCPUTime(all bool) {
+func (t *Tree) ReadCPUTime() {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {
 		t.total.known = t.total.find(t)
@@ -59,16 +51,12 @@ func (t *Tree) readCPUTime(all bool) {
 	}
 	for _, n := range t.nodes {
 		n.cpu.processes, n.cpu.first = 0, false
-		if !all && !n.outermost && !t.isWatched(n) {
-			n.cpu.current, n.growth.grown, n.growth.known = false, 0, false
-			continue
-		}
 		n.cpu.advance(t.advance(n))
 	}
 	for _, n := range t.byPath {
 		switch {
 		case n.listed || n.outermost:
-		case t.isWatched(n):
+		case t.least > 0 && n.holds >= t.least:
 			t.advance(n)
 		default:
 			n.growth = growth{}

@@ -105,18 +105,6 @@ func (n *node) tracked(path string) *Node {
 	return a
 }
 
-func TestACounterThatWasNotReadCoversTheIntervalsUntilItIs(t *testing.T) {
-	n := newNode(t)
-	a := n.tracked(service)
-	n.set(50*ms, service)
-	n.ReadWatched()
-	a.Account(0, 20*ms)
-	assert.Zero(t, n.shortLived(a))
-	n.count(service, 150*ms)
-	a.Account(0, 40*ms)
-	assert.Equal(t, 90*ms-2*units.Tick, n.shortLived(a))
-}
-
 // step is an interval of a cgroup's counter, what its process accounts for, and what must be found, in
 // ms. before is called first.
 type step struct {

@@ -101,8 +101,6 @@ func (c *total) freeUnread(t *Tree) {
 // with at least this many calls of Hold or Watch. 0 disables both.
 func (t *Tree) WatchFrom(least int) { t.least = least }
 
-func (t *Tree) isWatched(n *Node) bool { return t.least > 0 && n.holds >= t.least }
-
 // Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text
 // is the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
 // version 1 controller that counts CPU time. Watch returns nil if the process is in the root, whose
@@ -153,7 +151,9 @@ func isAmong(list []byte, controller string) bool {
 
 // Members returns the PIDs of the processes in the cgroup that Watch finds by text, from
 // cgroup.procs. It returns an error for a threaded cgroup of version 2, whose cgroup.procs cannot
-// be read. The result is valid until the next call.
+// be read. In version 1, a process is also listed if only a secondary thread is in the cgroup. The
+// counter of the cgroup then does not show the CPU time of the other threads. The result is valid
+// until the next call.
 func (t *Tree) Members(text []byte) ([]int32, error) {
 	path, of := t.watchedIn(text)
 	all, err := t.mounts.hierarchies()

@@ -140,7 +140,7 @@ func (c *Clocks) Scan(t *proc.Table, of Request) error {
 	s.moved = !isQuiet || of.All || of.LastCPU || c.spread
 	s.unseen = c.numbers.unseen(s.given)
 	isListed := t.Scans() == 0 || s.unseen.count() > maxProbes || now < c.numbers.listed || now-c.numbers.listed >= listAgain
-	c.gate.begin(t, s.all || s.given.all || isListed, isQuiet)
+	c.gate.begin(t, s.all || s.given.all || isListed)
 	s.debt = maxDebt
 	if of.All {
 		s.debt = lastDebt

@@ -29,6 +29,11 @@ import (
 // processes used while the clocks were read. CPU time of an idle process that a scan misses is
 // found at most sweepEvery scans later.
 //
+// CPU time that processes use while the clocks are read is the lead of the clocks. It hides as much
+// CPU time of idle processes. If the lead exceeds maxAhead, the scan and the next one read the clocks
+// of all idle processes. A scan reads these clocks last, so that their number does not add to the
+// lead.
+//
 // The exit of an idle process is found by the number of tasks, or if its parent waited for it.
 // Otherwise, it is found when the clock of the process is read.
 //
@@ -51,6 +56,7 @@ type gate struct {
 	scans  int           // number of scans since all clocks were read
 	debt   time.Duration // CPU time since then that no clock explains, negative if clocks were read later
 	ahead  time.Duration // maximum lead of the clocks of the latest scan over the counters
+	found  time.Duration // CPU time that lookAgain found in this scan
 	open   bool          // all clocks are read in this scan
 	all    bool          // the counters include processes in the root
 	placed int           // processes whose cgroup files were read in this scan
@@ -84,10 +90,13 @@ const (
 	lastDebt = time.Millisecond
 	// idleFrom is the number of scans without CPU time after which a process is idle.
 	idleFrom = 16
-	// lateInCgroup is the maximum CPU time in a cgroup's counter of processes whose clocks have not
-	// been read since they moved to the cgroup. It exceeds maxDebt by the CPU time that the node
-	// uses while clocks are read.
+	// lateInCgroup is the maximum CPU time in a cgroup's counter of idle processes, and of processes
+	// that moved to the cgroup, whose clocks have not been read since. It exceeds maxDebt by the CPU
+	// time that the node uses while clocks are read.
 	lateInCgroup units.CPUTime = 50 * units.CPUTime(time.Millisecond)
+	// maxAhead is the maximum lead of the clocks in a scan that leaves out idle processes. The leads
+	// of two scans, an earlier one and the latest, hide CPU time in addition to maxDebt.
+	maxAhead = (time.Duration(lateInCgroup) - maxDebt) / 2
 	// gatedFrom is the minimum number of processes of a cgroup whose counter is read. Reading the
 	// counter costs as much as reading a few clocks.
 	gatedFrom = 8
@@ -125,24 +134,20 @@ func (g *gate) close() error {
 	return nil
 }
 
-// begin reads the counters, or only the watched ones if isQuiet is set: no task was created or
-// exited. If all is set, all clocks are read.
-func (g *gate) begin(t *proc.Table, all, isQuiet bool) {
+// begin reads the counters. If all is set, all clocks are read.
+func (g *gate) begin(t *proc.Table, all bool) {
 	if t.Renumbered() != g.shrunk {
 		g.reset()
 		g.shrunk = t.Renumbered()
 	}
 	g.tree.WatchFrom(g.from)
-	if isQuiet {
-		g.tree.ReadWatched()
-	} else {
-		g.tree.ReadCPUTime()
-	}
+	g.tree.ReadCPUTime()
 	grown, withRoot, known := g.tree.Grown()
 	g.scans++
 	g.debt = max(g.debt, -max(maxDebt, g.ahead)) + time.Duration(grown)
 	g.all, g.open = withRoot, all || !known || g.scans >= sweepEvery
 	g.left, g.idle, g.waited, g.exited, g.placed = g.left[:0], g.idle[:0], g.waited[:0], g.exited[:0], 0
+	g.found = 0
 	g.number++
 	if g.open {
 		g.scans, g.debt = 0, 0
@@ -152,7 +157,9 @@ func (g *gate) begin(t *proc.Table, all, isQuiet bool) {
 // end ends a scan. The CPU time used while the clocks were read is in the next growth of the
 // counters, although the clocks have explained it.
 func (g *gate) end() {
-	g.ahead = time.Duration(g.tree.Ahead())
+	if g.found > 0 {
+		g.ahead = min(g.ahead+g.found, time.Duration(g.tree.Ahead()))
+	}
 	if g.open {
 		g.debt = -g.ahead
 	}
@@ -206,6 +213,11 @@ func (g *gate) noteRead(slot proc.Slot, ran bool) {
 	if at.unread = false; ran {
 		at.ran = g.number
 	}
+}
+
+// isUnread reports whether the process with a slot was left out as idle after its clock was read last.
+func (g *gate) isUnread(slot proc.Slot) bool {
+	return int(slot) < len(g.places) && g.places[slot].unread
 }
 
 // explain subtracts from the debt the CPU time of a process, and of children that it waited for.
@@ -267,7 +279,8 @@ func (s *clocksScan) isDue(p *proc.Process) bool {
 }
 
 // place finds the cgroup of a process. If the scan places many processes, it also places the other
-// members of the cgroup, unless many members were placed before.
+// members of the cgroup, unless many members were placed before. In version 1, such a member may
+// have only a secondary thread in the cgroup. maxDebt bounds the CPU time that scans then miss.
 func (s *clocksScan) place(p *proc.Process) {
 	g := &s.clocks.gate
 	at := &g.places[p.Slot]
@@ -300,14 +313,17 @@ func (s *clocksScan) place(p *proc.Process) {
 
 // lookAtLeft looks at processes that were left out:
 //   - If the debt exceeds most, idle processes until the debt is explained.
-//   - If the number of tasks shows an exit, all idle processes.
+//   - If the number of tasks shows an exit, or if the lead of the clocks in this scan or in the
+//     previous one exceeds maxAhead, all idle processes.
 //   - After a sweep decision of the gate, all processes.
 //   - Otherwise, the children of processes that waited for a child. Such a child was idle, or
 //     exited in a cgroup to which it was moved.
 func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	g := &s.clocks.gate
+	before := g.ahead
+	g.ahead = time.Duration(g.tree.Ahead())
 	for _, pid := range g.exited { // the child times of an idle parent that waited explain CPU time
-		if p := s.Table().Find(pid); p != nil && slices.Contains(g.idle, p.Slot) {
+		if p := s.Table().Find(pid); p != nil && s.Saw(p) && g.isUnread(p.Slot) {
 			s.lookAgain(p.Slot)
 		}
 	}
@@ -316,8 +332,9 @@ func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	if searches {
 		slices.SortFunc(g.idle, func(a, b proc.Slot) int { return cmp.Compare(g.places[b].ran, g.places[a].ran) })
 	}
+	readsAll := exited || max(before, g.ahead) > maxAhead
 	for _, slot := range g.idle {
-		if exited || searches && g.debt > 0 {
+		if readsAll || searches && g.debt > 0 {
 			s.lookAgain(slot)
 		} else {
 			g.left = append(g.left, slot)
@@ -358,13 +375,16 @@ func (s *clocksScan) lookAgain(slot proc.Slot) {
 	case err != nil:
 		s.unreadable = true
 	case now > p.CPU:
+		g.found += time.Duration(now - p.CPU)
 		g.explain(&p.Sight, group, now-p.CPU)
 		if moved {
 			g.leave(slot)
 		}
 		p.Flags |= proc.Stale
 		s.Run(p, now)
+		had := p.Threads
 		s.refresh(p)
+		s.threads += uint64(p.Threads) - uint64(had)
 	}
 }
 

@@ -132,20 +132,74 @@ func TestMembersOfACgroupArePlacedByItsList(t *testing.T) {
 	assert.Empty(t, gate.tree.Nodes())
 }
 
-func TestCountersOfCgroupsAreNotReadInAScanWithoutNewAndExitedTasks(t *testing.T) {
-	g := watchGate(t)
-	g.clocks.gate.from = 100
-	a := g.clocks.gate.tree.Node("/slice/a")
-	reads := func() bool { return a.Clamp(ms) == 0 } // only a counter that was read limits
+func TestThreadsThatExitDoNotHideTheExitOfAnIdleProcess(t *testing.T) {
+	g, active, idle := watchIdle(t)
+	pool := int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/b", Threads: 6}))
+	g.settle()
+	g.ran(idleFrom)
+	g.Processes[pool].Threads = 1
+	delete(g.Processes, g.b) // an exit that is not found before all clocks are read
+	g.use(pool, 100*time.Microsecond, "/slice/b")
 	g.second()
+	assert.EqualValues(t, 1, g.process(int32(pool)).Threads)
+	assert.Zero(t, g.clocks.gate.excess)
+	g.ran(idleFrom)
+	g.use(active, time.Microsecond, "/slice/a")
+	delete(g.Processes, idle)
 	g.second()
-	assert.False(t, reads())
-	pid := g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/a"})
-	g.second()
-	assert.True(t, reads())
-	g.second()
-	assert.False(t, reads())
-	g.reap(int(pid))
-	g.second()
-	assert.True(t, reads())
+	g.ended(int32(idle))
+}
+
+// The clocks of an active process on many CPUs explain CPU time that idle processes used.
+func TestIdleProcessesMissAtMostTheBoundIfTheNodeUsesMoreWhileClocksAreRead(t *testing.T) {
+	g, active, _ := watchIdle(t)
+	idle := int(g.fork(hostsim.Process{Parent: 1, Cgroup: "0::/slice/c"}))
+	g.Cgroups["/slice/c"] = 0
+	g.settle()
+	g.ran(idleFrom)
+	ahead := time.Duration(0)
+	g.before = func(pid int32) {
+		if pid == int32(active) {
+			g.use(active, ahead, "/slice/a")
+			ahead = 0
+			assert.NoError(t, g.Render())
+		}
+	}
+	for i := range 50 {
+		ahead = 300 * time.Millisecond
+		if i%10 < 5 {
+			ahead = maxAhead
+		}
+		g.ran(idleFrom)
+		g.clocks.gate.places[g.process(int32(active)).Slot].ran++
+		g.use(active, time.Second, "/slice/a")
+		g.use(idle, time.Duration(15+i%4*15)*time.Millisecond, "/slice/c")
+		g.second()
+		clock, err := g.CPUClock(int32(idle))
+		require.NoError(t, err)
+		require.LessOrEqual(t, units.CPUTime(clock)-g.process(int32(idle)).CPU, lateInCgroup)
+	}
+}
+
+func TestIdleProcessesAreLeftOutAgainAfterAScanThatTookLong(t *testing.T) {
+	g, active, idle := watchIdle(t)
+	g.before = func(pid int32) {
+		if pid == int32(idle) { // reading many clocks takes long
+			g.use(active, 300*time.Millisecond, "/slice/a")
+			assert.NoError(t, g.Render())
+		}
+	}
+	second := func() {
+		g.ran(idleFrom)
+		g.clocks.gate.places[g.process(int32(active)).Slot].ran++
+		g.use(active, time.Second, "/slice/a")
+		g.second()
+	}
+	g.clocks.gate.scans = sweepEvery
+	second()
+	assert.Greater(t, g.clocks.gate.ahead, maxAhead)
+	second()
+	assert.Equal(t, 1, g.read[int32(idle)])
+	second()
+	assert.Zero(t, g.read[int32(idle)])
 }

@@ -28,6 +28,10 @@ type Want struct {
 	// All updates the rows of all processes, and Table.Ended has all processes that ended.
 	// Otherwise the source may leave the rows of processes that did not run as they are, and leave
 	// processes whose rows are final out of Table.Ended. The next scan with All makes up for that.
+	//
+	// Even with All, Clocks may leave the rows of idle processes as they were if at most 1 ms
+	// (lastDebt) of the node's CPU time is unexplained. The CPU time of these processes, and their
+	// exits, may then be missing until a later scan.
 	All bool
 	// Resident asks for values of Process.Resident that are at most a second old. Otherwise the
 	// value of a process may be as old as when it ran last.
