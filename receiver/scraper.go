@@ -360,7 +360,9 @@ func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *window.Me
 	s.windows.Demand.Began = now
 	s.watchdog.Enter(windows.ReadingMeters)
 	sample := power.Sample{At: now, Busy: node.Busy, Total: node.Total, Waits: s.node.Waits}
-	s.windows.Rest.End(&sample, s.machine.Now())
+	if err == nil {
+		s.windows.Rest.End(&sample, s.machine.Now())
+	}
 	readings := s.readMeters(ctx, sample)
 	if err != nil {
 		s.telemetry.failedScans++
@@ -393,6 +395,9 @@ func (s *energyScraper) measure(ctx context.Context, at windowEnd) (m *window.Me
 // readMeters reads the meters. Static power models continue with another meter as they are restored.
 func (s *energyScraper) readMeters(ctx context.Context, at power.Sample) []power.Reading {
 	readings, changed := s.meters.Read(ctx, at, s.conditions)
+	if changed {
+		s.windows.Rest.Allow(s.cfg.RootPath, 0) // until the next collection checks the new meter
+	}
 	if changed && s.attributor.Begun() {
 		s.state.Training.Note(s.attributor.Models())
 		s.state.Training.Restore(s.attributor.Models(), readings)
@@ -445,10 +450,10 @@ func (s *energyScraper) rests() bool {
 }
 
 // restLimit returns the maximum length of windows at rest, or 0 if the attributed energy would
-// depend on the length.
-func (s *energyScraper) restLimit() time.Duration {
-	if s.windows.Sampler.Window < cpu.TickWindow || !s.node.CPU.Exact() || s.node.Rules.Idle != config.IdleNone ||
-		!s.attributor.Begun() || !s.meters.CanRest() || !s.attributor.HasStaticPower() {
+// depend on the length. window is the length of other windows.
+func (s *energyScraper) restLimit(window time.Duration) time.Duration {
+	if window < cpu.TickWindow || !s.node.CPU.Exact() || s.node.Rules.Idle != config.IdleNone ||
+		!s.attributor.Begun() || !s.meters.CanRest() || !s.attributor.HasModeledStaticPower() {
 		return 0
 	}
 	return min(cmp.Or(s.meters.SoonestWrap()/2, windows.MaxRest), windows.MaxRest)
@@ -460,7 +465,7 @@ func (s *energyScraper) restLimit() time.Duration {
 func (s *energyScraper) adjustWindow() {
 	s.mu.Lock()
 	window, reason := s.window()
-	s.windows.Rest.Allow(s.cfg.RootPath, s.restLimit())
+	s.windows.Rest.Allow(s.cfg.RootPath, s.restLimit(window))
 	s.mu.Unlock()
 	if window == s.windows.Sampler.Window {
 		return

@@ -205,3 +205,62 @@ func TestLongerWindowsAtRestAttributeTheSameEnergy(t *testing.T) {
 		assert.InDelta(t, usual.energy(of), longer.energy(of), 1e-3, of)
 	}
 }
+
+func TestWindowsAreNoLongerUnlessTheStaticPowerIsThatOfAModel(t *testing.T) {
+	static := func(watts float64) func(*Config) {
+		return func(c *Config) {
+			c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: watts})
+		}
+	}
+	curve := func(idle, next float64) func(*Config) {
+		return func(c *Config) {
+			c.Model = configoptional.Some(config.ModelConfig{Points: []config.ModelPoint{
+				{Utilization: 0, Power: idle}, {Utilization: 0.1, Power: next}, {Utilization: 1, Power: 50},
+			}})
+		}
+	}
+	nothing := func(*Config) {}
+	for name, c := range map[string]struct {
+		edit    func(*Config)
+		windows int
+	}{
+		"default":                   {nothing, 0},
+		"fixed, as in the model":    {static(10), 0},
+		"fixed, lower":              {static(9), 5},
+		"fixed, higher":             {static(11), 5},
+		"trained":                   {func(c *Config) { c.Attribution.StaticPower = allStatic(config.StaticTrained) }, 5},
+		"lower power at low loads":  {curve(10, 9), 5},
+		"higher power at low loads": {curve(10, 20), 0},
+	} {
+		n, ended := restingNode(t, c.edit), 0
+		for range 5 {
+			ended += n.second(nil, n.s.sample)
+		}
+		assert.Equal(t, c.windows, ended, name)
+	}
+}
+
+// The machine is below its static power at rest, which must not take active energy from the burst of 4 J.
+func TestTheEnergyOfABurstAfterRestIsComplete(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Attribution.Preset = ""
+		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 10})
+	})
+	n.openExact()
+	n.host.CPUs = 2
+	n.process(20, "burst")
+	n.startsWindows(time.Second)
+	n.run(0, nil)
+	for s := range 9 {
+		used, watts := map[int]int64{}, uint64(9)
+		if s == 8 {
+			used[20], watts = 20, 14
+		}
+		n.host.Zones["intel-rapl:0"].Energy += watts * joule
+		assert.Equal(t, 1, n.second(used, n.s.sample))
+	}
+	n.host.Zones["intel-rapl:0"].Energy += 9 * joule
+	n.host.Run(time.Second, nil)
+	n.scrape()
+	assert.InDelta(t, 4, n.energy("20"), 1e-3)
+}

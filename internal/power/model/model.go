@@ -6,6 +6,7 @@ package model
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,6 +57,14 @@ func (c *ZoneCurve) IdleWatts() float64 {
 		return c.Function(&Rates{})
 	}
 	return c.Curve.Watts(0)
+}
+
+// IsIdleLowest reports whether the power depends on the CPU utilization alone, and is lowest with no CPU
+// busy, where it is IdleWatts.
+func (c *ZoneCurve) IsIdleLowest() bool {
+	idle := c.IdleWatts()
+	return c.Function == nil && c.Curve.Watts(0) == idle &&
+		!slices.ContainsFunc(c.Curve, func(p Point) bool { return p.Watts < idle })
 }
 
 // Meter is a power.Meter that follows power curves. Its zones are modeled. It fails only if the

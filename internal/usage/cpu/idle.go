@@ -11,8 +11,16 @@ import (
 )
 
 // IdleClock counts the time that the CPUs of a node are idle, by /proc/uptime. The kernel measures
-// the idle time of a CPU that has stopped its ticks. CPU time of a task between two ticks is
-// therefore not counted as idle time. An IdleClock is not safe for concurrent use.
+// the idle time (fs/proc/stat.c, get_idle_time). CPU time of a task between two ticks is therefore
+// not counted as idle time. There are two exceptions:
+//
+//   - With periodic ticks (nohz=off or CONFIG_HZ_PERIODIC), the kernel samples the idle time at
+//     ticks. CPU time of a task that runs only between ticks is counted as idle time, here and in
+//     /proc/stat, so power models do not count it as busy time either.
+//   - Before Linux 5.16, idle time of a CPU is counted when the CPU stops being idle
+//     (fs/proc/uptime.c). The clock is late, and may count more time than passed.
+//
+// An IdleClock is not safe for concurrent use.
 type IdleClock struct {
 	file   kernfs.File
 	online *divide.Online

@@ -3,7 +3,6 @@
 package attributor
 
 import (
-	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/numa"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -218,7 +216,7 @@ func (a *Attributor) setKnown() {
 			ok = kind.Method == power.Reported
 		}
 		if ok {
-			a.rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}
+			a.rules.Models[i] = static.Fixed{Power: inMicrowatts(watts)}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package attributor
 
 import (
+	"math"
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -49,17 +50,26 @@ func (a *Attributor) Trained() map[power.Class]bool {
 	return trained
 }
 
-// HasStaticPower reports whether the static power of each kind is fixed or trained. In that case,
-// one window has the same active energy as several shorter windows.
-func (a *Attributor) HasStaticPower() bool {
-	for i := range a.Kinds {
+// HasModeledStaticPower reports whether each kind is modeled and its static power is the power that
+// the power model has while no CPU is busy, as by default.
+func (a *Attributor) HasModeledStaticPower() bool {
+	for i, kind := range a.Kinds {
 		k := &a.Ledger.Kinds[i]
-		_, isFixed := a.rules.Models[i].(static.Fixed)
-		if k.Present && !k.Ended() && !isFixed && k.Model != attribution.Trained {
+		if !k.Present || k.Ended() {
+			continue
+		}
+		fixed, isFixed := a.rules.Models[i].(static.Fixed)
+		watts, isModeled := a.Options.IdlePower(kind.Zone)
+		if kind.Method != power.Modeled || !isFixed || !isModeled || fixed.Power != inMicrowatts(watts) {
 			return false
 		}
 	}
 	return true
+}
+
+// inMicrowatts returns a power as the energy per second.
+func inMicrowatts(watts float64) units.Energy {
+	return units.Energy(math.Round(watts * float64(units.Joule)))
 }
 
 // DroppedSeries returns the number of series that were dropped undelivered.

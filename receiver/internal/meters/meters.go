@@ -396,17 +396,16 @@ func (m *Meters) Behind(now time.Time) (longest time.Duration) {
 func (m *Meters) SoonestWrap() time.Duration { return m.Set.SoonestWrap() }
 
 // CanRest reports whether windows may be longer while the machine is at rest. Each attributed zone
-// must be readable, must not be a GPU, and must have a prompt counter or a power model that depends
-// on CPU utilization alone.
+// must be modeled, by a power model that depends on CPU utilization alone and is lowest at rest.
 func (m *Meters) CanRest() bool {
 	for _, r := range m.AttributedReadings() {
-		if r.Err != nil || r.Zone.Kind == power.GPU || !r.Zone.Prompt && r.Zone.Method != power.Modeled {
+		if r.Err != nil || r.Zone.Method != power.Modeled {
 			return false
 		}
 	}
 	return !slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
 		m, ok := s.Meter.(*modelMeter)
-		return ok && slices.ContainsFunc(m.curves, func(c model.ZoneCurve) bool { return len(c.Needs) > 0 })
+		return ok && slices.ContainsFunc(m.curves, func(c model.ZoneCurve) bool { return !c.IsIdleLowest() })
 	})
 }
 
