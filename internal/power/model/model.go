@@ -39,7 +39,7 @@ type ZoneCurve struct {
 	// the rates that it depends on. One goroutine calls it.
 	Function func(*Rates) float64
 	Needs    []Feature
-	// Idle is the idle power in watts where it is known apart from the power, else nil.
+	// Idle is the idle power in watts if another model provides the idle power, otherwise nil.
 	Idle *float64
 	// Basis says what the curve was made from, for people. It is empty where the configuration states the curve.
 	Basis string

@@ -14,11 +14,12 @@ import (
 // than all processes use in it. The window ends once a process has run.
 //
 // Only windows of modeled energy may be extended. Active energy is the energy above static power. A
-// meter reads the energy of the whole window: if the power at rest is below the static power, the
-// difference would reduce the active energy of what ran after the rest. A power model computes the
-// energy of the part at rest separately (power.Sample.Rest), and its static power is its power at
-// rest. Active energy is attributed by the CPU time in the whole window. The error is at most the
-// active energy of the part at rest, in which all processes use at most maxUse of one CPU and a tick.
+// meter reads the energy of the whole window. If the power at rest is below the static power, the
+// difference would reduce the active energy of processes that ran after the rest. A power model
+// computes the energy of the part at rest separately (power.Sample.Rest), and its static power is
+// its power at rest. Active energy is attributed by the CPU time in the whole window. The error is
+// at most the active energy of the part at rest. There, all processes use at most maxUse of one CPU
+// and a tick.
 //
 // The zero Rest extends no window. A Rest is not safe for concurrent use.
 type Rest struct {
