@@ -13,9 +13,17 @@ type File struct {
 	Path string
 	// Open replaces os.Open if it is not nil.
 	Open func(path string) (*os.File, error)
-	// Quick reports that the kernel returns the text within microseconds. In procfs, sysfs and
-	// cgroup file systems, Read then makes a raw system call: for other system calls, the Go
-	// runtime wakes up another thread.
+	// Quick makes Read use a raw system call on file systems of the kernel. For other system calls the
+	// Go runtime wakes up its monitor thread, which takes more CPU time than the read. But during a
+	// raw call the thread keeps its P, so a garbage collection waits until the call returns.
+	//
+	// Set Quick only if the kernel always returns the text within a fraction of a millisecond, even on
+	// a machine with hundreds of CPUs. The read must not wait for another CPU, or for a lock that
+	// others may hold for longer. /proc/uptime qualifies. These reads do not qualify:
+	//   - energy_uj of powercap waits for CPU hotplug.
+	//   - cpu.stat of a cgroup waits for other readers of cgroup statistics.
+	//   - /proc/stat takes milliseconds on a machine with hundreds of CPUs.
+	//   - A perf counter waits for the counter's CPU, which a hypervisor may have preempted.
 	Quick bool
 
 	file *os.File // nil while closed

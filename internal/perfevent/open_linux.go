@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -53,15 +52,17 @@ func Close(fd int) error {
 	return unix.Close(fd)
 }
 
-// Read reads a counter once into buf. It returns ErrShort unless buf was filled. A read takes
-// microseconds, so it is a raw system call: for other system calls, the Go runtime wakes up another
-// thread.
+// Read reads a counter once into buf. It returns ErrShort unless buf was filled. A read waits
+// for the CPU of the counter, so Read makes no raw system call. See the rule at kernfs.File.Quick.
 func Read(fd int, buf []byte) error {
-	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
-	if errno != 0 {
-		return errno
+	n, err := unix.Read(fd, buf)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Read(fd, buf)
 	}
-	if int(n) != len(buf) {
+	if err != nil {
+		return err
+	}
+	if n != len(buf) {
 		return ErrShort
 	}
 	return nil

@@ -255,7 +255,7 @@ func (m *Meter) newZone(seen *foundZone) *zone {
 			Zone: z,
 			File: kernfs.File{
 				Path: filepath.Join(seen.dir, "energy_uj"),
-				Open: func(path string) (*os.File, error) { return m.open(path) }, Quick: true,
+				Open: func(path string) (*os.File, error) { return m.open(path) },
 			},
 			Counter: power.NewCounter(z.MaxWatts, seen.wrapAt),
 		},

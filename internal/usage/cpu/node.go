@@ -93,7 +93,7 @@ func NewStatClock(root string) *StatClock { return &StatClock{files: newProcFile
 // KeepOpen keeps /proc/stat open between reads. In short windows, opening the file would cost more
 // than reading it. The clock then does not notice if /proc is mounted anew.
 func (c *StatClock) KeepOpen() {
-	c.kept = &kernfs.File{Path: c.files.path("stat"), Quick: true}
+	c.kept = &kernfs.File{Path: c.files.path("stat")}
 }
 
 // divide makes the clock also count CPU time by domain.

@@ -130,7 +130,7 @@ func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 	dir := filepath.Join(parent, name)
 	c := &cgroup{
 		hierarchy: h, parent: parent, dir: dir, leaf: filepath.Join(dir, "command"), named: filepath.Join(path, name),
-		counter: kernfs.File{Path: filepath.Join(dir, h.file), Quick: true}, buf: make([]byte, 4096),
+		counter: kernfs.File{Path: filepath.Join(dir, h.file)}, buf: make([]byte, 4096),
 	}
 	err := os.Mkdir(c.dir, 0o750)
 	if err != nil {

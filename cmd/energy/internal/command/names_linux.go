@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -23,20 +22,15 @@ type exitNames struct {
 	path    func() string
 	table   *proc.Table
 	members map[int32]rowTime // the processes of the group at the last call of name
-	await   atomic.Bool       // see Source.AwaitNames
 }
 
 // rowTime is CPU time in the row of a process: the total, and the part between the latest two calls
 // of name.
 type rowTime struct{ all, last units.CPUTime }
 
-// AwaitNames makes scans wait for the exits of short-lived processes if these used more than 2 % of
-// the group's CPU time. Call it before the last scan.
-func (c *Source) AwaitNames() {
-	if c.names != nil {
-		c.names.await.Store(true)
-	}
-}
+// AwaitNames makes scans list the processes, and wait for the exits of short-lived processes if
+// these used more than 2 % of the group's CPU time. Call it before the last scan.
+func (c *Source) AwaitNames() { c.last.Store(true) }
 
 // Names is a CPU time source of the whole machine, such as cpu.BPF. It was opened with
 // cpu.Options.Names.
@@ -54,9 +48,6 @@ func (c *Source) NameBy(source Names, path func() string) {
 	c.names = &exitNames{source: source, path: path, table: proc.New(source.Traits().Traits)}
 }
 
-// awaits reports whether AwaitNames was called.
-func (n *exitNames) awaits() bool { return n != nil && n.await.Load() }
-
 func (n *exitNames) close() error {
 	if n == nil {
 		return nil
@@ -65,8 +56,9 @@ func (n *exitNames) close() error {
 }
 
 // name charges the CPU time of processes without a row, rest, by name, and returns the charged
-// time. Processes without a name remain. total is the CPU time of the group.
-func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.CPUTime) {
+// time. Processes without a name remain. If await is set, it waits for exits (Source.AwaitNames).
+// total is the CPU time of the group.
+func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime, await bool) (named units.CPUTime) {
 	if n == nil {
 		return 0
 	}
@@ -79,7 +71,7 @@ func (n *exitNames) name(s *proc.Scan, rest, total units.CPUTime) (named units.C
 		}
 		n.members[p.PID] = m
 	}
-	if n.await.Load() && rest > total/50 {
+	if await && rest > total/50 {
 		n.source.AwaitExits()
 	}
 	if n.source.Scan(n.table, cpu.Request{Want: cpu.Want{All: true}}) != nil || n.table.Scans() == 1 {

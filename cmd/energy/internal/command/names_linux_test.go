@@ -139,7 +139,6 @@ func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 		}
 	}
 	c := NewSource(h.Root(), &h.group)
-	c.AwaitNames() // without names it has no effect
 	c.NameBy(names, func() string { return "/a/group" })
 	require.NoError(t, h.reader.Close())
 	h.reader = cpu.NewReader(c, cpu.Options{Root: h.Root(), Clock: c})

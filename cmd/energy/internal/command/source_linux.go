@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -27,9 +28,10 @@ type Members interface {
 
 // Source is the CPU time source of a group of processes, such as a command and its descendants, and
 // the clock of the node (cpu.Options.Clock). It is exact: the CPU time that no row shows is in
-// Table.Charges. All other processes of the node are hidden, so their CPU time is unattributed.
-// The CPU time of a row is read from the CPU clock of the process if the process can be in the same
-// PID namespace, otherwise from /proc, in ticks.
+// Table.Charges, up to 1 ms of it in a later scan that lists the processes. All other processes of
+// the node are hidden, so their CPU time is unattributed. The CPU time of a row is read from the
+// CPU clock of the process if the process can be in the same PID namespace, otherwise from /proc,
+// in ticks.
 //
 // The node's CPU time is counted so that the group's share of the node depends only on the group.
 // Total is the time that passed times the number of CPUs, including stolen time. Busy is Total less
@@ -47,10 +49,11 @@ type Source struct {
 	node   cpu.Node                               // returned by the last Read
 	had    units.CPUTime                          // time of the online CPUs since the first Read
 
-	names *exitNames // nil if the names of short-lived processes are not available
+	names *exitNames  // nil if the names of short-lived processes are not available
+	last  atomic.Bool // AwaitNames was called
 
 	used    units.CPUTime // CPU time of the group as of the last Read
-	claimed units.CPUTime // used as of the last scan
+	claimed units.CPUTime // the part of used that scans have shown in rows or charges
 	listing listing
 }
 
@@ -66,8 +69,9 @@ const (
 	relist = 250 * time.Millisecond
 	// settled is an age: older processes seldom execute another program.
 	settled = time.Second
-	// unexplained is the maximum CPU time of the group that the clocks of its processes may lack.
-	// The clocks are read after the counter of the group, with varying delays.
+	// unexplained is the maximum CPU time of the group, in total since the last listing, that the
+	// clocks of the listed processes may lack. The next listing charges it, by name if possible. It is
+	// not zero because the clocks are read after the group's CPU time, with varying delays.
 	unexplained = units.CPUTime(time.Millisecond)
 )
 
@@ -143,6 +147,10 @@ func isNear(columns, had units.CPUTime) bool {
 
 // Scan implements Source. Within relist of a listing, a scan only reads the CPU clocks of the
 // listed processes, if these clocks explain the CPU time of the group.
+//
+// If a process older than settled executes another program, its CPU clock continues, so the row has
+// the new name only after the next listing, up to relist later. A file of the
+// process would show the name earlier, but reading a file takes ten times longer than the clock.
 func (c *Source) Scan(t *proc.Table, of cpu.Request) error {
 	l := &c.listing
 	if passed := time.Since(l.at); !of.All && passed < relist && c.readClocks(t, l.uptime+passed) {
@@ -163,7 +171,8 @@ func (c *Source) Scan(t *proc.Table, of cpu.Request) error {
 	}
 	s.MissRemaining()
 	rest := c.claim(s)
-	rest -= c.names.name(s, rest, c.used)
+	c.claimed += rest
+	rest -= c.names.name(s, rest, c.used, c.last.Load())
 	c.end(s, rest)
 	return nil
 }
@@ -179,7 +188,7 @@ func (c *Source) end(s *proc.Scan, rest units.CPUTime) {
 // be listed: a process ended or may have executed another program, or the clocks do not explain the
 // CPU time of the group.
 func (c *Source) readClocks(t *proc.Table, now time.Duration) bool {
-	if c.clock == nil || c.names.awaits() {
+	if c.clock == nil || c.last.Load() {
 		return false
 	}
 	clocks, found := c.listing.clocks[:0], units.CPUTime(0)
@@ -194,14 +203,16 @@ func (c *Source) readClocks(t *proc.Table, now time.Duration) bool {
 	return units.Advance(c.claimed, c.used) <= found+unexplained
 }
 
-// scanListed scans the listed processes by the clocks that readClocks has read.
+// scanListed scans the listed processes by the clocks that readClocks has read. CPU time that the
+// clocks lack is not claimed, so it adds up until the next listing.
 func (c *Source) scanListed(t *proc.Table, now time.Duration) {
 	s, i := t.Begin(now), 0
 	for p := range t.All() {
 		s.Run(p, c.listing.clocks[i])
 		i++
 	}
-	c.end(s, c.claim(s))
+	c.claim(s)
+	c.end(s, 0)
 }
 
 // uptime returns the time since boot.
@@ -247,12 +258,12 @@ func (c *Source) see(s *proc.Scan, pid int32) {
 // has the path.
 const groupPath = "/command"
 
-// claim limits the CPU time in the rows to the CPU time of the group since the last scan. It
-// returns the CPU time of the group that no row has. The rows may exceed the CPU time of the
-// group, because they are read after it and may be in ticks. The next scan finds the excess.
+// claim limits the CPU time in the rows to the CPU time of the group that no scan has shown, and
+// claims it. It returns the CPU time of the group that no row has. The rows may exceed the CPU time
+// of the group, because they are read after it and may be in ticks. The next scan finds the excess.
 func (c *Source) claim(s *proc.Scan) (rest units.CPUTime) {
 	found, used := s.Table().Used(nil), c.used-c.claimed
-	c.claimed, rest = c.used, used
+	rest = used
 	for _, slot := range s.Active {
 		p := &s.Rows[slot]
 		shown := units.Portion(min(used, found), p.Used, max(found, 1))
@@ -260,5 +271,6 @@ func (c *Source) claim(s *proc.Scan) (rest units.CPUTime) {
 		p.Used = shown
 		rest -= shown
 	}
+	c.claimed = c.used - rest
 	return rest
 }

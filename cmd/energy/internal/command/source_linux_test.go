@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // fakeGroup is a group on a simulated host.
@@ -175,8 +176,8 @@ func TestShortWindowsReadTheClocksOfTheListedProcessesUnlessTheseLackCPUTime(t *
 		}
 		expect(5*millisecond, 5*millisecond, 5*millisecond, 0, 0)
 		expect(0, 0, 0, 0, 0)
-		expect(5*millisecond, 6*millisecond, 5*millisecond, millisecond, 0)
-		expect(5*millisecond, 7*millisecond, 5*millisecond, 2*millisecond, 1) // 2 ms are unexplained
+		expect(5*millisecond, 6*millisecond, 5*millisecond, 0, 0)
+		expect(5*millisecond, 7*millisecond, 5*millisecond, 3*millisecond, 1) // of another process
 		expect(5*millisecond, 3*millisecond, 3*millisecond, 0, 0)
 		time.Sleep(relist)
 		expect(0, 2*millisecond, 2*millisecond, 0, 1)
@@ -191,6 +192,32 @@ func TestShortWindowsReadTheClocksOfTheListedProcessesUnlessTheseLackCPUTime(t *
 		require.NoError(t, h.Render())
 		expect(0, millisecond, 0, millisecond, 1)
 		expect(0, 0, 0, 0, 0)
+	})
+}
+
+func TestCPUTimeOfShortLivedProcessesAddsUpOverShortWindowsAndIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, names := newClocked(t), &fakeNames{}
+		h.source.NameBy(names, func() string { return "/a/group" })
+		h.scan(t, 0) // the baseline of the names
+		used, named := units.CPUTime(0), units.CPUTime(0)
+		names.fill = func(s *proc.Scan) {
+			s.Charge(proc.Charge{Slot: -1, Named: true, Comm: commOf("as"), Path: "/a/group", CPU: used - named})
+		}
+		for range 24 {
+			used += 9 * millisecond / 10
+			_, short, _ := h.window(t, 0, 9*millisecond/10)
+			by, rest := h.named()
+			named += by["as"]
+			assert.Equal(t, by["as"], short)
+			assert.Zero(t, rest, "without a name")
+			assert.LessOrEqual(t, used-named, unexplained)
+		}
+		used += 9 * millisecond / 10
+		h.source.AwaitNames() // the last scan lists the processes
+		_, short, listed := h.window(t, 0, 9*millisecond/10)
+		assert.Equal(t, 1, listed)
+		assert.Equal(t, used, named+short)
 	})
 }
 
