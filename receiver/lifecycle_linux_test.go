@@ -25,6 +25,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 	require.NoError(t, host.Render())
 	for name, edit := range map[string]func(*Config){
 		"auto": withMeter(config.LocalMeters...), "powercap": withMeter(config.MeterPowercap), "model": withMeter(),
+		"in short windows": func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := simpleConfig()

@@ -12,11 +12,16 @@ type Metronome interface {
 	Stop()
 }
 
-// NewMetronome returns a metronome that beats at the end of each window. It uses a kernel
-// timer if possible, which wakes up one thread. A Go timer wakes up several.
+// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a
+// kernel timer, which wakes one thread where a Go timer wakes several.
+const shortWindow = time.Second
+
+// NewMetronome returns a metronome that beats at the end of each window.
 func NewMetronome(window time.Duration) Metronome {
-	if m, err := newKernelTimer(window); err == nil {
-		return m
+	if window < shortWindow {
+		if m, err := newKernelTimer(window); err == nil {
+			return m
+		}
 	}
 	return NewTicking(window)
 }

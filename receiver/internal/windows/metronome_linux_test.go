@@ -69,10 +69,12 @@ func TestStopWakesAWaiterOfTheMetronome(t *testing.T) {
 	}
 }
 
-func TestWindowsUseAKernelTimer(t *testing.T) {
-	m := NewMetronome(time.Second)
-	assert.IsType(t, &kernelTimer{}, m)
-	m.Stop()
+func TestShortWindowsUseAKernelTimer(t *testing.T) {
+	for window, want := range map[time.Duration]Metronome{10 * time.Millisecond: &kernelTimer{}, time.Second: &ticking{}} {
+		m := NewMetronome(window)
+		assert.IsType(t, want, m, "%v", window)
+		m.Stop()
+	}
 }
 
 // descriptors returns the number of open file descriptors.
