@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -102,14 +101,10 @@ func (b *BPF) open() error {
 	return b.ends.endings.Watch(b.ends.drainBetween)
 }
 
-// bootNow returns the time since boot, on the clock of start times. It makes a raw system call,
-// like a quick scan.
+// bootNow returns the time since boot, on the clock of start times, or 0 if it cannot be read.
 func bootNow() time.Duration {
-	var t unix.Timespec
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
-		return 0
-	}
-	return time.Duration(t.Nano())
+	now, _ := ReadClock(unix.CLOCK_BOOTTIME)
+	return time.Duration(now)
 }
 
 var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")

@@ -20,8 +20,14 @@ func ReadCPUClock(pid int32) (units.CPUTime, error) {
 	if pid != 0 {
 		clock = ^pid<<3 | 2 // include/linux/posix-timers.h, CPUCLOCK_SCHED
 	}
+	return ReadClock(clock)
+}
+
+// ReadClock returns the time of a clock by its ID (clock_gettime(2)), in ns. It makes a raw system
+// call, so it wakes up no other thread of the Go runtime.
+func ReadClock(id int32) (units.CPUTime, error) {
 	var now unix.Timespec
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(id), uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
 		return 0, errno
 	}
 	return units.CPUTime(max(now.Nano(), 0)), nil

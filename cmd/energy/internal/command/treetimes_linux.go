@@ -9,13 +9,12 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"time"
-	"unsafe"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // treeTimes is the CPU time of a process and its descendants. If the process is this one, its own
@@ -169,8 +168,7 @@ func waitedFor() units.CPUTime {
 
 // processTime returns the CPU time of a process: of its CPU clock, or in ticks if that cannot be read.
 func processTime(pid int, stat *procfs.ProcStat) units.CPUTime {
-	const sched = 2 // CPUCLOCK_SCHED of a process, not a thread (linux/posix-timers.h)
-	if used := clock(int32(^pid<<3 | sched)); used > 0 {
+	if used, err := cpu.ReadCPUClock(int32(pid)); err == nil && used > 0 {
 		return used
 	}
 	return ticks(stat.UTime) + ticks(stat.STime)
@@ -180,9 +178,6 @@ func ticks(n uint) units.CPUTime { return units.CPUTime(n) * units.Tick }
 
 // clock returns the time of a clock, 0 if it cannot be read.
 func clock(id int32) units.CPUTime {
-	var t unix.Timespec
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(id), uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
-		return 0
-	}
-	return units.CPUTime(time.Duration(t.Nano()))
+	now, _ := cpu.ReadClock(id)
+	return now
 }
