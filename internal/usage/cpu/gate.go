@@ -47,6 +47,7 @@ import (
 // its child times after the debt was compared.
 type gate struct {
 	leftOut
+	placing
 	tree   *cgroup.Tree
 	isOwn  bool          // only the gate uses the tree
 	from   int           // minimum number of processes of a cgroup whose counter is read
@@ -59,8 +60,6 @@ type gate struct {
 	found  time.Duration // CPU time that lookAgain found in this scan
 	open   bool          // all clocks are read in this scan
 	all    bool          // the counters include processes in the root
-	placed int           // processes whose cgroup files were read in this scan
-	listed uint32        // the number of the last scan that listed the members of the root
 	excess int64         // clocksScan.excess when all clocks were read last
 }
 
@@ -70,6 +69,12 @@ type leftOut struct {
 	idle   []proc.Slot // idle processes
 	waited []int32     // PIDs of the processes whose child times grew in the scan
 	exited []int32     // PIDs of the parents of processes that exited
+}
+
+// placing counts the reads that find the cgroups of processes.
+type placing struct {
+	placed int    // processes whose cgroup files were read in this scan
+	listed uint32 // the number of the last scan that listed the members of the root
 }
 
 // place is the cgroup of a process and the state of its clock.
