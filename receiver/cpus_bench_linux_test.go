@@ -25,9 +25,9 @@ import (
 // BenchmarkCPUs has cpusProcesses processes, of which cpusActive run in each window.
 const cpusProcesses, cpusActive = 100_000, 1000
 
-// BenchmarkCPUs measures windows of a second on simulated machines with the same processes and different numbers of CPUs
-// and packages, by the default rules: the CPU time of the receiver and the reads of files. The BPF programs are
-// simulated, and cost nothing.
+// BenchmarkCPUs measures windows of a second on simulated machines with the same processes and
+// different numbers of CPUs and packages, by the default rules: the CPU time of the receiver and
+// the reads of files. The BPF programs are simulated, and cost nothing.
 func BenchmarkCPUs(b *testing.B) {
 	var first float64
 	for _, c := range []struct{ packages, cpus int }{{1, 8}, {8, 8}, {8, 64}, {8, 256}} {

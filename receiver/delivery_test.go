@@ -88,8 +88,8 @@ func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *test
 	n.expect(energies{"1": 10 + 4*10}, 1e-6) // of 100 J in each interval: 50 % busy in the first, 10 % in the other four
 }
 
-// resourcesOf returns a collection of resources with one data point, whose value is its number, and one attribute of
-// the given size.
+// resourcesOf returns a collection of resources with one data point, whose value is its number, and
+// one attribute of the given size.
 func resourcesOf(sizes ...int) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	for i, size := range sizes {

@@ -107,8 +107,9 @@ func missingNode(t *testing.T, preset config.Preset) *testNode {
 	return n
 }
 
-// miss runs the node for ten seconds with 20 J of active energy, in which the visible processes use 710 ms of CPU time,
-// and born short-lived processes whose parent discards their times use ticks of 10 ms.
+// miss runs the node for ten seconds with 20 J of active energy, in which the visible processes use
+// 710 ms of CPU time, and born short-lived processes whose parent discards their times use ticks of
+// 10 ms.
 func (n *testNode) miss(born int, ticks int64) {
 	n.host.LastPID += born
 	n.runUnseen(ticks)

@@ -159,7 +159,8 @@ func TestAProgramThatAnOlderProcessExecutesIsKnownAtTheEndOfTheCollection(t *tes
 	n.one("process.energy", pid(10), "process.executable.name=after")
 }
 
-// restingNode is a node with a power model and exact CPU times. Its windows of a second are extended while it is at rest.
+// restingNode is a node with a power model and exact CPU times. Its windows of a second are
+// extended while it is at rest.
 func restingNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){modeledHost, func(c *Config) { c.Attribution.Preset = "" }}, edit...)...)
 	n.openExact()

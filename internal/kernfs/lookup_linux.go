@@ -251,8 +251,8 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 }
 
 // openEntry opens an entry of a directory by a NUL-terminated name. isCached reports whether the
-// directory was in the kernel's name cache: if not, the cache has no entry of the directory. cached reports the same
-// of the entry.
+// directory was in the kernel's name cache: if not, the cache has no entry of the directory. cached
+// reports the same of the entry.
 func (d *Dir) openEntry(dir int, name []byte, flags uint64, isCached bool) (fd int, cached bool, err error) {
 	if isCached {
 		if fd, err := d.openCached(dir, name, flags); !errors.Is(err, ErrNotCached) {

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// restOf returns a Rest of a machine with two CPUs, a function that sets their idle time in seconds, and one that
-// sets which CPUs are online.
+// restOf returns a Rest of a machine with two CPUs, a function that sets their idle time in
+// seconds, and one that sets which CPUs are online.
 func restOf(t *testing.T, limit time.Duration) (r *Rest, idle func(float64), online func(string)) {
 	t.Helper()
 	root := t.TempDir()

@@ -274,8 +274,8 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 	return l.totals().since(before).accuracy()
 }
 
-// start starts the receiver on the machine. open opens the storage. start returns the length of the windows, 0 for one
-// window per collection.
+// start starts the receiver on the machine. open opens the storage. start returns the length of the
+// windows, 0 for one window per collection.
 func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Storage = l.root, storage
@@ -304,8 +304,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	return cfg.WindowLength()
 }
 
-// receive sets the receiver, with a valid configuration and the extensions of host. edit completes the machine that the
-// receiver reads.
+// receive sets the receiver, with a valid configuration and the extensions of host. edit completes
+// the machine that the receiver reads.
 func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.Component, edit func(*machine.Machine)) {
 	require.NoError(l.tb, cfg.Validate())
 	m := machine.Local()

@@ -142,7 +142,8 @@ func watchPrograms(pid int, wait func() error) (programs []program, elapsed time
 	return programs, time.Since(started), nil
 }
 
-// read returns the calls and the run time of each program since it was loaded. Unloaded programs are left out.
+// read returns the calls and the run time of each program since it was loaded. Unloaded programs
+// are left out.
 func (h heldBPF) read() (programs map[ebpf.ProgramID]program, err error) {
 	programs = map[ebpf.ProgramID]program{}
 	for id, hook := range h.programs {

@@ -15,7 +15,8 @@ import (
 //	<!-- make cost SCENARIOS=start,exits -->
 //	<!-- end -->
 //
-// and the medians of figures into sentences and tables, where the page names the scenario, the variant and the figure:
+// and the medians of figures into sentences and tables, where the page names the scenario, the
+// variant and the figure:
 //
 //	it uses <!-- idle: default: % of a CPU -->0.05<!-- --> % of one CPU
 //

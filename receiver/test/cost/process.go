@@ -82,7 +82,7 @@ func (p *process) stop() error {
 	}
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
-		// Programs that do not handle the signal, and those that report it in their status.
+		// A program that does not handle the signal is ended by it. Others may report it in their exit status.
 		if status := exit.Sys().(syscall.WaitStatus); status.Signal() == syscall.SIGINT || status.ExitStatus() == 128+int(syscall.SIGINT) {
 			return nil
 		}

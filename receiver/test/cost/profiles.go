@@ -22,8 +22,8 @@ const (
 	energyprofilePipelines = metricsPipeline + ", profiles: {receivers: [profiling], processors: [energyprofile], exporters: [otlp_http]}"
 )
 
-// profiler returns the program of a row: a collector with the profiler, built by make build-profiles, which exports to a
-// server that ignores the data.
+// profiler returns the program of a row: a collector with the profiler, built by make
+// build-profiles, which exports to a server that ignores the data.
 func profiler(name, pipelines string) func(programs) (variant, error) {
 	return func(p programs) (variant, error) {
 		found, _ := exec.Command(p.collector, "components").Output() // a missing one fails in other scenarios

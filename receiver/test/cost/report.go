@@ -111,8 +111,8 @@ func ratiosTo(name string, r result, f figure, results []result) []float64 {
 	return nil
 }
 
-// against formats the ratios of a goal's figure to the same figure of the named variant. It returns an empty text if there
-// are none, or if the goal is a ratio already.
+// against formats the ratios of a goal's figure to the same figure of the named variant. It returns
+// an empty text if there are none, or if the goal is a ratio already.
 func against(name string, r result, g goal, results []result) string {
 	if is := ratiosTo(name, r, g.figure, results); len(is) > 0 && g.times == "" {
 		return spreadOf(is).format(2)

@@ -107,7 +107,8 @@ func crowdOf(processes, active int) crowd.Machine {
 
 const second = time.Second
 
-// rules makes the receiver train static power models, which modeled energy does not need, so that the figures include it.
+// rules makes the receiver train static power models, which modeled energy does not need, so that
+// the figures include it.
 const rules = "attribution: {static_power: trained}"
 
 const (
@@ -140,7 +141,8 @@ var (
 	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "series: {processes: {group_by: pid, max: 0, min_energy: 1}}"}
 )
 
-// ofAllByOTLP is the goal of the scenario "series": CPU time as a multiple of the CPU time of 10,000 series by OTLP.
+// ofAllByOTLP is the goal of the scenario "series": CPU time as a multiple of the CPU time of
+// 10,000 series by OTLP.
 var ofAllByOTLP = []goal{{figure: cpuAll, times: byOTLP}}
 
 // scenarios are the measurements of the receiver. Neighbors with the same machine share it.

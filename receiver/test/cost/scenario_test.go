@@ -112,7 +112,7 @@ func TestUnitsOfFiguresAreVariantsOfTheScenario(t *testing.T) {
 	}
 }
 
-// allPrograms returns programs with all those that scenarios need, but without the profiler.
+// allPrograms returns the programs of all scenarios, except for the profiler.
 func allPrograms(t *testing.T) programs {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "energy"), nil, 0o700))

@@ -60,7 +60,8 @@ func scenarioNames() (names []string) {
 	return names
 }
 
-// run measures scenarios and writes a line for each goal. A scenario is left out if all its programs are missing.
+// run measures scenarios and writes a line for each goal. A scenario is left out if all its
+// programs are missing.
 func (s *session) run(all []scenario) (err error) {
 	defer func() { err = errors.Join(err, s.end()) }()
 	writeScenarioHead(s.out, s.base != "")
@@ -81,7 +82,8 @@ func (s *session) run(all []scenario) (err error) {
 	return nil
 }
 
-// variants returns the installed programs of a scenario, followed by those programs of the base that are not references.
+// variants returns the installed programs of a scenario, followed by those programs of the base
+// that are not references.
 func (s *session) variants(c scenario) (variants []variant, err error) {
 	for _, collector := range nonEmpty(s.programs.collector, s.base) {
 		p := s.programs

@@ -23,15 +23,17 @@ type variant struct {
 	command []string
 	// interval is how often the program does its work. The length of a turn depends on it.
 	interval time.Duration
-	// warmup is the time before the measurement, in place of that of the pace. The CPU time of the first 20 s is then
-	// measured, too.
+	// warmup is the time before the measurement, in place of that of the pace. The CPU time of the
+	// first 20 s is then measured, too.
 	warmup time.Duration
-	// scrape is the address that is fetched while the program runs, if any, and scraped is the time between two fetches.
+	// scrape is the address that is fetched while the program runs, if any, and scraped is the time
+	// between two fetches.
 	scrape  string
 	scraped time.Duration
 	// starts has the program run until its first emission only.
 	starts bool
-	// isReference reports whether other variants are compared with this one: a floor, an empty collector, Kepler.
+	// isReference reports whether other variants are compared with this one: a floor, an empty
+	// collector, Kepler.
 	isReference bool
 	goals       []goal
 }
@@ -106,7 +108,8 @@ func (s settings) collector(p programs) (variant, error) {
 	return v, nil
 }
 
-// packaged returns a variant that runs the configuration and the environment of the systemd unit, with other ports.
+// packaged returns a variant that runs the configuration and the environment of the systemd unit,
+// with other ports.
 func packaged(p programs) (variant, error) {
 	state, err := os.MkdirTemp(p.dir, "state")
 	return variant{name: "packaged service", interval: 10 * time.Second, command: []string{
@@ -115,7 +118,8 @@ func packaged(p programs) (variant, error) {
 	}}, err
 }
 
-// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command "energy" in the directory of the collector.
+// measure10ms returns a variant that measures a sleeping program every 10 ms, by the command
+// "energy" in the directory of the collector.
 func measure10ms(p programs) (variant, error) {
 	energy := filepath.Join(filepath.Dir(p.collector), "energy")
 	if _, err := os.Stat(energy); err != nil {
@@ -205,8 +209,9 @@ func floor(name string, every time.Duration) func(programs) (variant, error) {
 	}
 }
 
-// kepler returns the program of a row: Kepler 0.11, which collects every second by its fake CPU meter. scraped is the time
-// between two scrapes, 0 for none. The configuration is written to a file, because no flag enables that meter.
+// kepler returns the program of a row: Kepler 0.11, which collects every second by its fake CPU
+// meter. scraped is the time between two scrapes, 0 for none. The configuration is written to a
+// file, because no flag enables that meter.
 func kepler(scraped time.Duration) func(programs) (variant, error) {
 	const config = `
 log: {level: error}
