@@ -16,7 +16,9 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
@@ -35,7 +37,9 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 			before := descriptors(t)
 			synctest.Test(t, func(t *testing.T) { // fails if a goroutine remains
 				sink := new(consumertest.MetricsSink)
-				r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, sink)
+				m := machine.Local()
+				m.NewMetronome = windows.NewTicking // follows the clock of the bubble
+				r, err := NewFactoryOn(m).CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, sink)
 				require.NoError(t, err)
 				require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 				time.Sleep(35 * time.Second) // of the clock of the synctest bubble

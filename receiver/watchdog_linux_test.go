@@ -71,9 +71,9 @@ func createWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metri
 	core, logs := observer.New(zap.InfoLevel)
 	set.Logger, w.logs = zap.New(core), logs
 	m := machine.Local()
-	m.NewMetronome = windows.NewTicking // of the clock of a synctest bubble
+	m.NewMetronome = windows.NewTicking // follows the clock of the bubble
 	m.OpenMeters = openOnly(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter})
-	r, err := createMetricsOn(m)(t.Context(), set, cfg, next)
+	r, err := NewFactoryOn(m).CreateMetrics(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	w.promptReceiver = r.(promptReceiver)
 	return w

@@ -12,16 +12,11 @@ type Metronome interface {
 	Stop()
 }
 
-// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a
-// kernel timer, which wakes one thread where a Go timer wakes several.
-const shortWindow = time.Second
-
-// NewMetronome returns a metronome that beats at the end of each window.
+// NewMetronome returns a metronome that beats at the end of each window. It uses a kernel timer if the
+// kernel has one: it wakes one thread, and a Go timer wakes several.
 func NewMetronome(window time.Duration) Metronome {
-	if window < shortWindow {
-		if m, err := newKernelTimer(window); err == nil {
-			return m
-		}
+	if m, err := newKernelTimer(window); err == nil {
+		return m
 	}
 	return NewTicking(window)
 }

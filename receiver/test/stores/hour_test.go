@@ -27,6 +27,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // hour is the data that the receiver sent in an hour and some minutes before it, with the truth
@@ -142,7 +144,9 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	set.Logger = zaptest.NewLogger(s.t, zaptest.Level(zap.WarnLevel))
 	next, err := consumer.NewMetrics(s.take)
 	require.NoError(s.t, err)
-	r, err := energyreceiver.NewFactory().CreateMetrics(s.t.Context(), set, cfg, next)
+	m := machine.Local()
+	m.NewMetronome = windows.NewTicking // follows the clock of the bubble
+	r, err := energyreceiver.NewFactoryOn(m).CreateMetrics(s.t.Context(), set, cfg, next)
 	require.NoError(s.t, err)
 	s.cut.Store(false)
 	s.show(time.Now())
