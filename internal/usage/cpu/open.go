@@ -44,6 +44,9 @@ type Options struct {
 	// Names makes an exact source add the names and users of short-lived processes to
 	// Table.Charges.
 	Names bool
+	// Events makes an exact source count the hardware events of each process, if the machine and
+	// the kernel support that. Traits.Uncounted is the reason if they do not.
+	Events bool
 	// PerCPU makes the Reader also count the busy time of each CPU.
 	PerCPU bool
 	// Cgroups, if set, is the tree whose CPU counters a source that is not exact reads right before

@@ -71,6 +71,9 @@ type Sight struct {
 	CPU units.CPUTime
 	// ChildCPU is user and system time of descendants that ended and were waited for.
 	ChildCPU units.CPUTime
+	// Events are the hardware events of all threads, including those that ended, since a source
+	// counts them. They are 0 if the source does not count events.
+	Events Events
 }
 
 // Is reports whether the process has all of the flags.
@@ -91,6 +94,8 @@ type Process struct {
 	ChildUsed units.CPUTime
 	// Owed is the CPU time of exited children that ChildCPU does not include yet.
 	Owed units.CPUTime
+	// Counted are the hardware events since the previous scan.
+	Counted Events
 
 	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
 	round uint32 // the latest scan that saw it, including scans that failed
@@ -128,6 +133,8 @@ type Ended struct {
 	// LastSlice is the CPU time between the previous scan and the end that the source reported or
 	// the table inferred.
 	LastSlice units.CPUTime
+	// LastCounted are the hardware events in the last slice.
+	LastCounted Events
 }
 
 // Charge is CPU time of short-lived processes, which no scan saw.
@@ -145,6 +152,8 @@ type Charge struct {
 	Path  string
 	CPU   units.CPUTime
 	Split Split
+	// Counted are the hardware events of these processes.
+	Counted Events
 }
 
 // Traits are the properties of a source.

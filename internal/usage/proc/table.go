@@ -36,6 +36,7 @@ type Table struct {
 	Now, Before time.Duration
 	Unseen      Unseen
 	Splits      Splits
+	Counting    Counting
 
 	traits Traits
 	history

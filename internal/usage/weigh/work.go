@@ -7,6 +7,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Share is the usage of one row of an interval, which is to be weighed.
@@ -30,6 +31,9 @@ type Share struct {
 	// Work is the weight, set by Weigh. Only proportions of weights mean anything, within and
 	// between intervals.
 	Work uint64
+	// Events are the hardware events of the claim, valid if Counted.
+	Events  proc.Events
+	Counted bool
 }
 
 // ByRate weighs CPU time by work per CPU time. It is not safe for concurrent use.
