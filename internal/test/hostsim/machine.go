@@ -15,8 +15,8 @@ import (
 // task's Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f). The package
 // draws its power at rest (Idle, Drift and Leakage) plus the difference between Curve at the load and at Curve's first
 // point. DRAM draws its own Idle plus the Memory watts of each running task. The power above rest is caused by the
-// running tasks in proportion to their weights. A socket's energy is the sum of its idle energy, of its tasks' energy
-// and of its interrupts' energy.
+// running tasks in proportion to their weights. Without Uncore, a socket's energy is the sum of its idle energy, of its
+// tasks' energy and of its interrupts' energy.
 //
 // On a socket with two threads a core, and on one with pinned tasks, each task runs on certain
 // CPUs; see cores. The time in which both threads of a core are busy has half of Socket.Siblings as
@@ -27,6 +27,11 @@ type Machine struct {
 	Sockets []*Socket
 	// Platform is the power of everything but the sockets, in W. Only the psys zone counts it.
 	Platform float64
+	// Uncore is the power that each package draws in addition while a task runs on any CPU of the machine, in W. The
+	// running tasks cause it in proportion to their CPU time.
+	Uncore float64
+	// PMU counts the hardware events of tasks, if it is not nil.
+	PMU *PMU
 	// GPUs are the machine's cards; see AddGPU.
 	GPUs []*GPU
 	// Tasks are the live tasks, oldest first.
@@ -157,7 +162,7 @@ func (m *Machine) Step(d time.Duration) {
 			m.Sockets[t.memorySocket()].memory += t.run * t.Memory
 		}
 	}
-	var all float64
+	all := m.stepUncore(seconds)
 	var ran time.Duration
 	for _, s := range m.Sockets {
 		all += s.step(m.Now(), seconds, m.IRQ)
@@ -166,6 +171,9 @@ func (m *Machine) Step(d time.Duration) {
 		if t.Demand > 0 {
 			s := m.Sockets[t.Socket]
 			t.step(s, seconds)
+			if m.PMU != nil {
+				m.PMU.count(t, s, m.Now(), seconds)
+			}
 			if s.cores == nil {
 				s.ran += t.use(s.first+t.PID%s.CPUs, t.run*seconds)
 			}
@@ -195,6 +203,34 @@ func (m *Machine) Step(d time.Duration) {
 	if m.library != nil {
 		m.library.step()
 	}
+}
+
+// stepUncore adds the energy of Uncore in a step to all packages and to the running tasks, and returns it, in µJ.
+func (m *Machine) stepUncore(seconds float64) float64 {
+	if m.Uncore == 0 {
+		return 0
+	}
+	run := 0.0
+	for _, t := range m.Tasks {
+		if t.Demand > 0 {
+			run += t.run
+		}
+	}
+	if run == 0 {
+		return 0
+	}
+	each := m.Uncore * min(run, 1) * seconds * joule
+	for _, s := range m.Sockets {
+		s.Energy.Package += each
+		s.fraction.Package += each
+	}
+	all := each * float64(len(m.Sockets))
+	for _, t := range m.Tasks {
+		if t.Demand > 0 {
+			t.Energy.Package += all * t.run / run
+		}
+	}
+	return all
 }
 
 // account adds d to the CPU times, ran of which tasks used.

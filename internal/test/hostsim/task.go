@@ -19,6 +19,8 @@ type Task struct {
 	Demand float64
 	// Intensity is the power per CPU second relative to other tasks. Spawn sets 1.
 	Intensity float64
+	// IPC is the number of instructions per cycle. 0 is the number of the task's program; see PMU.
+	IPC float64
 	// Memory is the DRAM power while one CPU runs the task, in W.
 	Memory float64
 	// Resident is the resident memory in bytes, which is charged to the task's cgroup.
@@ -34,6 +36,8 @@ type Task struct {
 	Waited time.Duration
 	// Energy is the energy that the task has caused so far, in µJ.
 	Energy Energies
+	// Events are the hardware events of the task. They are 0 on machines without a PMU.
+	Events Events
 	// Execs counts the executed programs. A child starts with the count of its parent.
 	Execs uint64
 	// Zombie states that the task has ended and its parent has not waited for it.
