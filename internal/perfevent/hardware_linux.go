@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// The reasons of FindHardware.
+var (
+	errVirtual = errors.New("each read of a counter in a virtual machine is a call of the hypervisor, and costs more than a context switch")
+	errHybrid  = errors.New("the machine has several kinds of CPUs, and their events differ")
+	errNoPMU   = errors.New("the machine has no counters of hardware events")
+	errOld     = errors.New("events of each process are counted from Linux 5.13 on")
+	errRefills = errors.New("the CPU reports refills of the first cache only, not misses of the last one")
+)
+
+// FindHardware returns the hardware events that the machine can count for each process. The error is
+// the reason if it cannot count them. root is the root directory of the host.
+func FindHardware(root string) (*Hardware, error) {
+	if err := CheckKernel(root); err != nil {
+		return nil, err
+	}
+	if release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil && isOld(release) {
+		return nil, errOld
+	}
+	info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo"))
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Contains(info, []byte(" hypervisor")) {
+		return nil, errVirtual
+	}
+	h, err := describe(root, info)
+	if err != nil {
+		return nil, err
+	}
+	return h, h.try(root)
+}
+
+// isOld reports whether a release of the kernel precedes Linux 5.13, which lacks task storage for
+// tracing programs.
+func isOld(release []byte) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor)
+	return err == nil && (major < 5 || major == 5 && minor < 13)
+}
+
+// describe selects the events by the files of the machine.
+func describe(root string, info []byte) (*Hardware, error) {
+	devices := filepath.Join(root, "sys/bus/event_source/devices")
+	if hybrid, _ := filepath.Glob(filepath.Join(devices, "cpu_*")); len(hybrid) > 0 {
+		return nil, errHybrid
+	}
+	h := NewHardware(unix.PERF_TYPE_HARDWARE, [HardwareEvents]uint64{
+		unix.PERF_COUNT_HW_CPU_CYCLES, unix.PERF_COUNT_HW_INSTRUCTIONS, unix.PERF_COUNT_HW_CACHE_MISSES,
+	})
+	arm, _ := filepath.Glob(filepath.Join(devices, "armv8_*"))
+	switch {
+	case len(arm) > 1:
+		return nil, errHybrid
+	case len(arm) == 1: // the generic event counts refills of the first cache (drivers/perf/arm_pmuv3.c)
+		h.Misses = h.useArm(arm[0])
+	case bytes.Contains(info, []byte("AuthenticAMD")): // arch/x86/events/amd/core.c, amd_zen1_perfmon_event_map
+		h.Cache = levelTwo
+	}
+	return h, nil
+}
+
+// useArm selects the event of an Arm PMU that counts misses of the last-level cache.
+func (h *Hardware) useArm(pmu string) error {
+	kind, err := ReadNumber(filepath.Join(pmu, "type"), "")
+	if err != nil {
+		return err
+	}
+	config, err := ReadNumber(filepath.Join(pmu, "events/ll_cache_miss_rd"), "event=")
+	if errors.Is(err, fs.ErrNotExist) {
+		return errRefills
+	}
+	h.events[HardwareEvents-1] = event{uint32(kind), config}
+	return err
+}
+
+// try opens each event on a CPU.
+func (h *Hardware) try(root string) error {
+	cpu, err := firstCPU(root)
+	if err != nil {
+		return err
+	}
+	c, err := h.Open(cpu)
+	if err == nil {
+		return c.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("count hardware events: %w", err)
+	}
+	if h.Misses != nil {
+		return errNoPMU
+	}
+	h.Misses = errors.New("the machine does not count cache misses")
+	return h.try(root)
+}
+
+// firstCPU returns the number of a CPU that is online.
+func firstCPU(root string) (int, error) {
+	name := filepath.Join(root, "sys/devices/system/cpu/online")
+	list, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	first := -1
+	err = kernfs.ParseList(list, func(cpu int) {
+		if first < 0 {
+			first = cpu
+		}
+	})
+	return max(first, 0), err
+}
+
+// Count returns how many of the events are counted: the first two or all.
+func (h *Hardware) Count() int {
+	if h.Misses != nil {
+		return HardwareEvents - 1
+	}
+	return HardwareEvents
+}
+
+// Counters are the open counters of a CPU.
+type Counters []int
+
+// Open opens a counter for each event of a CPU. The counters are not pinned, so they
+// only share the PMU with other users. After an error, all counters are closed.
+func (h *Hardware) Open(cpu int) (c Counters, err error) {
+	if err := kernfs.FitCounters(h.Count()); err != nil {
+		return nil, err
+	}
+	for _, e := range h.events[:h.Count()] {
+		attr := unix.PerfEventAttr{
+			Type: e.pmu, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		}
+		fd, err := Open(&attr, -1, cpu, -1, 0)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c = append(c, fd)
+	}
+	return c, nil
+}
+
+// Close closes the counters.
+func (c Counters) Close() error {
+	var errs []error
+	for _, fd := range c {
+		errs = append(errs, Close(fd))
+	}
+	return errors.Join(errs...)
+}
