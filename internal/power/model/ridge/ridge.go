@@ -4,15 +4,20 @@
 // is fitted to the zone's own meter. It has no negative coefficient. A ridge draws it to a basic
 // weight, such as CPU time by clock rate. If the events explain no power beyond the basic weight,
 // the model is the basic weight.
+//
+// The model has a constant, so that it is fitted to the measured power of a zone. Neither static
+// power nor the power of parts that all programs share, such as the uncore, counts for an event.
 package ridge
 
 import "math"
 
-// The constants of a model. The published series that they were chosen with and the errors of other
-// values are listed in dev/replay.md.
+// The constants of a model. dev/replay.md lists the published series that they were chosen with, and
+// the errors of other values.
 const (
-	// Strength is the strength of the ridge of a Model whose strength is not set.
+	// Strength is the default strength of the ridge.
 	Strength = 0.03
+	// constantPart is the strength for the constant, relative to the strength for the rates.
+	constantPart = 0.1
 	// decayPerSecond is the decay of the weight of a sample each second. Half of the weight is on the
 	// last 12 minutes.
 	decayPerSecond = 0.999
@@ -21,13 +26,19 @@ const (
 	// mostPerBase limits the power of a part, divided by its base, to a multiple of the zone's mean, and
 	// to a fraction of it. A core that spins at a barrier draws a quarter of the power of a busy core.
 	mostPerBase = 4
-	// precision and maxPasses end a fit. Coefficients are relative to the center.
-	precision = 1e-9
-	maxPasses = 2000
+	// A fit ends when no term changes by more than precision, relative to the power, or after maxPasses.
+	precision = 1e-7
+	maxPasses = 1000
 )
 
-// events is the number of rates of a sample: the base, instructions and misses.
-const events = 3
+// The terms of a model. The first two are fitted first.
+const (
+	constant = iota
+	base
+	instructions
+	misses
+	terms
+)
 
 // Sample describes a zone over an interval.
 type Sample struct {
@@ -37,7 +48,7 @@ type Sample struct {
 	Base float64
 	// Instructions and Misses are the numbers of events per second.
 	Instructions, Misses float64
-	// Watts is the mean active power: static power is not caused by events.
+	// Watts is the mean power, with or without static power.
 	Watts float64
 }
 
@@ -53,13 +64,13 @@ func (s *Sample) usable() bool {
 // not safe for concurrent use.
 type Model struct {
 	strength float64
-	// gram and cross are the decayed normal equations: the sums of the products of two rates, and of
-	// a rate and the power. seconds is the decayed length of all samples.
-	gram    [events][events]float64
-	cross   [events]float64
-	seconds float64
-	fit     Coefficients
-	fitted  bool // fit is up to date
+	// gram and cross are the decayed normal equations: the sums of the products of two terms, and of a
+	// term and the power.
+	gram  [terms][terms]float64
+	cross [terms]float64
+	fit   Coefficients
+	// fitted reports whether fit includes all samples.
+	fitted bool
 }
 
 // New returns a Model with a strength of the ridge, relative to the sum of the squares of a rate.
@@ -71,9 +82,8 @@ func (m *Model) Observe(s Sample) {
 	if !s.usable() {
 		return
 	}
-	x := [events]float64{s.Base, s.Instructions, s.Misses}
 	decay := math.Pow(decayPerSecond, s.Seconds)
-	m.seconds = decay*m.seconds + s.Seconds
+	x := [terms]float64{1, s.Base, s.Instructions, s.Misses}
 	for i := range x {
 		m.cross[i] = decay*m.cross[i] + s.Seconds*x[i]*s.Watts
 		for j := range x {
@@ -83,68 +93,100 @@ func (m *Model) Observe(s Sample) {
 	m.fitted = false
 }
 
-// Coefficients returns the fitted model. It is false before enough samples, and if the power does
-// not grow with the base.
+// Coefficients returns the fitted model. It is false before enough samples, and if no power grows
+// with the base.
 func (m *Model) Coefficients() (Coefficients, bool) {
-	if m.seconds < fewest || !(m.cross[0] > 0) {
+	if m.gram[constant][constant] < fewest {
 		return Coefficients{}, false
 	}
 	if !m.fitted {
 		m.fit, m.fitted = m.solve(), true
 	}
-	return m.fit, true
+	return m.fit, m.fit.Mean > 0 && !math.IsInf(m.fit.Mean, 0)
 }
 
-// solve minimizes the squared error plus the ridge by coordinate descent. Rates are divided by the
-// square root of their sum of squares, so that the ridge is equally strong for all of them.
-func (m *Model) solve() Coefficients {
+// solve fits the constant and the base, and then all terms. The first fit is the center of the second.
+func (m *Model) solve() (c Coefficients) {
+	e := m.normalize()
+	first := e
+	first.ridge[base] = 0
+	var none [terms]float64
+	center := first.descend(none, none, base+1)
+	x := e.descend(center, center, terms)
+	for i := range x {
+		if e.scale[i] > 0 {
+			x[i] /= e.scale[i]
+		}
+		if i != constant {
+			c.Mean += x[i] * m.gram[i][constant] / m.gram[base][constant]
+		}
+	}
+	c.Base, c.Instructions, c.Misses = x[base], x[instructions], x[misses]
+	return c
+}
+
+// equations are normal equations whose terms are divided by their scale, so that the ridge is equally
+// strong for all of them.
+type equations struct {
+	gram                [terms][terms]float64
+	cross, scale, ridge [terms]float64
+}
+
+func (m *Model) normalize() (e equations) {
 	strength := m.strength
 	if strength == 0 {
 		strength = Strength
 	}
-	var scale, x [events]float64
-	for i := range scale {
-		scale[i] = math.Sqrt(m.gram[i][i])
+	for i := range e.scale {
+		e.scale[i] = math.Sqrt(m.gram[i][i])
+		e.ridge[i] = strength
 	}
-	mean := m.cross[0] / m.gram[0][0]
-	center := [events]float64{mean * scale[0]}
-	x = center
+	e.ridge[constant] *= constantPart
+	for i := range e.scale {
+		for j := range e.scale {
+			if size := e.scale[i] * e.scale[j]; size > 0 {
+				e.gram[i][j] = m.gram[i][j] / size
+			}
+		}
+		if e.scale[i] > 0 {
+			e.cross[i] = m.cross[i] / e.scale[i]
+		}
+	}
+	return e
+}
+
+// descend minimizes the squared error plus the ridge around the center by coordinate descent from x,
+// with the first n terms.
+func (e *equations) descend(center, x [terms]float64, n int) [terms]float64 {
+	least := precision * math.Abs(e.cross[constant])
 	for range maxPasses {
 		change := 0.0
-		for i := range x {
-			if scale[i] == 0 {
-				continue
-			}
-			rest := m.cross[i] / scale[i]
-			for j := range x {
-				if j != i && scale[j] > 0 {
-					rest -= m.gram[i][j] / (scale[i] * scale[j]) * x[j]
+		for i := range n {
+			rest := e.cross[i] + e.ridge[i]*center[i]
+			for j := range n {
+				if j != i {
+					rest -= e.gram[i][j] * x[j]
 				}
 			}
-			next := max(0, rest+strength*center[i]) / (1 + strength)
+			next := max(0, rest) / (1 + e.ridge[i])
 			change = max(change, math.Abs(next-x[i]))
 			x[i] = next
 		}
-		if change <= precision*center[0] {
+		if change <= least {
 			break
 		}
 	}
-	for i := range x {
-		if scale[i] > 0 {
-			x[i] /= scale[i]
-		}
-	}
-	return Coefficients{Base: x[0], Instructions: x[1], Misses: x[2], Mean: mean}
+	return x
 }
 
 // Coefficients are the watts for each unit of a rate. They are never negative.
 type Coefficients struct {
 	Base, Instructions, Misses float64
-	// Mean is the power divided by the base, over all samples.
+	// Mean is the power that the rates explain, divided by the base, over all samples.
 	Mean float64
 }
 
-// Watts returns the estimated power of a part of the zone with these rates.
+// Watts returns the estimated power that a part of the zone with these rates causes.
 func (c *Coefficients) Watts(base, instructions, misses float64) float64 {
 	watts := c.Base*base + c.Instructions*instructions + c.Misses*misses
 	mean := c.Mean * base
@@ -152,8 +194,7 @@ func (c *Coefficients) Watts(base, instructions, misses float64) float64 {
 }
 
 // State returns the normal equations, for storage.
-func (m *Model) State() []float64 {
-	state := []float64{m.seconds}
+func (m *Model) State() (state []float64) {
 	for i := range m.cross {
 		state = append(append(state, m.cross[i]), m.gram[i][i:]...)
 	}
@@ -163,23 +204,17 @@ func (m *Model) State() []float64 {
 // Restore replaces the samples by a result of State. It reports whether the state is possible.
 func (m *Model) Restore(state []float64) bool {
 	restored := Model{strength: m.strength}
-	if len(state) != len(restored.State()) {
+	if len(state) != terms+terms*(terms+1)/2 {
 		return false
 	}
-	for _, v := range state {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return false
-		}
-	}
-	restored.seconds, state = state[0], state[1:]
 	for i := range restored.cross {
 		restored.cross[i], state = state[0], state[1:]
-		for j := i; j < events; j++ {
+		for j := i; j < terms; j++ {
 			restored.gram[i][j], restored.gram[j][i] = state[0], state[0]
 			state = state[1:]
 		}
 	}
-	if restored.seconds < 0 || !restored.possible() {
+	if !restored.possible() {
 		return false
 	}
 	*m = restored
@@ -189,19 +224,16 @@ func (m *Model) Restore(state []float64) bool {
 // possible reports whether rates that are not negative can have these sums of products.
 func (m *Model) possible() bool {
 	const rounding = 1e-6
-	var correlation [events][events]float64
 	for i := range m.gram {
+		if math.IsNaN(m.cross[i]) || math.IsInf(m.cross[i], 0) {
+			return false
+		}
 		for j := range m.gram {
-			product := m.gram[i][j]
-			size := math.Sqrt(m.gram[i][i]) * math.Sqrt(m.gram[j][j])
-			if product < 0 || product > size*(1+rounding) {
+			most := math.Sqrt(m.gram[i][i]) * math.Sqrt(m.gram[j][j]) * (1 + rounding)
+			if product := m.gram[i][j]; math.IsInf(product, 0) || !(product >= 0 && product <= most) {
 				return false
-			}
-			if product > 0 {
-				correlation[i][j] = product / size
 			}
 		}
 	}
-	a, b, c := correlation[0][1], correlation[0][2], correlation[1][2]
-	return (m.seconds > 0) == (m.gram[0][0] > 0) && 1+2*a*b*c-a*a-b*b-c*c >= -rounding
+	return true
 }
