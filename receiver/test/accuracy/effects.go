@@ -157,10 +157,7 @@ func spinning(l *simulator) func(time.Duration) {
 	drive, solver, batch := effectless(l), l.workloads[0].tasks[0], l.workloads[2].tasks[0]
 	return func(at time.Duration) {
 		drive(at)
-		solver.Intensity = 1
-		if batch.Demand > 0 {
-			solver.Intensity = 10. / 39
-		}
+		spin(solver, batch.Demand > 0)
 	}
 }
 

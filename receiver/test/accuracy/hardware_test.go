@@ -19,7 +19,11 @@ import (
 
 // Ten seconds have every event of the scenarios, but not a burst of each small container.
 func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
-	for _, sc := range slices.Concat(simScenarios, simHardware, simEffects) {
+	all := slices.Concat(simScenarios, simHardware, simEffects)
+	for group := range eventGroups {
+		all = append(all, machineOf(group, 1))
+	}
+	for _, sc := range all {
 		l := &simulator{tb: t, root: t.TempDir()}
 		drive := sc.build(l)
 		for at := time.Duration(0); at < simShort; at += time.Millisecond {

@@ -27,6 +27,8 @@ type simSetting struct {
 	in []string
 	// counts states that the machine counts hardware events.
 	counts bool
+	// warm is how long the workloads run before the measurement, in whole collections.
+	warm time.Duration
 	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
 	curves, nights bool
 }

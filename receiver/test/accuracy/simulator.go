@@ -54,7 +54,6 @@ type simulator struct {
 	windows       *simWindows
 	series        map[simSeries]float64 // last value of each, in J
 	uncertainties map[simSeries]float64 // sum of each uncertainty times the length of its collection, in J
-	events        *simEvents            // nil if the machine counts no hardware events
 }
 
 // simWindows is a metronome by which the simulator ends the windows of a receiver.
@@ -254,12 +253,14 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 	before := l.totals()
 
 	const step = time.Millisecond
-	for at := time.Duration(0); at < horizon; {
+	for at := time.Duration(0); at < setting.warm+horizon; {
+		if at == setting.warm {
+			before = l.totals()
+		}
 		if drive != nil {
 			drive(at)
 		}
 		l.machine.Step(step)
-		l.events.observe(l.machine)
 		at += step
 		switch {
 		case at%l.cfg.CollectionInterval == 0:
@@ -287,8 +288,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	if cfg.Attribution.StaticPower[config.AllZones].Model == config.StaticFixed {
 		cfg.Attribution.StaticPower = fixedPower(l.rest())
 	}
-	if setting.counts {
-		l.countEvents()
+	if setting.counts && l.machine.PMU == nil {
+		l.machine.PMU = &hostsim.PMU{Seed: 1}
 	}
 	l.receive(cfg, nil, func(m *machine.Machine) {
 		m.Now, m.OpenStorage = l.machine.Host.Now, open
@@ -329,8 +330,6 @@ func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.Key
 		switch {
 		case key == window.KeyFrequency && !wanted.Clocks:
 			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, o.FrequencyExponent)
-		case key != window.KeyFrequency && l.events != nil:
-			return weigh.NewModel(l.events.counters, o.Cgroups)
 		}
 		return window.OpenWeigher(key, o)
 	}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// eventGroups are machines that count hardware events. The machines of a group differ in their seed only.
+var eventGroups = []struct {
+	name     string
+	machines int
+	build    func(l *simulator, seed uint64) func(time.Duration)
+}{
+	{"two programs", 16, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 2, programSocket()) }},
+	{"eight programs", 6, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 8, programSocket()) }},
+	{"uncore", 3, uncore},
+	{"changed event", 3, changedEvent},
+	{"spinning", 3, spinningPrograms},
+}
+
+// machineOf returns the scenario of one of the machines of a group.
+func machineOf(group int, seed uint64) simScenario {
+	g := &eventGroups[group]
+	return simScenario{name: fmt.Sprintf("%s %d", g.name, seed), build: func(l *simulator) func(time.Duration) { return g.build(l, seed) }}
+}
+
+// The lengths of a measurement: models of events are fitted while the programs run, before it.
+const (
+	eventsWarm    = 3 * time.Minute
+	eventsHorizon = time.Minute
+)
+
+// programSocket returns a socket with memory whose clock rate follows the load.
+func programSocket() *hostsim.Socket {
+	s := straight(16, 30, 150)
+	s.DRAMIdle, s.Frequency = 3, schedutil
+	return s
+}
+
+// programs runs programs with a load that changes every few seconds. Power, use of memory and resident memory of a
+// program are random and independent of each other.
+func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) func(time.Duration) {
+	l.on(sockets...)
+	l.machine.PMU = &hostsim.PMU{Seed: seed}
+	r := rand.New(rand.NewPCG(1, seed))
+	next := make([]time.Duration, n)
+	for i := range n {
+		w := l.process(fmt.Sprintf("program-%d", i), 0, 0)
+		// The deviations are as measured: of power in power-modelling, of memory power in Energy-Languages.
+		w.weighs(math.Exp(0.21*r.NormFloat64()), min(0.3*math.Exp(1.4*r.NormFloat64()), 6)).holds(1 << (26 + r.IntN(7)))
+	}
+	programs := l.workloads
+	return func(at time.Duration) {
+		for i, w := range programs {
+			if at >= next[i] {
+				w.demand(cpusIf(24/float64(n)*r.Float64(), r.Float64() < 0.7))
+				next[i] = at + time.Duration(1000+r.IntN(6000))*time.Millisecond
+			}
+		}
+	}
+}
+
+// uncore adds a second socket, and power of both that is drawn while a CPU of either is busy.
+func uncore(l *simulator, seed uint64) func(time.Duration) {
+	drive := programs(l, seed, 8, programSocket(), programSocket())
+	l.machine.Uncore = 15
+	l.process("light", 1, 0.3)
+	return drive
+}
+
+// changedEvent makes the event of misses count 100 times as much from the middle of the measurement on.
+func changedEvent(l *simulator, seed uint64) func(time.Duration) {
+	drive := programs(l, seed, 8, programSocket())
+	return func(at time.Duration) {
+		drive(at)
+		if at == eventsWarm+eventsHorizon/2 {
+			l.machine.PMU.Scale = func(time.Duration) float64 { return 100 }
+		}
+	}
+}
+
+// spinningPrograms adds a program that works and spins, three seconds each.
+func spinningPrograms(l *simulator, seed uint64) func(time.Duration) {
+	drive := programs(l, seed, 8, programSocket())
+	solver := l.process("solver", 0, 4).tasks[0]
+	return func(at time.Duration) {
+		drive(at)
+		spin(solver, at/(3*time.Second)%2 == 1)
+	}
+}
+
+// spin makes a task wait in a loop, or work.
+func spin(t *hostsim.Task, spins bool) {
+	t.Intensity, t.IPC = 1, 0
+	if spins {
+		t.Intensity, t.IPC = 10./39, 0.05
+	}
+}
+
+// counting returns a setting on a machine that counts hardware events, with a preset and with weights by zone kind. A kind
+// without a weight has the weight of the preset.
+func counting(name string, p config.Preset, weights map[power.Kind]config.Weight) simSetting {
+	s := afterADay(name, func(c *config.Config) { c.Attribution.Preset, c.Attribution.Weight = p, weights })
+	s.counts, s.warm = true, eventsWarm
+	return s
+}
+
+// eventSettings are the columns of the table of hardware events.
+var eventSettings = []simSetting{
+	counting("DRAM by `cpu_time`", "", map[power.Kind]config.Weight{power.DRAM: config.WeightCPUTime}),
+	counting("DRAM by `memory_cpu_time`", "", map[power.Kind]config.Weight{power.DRAM: config.WeightMemoryCPUTime}),
+	counting("default", "", nil),
+	counting("package by `power_model`", "", map[power.Kind]config.Weight{power.Package: config.WeightPowerModel}),
+	counting("preset kepler_0_9", config.PresetKepler09, nil), counting("preset smartwatts", config.PresetSmartWatts, nil),
+}
+
+// eventResults are the measured accuracies by group, setting and machine.
+type eventResults [][][]accuracy
+
+func measureEvents(t *testing.T) eventResults {
+	r := make(eventResults, len(eventGroups))
+	t.Run("events", func(t *testing.T) {
+		for i, group := range eventGroups {
+			r[i] = make([][]accuracy, len(eventSettings))
+			for k, setting := range eventSettings {
+				r[i][k] = make([]accuracy, group.machines)
+				for n := range group.machines {
+					t.Run(fmt.Sprintf("%s/%s/%d", group.name, setting.name, n), func(t *testing.T) {
+						t.Parallel()
+						r[i][k][n] = measure(t, machineOf(i, uint64(n)+1), setting, eventsHorizon)
+					})
+				}
+			}
+		}
+	})
+	return r
+}
+
+// misplacedEnergy returns the misplaced parts of the energy of all machines.
+func misplacedEnergy(machines []accuracy) (pkg, dram float64) {
+	var misplaced, all joules
+	for _, a := range machines {
+		misplaced = misplaced.plus(joules{a.misplacedPackage * a.aboveIdle.pkg, a.misplacedDRAM * a.aboveIdle.dram})
+		all = all.plus(a.aboveIdle)
+	}
+	return misplaced.pkg / all.pkg, misplaced.dram / all.dram
+}
+
+// eventsTitle is the title of the table of hardware events.
+const eventsTitle = "Hardware events"
+
+func (r eventResults) table() string {
+	var b strings.Builder
+	b.WriteString("\n### " + eventsTitle + "\n\n" +
+		"One socket of 16 CPUs, 30 W at rest and 150 W at full load, whose clock rate follows the load; its memory uses\n" +
+		"3 W at rest. The programs change their load every few seconds. Their power, use of memory, resident memory,\n" +
+		"instructions per cycle and energy per miss are [random](simulation.md#hardware-events). A minute is measured, after\n" +
+		"three others. Each cell shows *of package* and *of DRAM*: the misplaced part of the energy of all machines of a row.\n\n" +
+		"| machines |")
+	for _, setting := range eventSettings {
+		fmt.Fprintf(&b, " %s |", setting.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(eventSettings)) + "\n")
+	for i, group := range eventGroups {
+		fmt.Fprintf(&b, "| %d: %s |", group.machines, group.name)
+		for _, machines := range r[i] {
+			pkg, dram := misplacedEnergy(machines)
+			fmt.Fprintf(&b, " %s; %s |", percent(pkg), percent(dram))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// headline returns the rows of docs/accuracy.md, for its columns.
+func (r eventResults) headline() string {
+	var b strings.Builder
+	for i, group := range eventGroups[:2] {
+		_, byTime := misplacedEnergy(r[i][0])
+		_, byMemory := misplacedEnergy(r[i][1])
+		_, byMisses := misplacedEnergy(r[i][2])
+		fmt.Fprintf(&b, "| energy of DRAM attributed to the wrong one of %s, mean of %d machines that count misses | %s | %s | %s |\n",
+			group.name, group.machines, percent(byTime), percent(byMisses), percent(byMemory))
+	}
+	return b.String()
+}
