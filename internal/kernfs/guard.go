@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,7 @@ type Guard[J Job] struct {
 	direct  bool       // no process can block the files
 	found   bool       // direct is set
 	refused int        // number of the last scan that refused a read because it had waited too long
+	pids    []int32    // the argument of the last request of DoForAll
 	again   bool       // the scan before that one also refused a read
 }
 
@@ -177,6 +179,26 @@ func (g *Guard[J]) Do(of Subject, read func(J)) error {
 		w.missed[at].user, _ = g.userOf(of)
 	}
 	return ErrUnread
+}
+
+// DoForAll calls do with the Job on another goroutine, with 64 of the PIDs in each request. PIDs at
+// the end that do not fill a request are left out. It reports whether no request was abandoned.
+func (g *Guard[J]) DoForAll(pids iter.Seq[int32], do func(j J, pids []int32)) bool {
+	const most = 64
+	all := g.pids[:0]
+	for pid := range pids {
+		if all = append(all, pid); len(all) < most {
+			continue
+		}
+		request := all
+		if g.Do(Subject{ID: 1}, func(j J) { do(j, request) }) != nil {
+			g.pids = nil
+			return false
+		}
+		all = all[:0]
+	}
+	g.pids = all
+	return true
 }
 
 // refuse records that the scan has no time left for a read.

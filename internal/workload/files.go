@@ -5,6 +5,7 @@ package workload
 import (
 	"errors"
 	"iter"
+	"math"
 	"path/filepath"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -22,7 +23,6 @@ type files struct {
 	proc     *kernfs.Dir // cached or killable
 	buf      []byte
 	pid      int32
-	pids     []int32 // argument of lookUp
 
 	// Results of a read.
 	got   []byte
@@ -68,37 +68,34 @@ func (f *files) readWhole(name string) {
 	}
 }
 
-// lookUp makes the kernel cache the names of the files of pids.
-func (f *files) lookUp() {
-	for _, pid := range f.pids {
+// lookUp makes the kernel cache the names of the files of processes.
+func (f *files) lookUp(pids []int32) {
+	for _, pid := range pids {
 		f.killable.LookUpOf(pid, "exe")
 	}
 }
 
-// LookUp looks up the names of the files of new processes that Identify will read, of many
-// processes in one request to the goroutine of the Guard. If a user blocks the lookups, Identify
-// looks up the names one by one, and LookUp has no effect for a minute.
+// LookUp looks up the names of the files of new processes that Identify will read. If a user blocks
+// the lookups, Identify looks up the names one by one, and LookUp has no effect for a minute.
 func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
 	if id.all != nil || !id.files.Job().cached.NeverWaits() {
 		return
 	}
-	const most = 64
-	f := id.files.Job()
-	f.pids = f.pids[:0]
-	for p := range processes {
-		isNew := int(p.Slot) >= len(id.known) || id.known[p.Slot].isEmpty()
-		if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // without a cgroup ID, the source has read procfs, which has cached the names
-			continue
+	id.files.DoForAll(func(yield func(int32) bool) {
+		most := math.MaxInt
+		if id.postponed.allowed {
+			most = id.postponed.atOnce
 		}
-		if f.pids = append(f.pids, p.PID); len(f.pids) < most {
-			continue
+		for p := range processes {
+			isNew := int(p.Slot) >= len(id.known) || id.known[p.Slot].isEmpty()
+			if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // without a cgroup ID, the source has read procfs, which has cached the names
+				continue
+			}
+			if most--; most < 0 || !yield(p.PID) {
+				return
+			}
 		}
-		if id.files.Do(kernfs.Subject{ID: 1}, (*files).lookUp) != nil {
-			return
-		}
-		f = id.files.Job()
-		f.pids = f.pids[:0]
-	}
+	}, (*files).lookUp)
 }
 
 // read reads a file of a process that the process may block. The result is valid until the next

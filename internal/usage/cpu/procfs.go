@@ -38,7 +38,6 @@ type firstRead struct {
 	proc *kernfs.Dir
 	buf  []byte
 	pid  int32
-	pids []int32 // argument of lookUp
 	got  []byte
 	err  error
 }
@@ -51,9 +50,9 @@ func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status",
 
 func (f *firstRead) readCgroup() { f.got, f.err = f.proc.ReadOf(f.pid, "cgroup", f.buf) }
 
-// lookUp makes the kernel cache the names of the files of pids.
-func (f *firstRead) lookUp() {
-	for _, pid := range f.pids {
+// lookUp makes the kernel cache the names of the files of processes.
+func (f *firstRead) lookUp(pids []int32) {
+	for _, pid := range pids {
 		f.proc.LookUpOf(pid, "stat")
 	}
 }
@@ -209,27 +208,17 @@ func (s *procfsScan) readListed() error {
 	return nil
 }
 
-// lookUp looks up the names of the files of processes without a row, of many processes in one
-// request to the goroutine of the Guard. If a user blocks the lookups, each name is looked up when
-// the file is read, and lookUp has no effect for a minute.
+// lookUp looks up the names of the files of processes without a row. If a user blocks the lookups,
+// each name is looked up when the file is read, and lookUp has no effect for a minute.
 func (s *procfsScan) lookUp(pids []int32) {
-	p := s.source
-	const most = 64
-	f, isNew := p.first.Job(), func(pid int32) bool { return s.Table().Find(pid) == nil }
-	for s.lookedUp = p.cached.NeverWaits(); s.lookedUp && len(pids) > 0; {
-		f.pids = f.pids[:0]
-		for len(pids) > 0 && len(f.pids) < most {
-			if isNew(pids[0]) {
-				f.pids = append(f.pids, pids[0])
+	isNew := func(yield func(int32) bool) {
+		for _, pid := range pids {
+			if s.Table().Find(pid) == nil && !yield(pid) {
+				return
 			}
-			pids = pids[1:]
 		}
-		if len(f.pids) < most {
-			return
-		}
-		s.lookedUp = p.first.Do(kernfs.Subject{ID: 1}, (*firstRead).lookUp) == nil
-		f = p.first.Job()
 	}
+	s.lookedUp = s.source.cached.NeverWaits() && s.source.first.DoForAll(isNew, (*firstRead).lookUp)
 }
 
 // list returns the PIDs that a listing of /proc finds within listTime, which continues the previous
