@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/verify"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -36,7 +37,7 @@ const minVerify = 20 * time.Second
 func (o *verifyOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify [flags]", Short: "check the meters of this machine and the receiver's figures",
-		Long: `Checks the meters of this machine and the figures of the receiver, in five minutes. It loads the
+		Long: `Checks the meters of this machine and the figures of the receiver, in seven minutes. It loads the
 CPUs in steps, so run it on an otherwise idle machine. Without root or without meters, it lists the
 checks that were not possible. The exit status is 1 if a check found a fault.`,
 		Example: `  energy verify                           reads all meters and prints a verdict for each check
@@ -50,7 +51,7 @@ checks that were not possible. The exit status is 1 if a check found a fault.`,
 		RunE: untilDone(func(ctx context.Context) error { return o.run(ctx, os.Stdout, os.Stderr) }),
 	}
 	flagGroup(c, "What is checked", func(f *pflag.FlagSet) {
-		f.DurationVar(&o.length, "for", 280*time.Second, fmt.Sprintf("total time of all steps, at least %v", minVerify))
+		f.DurationVar(&o.length, "for", 400*time.Second, fmt.Sprintf("total time of all steps, at least %v", minVerify))
 		f.StringVar(&o.config, "config", "", "`file` with the configuration of a collector, or of its energy receiver")
 		f.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 		f.StringVar(&o.backend, "backend", "", "`URL` of a metrics database whose version is checked")
@@ -85,7 +86,7 @@ func (o *verifyOptions) run(ctx context.Context, out, messages io.Writer) error 
 			return err
 		}
 	}
-	run := verify.Options{Config: cfg, Length: o.length, Loader: verify.NewLoader()}
+	run := verify.Options{Config: cfg, Length: o.length, Loader: verify.NewLoader(), CanCount: canCount}
 	run.Say = func(format string, args ...any) { fmt.Fprintf(messages, "energy verify: "+format+"\n", args...) }
 	if o.backend != "" {
 		run.Backend = verify.AskBackend(ctx, o.backend)
@@ -134,6 +135,12 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 		return nil, err
 	}
 	return cfg, cfg.Validate()
+}
+
+// canCount returns why the hardware events of processes cannot be counted, or nil.
+func canCount(root string) error {
+	_, err := perfevent.FindHardware(root)
+	return err
 }
 
 // hasColors reports whether out is a terminal with colors.

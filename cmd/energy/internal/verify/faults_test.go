@@ -48,7 +48,7 @@ func TestAReportHasFaultsFirstAndTheMetersOfTheMachineInWords(t *testing.T) {
 	}
 	text := NewReport(o, "").Text()
 	assert.Regexp(t, `^.+\n(  .+\n)*\nFAULT sums: `, text)
-	assert.Contains(t, text, "\nNOT CHECKED meters (17 checks): This machine has no meter")
+	assert.Contains(t, text, "\nNOT CHECKED meters (18 checks): This machine has no meter")
 	assert.Contains(t, text, "\nmodel (used for package): it estimates package\nNot found on this machine: perf, ipmi\n")
 }
 
@@ -329,4 +329,55 @@ func TestProgramsOnCPUsOfDifferentKindsAreNotCompared(t *testing.T) {
 func observe(name string) *Observation {
 	m := on(name)
 	return m.observe(0)
+}
+
+// byEvents changes the energy that the weights with hardware events attribute to the memory-bound
+// programs, in a class.
+func byEvents(kind power.Kind, factor float64) func(*simulated) {
+	return programs(func(p *Program) {
+		class := power.Class{Zone: kind, Method: power.Measured}
+		if p.Load == Memory {
+			p.ByEvents[class] = microjoules(factor * p.ByEvents[class].Joules())
+		}
+	})
+}
+
+func TestTheWeightThatPredictsTheSoloEnergiesIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		kind         power.Kind
+		factor       float64 // by which hardware events attribute more energy to memory-bound programs
+		status       Status
+		says, advice string
+	}{
+		{power.Package, 0.8, Note, "is 44.4 % by their energies alone, 50.0 % by frequency_squared, 44.4 % by power_model. So power_model", "To select it: attribution::weight::package: power_model"},
+		{power.Package, 1.2, OK, "54.5 % by power_model", ""},
+		{power.Package, 1, OK, "50.0 % by power_model", ""},
+		{power.DRAM, 20, OK, "49.9 % by memory_cpu_time, 95.2 % by cache_misses", ""},
+		{power.DRAM, 0.8, Note, "44.4 % by cache_misses", "To select it: attribution::weight::dram: memory_cpu_time"},
+	} {
+		m := on("server, Intel, 1 socket, no SMT")
+		byEvents(tt.kind, tt.factor)(&m)
+		var found []string
+		for _, v := range with(tt.status, m.observe(0)) {
+			if v.Check == "weights" {
+				found = append(found, v.Text)
+			}
+		}
+		assert.Len(t, found, 1, "%s, factor %g", tt.kind, tt.factor)
+		text := strings.Join(found, "\n")
+		assert.Contains(t, text, tt.says)
+		assert.Contains(t, text, tt.advice)
+	}
+}
+
+func TestWeightsAreNotComparedWithoutHardwareEvents(t *testing.T) {
+	o := observe("desktop, Intel")
+	o.NoEvents = "the PMU has no events"
+	assert.Contains(t, with(Unchecked, o), Verdict{"weights", Unchecked, "Attribution weights were not compared: the PMU has no events"})
+}
+
+func TestBothHalvesOfTheCoresUseEachSocketEqually(t *testing.T) {
+	m := Machine{CPUs: []CPU{{Number: 0}, {1, 1, 0, 0}, {2, 0, 1, 0}, {3, 1, 1, 0}, {4, 0, 2, 0}, {5, 0, 0, 0}}}
+	assert.Equal(t, []int{0, 1, 2, 3}, m.spread())
+	assert.Empty(t, (&Machine{CPUs: []CPU{{Number: 0}, {Number: 1}}}).spread(), "threads of one core")
 }

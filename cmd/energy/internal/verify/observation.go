@@ -33,6 +33,8 @@ type Observation struct {
 	GPUs    map[string][]GPU       // by ID
 	Trained map[power.Class]bool   // classes whose static power model is trained
 	NoBPF   string                 // why BPF is not used; empty if BPF is used
+	// NoEvents is why the weights are not compared, empty if they are.
+	NoEvents string
 }
 
 // Machine describes the machine without names that identify it.
@@ -104,6 +106,8 @@ const (
 	Idle   Load = "idle"
 	Spin   Load = "spinning"
 	Memory Load = "memory-bound"
+	// Mixed is Memory on the first half of the CPUs of a step and Spin on the other half.
+	Mixed Load = "memory-bound and spinning"
 )
 
 // Step is a part of a run with a constant load: one program on each of CPUs.
@@ -118,9 +122,19 @@ type Step struct {
 // Program is a program of a step.
 type Program struct {
 	CPU, PID int
+	Load     Load
 	Waited   float64                      // CPU time in seconds by wait4(2)
 	Counted  map[string]float64           // CPU time by source, without unavailable sources
 	Energy   map[power.Class]units.Energy // attributed
+	ByEvents map[power.Class]units.Energy // attributed by the weights that use hardware events
+}
+
+// parts returns the CPUs of each load of a step.
+func (s *Step) parts() map[Load][]int {
+	if half := len(s.CPUs) / 2; s.Load == Mixed {
+		return map[Load][]int{Memory: s.CPUs[:half], Spin: s.CPUs[half:]}
+	}
+	return map[Load][]int{s.Load: s.CPUs}
 }
 
 // Sums are the totals of a class in one collection.

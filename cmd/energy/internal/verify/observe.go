@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
@@ -42,6 +43,9 @@ type Options struct {
 	Loader  Loader
 	Say     func(format string, args ...any) // reports progress
 	Backend *Backend
+	// CanCount returns why the hardware events of processes cannot be counted on the machine below
+	// root, or nil.
+	CanCount func(root string) error
 }
 
 const (
@@ -63,7 +67,11 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 	if err != nil {
 		return nil, err
 	}
-	receiver, err := startReceiver(ctx, o.Config)
+	plain, noEvents := o.Config, notCompared(&o, &m)
+	if noEvents == "" {
+		plain = weighed(o.Config, plainWeights)
+	}
+	receiver, err := startReceiver(ctx, plain, energyreceiver.EmbeddedID)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +81,13 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 		account: snapshot.Account{FromZero: true},
 		o: &Observation{
 			Backend: o.Backend, Machine: m, Busy: map[int][]Point{}, Sums: map[power.Class][]Sums{}, GPUs: map[string][]GPU{},
+			NoEvents: noEvents,
 		},
+	}
+	if noEvents == "" {
+		if r.events, err = startRival(ctx, o.Config); err != nil {
+			r.o.NoEvents = firstLine(err)
+		}
 	}
 	r.bpf, r.noBPF = cpu.OpenBPF(cpu.Options{Root: root})
 	err = r.run(ctx)
@@ -85,7 +99,7 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 }
 
 // startReceiver starts a receiver with the metrics that the checks need.
-func startReceiver(ctx context.Context, given *energyreceiver.Config) (*energyreceiver.Embedded, error) {
+func startReceiver(ctx context.Context, given *energyreceiver.Config, id component.ID) (*energyreceiver.Embedded, error) {
 	cfg := *given
 	cfg.CollectionInterval, cfg.InitialDelay, cfg.Window, cfg.Storage = collectEvery, 0, 0, ""
 	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
@@ -93,7 +107,7 @@ func startReceiver(ctx context.Context, given *energyreceiver.Config) (*energyre
 	m.SystemEnergy.Enabled, m.SystemUnattributedEnergy.Enabled, m.ProcessEnergy.Enabled = true, true, true
 	m.HwEnergy.Enabled, m.HwHostEnergy.Enabled, m.HwPower.Enabled, m.HwGpuUtilization.Enabled = true, true, true, true
 	m.SystemPower.Enabled, m.SystemPowerUncertainty.Enabled = true, true
-	receiver, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})
+	receiver, err := energyreceiver.Embed(&cfg, energyreceiver.EmbeddedOptions{ID: id, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +135,13 @@ type recorder struct {
 	collected time.Time // of the last collection
 	account   snapshot.Account
 	processes snapshot.Table
+	events    *rival // nil if the weights are not compared
 }
 
 func (r *recorder) seconds(at time.Time) float64 { return at.Sub(r.began).Seconds() }
 
 func (r *recorder) close() error {
-	err := errors.Join(r.ticks.Close(), r.receiver.Shutdown(context.Background()))
+	err := errors.Join(r.ticks.Close(), r.receiver.Shutdown(context.Background()), r.events.close())
 	if r.noBPF == nil {
 		err = errors.Join(err, r.bpf.Close())
 	}
@@ -151,7 +166,7 @@ func (r *recorder) run(ctx context.Context) error {
 		r.collect(ctx)
 	}
 	begin := r.seconds(time.Now())
-	r.o.Steps = plan(&r.o.Machine, r.Length.Seconds())
+	r.o.Steps = plan(&r.o.Machine, r.Length.Seconds(), r.events != nil)
 	for i, s := range r.o.Steps {
 		r.Say("step %d of %d, %.0f s: %s", i+1, len(r.o.Steps), s.To-s.From, s.Name)
 		s.From, s.To = s.From+begin, s.To+begin
@@ -165,11 +180,8 @@ func (r *recorder) run(ctx context.Context) error {
 
 // step runs a step. Its real begin and end replace the planned ones.
 func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) (err error) {
-	var pids []int
-	if s.Load != Idle {
-		if pids, err = r.Loader.Start(s.Load, s.CPUs); err != nil {
-			return fmt.Errorf("start the load %q: %w", s.Name, err)
-		}
+	if err = r.startLoads(s); err != nil {
+		return fmt.Errorf("start the load %q: %w", s.Name, err)
 	}
 	end := s.To
 	s.From = r.seconds(time.Now())
@@ -186,7 +198,7 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) (e
 	}
 	r.Loader.Pause()
 	if ctx.Err() == nil {
-		r.record(ctx, s, pids)
+		r.record(ctx, s)
 	}
 	waited, err := r.Loader.End()
 	for i := range s.Programs {
@@ -195,24 +207,51 @@ func (r *recorder) step(ctx context.Context, s *Step, ticks <-chan time.Time) (e
 	return errors.Join(context.Cause(ctx), err)
 }
 
-// record records the CPU times and energies of the programs of a step, which are paused.
-func (r *recorder) record(ctx context.Context, s *Step, pids []int) {
-	r.collect(ctx)
-	for i, pid := range pids {
-		p := Program{CPU: s.CPUs[i], PID: pid, Counted: map[string]float64{}, Energy: map[power.Class]units.Energy{}}
-		for _, row := range r.processes.Rows {
-			for i, z := range r.account.Zones() {
-				if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
-					p.Energy[z.Class] += row.Amounts[i].Used
-				}
-			}
+// startLoads starts the programs of a step.
+func (r *recorder) startLoads(s *Step) error {
+	for _, load := range []Load{Memory, Spin} {
+		cpus := s.parts()[load]
+		if len(cpus) == 0 {
+			continue
 		}
-		s.Programs = append(s.Programs, p)
+		pids, err := r.Loader.Start(load, cpus)
+		if err != nil {
+			return err
+		}
+		for i, pid := range pids {
+			s.Programs = append(s.Programs, Program{CPU: cpus[i], PID: pid, Load: load, Counted: map[string]float64{}})
+		}
+	}
+	return nil
+}
+
+// record records the CPU times and energies of the programs of a step, which are paused.
+func (r *recorder) record(ctx context.Context, s *Step) {
+	r.collect(ctx)
+	for i := range s.Programs {
+		p := &s.Programs[i]
+		p.Energy = energyOf(p.PID, &r.account, &r.processes)
+		if r.events != nil {
+			p.ByEvents = energyOf(p.PID, &r.events.account, &r.events.processes)
+		}
 	}
 	setTimes(s.Programs, "procfs", r.ticks)
 	if r.noBPF == nil {
 		setTimes(s.Programs, "BPF", r.bpf)
 	}
+}
+
+// energyOf returns the energy that is attributed to a process.
+func energyOf(pid int, account *snapshot.Account, processes *snapshot.Table) map[power.Class]units.Energy {
+	energy := map[power.Class]units.Energy{}
+	for _, row := range processes.Rows {
+		for i, z := range account.Zones() {
+			if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
+				energy[z.Class] += row.Amounts[i].Used
+			}
+		}
+	}
+	return energy
 }
 
 // setTimes sets the CPU time of programs by a source that can be read.
@@ -274,6 +313,7 @@ func (r *recorder) collect(ctx context.Context) {
 	s := snapshot.FromMetrics(metrics)
 	r.account.Add(s)
 	r.processes = r.account.Workloads(snapshot.Process)
+	r.events.collect(ctx)
 	deferred := r.receiver.Deferred()
 	for i, z := range r.account.Zones() {
 		sums := r.sums(i)
@@ -368,6 +408,9 @@ func (r *recorder) describe() {
 	r.o.Trained = r.receiver.Trained()
 	if r.noBPF != nil {
 		r.o.NoBPF = firstLine(r.noBPF)
+	}
+	if r.events != nil {
+		r.o.NoEvents = r.events.failed()
 	}
 	r.o.Lacks = lacks(status, r.noBPF, &r.o.Machine)
 }

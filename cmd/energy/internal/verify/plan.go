@@ -11,8 +11,8 @@ import (
 const maxSockets = 4
 
 // plan returns the steps of a run that takes so many seconds. Rest and load alternate, so that lags
-// show, and full load comes twice.
-func plan(m *Machine, seconds float64) []*Step {
+// show, and full load comes twice. withMixed adds the steps that compare weights.
+func plan(m *Machine, seconds float64, withMixed bool) []*Step {
 	all := m.all()
 	steps := []*Step{
 		{Name: "rest", Load: Idle, To: 3},
@@ -34,6 +34,13 @@ func plan(m *Machine, seconds float64) []*Step {
 	if siblings := m.siblings(); len(siblings) == 2 && len(all) > 2 {
 		steps = append(steps, &Step{Name: "two threads of one core", Load: Spin, CPUs: siblings, To: 1.5})
 	}
+	if cpus := m.spread(); withMixed {
+		half := len(cpus) / 2
+		steps = append(steps,
+			&Step{Name: "memory-bound on half the cores", Load: Memory, CPUs: cpus[:half], To: 2},
+			&Step{Name: "spinning on the other half", Load: Spin, CPUs: cpus[half:], To: 2},
+			&Step{Name: "both halves at once", Load: Mixed, CPUs: cpus, To: 3})
+	}
 	steps = append(steps,
 		&Step{Name: "all CPUs again", Load: Spin, CPUs: all, To: 2},
 		&Step{Name: "rest at the end", Load: Idle, To: 2})
@@ -48,6 +55,27 @@ func plan(m *Machine, seconds float64) []*Step {
 		s.To = at
 	}
 	return steps
+}
+
+// spread returns one CPU of each of an even number of cores. Both halves of the result use each socket
+// equally.
+func (m *Machine) spread() []int {
+	var halves [2][]int
+	seen, single := map[[2]int]bool{}, map[int]int{} // single has the CPU of a socket without a partner
+	for _, c := range m.CPUs {
+		core := [2]int{c.Socket, c.Core}
+		if seen[core] {
+			continue
+		}
+		seen[core] = true
+		if partner, ok := single[c.Socket]; ok {
+			halves[0], halves[1] = append(halves[0], partner), append(halves[1], c.Number)
+			delete(single, c.Socket)
+		} else {
+			single[c.Socket] = c.Number
+		}
+	}
+	return slices.Concat(halves[0], halves[1])
 }
 
 // siblings returns two threads of the core of the first CPU, or fewer.

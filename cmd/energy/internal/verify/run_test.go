@@ -34,7 +34,6 @@ func (*host) CPUs() []int { return nil }
 func (h *host) Start(load Load, cpus []int) (pids []int, err error) {
 	h.Lock()
 	defer h.Unlock()
-	h.running = nil
 	for _, cpu := range cpus {
 		task := h.machine.Init().Spawn()
 		task.Socket, task.Demand = cpu/8, 1
@@ -63,6 +62,7 @@ func (h *host) End() (times []time.Duration, err error) {
 		task.Exit()
 		task.Reap(false)
 	}
+	h.running = nil
 	return times, nil
 }
 
@@ -102,9 +102,19 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	var observed *Observation
 	synctest.Test(t, func(t *testing.T) {
 		go h.pass(t)
-		observed, err = Run(t.Context(), Options{Config: cfg, Length: 90 * time.Second, Loader: h, Say: func(string, ...any) {}})
+		observed, err = Run(t.Context(), Options{
+			Config: cfg, Length: 120 * time.Second, Loader: h, Say: func(string, ...any) {}, CanCount: func(string) error { return nil },
+		})
 		assert.NoError(t, err)
 	})
+	mixed := (&analysis{Observation: observed}).steps(Mixed)
+	require.Len(t, mixed, 1)
+	for _, load := range []Load{Memory, Spin} {
+		assert.InDelta(t, 4*(mixed[0].To-mixed[0].From), cpuSeconds(mixed[0], load), 2, "%s on two cores of each socket", load)
+	}
+	for class, energy := range mixed[0].Programs[0].ByEvents {
+		assert.Positive(t, energy, class)
+	}
 	r := NewReport(observed, "v0")
 	for _, v := range r.Verdicts {
 		assert.NotEqual(t, Fault, v.Status, "%+v", v)
@@ -136,7 +146,7 @@ func TestACollectionWithoutANewReadingOfAMeterIsNoFault(t *testing.T) {
 	cfg.Model, err = receiverconfig.Model("10-50")
 	require.NoError(t, err)
 	r := &recorder{began: time.Now(), account: snapshot.Account{FromZero: true}, o: &Observation{Sums: map[power.Class][]Sums{}}}
-	r.receiver, err = startReceiver(t.Context(), cfg)
+	r.receiver, err = startReceiver(t.Context(), cfg, energyreceiver.EmbeddedID)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.receiver.Shutdown(t.Context())) }()
 	machine.Step(time.Second)

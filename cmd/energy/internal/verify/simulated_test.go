@@ -4,6 +4,7 @@ package verify
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +15,7 @@ import (
 
 const (
 	simulatedStep   = 0.05  // seconds
-	simulatedLength = 270.0 // seconds
+	simulatedLength = 400.0 // seconds
 	registerCounts  = 1 << 32
 )
 
@@ -117,7 +118,10 @@ func (m *simulated) observe(seed uint64) *Observation {
 		core := n % s.o.Machine.Cores
 		s.o.Machine.CPUs = append(s.o.Machine.CPUs, CPU{Number: n, Socket: core / m.cores, Core: core % m.cores, Capacity: 1024})
 	}
-	s.o.Steps = plan(&s.o.Machine, simulatedLength)
+	s.o.Steps = plan(&s.o.Machine, simulatedLength, !m.virtual)
+	if m.virtual {
+		s.o.NoEvents = "it is a virtual machine"
+	}
 	s.draw()
 	s.count()
 	for i := range m.meters {
@@ -145,17 +149,16 @@ func (s *sim) draw() {
 		wander = 0.99*wander + 0.01*s.rng.NormFloat64()
 		for socket := range s.sockets {
 			busy, second := s.busyCores(step, socket)
-			share, memory := busy/float64(s.cores), s.dramIdle
+			share, bound := busy/float64(s.cores), 0.
+			if cpus := step.parts()[Memory]; len(cpus) > 0 {
+				bound, _ = s.busyCores(&Step{CPUs: cpus}, socket)
+			}
 			dynamic := s.core * busy * (1 + s.smt*second) * (1 - s.turbo*share)
 			if busy > 0 {
 				dynamic += s.first
 			}
-			switch step.Load {
-			case Memory:
-				dynamic, memory = dynamic*0.8, s.dram
-			case Spin:
-				memory += 0.05 * (s.dram - s.dramIdle) * share
-			}
+			dynamic *= 1 - 0.2*bound/max(busy, 1)
+			memory := s.dramIdle + (s.dram-s.dramIdle)*(bound+0.05*(busy-bound))/float64(s.cores)
 			heat[socket] += (s.leakage*dynamic - heat[socket]) * simulatedStep / 30
 			pkg := s.idle + (dynamic+heat[socket])*(1+0.05*wander) + 0.02*s.idle*s.rng.Float64()
 			whole := s.rest/float64(s.sockets)*(1+0.02*wander) + (pkg+memory)*(1+s.loss)
@@ -283,9 +286,13 @@ func (s *sim) count() {
 		}
 	}
 	for _, step := range s.o.Steps {
-		for _, cpu := range step.CPUs {
+		for i, cpu := range step.CPUs {
+			load := step.Load
+			if load == Mixed {
+				load = []Load{Memory, Spin}[2*i/len(step.CPUs)]
+			}
 			run := (step.To - step.From) * (0.995 + 0.002*s.rng.Float64())
-			step.Programs = append(step.Programs, Program{CPU: cpu, Waited: run, Counted: map[string]float64{
+			step.Programs = append(step.Programs, Program{CPU: cpu, Load: load, Waited: run, Counted: map[string]float64{
 				"BPF": run - 0.004*s.rng.Float64(), "procfs": math.Floor(run*100) / 100,
 			}})
 		}
@@ -339,6 +346,7 @@ func (s *sim) report() {
 			for class := range zones {
 				p.Energy[class] = microjoules(3 * p.Waited * (0.995 + 0.01*s.rng.Float64()))
 			}
+			p.ByEvents = maps.Clone(p.Energy)
 		}
 	}
 }
