@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package judge compares attribution rules with references that are not derived from a rule: the
+// energy of each of two programs alone, and their Shapley values.
+package judge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// Game is the active energy of two programs in the same time: each one alone, and both at once.
+type Game struct{ First, Second, Both float64 }
+
+// Solo returns the share of the first program by the energies of both alone.
+func (g Game) Solo() float64 { return g.First / (g.First + g.Second) }
+
+// Shapley returns the share of the first program by the Shapley values of the game: the mean of its
+// energy alone and of the energy that it adds to the second program.
+func (g Game) Shapley() float64 { return (g.First + g.Both - g.Second) / 2 / g.Both }
+
+// Row is the errors of one rule.
+type Row struct {
+	Zone, Rule          string
+	againstSolo, againstShapley []float64
+}
+
+// Add adds the share of the first program of a game by the rule.
+func (r *Row) Add(g Game, share float64) {
+	r.againstSolo = append(r.againstSolo, 100*math.Abs(share-g.Solo()))
+	r.againstShapley = append(r.againstShapley, 100*math.Abs(share-g.Shapley()))
+}
+
+// Means returns the mean errors in percent of the energy of both programs.
+func (r *Row) Means() (solo, shapley float64) { return stat.Mean(r.againstSolo, nil), stat.Mean(r.againstShapley, nil) }
+
+// Table returns a table of rules in Markdown.
+func Table(rows []*Row) string {
+	var b strings.Builder
+	b.WriteString("| zone | shares by | pairs | against solo energy, mean | worst | against Shapley values, mean | worst |\n" +
+		"|---|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		solo, shapley := r.Means()
+		fmt.Fprintf(&b, "| %s | %s | %d | %.1f %% | %.1f %% | %.1f %% | %.1f %% |\n", r.Zone, r.Rule, len(r.againstShapley),
+			solo, slices.Max(r.againstSolo), shapley, slices.Max(r.againstShapley))
+	}
+	return b.String()
+}
