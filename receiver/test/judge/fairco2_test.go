@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"gonum.org/v1/gonum/stat"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 )
@@ -88,7 +87,7 @@ func readRun(t *testing.T, dir string) (r run) {
 			traffic = append(traffic, number(t, read)+number(t, write))
 		}
 	})
-	r.traffic = stat.Mean(traffic, nil)
+	r.traffic = Mean(traffic)
 	return r
 }
 
@@ -135,38 +134,65 @@ func (c *colocations) modelShare(t *testing.T, pair *run, zone string) float64 {
 	return first / (first + second)
 }
 
-func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
-	if *fairCO2 == "" {
-		t.Skip("lacks the published runs, which -fairco2 DIR names")
-	}
-	c := colocations{solo: map[string]run{}}
-	dirs, err := filepath.Glob(filepath.Join(*fairCO2, "*", "workload_data.csv"))
+// readRuns reads all runs.
+func readRuns(t *testing.T, dir string) *colocations {
+	c := &colocations{solo: map[string]run{}}
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "workload_data.csv"))
 	require.NoError(t, err)
-	for _, path := range dirs {
+	for _, path := range paths {
 		r := readRun(t, filepath.Dir(path))
 		if c.runs = append(c.runs, r); len(r.programs) == 1 {
 			c.solo[r.programs[0].name] = r
 		}
 	}
-	require.Len(t, c.runs, 135)
-	var table []*Row
-	for _, zone := range []string{"package", "dram"} {
-		time, traffic, model := &Row{Zone: zone, Rule: "CPU time"}, &Row{Zone: zone, Rule: "memory traffic"}, &Row{Zone: zone, Rule: "power model"}
-		for i := range c.runs {
-			r := &c.runs[i]
-			if len(r.programs) < 2 || r.programs[0].name == r.programs[1].name {
-				continue
-			}
-			a, b := r.programs[0], r.programs[1]
-			g := Game{c.solo[a.name].watts[zone], c.solo[b.name].watts[zone], r.watts[zone]}
-			time.Add(g, a.busy/(a.busy+b.busy))
-			traffic.Add(g, c.traffic(a)/(c.traffic(a)+c.traffic(b)))
-			model.Add(g, c.modelShare(t, r, zone))
-		}
-		table = append(table, time, traffic, model)
+	return c
+}
+
+// constant returns the power of the memory without traffic, above the power at rest: a straight line over
+// all runs.
+func (c *colocations) constant() float64 {
+	var traffic, watts []float64
+	for _, r := range c.runs {
+		traffic, watts = append(traffic, r.traffic), append(watts, r.watts["dram"])
 	}
-	t.Log("\n" + Table(table))
-	assert.Len(t, table[0].againstSolo, 105)
+	mean, product, square := Mean(traffic), 0., 0.
+	for i, x := range traffic {
+		product += (x - mean) * watts[i]
+		square += (x - mean) * (x - mean)
+	}
+	return Mean(watts) - product/square*mean
+}
+
+// rows returns the errors of the rules for a zone, whose power is reduced by a constant.
+func (c *colocations) rows(t *testing.T, name, zone string, constant float64) []*Row {
+	time, traffic, model := &Row{Zone: name, Rule: "CPU time"}, &Row{Zone: name, Rule: "memory traffic"}, &Row{Zone: name, Rule: "power model"}
+	for i := range c.runs {
+		r := &c.runs[i]
+		if len(r.programs) < 2 || r.programs[0].name == r.programs[1].name {
+			continue
+		}
+		a, b := r.programs[0], r.programs[1]
+		g := Game{c.solo[a.name].watts[zone], c.solo[b.name].watts[zone], r.watts[zone]}.Less(constant)
+		time.Add(g, a.busy/(a.busy+b.busy))
+		traffic.Add(g, c.traffic(a)/(c.traffic(a)+c.traffic(b)))
+		model.Add(g, c.modelShare(t, r, zone))
+	}
+	return []*Row{time, traffic, model}
+}
+
+func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
+	if *fairCO2 == "" {
+		t.Skip("lacks the published runs, which -fairco2 DIR names")
+	}
+	c := readRuns(t, *fairCO2)
+	require.Len(t, c.runs, 135)
+	constant := c.constant()
+	above := c.rows(t, "dram above the constant", "dram", constant)
+	t.Logf("constant %.1f W\n%s", constant, Table(slices.Concat(c.rows(t, "package", "package", 0), c.rows(t, "dram", "dram", 0), above)))
+	require.Len(t, above[0].againstSolo, 105)
+	byTime, _ := above[0].Means()
+	byTraffic, _ := above[1].Means()
+	assert.Less(t, byTraffic, byTime, "memory traffic explains the memory's energy")
 }
 
 func TestTheShapleyValuesOfProgramsThatDoNotAffectEachOtherAreTheirEnergiesAlone(t *testing.T) {

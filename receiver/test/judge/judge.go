@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package judge compares attribution rules with references that are not derived from a rule: the
-// energy of each of two programs alone, and their Shapley values.
+// energy of each of two programs alone, and their Shapley values. dev/other-rules.md has the results.
 package judge
 
 import (
@@ -9,8 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"gonum.org/v1/gonum/stat"
 )
 
 // Game is the active energy of two programs in the same time: each one alone, and both at once.
@@ -19,13 +17,18 @@ type Game struct{ First, Second, Both float64 }
 // Solo returns the share of the first program by the energies of both alone.
 func (g Game) Solo() float64 { return g.First / (g.First + g.Second) }
 
-// Shapley returns the share of the first program by the Shapley values of the game: the mean of its
-// energy alone and of the energy that it adds to the second program.
+// Shapley returns the share of the first program by the Shapley values of the game. The Shapley value
+// of a program is the mean of its energy alone and of the energy that it adds to the other program.
 func (g Game) Shapley() float64 { return (g.First + g.Both - g.Second) / 2 / g.Both }
+
+// Less returns the game without a power that any load adds once, whatever runs.
+func (g Game) Less(constant float64) Game {
+	return Game{g.First - constant, g.Second - constant, g.Both - constant}
+}
 
 // Row is the errors of one rule.
 type Row struct {
-	Zone, Rule          string
+	Zone, Rule                  string
 	againstSolo, againstShapley []float64
 }
 
@@ -36,7 +39,17 @@ func (r *Row) Add(g Game, share float64) {
 }
 
 // Means returns the mean errors in percent of the energy of both programs.
-func (r *Row) Means() (solo, shapley float64) { return stat.Mean(r.againstSolo, nil), stat.Mean(r.againstShapley, nil) }
+func (r *Row) Means() (solo, shapley float64) {
+	return Mean(r.againstSolo), Mean(r.againstShapley)
+}
+
+// Mean returns the mean of values.
+func Mean(values []float64) (mean float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	return mean
+}
 
 // Table returns a table of rules in Markdown.
 func Table(rows []*Row) string {

@@ -349,11 +349,11 @@ func TestTheWeightThatPredictsTheSoloEnergiesIsNamed(t *testing.T) {
 		status       Status
 		says, advice string
 	}{
-		{power.Package, 0.8, Note, "is 44.4 % by their energies alone, 50.0 % by frequency_squared, 44.4 % by power_model. So power_model", "To select it: attribution::weight::package: power_model"},
-		{power.Package, 1.2, OK, "54.5 % by power_model", ""},
-		{power.Package, 1, OK, "50.0 % by power_model", ""},
-		{power.DRAM, 20, OK, "49.9 % by memory_cpu_time, 95.2 % by cache_misses", ""},
-		{power.DRAM, 0.8, Note, "44.4 % by cache_misses", "To select it: attribution::weight::dram: memory_cpu_time"},
+		{power.Package, 0.8, Note, `is 44\.\d % by their energies alone, [\d.]+ % by frequency_squared, 44\.\d % by power_model\. So power_model is better`,
+			"To select it: attribution::weight::package: power_model"},
+		{power.Package, 1.2, OK, `is 44\.\d % by .*, 54\.\d % by power_model`, ""},
+		{power.DRAM, 20, OK, `is 95\.\d % by .*, 95\.\d % by cache_misses`, ""},
+		{power.DRAM, 0.8, Note, `44\.\d % by cache_misses`, "To select it: attribution::weight::dram: memory_cpu_time"},
 	} {
 		m := on("server, Intel, 1 socket, no SMT")
 		byEvents(tt.kind, tt.factor)(&m)
@@ -365,7 +365,7 @@ func TestTheWeightThatPredictsTheSoloEnergiesIsNamed(t *testing.T) {
 		}
 		assert.Len(t, found, 1, "%s, factor %g", tt.kind, tt.factor)
 		text := strings.Join(found, "\n")
-		assert.Contains(t, text, tt.says)
+		assert.Regexp(t, tt.says, text)
 		assert.Contains(t, text, tt.advice)
 	}
 }

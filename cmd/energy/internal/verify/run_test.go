@@ -103,7 +103,7 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		go h.pass(t)
 		observed, err = Run(t.Context(), Options{
-			Config: cfg, Length: 120 * time.Second, Loader: h, Say: func(string, ...any) {}, CanCount: func(string) error { return nil },
+			Config: cfg, Length: 100 * time.Second, Loader: h, Say: func(string, ...any) {}, CanCount: func(string) error { return nil },
 		})
 		assert.NoError(t, err)
 	})
