@@ -246,9 +246,9 @@ accuracy: ## measure the error of attributed energy on simulated machines, and o
 	go -C receiver/test/accuracy run .
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
-replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the table of docs/accuracy.md
+replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the tables of docs/accuracy.md
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
-	go test ./receiver/test/replay -run '^TestTable$$' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
+	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
 soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
 	go test ./receiver/test/accuracy ./internal/usage/cpu -count 1 -timeout 60m

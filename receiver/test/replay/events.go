@@ -51,14 +51,28 @@ func Calibrate(s *Series) (e Estimates) {
 // Explained returns the coefficient of determination (R²) of a straight line of the power of a series over a figure
 // of its samples.
 func Explained(s *Series, of func(*Sample) float64) float64 {
-	n := float64(len(s.Samples))
-	var mx, my, xx, xy, yy float64
+	var l line
 	for i := range s.Samples {
-		mx, my = mx+of(&s.Samples[i])/n, my+s.Samples[i].Watts/n
+		l.add(of(&s.Samples[i]), s.Samples[i].Watts)
 	}
-	for i := range s.Samples {
-		x, y := of(&s.Samples[i])-mx, s.Samples[i].Watts-my
-		xx, xy, yy = xx+x*x, xy+x*y, yy+y*y
-	}
-	return xy * xy / (xx * yy)
+	return l.explained()
+}
+
+// line is the least-squares line through points.
+type line struct{ n, x, y, xx, xy, yy float64 } // sums
+
+func (l *line) add(x, y float64) {
+	l.n, l.x, l.y, l.xx, l.xy, l.yy = l.n+1, l.x+x, l.y+y, l.xx+x*x, l.xy+x*y, l.yy+y*y
+}
+
+// at returns the y of the line at x. The line does not fall.
+func (l *line) at(x float64) float64 {
+	slope := max(0, (l.n*l.xy-l.x*l.y)/(l.n*l.xx-l.x*l.x))
+	return l.y/l.n + slope*(x-l.x/l.n)
+}
+
+// explained returns R².
+func (l *line) explained() float64 {
+	covariance := l.n*l.xy - l.x*l.y
+	return covariance * covariance / ((l.n*l.xx - l.x*l.x) * (l.n*l.yy - l.y*l.y))
 }

@@ -28,11 +28,22 @@ func TestTable(t *testing.T) {
 	}
 	all, err := Read(*traces)
 	require.NoError(t, err)
-	rows := Table(all)
+	write(t, "static power", Table(all))
+}
+
+// TestTableOfShares does the same for the figures of programs side by side.
+func TestTableOfShares(t *testing.T) {
+	if *page == "" {
+		t.Skip("takes a minute, make replay runs it")
+	}
+	write(t, "shares", append(memoryRows(memory(t)), powerModelRows(performance(t))...))
+}
+
+func write(t *testing.T, table string, rows []Row) {
 	t.Logf("\n%s", markdown(rows))
 	if *page != "" {
-		require.NoError(t, writeTable("../../../dev/replay.md", markdown(rows)))
-		require.NoError(t, writeTable(*page, markdown(slices.DeleteFunc(rows, Row.IsDetail))))
+		require.NoError(t, writeTable("../../../dev/replay.md", table, markdown(rows)))
+		require.NoError(t, writeTable(*page, table, markdown(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))))
 	}
 }
 
@@ -46,23 +57,19 @@ func markdown(rows []Row) string {
 	return b.String()
 }
 
-const (
-	tableBegin = "<!-- make replay writes what follows -->\n\n"
-	tableEnd   = "\n<!-- make replay wrote what is above -->"
-)
-
-// writeTable replaces the table of a page.
-func writeTable(page, table string) error {
+// writeTable replaces a table of a page.
+func writeTable(page, name, table string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(text), tableBegin)
-	_, after, found := strings.Cut(rest, tableEnd)
+	begin, end := "<!-- make replay writes what follows: "+name+" -->\n\n", "\n<!-- make replay wrote what is above: "+name+" -->"
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, found := strings.Cut(rest, end)
 	if !ok || !found {
-		return fmt.Errorf("%s has no place for the table", page)
+		return fmt.Errorf("%s has no place for the table of %s", page, name)
 	}
-	return os.WriteFile(page, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+	return os.WriteFile(page, []byte(before+begin+table+end+after), 0o644)
 }
 
 // committed returns the series that are part of the repository.

@@ -10,16 +10,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 )
 
-// Row is a line of the table of figures.
+// Row is a line of a table of figures.
 type Row struct {
 	Figure string
 	Cases  int
 	Value  string
-}
-
-// IsDetail reports whether a row is of interest to developers only.
-func (r Row) IsDetail() bool {
-	return strings.Contains(r.Figure, "after the step") || strings.Contains(r.Figure, "called trained")
+	// Detail is set for figures that are of interest to developers only.
+	Detail bool
 }
 
 // Table returns the figures of all series that are present.
@@ -43,7 +40,7 @@ func priorRows(all []Series) []Row {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return []Row{{"machines that are not part of the prior, and not excluded from it", len(unknown), strings.Join(unknown, ", ")}}
+	return []Row{{"machines that are not part of the prior, and not excluded from it", len(unknown), strings.Join(unknown, ", "), false}}
 }
 
 func energyRows(all []Series) (rows []Row) {
@@ -82,7 +79,7 @@ func energyRow(figure string, cases []Energy) Row {
 	trained := each(cases, func(e Energy) float64 { return e.Trained })
 	rule := each(cases, func(e Energy) float64 { return e.Utilization })
 	return Row{figure, len(cases), fmt.Sprintf("median %.1f %%, worst %.1f %% (utilization rule: median %.0f %%)", 100*quantile(trained, 0.5),
-		100*quantile(trained, 1), 100*quantile(rule, 0.5))}
+		100*quantile(trained, 1), 100*quantile(rule, 0.5)), false}
 }
 
 // campaigns are runs of gemini-1 that followed one another within hours, by the beginnings of their names.
@@ -107,7 +104,7 @@ func powerRows(all []Series) (rows []Row) {
 		name := [...]string{"same run", "next run", "hours later"}[i]
 		rows = append(rows, Row{"gemini-1 package, " + name + ": error of static power relative to what a 10 % load adds", len(powers),
 			fmt.Sprintf("median %.1f %%, worst %.1f %%, within the standard error %.0f %%", 100*quantile(relative, 0.5), 100*quantile(relative, 1),
-				100*part(powers, Power.Within))})
+				100*part(powers, Power.Within)), false})
 	}
 	return append(rows, stepRows(all)...)
 }
@@ -123,7 +120,7 @@ func stepRows(all []Series) (rows []Row) {
 		if before := campaignOf(all, campaign); len(before) > 0 {
 			p := powerOf("", trainedOn(append(before, after[0])...), after[1].truth())
 			rows = append(rows, Row{"gemini-1 package, " + campaign[0] + " and one run after the step: error of static power", 1,
-				fmt.Sprintf("%+.2f W, standard error %.2f W", p.Watts, p.StandardError)})
+				fmt.Sprintf("%+.2f W, standard error %.2f W", p.Watts, p.StandardError), true})
 		}
 	}
 	return rows
@@ -159,7 +156,7 @@ func wallRows(all []Series) (rows []Row) {
 		relative := each(cases, func(p Power) float64 { return p.Relative })
 		rows = append(rows, Row{machine + ", wall: models called trained that are off by more than a tenth of what a 10 % load adds", len(cases),
 			fmt.Sprintf("%d; error of all: median %.0f %%, worst %.0f %%, within the standard error %.0f %%", len(wrong), 100*quantile(relative, 0.5),
-				100*quantile(relative, 1), 100*part(cases, Power.Within))})
+				100*quantile(relative, 1), 100*part(cases, Power.Within)), true})
 	}
 	return rows
 }

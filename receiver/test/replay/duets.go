@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"hash/crc32"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
+)
+
+// Duet is two programs of one machine side by side: the series that each had alone, added up.
+type Duet struct {
+	Machine, Name string
+	Parts         [2][]Program // samples of each program, zero while it rests
+	// Others are samples of the machine's other programs.
+	Others []Program
+}
+
+// The length of a duet in samples, and the length of a sample of power-modelling.
+const (
+	duetLength    = 800
+	sampleSeconds = 10
+)
+
+// Duets returns a draw of all pairs of programs of the same machine. Each of both programs repeats random pieces of its
+// series. In two pairs of three, both rest in between.
+func Duets(all []Program, draw uint64) (duets []Duet) {
+	byMachine := map[string][]Program{}
+	for _, p := range all {
+		byMachine[p.Machine] = append(byMachine[p.Machine], p)
+	}
+	for _, machine := range slices.Sorted(maps.Keys(byMachine)) {
+		series := map[string][]Program{}
+		for _, p := range byMachine[machine] {
+			series[p.Name] = append(series[p.Name], p)
+		}
+		names := slices.Sorted(maps.Keys(series))
+		for i, a := range names {
+			for _, b := range names[:i] {
+				duets = append(duets, newDuet(machine, a, b, series, draw))
+			}
+		}
+	}
+	return duets
+}
+
+func newDuet(machine, a, b string, series map[string][]Program, draw uint64) Duet {
+	d := Duet{Machine: machine, Name: a + " and " + b}
+	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(machine+d.Name))), draw))
+	rests := r.Float64() < 0.67
+	d.Parts = [2][]Program{piecesOf(series[a], rests, r), piecesOf(series[b], rests, r)}
+	for _, other := range slices.Sorted(maps.Keys(series)) {
+		if other != a && other != b {
+			d.Others = append(d.Others, piecesOf(series[other], false, r)...)
+		}
+	}
+	r.Shuffle(len(d.Others), func(i, j int) { d.Others[i], d.Others[j] = d.Others[j], d.Others[i] })
+	return d
+}
+
+func piecesOf(series []Program, rests bool, r *rand.Rand) (samples []Program) {
+	for len(samples) < duetLength {
+		length := 20 + r.IntN(100)
+		from := r.IntN(max(1, len(series)-length))
+		for i := range length {
+			samples = append(samples, series[from+i%(len(series)-from)])
+		}
+		if rests {
+			samples = append(samples, make([]Program, 10+r.IntN(50))...)
+		}
+	}
+	return samples[:duetLength]
+}
+
+// Miscounts reports whether the duet has a program whose cache misses were counted by another event. The event occurs
+// 100 times as often as the event of the machine's other programs.
+func (d *Duet) Miscounts() bool {
+	return d.Machine == "INTEL Xeon E5-2650" && strings.Contains(d.Name, "web_search")
+}
+
+// Rule is a way to share the energy of a duet.
+type Rule struct {
+	// Strength is the strength of the ridge.
+	Strength float64
+	// Static is the static power that the meter of the machine shows too, in watts.
+	Static float64
+	// Change multiplies the cache misses of the second half: 1 for an event that keeps its meaning.
+	Change float64
+	// Unseen is set if the model is fitted to the machine's other programs only.
+	Unseen bool
+}
+
+// Shares are the parts of the energy of a duet that are attributed to the wrong program.
+type Shares struct{ CPUTime, Cycles, Model float64 }
+
+// Share shares the energy of the second half of a duet. The model sees the power of both programs together. Each
+// estimate is made before the model sees the sample.
+func (r Rule) Share(d *Duet) Shares {
+	m := ridge.New(r.Strength)
+	if r.Unseen {
+		for i := range d.Others {
+			m.Observe(r.sample(&d.Others[i], &Program{}))
+		}
+	}
+	var cpuTime, cycles, model Misattributed
+	for i := range duetLength {
+		a, b := d.Parts[0][i], d.Parts[1][i]
+		half := i >= duetLength/2
+		if half {
+			a.Misses, b.Misses = r.Change*a.Misses, r.Change*b.Misses
+		}
+		if all := a.Watts + b.Watts; half && all > 0 {
+			share := func(x, y float64) float64 { return math.Abs(x/(x+y)*all - a.Watts) }
+			cpuTime.add(share(a.CPU, b.CPU), all)
+			cycles.add(share(a.Cycles, b.Cycles), all)
+			model.add(share(weights(m, &a, &b)), all)
+		}
+		if !r.Unseen {
+			m.Observe(r.sample(&a, &b))
+		}
+	}
+	return Shares{cpuTime.Part(), cycles.Part(), model.Part()}
+}
+
+func (r Rule) sample(a, b *Program) ridge.Sample {
+	return ridge.Sample{
+		Seconds: sampleSeconds, Base: a.Cycles + b.Cycles, Instructions: a.Instructions + b.Instructions, Misses: a.Misses + b.Misses,
+		Watts: a.Watts + b.Watts + r.Static,
+	}
+}
+
+func weights(m *ridge.Model, a, b *Program) (float64, float64) {
+	c, ok := m.Coefficients()
+	if !ok {
+		return a.Cycles, b.Cycles
+	}
+	return c.Watts(a.Cycles, a.Instructions, a.Misses), c.Watts(b.Cycles, b.Instructions, b.Misses)
+}

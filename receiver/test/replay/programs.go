@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+)
+
+// Program is a measurement of a program that has a machine for itself: the means of its run, or of a part of the run.
+type Program struct {
+	Machine, Name string
+	// CPU is the number of busy CPUs. Events are per second.
+	CPU, Cycles, Instructions, References, Misses float64
+	// Watts is the power of memory in an extract of Energy-Languages, and the power beyond the power at rest in an
+	// extract of power-modelling.
+	Watts float64
+}
+
+// ReadPrograms reads an extract of Energy-Languages or of power-modelling.
+func ReadPrograms(path string) (all []Program, err error) {
+	data, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(data).ReadAll()
+	if err = errors.Join(err, data.Close()); err != nil {
+		return nil, err
+	}
+	for _, row := range rows[1:] {
+		var p Program
+		for i, column := range rows[0] {
+			if err := p.set(column, row[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (p *Program) set(column, value string) (err error) {
+	switch column {
+	case "machine":
+		p.Machine = value
+		return nil
+	case "program":
+		p.Name = value
+		return nil
+	}
+	number, ok := map[string]*float64{
+		"busy": &p.CPU, "cycles": &p.Cycles, "instructions": &p.Instructions, "references": &p.References, "misses": &p.Misses, "watts": &p.Watts,
+	}[column]
+	if ok {
+		*number, err = strconv.ParseFloat(value, 64)
+	}
+	return err
+}
+
+// Misattributed is the energy that a weight attributes to the wrong one of two programs, relative to the active energy
+// of both: of each pair, and of all pairs together.
+type Misattributed struct {
+	Pairs      []float64
+	Wrong, All float64
+}
+
+func (m *Misattributed) add(wrong, all float64) {
+	m.Pairs = append(m.Pairs, wrong/all)
+	m.Wrong, m.All = m.Wrong+wrong, m.All+all
+}
+
+// Part is the misattributed part of the energy of all pairs.
+func (m Misattributed) Part() float64 { return m.Wrong / m.All }
+
+// DRAMPairs judges shares of the active power of memory by a weight. Each program runs next to each other program, and
+// draws the same power as alone. Of all programs, 1 % draw less than the power at rest. Pairs of less than half a watt
+// are left out.
+func DRAMPairs(programs []Program, weight func(*Program) float64) (m Misattributed) {
+	rest := quantile(each(programs, func(p Program) float64 { return p.Watts }), 0.01)
+	for i := range programs {
+		for j := range programs[:i] {
+			a, b := &programs[i], &programs[j]
+			active, other := max(a.Watts-rest, 0), max(b.Watts-rest, 0)
+			if all := active + other; a.Name != b.Name && all >= 0.5 {
+				m.add(math.Abs(weight(a)/(weight(a)+weight(b))*all-active), all)
+			}
+		}
+	}
+	return m
+}
+
+// Predicted returns the coefficient of determination (R²) of the power of programs over a weight, by straight lines
+// that are fitted to all other programs.
+func Predicted(programs []Program, weight func(*Program) float64) float64 {
+	var mean, wrong, squares float64
+	for i := range programs {
+		mean += programs[i].Watts / float64(len(programs))
+	}
+	for i := range programs {
+		var others line
+		for j := range programs {
+			if p := &programs[j]; p.Name != programs[i].Name {
+				others.add(weight(p), p.Watts)
+			}
+		}
+		watts := programs[i].Watts
+		wrong += math.Pow(others.at(weight(&programs[i]))-watts, 2)
+		squares += math.Pow(watts-mean, 2)
+	}
+	return 1 - wrong/squares
+}
