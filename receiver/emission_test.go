@@ -27,6 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -62,7 +63,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	t.Helper()
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
-		*c = *loaded(t, "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
+		*c = *configtest.Load(t, config.Default(), "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
 			"attribution: {static_power: base, idle: equal, weight: power_model}")
 		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)

@@ -22,12 +22,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/confmap"
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
@@ -46,11 +46,7 @@ func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		root := c.RootPath
 		c.Series = config.Default().Series
-		retrieved, err := confmap.NewRetrievedFromYAML(settings)
-		require.NoError(t, err)
-		conf, err := retrieved.AsConf()
-		require.NoError(t, err)
-		require.NoError(t, conf.Unmarshal(c))
+		configtest.Load(t, c, string(settings))
 		c.RootPath = root
 		if c.Meters.Powercap.Path != "" {
 			c.Meters.Powercap.Path = filepath.Join(root, c.Meters.Powercap.Path)

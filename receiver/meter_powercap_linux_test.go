@@ -19,6 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
@@ -77,7 +78,7 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 	page, err := os.ReadFile("../docs/virtual-machines.md")
 	require.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?s)```yaml\nreceivers:\n  energy:\n(.*?)```").FindAllSubmatch(page, -1) {
-		cfg := loaded(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
+		cfg := configtest.Load(t, config.Default(), string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
 		_, notes := rules.Resolve(cfg, rules.Machine{})
 		assert.Empty(t, slices.DeleteFunc(notes, func(n rules.Note) bool { return n.Warning == "" }))
 	}

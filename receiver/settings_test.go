@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pipeline"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -79,20 +78,6 @@ func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 			assert.Equal(t, c.want, warned)
 		})
 	}
-}
-
-// loaded returns a valid configuration that is read like a collector reads it: the YAML over the
-// defaults.
-func loaded(t *testing.T, yaml string) *Config {
-	t.Helper()
-	retrieved, err := confmap.NewRetrievedFromYAML([]byte(yaml))
-	require.NoError(t, err)
-	conf, err := retrieved.AsConf()
-	require.NoError(t, err)
-	cfg := config.Default()
-	require.NoError(t, conf.Unmarshal(cfg))
-	require.NoError(t, confmap.Validate(cfg))
-	return cfg
 }
 
 func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {

@@ -18,12 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 )
 
 // recipes returns the entries of http/NAME in the code blocks of docs/hardware.md, by name.
@@ -33,14 +33,7 @@ func recipes(t *testing.T) map[string]config.HTTPConfig {
 	require.NoError(t, err)
 	found := map[string]config.HTTPConfig{}
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {
-		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
-		require.NoError(t, err)
-		conf, err := retrieved.AsConf()
-		require.NoError(t, err)
-		cfg := simpleConfig()
-		require.NoError(t, conf.Unmarshal(cfg))
-		require.NoError(t, confmap.Validate(cfg))
-		for id, entry := range cfg.Meters.HTTP {
+		for id, entry := range configtest.Load(t, simpleConfig(), string(block[1])).Meters.HTTP {
 			found[id.Name()] = entry
 		}
 	}

@@ -11,12 +11,14 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 )
 
 // notes returns the notes on a configuration: warnings, and default rules that are in effect or not.
 func notes(t *testing.T, yaml string, m Machine) (warnings []Note, selected, lacking []string) {
 	t.Helper()
-	_, all := Resolve(load(t, yaml), m)
+	_, all := Resolve(configtest.Load(t, config.Default(), yaml), m)
 	for _, n := range all {
 		switch {
 		case n.Warning != "":

@@ -9,33 +9,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 )
-
-// load returns a valid configuration: the YAML over the defaults.
-func load(t *testing.T, yaml string) *config.Config {
-	t.Helper()
-	retrieved, err := confmap.NewRetrievedFromYAML([]byte(yaml))
-	require.NoError(t, err)
-	conf, err := retrieved.AsConf()
-	require.NoError(t, err)
-	cfg := config.Default()
-	require.NoError(t, conf.Unmarshal(cfg))
-	require.NoError(t, confmap.Validate(cfg))
-	return cfg
-}
 
 func resolve(t *testing.T, yaml string, m Machine) Rules {
 	t.Helper()
-	r, _ := Resolve(load(t, yaml), m)
+	r, _ := Resolve(configtest.Load(t, config.Default(), yaml), m)
 	return r
 }
 
