@@ -151,7 +151,8 @@ exec "$0" "$@"`}
 func (s settings) yaml() string {
 	exporter, logs, more := "debug: {verbosity: basic}", "error", ""
 	if s.scraped > 0 {
-		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true}"
+		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', " + // as in config.yaml
+			"resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true, without_scope_info: true}"
 	}
 	if s.sends {
 		exporter = "otlp_http: {endpoint: 'http://" + sinkAddress + "'}"
