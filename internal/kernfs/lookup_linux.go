@@ -159,9 +159,30 @@ func (d *Dir) LookUpOf(pid int32, name string) {
 	if d.open() != nil {
 		return
 	}
-	d.nameOf(pid, name)
-	if fd, err := d.openAt(unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC); err == nil {
-		_ = unix.Close(fd)
+	if d.lookup != lookupKillable || !d.isProc || !resolves() {
+		d.nameOf(pid, name)
+		if fd, err := d.openAt(unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC); err == nil {
+			_ = unix.Close(fd)
+		}
+		return
+	}
+	d.name = append(appendInt(d.name[:0], pid), 0)
+	dir, _, err := d.openEntry(d.fd, d.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, true)
+	if err != nil {
+		return
+	}
+	_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
+	d.fillOthers(dir, name)
+	_ = unix.Close(dir)
+}
+
+// fillOthers makes the kernel cache the other names of a Dir of NewKillable in the directory of a
+// process.
+func (d *Dir) fillOthers(dir int, name string) {
+	for _, other := range d.also {
+		if other != name {
+			_ = fill(dir, proc().positions[other]) // else it is looked up when it is needed
+		}
 	}
 }
 
@@ -238,11 +259,7 @@ func (d *Dir) openKillable(flags uint64) (int, error) {
 	}
 	fd, _, err := d.openEntry(dir, rest, flags, cached)
 	if err == nil && dir != d.fd && d.isProc {
-		for _, name := range d.also {
-			if name != string(rest[:len(rest)-1]) {
-				_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
-			}
-		}
+		d.fillOthers(dir, string(rest[:len(rest)-1]))
 	}
 	if dir != d.fd {
 		_ = unix.Close(dir)

@@ -25,7 +25,7 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 		b.gpus.renew(m.Table)
 	}
 	b.Identifier.First(missed, b.mayPostponeNames())
-	b.Identifier.LookUp(processes(m.Table, missed))
+	b.Identifier.LookUp(processes(m.Table, missed), m.Table.Now)
 	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
 	for p := range processes(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)

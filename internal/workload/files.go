@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"path/filepath"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -75,15 +76,19 @@ func (f *files) lookUp(pids []int32) {
 	}
 }
 
-// LookUp looks up the names of the files of new processes that Identify will read. If a user blocks
-// the lookups, Identify looks up the names one by one, and LookUp has no effect for a minute.
-func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
+// LookUp looks up the names of the files of new processes that Identify will read in the scan that
+// began at now. If a user blocks the lookups, Identify looks up the names one by one, and LookUp has
+// no effect for a minute.
+func (id *Identifier) LookUp(processes iter.Seq[*proc.Process], now time.Duration) {
 	if id.all != nil || !id.files.Job().cached.NeverWaits() {
 		return
 	}
+	if id.postponed.first {
+		id.comparePaths(processes, now)
+	}
 	id.files.DoForAll(func(yield func(int32) bool) {
 		most := math.MaxInt
-		if id.postponed.allowed {
+		if id.postponed.allowed && id.postponed.pathsAgree {
 			most = id.postponed.atOnce
 		}
 		for p := range processes {

@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"iter"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -45,6 +46,16 @@ func (id *Identifier) postpones(p *proc.Process) bool {
 	}
 	n.named++
 	return n.named > n.atOnce
+}
+
+// comparePaths identifies one process, which compares its cgroup file with its path in the scan.
+func (id *Identifier) comparePaths(processes iter.Seq[*proc.Process], now time.Duration) {
+	for p := range processes {
+		if p.Cgroup != 0 && !p.Is(proc.Kernel) {
+			id.Identify(p, now)
+			return
+		}
+	}
 }
 
 // IdentifyPostponed reads the names of some processes that the first scan left to later scans.
