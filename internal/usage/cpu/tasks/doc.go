@@ -8,4 +8,4 @@
 package tasks
 
 //go:generate bpf2go -target amd64,arm64 -type process -type ended -type scan_args tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
-//go:generate bpf2go -target amd64,arm64 -cflags "-mcpu=v3" ran ran.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate bpf2go -target amd64,arm64 -cflags "-mcpu=v3" -type cpu_counts ran ran.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

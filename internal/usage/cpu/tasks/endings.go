@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/ring"
 )
 
@@ -29,6 +30,8 @@ type Ended struct {
 	// Weights are the CPU times of its threads by domain, each counted in the thread's last domain,
 	// nil if time is not divided. They are valid during the call that reports the process.
 	Weights []uint64
+	// Events are the hardware events of its threads, 0 if they are not counted.
+	Events [perfevent.HardwareEvents]uint64
 }
 
 // Lost counts exited processes that Endings missed or that lack CPU time.
@@ -39,6 +42,9 @@ type Lost struct {
 	// process, up to a scheduler tick of each thread. Either the times of these threads were evicted,
 	// or the kernel did not call the hook.
 	Incomplete uint64
+	// Events are the hardware events of processes that did not fit into the buffer, and of threads
+	// after the exit record of their process.
+	Events [perfevent.HardwareEvents]uint64
 }
 
 // UnmarshalBinary implements encoding.BinaryUnmarshaler. Without it, a variable is read by
@@ -46,6 +52,9 @@ type Lost struct {
 func (l *Lost) UnmarshalBinary(b []byte) error {
 	l.Count, l.Run = binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
 	l.Incomplete = binary.NativeEndian.Uint64(b[16:])
+	for i := range l.Events {
+		l.Events[i] = binary.NativeEndian.Uint64(b[24+8*i:])
+	}
 	return nil
 }
 
@@ -57,6 +66,7 @@ type Endings struct {
 	counted *ebpf.Variable // the source of lost
 	lost    Lost           // since the hook was attached
 	domains int
+	events  int // number of values in a record
 
 	ended Ended               // the argument of yield
 	take  func(record []byte) // parse
@@ -74,15 +84,18 @@ const (
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
 func OpenEndings(buffer int, o Options) (*Endings, error) {
-	spec, err := endingsSpec(buffer, o.Domains)
+	spec, err := endingsSpec(buffer, o)
 	if err != nil {
 		return nil, err
 	}
-	p, err := load(spec, "hook on process ends", ebpf.CollectionOptions{Cache: o.Types})
+	p, err := load(spec, "hook on process ends", ebpf.CollectionOptions{Cache: o.Types, MapReplacements: share(spec, o.Events.shared())})
 	if err != nil {
 		return nil, err
 	}
 	e := &Endings{loaded: p, counted: p.Variables[tasksVarLost], domains: o.Domains}
+	if o.Events != nil {
+		e.events = perfevent.HardwareEvents
+	}
 	e.take = e.parse
 	if err := e.attach(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -90,7 +103,8 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 	return e, nil
 }
 
-func endingsSpec(buffer, domains int) (*ebpf.CollectionSpec, error) {
+func endingsSpec(buffer int, o Options) (*ebpf.CollectionSpec, error) {
+	domains := o.Domains
 	if domains > maxDomains {
 		return nil, fmt.Errorf("%d domains are more than %d", domains, maxDomains)
 	}
@@ -112,6 +126,7 @@ func endingsSpec(buffer, domains int) (*ebpf.CollectionSpec, error) {
 	}
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
 	return spec, errors.Join(
+		setFeatures(spec, Options{Events: o.Events}),
 		spec.Variables[tasksVarDomains].Set(uint32(domains)),
 		spec.Variables[tasksVarEndingsSize].Set(uint32(buffer)),
 	)
@@ -165,19 +180,25 @@ func (e *Endings) Drain(yield func(*Ended)) (Lost, error) {
 	if err := e.counted.Get(now); err != nil {
 		return Lost{}, fmt.Errorf("read the counters of lost process exits: %w", err)
 	}
-	return Lost{Count: now.Count - last.Count, Run: now.Run - last.Run, Incomplete: now.Incomplete - last.Incomplete}, nil
+	lost := Lost{Count: now.Count - last.Count, Run: now.Run - last.Run, Incomplete: now.Incomplete - last.Incomplete}
+	for i := range lost.Events {
+		lost.Events[i] = now.Events[i] - last.Events[i]
+	}
+	return lost, nil
 }
 
 // parse reports the process in a record.
 func (e *Endings) parse(record []byte) {
-	if len(record) < endedSize+8*e.domains {
+	if len(record) < endedSize+8*(e.domains+e.events) {
 		return
 	}
 	r := (*tasksEnded)(unsafe.Pointer(unsafe.SliceData(record)))
 	e.ended = Ended{Start: r.Start, Run: r.Run, Cgroup: r.Cgroup, Pid: r.Pid, Parent: r.Parent, UID: r.Uid, Comm: r.Comm}
+	rest := unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(r), endedSize)), e.domains+e.events)
 	if e.domains > 0 {
-		e.ended.Weights = unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(r), endedSize)), e.domains)
+		e.ended.Weights = rest[:e.domains]
 	}
+	copy(e.ended.Events[:], rest[e.domains:])
 	e.yield(&e.ended)
 }
 

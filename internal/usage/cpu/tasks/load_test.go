@@ -14,25 +14,33 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
 // verified is the maximum number of instructions that the verifier may follow in each program,
-// without and with slices and domains. One more path in a loop, or a function that is followed for
+// without and with slices, domains and events. One more path in a loop, or a function that is followed for
 // each of its callers, costs many times as much.
 var verified = map[string][2]uint32{
-	tasksProgScan:      {5_000, 8_000},
+	tasksProgScan:      {5_000, 10_000},
 	tasksProgStream:    {300, 500},
-	tasksProgOnFree:    {400, 800},
-	ranProgScanRan:     {5_000, 6_000},
-	ranProgOnSwitch:    {200, 200},
+	tasksProgOnFree:    {400, 1_200},
+	ranProgScanRan:     {5_000, 7_000},
+	ranProgOnSwitch:    {200, 800},
 	ranProgMarkRunning: {200, 200},
+	ranProgFlush:       {0, 500},
+	ranProgOnNew:       {0, 100},
+	ranProgCreate:      {0, 100},
 }
 
 func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 	types := btf.NewCache()
 	original := newCollection
 	t.Cleanup(func() { newCollection = original })
-	for divided, o := range []Options{{Types: types}, {Slices: true, Domains: 2, Types: types}} {
+	events, err := NewEvents(perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, [3]uint64{}))
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, events.Close()) }()
+	for divided, o := range []Options{{Types: types}, {Slices: true, Domains: 2, Events: events, Types: types}} {
 		loaded := map[string]*ebpf.Program{}
 		newCollection = func(spec *ebpf.CollectionSpec, o ebpf.CollectionOptions) (*ebpf.Collection, error) {
 			c, err := original(spec, o)

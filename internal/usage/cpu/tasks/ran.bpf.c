@@ -1,9 +1,10 @@
 //go:build ignore
 
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// BPF programs that list the processes that ran. on_switch marks the processes of both threads at
-// each context switch, in a bitmap by PID. scan_ran takes the marks and describes each marked
-// process.
+// BPF programs that list the processes that ran, and count events. A hook marks the processes of both
+// threads at each context switch, in a bitmap by PID. It also adds the hardware events of the CPU
+// since its previous switch to the thread that leaves it. Another program takes the marks and
+// describes each marked process.
 #include "tasks.h"
 
 typedef _Bool bool;
@@ -65,14 +66,175 @@ static __always_inline void mark(__u32 tgid)
 	__sync_fetch_and_add(&marked, 1);
 }
 
-/* Marks the processes of the thread that leaves a CPU and of the thread that gets it. The kernel
- * has updated the CPU time of prev. Both are marked because the hook is not called at every
- * switch. */
+/* Enables marks. If 0, the verifier removes that code as dead code. */
+const volatile __u32 marking = 1;
+
+/* Perf event arrays: the counter of each CPU, for each event. The library limits such an array to one
+ * counter for each CPU. */
+#define COUNTERS(name) struct { \
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY); \
+	__type(key, __u32); \
+	__type(value, __u32); \
+} name SEC(".maps")
+
+COUNTERS(cycles);
+COUNTERS(instructions);
+COUNTERS(misses);
+
+/* The events of a CPU, on two cache lines. Sums are since the hook was attached, and only of the
+ * time that was counted. */
+struct cpu_counts {
+	__u64 last[EVENTS];     /* values of the counters */
+	__u64 all[EVENTS];      /* sums */
+	__u64 idle[EVENTS];     /* of the idle task */
+	__u64 lost[EVENTS];     /* of threads without state */
+	__u64 enabled, running; /* times of the counters in ns; if others used the PMU, running is less */
+	__u64 switches;
+	__u32 period;           /* the counting period of last */
+	__u32 process;          /* PID of the running process, 0 while idle */
+} __attribute__((aligned(64)));
+
+/* Array by CPU number, read by user space. The loader sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_counts);
+} cpu_events SEC(".maps");
+
+/* The number of the counting period, 0 while events are not counted. User space changes it when it
+ * continues to count, and when the counters of a CPU are other ones: in each period, a CPU counts
+ * from its first switch on. */
+__u32 period __attribute__((aligned(64)));
+
+/* These variables keep the types in the BTF of the object. bpf2go generates Go types from it. */
+const struct cpu_counts *unused_cpu_counts __attribute__((unused));
+
+/* Reads the counter of this CPU and returns its growth. The helper returns an error as a high
+ * value. */
+static __always_inline __u64 read_counter(void *counters, __u64 *last)
+{
+	__u64 now = bpf_perf_event_read(counters, BPF_F_CURRENT_CPU), grown = now - *last;
+
+	if (now > -4096ull)
+		return 0;
+	*last = now;
+	return grown;
+}
+
+/* Adds the events of this CPU since the last call to the thread t, which ran since then. next is the
+ * PID of the process that runs from now on. */
+static __always_inline void count(struct task_struct *t, __u32 next)
+{
+	__u32 cpu, now = *(volatile __u32 *)&period;
+	__u64 grown[EVENTS] = {}, *to;
+	struct cpu_counts *c;
+	struct thread *s;
+
+	if (!now)
+		return;
+	cpu = bpf_get_smp_processor_id();
+	c = bpf_map_lookup_elem(&cpu_events, &cpu);
+	if (!c)
+		return;
+	grown[0] = read_counter(&cycles, &c->last[0]);
+	grown[1] = read_counter(&instructions, &c->last[1]);
+	if (counting == EVENTS)
+		grown[2] = read_counter(&misses, &c->last[2]);
+	c->process = next;
+	c->switches++;
+	if (c->period != now) {
+		c->period = now;
+		return;
+	}
+	to = c->idle;
+	if (t->pid) {
+		s = bpf_task_storage_get(&thread_runs, t, 0, 0);
+		to = s ? s->events : c->lost;
+	}
+	for (int i = 0; i < EVENTS; i++) {
+		c->all[i] += grown[i];
+		to[i] += grown[i];
+	}
+}
+
+/* Moves the events of an exited thread to its process, at its last switch: later, the process may be
+ * freed already. A leader keeps its events unless its process has other threads: these may replace
+ * the leader by execve. */
+static __always_inline void leave(struct task_struct *t)
+{
+	struct task_struct *u = untrusted(t);
+	struct process_key key = {.signal = (__u64)u->signal, .pid = t->tgid};
+	struct thread *s;
+
+	if (t->pid == t->tgid && u->signal->nr_threads <= 1)
+		return;
+	key.start = u->group_leader->start_boottime;
+	s = bpf_task_storage_get(&thread_runs, t, 0, 0);
+	if (s)
+		fold(s, &key);
+}
+
+/* Counts events, and marks the processes of the thread that leaves a CPU and of the thread that gets
+ * it. The kernel has updated the CPU time of prev. Both are marked because the hook is not called at
+ * every switch. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	mark(prev->tgid);
-	mark(next->tgid);
+	if (counting) {
+		count(prev, next->tgid);
+		if (prev->exit_state)
+			leave(prev);
+	}
+	if (marking) {
+		mark(prev->tgid);
+		mark(next->tgid);
+	}
+	return 0;
+}
+
+/* Counts the events of the thread that runs on this CPU until now, and reads the times of the
+ * counters. User space runs the program on busy CPUs. */
+SEC("raw_tp/sched_switch")
+int flush(void *unused)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct bpf_perf_event_value v = {};
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_counts *c = bpf_map_lookup_elem(&cpu_events, &cpu);
+
+	count(t, t->tgid);
+	if (!c)
+		return 0;
+	c->enabled = c->running = 0;
+#define ADD_TIMES(counters) \
+	if (!bpf_perf_event_read_value(&counters, BPF_F_CURRENT_CPU, &v, sizeof(v))) { \
+		c->enabled += v.enabled; \
+		c->running += v.running; \
+	}
+	ADD_TIMES(cycles)
+	ADD_TIMES(instructions)
+	if (counting == EVENTS)
+		ADD_TIMES(misses)
+	return 0;
+}
+
+/* Creates the state of a new thread. A switch cannot create it: the kernel holds the lock of the run
+ * queue there. */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(on_new, struct task_struct *t, __u64 flags)
+{
+	bpf_task_storage_get(&thread_runs, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
+/* Creates the state of all threads. User space runs it after on_new is attached. */
+SEC("iter/task")
+int create(struct bpf_iter__task *ctx)
+{
+	if (ctx->task)
+		bpf_task_storage_get(&thread_runs, ctx->task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	return 0;
 }
 
@@ -123,7 +285,11 @@ __noinline int visit(__u32 pid)
 	run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
 	describe(p, t);
 	running = t->on_rq;
+	if (counting)
+		exited_threads(p, t, run);
 	if (u->thread_node.next == u->thread_node.prev) {
+		if (counting)
+			add_events(p, t);
 		if (!is_released(t))
 			run += t->se.sum_exec_runtime;
 	} else {
@@ -138,6 +304,8 @@ __noinline int visit(__u32 pid)
 				if (slicing)
 					add_thread(thread, 0);
 			}
+			if (counting)
+				add_events(p, thread);
 			running |= thread->on_rq;
 			if (arrived > latest) {
 				latest = arrived;

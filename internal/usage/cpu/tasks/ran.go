@@ -16,6 +16,9 @@ import (
 // Ran lists the processes that ran. A hook at each context switch marks them. It needs Linux 6.7,
 // for open-coded task iterators, CAP_BPF and CAP_PERFMON.
 type Ran struct {
+	// Counter counts hardware events by the same hook. It is nil without events.
+	Counter *Counter
+
 	loaded    *programs
 	processes []Process
 	slices    []Slice // nil unless slices are recorded
@@ -26,46 +29,87 @@ type Ran struct {
 }
 
 // OpenRan loads the programs with room for this many processes that ran, and attaches the hook.
-// Visit lists the processes that run from then on. If the given Scan records slices, these programs
-// do so too, and the slices of both are since the last call of either. The Scan may be nil.
+// Visit lists the processes that run from then on. If the given Scan records slices or events, these
+// programs do so too, and the slices of both are since the last call of either. The Scan may be nil.
 func OpenRan(room int, with *Scan) (*Ran, error) {
+	if with == nil {
+		with = &Scan{}
+	}
+	return openRan(room, with, true)
+}
+
+// OpenCounter returns a Ran without processes: it only counts events. Other than OpenRan, it does not
+// need Linux 6.7.
+func OpenCounter(e *Events) (*Ran, error) {
+	return openRan(1, &Scan{options: Options{Events: e}, shared: e.shared()}, false)
+}
+
+// ranSpec returns the specification of the programs. lists reports whether they list processes.
+func ranSpec(o Options, lists bool) (*ebpf.CollectionSpec, error) {
 	spec, err := loadRan()
 	if err != nil {
 		return nil, err
 	}
-	if with == nil {
-		with = &Scan{}
+	if o.Events == nil {
+		for _, name := range []string{ranProgFlush, ranProgOnNew, ranProgCreate} {
+			delete(spec.Programs, name)
+		}
+	} else if err := perCPU(spec.Maps[ranMapCpuEvents]); err != nil {
+		return nil, err
 	}
-	if err := setSlices(spec, with.threads != nil); err != nil {
+	if !lists {
+		delete(spec.Programs, ranProgScanRan)
+		delete(spec.Programs, ranProgMarkRunning)
+		if err := spec.Variables[ranVarMarking].Set(uint32(0)); err != nil {
+			return nil, err
+		}
+	}
+	return spec, setFeatures(spec, o)
+}
+
+func openRan(room int, with *Scan, lists bool) (*Ran, error) {
+	spec, err := ranSpec(with.options, lists)
+	if err != nil {
 		return nil, err
 	}
 	spec.Maps[ranMapRanProcesses].MaxEntries = uint32(room)
-	if with.threads != nil {
+	if with.options.Slices {
 		spec.Maps[ranMapSlices].MaxEntries = uint32(slicesPerProcess * room) // more are not recorded
 	}
-	p, err := load(spec, "hook on context switches", ebpf.CollectionOptions{MapReplacements: with.threads})
+	p, err := load(spec, "hook on context switches", ebpf.CollectionOptions{MapReplacements: share(spec, with.shared)})
 	if err != nil {
 		return nil, err
 	}
 	r := &Ran{loaded: p, with: with, processes: arrayOf[Process](p, ranMapRanProcesses)}
-	if with.threads != nil {
+	if with.options.Slices {
 		r.slices = arrayOf[Slice](p, ranMapSlices)
 	}
-	if err := r.open(); err != nil {
+	if err := r.open(lists); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-func (r *Ran) open() error {
+func (r *Ran) open(lists bool) (err error) {
 	if r.loaded.err != nil {
 		return r.loaded.err
 	}
-	r.scan = runOf(r.loaded.Programs[ranProgScanRan], &r.args)
-	r.running = runOf[struct{}](r.loaded.Programs[ranProgMarkRunning], nil)
 	if err := r.loaded.attach(ranProgOnSwitch); err != nil {
 		return err
 	}
+	if e := r.with.options.Events; e != nil {
+		if err := r.loaded.attach(ranProgOnNew); err != nil {
+			return err
+		}
+		if r.Counter, err = openCounter(r.loaded, e.hardware); err != nil {
+			return err
+		}
+	}
+	if !lists {
+		return nil
+	}
+	r.scan = runOf(r.loaded.Programs[ranProgScanRan], &r.args)
+	r.running = runOf[struct{}](r.loaded.Programs[ranProgMarkRunning], nil)
 	return r.markRunning()
 }
 

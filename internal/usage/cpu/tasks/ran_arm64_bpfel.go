@@ -13,6 +13,24 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type ranCpuCounts struct {
+	_        structs.HostLayout
+	Last     [3]uint64
+	All      [3]uint64
+	Idle     [3]uint64
+	Lost     [3]uint64
+	Enabled  uint64
+	Running  uint64
+	Switches uint64
+	Period   uint32
+	Process  uint32
+}
+
+type ranEvents struct {
+	_  structs.HostLayout
+	Of [3]uint64
+}
+
 type ranProcess struct {
 	_        structs.HostLayout
 	Start    uint64
@@ -31,6 +49,14 @@ type ranProcess struct {
 	Slice    uint32
 	Uid      uint32
 	Unused   uint32
+	Events   [3]uint64
+}
+
+type ranProcessKey struct {
+	_      structs.HostLayout
+	Signal uint64
+	Pid    uint64
+	Start  uint64
 }
 
 type ranSlice struct {
@@ -38,6 +64,12 @@ type ranSlice struct {
 	Run  uint64
 	Cpu  uint32
 	Next uint32
+}
+
+type ranThread struct {
+	_      structs.HostLayout
+	Run    uint64
+	Events [3]uint64
 }
 
 type ranVisitArgs struct {
@@ -55,20 +87,32 @@ type ranVisitArgs struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ranMapRanProcesses = "ran_processes"
-	ranMapSliceOn      = "slice_on"
-	ranMapSlices       = "slices"
-	ranMapThreadRuns   = "thread_runs"
-	ranProgMarkRunning = "mark_running"
-	ranProgOnSwitch    = "on_switch"
-	ranProgScanRan     = "scan_ran"
-	ranVarMarked       = "marked"
-	ranVarMarks        = "marks"
-	ranVarSliceState   = "slice_state"
-	ranVarSlicing      = "slicing"
-	ranVarSummary      = "summary"
-	ranVarTop          = "top"
-	ranVarVisitState   = "visit_state"
+	ranMapCpuEvents       = "cpu_events"
+	ranMapCycles          = "cycles"
+	ranMapExitedEvents    = "exited_events"
+	ranMapInstructions    = "instructions"
+	ranMapMisses          = "misses"
+	ranMapRanProcesses    = "ran_processes"
+	ranMapSliceOn         = "slice_on"
+	ranMapSlices          = "slices"
+	ranMapThreadRuns      = "thread_runs"
+	ranProgCreate         = "create"
+	ranProgFlush          = "flush"
+	ranProgMarkRunning    = "mark_running"
+	ranProgOnNew          = "on_new"
+	ranProgOnSwitch       = "on_switch"
+	ranProgScanRan        = "scan_ran"
+	ranVarCounting        = "counting"
+	ranVarMarked          = "marked"
+	ranVarMarking         = "marking"
+	ranVarMarks           = "marks"
+	ranVarPeriod          = "period"
+	ranVarSliceState      = "slice_state"
+	ranVarSlicing         = "slicing"
+	ranVarSummary         = "summary"
+	ranVarTop             = "top"
+	ranVarUnusedCpuCounts = "unused_cpu_counts"
+	ranVarVisitState      = "visit_state"
 )
 
 // loadRan returns the embedded CollectionSpec for ran.
@@ -113,7 +157,10 @@ type ranSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ranProgramSpecs struct {
+	Create      *ebpf.ProgramSpec `ebpf:"create"`
+	Flush       *ebpf.ProgramSpec `ebpf:"flush"`
 	MarkRunning *ebpf.ProgramSpec `ebpf:"mark_running"`
+	OnNew       *ebpf.ProgramSpec `ebpf:"on_new"`
 	OnSwitch    *ebpf.ProgramSpec `ebpf:"on_switch"`
 	ScanRan     *ebpf.ProgramSpec `ebpf:"scan_ran"`
 }
@@ -122,6 +169,11 @@ type ranProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ranMapSpecs struct {
+	CpuEvents    *ebpf.MapSpec `ebpf:"cpu_events"`
+	Cycles       *ebpf.MapSpec `ebpf:"cycles"`
+	ExitedEvents *ebpf.MapSpec `ebpf:"exited_events"`
+	Instructions *ebpf.MapSpec `ebpf:"instructions"`
+	Misses       *ebpf.MapSpec `ebpf:"misses"`
 	RanProcesses *ebpf.MapSpec `ebpf:"ran_processes"`
 	SliceOn      *ebpf.MapSpec `ebpf:"slice_on"`
 	Slices       *ebpf.MapSpec `ebpf:"slices"`
@@ -132,13 +184,17 @@ type ranMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ranVariableSpecs struct {
-	Marked     *ebpf.VariableSpec `ebpf:"marked"`
-	Marks      *ebpf.VariableSpec `ebpf:"marks"`
-	SliceState *ebpf.VariableSpec `ebpf:"slice_state"`
-	Slicing    *ebpf.VariableSpec `ebpf:"slicing"`
-	Summary    *ebpf.VariableSpec `ebpf:"summary"`
-	Top        *ebpf.VariableSpec `ebpf:"top"`
-	VisitState *ebpf.VariableSpec `ebpf:"visit_state"`
+	Counting        *ebpf.VariableSpec `ebpf:"counting"`
+	Marked          *ebpf.VariableSpec `ebpf:"marked"`
+	Marking         *ebpf.VariableSpec `ebpf:"marking"`
+	Marks           *ebpf.VariableSpec `ebpf:"marks"`
+	Period          *ebpf.VariableSpec `ebpf:"period"`
+	SliceState      *ebpf.VariableSpec `ebpf:"slice_state"`
+	Slicing         *ebpf.VariableSpec `ebpf:"slicing"`
+	Summary         *ebpf.VariableSpec `ebpf:"summary"`
+	Top             *ebpf.VariableSpec `ebpf:"top"`
+	UnusedCpuCounts *ebpf.VariableSpec `ebpf:"unused_cpu_counts"`
+	VisitState      *ebpf.VariableSpec `ebpf:"visit_state"`
 }
 
 // ranObjects contains all objects after they have been loaded into the kernel.
@@ -161,6 +217,11 @@ func (o *ranObjects) Close() error {
 //
 // It can be passed to loadRanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ranMaps struct {
+	CpuEvents    *ebpf.Map `ebpf:"cpu_events"`
+	Cycles       *ebpf.Map `ebpf:"cycles"`
+	ExitedEvents *ebpf.Map `ebpf:"exited_events"`
+	Instructions *ebpf.Map `ebpf:"instructions"`
+	Misses       *ebpf.Map `ebpf:"misses"`
 	RanProcesses *ebpf.Map `ebpf:"ran_processes"`
 	SliceOn      *ebpf.Map `ebpf:"slice_on"`
 	Slices       *ebpf.Map `ebpf:"slices"`
@@ -169,6 +230,11 @@ type ranMaps struct {
 
 func (m *ranMaps) Close() error {
 	return _RanClose(
+		m.CpuEvents,
+		m.Cycles,
+		m.ExitedEvents,
+		m.Instructions,
+		m.Misses,
 		m.RanProcesses,
 		m.SliceOn,
 		m.Slices,
@@ -180,27 +246,37 @@ func (m *ranMaps) Close() error {
 //
 // It can be passed to loadRanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ranVariables struct {
-	Marked     *ebpf.Variable `ebpf:"marked"`
-	Marks      *ebpf.Variable `ebpf:"marks"`
-	SliceState *ebpf.Variable `ebpf:"slice_state"`
-	Slicing    *ebpf.Variable `ebpf:"slicing"`
-	Summary    *ebpf.Variable `ebpf:"summary"`
-	Top        *ebpf.Variable `ebpf:"top"`
-	VisitState *ebpf.Variable `ebpf:"visit_state"`
+	Counting        *ebpf.Variable `ebpf:"counting"`
+	Marked          *ebpf.Variable `ebpf:"marked"`
+	Marking         *ebpf.Variable `ebpf:"marking"`
+	Marks           *ebpf.Variable `ebpf:"marks"`
+	Period          *ebpf.Variable `ebpf:"period"`
+	SliceState      *ebpf.Variable `ebpf:"slice_state"`
+	Slicing         *ebpf.Variable `ebpf:"slicing"`
+	Summary         *ebpf.Variable `ebpf:"summary"`
+	Top             *ebpf.Variable `ebpf:"top"`
+	UnusedCpuCounts *ebpf.Variable `ebpf:"unused_cpu_counts"`
+	VisitState      *ebpf.Variable `ebpf:"visit_state"`
 }
 
 // ranPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadRanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ranPrograms struct {
+	Create      *ebpf.Program `ebpf:"create"`
+	Flush       *ebpf.Program `ebpf:"flush"`
 	MarkRunning *ebpf.Program `ebpf:"mark_running"`
+	OnNew       *ebpf.Program `ebpf:"on_new"`
 	OnSwitch    *ebpf.Program `ebpf:"on_switch"`
 	ScanRan     *ebpf.Program `ebpf:"scan_ran"`
 }
 
 func (p *ranPrograms) Close() error {
 	return _RanClose(
+		p.Create,
+		p.Flush,
 		p.MarkRunning,
+		p.OnNew,
 		p.OnSwitch,
 		p.ScanRan,
 	)

@@ -23,9 +23,11 @@ type Scan struct {
 	quick     bool      // the last run
 	sliceRoom int       // the minimum room for slices of the next program, 0 if this one suffices
 	scanned   time.Time // when processes were listed last, by the Scan or by a Ran
-	// threads is the map of the CPU time of each thread at the last scan, by its name. It outlives a
-	// program, and a Ran shares it. It is nil unless slices are recorded.
-	threads map[string]*ebpf.Map
+	options   Options
+	// shared are the maps of the state of threads, by name. They outlive a program, and a Ran shares
+	// them. own is set if the Scan created the map, and not Options.Events.
+	shared map[string]*ebpf.Map
+	own    *ebpf.Map
 }
 
 // scanProgram is the loaded program and its results in memory.
@@ -40,36 +42,36 @@ type scanProgram struct {
 // OpenScan loads the program with room for this many processes. If there are more processes, List
 // makes more room.
 func OpenScan(room int, o Options) (*Scan, error) {
-	spec, err := scanSpec(o.Slices)
+	spec, err := scanSpec(o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Scan{}
-	if o.Slices {
-		m, err := ebpf.NewMap(spec.Maps[tasksMapThreadRuns])
-		if err != nil {
+	s := &Scan{options: o, shared: o.Events.shared()}
+	if o.Slices && o.Events == nil {
+		if s.own, err = ebpf.NewMap(spec.Maps[tasksMapThreadRuns]); err != nil {
 			return nil, fmt.Errorf("make the map of CPU times of threads: %w", withGrants(err))
 		}
-		s.threads = map[string]*ebpf.Map{tasksMapThreadRuns: m}
+		s.shared = map[string]*ebpf.Map{tasksMapThreadRuns: s.own}
 	}
+	s.options.Types = nil
 	if err := s.load(spec, room, o.Types); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func scanSpec(slices bool) (*ebpf.CollectionSpec, error) {
+func scanSpec(o Options) (*ebpf.CollectionSpec, error) {
 	spec, err := only(tasksProgScan)
 	if err != nil {
 		return nil, err
 	}
-	return spec, setSlices(spec, slices)
+	return spec, setFeatures(spec, o)
 }
 
 // reload replaces the program by one with room for this many processes. After an error, the previous
 // program remains.
 func (s *Scan) reload(room int) error {
-	spec, err := scanSpec(s.threads != nil)
+	spec, err := scanSpec(s.options)
 	if err != nil {
 		return err
 	}
@@ -82,10 +84,10 @@ func (s *Scan) load(spec *ebpf.CollectionSpec, room int, types *btf.Cache) error
 		spec.Maps[name].MaxEntries = uint32(room)
 	}
 	spec.Maps[tasksMapThreads].MaxEntries = uint32(4 * room) // more threads are not read ahead
-	if s.threads != nil {
+	if s.options.Slices {
 		spec.Maps[tasksMapSlices].MaxEntries = uint32(max(slicesPerProcess*room, s.sliceRoom, 1))
 	}
-	p, err := load(spec, "task scan", ebpf.CollectionOptions{Cache: types, MapReplacements: s.threads})
+	p, err := load(spec, "task scan", ebpf.CollectionOptions{Cache: types, MapReplacements: share(spec, s.shared)})
 	if err != nil {
 		return err
 	}
@@ -95,7 +97,7 @@ func (s *Scan) load(spec *ebpf.CollectionSpec, room int, types *btf.Cache) error
 		processes: arrayOf[Process](p, tasksMapProcesses),
 		changes:   arrayOf[uint64](p, tasksMapChanges),
 	}
-	if s.threads != nil {
+	if s.options.Slices {
 		next.slices = arrayOf[Slice](p, tasksMapSlices)
 	}
 	if p.err != nil {
@@ -145,7 +147,7 @@ func (s *Scan) List(all bool) (Listing, error) {
 // makes room.
 func (s *Scan) listing() Listing {
 	p, slices := &s.loaded, int(s.args.Slices)
-	if s.threads != nil && slices >= len(p.slices) {
+	if s.options.Slices && slices >= len(p.slices) {
 		s.sliceRoom = 2 * slices
 	}
 	return Listing{
@@ -189,5 +191,5 @@ func (s *Scan) Shrink(room int) error {
 
 // Close unloads the program.
 func (s *Scan) Close() error {
-	return errors.Join(s.loaded.Close(), s.threads[tasksMapThreadRuns].Close())
+	return errors.Join(s.loaded.Close(), s.own.Close())
 }

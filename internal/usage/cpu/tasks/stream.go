@@ -35,10 +35,10 @@ func OpenStream(o Options) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := setSlices(spec, o.Slices); err != nil {
+	if err := setFeatures(spec, o); err != nil {
 		return nil, err
 	}
-	p, err := load(spec, "task stream", ebpf.CollectionOptions{Cache: o.Types})
+	p, err := load(spec, "task stream", ebpf.CollectionOptions{Cache: o.Types, MapReplacements: share(spec, o.Events.shared())})
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +100,19 @@ func (s *Stream) add(t *Process) {
 		return
 	}
 	if row := s.row(t.Pid); row != nil {
-		row.Run += t.Run
-		s.addSlice(row, t)
+		s.addThread(row, t)
 		return
 	}
 	s.early = append(s.early, *t)
+}
+
+// addThread adds a thread to its process.
+func (s *Stream) addThread(row, thread *Process) {
+	row.Run += thread.Run
+	for i := range row.Events {
+		row.Events[i] += thread.Events[i]
+	}
+	s.addSlice(row, thread)
 }
 
 // addSlice adds the CPU time of a thread to the slices of its process. Here, the kernel reports it
@@ -136,8 +144,7 @@ func (s *Stream) sum() (Listing, error) {
 		if row == nil {
 			continue // its process has exited meanwhile
 		}
-		row.Run += t.Run
-		s.addSlice(row, t)
+		s.addThread(row, t)
 		// If a thread exited between the two records, only the later value of Dead contains its time.
 		row.Dead = min(row.Dead, t.Dead)
 	}

@@ -6,7 +6,7 @@
 #include "tasks.h"
 
 /* Exit record of a process. If domains is set, the CPU time in each domain follows, as __u64 in
- * ns. */
+ * ns. If counting is set, the events follow, as __u64. */
 struct ended {
 	__u64 start; /* ns since boot */
 	__u64 run;   /* total CPU time in ns */
@@ -30,14 +30,6 @@ typedef struct refcount_struct {
 struct signal_struct___references {
 	refcount_t sigcnt; /* number of tasks of the process that are not freed yet */
 } CORE;
-
-/* Identifies a process. The address of its signal_struct does not suffice, because the kernel
- * reuses that memory. */
-struct process_key {
-	__u64 signal;
-	__u64 pid;
-	__u64 start;
-};
 
 /* Array, read by user space: the processes in the order of the kernel's task list, oldest first.
  * scan updates the entries of changed processes only. The loader sets the size. */
@@ -177,6 +169,7 @@ struct {
 	__u64 count;      /* number of exit records that did not fit into endings */
 	__u64 run;        /* CPU time in ns of these processes */
 	__u64 incomplete; /* number of processes whose exit record lacks CPU time of threads */
+	__u64 events[EVENTS]; /* of exits without a record, and of threads that ended after their process */
 } lost;
 
 /* The time when on_free was attached in ns since boot, written by user space. Threads of older
@@ -229,12 +222,14 @@ static __always_inline void read_thread_ahead(struct scan_args *result, struct t
 }
 
 /* Adds the CPU times of the threads of a process to p->run, which contains the time of exited
- * threads. Records slices only if the sum changed or the process was not multithreaded before. */
+ * threads. Records slices and events only if the sum changed, the process was not multithreaded
+ * before, or all processes are described. */
 static __always_inline void add_threads(struct scan_args *result, struct seen *s, struct process *p, struct task_struct *first)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
 	__u64 latest = 0; /* when a thread last started to run */
+	__u64 dead = p->run;
 
 	first = bpf_task_acquire(first);
 	if (!first) /* the process has exited meanwhile */
@@ -252,13 +247,17 @@ static __always_inline void add_threads(struct scan_args *result, struct seen *s
 		}
 	}
 	bpf_iter_task_destroy(&it);
-	if (slicing && (s->alone || s->run != p->run)) {
+	if ((slicing || counting) && (s->alone || s->run != p->run || (counting && result->all))) {
 		__u64 before = s->alone ? s->run : 0; /* CPU time of the leader at the previous scan */
 
+		if (counting)
+			exited_threads(p, first, dead);
 		bpf_iter_task_new(&it, first, PROCESS_THREADS);
 		while ((t = bpf_iter_task_next(&it))) {
-			if (!is_released(t))
+			if (slicing && !is_released(t))
 				add_thread(t, before);
+			if (counting)
+				add_events(p, t);
 			before = 0;
 		}
 		bpf_iter_task_destroy(&it);
@@ -321,6 +320,10 @@ int scan(struct scan_args *result)
 		p->run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
 		describe(p, t);
 		if (alone) {
+			if (counting) {
+				exited_threads(p, t, p->run);
+				add_events(p, t);
+			}
 			if (!is_released(t))
 				p->run += t->se.sum_exec_runtime;
 			if (slicing)
@@ -349,15 +352,6 @@ int scan(struct scan_args *result)
 	return 0;
 }
 
-struct bpf_iter_meta {
-	struct seq_file *seq;
-} CORE;
-
-struct bpf_iter__task {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-} CORE;
-
 /* Task iterator that user space reads as a stream, for kernels without open-coded iterators (before
  * Linux 6.7). It writes a struct process for each thread, by thread ID. User space adds them up. */
 SEC("iter/task")
@@ -376,6 +370,11 @@ int stream(struct bpf_iter__task *ctx)
 	else
 		p.pid = t->tgid; /* threads stays 0 */
 	p.run = t->se.sum_exec_runtime;
+	if (counting) {
+		if (p.threads)
+			exited_threads(&p, t, p.dead);
+		add_events(&p, t);
+	}
 	if (slicing) {
 		__u64 us = grown(t, 0, -1) / 1000;
 
@@ -475,6 +474,55 @@ static __always_inline int is_incomplete(struct task_struct *t, __u64 run, __u64
 	       bpf_core_field_exists(signal->sigcnt.refs.counter) && signal->sigcnt.refs.counter == 1;
 }
 
+/* Returns the number of tasks of a process that are not freed yet, this one included. */
+static __always_inline int unfreed(struct task_struct *t)
+{
+	return ((struct signal_struct___references *)untrusted(t)->signal)->sigcnt.refs.counter;
+}
+
+/* Adds the events of the exited threads of a process to a sum, and removes them. Threads that are not
+ * freed yet may still add events; with the last thread, the entry is removed. */
+static __always_inline void take_events(struct task_struct *t, const struct process_key *key, __u64 *sum)
+{
+	struct events *exited = bpf_map_lookup_elem(&exited_events, key);
+
+	for (int i = 0; exited && i < EVENTS; i++) {
+		__u64 n = exited->of[i];
+
+		__sync_fetch_and_add(&exited->of[i], -n);
+		__sync_fetch_and_add(&sum[i], n);
+	}
+	if (exited && unfreed(t) == 1)
+		bpf_map_delete_elem(&exited_events, key);
+}
+
+/* Moves the events of a thread that is freed to the exited threads of its process, such as the events
+ * of a leader that another thread replaced by execve. If the process was freed before, they are
+ * lost. */
+static __always_inline void free_events(struct task_struct *t, const struct process_key *key)
+{
+	struct thread *s = bpf_task_storage_get(&thread_runs, t, 0, 0);
+
+	if (s)
+		fold(s, key);
+	if (unfreed(t) == 1)
+		take_events(t, key, lost.events);
+}
+
+/* Returns the events of a process that ends. several reports whether threads were freed before the
+ * leader t. */
+static __always_inline struct events end_events(struct task_struct *t, const struct process_key *key, __u32 several)
+{
+	struct thread *s = bpf_task_storage_get(&thread_runs, t, 0, 0);
+	struct events all = {};
+
+	for (int i = 0; s && i < EVENTS; i++)
+		all.of[i] = s->events[i];
+	if (several || unfreed(t) > 1)
+		take_events(t, key, all.of);
+	return all;
+}
+
 /* Returns the flags for submitting a record of this size. They wake the reader only while the
  * second half of endings fills. */
 static __always_inline __u64 wakeup(__u64 size)
@@ -497,12 +545,15 @@ int BPF_PROG(on_free, struct task_struct *t)
 	struct task_struct *u = untrusted(t);
 	struct process_key key = {.signal = (__u64)u->signal, .pid = t->tgid};
 	__u64 run = t->se.sum_exec_runtime, all = u->signal->sum_sched_runtime;
-	__u32 *keys, several, size = sizeof(struct ended) + domains * sizeof(__u64);
+	__u32 *keys, several, size = sizeof(struct ended) + (domains + (counting ? EVENTS : 0)) * sizeof(__u64);
+	struct events events = {};
 	struct ended *e;
 
 	if (t->pid != t->tgid) {
 		key.start = u->group_leader->start_boottime;
 		free_thread(t, &key, run);
+		if (counting)
+			free_events(t, &key);
 		return 0;
 	}
 	key.start = t->start_boottime;
@@ -514,8 +565,12 @@ int BPF_PROG(on_free, struct task_struct *t)
 		__sync_fetch_and_add(&lost.incomplete, 1);
 	if (run < all)
 		run = all;
+	if (counting)
+		events = end_events(t, &key, several);
 	e = bpf_ringbuf_reserve(&endings, size, 0);
 	if (!e) {
+		for (int i = 0; counting && i < EVENTS; i++)
+			__sync_fetch_and_add(&lost.events[i], events.of[i]);
 		if (domains && several)
 			bpf_map_delete_elem(&freed_by_domain, &key);
 		__sync_fetch_and_add(&lost.count, 1);
@@ -531,6 +586,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 	__builtin_memcpy(e->comm, t->comm, sizeof(e->comm));
 	if (domains)
 		end_by_domain(t, &key, several, (__u64 *)(e + 1));
+	for (int i = 0; counting && i < EVENTS; i++)
+		((__u64 *)(e + 1))[domains + i] = events.of[i];
 	bpf_ringbuf_submit(e, wakeup(size + BPF_RINGBUF_HDR_SZ));
 	return 0;
 }

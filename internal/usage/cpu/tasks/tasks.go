@@ -58,6 +58,9 @@ type Options struct {
 	// Domains is the number of domains of CPUs that divide the CPU time of exited processes, 0 for no
 	// division.
 	Domains int
+	// Events, if set, makes the programs report the hardware events of processes. An open Counter
+	// counts them.
+	Events *Events
 	// Types, if set, shares the kernel's types between programs. Reading the types takes 25 ms.
 	Types *btf.Cache
 }
@@ -174,7 +177,8 @@ type runAttr struct {
 	_, _           uint32
 	contextSize, _ uint32
 	context, _     uint64
-	_, _, _, _     uint32
+	flags, cpu     uint32
+	_, _           uint32
 }
 
 // runOf returns what runs a program of the type syscall with a context, which must stay reachable.
@@ -194,14 +198,21 @@ func (a *runAttr) run(call func(trap, a1, a2, a3 uintptr) (r1, r2 uintptr, err s
 	return nil
 }
 
-// setSlices sets whether programs record slices. If they do not, the verifier removes the code that
-// does, and an array replaces the task storage, a map type that older kernels lack.
-func setSlices(spec *ebpf.CollectionSpec, on bool) error {
-	if !on {
-		*spec.Maps[tasksMapThreadRuns] = ebpf.MapSpec{
-			Name: tasksMapThreadRuns, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+// optionalMaps are the maps of features that are not enabled by default. Older kernels lack some of
+// their types.
+var optionalMaps = []string{tasksMapThreadRuns, tasksMapExitedEvents, ranMapCycles, ranMapInstructions, ranMapMisses}
+
+// setFeatures sets whether programs record slices and events. If they do not, the verifier removes
+// the code that does, and arrays replace the maps of these features.
+func setFeatures(spec *ebpf.CollectionSpec, o Options) error {
+	for _, name := range optionalMaps {
+		m, needed := spec.Maps[name], o.Events != nil || o.Slices && name == tasksMapThreadRuns
+		if m != nil && !needed {
+			*m = ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
 		}
-		return nil
+	}
+	if err := spec.Variables[tasksVarCounting].Set(uint32(o.Events.count())); err != nil || !o.Slices {
+		return err
 	}
 	if m := spec.Maps[tasksMapSliceOn]; m != nil { // not in a stream
 		if err := perCPU(m); err != nil {
@@ -209,6 +220,17 @@ func setSlices(spec *ebpf.CollectionSpec, on bool) error {
 		}
 	}
 	return spec.Variables[tasksVarSlicing].Set(uint32(1))
+}
+
+// share returns the maps that a program uses, and sets their sizes in its specification.
+func share(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map) map[string]*ebpf.Map {
+	used := map[string]*ebpf.Map{}
+	for name, m := range all {
+		if of := spec.Maps[name]; of != nil {
+			of.MaxEntries, used[name] = m.MaxEntries(), m
+		}
+	}
+	return used
 }
 
 // slicesPerProcess is the initial room for slices, by the room for processes. Tests change it.

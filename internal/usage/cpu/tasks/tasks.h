@@ -118,6 +118,9 @@ struct task_struct {
 #define KERNEL_THREAD 1
 #define ZOMBIE 2
 
+/* The number of hardware events: cycles, instructions and cache misses. */
+#define EVENTS 3
+
 /* Description of a process. The program stream writes one for each thread. */
 struct process {
 	__u64 start;   /* ns since boot */
@@ -137,10 +140,15 @@ struct process {
 			 * stream: CPU time of this thread in us since the previous read */
 	__u32 uid;      /* real user ID */
 	__u32 unused;
+	__u64 events[EVENTS]; /* of all threads, exited ones included; stream: of this thread */
 };
 
 /* Enables the recording of slices. If 0, the verifier removes that code as dead code. */
 const volatile __u32 slicing = 0;
+
+/* The number of hardware events that are counted, the first two or all. If 0, the verifier removes
+ * that code as dead code. */
+const volatile __u32 counting = 0;
 
 /* CPU time of the threads of a process since the previous scan, of threads with the same last
  * CPU. */
@@ -158,14 +166,40 @@ struct {
 	__u32 others;  /* number of slices of the processes before the current one */
 } slice_state;
 
-/* Task storage: CPU time in ns of each thread at the previous scan. scan and scan_ran share the
- * map. */
+/* State of a thread. */
+struct thread {
+	__u64 run;            /* CPU time in ns at the previous scan */
+	__u64 events[EVENTS]; /* counted since the state was created, without the events in exited_events */
+};
+
+/* Task storage: the state of each thread. All programs share the map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, __u64);
+	__type(value, struct thread);
 } thread_runs SEC(".maps");
+
+/* Identifies a process. The address of its signal_struct does not suffice, because the kernel
+ * reuses that memory. */
+struct process_key {
+	__u64 signal;
+	__u64 pid;
+	__u64 start;
+};
+
+struct events {
+	__u64 of[EVENTS];
+};
+
+/* LRU hash: the events of exited threads by process, only used if counting is set. All programs
+ * share the map. The loader sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct process_key);
+	__type(value, struct events);
+} exited_events SEC(".maps");
 
 /* Array, read by user space: the slices of multithreaded processes since the previous scan. Slice 0
  * is not used. The loader sets the size. */
@@ -189,6 +223,15 @@ struct {
 struct bpf_iter_task {
 	__u64 opaque[3];
 } __attribute__((aligned(8)));
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
 
 extern int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym __weak;
 extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
@@ -246,16 +289,17 @@ static __always_inline __u64 arrival(struct task_struct *t)
  * unavailable. The result is then at most elapsed, the time since the previous scan. */
 static __always_inline __u64 grown(struct task_struct *t, __u64 before, __u64 elapsed)
 {
-	__u64 run = t->se.sum_exec_runtime, used, *last;
+	__u64 run = t->se.sum_exec_runtime, used;
+	struct thread *last;
 
 	last = bpf_task_storage_get(&thread_runs, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!last || *last == run)
+	if (!last || last->run == run)
 		return 0;
-	if (*last) {
-		before = *last;
+	if (last->run) {
+		before = last->run;
 		elapsed = -1;
 	}
-	*last = run;
+	last->run = run;
 	used = run > before ? run - before : 0;
 	return used < elapsed ? used : elapsed;
 }
@@ -373,4 +417,42 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
 		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);
 	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));
+}
+
+/* Moves the events of a thread to the exited threads of its process. A scan reads the exited threads
+ * first, so no event counts twice. */
+static __always_inline void fold(struct thread *s, const struct process_key *key)
+{
+	struct events moved, *to;
+
+	__builtin_memcpy(&moved, s->events, sizeof(moved));
+	if (!moved.of[0] && !moved.of[1] && !moved.of[2])
+		return;
+	__builtin_memset(s->events, 0, sizeof(s->events));
+	if (!bpf_map_update_elem(&exited_events, key, &moved, BPF_NOEXIST))
+		return;
+	to = bpf_map_lookup_elem(&exited_events, key);
+	for (int i = 0; to && i < EVENTS; i++)
+		__sync_fetch_and_add(&to->of[i], moved.of[i]);
+}
+
+/* Sets the events of a process to the events of its exited threads. dead is the CPU time of these
+ * threads. t is the leader. */
+static __always_inline void exited_threads(struct process *p, struct task_struct *t, __u64 dead)
+{
+	struct task_struct *u = untrusted(t);
+	struct process_key key = {.signal = (__u64)u->signal, .pid = t->tgid, .start = t->start_boottime};
+	struct events *exited = dead ? bpf_map_lookup_elem(&exited_events, &key) : 0;
+
+	for (int i = 0; i < EVENTS; i++)
+		p->events[i] = exited ? exited->of[i] : 0;
+}
+
+/* Adds the events of a thread to its process. */
+static __always_inline void add_events(struct process *p, struct task_struct *t)
+{
+	struct thread *s = bpf_task_storage_get(&thread_runs, t, 0, 0);
+
+	for (int i = 0; s && i < EVENTS; i++)
+		p->events[i] += s->events[i];
 }

@@ -30,6 +30,11 @@ type tasksEnded struct {
 	Unused uint32
 }
 
+type tasksEvents struct {
+	_  structs.HostLayout
+	Of [3]uint64
+}
+
 type tasksProcess struct {
 	_        structs.HostLayout
 	Start    uint64
@@ -48,6 +53,7 @@ type tasksProcess struct {
 	Slice    uint32
 	Uid      uint32
 	Unused   uint32
+	Events   [3]uint64
 }
 
 type tasksProcessKey struct {
@@ -85,6 +91,12 @@ type tasksSlice struct {
 	Next uint32
 }
 
+type tasksThread struct {
+	_      structs.HostLayout
+	Run    uint64
+	Events [3]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -92,6 +104,7 @@ const (
 	tasksMapChanges        = "changes"
 	tasksMapDomainOf       = "domain_of"
 	tasksMapEndings        = "endings"
+	tasksMapExitedEvents   = "exited_events"
 	tasksMapFreedByDomain  = "freed_by_domain"
 	tasksMapFreedKeys      = "freed_keys"
 	tasksMapFreedThreads   = "freed_threads"
@@ -105,6 +118,7 @@ const (
 	tasksProgScan          = "scan"
 	tasksProgStream        = "stream"
 	tasksVarAttached       = "attached"
+	tasksVarCounting       = "counting"
 	tasksVarDomains        = "domains"
 	tasksVarEndingsSize    = "endings_size"
 	tasksVarLost           = "lost"
@@ -170,6 +184,7 @@ type tasksMapSpecs struct {
 	Changes       *ebpf.MapSpec `ebpf:"changes"`
 	DomainOf      *ebpf.MapSpec `ebpf:"domain_of"`
 	Endings       *ebpf.MapSpec `ebpf:"endings"`
+	ExitedEvents  *ebpf.MapSpec `ebpf:"exited_events"`
 	FreedByDomain *ebpf.MapSpec `ebpf:"freed_by_domain"`
 	FreedKeys     *ebpf.MapSpec `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.MapSpec `ebpf:"freed_threads"`
@@ -186,6 +201,7 @@ type tasksMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksVariableSpecs struct {
 	Attached       *ebpf.VariableSpec `ebpf:"attached"`
+	Counting       *ebpf.VariableSpec `ebpf:"counting"`
 	Domains        *ebpf.VariableSpec `ebpf:"domains"`
 	EndingsSize    *ebpf.VariableSpec `ebpf:"endings_size"`
 	Lost           *ebpf.VariableSpec `ebpf:"lost"`
@@ -220,6 +236,7 @@ type tasksMaps struct {
 	Changes       *ebpf.Map `ebpf:"changes"`
 	DomainOf      *ebpf.Map `ebpf:"domain_of"`
 	Endings       *ebpf.Map `ebpf:"endings"`
+	ExitedEvents  *ebpf.Map `ebpf:"exited_events"`
 	FreedByDomain *ebpf.Map `ebpf:"freed_by_domain"`
 	FreedKeys     *ebpf.Map `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.Map `ebpf:"freed_threads"`
@@ -236,6 +253,7 @@ func (m *tasksMaps) Close() error {
 		m.Changes,
 		m.DomainOf,
 		m.Endings,
+		m.ExitedEvents,
 		m.FreedByDomain,
 		m.FreedKeys,
 		m.FreedThreads,
@@ -253,6 +271,7 @@ func (m *tasksMaps) Close() error {
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksVariables struct {
 	Attached       *ebpf.Variable `ebpf:"attached"`
+	Counting       *ebpf.Variable `ebpf:"counting"`
 	Domains        *ebpf.Variable `ebpf:"domains"`
 	EndingsSize    *ebpf.Variable `ebpf:"endings_size"`
 	Lost           *ebpf.Variable `ebpf:"lost"`
