@@ -93,6 +93,9 @@ type Rule struct {
 	Change float64
 	// Unseen is set if the model is fitted to the machine's other programs only.
 	Unseen bool
+	// Every is the number of samples for each sample that is counted, 1 to count all. Between these, programs have the
+	// events per CPU time of their last counted sample.
+	Every int
 }
 
 // Shares are the parts of the energy of a duet that are attributed to the wrong program.
@@ -108,8 +111,16 @@ func (r Rule) Share(d *Duet) Shares {
 		}
 	}
 	var cpuTime, cycles, model Misattributed
+	var held [2]Program
 	for i := range duetLength {
 		a, b := d.Parts[0][i], d.Parts[1][i]
+		counted := i%r.Every == 0
+		for k, p := range []*Program{&a, &b} {
+			if counted && p.CPU > 0 {
+				held[k] = *p
+			}
+			p.hold(&held[k])
+		}
 		half := i >= duetLength/2
 		if half {
 			a.Misses, b.Misses = r.Change*a.Misses, r.Change*b.Misses
@@ -120,11 +131,19 @@ func (r Rule) Share(d *Duet) Shares {
 			cycles.add(share(a.Cycles, b.Cycles), all)
 			model.add(share(weights(m, &a, &b)), all)
 		}
-		if !r.Unseen {
+		if counted && !r.Unseen {
 			m.Observe(r.sample(&a, &b))
 		}
 	}
 	return Shares{cpuTime.Part(), cycles.Part(), model.Part()}
+}
+
+// hold sets the events per CPU time to the events of another sample of the program.
+func (p *Program) hold(counted *Program) {
+	if counted.CPU > 0 {
+		times := p.CPU / counted.CPU
+		p.Cycles, p.Instructions, p.Misses = times*counted.Cycles, times*counted.Instructions, times*counted.Misses
+	}
 }
 
 func (r Rule) sample(a, b *Program) ridge.Sample {

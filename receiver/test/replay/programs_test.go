@@ -44,7 +44,7 @@ func TestAPowerModelIsBetterThanItsBasicWeight(t *testing.T) {
 	duets := Duets(performance(t), 1)
 	assert.Len(t, duets, 113)
 	for _, static := range []float64{0, 100, 300} {
-		c := Compare(duets, Rule{Strength: ridge.Strength, Static: static, Change: 1})
+		c := Compare(duets, Rule{Strength: ridge.Strength, Static: static, Change: 1, Every: 1})
 		assert.Less(t, c.Model, c.Cycles-0.01, "%g W of static power", static)
 		assert.LessOrEqual(t, c.Worse, 0.03, "%g W of static power", static)
 		assert.LessOrEqual(t, c.Loss, 0.015, "%g W of static power", static)
@@ -55,7 +55,7 @@ func TestAnEventThatChangesItsMeaningCostsLittle(t *testing.T) {
 	duets := slices.DeleteFunc(Duets(performance(t), 1), func(d Duet) bool { return d.Miscounts() })
 	assert.Len(t, duets, 107)
 	for _, change := range []float64{100, 0.01} {
-		c := Compare(duets, Rule{Strength: ridge.Strength, Static: 100, Change: change})
+		c := Compare(duets, Rule{Strength: ridge.Strength, Static: 100, Change: change, Every: 1})
 		assert.Less(t, c.Model, c.Cycles, "%g", change)
 		assert.LessOrEqual(t, c.Loss, 0.015, "%g", change)
 	}
@@ -63,7 +63,7 @@ func TestAnEventThatChangesItsMeaningCostsLittle(t *testing.T) {
 
 func TestAPowerModelThatIsFittedToOtherProgramsHelpsOnAverage(t *testing.T) {
 	duets := slices.DeleteFunc(Duets(performance(t), 1), func(d Duet) bool { return d.Miscounts() })
-	c := Compare(duets, Rule{Strength: ridge.Strength, Static: 100, Change: 1, Unseen: true})
+	c := Compare(duets, Rule{Strength: ridge.Strength, Static: 100, Change: 1, Unseen: true, Every: 1})
 	assert.Less(t, c.Model, c.Cycles)
 	assert.LessOrEqual(t, c.Loss, 0.08)
 }

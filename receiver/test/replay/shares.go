@@ -47,7 +47,7 @@ func powerModelRows(programs []Program) (rows []Row) {
 		all = append(all, Duets(programs, uint64(draw+1))...)
 	}
 	well = slices.DeleteFunc(slices.Clone(all), func(d Duet) bool { return d.Miscounts() })
-	usual := Rule{Strength: ridge.Strength, Static: 100, Change: 1}
+	usual := Rule{Strength: ridge.Strength, Static: 100, Change: 1, Every: 1}
 	row := func(name string, duets []Duet, change func(*Rule)) Row {
 		r := usual
 		change(&r)
@@ -65,6 +65,7 @@ func powerModelRows(programs []Program) (rows []Row) {
 		row("the same, 20 W of active power taken for static power", well, func(r *Rule) { r.Static = -20 }),
 		row("the same, 100 times as many misses from the middle on", well, func(r *Rule) { r.Change = 100 }),
 		row("the same, a hundredth of the misses from the middle on", well, func(r *Rule) { r.Change = 0.01 }),
+		row("the same, counted in one sample of five", well, func(r *Rule) { r.Every = 5 }),
 		row("the same, fitted to the machine's other programs only", well, func(r *Rule) { r.Unseen = true }),
 	}
 }
