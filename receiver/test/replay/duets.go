@@ -85,6 +85,8 @@ func (d *Duet) Miscounts() bool {
 
 // Rule is a way to share the energy of a duet.
 type Rule struct {
+	// Exponent is the exponent of the clock rate in the basic weight: 2 in the receiver, 1 for cycles, 0 for CPU time.
+	Exponent float64
 	// Strength is the strength of the ridge.
 	Strength float64
 	// Static is the static power that the meter of the machine shows too, in watts.
@@ -99,7 +101,7 @@ type Rule struct {
 }
 
 // Shares are the parts of the energy of a duet that are attributed to the wrong program.
-type Shares struct{ CPUTime, Cycles, Model float64 }
+type Shares struct{ CPUTime, Basic, Model float64 }
 
 // Share shares the energy of the second half of a duet. The model sees the power of both programs together. Each
 // estimate is made before the model sees the sample.
@@ -110,7 +112,7 @@ func (r Rule) Share(d *Duet) Shares {
 			m.Observe(r.sample(&d.Others[i], &Program{}))
 		}
 	}
-	var cpuTime, cycles, model Misattributed
+	var cpuTime, basic, model Misattributed
 	var held [2]Program
 	for i := range duetLength {
 		a, b := d.Parts[0][i], d.Parts[1][i]
@@ -128,14 +130,14 @@ func (r Rule) Share(d *Duet) Shares {
 		if all := a.Watts + b.Watts; half && all > 0 {
 			share := func(x, y float64) float64 { return math.Abs(x/(x+y)*all - a.Watts) }
 			cpuTime.add(share(a.CPU, b.CPU), all)
-			cycles.add(share(a.Cycles, b.Cycles), all)
-			model.add(share(weights(m, &a, &b)), all)
+			basic.add(share(r.basic(&a), r.basic(&b)), all)
+			model.add(share(r.weights(m, &a, &b)), all)
 		}
 		if counted && !r.Unseen {
 			m.Observe(r.sample(&a, &b))
 		}
 	}
-	return Shares{cpuTime.Part(), cycles.Part(), model.Part()}
+	return Shares{cpuTime.Part(), basic.Part(), model.Part()}
 }
 
 // hold sets the events per CPU time to the events of another sample of the program.
@@ -148,15 +150,23 @@ func (p *Program) hold(counted *Program) {
 
 func (r Rule) sample(a, b *Program) ridge.Sample {
 	return ridge.Sample{
-		Seconds: sampleSeconds, Base: a.Cycles + b.Cycles, Instructions: a.Instructions + b.Instructions, Misses: a.Misses + b.Misses,
+		Seconds: sampleSeconds, Base: r.basic(a) + r.basic(b), Instructions: a.Instructions + b.Instructions, Misses: a.Misses + b.Misses,
 		Watts: a.Watts + b.Watts + r.Static,
 	}
 }
 
-func weights(m *ridge.Model, a, b *Program) (float64, float64) {
+// basic returns the basic weight, per second.
+func (r Rule) basic(p *Program) float64 {
+	if p.CPU == 0 {
+		return 0
+	}
+	return p.CPU * math.Pow(p.Cycles/p.CPU, r.Exponent)
+}
+
+func (r Rule) weights(m *ridge.Model, a, b *Program) (float64, float64) {
 	c, ok := m.Coefficients()
 	if !ok {
-		return a.Cycles, b.Cycles
+		return r.basic(a), r.basic(b)
 	}
-	return c.Watts(a.Cycles, a.Instructions, a.Misses), c.Watts(b.Cycles, b.Instructions, b.Misses)
+	return c.Watts(r.basic(a), a.Instructions, a.Misses), c.Watts(r.basic(b), b.Instructions, b.Misses)
 }
