@@ -237,6 +237,7 @@ func (id *Identifier) Identify(p *proc.Process, now time.Duration) {
 // could not be read or is the same as before.
 func (id *Identifier) examine(p *proc.Process, e *entry, isNew bool, now time.Duration) *cgroupText {
 	before, isFirst := e.program, isNew || e.reads.unnamed
+	isPlaced := e.reads.unnamed && !p.IsActive() && e.in != noCgroup
 	e.reads.settled, id.missed = true, false
 	e.reads.unnamed = isNew && id.postpones(p)
 	switch {
@@ -251,7 +252,10 @@ func (id *Identifier) examine(p *proc.Process, e *entry, isNew bool, now time.Du
 	}
 	in := noCgroup
 	var err error
-	if !p.Is(proc.Zombie) || isNew { // version 1 shows a process whose first thread has exited in the root, wherever the others run
+	switch {
+	case isPlaced:
+		id.missed = true // the name of the cgroup file was perhaps not looked up
+	case !p.Is(proc.Zombie) || isNew: // version 1 shows a process whose first thread has exited in the root, wherever the others run
 		if in, err = id.readCgroup(p, e); err != nil {
 			e.reads.settled = false
 			in = id.cgroupOf(p, e)

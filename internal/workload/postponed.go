@@ -26,7 +26,7 @@ const (
 	namedAtOnce = 500
 	// namedWithin is the time in which later scans name the other processes. Until then, a process
 	// that sleeps since the first scan, and wakes and exits between two scans, has its task's name.
-	namedWithin = 5 * time.Minute
+	namedWithin = 15 * time.Minute
 )
 
 // First sets whether the scan is the first one, in which all processes are new. If mayPostpone is

@@ -66,7 +66,8 @@ func TestSleepersAreNamedWithinMinutesWithoutANewIdentity(t *testing.T) {
 		assert.Equal(t, want, got.Executable)
 	}
 	table.Now = namedWithin
-	i.id.IdentifyPostponed(table)
+	read := i.bytesRead(func() { i.id.IdentifyPostponed(table) })
+	assert.Equal(t, map[string]int{"exe": len("/bin/server")}, read)
 	got, changed := i.id.Identity(1)
 	assert.Equal(t, "server", got.Executable)
 	assert.False(t, changed)
