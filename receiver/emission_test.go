@@ -25,7 +25,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -64,7 +63,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
 		*c = *configtest.Load(t, config.Default(), "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
-			"attribution: {static_power: base, idle: equal, weight: power_model}")
+			"attribution: {static_power: base, idle: equal, weight: cpu_time}")
 		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)
 	h := n.host
@@ -91,7 +90,6 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		rapl := powercap.New(cfg.RootPath, all)
 		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), nil
 	}
-	n.countEvents(func(weigh.Event, string) uint64 { return uint64(h.Uptime) })
 	n.start()
 	n.transferAll(pod+idA+".scope", scope(idB), 1)
 	for i := range uint64(2) { // more the second time, so that not all power is static
@@ -196,7 +194,6 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.busy", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
 		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power", "container.disk.io", "container.network.io", "k8s.pod.network.io",
-		"container.cpu.cycles", "container.cpu.instructions", "container.cpu.cache_misses",
 	}, off)
 }
 

@@ -123,9 +123,8 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		"counters of short-lived processes": {logged: []string{"Degraded containers' cgroups"}},
 		"not with an exact source":          {with: exact},
 		"requests":                          {func(a *config.AttributionConfig) { a.Idle = config.IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
-		"hardware counters": {
-			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) }, exact,
-			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
+		"hardware events": {
+			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) }, exact, []string{"Degraded key cycles"},
 		},
 		"excluded": {
 			func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/x"}} }, exact,

@@ -52,7 +52,7 @@ func newUnmoving(c *crowded) *unmoving {
 }
 
 func TestAProcessTakesLittleMemory(t *testing.T) {
-	const processes, asleep, awake = 10_000, 600, 960
+	const processes, asleep, awake = 10_000, 600, 976
 	const atStart = 1000 // with the race detector, which adds a third
 	for _, source := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -39,6 +39,7 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.openExact()
 	n.openClocks()
+	n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return &perfevent.Hardware{}, nil }
 	return n
 }
 
@@ -59,7 +60,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 	assert.Equal(t, zap.InfoLevel, logged[0].Level)
 	assert.Equal(t, map[string]any{"lacking": []any{}, "selected": []any{
 		"window: 1s", "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
-		"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: memory_cpu_time",
+		"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: cache_misses",
 	}}, logged[0].ContextMap())
 	assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
 
@@ -82,10 +83,10 @@ func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 	const window, scope, key, smt, forgets = "window", "attribution::scope", "attribution::weight", "attribution::smt_weight", "storage"
 	const irq, dram, split = "attribution::interrupts", "attribution::weight::dram", "attribution::static_power"
 	for host, want := range map[string][]string{
-		"two-sockets": {window, scope, key, smt, irq, forgets}, "docker-hybrid": {window, scope, key, smt, forgets},
-		"libvirt": {window, scope, key, smt, irq, forgets}, "kubernetes": {window, scope, key, smt, irq, dram, forgets},
+		"two-sockets": {window, scope, key, smt, irq, dram, forgets}, "docker-hybrid": {window, scope, key, smt, dram, forgets},
+		"libvirt": {window, scope, key, smt, irq, dram, forgets}, "kubernetes": {window, scope, key, smt, irq, dram, forgets},
 		"two-gpus": {window, scope, key, smt, irq, dram, forgets}, "cloud-vm": {window, scope, split, key, smt, irq, dram},
-		"guest": {window, scope, split, key, smt, irq},
+		"guest": {window, scope, split, key, smt, irq, dram},
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {
@@ -159,7 +160,7 @@ func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 			c.Attribution.Preset, c.Window = preset, c.CollectionInterval
 			c.Zones = append(slices.Clone(c.Zones), power.Other) // without a meter of the machine
 		})
-		n.machine.OpenWeigher = func(window.Key, *window.KeyOptions) (window.Weigher, error) { return nil, errNoClocks }
+		n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return nil, errNoClocks }
 		n.start()
 		n.run(600*joule, map[int]int64{1: 100})
 		lines := n.logs.FilterMessage("Hardware events cannot be counted: the preset's weights are CPU time").All()

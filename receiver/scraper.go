@@ -321,6 +321,7 @@ func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 	if s.windows.Demand.Took = took; m != nil {
 		s.state.Training.RestoreGPUs(s.attributor.Models(), m.Readings)
 		s.node.LogKeys()
+		s.node.LogCounting()
 		s.telemetry.scanned(took)
 	}
 	s.attributor.Check(s.conditions)

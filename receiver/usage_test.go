@@ -11,19 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
-	"github.com/energyreceiver/energyreceiver/internal/window"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
-
-// countEvents makes the hardware events countable. counted returns how many there were in a cgroup.
-func (n *testNode) countEvents(counted func(weigh.Event, string) uint64) {
-	events := weigh.SimulatedEvents(counted)
-	n.machine.OpenWeigher = func(_ window.Key, o *window.KeyOptions) (window.Weigher, error) {
-		return weigh.NewModel(events, o.Cgroups)
-	}
-}
 
 // transferAll sets the bytes that two containers transferred. Process 10 is in the first one, which is in a pod, and
 // process 20 in the other one.
@@ -138,26 +126,4 @@ func TestBytesThatGoBackBeginAgain(t *testing.T) {
 	n.transfer(20)
 	n.run(10*joule, map[int]int64{10: 100, 20: 100})
 	assert.Equal(t, reset.start, n.one("k8s.pod.network.io", "network.io.direction=receive").start)
-}
-
-func TestContainersHaveTheEventsThatWeigh(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		c.Metrics.ContainerCPUCycles.Enabled, c.Metrics.ContainerCPUInstructions.Enabled = true, true
-		c.Attribution.Weight = allWeight(config.WeightPowerModel)
-	})
-	n.countEvents(func(e weigh.Event, cgroup string) uint64 {
-		perSecond := map[weigh.Event]time.Duration{weigh.Cycles: 3000, weigh.Instructions: 5000}[e]
-		if cgroup != scope(idB) {
-			perSecond = 1
-		}
-		return uint64(n.host.Uptime * perSecond / time.Second)
-	})
-	n.process(20, "app", docker(idB))
-	n.start()
-	for range 3 {
-		n.run(10*joule, map[int]int64{20: 100})
-	}
-	assert.InDelta(t, 60_000, n.one("container.cpu.cycles").value, 0)
-	assert.InEpsilon(t, 5./3, n.one("container.cpu.instructions").value/n.one("container.cpu.cycles").value, 1e-9)
-	assert.Empty(t, n.points("container.cpu.cache_misses", nil), "disabled")
 }

@@ -2,8 +2,13 @@
 
 package perfevent
 
+import "errors"
+
 // HardwareEvents is the number of events of a Hardware: cycles, instructions, and cache misses.
 const HardwareEvents = 3
+
+// ErrOldKernel is the error of FindHardware if the kernel cannot count events of each process.
+var ErrOldKernel = errors.New("events of each process are counted from Linux 5.13 on")
 
 // Hardware describes the hardware events that are counted for each process.
 type Hardware struct {

@@ -21,7 +21,6 @@ var (
 	errVirtual = errors.New("each read of a counter in a virtual machine is a call of the hypervisor, and costs more than a context switch")
 	errHybrid  = errors.New("the machine has several kinds of CPUs, and their events differ")
 	errNoPMU   = errors.New("the machine has no counters of hardware events")
-	errOld     = errors.New("events of each process are counted from Linux 5.13 on")
 	errRefills = errors.New("the CPU reports refills of the first cache only, not misses of the last one")
 )
 
@@ -32,7 +31,7 @@ func FindHardware(root string) (*Hardware, error) {
 		return nil, err
 	}
 	if release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil && isOld(release) {
-		return nil, errOld
+		return nil, ErrOldKernel
 	}
 	info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {

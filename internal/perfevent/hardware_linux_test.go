@@ -71,7 +71,7 @@ func TestTheMachineSelectsTheEvents(t *testing.T) {
 		"no misses":      {lacks: map[event]error{misses: unix.ENOENT}, misses: misses, count: 2, cache: lastLevel},
 		"no PMU":         {lacks: map[event]error{cycles: unix.ENOENT}, err: errNoPMU},
 		"no permission":  {lacks: map[event]error{cycles: unix.EACCES}, err: unix.EACCES},
-		"old kernel":     {files: map[string]string{"proc/sys/kernel/osrelease": "5.10.0-28-amd64\n"}, err: errOld},
+		"old kernel":     {files: map[string]string{"proc/sys/kernel/osrelease": "5.10.0-28-amd64\n"}, err: ErrOldKernel},
 		"hypervisor":     {files: map[string]string{"proc/cpuinfo": "flags\t\t: fpu hypervisor\n"}, err: errVirtual},
 		"P and E":        {files: map[string]string{"sys/bus/event_source/devices/cpu_core/type": "4\n"}, err: errHybrid},
 		"big and little": {files: map[string]string{arm + "type": "10\n", "sys/bus/event_source/devices/armv8_cortex_a53/type": "11\n"}, err: errHybrid},

@@ -60,7 +60,8 @@ func (b *Collector) claimRunning(m *Measurement, changed bool) {
 		from := c.cgroup
 		b.update(c, p, m)
 		parts := t.Splits.Parts(p.Split, p.Used, p.LastCPU)
-		b.addProcess(c, p, p.Used, parts, b.slicesOf(p, p.Split, p.Used, t), m)
+		share := weigh.Share{CPU: p.Used, Events: p.Counted}
+		b.addProcess(c, p, &share, parts, b.slicesOf(p, p.Split, p.Used, t), m)
 		if !b.Exact {
 			accountMove(from, c.cgroup, p, m)
 		}
@@ -74,14 +75,14 @@ func (b *Collector) claimRunning(m *Measurement, changed bool) {
 }
 
 // addProcess adds the row of a process.
-func (b *Collector) addProcess(c *claimant, p *proc.Process, used units.CPUTime, parts []units.CPUTime, on []proc.Slice, m *Measurement) {
+func (b *Collector) addProcess(c *claimant, p *proc.Process, s *weigh.Share, parts []units.CPUTime, on []proc.Slice, m *Measurement) {
 	if !b.Exact {
-		c.cgroup.Account(int32(c.id), used)
+		c.cgroup.Account(int32(c.id), s.CPU)
 		if b.divider != nil {
 			b.divider.ranIn(c.cgroup, parts, p)
 		}
 	}
-	b.add(&row{Share: weigh.Share{CPU: used, Cgroup: c.cgroup}, claimant: c.id, process: p, parts: parts, on: on}, m)
+	b.add(&row{Share: *s, claimant: c.id, cgroup: c.cgroup, process: p, parts: parts, on: on}, m)
 }
 
 // slicesOf divides CPU time of a process by CPU, if a pass needs that. It returns nil if the CPUs
@@ -100,7 +101,7 @@ func (b *Collector) slicesOf(p *proc.Process, split proc.Split, used units.CPUTi
 // but after re-parenting to init perhaps another unit.
 func (b *Collector) claimCharge(charge *proc.Charge, m *Measurement) {
 	parts, found := m.Table.ChargeParts(charge), false
-	r := row{Share: weigh.Share{CPU: charge.CPU, ShortLived: true}, parts: parts}
+	r := row{Share: weigh.Share{CPU: charge.CPU, Events: charge.Counted, ShortLived: true}, parts: parts}
 	if charge.Slot >= 0 {
 		r.process = &m.Table.Rows[charge.Slot]
 	}
@@ -115,7 +116,7 @@ func (b *Collector) claimCharge(charge *proc.Charge, m *Measurement) {
 		r.claimant = c.id
 		switch {
 		case c.inWorkload || c.withCgroup && b.Exact:
-			r.Cgroup, found = c.cgroup, true
+			r.cgroup, found = c.cgroup, true
 			if b.ByProgram {
 				r.claimant = b.shortLivedIn(c)
 			}
@@ -125,12 +126,12 @@ func (b *Collector) claimCharge(charge *proc.Charge, m *Measurement) {
 			return
 		}
 	case charge.Path != "":
-		r.claimant, r.Cgroup, found = b.claimantForCgroup(charge.Path)
+		r.claimant, r.cgroup, found = b.claimantForCgroup(charge.Path)
 	}
 	if found {
 		b.add(&r, m)
 	} else {
-		b.addRest(charge.CPU, parts)
+		b.addRest(charge.CPU, &charge.Counted, parts)
 	}
 }
 
@@ -157,7 +158,7 @@ func (b *Collector) claimByCounters(m *Measurement) {
 		if b.ByProgram && used > 0 {
 			by = b.descendantsOf(by)
 		}
-		r := row{Share: weigh.Share{CPU: used, ShortLived: true, Cgroup: in}, claimant: by}
+		r := row{Share: weigh.Share{CPU: used, ShortLived: true}, claimant: by, cgroup: in}
 		if b.divider != nil {
 			r.parts = b.divider.in(in)
 		}
@@ -222,6 +223,7 @@ func (b *Collector) add(r *row, m *Measurement) {
 	b.rows = append(b.rows, *r)
 	r = &b.rows[len(b.rows)-1]
 	r.CPU, r.LastCPU = used, -1
+	r.Counted = m.Table.Counting.Valid && r.Events != proc.Events{}
 	r.parts, r.on = b.keep(r.parts), b.keepSlices(r.on)
 	if p := r.process; p != nil {
 		r.LastCPU, r.Resident = p.LastCPU, p.Resident
@@ -229,8 +231,8 @@ func (b *Collector) add(r *row, m *Measurement) {
 			r.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
 		r.home = b.Identifier.ProcessCgroup(p.Slot)
-	} else if r.Cgroup != nil {
-		r.home = r.Cgroup.Path()
+	} else if r.cgroup != nil {
+		r.home = r.cgroup.Path()
 	}
 }
 

@@ -138,7 +138,7 @@ func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identit
 
 // watchesCgroups reports whether anything is read from containers' cgroups.
 func (b *Collector) watchesCgroups() bool {
-	return !b.Exact || b.Requests || b.Watch || b.Keys.readCgroups()
+	return !b.Exact || b.Requests || b.Watch
 }
 
 // Outside returns why containers' cgroups cannot be looked at, if anything is read there or depends

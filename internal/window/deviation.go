@@ -37,7 +37,7 @@ var (
 func Deviation(key Key, zone power.Kind, window time.Duration, shared bool) float64 {
 	d := ofOwnPackage
 	switch {
-	case zone == power.DRAM && (key == KeyMemory || key == KeyMemoryCPUTime):
+	case zone == power.DRAM && (key == KeyMemory || key == KeyMemoryCPUTime || key == KeyMissesOrMemory):
 		d = ofMemoryByUsers
 	case zone == power.DRAM:
 		d = ofMemory

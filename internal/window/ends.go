@@ -8,6 +8,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // A process that exited takes one path, whichever hardware it used:
@@ -38,7 +39,8 @@ func (b *Collector) claimEnded(m *Measurement) {
 			last = c.cgroup.Clamp(last)
 		}
 		parts := t.Splits.Parts(e.Split, e.LastSlice, e.LastCPU)
-		b.addProcess(c, &e.Process, last, parts, b.slicesOf(&e.Process, 0, last, t), m)
+		share := weigh.Share{CPU: last, Events: e.LastCounted}
+		b.addProcess(c, &e.Process, &share, parts, b.slicesOf(&e.Process, 0, last, t), m)
 		b.endProcess(c, e.Slot, e.PID, e.Start, m)
 	}
 }

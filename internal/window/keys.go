@@ -3,6 +3,7 @@
 package window
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,7 +15,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
@@ -23,17 +26,22 @@ type Key string
 
 // The attribution weights.
 const (
-	KeyCPUTime       Key = "cpu_time"
-	KeyFrequency     Key = "frequency" // CPU time, weighted by clock rate
-	KeyCycles        Key = "cycles"
-	KeyInstructions  Key = "instructions"
-	KeyCacheMisses   Key = "cache_misses"
-	KeyMemory        Key = "memory"          // held, by processes that run or sleep
-	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
+	KeyCPUTime      Key = "cpu_time"
+	KeyFrequency    Key = "frequency" // CPU time, weighted by clock rate
+	KeyCycles       Key = "cycles"
+	KeyInstructions Key = "instructions"
+	KeyCacheMisses  Key = "cache_misses"
+	// KeyMissesOrMemory is cache misses and, in windows that are not counted, memory and CPU time.
+	KeyMissesOrMemory Key = "cache_misses or memory_cpu_time"
+	KeyMemory         Key = "memory"          // held, by processes that run or sleep
+	KeyMemoryCPUTime  Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
 	// KeyPowerModel and KeyDRAMPowerModel are the power that models of hardware events estimate.
-	// The models are fitted to the packages and to DRAM.
+	// The models are fitted to the packages and to DRAM. KeySmartWatts and KeyDRAMSmartWatts are
+	// the same with the model of SmartWatts.
 	KeyPowerModel     Key = "power_model"
 	KeyDRAMPowerModel Key = "power_model of dram"
+	KeySmartWatts     Key = "smartwatts"
+	KeyDRAMSmartWatts Key = "smartwatts of dram"
 )
 
 // keyTable has a line for each attribution weight. What measures a key is a file of package weigh.
@@ -41,7 +49,6 @@ var keyTable = []struct {
 	name     Key
 	open     func(Key, *KeyOptions) (w Weigher, err error)
 	sleepers bool // processes that did not run have a weight
-	cgroups  bool // the key is measured by containers' cgroups
 	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
 	held bool
 	// fitted is the zone kind whose measured energy the key is fitted to.
@@ -49,13 +56,16 @@ var keyTable = []struct {
 }{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
-	{name: KeyCycles, open: openCounters, cgroups: true},
-	{name: KeyInstructions, open: openCounters, cgroups: true},
-	{name: KeyCacheMisses, open: openCounters, cgroups: true},
+	{name: KeyCycles, open: openEvents},
+	{name: KeyInstructions, open: openEvents},
+	{name: KeyCacheMisses, open: openEvents},
+	{name: KeyMissesOrMemory, open: openEvents, held: true},
 	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
 	{name: KeyMemoryCPUTime, open: openMemory, held: true},
-	{name: KeyPowerModel, open: openModel, cgroups: true, fitted: power.Package},
-	{name: KeyDRAMPowerModel, open: openModel, cgroups: true, fitted: power.DRAM},
+	{name: KeyPowerModel, open: openEvents, fitted: power.Package},
+	{name: KeyDRAMPowerModel, open: openEvents, fitted: power.DRAM},
+	{name: KeySmartWatts, open: openEvents, fitted: power.Package},
+	{name: KeyDRAMSmartWatts, open: openEvents, fitted: power.DRAM},
 }
 
 // KeyOptions configures Keys.
@@ -71,10 +81,13 @@ type KeyOptions struct {
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, err error)
 
+	// Uncounted is the reason if hardware events of processes are not counted, otherwise nil.
+	Uncounted error
+
 	// Waits bounds the waits for directories that users block. nil: each key has its own.
 	Waits *kernfs.Waits
 
-	events *weigh.Events // of all power models
+	models map[Key]*ridge.Model // of KeyPowerModel and KeyDRAMPowerModel
 }
 
 // Weigher measures one attribution weight of claims. Its methods are called from one
@@ -112,17 +125,29 @@ func openMemory(key Key, _ *KeyOptions) (w Weigher, err error) {
 	return weigh.NewMemory(key == KeyMemoryCPUTime), nil
 }
 
-func openCounters(key Key, o *KeyOptions) (w Weigher, err error) {
-	return weigh.NewCounters(o.Cgroups, weigh.Event(key))
-}
-
-func openModel(_ Key, o *KeyOptions) (w Weigher, err error) {
-	return weigh.NewModel(o.events, o.Cgroups)
+// openEvents opens a key that hardware events measure.
+func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
+	if o.Uncounted != nil {
+		return nil, o.Uncounted
+	}
+	switch key {
+	case KeyCycles:
+		return weigh.NewEvents(proc.Cycles), nil
+	case KeyInstructions:
+		return weigh.NewEvents(proc.Instructions), nil
+	case KeyCacheMisses:
+		return weigh.NewEvents(proc.CacheMisses), nil
+	case KeyMissesOrMemory:
+		return weigh.NewMisses(), nil
+	case KeySmartWatts, KeyDRAMSmartWatts:
+		return weigh.NewSmartWatts(), nil
+	}
+	return weigh.NewModel(cmp.Or(o.models[key], &ridge.Model{})), nil
 }
 
 // calibrator is a Weigher that is fitted to measured energy, as weigh.Model is.
 type calibrator interface {
-	Calibrate(total units.Energy, at time.Time)
+	Calibrate(total units.Energy, at time.Time, trainable bool)
 }
 
 // Selection is a key that is measured from now on.
@@ -137,8 +162,7 @@ type Keys struct {
 	selected []Selection // since the last call of Selected
 	weights  []weight
 	retry    time.Time
-
-	sleepers, cgroups bool // as in keyTable, of any key
+	sleepers bool // as in keyTable, of any key
 }
 
 // weight is one of the weights of claims.
@@ -157,12 +181,15 @@ const reopenAfter = time.Minute
 // NewKeys returns Keys for the options. It opens nothing.
 func NewKeys(options KeyOptions) *Keys {
 	k := &Keys{options: options}
-	k.options.events = &weigh.Events{}
+	k.options.models = map[Key]*ridge.Model{}
 	if k.options.Open == nil {
 		k.options.Open = OpenWeigher
 	}
 	for _, key := range options.Keys {
 		w := weight{key: key}
+		if key == KeyPowerModel || key == KeyDRAMPowerModel {
+			k.options.models[key] = &ridge.Model{}
+		}
 		w.search.Drop, w.search.Waits = openedWeigher.drop, options.Waits
 		if options.Cgroups != nil {
 			w.search.Root, w.search.Dir = options.Cgroups.Root(), filepath.Join(options.Cgroups.Root(), "sys/devices/system/cpu")
@@ -172,7 +199,6 @@ func NewKeys(options KeyOptions) *Keys {
 	for i := range keyTable {
 		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
 			k.sleepers = k.sleepers || line.sleepers
-			k.cgroups = k.cgroups || line.cgroups
 			k.weights[slices.Index(options.Keys, line.name)].fitted = line.fitted
 		}
 	}
@@ -260,20 +286,9 @@ func (k *Keys) Failed() iter.Seq2[Key, error] {
 	}
 }
 
-// Counted calls yield with the hardware events by which keys are measured and how often they were
-// counted in a cgroup, once for each key that they are of.
-func (k *Keys) Counted(n *cgroup.Node, yield func(weigh.Event, uint64)) {
-	if n == nil {
-		return
-	}
-	for i := range k.weights {
-		if w, ok := k.weights[i].weigher.(interface {
-			Counted(*cgroup.Node, func(weigh.Event, uint64))
-		}); ok {
-			w.Counted(n, yield)
-		}
-	}
-}
+// Models returns the power models that are fitted, by their key. They are used from the first
+// window that is weighed.
+func (k *Keys) Models() map[Key]*ridge.Model { return k.options.models }
 
 // Close closes what measures the keys.
 func (k *Keys) Close() error {
@@ -286,9 +301,6 @@ func (k *Keys) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// readCgroups reports whether any key is measured by containers' cgroups.
-func (k *Keys) readCgroups() bool { return k.cgroups }
 
 // discounted returns which weights are CPU time that counts for less while threads share a core.
 func (k *Keys) discounted() (discounted [attribution.Weights]bool) {
@@ -311,7 +323,8 @@ func (k *Keys) weigh(t *table, m *Measurement) {
 			continue
 		}
 		if c, ok := by.weigher.(calibrator); ok {
-			c.Calibrate(measuredEnergy(m.Readings, by.fitted))
+			total, at := measuredEnergy(m.Readings, by.fitted)
+			c.Calibrate(total, at, m.Table.Counting.Trainable)
 		}
 		measured, err := by.weigher.Weigh(m.ReadAt, t.shares)
 		by.failed = err

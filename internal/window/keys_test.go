@@ -14,18 +14,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// Hardware counters are left out: this machine has none. internal/usage/weigh has their benchmarks.
 func TestWeighingRowsAllocatesNothingInTheSteadyState(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	h.Clocks = map[int]int64{0: 3_000_000, 1: 1_000_000, 2: 1_000_000}
-	h.Cgroups["/a"] = 0
 	require.NoError(t, h.Render())
-	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
+	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime, KeyCacheMisses, KeyMissesOrMemory} {
 		tree := cgroup.New(cgroup.Options{Root: h.Root()})
-		in := tree.Enter("/a", true)
 		k := NewKeys(KeyOptions{Cgroups: tree, Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h)})
 		table, m := newTable(0), &Measurement{ReadAt: h.Now()}
 		assert.Zero(t, testing.AllocsPerRun(30, func() {
@@ -33,7 +31,8 @@ func TestWeighingRowsAllocatesNothingInTheSteadyState(t *testing.T) {
 			table.clearRows()
 			for i := range int32(3) {
 				table.rows = append(table.rows, row{Share: weigh.Share{
-					CPU: 5 * units.Second, LastCPU: i, Cgroup: in, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second,
+					CPU: 5 * units.Second, LastCPU: i, ShortLived: i == 0, Resident: 1 << 20, Held: time.Second,
+					Events: proc.Events{9e9, 9e9, 1e6}, Counted: true,
 				}})
 			}
 			k.weigh(&table, m)
@@ -108,10 +107,13 @@ func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *t
 // calibrated is a Weigher that notes the energy it was given.
 type calibrated struct {
 	weigh.CPUTime
-	total units.Energy
+	total     units.Energy
+	trainable bool
 }
 
-func (c *calibrated) Calibrate(total units.Energy, _ time.Time) { c.total = total }
+func (c *calibrated) Calibrate(total units.Energy, _ time.Time, trainable bool) {
+	c.total, c.trainable = total, trainable
+}
 
 func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 	models := map[Key]*calibrated{KeyPowerModel: {}, KeyDRAMPowerModel: {}}
@@ -120,10 +122,11 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 	}})
 	table := newTable(0)
 	table.clearRows()
-	k.weigh(&table, &Measurement{ReadAt: time.Unix(1, 0), Readings: []power.Reading{
+	scan := &proc.Table{Counting: proc.Counting{Trainable: true}}
+	k.weigh(&table, &Measurement{ReadAt: time.Unix(1, 0), Table: scan, Readings: []power.Reading{
 		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
 		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
 	}})
-	assert.Equal(t, units.Energy(5), models[KeyPowerModel].total)
-	assert.Equal(t, units.Energy(3), models[KeyDRAMPowerModel].total)
+	assert.Equal(t, calibrated{total: 5, trainable: true}, *models[KeyPowerModel])
+	assert.Equal(t, calibrated{total: 3, trainable: true}, *models[KeyDRAMPowerModel])
 }

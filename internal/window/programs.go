@@ -63,12 +63,12 @@ func (b *Collector) nameOwner(r *row, charge *proc.Charge) bool {
 			return false
 		}
 		user.Workload, user.ProcessCgroup = b.Ledger.Workload(c.id), b.Identifier.ProcessCgroup(r.process.Slot)
-		r.Cgroup, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
+		r.cgroup, excluded = c.cgroup, c.excluded && (c.inWorkload || c.withCgroup)
 	} else {
 		user.Placement = b.Identifier.PlaceShortLived(charge.Path)
 		user.VM = identity.VM{} // only the processes of a virtual machine identify the machine of a cgroup
 		if b.watchesCgroups() {
-			r.Cgroup = b.Cgroups.Node(user.Cgroup)
+			r.cgroup = b.Cgroups.Node(user.Cgroup)
 		}
 	}
 	user.Executable = b.programs.nameOf(charge.Comm.String(), user.Owner, &user.Workload)

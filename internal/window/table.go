@@ -4,6 +4,7 @@ package window
 
 import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
@@ -33,6 +34,7 @@ type row struct {
 	weigh.Share
 	claimant attribution.Claimant
 	weights  [attribution.Weights]uint64
+	cgroup   *cgroup.Node // of the container, nil outside of containers
 	// process used the CPU time, or is related to the short-lived processes that used it. It is nil
 	// without such a process.
 	process *proc.Process
@@ -59,13 +61,16 @@ func newTable(domains int) table {
 func (t *table) clearRows() {
 	t.node = &t.interval.Domains[0]
 	t.rows, t.parts, t.on, t.shares = t.rows[:0], t.parts[:0], t.on[:0], t.shares[:0]
-	t.claimed, t.rest.CPU = 0, 0
+	t.claimed, t.rest.CPU, t.rest.Events = 0, 0, proc.Events{}
 	clear(t.rest.parts)
 }
 
-// addRest adds CPU time of short-lived processes without a claimant.
-func (t *table) addRest(used units.CPUTime, parts []units.CPUTime) {
+// addRest adds CPU time and events of short-lived processes without a claimant.
+func (t *table) addRest(used units.CPUTime, counted *proc.Events, parts []units.CPUTime) {
 	t.rest.CPU += used
+	for i, n := range counted {
+		t.rest.Events[i] = units.AddSaturating(t.rest.Events[i], n)
+	}
 	for i, part := range parts {
 		t.rest.parts[i] = units.AddSaturating(t.rest.parts[i], part)
 	}

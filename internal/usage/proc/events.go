@@ -15,6 +15,9 @@ const (
 	CacheMisses // of the last-level cache
 )
 
+// String returns the name of the event.
+func (e Event) String() string { return [...]string{"cycles", "instructions", "cache misses"}[e] }
+
 // Counting describes the hardware events of an interval.
 type Counting struct {
 	// Valid reports whether the events of the interval were counted, or are estimated by the rates of

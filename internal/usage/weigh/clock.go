@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -91,9 +90,8 @@ func (c *clock) begin(now time.Time, shares []*Share) {
 	}
 }
 
-func (*clock) forget() {}
-
-func (*clock) counts(*cgroup.Node, func(Event, uint64)) {}
+// Forget has no effect.
+func (*clock) Forget() {}
 
 func (c *clock) rate(s *Share) (uint64, bool) {
 	if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {
@@ -144,4 +142,6 @@ func lesser(a, b error) error {
 }
 
 func (c *clock) name() string { return "clock rate by APERF and MPERF" + c.by }
-func (c *clock) close() error { return c.rates.close() }
+
+// Close closes the counters.
+func (c *clock) Close() error { return c.rates.close() }

@@ -3,195 +3,184 @@
 package weigh
 
 import (
-	"errors"
-	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// modeled is a machine of two containers that run at 1 GHz, with a meter whose energy follows its
-// events: 20 W, 4 nJ for an instruction and 1 µJ for a cache miss.
+// calibrator is a weight whose model is fitted to measured energy.
+type calibrator interface {
+	Calibrate(units.Energy, time.Time, bool)
+	Weigh(time.Time, []*Share) (bool, error)
+}
+
+// modeled is a machine of two programs that run at 1 GHz, with a meter whose energy follows its
+// events: 20 W of static power, 4 nJ for an instruction and 1 µJ for a cache miss.
 type modeled struct {
-	t        *testing.T
-	kernels  map[Event]*kernel
-	tree     *cgroup.Tree
-	events   *Events
-	at       time.Time
-	total    units.Energy
+	total     units.Energy
+	at        time.Time
+	trainable bool
+
 	second   int
 	shares   [2]*Share
 	measured bool  // by the latest call of Weigh
 	err      error // of the latest call of Weigh
 }
 
-func newModeled(t *testing.T) *modeled {
-	m := &modeled{t: t, kernels: map[Event]*kernel{}, tree: cgroup.New(cgroup.Options{Root: "/nowhere"}), at: began, shares: [2]*Share{{}, {}}}
-	for _, e := range modelEvents {
-		m.kernels[e] = newKernel(m.tree, "/a", "/b")
-	}
-	m.events = &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) { return m.kernels[e], nil }}
-	return m
+func newModeled() *modeled {
+	return &modeled{at: began, trainable: true, shares: [2]*Share{{}, {}}}
 }
 
-// run lasts a second: container a executes instructions without cache misses, and b has cache
-// misses too.
-func (m *modeled) run(models ...*Model) {
+// run lasts a second: the first program executes instructions without cache misses, and the second
+// has cache misses too.
+func (m *modeled) run() {
 	a, b := 200+uint64(100*(m.second%7)), 200+uint64(100*(m.second%5)) // ms of CPU time
-	count := func(e Event, ofA, ofB uint64) {
-		m.kernels[e].counted["/a"] += ofA
-		m.kernels[e].counted["/b"] += ofB
-		m.kernels[e].counted[""] += ofA + ofB
-	}
-	count(Cycles, 1e6*a, 1e6*b)
-	count(Instructions, 2e6*a, 5e5*b)
-	count(CacheMisses, 0, 1e4*b)
 	m.total += units.Energy(1e6 * (20 + 4e-9*(2e6*float64(a)+5e5*float64(b)) + 1e-6*1e4*float64(b)))
 	m.at, m.second = m.at.Add(time.Second), m.second+1
-	*m.shares[0] = Share{CPU: units.CPUTime(a) * ms, Cgroup: m.tree.Node("/a")}
-	*m.shares[1] = Share{CPU: units.CPUTime(b) * ms, Cgroup: m.tree.Node("/b")}
-	for _, model := range models {
-		m.weigh(model)
-	}
+	*m.shares[0] = *share(int(a), 1e6*a, 2e6*a, 0)
+	*m.shares[1] = *share(int(b), 1e6*b, 5e5*b, 1e4*b)
 }
 
 // weigh weighs the shares of the second.
-func (m *modeled) weigh(model *Model) {
-	model.Calibrate(m.total, m.at)
-	m.measured, m.err = model.Weigh(m.at, m.shares[:])
+func (m *modeled) weigh(by calibrator) {
+	by.Calibrate(m.total, m.at, m.trainable)
+	m.measured, m.err = by.Weigh(m.at, m.shares[:])
 }
 
-func (m *modeled) open() *Model {
-	model, err := NewModel(m.events, m.tree)
-	require.NoError(m.t, err)
-	return model
+// ratio returns the weight of CPU time of the first program, relative to the second program.
+func (m *modeled) ratio() float64 {
+	a, b := m.shares[0], m.shares[1]
+	return float64(a.Work) / float64(a.CPU) / (float64(b.Work) / float64(b.CPU))
 }
 
 func TestAModelWeighsByThePowerThatEventsCause(t *testing.T) {
-	m := newModeled(t)
-	model := m.open()
-	for i := range calibrated.History {
-		m.run(model)
+	m, fitted := newModeled(), ridge.New(1e-6)
+	model := NewModel(fitted)
+	var works []float64
+	for range 200 {
+		m.run()
+		m.weigh(model)
 		require.NoError(t, m.err)
-		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
+		require.True(t, m.measured)
+		works = append(works, float64(m.shares[0].Work+m.shares[1].Work)/float64(m.shares[0].CPU+m.shares[1].CPU))
+		if m.second == 10 {
+			assert.InDelta(t, 1, m.ratio(), 1e-6, "CPU time by clock rate before the first fit")
+		}
 	}
-	a, b := m.shares[0], m.shares[1]
 	// 2e9 instructions a second are 8 W, and 5e8 with 1e7 cache misses are 12 W.
-	assert.InEpsilon(t, 8.0/12, float64(a.Work)/float64(a.CPU)/(float64(b.Work)/float64(b.CPU)), 0.03)
+	assert.InEpsilon(t, 8.0/12, m.ratio(), 0.01)
+	assert.InDelta(t, works[0], works[199], 0.2, "weights before and after a fit have one scale")
+	c, ok := fitted.Coefficients()
+	require.True(t, ok)
+	assert.InDelta(t, 10, c.Mean, 1, "static power is not caused by CPU time")
 	require.NoError(t, model.Close())
 }
 
-func TestModelsShareTheirCounters(t *testing.T) {
-	m := newModeled(t)
-	first, second := m.open(), m.open()
-	for range calibrated.Fewest + 1 {
-		m.run(first, second)
+func TestSmartWattsWeighsByThePowerThatEventsCause(t *testing.T) {
+	m, model := newModeled(), NewSmartWatts()
+	for i := range calibrated.History {
+		m.run()
+		m.weigh(model)
+		require.NoError(t, m.err)
+		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
 	}
-	assert.NotNil(t, first.fit)
-	assert.Equal(t, first.fit, second.fit)
-	for _, k := range m.kernels {
-		assert.Equal(t, 3, k.total, "of everything and of two containers")
-	}
-	require.NoError(t, first.Close())
-	assert.NotEmpty(t, m.kernels[Cycles].opened)
-	m.run(second)
-	require.NoError(t, second.Close())
-	for _, k := range m.kernels {
-		assert.Empty(t, k.opened)
-	}
-	third := m.open()
-	assert.NotEmpty(t, m.kernels[Cycles].opened)
-	require.NoError(t, third.Close())
+	assert.InEpsilon(t, 8.0/12, m.ratio(), 0.03)
+	assert.InDelta(t, 20, model.source.fit.Static, 1)
+	require.NoError(t, model.Close())
 }
 
 // The meter is read every third interval, when its energy is that of three seconds.
 func TestASampleLastsFromOneReadingToTheNext(t *testing.T) {
-	m := newModeled(t)
-	model := m.open()
+	m, model := newModeled(), NewSmartWatts()
 	for i := range 3 * calibrated.History {
 		m.run()
 		if i%3 == 0 {
-			model.Calibrate(m.total, m.at)
+			model.Calibrate(m.total, m.at, m.trainable)
 		}
 		_, err := model.Weigh(m.at, m.shares[:])
 		require.NoError(t, err)
 	}
-	require.NotNil(t, model.fit)
-	assert.InDelta(t, 20, model.fit.Static, 1)
+	require.NotNil(t, model.source.fit)
+	assert.InDelta(t, 20, model.source.fit.Static, 1)
 }
 
-func TestAModelIsNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
-	for name, disturb := range map[string]func(*modeled, *Model){
-		"other zones":           func(m *modeled, _ *Model) { m.total /= 2 },
-		"work that was dropped": func(_ *modeled, model *Model) { model.Forget() },
-		"other CPUs online":     func(m *modeled, _ *Model) { m.kernels[Cycles].others = true },
-		"a failed read":         func(m *modeled, _ *Model) { m.kernels[Instructions].refused[""] = errors.New("refused") },
+// The state of a ridge model shows whether a sample was used.
+func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		disturb func(*modeled, *Model, *SmartWatts)
+		ridge   bool // only the ridge model leaves the sample out
+	}{
+		"other zones":           {disturb: func(m *modeled, _ *Model, _ *SmartWatts) { m.total /= 2 }},
+		"work that was dropped": {disturb: func(_ *modeled, a *Model, b *SmartWatts) { a.Forget(); b.Forget() }},
+		"no counts":             {disturb: func(m *modeled, _ *Model, _ *SmartWatts) { m.shares[0].Counted = false }},
+		"rates of an earlier window": {
+			disturb: func(m *modeled, _ *Model, _ *SmartWatts) { m.trainable = false }, ridge: true,
+		},
 	} {
-		m := newModeled(t)
-		model := m.open()
+		m, of, smart := newModeled(), &ridge.Model{}, NewSmartWatts()
+		model := NewModel(of)
+		weigh := func() { m.weigh(model); m.weigh(smart) }
 		for range calibrated.Fewest { // the baseline and one sample less than the fewest
-			m.run(model)
+			m.run()
+			weigh()
 		}
-		disturb(m, model)
-		m.run(model)
-		assert.Nil(t, model.fit, name)
-		for _, k := range m.kernels {
-			clear(k.refused)
-		}
-		for range 12 { // a counter that failed is opened again after 10 s, and counts from then on
-			m.run(model)
-		}
-		assert.NotNil(t, model.fit, name)
+		before := of.State()
+		m.run()
+		c.disturb(m, model, smart)
+		weigh()
+		assert.Equal(t, before, of.State(), name)
+		assert.Equal(t, c.ridge, smart.source.fit != nil, name)
+		m.trainable = true
+		m.run()
+		weigh()
+		assert.NotEqual(t, before, of.State(), name)
+		assert.NotNil(t, smart.source.fit, name)
 	}
 }
 
 // Interrupts alone cause cycles with next to no CPU time of processes.
 func TestTheNumberOfLayersIsBounded(t *testing.T) {
-	m := newModeled(t)
-	model := m.open()
+	m, model := newModeled(), NewSmartWatts()
 	for i := range 3 * calibrated.History {
 		m.run()
 		m.shares[0].CPU, m.shares[1].CPU = units.CPUTime(i), 0
 		m.weigh(model)
 		require.NoError(t, m.err)
 	}
-	assert.NotNil(t, model.model.At(maxLayer), "implausible rates are one layer")
-	assert.Less(t, model.model.Layers(), maxLayer)
+	assert.NotNil(t, model.source.model.At(maxLayer), "implausible rates are one layer")
+	assert.Less(t, model.source.model.Layers(), maxLayer)
 }
 
-func TestAModelIsFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
-	for silent, want := range map[Event]error{Cycles: errCountless, Instructions: nil, CacheMisses: nil} {
-		m := newModeled(t)
-		model := m.open()
-		for range calibrated.Fewest + 5 {
-			before := maps.Clone(m.kernels[silent].counted)
+func TestModelsAreFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
+	for silent, want := range map[proc.Event]error{proc.Cycles: errCountless, proc.Instructions: nil, proc.CacheMisses: nil} {
+		m, model, smart := newModeled(), NewModel(&ridge.Model{}), NewSmartWatts()
+		for range 100 {
 			m.run()
-			m.kernels[silent].counted = before
-			m.weigh(model)
-			if m.second > 5 {
-				require.ErrorIs(t, m.err, want, silent)
+			m.shares[0].Events[silent], m.shares[1].Events[silent] = 0, 0
+			for _, by := range []calibrator{model, smart} {
+				m.weigh(by)
+				if m.second > calibrated.Fewest {
+					require.ErrorIs(t, m.err, want, silent)
+					assert.Equal(t, want == nil, m.measured)
+				}
 			}
 		}
-		assert.True(t, m.measured, silent)
 	}
 }
 
-func TestAModelNeedsAllEvents(t *testing.T) {
-	m := newModeled(t)
-	refused := errors.New("not counted")
-	m.events.open = func(_ *cgroup.Tree, e Event) (counts, error) {
-		if e == CacheMisses {
-			return nil, refused
-		}
-		return m.kernels[e], nil
-	}
-	_, err := NewModel(m.events, m.tree)
-	require.ErrorIs(t, err, refused)
-	assert.Empty(t, m.kernels[Cycles].opened)
+// A scan may find cycles before the CPU time in which they were counted.
+func TestAnImpossibleClockRateIsBounded(t *testing.T) {
+	assert.InDelta(t, 0.1, baseOf(share(100, 1e8)), 1e-9)
+	assert.InDelta(t, 0.001*maxClock*maxClock, baseOf(share(1, 1e9)), 1e-9)
+	discounted := share(100, 2e8)
+	discounted.Discount = 40 * ms
+	assert.InDelta(t, 0.24, baseOf(discounted), 1e-9)
+	assert.Zero(t, baseOf(share(100)))
 }

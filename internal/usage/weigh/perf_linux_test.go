@@ -4,11 +4,8 @@ package weigh
 
 import (
 	"encoding/binary"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Readings of a CPU of 2.1 GHz at its nominal rate, at 3.0 GHz, asleep, and at 0.7 GHz.
@@ -113,8 +110,6 @@ func openDescriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func cgroupsOf(root string) *cgroup.Tree { return cgroup.New(cgroup.Options{Root: root}) }
-
 func TestWithoutSamplesTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	replaceSamples(t, nil, errNoCPU)
 	before := openDescriptors(t)
@@ -150,15 +145,15 @@ func TestWithoutSamplesTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing
 }
 
 func TestEachEventHasItsPerfNumber(t *testing.T) {
-	for event, config := range map[Event]uint64{Cycles: 0, Instructions: 1, CacheMisses: 3} { // include/uapi/linux/perf_event.h
+	for event, config := range map[proc.Event]uint64{proc.Cycles: 0, proc.Instructions: 1, proc.CacheMisses: 3} { // include/uapi/linux/perf_event.h
 		replace(t, func(attr *unix.PerfEventAttr, _, _, _, _ int) (int, error) {
 			assert.EqualValues(t, 0, attr.Type)
 			assert.Equal(t, config, attr.Config, event)
 			assert.EqualValues(t, 3, attr.Read_format)
 			return -1, unix.ENOENT
 		})
-		_, err := NewCounters(cgroupsOf(tree(t)), event)
-		require.EqualError(t, err, "the machine does not count "+string(event))
+		_, err := OpenNodeCounter(tree(t), event)
+		require.EqualError(t, err, "the machine does not count "+event.String())
 	}
 }
 
@@ -171,10 +166,7 @@ func TestNoDescriptorStaysOpenAfterClose(t *testing.T) {
 		return pipe(t, 7, 100, 100), nil
 	})
 	before := openDescriptors(t)
-	w, err := NewCounters(cgroupsOf(root), Cycles)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	c, err := OpenNodeCounter(root, Cycles)
+	c, err := OpenNodeCounter(root, proc.Cycles)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	assert.Equal(t, before, openDescriptors(t))
@@ -190,18 +182,16 @@ func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 		opened++
 		return pipe(t, 7, 100, 100), nil
 	})
-	var counters []count
-	for range 2 { // two keys, on three CPUs each
-		p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
+	var counters []*perf
+	for range 2 { // two events, on three CPUs each
+		p, err := newPerf(tree(t), 0)
 		require.NoError(t, err)
-		c, err := p.open(nil)
-		require.NoError(t, err)
-		counters = append(counters, c)
+		require.NoError(t, p.open())
+		counters = append(counters, p)
 	}
-	p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(tree(t), 0)
 	require.NoError(t, err)
-	_, err = p.open(nil)
-	require.ErrorContains(t, err, "LimitNOFILE")
+	require.ErrorContains(t, p.open(), "LimitNOFILE")
 	_, err = NewClock(tree(t), 1)
 	require.ErrorContains(t, err, "LimitNOFILE")
 	assert.Equal(t, 6, opened, "there is room for one more, which would be closed at once")
@@ -216,9 +206,9 @@ func TestTheErrorOfOpeningSaysWhatIsMissing(t *testing.T) {
 	root, copied := tree(t), t.TempDir()
 	_, err := NewClock(root, 1)
 	require.ErrorContains(t, err, "open MPERF and APERF: permission denied: it takes CAP_PERFMON")
-	_, err = NewCounters(cgroupsOf(root), Instructions)
+	_, err = OpenNodeCounter(root, proc.Instructions)
 	require.ErrorContains(t, err, "count instructions: permission denied: it takes CAP_PERFMON")
-	_, err = NewCounters(cgroupsOf(copied), Cycles)
+	_, err = OpenNodeCounter(copied, proc.Cycles)
 	require.ErrorIs(t, err, perfevent.ErrOtherKernel)
 	_, err = NewClock(copied, 1)
 	require.ErrorIs(t, err, perfevent.ErrOtherKernel)
@@ -237,7 +227,7 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 	}
 	root := tree(t)
 	write(t, root, map[string]string{"sys/devices/system/cpu/present": "0-x\n"})
-	_, err := NewCounters(cgroupsOf(root), Cycles)
+	_, err := OpenNodeCounter(root, proc.Cycles)
 	require.ErrorContains(t, err, "cpu/present: not a decimal number")
 }
 
@@ -257,74 +247,20 @@ func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 		opened = append(opened, fd)
 		return fd, nil
 	})
-	p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(tree(t), 0)
 	require.NoError(t, err)
-	c, err := p.open(nil)
-	require.NoError(t, err)
-	sum, err := c.read()
+	require.NoError(t, p.open())
+	sum, err := p.read()
 	require.NoError(t, err)
 	assert.EqualValues(t, 14, sum)
-	_, err = c.read()
+	_, err = p.read()
 	require.ErrorIs(t, err, perfevent.ErrShort)
-	require.NoError(t, c.close())
+	require.NoError(t, p.close())
 
 	fail = true
-	_, err = p.open(nil)
-	require.ErrorIs(t, err, unix.EMFILE)
+	require.ErrorIs(t, p.open(), unix.EMFILE)
 	_, err = unix.FcntlInt(uintptr(opened[len(opened)-1]), unix.F_GETFD, 0)
 	require.ErrorIs(t, err, unix.EBADF, "it was closed")
-	_, err = p.open(p.tree.Node("/no/such/cgroup"))
-	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-// The counter of a child's cgroup shows what the child used, and nothing that ran elsewhere.
-func TestARealKernelCountsForACgroup(t *testing.T) {
-	p, err := newPerf(cgroupsOf("/"), unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
-	require.NoError(t, err)
-	var cgroup, path string
-	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err == nil {
-			path = root
-		}
-	}
-	if path == "" {
-		t.Skip("no cgroup v2 hierarchy is mounted at /sys/fs/cgroup")
-	}
-	if path, err = os.MkdirTemp(path, "energy-test-"); err != nil {
-		t.Skip("cgroups cannot be made here: ", err)
-	}
-	cgroup = "/" + filepath.Base(path)
-	defer func() {
-		assert.Eventually(t, func() bool { return os.Remove(path) == nil }, 10*time.Second, 5*time.Millisecond, "its process ends")
-	}()
-	c, err := p.open(p.tree.Node(cgroup))
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
-		t.Skip("the kernel does not allow counting for cgroups:", err)
-	}
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.close()) }()
-	dir, err := os.Open(path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, dir.Close()) }()
-	child := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
-	child.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	start := time.Now()
-	require.NoError(t, child.Run())
-	elapsed := time.Since(start)
-	counted, err := c.read()
-	require.NoError(t, err)
-	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
-	assert.Greater(t, time.Duration(counted), used*8/10)
-	// The counter includes interrupts and the time that a hypervisor took away. The CPU time does
-	// not.
-	assert.Less(t, time.Duration(counted), elapsed)
-	before := openDescriptors(t)
-	assert.False(t, c.replaced())
-	assert.Equal(t, before, openDescriptors(t))
-	c.(*perfCount).inode++
-	assert.True(t, c.replaced(), "another directory has the path")
-	c.(*perfCount).node = p.tree.Node(cgroup + "/no")
-	assert.True(t, c.replaced(), "no directory has the path")
 }
 
 // If CPUs are of two kinds, the generic event number counts on one kind only.
@@ -336,7 +272,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 		}
 	}
 	set("cpu_core/type", "4", "cpu_core/cpus", "0", "cpu_atom/type", "10", "cpu_atom/cpus", "1-2")
-	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS)
+	p, err := newPerf(root, unix.PERF_COUNT_HW_INSTRUCTIONS)
 	require.NoError(t, err)
 	opened := func() map[int]uint64 {
 		configs := map[int]uint64{}
@@ -344,9 +280,8 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 			configs[cpu] = attr.Config
 			return pipe(t, 7, 100, 100), nil
 		})
-		c, err := p.open(nil)
-		require.NoError(t, err)
-		require.NoError(t, c.close())
+		require.NoError(t, p.open())
+		require.NoError(t, p.close())
 		return configs
 	}
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened())
@@ -360,7 +295,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened())
 
 	set("cpu_atom/cpus", "x")
-	_, err = newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
+	_, err = newPerf(root, 0)
 	require.ErrorContains(t, err, "cpu_atom/cpus: not a decimal number")
 	set("system/cpu/online", "0-1")
 	assert.True(t, p.cpusChanged())
@@ -374,26 +309,19 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 // The kernel removes the counters of a CPU that goes offline. They can still be read.
 func TestACounterOfAnOfflineCPUHasStopped(t *testing.T) {
 	root := tree(t)
-	write(t, root, map[string]string{"sys/devices/system/cpu/present": "0\n", "sys/fs/cgroup/a/cgroup.procs": ""})
+	write(t, root, map[string]string{"sys/devices/system/cpu/present": "0\n"})
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) {
 		return pipe(t, 0, 0, 0, 0, 0, 0, 7, 100, 100, 9, 200, 200, 9, 200, 200), nil
 	})
-	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(root, 0)
 	require.NoError(t, err)
-	for cgroup, always := range map[string]bool{"": true, "/a": false} {
-		c, err := p.open(p.tree.Node(cgroup))
+	require.NoError(t, p.open())
+	for _, want := range []uint64{0, 0, 7, 9} {
+		sum, err := p.read()
 		require.NoError(t, err)
-		for _, want := range []uint64{0, 0, 7, 9} {
-			sum, err := c.read()
-			require.NoError(t, err)
-			assert.Equal(t, want, sum)
-		}
-		_, err = c.read()
-		if always {
-			require.ErrorIs(t, err, errStopped)
-		} else {
-			require.NoError(t, err, "no process of the cgroup ran")
-		}
-		require.NoError(t, c.close())
+		assert.Equal(t, want, sum)
 	}
+	_, err = p.read()
+	require.ErrorIs(t, err, errStopped)
+	require.NoError(t, p.close())
 }

@@ -7,11 +7,11 @@ package weigh
 import (
 	"errors"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 var errNotLinux = errors.New("perf events are Linux's")
 
 func openRatios(string) (r rates, by string, err error) { return nil, "", errNotLinux }
 
-func openPerf(*cgroup.Tree, Event) (counts, error) { return nil, errNotLinux }
+func openPerf(string, proc.Event) (kernelCounters, error) { return nil, errNotLinux }

@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -32,34 +31,3 @@ func (r simulatedRates) read(cpu int32, _ time.Time, _ units.CPUTime) (rate uint
 }
 
 func (simulatedRates) close() error { return nil }
-
-// SimulatedEvents returns Events of a simulated kernel. counted returns the total number of events
-// in a cgroup and all cgroups inside, or on the whole machine if the path is empty. Only tests call
-// SimulatedEvents.
-func SimulatedEvents(counted func(e Event, cgroup string) uint64) *Events {
-	return &Events{open: func(_ *cgroup.Tree, e Event) (counts, error) {
-		return simulated{counted: counted, event: e}, nil
-	}}
-}
-
-// simulated is the counts of a simulated kernel, and the count of a cgroup.
-type simulated struct {
-	counted func(e Event, cgroup string) uint64
-	event   Event
-	cgroup  string
-}
-
-func (s simulated) open(n *cgroup.Node) (count, error) {
-	if n != nil {
-		s.cgroup = n.Path()
-	}
-	return s, nil
-}
-
-func (simulated) cpusChanged() bool { return false }
-
-func (s simulated) read() (uint64, error) { return s.counted(s.event, s.cgroup), nil }
-
-func (simulated) replaced() bool { return false }
-
-func (simulated) close() error { return nil }

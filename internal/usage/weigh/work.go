@@ -5,7 +5,6 @@ package weigh
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -19,11 +18,12 @@ type Share struct {
 	// LastCPU is the CPU that ran the process last. A negative number means that it is not
 	// available.
 	LastCPU int32
-	// Cgroup is the container's node, nil outside of containers.
-	Cgroup *cgroup.Node
 	// ShortLived reports whether the claim belongs to processes that lived between two scans. Such
 	// a claim has no Resident and no Held.
 	ShortLived bool
+	// Counted reports whether the hardware events of the claim were counted. Events are the counts.
+	Counted bool
+	Events  proc.Events
 	// Resident is the resident memory of the process in bytes. Held is for how much of the interval
 	// it was held.
 	Resident uint64
@@ -31,9 +31,6 @@ type Share struct {
 	// Work is the weight, set by Weigh. Only proportions of weights mean anything, within and
 	// between intervals.
 	Work uint64
-	// Events are the hardware events of the claim, valid if Counted.
-	Events  proc.Events
-	Counted bool
 }
 
 // ByRate weighs CPU time by work per CPU time. It is not safe for concurrent use.
@@ -51,14 +48,12 @@ type source interface {
 	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate was not
 	// measured.
 	rate(*Share) (rate uint64, ok bool)
-	// forget discards work that has no CPU time yet. It is not attributed.
-	forget()
-	// counts implements ByRate.Counted.
-	counts(n *cgroup.Node, yield func(Event, uint64))
 	// trouble returns the reason why an expected rate is missing, or nil.
 	trouble() error
 	name() string
-	close() error
+	// Forget and Close implement window.Weigher.
+	Forget()
+	Close() error
 }
 
 // one is a rate of 1.
@@ -69,18 +64,11 @@ func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 // Name describes the weight and its source.
 func (m *ByRate) Name() string { return m.source.name() }
 
-// Forget discards work that has no CPU time yet. It is not attributed.
-func (m *ByRate) Forget() { m.source.forget() }
-
-// Counted calls yield with each event that weighs, and how often it was counted in a cgroup since a
-// process of the cgroup was first weighed. It does not call yield with events that could not be
-// read.
-func (m *ByRate) Counted(n *cgroup.Node, yield func(Event, uint64)) {
-	m.source.counts(n, yield)
-}
+// Forget discards counts of the current sample of a model.
+func (m *ByRate) Forget() { m.source.Forget() }
 
 // Close closes the source.
-func (m *ByRate) Close() error { return m.source.close() }
+func (m *ByRate) Close() error { return m.source.Close() }
 
 // Weigh sets the Work of all shares of an interval. Shares whose rate is missing get the average
 // rate of the others. measured reports whether any rate was measured; otherwise Work is

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 const ms = units.CPUTime(time.Millisecond)
@@ -144,11 +146,9 @@ func TestWorkSaturates(t *testing.T) {
 
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
-	c := newCounting(t, "/a", "/a/b")
-	c.count(map[string]uint64{"/a": 3, "/a/b": 1})
-	a, b := c.cgroups.Node("/a"), c.cgroups.Node("/a/b")
-	for name, m := range map[string]*ByRate{"clock": byClock, "counters": c.ByRate} {
-		shares := []*Share{{CPU: ms, LastCPU: 0, Cgroup: a}, {CPU: ms, LastCPU: 1, Cgroup: b}, {CPU: ms, LastCPU: -1}}
+	for name, m := range map[string]*ByRate{"clock": byClock, "events": NewEvents(proc.CacheMisses)} {
+		shares := []*Share{{CPU: ms, LastCPU: 0}, {CPU: ms, LastCPU: 1}, {CPU: ms, LastCPU: -1}}
+		shares[0].Events, shares[0].Counted = proc.Events{3, 2, 1}, true
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			at = at.Add(time.Second)
@@ -157,12 +157,18 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 			}
 		}), name)
 	}
-	m := newModeled(t)
-	model := m.open()
-	for range 3 * calibrated.History {
-		m.run(model)
+	m := newModeled()
+	for name, model := range map[string]calibrator{"model": NewModel(&ridge.Model{}), "SmartWatts": NewSmartWatts()} {
+		weigh := func() {
+			m.at, m.total = m.at.Add(time.Second), m.total+20*units.Joule
+			m.weigh(model)
+		}
+		m.run()
+		for range 3 * calibrated.History {
+			weigh()
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, weigh), name)
 	}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { m.run(model) }), "model")
 }
 
 // An offline CPU is no error, and neither is a CPU where no process runs any more.

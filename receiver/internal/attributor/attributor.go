@@ -101,7 +101,7 @@ func (a *Attributor) Begin(baseline, boot time.Time) {
 		CPUs:                 a.cpus(),
 		Idle:                 a.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           !o.NoZeroPoints,
-		Usage:                openUsage(a, baseline),
+		Usage:                openUsage(a),
 	})
 }
 

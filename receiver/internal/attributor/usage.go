@@ -13,25 +13,23 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
 // usage reads the counters of containers and pods that are emitted next to their energy, once in each emission.
 type usage struct {
 	attributor *Attributor
-	began      time.Time // hardware events are counted from then on, at the earliest
 	stacked    map[string]bool
 	last       map[emit.Subject]*emit.Usage
 	lastAt     time.Time
 }
 
 // openUsage returns the reader of the enabled counters, as Config.Usage of package emit. It is nil if none is enabled.
-func openUsage(a *Attributor, began time.Time) func(time.Time) map[emit.Subject]*emit.Usage {
+func openUsage(a *Attributor) func(time.Time) map[emit.Subject]*emit.Usage {
 	if !a.Options.Config.WantsUsage() {
 		return nil
 	}
-	u := &usage{attributor: a, began: began, stacked: findStacked(a.Options.Config.RootPath)}
+	u := &usage{attributor: a, stacked: findStacked(a.Options.Config.RootPath)}
 	return u.read
 }
 
@@ -99,7 +97,6 @@ func (c *counting) read(entity identity.Entity, m member) {
 				c.set(emit.DiskWritten, written, a.BootTime)
 			}
 		}
-		a.Options.Node.Keys.Counted(m.in, c.setEvents)
 	}
 	if network {
 		if received, transmitted, ok := a.Identifier.Network(m.process); ok {
@@ -107,10 +104,6 @@ func (c *counting) read(entity identity.Entity, m member) {
 			c.set(emit.Transmitted, transmitted, a.BootTime)
 		}
 	}
-}
-
-func (c *counting) setEvents(event weigh.Event, total uint64) {
-	c.set(emit.CounterOf[event], total, c.began)
 }
 
 // set sets a counter that was 0 at start. One that went back was reset since the reading before.

@@ -14,8 +14,7 @@ func (c *Config) WantsUnits() bool {
 // WantsUsage reports whether counters of containers or pods are reported next to their energy.
 func (c *Config) WantsUsage() bool {
 	m := &c.Metrics
-	return m.ContainerDiskIo.Enabled || m.ContainerNetworkIo.Enabled || m.K8sPodNetworkIo.Enabled ||
-		m.ContainerCPUCycles.Enabled || m.ContainerCPUInstructions.Enabled || m.ContainerCPUCacheMisses.Enabled
+	return m.ContainerDiskIo.Enabled || m.ContainerNetworkIo.Enabled || m.K8sPodNetworkIo.Enabled
 }
 
 // HiddenNames returns the names of containers and pods that are not reported.

@@ -52,7 +52,7 @@ type PresetRules struct {
 var presets = map[Preset]PresetRules{
 	// The default: the rules with the smallest errors.
 	"": {
-		Static: StaticTrained, Scope: ScopeZone, Weight: WeightFrequencySquared, DRAM: WeightMemoryCPUTime, SMT: 0.6,
+		Static: StaticTrained, Scope: ScopeZone, Weight: WeightFrequencySquared, DRAM: WeightMissesOrMemory, SMT: 0.6,
 		Interrupts: InterruptsUnattributed, MissedUnattributed: true, KnowsStatic: true, Window: time.Second,
 	},
 	PresetKepler: {Static: StaticUtilization},
@@ -61,7 +61,7 @@ var presets = map[Preset]PresetRules{
 	PresetKepler09: {Static: StaticMinimum, Idle: IdleEqual, Weight: WeightInstructions, DRAM: WeightCacheMisses, Other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
 	PresetScaphandre: {Static: StaticUtilization, Idle: IdleUsed},
-	PresetSmartWatts: {Static: StaticResting, Weight: WeightPowerModel, DRAM: WeightPowerModel, Window: time.Second},
+	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
 	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
 	// to Container Energy Consumption Measurement Tools").

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
@@ -25,9 +24,13 @@ const (
 	WeightMemory           Weight = "memory"
 	WeightMemoryCPUTime    Weight = "memory_cpu_time"
 	WeightPowerModel       Weight = "power_model" // the power that a model of hardware events estimates
+	// Only presets select the next weights. WeightMissesOrMemory is cache misses, or memory and CPU
+	// time in windows without counts. WeightSmartWatts is the power that SmartWatts estimates.
+	WeightMissesOrMemory Weight = "cache_misses or memory_cpu_time"
+	WeightSmartWatts     Weight = "smartwatts"
 )
 
-// Weights lists the attribution weights.
+// Weights lists the attribution weights of the settings.
 var Weights = []Weight{
 	WeightCPUTime, WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed, WeightCycles, WeightInstructions, WeightCacheMisses,
 	WeightMemory, WeightMemoryCPUTime, WeightPowerModel,
@@ -38,17 +41,13 @@ func (w Weight) Exponent() int {
 	return 1 + slices.Index([]Weight{WeightFrequency, WeightFrequencySquared, WeightFrequencyCubed}, w)
 }
 
-// Events returns the hardware events that the weight requires.
-func (w Weight) Events() []weigh.Event {
-	switch w {
-	case WeightCycles, WeightInstructions, WeightCacheMisses:
-		return []weigh.Event{weigh.Event(w)}
-	case WeightPowerModel:
-		return []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses}
-	default:
-		return nil
-	}
+// IsCounted reports whether hardware events of each process measure the weight.
+func (w Weight) IsCounted() bool {
+	return slices.Contains([]Weight{WeightCycles, WeightInstructions, WeightPowerModel, WeightSmartWatts}, w) || w.CountsMisses()
 }
+
+// CountsMisses reports whether the weight is the number of cache misses.
+func (w Weight) CountsMisses() bool { return w == WeightCacheMisses || w == WeightMissesOrMemory }
 
 // Key returns the key in package window of the weight of a zone kind.
 func (w Weight) Key(kind power.Kind) window.Key {
@@ -57,6 +56,8 @@ func (w Weight) Key(kind power.Kind) window.Key {
 		return window.KeyFrequency
 	case w == WeightPowerModel && kind == power.DRAM:
 		return window.KeyDRAMPowerModel
+	case w == WeightSmartWatts && kind == power.DRAM:
+		return window.KeyDRAMSmartWatts
 	default:
 		return window.Key(w)
 	}

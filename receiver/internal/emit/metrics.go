@@ -48,9 +48,6 @@ func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) gener
 
 // recordEach records a point of each metric, of any value.
 func recordEach(mb *metadata.MetricsBuilder) {
-	mb.RecordContainerCPUCacheMissesDataPoint(0, 0)
-	mb.RecordContainerCPUCyclesDataPoint(0, 0)
-	mb.RecordContainerCPUInstructionsDataPoint(0, 0)
 	mb.RecordContainerCPUTimeDataPoint(0, 0, false)
 	mb.RecordContainerDiskIoDataPoint(0, 0, 0)
 	mb.RecordContainerEnergyDataPoint(0, 0, 0, 0, "", false)

@@ -10,21 +10,17 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // Counter is a counter of a container or pod that is emitted next to its energy.
 type Counter uint8
 
-// The counters: bytes, and events that hardware counts.
+// The counters, in bytes.
 const (
 	DiskRead Counter = iota
 	DiskWritten
 	Received
 	Transmitted
-	Cycles
-	Instructions
-	CacheMisses
 	numCounters
 )
 
@@ -34,17 +30,11 @@ var counters = [numCounters]struct {
 	metric string
 	labels []label
 }{
-	DiskRead:     {".disk.io", texts("disk.io.direction", "read")},
-	DiskWritten:  {".disk.io", texts("disk.io.direction", "write")},
-	Received:     {".network.io", texts("network.io.direction", "receive")},
-	Transmitted:  {".network.io", texts("network.io.direction", "transmit")},
-	Cycles:       {".cpu.cycles", nil},
-	Instructions: {".cpu.instructions", nil},
-	CacheMisses:  {".cpu.cache_misses", nil},
+	DiskRead:    {".disk.io", texts("disk.io.direction", "read")},
+	DiskWritten: {".disk.io", texts("disk.io.direction", "write")},
+	Received:    {".network.io", texts("network.io.direction", "receive")},
+	Transmitted: {".network.io", texts("network.io.direction", "transmit")},
 }
-
-// CounterOf has the counter of each event that hardware counts.
-var CounterOf = map[weigh.Event]Counter{weigh.Cycles: Cycles, weigh.Instructions: Instructions, weigh.CacheMisses: CacheMisses}
 
 // Usage holds the counters of a container or pod.
 type Usage [numCounters]Count

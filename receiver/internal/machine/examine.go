@@ -10,6 +10,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -26,7 +27,8 @@ type Examined struct {
 
 // Examine returns which of the wanted rules the machine does not support. It reads only the devices
 // that these rules require. For a device that hangs it waits two seconds.
-func (m *Machine) Examine(root string, wanted *rules.Rules, cgroups *cgroup.Tree) (x Examined) {
+func (m *Machine) Examine(cfg *config.Config, wanted *rules.Rules, cgroups *cgroup.Tree) (x Examined) {
+	root := cfg.RootPath
 	cpus := filepath.Join(root, "sys/devices/system/cpu")
 	if wanted.Scope == config.ScopeZone {
 		x.Topology, x.Undivided = kernfs.Within(root, cpus, func() (*divide.Topology, error) {
@@ -41,37 +43,45 @@ func (m *Machine) Examine(root string, wanted *rules.Rules, cgroups *cgroup.Tree
 			x.Unshared = divide.ErrUnshared
 		}
 	}
-	var clocks, counters []window.Key
 	if wanted.Clocks {
-		clocks = append(clocks, window.KeyFrequency)
+		x.Unclocked = m.findClocks(root, cgroups)
 	}
-	for _, event := range wanted.Events {
-		counters = append(counters, window.Key(event))
+	if wanted.IsCounted {
+		m.findEvents(cfg, &x.Machine)
 	}
-	x.Unclocked, x.Uncounted = m.unmeasured(root, cgroups, clocks), m.unmeasured(root, cgroups, counters)
 	x.Untimed = findInterrupts(root)
 	return x
 }
 
-// errNoIRQ is the reason why interrupts cannot be timed.
-var errNoIRQ = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
-
-// unmeasured returns an error if one of the attribution weights cannot be measured.
-func (m *Machine) unmeasured(root string, cgroups *cgroup.Tree, keys []window.Key) error {
-	if len(keys) == 0 {
-		return nil
+// findEvents sets the reasons why hardware events of each process are not counted.
+func (m *Machine) findEvents(cfg *config.Config, x *rules.Machine) {
+	devices := filepath.Join(cfg.RootPath, "sys/devices")
+	hardware, err := kernfs.Within(cfg.RootPath, devices, func() (*perfevent.Hardware, error) {
+		return m.FindHardware(cfg.RootPath)
+	}, nil)
+	if x.Uncounted = err; err == nil {
+		x.Unmissed = hardware.Misses
 	}
+	measured, err := kernfs.Within(cfg.RootPath, devices, func() (bool, error) { return cfg.MeasuresDRAM(), nil }, nil)
+	if x.NoDRAM = err; !measured && err == nil {
+		x.NoDRAM = errNoDRAM
+	}
+}
+
+var (
+	// errNoIRQ is the reason why interrupts cannot be timed.
+	errNoIRQ  = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
+	errNoDRAM = errors.New("the machine had no sensor of memory at startup")
+)
+
+// findClocks returns an error if clock rates cannot be measured.
+func (m *Machine) findClocks(root string, cgroups *cgroup.Tree) error {
 	_, err := kernfs.Within(root, filepath.Join(root, "sys/devices"), func() (struct{}, error) {
-		for _, key := range keys {
-			weigher, err := m.OpenWeigher(key, &window.KeyOptions{Cgroups: cgroups, FrequencyExponent: 1})
-			if err != nil {
-				return struct{}{}, err
-			}
-			if err := weigher.Close(); err != nil {
-				return struct{}{}, err
-			}
+		weigher, err := m.OpenWeigher(window.KeyFrequency, &window.KeyOptions{Cgroups: cgroups, FrequencyExponent: 1})
+		if err != nil {
+			return struct{}{}, err
 		}
-		return struct{}{}, nil
+		return struct{}{}, weigher.Close()
 	}, nil)
 	return err
 }

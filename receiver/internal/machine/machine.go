@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -38,6 +39,9 @@ type Machine struct {
 	// OpenWeigher opens the Weigher of an attribution weight. It returns an error if the machine cannot
 	// measure the weight.
 	OpenWeigher func(window.Key, *window.KeyOptions) (window.Weigher, error)
+	// FindHardware returns the hardware events that the machine with this root directory can count for
+	// each process, or the reason why it cannot count them.
+	FindHardware func(root string) (*perfevent.Hardware, error)
 	// OpenMeters opens the meters, and the sources of GPU usage that meters have.
 	OpenMeters func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)
 	// OpenStorage returns the storage of the state.
@@ -48,7 +52,7 @@ type Machine struct {
 func Local() Machine {
 	return Machine{
 		Now: time.Now, NewMetronome: windows.NewMetronome, Clocks: kernelClocks,
-		ReadCPUs: divide.ReadCPUs, OpenCPU: cpu.OpenReader, OpenWeigher: window.OpenWeigher, OpenMeters: meters.Open,
-		OpenStorage: state.OpenStorage,
+		ReadCPUs: divide.ReadCPUs, OpenCPU: cpu.OpenReader, OpenWeigher: window.OpenWeigher, FindHardware: perfevent.FindHardware,
+		OpenMeters: meters.Open, OpenStorage: state.OpenStorage,
 	}
 }

@@ -7,66 +7,6 @@ import (
 	"go.opentelemetry.io/collector/filter"
 )
 
-// ContainerCPUCacheMissesMetricConfig provides config for the container.cpu.cache_misses metric.
-type ContainerCPUCacheMissesMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *ContainerCPUCacheMissesMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
-// ContainerCPUCyclesMetricConfig provides config for the container.cpu.cycles metric.
-type ContainerCPUCyclesMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *ContainerCPUCyclesMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
-// ContainerCPUInstructionsMetricConfig provides config for the container.cpu.instructions metric.
-type ContainerCPUInstructionsMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *ContainerCPUInstructionsMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
 // ContainerCPUTimeMetricConfig provides config for the container.cpu.time metric.
 type ContainerCPUTimeMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -709,9 +649,6 @@ func (ms *VMPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error 
 
 // MetricsConfig provides config for energy metrics.
 type MetricsConfig struct {
-	ContainerCPUCacheMisses   ContainerCPUCacheMissesMetricConfig   `mapstructure:"container.cpu.cache_misses"`
-	ContainerCPUCycles        ContainerCPUCyclesMetricConfig        `mapstructure:"container.cpu.cycles"`
-	ContainerCPUInstructions  ContainerCPUInstructionsMetricConfig  `mapstructure:"container.cpu.instructions"`
 	ContainerCPUTime          ContainerCPUTimeMetricConfig          `mapstructure:"container.cpu.time"`
 	ContainerDiskIo           ContainerDiskIoMetricConfig           `mapstructure:"container.disk.io"`
 	ContainerEnergy           ContainerEnergyMetricConfig           `mapstructure:"container.energy"`
@@ -748,15 +685,6 @@ type MetricsConfig struct {
 
 func DefaultMetricsConfig() MetricsConfig {
 	return MetricsConfig{
-		ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
-			Enabled: false,
-		},
-		ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
-			Enabled: false,
-		},
-		ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
-			Enabled: false,
-		},
 		ContainerCPUTime: ContainerCPUTimeMetricConfig{
 			Enabled: false,
 		},

@@ -26,15 +26,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "all_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
-					ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
-						Enabled: true,
-					},
-					ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
-						Enabled: true,
-					},
-					ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
-						Enabled: true,
-					},
 					ContainerCPUTime: ContainerCPUTimeMetricConfig{
 						Enabled: true,
 					},
@@ -163,15 +154,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 			name: "none_set",
 			want: MetricsBuilderConfig{
 				Metrics: MetricsConfig{
-					ContainerCPUCacheMisses: ContainerCPUCacheMissesMetricConfig{
-						Enabled: false,
-					},
-					ContainerCPUCycles: ContainerCPUCyclesMetricConfig{
-						Enabled: false,
-					},
-					ContainerCPUInstructions: ContainerCPUInstructionsMetricConfig{
-						Enabled: false,
-					},
 					ContainerCPUTime: ContainerCPUTimeMetricConfig{
 						Enabled: false,
 					},
@@ -300,7 +282,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUCacheMissesMetricConfig{}, ContainerCPUCyclesMetricConfig{}, ContainerCPUInstructionsMetricConfig{}, ContainerCPUTimeMetricConfig{}, ContainerDiskIoMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerNetworkIoMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodNetworkIoMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUBusyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerDiskIoMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerNetworkIoMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodNetworkIoMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmStepEnergyMetricConfig{}, SlurmStepPowerMetricConfig{}, SystemCPUBusyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

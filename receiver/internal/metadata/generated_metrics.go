@@ -290,15 +290,6 @@ var MapAttributeStaticPowerState = map[string]AttributeStaticPowerState{
 }
 
 var MetricsInfo = metricsInfo{
-	ContainerCPUCacheMisses: metricInfo{
-		Name: "container.cpu.cache_misses",
-	},
-	ContainerCPUCycles: metricInfo{
-		Name: "container.cpu.cycles",
-	},
-	ContainerCPUInstructions: metricInfo{
-		Name: "container.cpu.instructions",
-	},
 	ContainerCPUTime: metricInfo{
 		Name:       "container.cpu.time",
 		Attributes: []string{"otel.metric.overflow"},
@@ -429,9 +420,6 @@ var MetricsInfo = metricsInfo{
 }
 
 type metricsInfo struct {
-	ContainerCPUCacheMisses   metricInfo
-	ContainerCPUCycles        metricInfo
-	ContainerCPUInstructions  metricInfo
 	ContainerCPUTime          metricInfo
 	ContainerDiskIo           metricInfo
 	ContainerEnergy           metricInfo
@@ -469,162 +457,6 @@ type metricsInfo struct {
 type metricInfo struct {
 	Name       string
 	Attributes []string
-}
-
-type metricContainerCPUCacheMisses struct {
-	data     pmetric.Metric                      // data buffer for generated metric.
-	config   ContainerCPUCacheMissesMetricConfig // metric config provided by user.
-	capacity int                                 // max observed number of data points added to the metric.
-}
-
-// init fills container.cpu.cache_misses metric with initial data.
-func (m *metricContainerCPUCacheMisses) init() {
-	m.data.SetName("container.cpu.cache_misses")
-	m.data.SetDescription("Cache misses that the hardware counted in the container since the receiver first found it.")
-	m.data.SetUnit("{miss}")
-	m.data.SetEmptySum()
-	m.data.Sum().SetIsMonotonic(true)
-	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-}
-
-func (m *metricContainerCPUCacheMisses) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Sum().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricContainerCPUCacheMisses) updateCapacity() {
-	if m.data.Sum().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Sum().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricContainerCPUCacheMisses) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricContainerCPUCacheMisses(cfg ContainerCPUCacheMissesMetricConfig) metricContainerCPUCacheMisses {
-	m := metricContainerCPUCacheMisses{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricContainerCPUCycles struct {
-	data     pmetric.Metric                 // data buffer for generated metric.
-	config   ContainerCPUCyclesMetricConfig // metric config provided by user.
-	capacity int                            // max observed number of data points added to the metric.
-}
-
-// init fills container.cpu.cycles metric with initial data.
-func (m *metricContainerCPUCycles) init() {
-	m.data.SetName("container.cpu.cycles")
-	m.data.SetDescription("CPU cycles that the hardware counted in the container since the receiver first found it.")
-	m.data.SetUnit("{cycle}")
-	m.data.SetEmptySum()
-	m.data.Sum().SetIsMonotonic(true)
-	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-}
-
-func (m *metricContainerCPUCycles) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Sum().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricContainerCPUCycles) updateCapacity() {
-	if m.data.Sum().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Sum().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricContainerCPUCycles) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricContainerCPUCycles(cfg ContainerCPUCyclesMetricConfig) metricContainerCPUCycles {
-	m := metricContainerCPUCycles{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricContainerCPUInstructions struct {
-	data     pmetric.Metric                       // data buffer for generated metric.
-	config   ContainerCPUInstructionsMetricConfig // metric config provided by user.
-	capacity int                                  // max observed number of data points added to the metric.
-}
-
-// init fills container.cpu.instructions metric with initial data.
-func (m *metricContainerCPUInstructions) init() {
-	m.data.SetName("container.cpu.instructions")
-	m.data.SetDescription("Instructions that the hardware counted in the container since the receiver first found it.")
-	m.data.SetUnit("{instruction}")
-	m.data.SetEmptySum()
-	m.data.Sum().SetIsMonotonic(true)
-	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-}
-
-func (m *metricContainerCPUInstructions) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Sum().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricContainerCPUInstructions) updateCapacity() {
-	if m.data.Sum().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Sum().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricContainerCPUInstructions) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricContainerCPUInstructions(cfg ContainerCPUInstructionsMetricConfig) metricContainerCPUInstructions {
-	m := metricContainerCPUInstructions{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
 }
 
 type metricContainerCPUTime struct {
@@ -2402,9 +2234,6 @@ type MetricsBuilder struct {
 	buildInfo                       component.BuildInfo  // contains version information.
 	resourceAttributeIncludeFilter  map[string]filter.Filter
 	resourceAttributeExcludeFilter  map[string]filter.Filter
-	metricContainerCPUCacheMisses   metricContainerCPUCacheMisses
-	metricContainerCPUCycles        metricContainerCPUCycles
-	metricContainerCPUInstructions  metricContainerCPUInstructions
 	metricContainerCPUTime          metricContainerCPUTime
 	metricContainerDiskIo           metricContainerDiskIo
 	metricContainerEnergy           metricContainerEnergy
@@ -2462,9 +2291,6 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		startTime:                       pcommon.NewTimestampFromTime(time.Now()),
 		metricsBuffer:                   pmetric.NewMetrics(),
 		buildInfo:                       settings.BuildInfo,
-		metricContainerCPUCacheMisses:   newMetricContainerCPUCacheMisses(mbc.Metrics.ContainerCPUCacheMisses),
-		metricContainerCPUCycles:        newMetricContainerCPUCycles(mbc.Metrics.ContainerCPUCycles),
-		metricContainerCPUInstructions:  newMetricContainerCPUInstructions(mbc.Metrics.ContainerCPUInstructions),
 		metricContainerCPUTime:          newMetricContainerCPUTime(mbc.Metrics.ContainerCPUTime),
 		metricContainerDiskIo:           newMetricContainerDiskIo(mbc.Metrics.ContainerDiskIo),
 		metricContainerEnergy:           newMetricContainerEnergy(mbc.Metrics.ContainerEnergy),
@@ -2708,9 +2534,6 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetName(ScopeName)
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
-	mb.metricContainerCPUCacheMisses.emit(ils.Metrics())
-	mb.metricContainerCPUCycles.emit(ils.Metrics())
-	mb.metricContainerCPUInstructions.emit(ils.Metrics())
 	mb.metricContainerCPUTime.emit(ils.Metrics())
 	mb.metricContainerDiskIo.emit(ils.Metrics())
 	mb.metricContainerEnergy.emit(ils.Metrics())
@@ -2772,21 +2595,6 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 	metrics := mb.metricsBuffer
 	mb.metricsBuffer = pmetric.NewMetrics()
 	return metrics
-}
-
-// RecordContainerCPUCacheMissesDataPoint adds a data point to container.cpu.cache_misses metric.
-func (mb *MetricsBuilder) RecordContainerCPUCacheMissesDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricContainerCPUCacheMisses.recordDataPoint(mb.startTime, ts, val)
-}
-
-// RecordContainerCPUCyclesDataPoint adds a data point to container.cpu.cycles metric.
-func (mb *MetricsBuilder) RecordContainerCPUCyclesDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricContainerCPUCycles.recordDataPoint(mb.startTime, ts, val)
-}
-
-// RecordContainerCPUInstructionsDataPoint adds a data point to container.cpu.instructions metric.
-func (mb *MetricsBuilder) RecordContainerCPUInstructionsDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricContainerCPUInstructions.recordDataPoint(mb.startTime, ts, val)
 }
 
 // RecordContainerCPUTimeDataPoint adds a data point to container.cpu.time metric.

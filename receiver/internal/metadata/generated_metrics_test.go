@@ -68,15 +68,6 @@ func TestMetricsBuilder(t *testing.T) {
 			allMetricsCount := 0
 
 			allMetricsCount++
-			mb.RecordContainerCPUCacheMissesDataPoint(ts, 1)
-
-			allMetricsCount++
-			mb.RecordContainerCPUCyclesDataPoint(ts, 1)
-
-			allMetricsCount++
-			mb.RecordContainerCPUInstructionsDataPoint(ts, 1)
-
-			allMetricsCount++
 			mb.RecordContainerCPUTimeDataPoint(ts, 1, true)
 
 			allMetricsCount++
@@ -224,48 +215,6 @@ func TestMetricsBuilder(t *testing.T) {
 			validatedMetrics := make(map[string]bool)
 			for _, mi := range allMetricsList {
 				switch mi.Name() {
-				case "container.cpu.cache_misses":
-					assert.False(t, validatedMetrics["container.cpu.cache_misses"], "Found a duplicate in the metrics slice: container.cpu.cache_misses")
-					validatedMetrics["container.cpu.cache_misses"] = true
-					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
-					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Cache misses that the hardware counted in the container since the receiver first found it.", mi.Description())
-					assert.Equal(t, "{miss}", mi.Unit())
-					assert.True(t, mi.Sum().IsMonotonic())
-					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
-					dp := mi.Sum().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-				case "container.cpu.cycles":
-					assert.False(t, validatedMetrics["container.cpu.cycles"], "Found a duplicate in the metrics slice: container.cpu.cycles")
-					validatedMetrics["container.cpu.cycles"] = true
-					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
-					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "CPU cycles that the hardware counted in the container since the receiver first found it.", mi.Description())
-					assert.Equal(t, "{cycle}", mi.Unit())
-					assert.True(t, mi.Sum().IsMonotonic())
-					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
-					dp := mi.Sum().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-				case "container.cpu.instructions":
-					assert.False(t, validatedMetrics["container.cpu.instructions"], "Found a duplicate in the metrics slice: container.cpu.instructions")
-					validatedMetrics["container.cpu.instructions"] = true
-					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
-					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Instructions that the hardware counted in the container since the receiver first found it.", mi.Description())
-					assert.Equal(t, "{instruction}", mi.Unit())
-					assert.True(t, mi.Sum().IsMonotonic())
-					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
-					dp := mi.Sum().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 				case "container.cpu.time":
 					assert.False(t, validatedMetrics["container.cpu.time"], "Found a duplicate in the metrics slice: container.cpu.time")
 					validatedMetrics["container.cpu.time"] = true

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // hardwareEvents are the features that hardware counters count.
-var hardwareEvents = map[model.Feature]weigh.Event{
-	model.Cycles: weigh.Cycles, model.Instructions: weigh.Instructions, model.CacheMisses: weigh.CacheMisses,
+var hardwareEvents = map[model.Feature]proc.Event{
+	model.Cycles: proc.Cycles, model.Instructions: proc.Instructions, model.CacheMisses: proc.CacheMisses,
 }
 
 // softirqs are the columns of the line "softirq" of /proc/stat, where column 0 is the sum
@@ -30,7 +31,7 @@ var softirqs = map[model.Feature]int{model.NetworkTransmit: 3, model.NetworkRece
 // for. The events of a model are counted from its start.
 type events struct {
 	root     string
-	open     func(root string, e weigh.Event) (*weigh.NodeCounter, error) // weigh.OpenNodeCounter
+	open     func(root string, e proc.Event) (*weigh.NodeCounter, error) // weigh.OpenNodeCounter
 	counters map[model.Feature]*weigh.NodeCounter
 	refused  map[model.Feature]error
 	last     map[model.Feature]uint64 // softirqs

@@ -15,6 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -50,15 +51,15 @@ func TestSoftirqsAreCountedPerSecond(t *testing.T) {
 }
 
 func TestACounterIsOpenedOnceAndTheErrorIsKept(t *testing.T) {
-	e, opened := newEvents(t.TempDir()), []weigh.Event(nil)
-	e.open = func(_ string, event weigh.Event) (*weigh.NodeCounter, error) {
+	e, opened := newEvents(t.TempDir()), []proc.Event(nil)
+	e.open = func(_ string, event proc.Event) (*weigh.NodeCounter, error) {
 		opened = append(opened, event)
 		return nil, errors.New("no PMU")
 	}
 	for range 2 {
 		require.ErrorContains(t, e.readable(model.Cycles), "no PMU")
 	}
-	assert.Equal(t, []weigh.Event{weigh.Cycles}, opened)
+	assert.Equal(t, []proc.Event{proc.Cycles}, opened)
 	require.NoError(t, e.Close())
 }
 

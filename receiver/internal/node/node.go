@@ -4,6 +4,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.uber.org/zap"
@@ -12,6 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/note"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -30,6 +32,9 @@ type Node struct {
 	logger   *zap.Logger
 	machine  *machine.Machine
 	examined rules.Machine
+	// uncounted is the reason if hardware events are not counted, or only in a part of the time, as
+	// last logged.
+	uncounted error
 
 	Rules    rules.Rules
 	CPU      *cpu.Reader
@@ -47,9 +52,9 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	n.Cgroups = cgroup.New(cgroup.Options{
 		Root: cfg.RootPath, LinearWeights: wanted.Idle == config.IdleRequestedLinear, Waits: waits,
 	})
-	found := m.Examine(cfg.RootPath, &wanted, n.Cgroups)
-	if found.Uncounted != nil {
-		logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(found.Uncounted))
+	found := m.Examine(cfg, &wanted, n.Cgroups)
+	if weight := wanted.SetCounted(); weight != "" && errors.Is(found.Uncounted, perfevent.ErrOldKernel) {
+		return nil, fmt.Errorf("attribution::weight %s: %w", weight, found.Uncounted)
 	}
 	n.examined = found.Machine
 	n.Rules, _ = rules.Resolve(cfg, n.examined)
@@ -58,19 +63,24 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	} else {
 		_ = found.Siblings.Close() // it was only read from
 	}
-	options := n.Rules.KeyOptions(n.Cgroups)
-	options.Open, options.Waits = m.OpenWeigher, waits
-	n.Keys = window.NewKeys(options)
 	reader, rejected, err := m.OpenCPU(cpu.Options{
 		Root: cfg.RootPath, Kind: cfg.CPUTime, Window: n.Rules.Window, Topology: found.Topology,
 		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,
-		Names: cfg.Series.Processes.GroupBy != config.GroupByPID, Waits: waits,
+		Names: cfg.Series.Processes.GroupBy != config.GroupByPID, Events: n.Rules.IsCounted && found.Uncounted == nil, Waits: waits,
 	})
 	if err != nil {
 		return nil, err
 	}
 	n.CPU = reader
 	n.examined.Inexact = !reader.Exact()
+	n.uncounted = reader.Traits().Uncounted
+	if n.examined.Uncounted == nil && n.uncounted != nil {
+		n.examined.Uncounted = n.uncounted
+		n.Rules, _ = rules.Resolve(cfg, n.examined)
+	}
+	options := n.Rules.KeyOptions(n.Cgroups)
+	options.Open, options.Waits, options.Uncounted = m.OpenWeigher, waits, n.examined.Uncounted
+	n.Keys = window.NewKeys(options)
 	n.logSource(rejected)
 	return n, nil
 }
@@ -98,7 +108,34 @@ func (n *Node) logSource(rejected error) {
 	if source.Lacks != nil {
 		fields = append(fields, zap.NamedError("lacks", source.Lacks))
 	}
+	if source.Uncounted != nil {
+		fields = append(fields, zap.NamedError("uncounted", source.Uncounted))
+	}
 	n.logger.Info("CPU time source selected", fields...)
+	if reason := n.examined.Uncounted; reason != nil && n.cfg.Attribution.Preset != "" {
+		n.logger.Info("Hardware events cannot be counted: the preset's weights are CPU time", zap.Error(reason))
+	}
+}
+
+// LogCounting logs whether hardware events of processes are counted, when that changes.
+func (n *Node) LogCounting() {
+	reason := n.CPU.Traits().Uncounted
+	if text(reason) == text(n.uncounted) {
+		return
+	}
+	if n.uncounted = reason; reason == nil {
+		n.logger.Info("Hardware events are counted all the time")
+	} else {
+		n.logger.Info("Hardware events are not counted all the time", zap.NamedError("reason", reason))
+	}
+}
+
+// text returns the text of an error, empty if it is nil.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // CPUs returns the node's CPUs.

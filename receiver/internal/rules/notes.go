@@ -10,7 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -121,17 +120,6 @@ func (n *noter) noteMetrics() {
 	} {
 		n.effect(of.enabled, isUncertain, "metrics::"+of.entity+".power.uncertainty", "no zone has the static power model trained, base, resting or regression")
 	}
-	for _, of := range []struct {
-		event   weigh.Event
-		enabled bool
-	}{
-		{weigh.CacheMisses, on.ContainerCPUCacheMisses.Enabled}, {weigh.Cycles, on.ContainerCPUCycles.Enabled},
-		{weigh.Instructions, on.ContainerCPUInstructions.Enabled},
-	} {
-		counts := func(kind power.Kind) bool { return slices.Contains(n.rules.Weight(kind).Events(), of.event) }
-		n.effect(of.enabled, slices.ContainsFunc(n.Zones, counts), "metrics::container.cpu."+string(of.event),
-			"no zone has the weight "+string(of.event)+" or power_model")
-	}
 }
 
 // noteZones checks the settings of attribution for each zone kind.
@@ -147,8 +135,8 @@ func (n *noter) noteZones() {
 }
 
 var (
-	errShort   = errors.New("collection_interval is not longer")
 	errNoDRAM  = errors.New("no meter reads a zone of memory")
+	errShort   = errors.New("collection_interval is not longer")
 	errUnsaved = errors.New("not set: static power is trained again after each start")
 )
 
@@ -160,12 +148,9 @@ func (n *noter) noteDefaults() {
 			n.notes = append(n.notes, Note{Setting: setting, Value: value, Reason: text(lacks)})
 		}
 	}
-	var short, noDRAM error
+	var short error
 	if n.rules.Window == 0 {
 		short = errShort
-	}
-	if !slices.ContainsFunc(m.Zones, func(zone power.Class) bool { return zone.Zone == power.DRAM }) {
-		noDRAM = errNoDRAM
 	}
 	untrained := n.untrained()
 	rule(n.Window == 0, "window", preset.Window.String(), short)
@@ -174,8 +159,19 @@ func (n *noter) noteDefaults() {
 	rule(n.rules.Clocks, "attribution::weight", string(preset.Weight), m.Unclocked)
 	rule(a.SMTWeight == 0 && n.rules.hasCores(), "attribution::smt_weight", fmt.Sprint(preset.SMT), m.Unshared)
 	rule(a.Interrupts == "", "attribution::interrupts", string(preset.Interrupts), m.Untimed)
-	rule(slices.Contains(n.Zones, power.DRAM) && a.SetWeight(power.DRAM) == "", "attribution::weight::dram", string(preset.DRAM), noDRAM)
+	rule(slices.Contains(n.Zones, power.DRAM) && a.SetWeight(power.DRAM) == "", "attribution::weight::dram", string(config.WeightCacheMisses), n.uncountedDRAM())
 	rule(a.Trains(n.Zones) && n.Storage == "" && untrained == nil, "storage", "", errUnsaved)
+}
+
+// uncountedDRAM returns the reason if the energy of memory is not attributed by cache misses.
+func (n *noter) uncountedDRAM() error {
+	if !slices.ContainsFunc(n.machine.Zones, func(zone power.Class) bool { return zone.Zone == power.DRAM }) {
+		return errNoDRAM
+	}
+	if lacks := n.machine.lacks(n.Attribution.WeightOf(power.DRAM)); lacks != nil {
+		return fmt.Errorf("%s is used instead: %w", n.rules.Weight(power.DRAM), lacks)
+	}
+	return nil
 }
 
 // untrained returns the reason why no static power is trained: the meter states the static power of

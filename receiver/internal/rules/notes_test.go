@@ -52,9 +52,6 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"metrics: {vm.power.uncertainty: {enabled: true}}":                                                            {"metrics::vm.power.uncertainty", certain},
 		"metrics: {system.power.uncertainty: {enabled: true}}, attribution: {preset: kepler, static_power: minimum}":  {"metrics::system.power.uncertainty", certain},
 		"metrics: {process.power.uncertainty: {enabled: true}}, attribution: {preset: kepler, static_power: trained}": {},
-		"metrics: {container.cpu.cycles: {enabled: true}}":                                                            {"metrics::container.cpu.cycles", "no zone has the weight cycles or power_model"},
-		"metrics: {container.cpu.cycles: {enabled: true}}, attribution: {preset: kepler, weight: cycles}":             {},
-		"metrics: {container.cpu.cache_misses: {enabled: true}}, attribution: {preset: kepler, weight: cycles}":       {"metrics::container.cpu.cache_misses", "no zone has the weight cache_misses or power_model"},
 		"attribution: {preset: kepler, static_power: {package: {model: fixed, power: 1}}}":                            {},
 		"attribution: {preset: kepler, static_power: {psys: {model: fixed, power: 1}}}":                               {}, // it may stand in for package
 		"attribution: {preset: kepler, static_power: {core: {model: fixed, power: 1}}}":                               {"attribution::static_power::core", "the zone is not among zones"},
@@ -107,7 +104,7 @@ func TestInsecureAndUnexpectedSettingsAreWarnedOf(t *testing.T) {
 
 func TestANoteSaysWhichDefaultRulesAreInEffect(t *testing.T) {
 	window, scope, split := "window: 1s", "attribution::scope: zone", "attribution::static_power: trained"
-	weight, dram := "attribution::weight: frequency_squared", "attribution::weight::dram: memory_cpu_time"
+	weight, dram := "attribution::weight: frequency_squared", "attribution::weight::dram: cache_misses"
 	smt, interrupts := "attribution::smt_weight: 0.6", "attribution::interrupts: unattributed"
 	zones := func(method power.Method, kinds ...power.Kind) (zones []power.Class) {
 		for _, kind := range kinds {

@@ -10,7 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -20,7 +19,9 @@ import (
 type Machine struct {
 	Undivided error // the node's CPUs are not divided by package
 	Unclocked error // the clock rate over an interval cannot be measured
-	Uncounted error // hardware events cannot be counted
+	Uncounted error // hardware events of each process cannot be counted
+	Unmissed  error // cache misses of each process cannot be counted
+	NoDRAM    error // the machine has no sensor of memory
 	Unshared  error // no two threads share a core
 	Untimed   error // the kernel does not measure the time of interrupts
 	Inexact   bool  // the CPU time source counts in ticks
@@ -46,10 +47,9 @@ type Rules struct {
 	Kinds []power.Class
 	// Keys are the attribution weights other than plain CPU time, in the order of the engine's weights.
 	Keys []window.Key
-	// Clocks reports whether the preset selects a weight that requires clock rates, and Events are the
-	// hardware events that weights of the preset require.
-	Clocks bool
-	Events []weigh.Event
+	// Clocks reports whether the preset selects a weight that requires clock rates. IsCounted reports
+	// whether a weight of any zone requires hardware events of each process.
+	Clocks, IsCounted bool
 
 	cfg     *config.Config
 	weights map[power.Kind]config.Weight
@@ -78,11 +78,13 @@ func Resolve(cfg *config.Config, m Machine) (Rules, []Note) {
 	}
 	r.Keys = config.Keys(cfg.Zones, r.Weight, r.SMTWeight)
 	r.WeighsCores = r.SMTWeight < 1 && r.hasCores()
+	r.IsCounted = slices.ContainsFunc(cfg.Zones, func(kind power.Kind) bool { return r.Weight(kind).IsCounted() })
 	return r, notesOf(&r, &m)
 }
 
 // resolveWeight selects the attribution weight of a zone kind. A weight of the preset that the
-// machine cannot measure is replaced by CPU time. A weight of the settings stays.
+// machine cannot measure is replaced by CPU time, or by memory and CPU time. A weight of the settings
+// stays.
 func (r *Rules) resolveWeight(kind power.Kind, m *Machine) {
 	a := &r.cfg.Attribution
 	w := a.WeightOf(kind)
@@ -90,18 +92,39 @@ func (r *Rules) resolveWeight(kind power.Kind, m *Machine) {
 	if a.SetWeight(kind) != "" {
 		return
 	}
-	if m.Unclocked != nil && w.Exponent() > 0 || m.Uncounted != nil && w.Events() != nil {
+	switch {
+	case m.lacks(w) == nil:
+	case w == config.WeightMissesOrMemory:
+		r.weights[kind] = config.WeightMemoryCPUTime
+	default:
 		r.weights[kind] = config.WeightCPUTime
 	}
-	if !slices.Contains(r.cfg.Zones, kind) {
-		return
+	r.Clocks = r.Clocks || w.Exponent() > 0 && slices.Contains(r.cfg.Zones, kind)
+}
+
+// lacks returns the reason if the machine does not measure a weight.
+func (m *Machine) lacks(w config.Weight) error {
+	switch {
+	case w.Exponent() > 0:
+		return m.Unclocked
+	case w == config.WeightMissesOrMemory:
+		return cmp.Or(m.Uncounted, m.Unmissed, m.NoDRAM)
+	case w.CountsMisses():
+		return cmp.Or(m.Uncounted, m.Unmissed)
+	case w.IsCounted():
+		return m.Uncounted
 	}
-	r.Clocks = r.Clocks || w.Exponent() > 0
-	for _, event := range w.Events() {
-		if !slices.Contains(r.Events, event) {
-			r.Events = append(r.Events, event)
+	return nil
+}
+
+// SetCounted returns a weight of the settings that hardware events of each process measure, or "".
+func (r *Rules) SetCounted() config.Weight {
+	for _, kind := range r.cfg.Zones {
+		if w := r.cfg.Attribution.SetWeight(kind); w.IsCounted() {
+			return w
 		}
 	}
+	return ""
 }
 
 // Weight returns the attribution weight of a zone kind.

@@ -5,6 +5,7 @@ package rules
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
@@ -38,7 +38,7 @@ type chosen struct {
 
 var (
 	defaults = chosen{
-		config.ScopeZone, config.StaticTrained, config.StaticTrained, config.WeightFrequencySquared, config.WeightMemoryCPUTime, 0.6,
+		config.ScopeZone, config.StaticTrained, config.StaticTrained, config.WeightFrequencySquared, config.WeightMissesOrMemory, 0.6,
 		config.InterruptsUnattributed, config.IdleNone, time.Second,
 	}
 	keplers = chosen{
@@ -74,7 +74,7 @@ func TestTheDefaultRulesAreTheMostAccurateAndEachSettingWins(t *testing.T) {
 		"{attribution: {preset: kepler}}":                        func(c *chosen) { *c = keplers },
 		"{attribution: {preset: kepler, scope: zone}}":           func(c *chosen) { *c = keplers; c.scope = config.ScopeZone },
 		"{attribution: {preset: smartwatts, weight: frequency}}": smartWatts(config.WeightFrequency),
-		"{attribution: {preset: smartwatts}}":                    smartWatts(config.WeightPowerModel),
+		"{attribution: {preset: smartwatts}}":                    smartWatts(config.WeightSmartWatts),
 		"{attribution: {preset: kepler_0_9}}": func(c *chosen) {
 			*c = keplers
 			c.static, c.gpu, c.weight, c.dram, c.idle = config.StaticMinimum, config.StaticMinimum, config.WeightInstructions, config.WeightCacheMisses, config.IdleEqual
@@ -96,28 +96,30 @@ func TestAPresetSelectsWeightsThatTheMachineMeasures(t *testing.T) {
 	byCPUTime := []config.Weight{config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime, config.WeightCPUTime}
 	for attribution, c := range map[string]struct {
 		clocks   bool
-		events   []weigh.Event
+		counted  bool            // on a machine that measures everything
 		want     []config.Weight // of package, dram, gpu and other
 		fallback []config.Weight
 	}{
 		"{}": {
 			clocks:   true,
-			want:     []config.Weight{config.WeightFrequencySquared, config.WeightMemoryCPUTime, config.WeightCPUTime, config.WeightFrequencySquared},
+			counted:  true,
+			want:     []config.Weight{config.WeightFrequencySquared, config.WeightMissesOrMemory, config.WeightCPUTime, config.WeightFrequencySquared},
 			fallback: []config.Weight{config.WeightCPUTime, config.WeightMemoryCPUTime, config.WeightCPUTime, config.WeightCPUTime},
 		},
 		"{preset: kepler_0_9}": {
-			events:   []weigh.Event{weigh.Instructions, weigh.CacheMisses},
+			counted:  true,
 			want:     []config.Weight{config.WeightInstructions, config.WeightCacheMisses, config.WeightCPUTime, config.WeightInstructions},
 			fallback: byCPUTime,
 		},
 		"{preset: smartwatts}": {
-			events:   []weigh.Event{weigh.Cycles, weigh.Instructions, weigh.CacheMisses},
-			want:     []config.Weight{config.WeightPowerModel, config.WeightPowerModel, config.WeightCPUTime, config.WeightPowerModel},
+			counted:  true,
+			want:     []config.Weight{config.WeightSmartWatts, config.WeightSmartWatts, config.WeightCPUTime, config.WeightSmartWatts},
 			fallback: byCPUTime,
 		},
 		"{preset: kepler_0_9, weight: cpu_time}": {want: byCPUTime, fallback: byCPUTime},
 		"{preset: kepler}":                       {want: byCPUTime, fallback: byCPUTime},
 		"{preset: kepler_0_9, weight: cycles}": { // its failure is a degraded status
+			counted:  true,
 			want:     []config.Weight{config.WeightCycles, config.WeightCycles, config.WeightCPUTime, config.WeightCycles},
 			fallback: []config.Weight{config.WeightCycles, config.WeightCycles, config.WeightCPUTime, config.WeightCycles},
 		},
@@ -134,14 +136,38 @@ func TestAPresetSelectsWeightsThatTheMachineMeasures(t *testing.T) {
 			}
 			assert.Equal(t, of.want, weights, yaml)
 			assert.Equal(t, c.clocks, r.Clocks, "the preset requires them on any machine: %s", yaml)
-			assert.Equal(t, c.events, r.Events, yaml)
+			assert.Equal(t, c.counted && (of.machine.Uncounted == nil || r.SetCounted() != ""), r.IsCounted, yaml)
 		}
+	}
+}
+
+// Memory is attributed by cache misses where there are misses and a sensor of memory.
+func TestTheDefaultWeightOfMemoryIsCacheMissesIfTheyAreCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		machine        Machine
+		weight, kepler config.Weight // by default, and of kepler_0_9
+		reason         string
+	}{
+		"all is measured": {Machine{}, config.WeightMissesOrMemory, config.WeightCacheMisses, ""},
+		"no events":       {Machine{Uncounted: errLacks}, config.WeightMemoryCPUTime, config.WeightCPUTime, " (memory_cpu_time is used instead: lacking)"},
+		"no misses":       {Machine{Unmissed: errLacks}, config.WeightMemoryCPUTime, config.WeightCPUTime, " (memory_cpu_time is used instead: lacking)"},
+		"no sensor": {
+			Machine{NoDRAM: errLacks}, config.WeightMemoryCPUTime, config.WeightCacheMisses, " (memory_cpu_time is used instead: lacking)",
+		},
+	} {
+		byDefault, kepler := resolve(t, "{}", c.machine), resolve(t, "attribution: {preset: kepler_0_9}", c.machine)
+		assert.Equal(t, c.weight, byDefault.Weight(power.DRAM), name)
+		assert.Equal(t, c.kepler, kepler.Weight(power.DRAM), name)
+		c.machine.Zones = []power.Class{{Zone: power.DRAM, Method: power.Measured}}
+		_, selected, lacking := notes(t, "{}", c.machine)
+		assert.Contains(t, append(selected, lacking...), "attribution::weight::dram: cache_misses"+c.reason, name)
+		assert.Equal(t, c.reason != "", strings.Contains(strings.Join(lacking, "\n"), "cache_misses"), name)
 	}
 }
 
 func TestEachZoneHasTheKeyOfItsWeight(t *testing.T) {
 	const none, first, second = attribution.ByCPUTime, attribution.ByFirstWeight, attribution.BySecondWeight
-	frequency, memory := window.KeyFrequency, window.KeyMemoryCPUTime
+	frequency, memory := window.KeyFrequency, window.KeyMissesOrMemory
 	for name, c := range map[string]struct {
 		yaml    string
 		machine Machine

@@ -13,53 +13,52 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// perf opens hardware counters of this kernel.
+// perf is an event on each CPU that was online when it was opened.
 type perf struct {
-	tree   *cgroup.Tree
-	kind   uint32 // PERF_TYPE_HARDWARE, or another type in tests
+	root   string
 	config uint64
 	online *divide.Online
 	cpus   []int // that are counted
 	// pmus are the numbers of the CPUs' PMUs, by CPU, on machines with several kinds of CPUs.
-	pmus    map[int]uint64
-	unknown bool // the PMUs of the online CPUs could not be read
+	pmus     map[int]uint64
+	unknown  bool // the PMUs of the online CPUs could not be read
+	counters []perfCPU
 }
 
-var configs = map[Event]uint64{
-	Cycles:       unix.PERF_COUNT_HW_CPU_CYCLES,
-	Instructions: unix.PERF_COUNT_HW_INSTRUCTIONS,
-	CacheMisses:  unix.PERF_COUNT_HW_CACHE_MISSES,
+var configs = [...]uint64{
+	proc.Cycles:       unix.PERF_COUNT_HW_CPU_CYCLES,
+	proc.Instructions: unix.PERF_COUNT_HW_INSTRUCTIONS,
+	proc.CacheMisses:  unix.PERF_COUNT_HW_CACHE_MISSES,
 }
 
-// openPerf returns the counters of an event. It fails if the event cannot be counted for all that
-// runs.
-func openPerf(tree *cgroup.Tree, e Event) (counts, error) {
-	if err := perfevent.CheckKernel(tree.Root()); err != nil {
+// openPerf opens the counters of an event.
+func openPerf(root string, e proc.Event) (kernelCounters, error) {
+	if err := perfevent.CheckKernel(root); err != nil {
 		return nil, err
 	}
-	p, err := newPerf(tree, unix.PERF_TYPE_HARDWARE, configs[e])
+	p, err := newPerf(root, configs[e])
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.open(nil)
+	err = p.open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the machine does not count %s", e)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("count %s: %w", e, err)
 	}
-	return p, all.close()
+	return p, nil
 }
 
-func newPerf(tree *cgroup.Tree, kind uint32, config uint64) (*perf, error) {
-	p := &perf{tree: tree, kind: kind, config: config, online: divide.NewOnline(tree.Root())}
+func newPerf(root string, config uint64) (*perf, error) {
+	p := &perf{root: root, config: config, online: divide.NewOnline(root)}
 	p.readOnline()
 	return p, p.look()
 }
@@ -68,11 +67,11 @@ func newPerf(tree *cgroup.Tree, kind uint32, config uint64) (*perf, error) {
 func (p *perf) look() error {
 	cpus, err := p.online.CPUs(), error(nil)
 	if len(cpus) == 0 {
-		if cpus, err = readCPUs(filepath.Join(p.tree.Root(), "sys/devices/system/cpu/present")); err != nil {
+		if cpus, err = readCPUs(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
 			return err
 		}
 	}
-	pmus, err := readPMUs(p.tree.Root())
+	pmus, err := readPMUs(p.root)
 	if err != nil {
 		return err
 	}
@@ -133,62 +132,42 @@ func (p *perf) readOnline() bool {
 	return changed
 }
 
-func (p *perf) open(n *cgroup.Node) (count, error) {
+func (p *perf) open() error {
+	_ = p.close() // it was only read from
 	attr := unix.PerfEventAttr{
-		Type: p.kind, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Type: unix.PERF_TYPE_HARDWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
 	}
-	c := &perfCount{tree: p.tree, node: n}
-	pid, flags := -1, 0
-	if n != nil {
-		var dir kernfs.Kept
-		var err error
-		if c.inode, err = p.tree.OpenPerfEventDir(n, &dir); err != nil {
-			return nil, err
-		}
-		defer func() { _ = dir.Close() }() // the counters hold it
-		pid, flags = dir.Descriptor(), unix.PERF_FLAG_PID_CGROUP
-	}
 	if err := kernfs.FitCounters(len(p.cpus)); err != nil {
-		return nil, err
+		return err
 	}
 	for _, cpu := range p.cpus {
-		attr.Config = p.config
-		if p.kind == unix.PERF_TYPE_HARDWARE { // perf_event_open(2): the PMU is the upper half of the config
-			attr.Config |= p.pmus[cpu] << 32
-		}
-		fd, err := perfevent.Open(&attr, pid, cpu, -1, flags)
+		attr.Config = p.config | p.pmus[cpu]<<32 // perf_event_open(2): the PMU is the upper half of the config
+		fd, err := perfevent.Open(&attr, -1, cpu, -1, 0)
 		switch {
 		case err == nil:
-			c.cpus = append(c.cpus, perfCPU{fd: fd})
+			p.counters = append(p.counters, perfCPU{fd: fd})
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
-			return nil, errors.Join(err, c.close())
+			return errors.Join(err, p.close())
 		}
 	}
-	if len(c.cpus) == 0 {
-		return nil, unix.ENODEV
+	if len(p.counters) == 0 {
+		return unix.ENODEV
 	}
-	return c, nil
+	return nil
 }
 
-// perfCount is a counter on each CPU that was online when it was opened.
-type perfCount struct {
-	tree  *cgroup.Tree
-	node  *cgroup.Node // nil for all that runs
-	inode uint64       // of the cgroup's directory
-	cpus  []perfCPU
-}
-
+// perfCPU is the counter of a CPU.
 type perfCPU struct {
 	fd   int
 	last [3]uint64 // value, time enabled and time running, in ns
 	sum  uint64
 }
 
-func (c *perfCount) read() (sum uint64, err error) {
-	for i := range c.cpus {
-		cpu := &c.cpus[i]
+func (p *perf) read() (sum uint64, err error) {
+	for i := range p.counters {
+		cpu := &p.counters[i]
 		var buf [24]byte
 		if err := perfevent.Read(cpu.fd, buf[:]); err != nil {
 			return 0, err
@@ -196,24 +175,13 @@ func (c *perfCount) read() (sum uint64, err error) {
 		now := [3]uint64{
 			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
 		}
-		// A counter of all that runs is always enabled.
-		if c.node == nil && now[1] == cpu.last[1] && now[1] > 0 {
+		if now[1] == cpu.last[1] && now[1] > 0 {
 			return 0, errStopped
 		}
 		cpu.advance(now)
 		sum += cpu.sum
 	}
 	return sum, nil
-}
-
-func (c *perfCount) replaced() bool {
-	if c.node == nil {
-		return false
-	}
-	var dir kernfs.Kept
-	inode, err := c.tree.OpenPerfEventDir(c.node, &dir)
-	_ = dir.Close() // it was not even read from
-	return err != nil || inode != c.inode
 }
 
 // advance adds the events since the last reading. If other counters had the hardware for a part of
@@ -231,10 +199,11 @@ func (c *perfCPU) advance(now [3]uint64) {
 	c.last = now
 }
 
-func (c *perfCount) close() error {
+func (p *perf) close() error {
 	var errs []error
-	for i := range c.cpus {
-		errs = append(errs, perfevent.Close(c.cpus[i].fd))
+	for i := range p.counters {
+		errs = append(errs, perfevent.Close(p.counters[i].fd))
 	}
+	p.counters = p.counters[:0]
 	return errors.Join(errs...)
 }

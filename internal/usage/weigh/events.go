@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weigh
+
+import (
+	"errors"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// silentLimit: after this much CPU time without one event the counters are taken to be fake.
+// Virtual machines may pretend to have counters.
+const silentLimit = units.Second
+
+var (
+	errCountless = errors.New("CPU time is used instead: the counters count no events")
+	errUncounted = errors.New("CPU time is used instead: the hardware events of the window are not counted")
+)
+
+// events measures the rate of a hardware event per CPU time of each process.
+type events struct {
+	stateless
+	event  proc.Event
+	silent units.CPUTime // used since an event was counted
+	err    error         // of the interval
+}
+
+// NewEvents weighs claims by a hardware event that was counted for each process.
+func NewEvents(e proc.Event) *ByRate { return newByRate(&events{event: e}) }
+
+func (e *events) begin(_ time.Time, shares []*Share) {
+	sum := countedIn(shares)
+	if e.silent = units.CPUTime(units.AddSaturating(uint64(e.silent), uint64(sum.cpu))); sum.events[e.event] > 0 {
+		e.silent = 0
+	}
+	switch e.err = nil; {
+	case sum.cpu == 0:
+		e.err = errUncounted
+	case e.silent >= silentLimit:
+		e.err = errCountless
+	}
+}
+
+// rate returns the events per ns. No share has a rate while the counters are taken to be fake.
+func (e *events) rate(s *Share) (uint64, bool) {
+	if !s.Counted || s.CPU == 0 || e.err != nil {
+		return 0, false
+	}
+	return units.MulDiv(s.Events[e.event], one, uint64(s.CPU)), true
+}
+
+func (e *events) trouble() error { return e.err }
+
+func (e *events) name() string {
+	return e.event.String() + " of each process, counted at context switches"
+}
+
+// counted is the usage of the shares whose events were counted.
+type counted struct {
+	events   proc.Events
+	cpu, all units.CPUTime // all includes shares without counts
+}
+
+func countedIn(shares []*Share) (sum counted) {
+	for _, s := range shares {
+		sum.all = units.AddSaturating(sum.all, s.CPU)
+		if !s.Counted {
+			continue
+		}
+		sum.cpu = units.AddSaturating(sum.cpu, s.CPU)
+		for i, n := range s.Events {
+			sum.events[i] = units.AddSaturating(sum.events[i], n)
+		}
+	}
+	return sum
+}
+
+// Misses weighs claims by the cache misses of each process. In an interval without counts, it weighs
+// them by resident memory and CPU time. The average weight then stays as it was, because energy may
+// cover several intervals.
+type Misses struct {
+	*ByRate
+	memory Memory
+}
+
+// NewMisses returns Misses of no process yet.
+func NewMisses() *Misses {
+	return &Misses{NewEvents(proc.CacheMisses), Memory{byCPUTime: true}}
+}
+
+// Weigh sets the Work of all shares of an interval. It always measures.
+func (m *Misses) Weigh(now time.Time, shares []*Share) (measured bool, err error) {
+	if measured, _ = m.ByRate.Weigh(now, shares); measured {
+		return true, nil
+	}
+	measured, err = m.memory.Weigh(now, shares)
+	var work, cpu uint64
+	for _, s := range shares {
+		work, cpu = units.AddSaturating(work, s.Work), units.AddSaturating(cpu, uint64(s.CPU))
+	}
+	for _, s := range shares {
+		s.Work = units.MulDiv(s.Work, units.MulDiv(cpu, m.mean, one), work)
+	}
+	return measured, err
+}
+
+// Name describes the weight.
+func (m *Misses) Name() string { return m.ByRate.Name() + ", or resident memory and CPU time" }
