@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 )
 
@@ -51,7 +52,7 @@ func Duets(all []Program, draw uint64) (duets []Duet) {
 
 func newDuet(machine, a, b string, series map[string][]Program, draw uint64) Duet {
 	d := Duet{Machine: machine, Name: a + " and " + b}
-	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(machine+d.Name))), draw))
+	r := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(machine+d.Name))), draw)) //nolint:gosec // the same at each run
 	rests := r.Float64() < 0.67
 	d.Parts = [2][]Program{piecesOf(series[a], rests, r), piecesOf(series[b], rests, r)}
 	for _, other := range slices.Sorted(maps.Keys(series)) {
@@ -87,8 +88,9 @@ func (d *Duet) Miscounts() bool {
 type Rule struct {
 	// Exponent is the exponent of the clock rate in the basic weight: 2 in the receiver, 1 for cycles, 0 for CPU time.
 	Exponent float64
-	// Strength is the strength of the ridge.
-	Strength float64
+	// Strength is the strength of the ridge. SmartWatts replaces the ridge by the model of SmartWatts.
+	Strength   float64
+	SmartWatts bool
 	// Static is the static power that the meter of the machine shows too, in watts.
 	Static float64
 	// Change multiplies the cache misses of the second half: 1 for an event that keeps its meaning.
@@ -106,13 +108,16 @@ type Shares struct{ CPUTime, Basic, Model float64 }
 // Share shares the energy of the second half of a duet. The model sees the power of both programs together. Each
 // estimate is made before the model sees the sample.
 func (r Rule) Share(d *Duet) Shares {
-	m := ridge.New(r.Strength)
+	var m model = &ridged{*ridge.New(r.Strength)}
+	if r.SmartWatts {
+		m = &smartWatts{}
+	}
 	if r.Unseen {
 		for i := range d.Others {
 			m.Observe(r.sample(&d.Others[i], &Program{}))
 		}
 	}
-	var cpuTime, basic, model Misattributed
+	var cpuTime, basic, modeled Misattributed
 	var held [2]Program
 	for i := range duetLength {
 		a, b := d.Parts[0][i], d.Parts[1][i]
@@ -131,13 +136,13 @@ func (r Rule) Share(d *Duet) Shares {
 			share := func(x, y float64) float64 { return math.Abs(x/(x+y)*all - a.Watts) }
 			cpuTime.add(share(a.CPU, b.CPU), all)
 			basic.add(share(r.basic(&a), r.basic(&b)), all)
-			model.add(share(r.weights(m, &a, &b)), all)
+			modeled.add(share(r.weights(m, &a, &b)), all)
 		}
 		if counted && !r.Unseen {
 			m.Observe(r.sample(&a, &b))
 		}
 	}
-	return Shares{cpuTime.Part(), basic.Part(), model.Part()}
+	return Shares{cpuTime.Part(), basic.Part(), modeled.Part()}
 }
 
 // hold sets the events per CPU time to the events of another sample of the program.
@@ -163,10 +168,46 @@ func (r Rule) basic(p *Program) float64 {
 	return p.CPU * math.Pow(p.Cycles/p.CPU, r.Exponent)
 }
 
-func (r Rule) weights(m *ridge.Model, a, b *Program) (float64, float64) {
+// weights returns the estimated power of two programs, or their basic weights until the model is fitted.
+func (r Rule) weights(m model, a, b *Program) (float64, float64) {
+	x, y := r.sample(a, &Program{}), r.sample(b, &Program{})
+	estimate := m.estimate()
+	if estimate == nil {
+		return x.Base, y.Base
+	}
+	if wa, wb := estimate(&x), estimate(&y); wa+wb > 0 {
+		return wa, wb
+	}
+	return x.Base, y.Base
+}
+
+// model is a power model. Its estimate is nil until the model is fitted.
+type model interface {
+	Observe(s ridge.Sample)
+	estimate() func(*ridge.Sample) float64
+}
+
+type ridged struct{ ridge.Model }
+
+func (m *ridged) estimate() func(*ridge.Sample) float64 {
 	c, ok := m.Coefficients()
 	if !ok {
-		return r.basic(a), r.basic(b)
+		return nil
 	}
-	return c.Watts(r.basic(a), a.Instructions, a.Misses), c.Watts(r.basic(b), b.Instructions, b.Misses)
+	return func(s *ridge.Sample) float64 { return c.Watts(s.Base, s.Instructions, s.Misses) }
+}
+
+// smartWatts is the model of SmartWatts with one layer. The base must be cycles.
+type smartWatts struct{ calibrated.Model }
+
+func (m *smartWatts) Observe(s ridge.Sample) {
+	m.Model.Observe(calibrated.Sample{Rates: calibrated.Rates{s.Base, s.Instructions, s.Misses}, Watts: s.Watts})
+}
+
+func (m *smartWatts) estimate() func(*ridge.Sample) float64 {
+	fit := m.At(0)
+	if fit == nil {
+		return nil
+	}
+	return func(s *ridge.Sample) float64 { return fit.Active(&calibrated.Rates{s.Base, s.Instructions, s.Misses}) }
 }

@@ -108,8 +108,8 @@ func Predicted(programs []Program, weight func(*Program) float64) float64 {
 			}
 		}
 		watts := programs[i].Watts
-		wrong += math.Pow(others.at(weight(&programs[i]))-watts, 2)
-		squares += math.Pow(watts-mean, 2)
+		off := others.at(weight(&programs[i])) - watts
+		wrong, squares = wrong+off*off, squares+(watts-mean)*(watts-mean)
 	}
 	return 1 - wrong/squares
 }

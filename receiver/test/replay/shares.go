@@ -53,13 +53,15 @@ func powerModelRows(programs []Program) (rows []Row) {
 		change(&r)
 		return Row{name, len(duets), Compare(duets, r).String(), true}
 	}
-	first := row("two programs side by side, wall power: energy attributed to the wrong program", all, func(*Rule) {})
+	first := row("two programs side by side, wall power, `weight: power_model`: energy attributed to the wrong program", all, func(*Rule) {})
 	first.Detail = false
 	return []Row{
 		first,
 		row("the same without the program whose misses another event counts", well, func(*Rule) {}),
 		row("the same, cycles as the basic weight", well, func(r *Rule) { r.Exponent = 1 }),
 		row("the same, CPU time as the basic weight", well, func(r *Rule) { r.Exponent = 0 }),
+		row("the same, the model of SmartWatts, cycles as the basic weight", well,
+			func(r *Rule) { r.Exponent, r.SmartWatts = 1, true }),
 		row("the same, strength of the ridge 0.1", well, func(r *Rule) { r.Strength = 0.1 }),
 		row("the same, hardly any ridge (1e-6)", well, func(r *Rule) { r.Strength = 1e-6 }),
 		row("the same, no static power", well, func(r *Rule) { r.Static = 0 }),
@@ -95,6 +97,6 @@ func Compare(duets []Duet, r Rule) (c Comparison) {
 }
 
 func (c Comparison) String() string {
-	return fmt.Sprintf("CPU time %.1f %%, basic weight %.1f %%, `power_model` %.1f %% (worse than the basic weight by more than a point in %.1f %% of the cases, by %.1f at most)",
-		100*c.CPUTime, 100*c.Basic, 100*c.Model, 100*c.Worse, 100*c.Loss)
+	return fmt.Sprintf("CPU time %.1f %%, basic weight %.1f %%, model %.1f %% "+
+		"(worse than the basic weight by more than a point in %.1f %% of the cases, by %.1f at most)", 100*c.CPUTime, 100*c.Basic, 100*c.Model, 100*c.Worse, 100*c.Loss)
 }
