@@ -60,12 +60,6 @@ func (b *Collector) mayWait(owner *identity.Owner) bool {
 	return !b.Keys.Sleepers() && !b.Ledger.NeedsSleepers() && !b.Ledger.Continues(owner)
 }
 
-// mayPostponeNames reports whether processes that sleep need no names yet. A restored ledger, an
-// exclusion of programs and series of processes without energy need them.
-func (b *Collector) mayPostponeNames() bool {
-	return !b.begun && !b.Keys.Sleepers() && !b.Ledger.NeedsSleepers() && !b.Exclusion.ByExecutable()
-}
-
 // sleep makes a process one of the sleepers of its workload.
 func (b *Collector) sleep(c *claimant, in identity.Workload, since time.Time) {
 	key := ownerKey{identity.Owner{Workload: in}, c.excluded}
@@ -80,13 +74,7 @@ func (b *Collector) sleep(c *claimant, in identity.Workload, since time.Time) {
 
 // wake opens the own claimant of a process that was one of the sleepers.
 func (b *Collector) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
-	if p := &m.Table.Rows[slot]; p.PID == pid && p.Start == start { // it has not ended
-		b.Identifier.Name(p, m.Table.Now)
-	}
 	found, _ := b.Identifier.Identity(slot)
-	if b.ByProgram && b.Exact {
-		b.programs.note(found)
-	}
 	id := b.openClaimant(b.ownerOf(pid, start, found), b.since(start, m), c.excluded)
 	b.leave(c)
 	c.id = id

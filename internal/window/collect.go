@@ -24,8 +24,7 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 	if missed && m.Table.Len() > 0 {
 		b.gpus.renew(m.Table)
 	}
-	b.Identifier.First(missed, b.mayPostponeNames())
-	b.Identifier.LookUp(processes(m.Table, missed), m.Table.Now)
+	b.Identifier.LookUp(processes(m.Table, missed))
 	b.Identifier.MayDefer(!m.EndsCollection && !b.Exact)
 	for p := range processes(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
@@ -36,7 +35,6 @@ func (b *Collector) identify(m *Measurement) (changed bool) {
 	if m.EndsCollection && !b.Exact {
 		b.identifyDeferred(m)
 	}
-	b.Identifier.IdentifyPostponed(m.Table)
 	return b.Identifier.Resolve() || missed
 }
 

@@ -56,9 +56,6 @@ func (e *Exclusion) Resolved(now time.Time) bool {
 // ByCgroup reports whether any process is excluded by the path of its cgroup.
 func (e *Exclusion) ByCgroup() bool { return e.by.Cgroup != nil }
 
-// ByExecutable reports whether any process is excluded by the name of its executable.
-func (e *Exclusion) ByExecutable() bool { return e.by.Executable != nil }
-
 // Err returns why the namespaces of pods cannot be read. It is nil if they can, or if no workload is
 // excluded by its namespace.
 func (e *Exclusion) Err() error {

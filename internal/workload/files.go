@@ -5,9 +5,7 @@ package workload
 import (
 	"errors"
 	"iter"
-	"math"
 	"path/filepath"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
@@ -76,27 +74,19 @@ func (f *files) lookUp(pids []int32) {
 	}
 }
 
-// LookUp looks up the names of the files of new processes that Identify will read in the scan that
-// began at now. If a user blocks the lookups, Identify looks up the names one by one, and LookUp has
-// no effect for a minute.
-func (id *Identifier) LookUp(processes iter.Seq[*proc.Process], now time.Duration) {
+// LookUp looks up the names of the files of new processes that Identify will read. If a user blocks
+// the lookups, Identify looks up the names one by one, and LookUp has no effect for a minute.
+func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
 	if id.all != nil || !id.files.Job().cached.NeverWaits() {
 		return
 	}
-	if id.postponed.first {
-		id.comparePaths(processes, now)
-	}
 	id.files.DoForAll(func(yield func(int32) bool) {
-		most := math.MaxInt
-		if id.postponed.allowed && id.postponed.pathsAgree {
-			most = id.postponed.atOnce
-		}
 		for p := range processes {
 			isNew := int(p.Slot) >= len(id.known) || id.known[p.Slot].isEmpty()
 			if !isNew || p.Is(proc.Kernel) || p.Cgroups == 0 { // without a cgroup ID, the source has read procfs, which has cached the names
 				continue
 			}
-			if most--; most < 0 || !yield(p.PID) {
+			if !yield(p.PID) {
 				return
 			}
 		}

@@ -67,7 +67,6 @@ type Identifier struct {
 	guests    guests
 	holders   holders
 	namespace namespace
-	postponed postponed
 	identity  Identity // scratch of Identity
 	mayDefer  bool     // see MayDefer
 	missed    bool     // a process blocked readFound
@@ -110,7 +109,6 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		cgroups:   map[string]*cgroupText{},
 		programs:  map[programKey]*program{},
 		holders:   holders{},
-		postponed: postponed{atOnce: namedAtOnce},
 		namespace: namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
 	if wanted.Everything != "" {
@@ -155,7 +153,7 @@ func (id *Identifier) Shrink(slots []int32) {
 			id.guests.slots = append(id.guests.slots, int32(slot))
 		}
 	}
-	id.known, id.postponed.next = known, 0
+	id.known = known
 }
 
 // Grow makes room for the processes in the first slots.
@@ -228,34 +226,22 @@ func (id *Identifier) Identify(p *proc.Process, now time.Duration) {
 		}
 	}
 	e.compare(&before)
-	if before.reads.unnamed && !p.IsActive() { // sleepers have no claimant of their own, so their names change no series
-		e.changed = before.changed || *e.placed != *before.placed
-	}
 }
 
 // examine reads the files of a process. It returns the process's cgroup, or noCgroup if the cgroup
 // could not be read or is the same as before.
 func (id *Identifier) examine(p *proc.Process, e *entry, isNew bool, now time.Duration) *cgroupText {
-	before, isFirst := e.program, isNew || e.reads.unnamed
-	isPlaced := e.reads.unnamed && !p.IsActive() && e.in != noCgroup
+	before := e.program
 	e.reads.settled, id.missed = true, false
-	e.reads.unnamed = isNew && id.postpones(p)
-	switch {
-	case e.reads.unnamed:
-		id.setUnreadable(e, p)
-		e.reads.settled, id.missed = false, true
-	case !p.Is(proc.Kernel):
-		id.readProgram(p, e, isFirst, now)
+	if !p.Is(proc.Kernel) {
+		id.readProgram(p, e, isNew, now)
 	}
-	if id.wanted.Users != nil && (!e.reads.unnamed || p.Is(proc.HasUID)) {
-		id.readUser(p, e, isFirst || e.program != before, now)
+	if id.wanted.Users != nil {
+		id.readUser(p, e, isNew || e.program != before, now)
 	}
 	in := noCgroup
 	var err error
-	switch {
-	case isPlaced:
-		id.missed = true // the name of the cgroup file was perhaps not looked up
-	case !p.Is(proc.Zombie) || isNew: // version 1 shows a process whose first thread has exited in the root, wherever the others run
+	if !p.Is(proc.Zombie) || isNew { // version 1 shows a process whose first thread has exited in the root, wherever the others run
 		if in, err = id.readCgroup(p, e); err != nil {
 			e.reads.settled = false
 			in = id.cgroupOf(p, e)

@@ -33,7 +33,7 @@ func TestNamesOfManyNewProcessesAreLookedUpBeforeTheyAreRead(t *testing.T) {
 					return
 				}
 			}
-		}, 0)
+		})
 		_, err := f.cached.LinkOf(int32(cmd.Process.Pid), "exe", make([]byte, maxText))
 		return err
 	}

@@ -54,26 +54,12 @@ func (c *cgroupText) isUnified() bool {
 
 // readCgroup reads the process's cgroup file. It returns noCgroup if the file could not be read or
 // has not changed.
-//
-// In the first scan, the path of the cgroup in the scan replaces the file once the two were found to
-// agree.
 func (id *Identifier) readCgroup(p *proc.Process, e *entry) (*cgroupText, error) {
-	path := ""
-	if id.postponed.first && id.wanted.CgroupPath != nil && p.Cgroup != 0 {
-		path = id.wanted.CgroupPath(p.Cgroup)
-	}
-	if id.postponed.pathsAgree && path != "" {
-		id.missed = true // the name of the file was not looked up
-		return id.textOf(path), nil
-	}
 	text, err := id.readFound(p, e, (*files).readCgroup)
 	if err != nil || len(text) == 0 {
 		return noCgroup, err
 	}
 	e.reads.stray, id.version1 = false, !bytes.HasPrefix(text, []byte(unified))
-	if path != "" {
-		id.postponed.pathsAgree = !id.version1 && string(id.namespace.absolute(text)) == string(fileOf(path))+"\n"
-	}
 	if string(text) == e.in.text {
 		return noCgroup, nil
 	}

@@ -20,7 +20,6 @@ type readState struct {
 	settled                bool          // all files were read, or may not be read
 	deferred               bool          // Identify skipped the process
 	stray                  bool          // the cgroup file cannot be read and the path of cgroup is not available
-	unnamed                bool          // the program and the user were not read; see postponed
 	found                  bool          // the names of the files that readFound reads were looked up
 }
 
