@@ -34,6 +34,7 @@ type BPF struct {
 	programs domainsOfPrograms
 	hidden   hiddenTasks
 	hook     switchHook
+	counting eventCounting
 	ends     ends
 
 	lastListing
@@ -86,7 +87,7 @@ func (b *BPF) Traits() Traits {
 	return Traits{
 		Traits: proc.Traits{Exact: true, ReportsEnds: true},
 		Name:   b.name, Lacks: oneline.Join(b.programs.unsliced, b.cgroups.refused, b.hook.refused),
-		Paths: b.cgroups.Paths, now: b.bootNow,
+		Uncounted: oneline.Join(b.counting.uncounted()), Paths: b.cgroups.Paths, now: b.bootNow,
 	}
 }
 
@@ -99,6 +100,7 @@ func (b *BPF) Close() error {
 	if b.ends.endings != nil {
 		errs = append(errs, b.ends.endings.Close())
 	}
+	errs = append(errs, b.counting.close())
 	return errors.Join(errs...)
 }
 
@@ -107,6 +109,16 @@ func (b *BPF) Scan(t *proc.Table, of Request) error {
 	b.ends.mu.Lock()
 	defer b.ends.mu.Unlock()
 	now := b.bootNow()
+	b.counting.flush(now, b.hook.visitor)
+	err := b.scan(t, of, now)
+	b.counting.check(&b.hook)
+	b.counting.end(t, now, b.ends.lostCycles, err)
+	b.pollSwitches(now)
+	return err
+}
+
+// scan scans all processes, or the processes that ran.
+func (b *BPF) scan(t *proc.Table, of Request, now time.Duration) error {
 	if b.table != t || b.renumbered != t.Renumbered() {
 		b.table, b.renumbered = nil, t.Renumbered()
 	}
@@ -236,7 +248,7 @@ func (b *BPF) see(s *proc.Scan, t *tasks.Process, slices addedSlices) *proc.Proc
 		Parent: int32(t.Parent), Threads: int32(t.Threads), LastCPU: int32(t.Cpu),
 		Flags: proc.HasUID, Comm: t.Comm, UID: t.Uid,
 		Cgroup: t.Cgroup, Cgroups: t.Cgroups, Execs: t.Execs,
-		Resident: t.Resident * pageSize, CPU: units.CPUTime(t.Run), Split: slices.split(t),
+		Resident: t.Resident * pageSize, CPU: units.CPUTime(t.Run), Split: slices.split(t), Events: t.Events,
 	}
 	if t.Flags&tasks.KernelThread != 0 {
 		p.Flags |= proc.Kernel

@@ -33,9 +33,11 @@ type ends struct {
 	domains int           // number of domains of the node, 0 if it is not divided
 	newest  time.Duration // no row of any scan started later; 0 before the first scan
 	lost    tasks.Lost    // since the previous scan
-	ended   []ending      // of processes that may have rows
-	weights []uint64      // by domain, of each element of ended
-	short   shortLived    // processes without rows
+	// lostCycles are the cycles without a process in the latest scan.
+	lostCycles uint64
+	ended      []ending   // of processes that may have rows
+	weights    []uint64   // by domain, of each element of ended
+	short      shortLived // processes without rows
 	// forks maps each process of the root cgroup that exited since the previous scan to its parent.
 	forks map[int32]int32
 
@@ -45,8 +47,9 @@ type ends struct {
 // ending is the end of a process.
 type ending struct {
 	proc.ID
-	run  units.CPUTime // in all
-	from origin
+	run    units.CPUTime // in all
+	events proc.Events
+	from   origin
 }
 
 const (
@@ -93,7 +96,7 @@ func (e *ends) noteBetween(t *tasks.Ended) {
 		return
 	}
 	e.noteParent(t)
-	e.short.add(originOf(t), units.CPUTime(t.Run), t.Weights)
+	e.short.add(originOf(t), units.CPUTime(t.Run), t.Events, t.Weights)
 }
 
 func (e *ends) take(note func(*tasks.Ended)) error {
@@ -102,6 +105,7 @@ func (e *ends) take(note func(*tasks.Ended)) error {
 		e.lost.Count += now.Count
 		e.lost.Run = units.AddSaturating(e.lost.Run, now.Run)
 		e.lost.Incomplete += now.Incomplete
+		e.lost.Events[proc.Cycles] += now.Events[proc.Cycles]
 	}
 	return err
 }
@@ -109,7 +113,7 @@ func (e *ends) take(note func(*tasks.Ended)) error {
 // note keeps a process exit for the scan.
 func (e *ends) note(t *tasks.Ended) {
 	e.ended = append(e.ended, ending{
-		ID: proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)}, run: units.CPUTime(t.Run), from: originOf(t),
+		ID: proc.ID{PID: int32(t.Pid), Start: time.Duration(t.Start)}, run: units.CPUTime(t.Run), events: t.Events, from: originOf(t),
 	})
 	e.weights = append(e.weights, t.Weights[:min(len(t.Weights), e.domains)]...)
 	for len(e.weights) < len(e.ended)*e.domains { // the process ended before the programs knew the domains
@@ -130,16 +134,19 @@ func (e *ends) report(s *proc.Scan, paths *cgroupPaths) {
 	s.Lose(e.lost.Count, e.lost.Incomplete, units.CPUTime(min(e.lost.Run, uint64(proc.Unbounded))))
 	for i := range e.ended {
 		end, weights := &e.ended[i], e.weights[i*e.domains:(i+1)*e.domains]
-		if !s.Exit(end.ID, end.run, weights) {
-			e.short.add(end.from, end.run, weights)
+		if !s.Exit(end.ID, end.run, end.events, weights) {
+			e.short.add(end.from, end.run, end.events, weights)
 		}
 	}
 	for i := range e.short.sums {
 		s.Charge(e.chargeOf(s, &e.short.sums[i], paths))
 	}
-	s.Charge(proc.Charge{Slot: -1, CPU: e.short.elsewhere.run, Split: e.split(s, &e.short.elsewhere)})
+	s.Charge(proc.Charge{
+		Slot: -1, CPU: e.short.elsewhere.run, Split: e.split(s, &e.short.elsewhere), Counted: e.short.elsewhere.events,
+	})
 	e.newest = max(e.newest, s.Now-1) // an older process without a row has exited
 	clear(e.ended)
+	e.lostCycles = e.lost.Events[proc.Cycles]
 	e.ended, e.weights, e.lost, e.forks = e.ended[:0], e.weights[:0], tasks.Lost{}, emptied(e.forks)
 	if cap(e.ended) > burst {
 		e.ended, e.weights = nil, nil
@@ -151,7 +158,7 @@ func (e *ends) report(s *proc.Scan, paths *cgroupPaths) {
 // their cgroup. If the cgroup is the root (as with cgroup v1), it names their nearest ancestor.
 func (e *ends) chargeOf(s *proc.Scan, sum *sum, paths *cgroupPaths) proc.Charge {
 	from := sum.from
-	c := proc.Charge{Slot: -1, CPU: sum.run, Split: e.split(s, sum)}
+	c := proc.Charge{Slot: -1, CPU: sum.run, Split: e.split(s, sum), Counted: sum.events}
 	if from.cgroup == rootCgroup {
 		if c.Slot = e.ancestor(s, from.parent); c.Slot < 0 {
 			return c

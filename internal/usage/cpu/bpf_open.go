@@ -38,6 +38,9 @@ var (
 		rescan, _ := with.(*tasks.Scan)
 		return orNil[visitor](tasks.OpenRan(ranRoom, rescan))
 	}
+	openCounter = func(e *tasks.Events) (visitor, error) {
+		return orNil[visitor](tasks.OpenCounter(e))
+	}
 )
 
 // initialRoom returns the initial number of processes that the list has room for: a quarter more
@@ -59,6 +62,7 @@ func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 func OpenBPF(o Options) (*BPF, error) {
 	b := newBPF(o, nil, nil)
 	b.programs.slicing = o.Slices || o.Topology != nil
+	b.counting.open(o)
 	if err := b.open(); err != nil {
 		return nil, oneline.Join(err, b.Close())
 	}
@@ -70,12 +74,20 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	o := tasks.Options{Slices: b.programs.slicing, Domains: b.ends.domains, Types: btf.NewCache()} // the types are read once
+	o := tasks.Options{
+		Slices: b.programs.slicing, Domains: b.ends.domains, Events: b.counting.events,
+		Types: btf.NewCache(), // the types are read once
+	}
 	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
-		if list, err = openStream(o); err != nil && o.Slices {
+		if list, err = openStream(o); err != nil && o.Events != nil {
+			b.counting.refuse(err)
+			o.Events = nil
+			list, err = openStream(o)
+		}
+		if err != nil && o.Slices {
 			b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
 			o.Slices = false
 			list, err = openStream(o) // before Linux 5.13 the programs cannot record the CPU time of each thread
@@ -92,6 +104,9 @@ func (b *BPF) open() error {
 	b.ends.endings = hook
 	b.cgroups.listen(o.Types)
 	b.hook.open = func() (visitor, error) { return openRan(list) }
+	if b.hook.blind = scanErr != nil && o.Events != nil; b.hook.blind {
+		b.hook.open = func() (visitor, error) { return openCounter(o.Events) }
+	}
 	if err := b.setDomains(); err != nil {
 		return err
 	}

@@ -49,6 +49,8 @@ type switchHook struct {
 	opening chan opened             // nil unless the hook is being opened
 	visitor visitor                 // nil while the hook is not attached
 	based   bool                    // a scan of all processes has begun since the hook was attached
+	blind   bool                    // the hook only counts events
+	pinned  bool                    // the hook counts events
 	refused error                   // the reason if the hook cannot be attached; it is not tried again
 	changed time.Duration           // when the hook was attached or detached
 	most    int                     // maximum number of processes that a scan of those that ran visits
@@ -74,7 +76,7 @@ func (h *switchHook) ready(now time.Duration) {
 		default:
 		}
 	}
-	h.based = h.visitor != nil
+	h.based = h.visitor != nil && !h.blind
 }
 
 // visit returns the processes that ran since the previous scan. It returns false if they are not
@@ -82,6 +84,9 @@ func (h *switchHook) ready(now time.Duration) {
 func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	if !h.based {
 		h.ready(now)
+		return tasks.Listing{}, false
+	}
+	if h.most == 0 { // the hook is attached to count events
 		return tasks.Listing{}, false
 	}
 	ran, count, err := h.visitor.Visit(h.most)
@@ -123,6 +128,9 @@ func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	if h.open == nil || h.refused != nil {
 		return
 	}
+	if h.pinned = b.counting.wanted(); h.pinned && h.visitor == nil && h.opening == nil {
+		h.attach()
+	}
 	if partial {
 		h.partial++
 		h.ran += uint64(len(l.Changed))
@@ -151,6 +159,7 @@ func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
+	case h.pinned || h.blind:
 	case h.visitor == nil && 2*all > 3*ran:
 		h.attach()
 	case h.visitor != nil && all < ran:

@@ -44,9 +44,10 @@ type nameHolder struct {
 
 // sum is the CPU time of processes. Its parts, nil if the node is not divided, add up to run.
 type sum struct {
-	from  origin
-	run   units.CPUTime
-	parts *[divide.MaxDomains]uint64
+	from   origin
+	run    units.CPUTime
+	events proc.Events
+	parts  *[divide.MaxDomains]uint64
 }
 
 // maxOrigins is the maximum number of origins between two scans. maxNamed is the maximum number of
@@ -74,7 +75,7 @@ func originOf(t *tasks.Ended) origin {
 
 // add adds the CPU time of a process, which ran in the domains in proportion to weights. It counts
 // without its name if there are too many names already.
-func (s *shortLived) add(from origin, run units.CPUTime, weights []uint64) {
+func (s *shortLived) add(from origin, run units.CPUTime, events proc.Events, weights []uint64) {
 	i, ok := s.index[from]
 	if !ok && !s.mayName(from) {
 		from.by = exitName{}
@@ -82,7 +83,7 @@ func (s *shortLived) add(from origin, run units.CPUTime, weights []uint64) {
 	}
 	if !ok {
 		if len(s.sums) >= maxOrigins {
-			s.elsewhere.add(run, weights)
+			s.elsewhere.add(run, events, weights)
 			return
 		}
 		if from.by.known {
@@ -93,7 +94,7 @@ func (s *shortLived) add(from origin, run units.CPUTime, weights []uint64) {
 		s.index[from] = i
 		s.sums = append(s.sums, sum{from: from})
 	}
-	s.sums[i].add(run, weights)
+	s.sums[i].add(run, events, weights)
 }
 
 // mayName reports whether another name of a user in a cgroup is allowed.
@@ -105,8 +106,9 @@ func (s *shortLived) mayName(from origin) bool {
 	return s.names && s.named < maxNamed && s.namesOf[nameHolder{from.cgroup, from.by.uid}] < most
 }
 
-func (s *sum) add(run units.CPUTime, weights []uint64) {
+func (s *sum) add(run units.CPUTime, events proc.Events, weights []uint64) {
 	s.run += run
+	s.events.Add(events)
 	if weights == nil {
 		return
 	}

@@ -4,7 +4,13 @@
 
 package cpu
 
-import "time"
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
 
 // Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and
 // which cgroups were created.
@@ -24,6 +30,26 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(o, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
+	if o.Events {
+		b.counting.online, b.counting.shared = divide.NewOnline(o.Root), 1
+		b.hook.visitor, b.hook.blind = &simulatedCounter{}, true
+	}
 	_ = b.ends.endings.Watch(b.ends.drainBetween) // a simulated kernel never refuses
 	return b
+}
+
+// simulatedCounter is the counter of a simulated kernel, whose processes report their events. Each
+// window is counted.
+type simulatedCounter struct {
+	visitor
+	sum tasks.Counted
+}
+
+func (*simulatedCounter) SetCPUs([]int) error { return nil }
+func (*simulatedCounter) Count(bool) error    { return nil }
+func (*simulatedCounter) Close() error        { return nil }
+
+func (c *simulatedCounter) Flush() (tasks.Counted, error) {
+	c.sum.All[proc.Cycles] += 1 << 40
+	return c.sum, nil
 }

@@ -88,7 +88,15 @@ func (r *Reader) Topology() *divide.Topology { return r.options.Topology }
 func (r *Reader) Domains() []Node { return r.times.Domains }
 
 // Traits describes the CPU time source in use.
-func (r *Reader) Traits() Traits { return r.source.Traits() }
+func (r *Reader) Traits() Traits {
+	t := r.source.Traits()
+	if r.options.Events && !t.Exact {
+		t.Uncounted = errNotBPF
+	}
+	return t
+}
+
+var errNotBPF = errors.New("hardware events are not counted: only the CPU time source bpf can count them for each process")
 
 // Exact reports whether the CPU time source in use is exact.
 func (r *Reader) Exact() bool { return r.traits.Exact }

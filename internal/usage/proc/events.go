@@ -2,6 +2,8 @@
 
 package proc
 
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
 // Events holds numbers of hardware events, by Event.
 type Events [3]uint64
 
@@ -26,4 +28,60 @@ type Counting struct {
 	// Trainable reports whether a power model may be trained with the events. That requires a count
 	// without multiplexing and with few losses, and enough load.
 	Trainable bool
+}
+
+// Add adds numbers of events.
+func (e *Events) Add(n Events) {
+	for i := range e {
+		e[i] = units.AddSaturating(e[i], n[i])
+	}
+}
+
+// advance raises totals to new totals and returns their growth. A total that steps back and recovers
+// must not be counted twice.
+func (e *Events) advance(now Events) (grown Events) {
+	for i := range e {
+		grown[i] = units.Advance(e[i], now[i])
+		e[i] += grown[i]
+	}
+	return grown
+}
+
+// rate is a number of events in an amount of CPU time.
+type rate struct {
+	events Events
+	used   units.CPUTime
+}
+
+// of returns the events in an amount of CPU time, 0 without a rate.
+func (r *rate) of(used units.CPUTime) (n Events) {
+	for i := 0; i < len(n) && r.used > 0; i++ {
+		n[i] = units.MulDiv(r.events[i], uint64(used), uint64(r.used))
+	}
+	return n
+}
+
+// KeepRates keeps the events per CPU time of the processes that ran, for EstimateEvents.
+func (t *Table) KeepRates() {
+	for _, slot := range t.Active {
+		if p := &t.Rows[slot]; p.Used > 0 {
+			p.rate = rate{p.Counted, p.Used}
+		}
+	}
+}
+
+// EstimateEvents sets the events of processes in an interval without counts. They are the CPU time
+// multiplied by the rates of the interval that was counted last, and 0 for processes without a rate.
+func (t *Table) EstimateEvents() {
+	for _, slot := range t.Active {
+		p := &t.Rows[slot]
+		p.Counted = p.rate.of(p.Used)
+	}
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		e.LastCounted = e.rate.of(e.LastSlice)
+	}
+	for i := range t.Charges {
+		t.Charges[i].Counted = Events{}
+	}
 }

@@ -97,6 +97,7 @@ type Process struct {
 	// Counted are the hardware events since the previous scan.
 	Counted Events
 
+	rate  rate   // of the latest interval with counts
 	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
 	round uint32 // the latest scan that saw it, including scans that failed
 	gone  bool   // the process is gone, and its exit event has not arrived
@@ -112,7 +113,7 @@ func (p *Process) IsActive() bool {
 // rest drops the results of a scan.
 func (p *Process) rest() {
 	p.Flags &^= Born | Charged
-	p.Used, p.ChildUsed, p.Split = 0, 0, 0
+	p.Used, p.ChildUsed, p.Split, p.Counted = 0, 0, 0, Events{}
 }
 
 // maxThreads is more than any process has (PID_MAX_LIMIT).

@@ -120,7 +120,7 @@ func (e *exact) reportEnds(s *proc.Scan) bool {
 		case e.lossy && e.r.IntN(10) == 0:
 			s.Lose(1, 0, p.cpu)
 			e.lost, e.lostEnds = e.lost+p.cpu-p.shown, e.lostEnds+1
-		case !s.Exit(p.ID, p.cpu, nil):
+		case !s.Exit(p.ID, p.cpu, proc.Events{}, nil):
 			short = append(short, p)
 		}
 		return true

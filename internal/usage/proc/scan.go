@@ -82,7 +82,7 @@ func (s *Scan) See(now *Sight) *Process {
 	active := p.IsActive()
 	// Clamp: a time that steps back and recovers must not be counted twice.
 	used, childUsed := units.Advance(p.CPU, now.CPU), units.Advance(p.ChildCPU, now.ChildCPU)
-	cpu, childCPU, split := p.CPU+used, p.ChildCPU+childUsed, p.Split
+	cpu, childCPU, split, events := p.CPU+used, p.ChildCPU+childUsed, p.Split, p.Events
 	kept := p.Flags & (Born | Charged)
 	if p.Is(Discards) && childUsed == 0 {
 		kept |= Discards
@@ -93,9 +93,11 @@ func (s *Scan) See(now *Sight) *Process {
 	}
 	p.Sight = *now
 	p.CPU, p.ChildCPU, p.Flags = cpu, childCPU, now.Flags|kept
-	p.Used, p.ChildUsed = p.Used+used, p.ChildUsed+childUsed
+	p.Used, p.ChildUsed, p.Events = p.Used+used, p.ChildUsed+childUsed, events
 	if used == 0 { // only rows in Active are reset by the next scan
 		p.Split = split
+	} else {
+		p.Counted.Add(p.Events.advance(now.Events))
 	}
 	p.round, p.gone = s.round, false
 	if settles {
@@ -161,7 +163,7 @@ func (s *Scan) addRow(now *Sight) *Process {
 	s.Active = append(s.Active, slot)
 	switch {
 	case s.Table().BornSinceLastScan(now):
-		p.Used, p.ChildUsed, p.Split = p.CPU, p.ChildCPU, now.Split
+		p.Used, p.ChildUsed, p.Split, p.Counted = p.CPU, p.ChildCPU, now.Split, now.Events
 	case s.scans > 0 && !s.traits.Exact: // earlier scans missed the process, and some of its CPU time is older than the interval
 		s.Unseen.add(p.CPU)
 	}
@@ -201,13 +203,14 @@ func (s *Scan) MissRemaining() {
 	}
 }
 
-// Exit reports the end of a process, its total CPU time, and weights by domain that divide this
-// time. It returns false for a short-lived process, which no previous scan saw: the source must
+// Exit reports the end of a process, its total CPU time and events, and weights by domain that divide
+// this time. It returns false for a short-lived process, which no previous scan saw: the source must
 // charge its CPU time. Exit follows the calls of See of its scan.
-func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
+func (s *Scan) Exit(id ID, run units.CPUTime, events Events, weights []uint64) (known bool) {
 	p := s.find(id)
 	if p != nil && !p.Is(Born) {
 		p.Split = s.AddParts(max(run, 1), weights)
+		p.Counted.Add(p.Events.advance(events))
 		s.end(p, units.Advance(p.CPU, run))
 		return true
 	}
@@ -220,8 +223,8 @@ func (s *Scan) Exit(id ID, run units.CPUTime, weights []uint64) (known bool) {
 
 // end moves a row to Ended. last is the CPU time since the row was last reported.
 func (s *Scan) end(p *Process, last units.CPUTime) {
-	e := Ended{Process: *p, LastSlice: p.Used + last}
-	e.Used, e.Flags = 0, e.Flags&^(Born|Charged)
+	e := Ended{Process: *p, LastSlice: p.Used + last, LastCounted: p.Counted}
+	e.Used, e.Counted, e.Flags = 0, Events{}, e.Flags&^(Born|Charged)
 	s.Ended = append(s.Ended, e)
 	s.remove(p)
 	s.slots.freedByScan = append(s.slots.freedByScan, p.Slot)

@@ -52,7 +52,7 @@ func TestAnEndGivesAProcessItsLastSlice(t *testing.T) {
 				case "miss":
 					s.MissRemaining()
 				case "exit":
-					require.True(t, s.Exit(p.ID, 123, nil))
+					require.True(t, s.Exit(p.ID, 123, proc.Events{}, nil))
 				case "end":
 					s.End(0)
 					check(t, h.Table)
@@ -95,15 +95,15 @@ func TestLostEndsCountSinceTheFirstScan(t *testing.T) {
 func TestASourceChargesTheTimeOfProcessesWithoutARow(t *testing.T) {
 	h := reporting(t)
 	s := h.see()
-	assert.False(t, s.Exit(proc.ID{PID: 70, Start: h.Before + 1}, 9, nil), "no scan saw it")
-	assert.False(t, s.Exit(proc.ID{PID: 42, Start: h.Before + 1}, 9, nil), "nor this one, of another's PID")
-	assert.True(t, s.Exit(proc.ID{PID: 71, Start: 999 * time.Second}, 9, nil), "it ended before the first scan")
+	assert.False(t, s.Exit(proc.ID{PID: 70, Start: h.Before + 1}, 9, proc.Events{}, nil), "no scan saw it")
+	assert.False(t, s.Exit(proc.ID{PID: 42, Start: h.Before + 1}, 9, proc.Events{}, nil), "nor this one, of another's PID")
+	assert.True(t, s.Exit(proc.ID{PID: 71, Start: 999 * time.Second}, 9, proc.Events{}, nil), "it ended before the first scan")
 	born := h.add(72, 1)
 	s.See(born)
-	assert.False(t, s.Exit(born.ID, 31, nil), "it is no row of the scan before")
+	assert.False(t, s.Exit(born.ID, 31, proc.Events{}, nil), "it is no row of the scan before")
 	delete(h.all, 72)
 	s.See(h.add(73, 1))
-	assert.True(t, s.Exit(h.all[43].ID, 0, nil), "less than was shown takes nothing back")
+	assert.True(t, s.Exit(h.all[43].ID, 0, proc.Events{}, nil), "less than was shown takes nothing back")
 	delete(h.all, 43)
 	for range 3 {
 		s.Charge(proc.Charge{Slot: h.Find(42).Slot, CPU: 31})
@@ -118,8 +118,8 @@ func TestASourceChargesTheTimeOfProcessesWithoutARow(t *testing.T) {
 
 	first := watch(t, exactTraits)
 	s = first.see()
-	assert.True(t, s.Exit(first.all[1].ID, 9, nil), "before the baseline")
-	assert.True(t, s.Exit(proc.ID{PID: 70, Start: first.now + 1}, 9, nil))
+	assert.True(t, s.Exit(first.all[1].ID, 9, proc.Events{}, nil), "before the baseline")
+	assert.True(t, s.Exit(proc.ID{PID: 70, Start: first.now + 1}, 9, proc.Events{}, nil))
 }
 
 func TestAnEndIsAwaitedForAMinute(t *testing.T) {
@@ -169,8 +169,8 @@ func TestAnEndIsAwaitedForAMinute(t *testing.T) {
 			require.Len(t, h.Ended, 1)
 			assert.Empty(t, h.found())
 			s := h.see()
-			assert.True(t, s.Exit(id, 200, nil), "it was counted before")
-			assert.False(t, s.Exit(id, 200, nil), "once")
+			assert.True(t, s.Exit(id, 200, proc.Events{}, nil), "it was counted before")
+			assert.False(t, s.Exit(id, 200, proc.Events{}, nil), "once")
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestAClockThatJumpsBackLosesNothing(t *testing.T) {
 	h.scan()
 	require.Equal(t, 2, h.Awaited(), "for a minute of the clock")
 	s := h.see()
-	require.True(t, s.Exit(id, 108, nil))
+	require.True(t, s.Exit(id, 108, proc.Events{}, nil))
 	s.End(0)
 	assert.Equal(t, map[int32]found{42: {last: 8}}, h.found())
 	assert.Zero(t, h.Awaited(), "and not until it is as late as before")
@@ -283,7 +283,7 @@ func TestHomesOfManyCgroupsAreForgotten(t *testing.T) {
 	assert.Equal(t, h.Find(1).Slot, s.OldestIn(5))
 	assert.Equal(t, h.Find(42).Slot, s.OldestIn(h.all[42].Cgroup))
 	assert.Negative(t, s.OldestIn(100))
-	s.Exit(h.all[44].ID, 0, nil)
+	s.Exit(h.all[44].ID, 0, proc.Events{}, nil)
 	assert.Negative(t, s.OldestIn(0), "an emptied slot is the oldest process of no cgroup")
 	for pid := range int32(1<<16 + 10) { // too many with processes
 		s.See(&proc.Sight{ID: proc.ID{PID: 100 + pid}, Cgroup: uint64(100 + pid)})

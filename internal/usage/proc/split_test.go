@@ -98,7 +98,7 @@ func TestTheDomainsHaveAllThatAScanFound(t *testing.T) {
 	h.all[70].Split = s.AddSlice(0, 4, s.AddSlice(1, 6, 0))
 	s.See(h.all[1])
 	s.See(h.all[70])
-	require.True(t, s.Exit(id, 200, []uint64{4000, 1000}))
+	require.True(t, s.Exit(id, 200, proc.Events{}, []uint64{4000, 1000}))
 	s.Charge(proc.Charge{Slot: h.Find(43).Slot, CPU: 11, Split: s.AddParts(11, []uint64{10, 1})})
 	s.Charge(proc.Charge{Slot: h.Find(43).Slot, CPU: 7}) // where its process was last
 	s.Charge(proc.Charge{Slot: -1, CPU: 3})

@@ -177,10 +177,10 @@ func TestFindReturnsTheNewestProcessOfAPIDWhateverRowWasSeenBefore(t *testing.T)
 	h.scan()
 	s := h.see(1) // the row of the first process is next
 	assert.Equal(t, second, h.Find(2).ID)
-	require.True(t, s.Exit(second, 0, nil))
+	require.True(t, s.Exit(second, 0, proc.Events{}, nil))
 	require.NotNil(t, h.Find(2))
 	assert.Equal(t, first, h.Find(2).ID)
-	require.True(t, s.Exit(first, 0, nil))
+	require.True(t, s.Exit(first, 0, proc.Events{}, nil))
 	assert.Nil(t, h.Find(2))
 	assert.Nil(t, h.Find(0), "the next row is empty")
 }

@@ -78,6 +78,7 @@ type Counted struct {
 	// without state: the kernel had no memory for it.
 	All, Idle, Lost [perfevent.HardwareEvents]uint64
 	Switches        uint64 // context switches
+	Flushes         uint64 // interruptions of busy CPUs by Flush
 	// Enabled and Running are times in ns. Running is less than Enabled if other users of the PMU had
 	// the hardware for a part of the time.
 	Enabled, Running uint64
@@ -92,6 +93,7 @@ type Counter struct {
 	open     map[int]perfevent.Counters
 	period   uint32 // the last one
 	counts   bool
+	flushes  uint64
 }
 
 // openCounter creates the state of all threads. The hooks must be attached.
@@ -165,7 +167,8 @@ func (c *Counter) openCPU(cpu int) error {
 	return nil
 }
 
-// Count starts a counting period, or ends counting. Each busy CPU counts from now on.
+// Count starts a counting period, or ends counting. Each busy CPU counts from now on. The first call
+// also interrupts idle CPUs, since the hook has not seen their state.
 func (c *Counter) Count(on bool) error {
 	c.counts = on
 	if !on {
@@ -175,10 +178,20 @@ func (c *Counter) Count(on bool) error {
 	if err := c.loaded.Variables[ranVarPeriod].Set(c.period); err != nil {
 		return err
 	}
+	return c.flushBusy(c.period == 1)
+}
+
+// flushBusy runs the flush on busy CPUs, or on all CPUs.
+func (c *Counter) flushBusy(all bool) error {
 	for cpu := range c.open {
-		if err := c.flushCPU(cpu); err != nil {
-			return err
+		if !all && atomic.LoadUint32(&c.cpus[cpu].Process) == 0 {
+			continue
 		}
+		c.flush.cpu = uint32(cpu)
+		if err := c.flush.run(unix.Syscall); err != nil && !errors.Is(err, unix.ENXIO) { // it is offline
+			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
+		}
+		c.flushes++
 	}
 	return nil
 }
@@ -186,13 +199,10 @@ func (c *Counter) Count(on bool) error {
 // Flush counts the events of the threads that are on a CPU until now, and returns the sums. Idle CPUs
 // are not interrupted.
 func (c *Counter) Flush() (sum Counted, err error) {
-	for cpu := range c.open {
-		if atomic.LoadUint32(&c.cpus[cpu].Process) != 0 {
-			if err := c.flushCPU(cpu); err != nil {
-				return Counted{}, err
-			}
-		}
+	if err := c.flushBusy(false); err != nil {
+		return Counted{}, err
 	}
+	sum.Flushes = c.flushes
 	for i := range c.cpus {
 		of := &c.cpus[i]
 		for e := range sum.All {
@@ -205,14 +215,6 @@ func (c *Counter) Flush() (sum Counted, err error) {
 		sum.Running += of.Running
 	}
 	return sum, nil
-}
-
-func (c *Counter) flushCPU(cpu int) error {
-	c.flush.cpu = uint32(cpu)
-	if err := c.flush.run(unix.Syscall); err != nil && !errors.Is(err, unix.ENXIO) { // it is offline
-		return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
-	}
-	return nil
 }
 
 func (c *Counter) closeCounters() error {

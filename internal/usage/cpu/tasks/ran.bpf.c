@@ -127,22 +127,20 @@ static __always_inline __u64 read_counter(void *counters, __u64 *last)
  * PID of the process that runs from now on. */
 static __always_inline void count(struct task_struct *t, __u32 next)
 {
-	__u32 cpu, now = *(volatile __u32 *)&period;
+	__u32 cpu = bpf_get_smp_processor_id(), now = *(volatile __u32 *)&period;
+	struct cpu_counts *c = bpf_map_lookup_elem(&cpu_events, &cpu);
 	__u64 grown[EVENTS] = {}, *to;
-	struct cpu_counts *c;
 	struct thread *s;
 
-	if (!now)
-		return;
-	cpu = bpf_get_smp_processor_id();
-	c = bpf_map_lookup_elem(&cpu_events, &cpu);
 	if (!c)
+		return;
+	c->process = next;
+	if (!now)
 		return;
 	grown[0] = read_counter(&cycles, &c->last[0]);
 	grown[1] = read_counter(&instructions, &c->last[1]);
 	if (counting == EVENTS)
 		grown[2] = read_counter(&misses, &c->last[2]);
-	c->process = next;
 	c->switches++;
 	if (c->period != now) {
 		c->period = now;

@@ -16,8 +16,7 @@ import (
 // Ran lists the processes that ran. A hook at each context switch marks them. It needs Linux 6.7,
 // for open-coded task iterators, CAP_BPF and CAP_PERFMON.
 type Ran struct {
-	// Counter counts hardware events by the same hook. It is nil without events.
-	Counter *Counter
+	*Counter // counts hardware events by the same hook; nil without events
 
 	loaded    *programs
 	processes []Process

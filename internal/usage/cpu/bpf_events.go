@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// counter counts hardware events at context switches. It belongs to a visitor.
+type counter interface {
+	// SetCPUs sets the CPUs that are online.
+	SetCPUs(online []int) error
+	// Count starts a counting period, or ends counting.
+	Count(on bool) error
+	// Flush returns the sums over the CPUs until now.
+	Flush() (tasks.Counted, error)
+}
+
+// The functions that find and share hardware events. Tests replace them.
+var (
+	findHardware = perfevent.FindHardware
+	newEvents    = tasks.NewEvents
+)
+
+// eventCounting selects the windows with counted hardware events. The zero eventCounting counts
+// no events.
+type eventCounting struct {
+	events  *tasks.Events // nil unless the programs support events
+	refused error         // the reason if events are requested and cannot be counted
+	online  *divide.Online
+	counter counter // nil while the hook is not attached
+	on      bool    // the counter counts
+	whole   bool    // the counter has counted since the previous scan
+	opened  bool    // the counter has the CPUs that are online
+	rated   bool    // a window with rates was counted
+
+	sum, last tasks.Counted // until this scan, and until the previous scan
+	at        time.Duration // when sum was read
+	window    int           // number of windows
+	shared    float64       // the part of the time that the counters had the PMU
+	budget    countBudget
+	polled    time.Duration // when switches was read
+	switches  uint64        // context switches of the node, while events are not counted
+}
+
+// open finds the hardware events, if they are requested.
+func (c *eventCounting) open(o Options) {
+	if !o.Events {
+		return
+	}
+	h, err := findHardware(o.Root)
+	if err == nil {
+		c.events, err = newEvents(h)
+	}
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	c.online, c.shared = divide.NewOnline(o.Root), 1
+}
+
+// refuse ends counting for a reason.
+func (c *eventCounting) refuse(err error) {
+	c.refused = fmt.Errorf("hardware events are not counted: %w", err)
+	if c.on {
+		c.on = false
+		_ = c.counter.Count(false) // the hook is not needed any more
+	}
+	c.counter = nil
+}
+
+// wanted reports whether the hook shall stay attached to count events.
+func (c *eventCounting) wanted() bool {
+	return c.online != nil && c.refused == nil && c.budget.mode != countNever
+}
+
+// uncounted returns the reason if not all windows are counted.
+func (c *eventCounting) uncounted() error {
+	switch {
+	case c.refused != nil || c.online == nil:
+		return c.refused
+	case c.budget.mode != countAlways:
+		return c.budget.reason()
+	case c.shared < minRunning:
+		return fmt.Errorf("hardware events are not used: the counters had the PMU for %.0f %% of the time, other users for the rest", 100*c.shared)
+	}
+	return nil
+}
+
+// minRunning is the minimum part of a valid window that the counters have the PMU.
+const minRunning = 0.99
+
+// flush reads the counters, right before the processes of a window.
+func (c *eventCounting) flush(now time.Duration, attached visitor) {
+	if attached == nil || !c.wanted() {
+		return
+	}
+	if c.counter == nil {
+		c.counter, _ = attached.(counter)
+		c.sum, c.opened = tasks.Counted{}, false
+	}
+	if c.counter == nil {
+		return
+	}
+	if err := c.read(now); err != nil {
+		c.whole = false
+		c.refuse(err)
+	}
+}
+
+func (c *eventCounting) read(now time.Duration) (err error) {
+	if c.online.Refresh(now) || !c.opened {
+		if err := c.counter.SetCPUs(c.online.CPUs()); err != nil {
+			return err
+		}
+		c.opened, c.whole = true, false
+	}
+	if !c.on {
+		return nil
+	}
+	c.last = c.sum
+	c.sum, err = c.counter.Flush()
+	return err
+}
+
+// check stops using a hook that was detached or refused.
+func (c *eventCounting) check(h *switchHook) {
+	if h.visitor == nil {
+		c.counter, c.on, c.whole = nil, false, false
+	}
+	if h.refused != nil && c.wanted() {
+		c.refuse(h.refused)
+	}
+}
+
+// end describes the events of a window whose processes were scanned into a table, and decides whether
+// the next window is counted. lost are the cycles of exited processes and threads without a record.
+// After an error, the next window is longer and not counted.
+func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err error) {
+	if c.online == nil {
+		return
+	}
+	t.Counting = proc.Counting{}
+	elapsed := now - c.at
+	c.at = now
+	switch {
+	case err != nil:
+		c.whole = false
+		return
+	case c.on && c.whole:
+		t.Counting = c.judge(t, lost)
+		c.budget.add(elapsed, c.sum.Switches-c.last.Switches, c.sum.Flushes-c.last.Flushes)
+		if t.Counting.Valid {
+			t.KeepRates()
+			c.rated = true
+		}
+	case c.rated && c.budget.mode == countSometimes && !c.on:
+		t.EstimateEvents()
+		t.Counting.Valid = true
+	}
+	if c.counter != nil && c.refused == nil {
+		c.next()
+	}
+}
+
+// judge describes the events of a window.
+func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
+	all := c.sum.All[proc.Cycles] - c.last.All[proc.Cycles]
+	lost += c.sum.Lost[proc.Cycles] - c.last.Lost[proc.Cycles]
+	c.shared = 1
+	if enabled, running := c.sum.Enabled-c.last.Enabled, c.sum.Running-c.last.Running; enabled > 0 && running < enabled {
+		c.shared = float64(running) / float64(enabled)
+	}
+	used, period := t.Used(nil), units.CPUTime(t.Now-t.Before)*units.CPUTime(len(c.online.CPUs()))
+	valid := all > 0 && c.shared >= minRunning
+	return proc.Counting{Valid: valid, Trainable: valid && lost < all/50 && used > period/10}
+}
+
+// next starts or ends counting, for the next window.
+func (c *eventCounting) next() {
+	on := c.budget.mode == countAlways || c.budget.mode == countSometimes && c.window%countOneOf == 0
+	c.window++
+	c.whole = c.on && on
+	if on == c.on {
+		return
+	}
+	if err := c.counter.Count(on); err != nil {
+		c.refuse(err)
+		return
+	}
+	c.on, c.whole = on, on
+	if on {
+		if c.sum, c.refused = c.counter.Flush(); c.refused != nil {
+			c.refuse(c.refused)
+		}
+	}
+}
+
+// close closes the maps.
+func (c *eventCounting) close() error {
+	var errs []error
+	if c.events != nil {
+		errs = append(errs, c.events.Close())
+	}
+	if c.online != nil {
+		errs = append(errs, c.online.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// countMode is the part of the windows that are counted.
+type countMode int
+
+const (
+	countAlways countMode = iota
+	countSometimes
+	countNever
+)
+
+// The CPU time that counting may use, and its estimated cost.
+const (
+	countLimit = 0.003 // of a CPU
+	countOneOf = 5     // of so many windows, one is counted with countSometimes
+	perSwitch  = 300 * time.Nanosecond
+	perFlush   = 20 * time.Microsecond // of a busy CPU
+	// margin is the part of the limit that ends a cheaper mode.
+	margin = 0.8
+)
+
+// countBudget selects the mode by the cost of counting.
+type countBudget struct {
+	mode    countMode
+	cost    float64 // CPU time per time, if all windows were counted
+	elapsed time.Duration
+	used    time.Duration // CPU time of counting in elapsed
+	flushes float64       // flushes per second while events were counted last
+	rate    float64       // switches per second
+	counts  uint64        // switches in elapsed
+}
+
+// add adds the switches and flushes of a period, and selects the mode once the period is long enough.
+func (b *countBudget) add(elapsed time.Duration, switches, flushes uint64) {
+	if b.mode == countNever {
+		flushes = uint64(b.flushes * elapsed.Seconds())
+	}
+	b.elapsed += elapsed
+	b.counts += switches
+	b.used += time.Duration(switches)*perSwitch + time.Duration(flushes)*perFlush
+	if b.elapsed < considerEvery {
+		return
+	}
+	b.cost, b.rate = b.used.Seconds()/b.elapsed.Seconds(), float64(b.counts)/b.elapsed.Seconds()
+	b.flushes = max(0, (b.cost-b.rate*perSwitch.Seconds())/perFlush.Seconds())
+	b.elapsed, b.used, b.counts = 0, 0, 0
+	b.mode = b.choose()
+}
+
+// choose returns the mode that counts most within the limit.
+func (b *countBudget) choose() countMode {
+	for mode, cost := range []float64{b.cost, b.cost / countOneOf} {
+		limit := countLimit
+		if countMode(mode) < b.mode {
+			limit *= margin
+		}
+		if cost <= limit {
+			return countMode(mode)
+		}
+	}
+	return countNever
+}
+
+// reason returns why not all windows are counted.
+func (b *countBudget) reason() error {
+	part := "not counted"
+	if b.mode == countSometimes {
+		part = fmt.Sprintf("counted in one of %d windows", countOneOf)
+	}
+	return fmt.Errorf("hardware events are %s: at %.0f context switches/s counting takes %.1f %% of a CPU, and the limit is %.1f %%",
+		part, b.rate, 100*b.cost, 100*countLimit)
+}
+
+// pollSwitches is the time between two reads of the number of context switches while events are not
+// counted.
+const pollSwitches = 10 * time.Second
+
+// pollSwitches reads the number of context switches if events are not counted because of that number.
+func (b *BPF) pollSwitches(now time.Duration) {
+	c := &b.counting
+	if c.online == nil || c.budget.mode != countNever || now >= c.polled && now-c.polled < pollSwitches {
+		return
+	}
+	count, err := b.hook.readSwitches(b.proc)
+	if err != nil {
+		return
+	}
+	if c.polled > 0 && now > c.polled {
+		c.budget.add(now-c.polled, units.Advance(c.switches, count), 0)
+	}
+	c.polled, c.switches = now, count
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+)
+
+// fakeCounter is a hook that counts 1000 cycles per millisecond of the node.
+type fakeCounter struct {
+	fakeVisitor
+	sum tasks.Counted
+	cpu []int
+	on  bool
+	err error
+}
+
+func (c *fakeCounter) SetCPUs(online []int) error {
+	c.cpu = online
+	return c.err
+}
+
+func (c *fakeCounter) Count(on bool) error {
+	c.on = on
+	return c.err
+}
+
+func (c *fakeCounter) Flush() (tasks.Counted, error) { return c.sum, c.err }
+
+// countingNode is a node of one CPU whose three processes each use 100 ms and 10^6 cycles a window
+// of a second.
+type countingNode struct {
+	*node
+	counter    *fakeCounter
+	switches   uint64 // each second
+	lost       uint64 // cycles each second
+	percentPMU uint64
+}
+
+func newCountingNode(t *testing.T) *countingNode {
+	n := &countingNode{node: newNode(t, 500), counter: &fakeCounter{}, percentPMU: 100}
+	root := filepath.Dir(n.source.proc.Path())
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/devices/system/cpu"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/online"), []byte("0\n"), 0o600))
+	n.source.counting.online, n.source.counting.shared = divide.NewOnline(root), 1
+	n.source.hook.open = func() (visitor, error) { return n.counter, n.openErr }
+	n.kernel.same = false
+	return n
+}
+
+// scan scans a window of a second. It returns whether the counter counted in it.
+func (n *countingNode) scan() (counted bool) {
+	n.Helper()
+	if counted = n.counter.on; counted {
+		n.counter.sum.Switches += n.switches
+		n.counter.sum.All[proc.Cycles] += 3e6
+		n.counter.sum.Lost[proc.Cycles] += n.lost
+		n.counter.sum.Enabled += 1e9
+		n.counter.sum.Running += 1e7 * n.percentPMU
+	}
+	for i := range n.kernel.listed {
+		n.kernel.listed[i].Run += 1e8
+		if counted {
+			n.kernel.listed[i].Events[proc.Cycles] += 1e6
+		}
+	}
+	n.run(time.Second, time.Second, n.switches)
+	return counted
+}
+
+// windows scans some windows, and returns how many were counted and how many had events.
+func (n *countingNode) windows(count int) (counted, valid int) {
+	n.Helper()
+	for range count {
+		if n.scan() {
+			counted++
+		}
+		if n.table.Counting.Valid {
+			valid++
+			for p := range n.table.All() {
+				require.EqualValues(n, 1_000_000, p.Counted[proc.Cycles], "counted, or by the held rate")
+			}
+		}
+	}
+	return counted, valid
+}
+
+func TestWindowsAreCountedWithinTheBudget(t *testing.T) {
+	n := newCountingNode(t)
+	n.switches = 5000
+	n.windows(5) // the hook is attached
+	counted, valid := n.windows(20)
+	assert.Equal(t, 20, counted)
+	assert.Equal(t, 20, valid)
+	assert.Equal(t, []int{0}, n.counter.cpu)
+	require.NoError(t, n.source.Traits().Uncounted)
+
+	n.switches = 30_000
+	n.windows(5)
+	counted, valid = n.windows(20)
+	assert.Equal(t, 4, counted)
+	assert.Equal(t, 20, valid)
+	require.ErrorContains(t, n.source.Traits().Uncounted, "counted in one of 5 windows: at 30000 context switches/s")
+
+	n.switches = 200_000
+	n.windows(20)
+	counted, valid = n.windows(20)
+	assert.Zero(t, counted)
+	assert.Zero(t, valid)
+	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 200000 context switches/s counting takes 6.0 % of a CPU")
+
+	n.switches = 5000
+	n.windows(40)
+	counted, valid = n.windows(20)
+	assert.Equal(t, 20, counted)
+	assert.Equal(t, 20, valid)
+	require.NoError(t, n.source.Traits().Uncounted)
+}
+
+func TestTheBudgetDoesNotSwitchBackAndForth(t *testing.T) {
+	for name, c := range map[string]struct {
+		from countMode
+		rate uint64 // switches per second
+		to   countMode
+	}{
+		"few":                {countAlways, 9_900, countAlways},
+		"too many":           {countAlways, 10_100, countSometimes},
+		"slightly fewer":     {countSometimes, 9_900, countSometimes},
+		"fewer":              {countSometimes, 7_900, countAlways},
+		"far too many":       {countSometimes, 51_000, countNever},
+		"slightly too many":  {countNever, 49_000, countNever},
+		"fewer than that":    {countNever, 39_000, countSometimes},
+		"few after too many": {countNever, 5_000, countAlways},
+	} {
+		b := countBudget{mode: c.from}
+		b.add(considerEvery, c.rate*uint64(considerEvery/time.Second), 0)
+		assert.Equal(t, c.to, b.mode, name)
+	}
+}
+
+func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
+	n := newCountingNode(t)
+	n.windows(5)
+	assert.Equal(t, proc.Counting{Valid: true, Trainable: true}, n.table.Counting)
+	n.lost = 1e5
+	n.scan()
+	assert.Equal(t, proc.Counting{Valid: true}, n.table.Counting)
+	n.lost, n.percentPMU = 0, 60
+	n.scan()
+	assert.Equal(t, proc.Counting{}, n.table.Counting)
+	require.ErrorContains(t, n.source.Traits().Uncounted, "had the PMU for 60 % of the time")
+	n.percentPMU = 100
+	n.scan()
+	assert.True(t, n.table.Counting.Trainable)
+	n.kernel.err = errors.New("refused")
+	require.Error(t, scanAll(n.source, &n.table))
+	n.kernel.err = nil
+	n.scan()
+	assert.False(t, n.table.Counting.Valid, "longer than the window")
+	n.scan()
+	assert.True(t, n.table.Counting.Valid)
+	n.counter.err = errors.New("no descriptors")
+	n.scan()
+	assert.False(t, n.table.Counting.Valid)
+	require.ErrorContains(t, n.source.Traits().Uncounted, "hardware events are not counted: no descriptors")
+}
+
+// softwareEvents replaces hardware events by events of the kernel.
+func softwareEvents(t *testing.T) {
+	replace(t, &findHardware, func(string) (*perfevent.Hardware, error) {
+		return perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, [3]uint64{
+			unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
+		}), nil
+	})
+}
+
+func TestTheEventsOfAProcessAreFoundInEachWindow(t *testing.T) {
+	const faults = int(proc.CacheMisses)
+	bothLists(t, func(t *testing.T) {
+		softwareEvents(t)
+		source, err := OpenBPF(Options{Root: "/", Events: true})
+		skipUnlessPossible(t, err)
+		defer func() { require.NoError(t, source.Close()) }()
+		require.NoError(t, source.Traits().Uncounted)
+		source.attachHook(t)
+		var table proc.Table
+		self := int32(os.Getpid())
+		used := units.CPUTime(0)
+		rescan := func() *proc.Process {
+			require.NoError(t, scanAll(source, &table))
+			p := table.Find(self)
+			used += p.Used
+			return p
+		}
+		for range 3 {
+			rescan()
+		}
+		require.True(t, table.Counting.Valid)
+
+		pages := 1000
+		before := minorFaults(t)
+		memory, err := unix.Mmap(-1, 0, pages*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, unix.Munmap(memory)) }()
+		require.NoError(t, unix.Madvise(memory, unix.MADV_NOHUGEPAGE))
+		for i := range pages {
+			memory[i*os.Getpagesize()] = 1
+		}
+		p := rescan()
+		after := minorFaults(t)
+		assert.GreaterOrEqual(t, p.Counted[faults], uint64(pages))
+		assert.LessOrEqual(t, p.Counted[faults], uint64(after-before)+100)
+		turn(20_000_000) // the thread of this test does not wait
+		clock := rescan().Counted[proc.Cycles]
+		assert.Greater(t, clock, uint64(time.Millisecond), "of the window in which it ran")
+	})
+}
+
+func minorFaults(t *testing.T) int64 {
+	var usage unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &usage))
+	return usage.Minflt
+}
