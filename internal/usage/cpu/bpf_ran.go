@@ -159,10 +159,10 @@ func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
-	case h.pinned || h.blind:
+	case h.pinned || h.blind && h.visitor == nil:
 	case h.visitor == nil && 2*all > 3*ran:
 		h.attach()
-	case h.visitor != nil && all < ran:
+	case h.visitor != nil && (all < ran || h.blind):
 		h.refused = h.detach(now)
 	}
 }

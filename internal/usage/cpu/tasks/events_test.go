@@ -190,3 +190,21 @@ func addUp(t *testing.T, c *counted) string {
 	assert.Less(t, all.Lost[2]*1000, all.All[2])
 	return ""
 }
+
+func TestCPUsThatComeAndGoCountNoMoreThanTheTime(t *testing.T) {
+	c := countEvents(t, false)
+	begun := time.Now()
+	for range 20 {
+		for _, online := range [][]int{{0}, {0, 1}, {1}, {0, 1}} {
+			require.NoError(t, c.counter.SetCPUs(online))
+			_, err := c.counter.Flush()
+			require.NoError(t, err)
+		}
+	}
+	sum, err := c.counter.Flush()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, sum.All[0], 2*uint64(time.Since(begun)+time.Second), "ns of the CPU clock")
+	assert.Len(t, c.counter.open, 2)
+	require.NoError(t, c.counter.SetCPUs(nil))
+	assert.Empty(t, c.counter.open)
+}
