@@ -26,13 +26,16 @@ var software = perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, events{
 	unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
 })
 
+type lister interface {
+	List(all bool) (Listing, error)
+	Close() error
+}
+
 // counted counts the events of this machine.
 type counted struct {
 	*testing.T
 	*Events
-	list interface {
-		List(all bool) (Listing, error)
-	}
+	open    func() (lister, error) // lists processes
 	ends    *Endings
 	counter *Counter
 	burn    string         // a test program with a name of its own
@@ -53,17 +56,14 @@ func countEvents(t *testing.T, stream bool) *counted {
 	require.NoError(t, err)
 	var ran *Ran
 	if stream {
-		s, err := OpenStream(o)
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, s.Close()) })
-		c.list = s
+		c.open = func() (lister, error) { return OpenStream(o) }
 		ran, err = OpenCounter(c.Events)
 		require.NoError(t, err)
 	} else {
 		s, err := OpenScan(4096, o)
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, s.Close()) })
-		c.list = s
+		c.open = func() (lister, error) { return OpenScan(4096, o) }
 		ran, err = OpenRan(4096, s)
 		require.NoError(t, err)
 	}
@@ -111,7 +111,10 @@ func (c *counted) missing() (missing events, all Counted) {
 	c.Helper()
 	all, err := c.counter.Flush()
 	require.NoError(c.T, err)
-	l, err := c.list.List(true)
+	list, err := c.open() // it has no earlier results
+	require.NoError(c.T, err)
+	defer func() { require.NoError(c.T, list.Close()) }()
+	l, err := list.List(true)
 	require.NoError(c.T, err)
 	c.drain()
 	sum := c.ended

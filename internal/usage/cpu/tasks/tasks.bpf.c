@@ -222,8 +222,8 @@ static __always_inline void read_thread_ahead(struct scan_args *result, struct t
 }
 
 /* Adds the CPU times of the threads of a process to p->run, which contains the time of exited
- * threads. Records slices and events only if the sum changed, the process was not multithreaded
- * before, or all processes are described. */
+ * threads. Records slices and events only if the sum changed or the process was not multithreaded
+ * before. */
 static __always_inline void add_threads(struct scan_args *result, struct seen *s, struct process *p, struct task_struct *first)
 {
 	struct bpf_iter_task it;
@@ -247,7 +247,7 @@ static __always_inline void add_threads(struct scan_args *result, struct seen *s
 		}
 	}
 	bpf_iter_task_destroy(&it);
-	if ((slicing || counting) && (s->alone || s->run != p->run || (counting && result->all))) {
+	if ((slicing || counting) && (s->alone || s->run != p->run)) {
 		__u64 before = s->alone ? s->run : 0; /* CPU time of the leader at the previous scan */
 
 		if (counting)
@@ -320,7 +320,7 @@ int scan(struct scan_args *result)
 		p->run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
 		describe(p, t);
 		if (alone) {
-			if (counting) {
+			if (counting && (s->run != sum || s->alone < SETTLED)) {
 				exited_threads(p, t, p->run);
 				add_events(p, t);
 			}
