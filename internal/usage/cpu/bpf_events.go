@@ -160,7 +160,7 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 	case c.on && c.whole:
 		t.Counting = c.judge(t, lost)
 		c.budget.add(elapsed, c.sum.Switches-c.last.Switches, c.sum.Flushes-c.last.Flushes)
-		if t.Counting.Valid {
+		if c.budget.mode == countSometimes && t.Counting.Valid {
 			t.KeepRates()
 			c.rated = true
 		}

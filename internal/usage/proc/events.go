@@ -61,21 +61,33 @@ func (r *rate) of(used units.CPUTime) (n Events) {
 	return n
 }
 
-// KeepRates keeps the events per CPU time of the processes that ran, for EstimateEvents.
+// KeepRates keeps the events per CPU time of the processes that ran, for EstimateEvents. Shrink drops
+// the rates.
 func (t *Table) KeepRates() {
+	if n := len(t.Rows) - len(t.slots.rates); n > 0 {
+		t.slots.rates = append(t.slots.rates, make([]rate, n)...)
+	}
 	for _, slot := range t.Active {
 		if p := &t.Rows[slot]; p.Used > 0 {
-			p.rate = rate{p.Counted, p.Used}
+			t.slots.rates[slot] = rate{p.Counted, p.Used}
 		}
 	}
+}
+
+// rate returns the rate of a row, which may be zero.
+func (s *slots) rate(slot Slot) (r rate) {
+	if int(slot) < len(s.rates) {
+		r = s.rates[slot]
+	}
+	return r
 }
 
 // EstimateEvents sets the events of processes in an interval without counts. They are the CPU time
 // multiplied by the rates of the interval that was counted last, and 0 for processes without a rate.
 func (t *Table) EstimateEvents() {
 	for _, slot := range t.Active {
-		p := &t.Rows[slot]
-		p.Counted = p.rate.of(p.Used)
+		p, r := &t.Rows[slot], t.slots.rate(slot)
+		p.Counted = r.of(p.Used)
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]

@@ -97,7 +97,6 @@ type Process struct {
 	// Counted are the hardware events since the previous scan.
 	Counted Events
 
-	rate  rate   // of the latest interval with counts
 	older Slot   // row of an earlier process with the same PID, plus 1; 0 without one
 	round uint32 // the latest scan that saw it, including scans that failed
 	gone  bool   // the process is gone, and its exit event has not arrived
@@ -136,6 +135,8 @@ type Ended struct {
 	LastSlice units.CPUTime
 	// LastCounted are the hardware events in the last slice.
 	LastCounted Events
+
+	rate rate // see Table.KeepRates
 }
 
 // Charge is CPU time of short-lived processes, which no scan saw.

@@ -223,7 +223,7 @@ func (s *Scan) Exit(id ID, run units.CPUTime, events Events, weights []uint64) (
 
 // end moves a row to Ended. last is the CPU time since the row was last reported.
 func (s *Scan) end(p *Process, last units.CPUTime) {
-	e := Ended{Process: *p, LastSlice: p.Used + last, LastCounted: p.Counted}
+	e := Ended{Process: *p, LastSlice: p.Used + last, LastCounted: p.Counted, rate: s.slots.rate(p.Slot)}
 	e.Used, e.Counted, e.Flags = 0, Events{}, e.Flags&^(Born|Charged)
 	s.Ended = append(s.Ended, e)
 	s.remove(p)
@@ -235,6 +235,9 @@ func (s *Scan) remove(p *Process) {
 	s.slots.emptied = s.slots.emptied || p.IsActive()
 	s.unlink(p)
 	s.leaveCgroup(p)
+	if int(p.Slot) < len(s.slots.rates) {
+		s.slots.rates[p.Slot] = rate{}
+	}
 	*p = Process{Slot: p.Slot}
 }
 

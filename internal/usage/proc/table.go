@@ -63,6 +63,7 @@ type slots struct {
 	emptied     bool           // a slot in Table.Active is free
 	oldest      oldest
 	renumbered  uint64
+	rates       []rate // of each row in the latest interval with counts, see KeepRates
 }
 
 // New returns a Table of a source with these traits.
