@@ -228,9 +228,9 @@ func (a *Attributor) TakeFresh() bool {
 	return isFresh
 }
 
-// Models returns the static power models.
+// Models returns the static power models, and the power models of attribution weights.
 func (a *Attributor) Models() training.Zones {
-	return training.Zones{Rules: &a.rules, Kinds: a.Kinds, Domains: a.Collector.Domains()}
+	return training.Zones{Rules: &a.rules, Kinds: a.Kinds, Domains: a.Collector.Domains(), Weights: a.Options.Node.Keys.Models()}
 }
 
 // Close closes the readers of names and usage.

@@ -40,8 +40,9 @@ type AttributionConfig struct {
 	// proportion to it. A string at the top level is the weight of all zone kinds. At most two
 	// weights other than cpu_time may be in use, and at most one of frequency, frequency_squared
 	// and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
-	// frequency_squared if the machine measures clock rates, and memory_cpu_time for dram. The
-	// weight power_model requires measured energy of the CPU packages, or of dram for dram.
+	// frequency_squared if the machine measures clock rates. For dram it is cache_misses if the
+	// machine counts them for each process, and else memory_cpu_time. The weight power_model requires
+	// measured energy of the CPU packages, or of dram for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`

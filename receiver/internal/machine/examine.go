@@ -25,6 +25,15 @@ type Examined struct {
 	Siblings *divide.Siblings // nil if the SMT weight does not apply, or if the cores cannot be read
 }
 
+// Close closes the parts that were opened.
+func (x *Examined) Close() error {
+	err := x.Siblings.Close()
+	if x.Topology != nil {
+		err = errors.Join(err, x.Topology.Close())
+	}
+	return err
+}
+
 // Examine returns which of the wanted rules the machine does not support. It reads only the devices
 // that these rules require. For a device that hangs it waits two seconds.
 func (m *Machine) Examine(cfg *config.Config, wanted *rules.Rules, cgroups *cgroup.Tree) (x Examined) {

@@ -44,6 +44,8 @@ type Node struct {
 	Waits    *kernfs.Waits    // for files that users block, of all parts of the receiver
 }
 
+var errNoBPF = errors.New("the CPU time source is not BPF")
+
 // Open examines the machine, resolves the rules, and opens the CPU time source. It returns an error
 // only if the configuration requires a source that cannot be opened.
 func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *kernfs.Waits) (*Node, error) {
@@ -54,7 +56,7 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	})
 	found := m.Examine(cfg, &wanted, n.Cgroups)
 	if weight := wanted.SetCounted(); weight != "" && errors.Is(found.Uncounted, perfevent.ErrOldKernel) {
-		return nil, fmt.Errorf("attribution::weight %s: %w", weight, found.Uncounted)
+		return nil, errors.Join(fmt.Errorf("attribution::weight %s: %w", weight, found.Uncounted), found.Close())
 	}
 	n.examined = found.Machine
 	n.Rules, _ = rules.Resolve(cfg, n.examined)
@@ -74,8 +76,10 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	n.CPU = reader
 	n.examined.Inexact = !reader.Exact()
 	n.uncounted = reader.Traits().Uncounted
-	if n.examined.Uncounted == nil && n.uncounted != nil {
-		n.examined.Uncounted = n.uncounted
+	if n.Rules.IsCounted && n.examined.Uncounted == nil {
+		if n.examined.Uncounted = n.uncounted; n.examined.Inexact {
+			n.examined.Uncounted = errNoBPF
+		}
 		n.Rules, _ = rules.Resolve(cfg, n.examined)
 	}
 	options := n.Rules.KeyOptions(n.Cgroups)

@@ -13,7 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -22,6 +24,8 @@ type Zones struct {
 	Rules   *attribution.Rules
 	Kinds   []power.Class  // by their index in the ledger
 	Domains []units.Domain // by their index in the ledger
+	// Weights are the power models of attribution weights.
+	Weights map[window.Key]*ridge.Model
 }
 
 // Training saves the trained static power models to the state and restores them.
@@ -41,7 +45,8 @@ func New(cfg *config.Config, logger *zap.Logger) *Training {
 type Models struct {
 	// Hardware is the hardware of Zones.
 	Hardware []string
-	// Zones has the models of the zones of a kind in a domain, by trainedName.
+	// Zones has the models of the zones of a kind in a domain, by trainedName, and the power models of
+	// attribution weights, by the key of the weight.
 	Zones map[string]trainedZone
 	// GPUs has the models of GPUs, which are not part of Hardware.
 	GPUs map[string]trainedZone
@@ -101,6 +106,11 @@ func (t *Training) Restore(z Zones, readings []power.Reading) {
 			}
 		}
 	}
+	for key, model := range z.Weights {
+		if stored, ok := t.Trained.Zones[string(key)]; ok {
+			model.Restore(stored.Estimator)
+		}
+	}
 }
 
 // setMeter sets the kind of the meter that reads the zones of a kind: prompt energy counters, or
@@ -144,6 +154,9 @@ func (t *Training) Note(z Zones) {
 		}
 	}
 	if len(zones) > 0 { // else no zone could be read
+		for key, model := range z.Weights {
+			zones[string(key)] = trainedZone{Rule: string(key), State: static.State{Estimator: model.State()}}
+		}
 		t.Trained.Zones = zones
 	}
 }

@@ -21,7 +21,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
@@ -31,6 +33,7 @@ type trainingMachine struct {
 	source           power.Method
 	zones            []power.Zone
 	cpuinfo, version string
+	weights          map[window.Key]*ridge.Model
 }
 
 func (m *trainingMachine) domains() []units.Domain {
@@ -49,7 +52,7 @@ func (m *trainingMachine) training(t *testing.T, trained Models) (*Training, *at
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
 	l, rules := &Training{cfg: cfg, logger: zap.NewNop(), Trained: trained}, engineRules(cfg)
-	l.Restore(Zones{&rules, kindsOf(cfg), m.domains()}, readings)
+	l.Restore(Zones{&rules, kindsOf(cfg), m.domains(), m.weights}, readings)
 	return l, &rules
 }
 
@@ -62,7 +65,7 @@ func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
 		})
 	}
-	l.Note(Zones{rules, kindsOf(l.cfg), m.domains()})
+	l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
 	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.Trained.Zones)))
 	_, rules = m.training(t, restored(t, l.Trained))
 	for domain := range m.domains() {
@@ -72,6 +75,24 @@ func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 }
 
 // What a meter averages, or a goroutine polls, is not of the time of a tenth of a second.
+// The same hardware is also required of the static models.
+func TestThePowerModelOfAWeightIsStoredWithTheStaticModels(t *testing.T) {
+	m := &trainingMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}, cpuinfo: "processor : 0\nmicrocode : 1\n"}
+	m.weights = map[window.Key]*ridge.Model{window.KeyPowerModel: {}}
+	l, rules := m.training(t, Models{})
+	m.weights[window.KeyPowerModel].Observe(ridge.Sample{Seconds: 1, Base: 2, Instructions: 3, Misses: 4, Watts: 5})
+	before := m.weights[window.KeyPowerModel].State()
+	l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
+	assert.Empty(t, l.Trained.Zones, "no static power is known")
+	rules.Models[0].Active(attribution.Portion{Energy: units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 1})
+	l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
+	for microcode, want := range map[string][]float64{"1": before, "2": (&ridge.Model{}).State()} {
+		m.cpuinfo, m.weights = "processor : 0\nmicrocode : "+microcode+"\n", map[window.Key]*ridge.Model{window.KeyPowerModel: {}}
+		m.training(t, restored(t, l.Trained))
+		assert.Equal(t, want, m.weights[window.KeyPowerModel].State(), "microcode %s", microcode)
+	}
+}
+
 func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 	prompt := power.Zone{Kind: power.Package, Method: power.Measured, Prompt: true}
 	late := prompt
@@ -98,7 +119,7 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		kinds := kindsOf(cfg)
 		rules := engineRules(cfg)
 		l := &Training{cfg: cfg, logger: zap.NewNop()}
-		l.Restore(Zones{&rules, kinds, []units.Domain{units.NodeCPUs}}, readings)
+		l.Restore(Zones{&rules, kinds, []units.Domain{units.NodeCPUs}, nil}, readings)
 		i := slices.Index(kinds, power.Class{Zone: power.Package, Method: power.Measured})
 		model := rules.Models[i].(*static.Model)
 		model.Active(attribution.Portion{
@@ -165,7 +186,7 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		model := rules.Models[0].(*static.Model)
 		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.True(t, model.Trained(0))
-		l.Note(Zones{rules, kindsOf(l.cfg), m.domains()})
+		l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
 		c.edit(m)
 		l, rules = m.training(t, l.Trained)
 		model = rules.Models[0].(*static.Model)
@@ -243,7 +264,7 @@ func newGPULearner(kept Models) *gpuLearner {
 
 // zones returns the zones with their models.
 func (l *gpuLearner) zones() Zones {
-	return Zones{&l.rules, kindsOf(l.cfg), l.domains}
+	return Zones{&l.rules, kindsOf(l.cfg), l.domains, nil}
 }
 
 // plug adds a GPU, and returns its index.
@@ -353,8 +374,8 @@ func curveOfPackages(t *testing.T) (model *static.Model, restore func(...power.Z
 		for i := range zones {
 			readings = append(readings, power.Reading{Zone: &zones[i]})
 		}
-		l.Note(Zones{&rules, kinds, domains})
-		l.Restore(Zones{&rules, kinds, domains}, readings)
+		l.Note(Zones{&rules, kinds, domains, nil})
+		l.Restore(Zones{&rules, kinds, domains, nil}, readings)
 	}
 }
 
