@@ -91,13 +91,6 @@ func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	assert.NotZero(t, n.Request(a, time.Unix(1000, 0).Add(RereadRequest)))
 	assert.True(t, n.exists(a))
 	assert.False(t, n.exists(n.Node("/none")))
-	var dir kernfs.Kept
-	_, err := n.OpenPerfEventDir(a, &dir)
-	require.NoError(t, err)
-	assert.True(t, dir.IsOpen())
-	require.NoError(t, dir.Close())
-	_, err = n.OpenPerfEventDir(n.Node("/none"), &dir)
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestACgroupWhoseLookupsAreBlockedIsNotGone(t *testing.T) {

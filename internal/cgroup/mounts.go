@@ -40,12 +40,11 @@ const (
 	controllerCPU controllers = 1 << iota
 	controllerCPUAcct
 	controllerMemory
-	controllerPerfEvent
 )
 
 // The names of controllers in the options of a mount (cgroup-v1/cgroups.rst).
 var controllerNames = map[string]controllers{
-	"cpu": controllerCPU, "cpuacct": controllerCPUAcct, "memory": controllerMemory, "perf_event": controllerPerfEvent,
+	"cpu": controllerCPU, "cpuacct": controllerCPUAcct, "memory": controllerMemory,
 }
 
 func (h *hierarchy) has(c controllers) bool { return h.controllers&c != 0 }

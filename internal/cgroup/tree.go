@@ -5,8 +5,6 @@ package cgroup
 import (
 	"cmp"
 	"errors"
-	"io"
-	"io/fs"
 	"iter"
 	"path"
 	"slices"
@@ -67,13 +65,6 @@ type Node struct {
 	members   int   // processes that entered and did not leave
 	cpu       cpuTime
 	request   request
-	attached  []attachment
-}
-
-// attachment is an object that a reader outside of this package has attached to a node.
-type attachment struct {
-	owner any
-	io.Closer
 }
 
 // New returns the tree of the host. It does not access the machine.
@@ -88,15 +79,12 @@ func New(options Options) *Tree {
 // Root returns the root of the host's file system.
 func (t *Tree) Root() string { return t.options.Root }
 
-// Close closes the mount points, the counters and all that is attached to nodes. A later read opens
-// files again.
+// Close closes the mount points and the counters. A later read opens files again.
 func (t *Tree) Close() error {
-	errs := []error{t.mounts.close(), t.lookups.close()}
 	for _, n := range t.byPath {
 		t.release(&n.cpuFrom)
-		errs = append(errs, n.close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(t.mounts.close(), t.lookups.close())
 }
 
 // Path returns the path of the cgroup, which is below each hierarchy's mount point.
@@ -188,8 +176,8 @@ func (n *Node) Leave() {
 	}
 }
 
-// Sweep ends an interval. It removes the nodes without processes whose cgroup is gone, and closes
-// their attachments. The next interval looks again for hierarchies that were not found.
+// Sweep ends an interval. It removes the nodes without processes whose cgroup is gone. The next
+// interval looks again for hierarchies that were not found.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
 	defer t.lookups.begin()
@@ -214,7 +202,6 @@ func (t *Tree) Sweep() {
 		if !n.removed {
 			return false
 		}
-		_ = n.close() // it was only read from
 		n.listed, n.removed, n.parent, n.cpu, n.request = false, false, nil, cpuTime{}, request{}
 		t.drop(n)
 		return true
@@ -248,67 +235,6 @@ func (t *Tree) Shrink() {
 	t.nodes = slices.Clone(t.nodes)
 }
 
-// Release closes all that owner has attached to nodes.
-func (t *Tree) Release(owner any) error {
-	var errs []error
-	for _, n := range t.nodes {
-		n.attached = slices.DeleteFunc(n.attached, func(a attachment) bool {
-			if a.owner == owner {
-				errs = append(errs, a.Close())
-			}
-			return a.owner == owner
-		})
-	}
-	return errors.Join(errs...)
-}
-
-// At returns what owner has attached to the node, or nil.
-func (n *Node) At(owner any) io.Closer {
-	for i := range n.attached {
-		if a := &n.attached[i]; a.owner == owner {
-			return a.Closer
-		}
-	}
-	return nil
-}
-
-// Attach attaches c to the node, once for each owner. It is closed when the node is removed.
-func (n *Node) Attach(owner any, c io.Closer) {
-	n.attached = append(n.attached, attachment{owner, c})
-}
-
-func (n *Node) close() error {
-	var errs []error
-	for _, a := range n.attached {
-		errs = append(errs, a.Close())
-	}
-	n.attached = nil
-	return errors.Join(errs...)
-}
-
 // Unread returns an error if files of some cgroups are not read because users block lookups, or
 // lookups are slow.
 func (t *Tree) Unread() error { return t.lookups.err() }
-
-// OpenPerfEventDir opens the directory of the cgroup for counting perf events: in the hierarchy of
-// the version 1 controller perf_event, or else in version 2 (perf_event_open(2),
-// PERF_FLAG_PID_CGROUP). inode is the inode number of the directory.
-func (t *Tree) OpenPerfEventDir(n *Node, into *kernfs.Kept) (inode uint64, err error) {
-	h := t.perfEvent(n)
-	if h == nil {
-		return 0, &fs.PathError{Op: "open", Path: n.path, Err: fs.ErrNotExist}
-	}
-	return t.lookups.open(h, into, n.dir, ".", false)
-}
-
-// perfEvent returns the hierarchy of OpenPerfEventDir, or nil if no hierarchy counts perf events.
-func (t *Tree) perfEvent(n *Node) *hierarchy {
-	all, _ := t.mounts.hierarchies()
-	for i := len(all) - 1; i >= 0; i-- { // version 2 comes first
-		h := &all[i]
-		if n.dir != "" && (h.v2 || h.has(controllerPerfEvent)) && t.lookups.has(h, n.dir) {
-			return h
-		}
-	}
-	return nil
-}

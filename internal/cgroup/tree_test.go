@@ -3,7 +3,6 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
@@ -86,57 +85,4 @@ func TestAProcessWithoutACgroupHasNoNode(t *testing.T) {
 		none.Account(0, ms)
 		AccountMove(none, none, ms)
 	})
-}
-
-// closer counts how often it is closed.
-type closer struct{ closed int }
-
-var errClosed = errors.New("closed")
-
-func (c *closer) Close() error { c.closed++; return errClosed }
-
-func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
-	tree := New(Options{Root: t.TempDir()})
-	const first, second = "first", "second"
-	a, b := tree.Enter("/a", true), tree.Enter("/b", true)
-	var ca, cb, other closer
-	a.Attach(second, &ca)
-	b.Attach(second, &cb)
-	b.Attach(first, &other)
-	assert.Nil(t, a.At(first))
-	assert.Same(t, &ca, a.At(second))
-	a.Leave()
-	tree.Sweep()
-	assert.Equal(t, []int{1, 0, 0}, []int{ca.closed, cb.closed, other.closed})
-	require.ErrorIs(t, tree.Release(second), errClosed)
-	assert.Equal(t, []int{1, 1, 0}, []int{ca.closed, cb.closed, other.closed})
-	assert.Nil(t, b.At(second))
-	require.ErrorIs(t, tree.Close(), errClosed)
-	assert.Equal(t, []int{1, 1, 1}, []int{ca.closed, cb.closed, other.closed})
-}
-
-func TestPerfEventsAreCountedInTheirOwnHierarchyIfThereIsOne(t *testing.T) {
-	const mountPerf = "33 24 0:29 / /sys/fs/cgroup/perf_event rw,nosuid shared:12 - cgroup cgroup rw,perf_event\n"
-	for name, c := range map[string]struct {
-		mounts, files, want string
-	}{
-		"v2":                      {mountV2, v2 + "/a/x", "sys/fs/cgroup/a"},
-		"v1":                      {mountTmpfs + mountMemory + mountPerf, "sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
-		"hybrid":                  {mountTmpfs + mountUnified + mountCPU, hybrid + "/a/x", "sys/fs/cgroup/unified/a"},
-		"hybrid, its own":         {mountTmpfs + mountUnified + mountPerf, hybrid + "/a/x sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
-		"another controller's":    {mountTmpfs + mountCPU, v1 + "/a/x", ""},
-		"no such cgroup":          {mountV2, v2 + "/b/x", ""},
-		"nothing that is mounted": {mountOther, v2 + "/a/x", ""},
-	} {
-		n := newNode(t)
-		n.write(c.mounts, "proc/1/mountinfo")
-		for _, file := range strings.Fields(c.files) {
-			n.write("", file)
-		}
-		dir := ""
-		if h := n.perfEvent(n.Node("/a")); h != nil {
-			dir = h.dir.Path() + "/a"
-		}
-		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(dir, n.Root()), "/"), name)
-	}
 }
