@@ -59,7 +59,7 @@ func runPrograms(tb testing.TB, sc simScenario, alone int) corun {
 	return c
 }
 
-// byMemoryCPUTime is the rule whose shares of the package are those of the default.
+// byMemoryCPUTime is a rule for DRAM. Its package weight is the default one.
 const byMemoryCPUTime = "`memory_cpu_time`"
 
 // corunnerSettings are the rules of the table of two programs, with the true static power.
