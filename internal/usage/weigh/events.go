@@ -25,16 +25,27 @@ type events struct {
 	event  proc.Event
 	silent units.CPUTime // used since an event was counted
 	err    error         // of the interval
+	// since is the end of the last interval with counts. missing is the time since then.
+	since   time.Time
+	missing time.Duration
 }
+
+// uncountedFor is how long counts are missing before that is reported. Some windows are not counted
+// after the start, and after a CPU came online.
+const uncountedFor = 10 * time.Second
 
 // NewEvents weighs claims by a hardware event that was counted for each process.
 func NewEvents(e proc.Event) *ByRate { return newByRate(&events{event: e}) }
 
-func (e *events) begin(_ time.Time, shares []*Share) {
+func (e *events) begin(now time.Time, shares []*Share) {
 	sum := countedIn(shares)
 	if e.silent = units.CPUTime(units.AddSaturating(uint64(e.silent), uint64(sum.cpu))); sum.events[e.event] > 0 {
 		e.silent = 0
 	}
+	if sum.cpu > 0 || e.since.IsZero() {
+		e.since = now
+	}
+	e.missing = now.Sub(e.since)
 	switch e.err = nil; {
 	case sum.cpu == 0:
 		e.err = errUncounted
@@ -51,7 +62,12 @@ func (e *events) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(s.Events[e.event], one, uint64(s.CPU)), true
 }
 
-func (e *events) trouble() error { return e.err }
+func (e *events) trouble() error {
+	if errors.Is(e.err, errUncounted) && e.missing < uncountedFor {
+		return nil
+	}
+	return e.err
+}
 
 func (e *events) name() string {
 	return e.event.String() + " of each process, counted at context switches"

@@ -45,15 +45,23 @@ func TestClaimsAreWeighedByTheirEvents(t *testing.T) {
 
 func TestWithoutCountsNoEventsAreMeasured(t *testing.T) {
 	m := NewEvents(proc.Instructions)
-	measured, err := m.Weigh(began, []*Share{share(100), share(50)})
-	assert.False(t, measured)
-	require.ErrorIs(t, err, errUncounted)
-	measured, err = m.Weigh(began, nil)
-	assert.True(t, measured, "no process ran")
-	require.ErrorIs(t, err, errUncounted, "the error is unchanged")
-	measured, err = m.Weigh(began, []*Share{share(100, 3, 1)})
-	assert.True(t, measured)
-	require.NoError(t, err)
+	for _, c := range []struct {
+		after    time.Duration
+		shares   []*Share
+		measured bool
+		err      error
+	}{
+		{0, []*Share{share(100), share(50)}, false, nil}, // as after the start
+		{uncountedFor - 1, []*Share{share(100)}, false, nil},
+		{uncountedFor, []*Share{share(100)}, false, errUncounted},
+		{uncountedFor, nil, true, errUncounted}, // no process ran, and the error is unchanged
+		{uncountedFor, []*Share{share(100, 3, 1)}, true, nil},
+		{uncountedFor + time.Second, []*Share{share(100)}, false, nil},
+	} {
+		measured, err := m.Weigh(began.Add(c.after), c.shares)
+		assert.Equal(t, c.measured, measured, "after %v", c.after)
+		require.ErrorIs(t, err, c.err, "after %v", c.after)
+	}
 }
 
 // A virtual machine may have counters that stay 0.

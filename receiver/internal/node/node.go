@@ -44,8 +44,6 @@ type Node struct {
 	Waits    *kernfs.Waits    // for files that users block, of all parts of the receiver
 }
 
-var errNoBPF = errors.New("the CPU time source is not BPF")
-
 // Open examines the machine, resolves the rules, and opens the CPU time source. It returns an error
 // only if the configuration requires a source that cannot be opened.
 func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *kernfs.Waits) (*Node, error) {
@@ -77,9 +75,7 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	n.examined.Inexact = !reader.Exact()
 	n.uncounted = reader.Traits().Uncounted
 	if n.Rules.IsCounted && n.examined.Uncounted == nil {
-		if n.examined.Uncounted = n.uncounted; n.examined.Inexact {
-			n.examined.Uncounted = errNoBPF
-		}
+		n.examined.Uncounted = n.uncounted
 		n.Rules, _ = rules.Resolve(cfg, n.examined)
 	}
 	options := n.Rules.KeyOptions(n.Cgroups)
