@@ -66,10 +66,7 @@ func (p *PMU) of(exe string) program {
 // count adds the events of a task in a step that begins at a time since boot.
 func (p *PMU) count(t *Task, s *Socket, at time.Duration, seconds float64) {
 	of := p.of(t.process.Exe)
-	rate := t.IPC
-	if rate == 0 {
-		rate = of.ipc * t.Intensity
-	}
+	rate := of.ipc * t.Intensity * t.IPC
 	cycles := t.run * seconds * nominal * 1e3 * s.Clock()
 	cpus, together := t.Ran()
 	if cpus > 0 {
@@ -83,4 +80,9 @@ func (p *PMU) count(t *Task, s *Socket, at time.Duration, seconds float64) {
 	t.Events.Cycles += cycles
 	t.Events.Instructions += rate * cycles
 	t.Events.Misses += misses
+}
+
+// counts returns the events in the order of proc.Events.
+func (e *Events) counts() [3]uint64 {
+	return [3]uint64{uint64(e.Cycles), uint64(e.Instructions), uint64(e.Misses)}
 }

@@ -105,9 +105,14 @@ func TestAMissCostsMoreAtLowLoadAndAnEventMayChangeItsMeaning(t *testing.T) {
 func TestSpinningRetiresFewInstructionsAndThreadsShareACore(t *testing.T) {
 	m := counting(t, 1, 1)
 	task := running(m, "/bin/a", 1, 1, 0)
-	task.IPC = 0.05
-	m.Step(time.Second)
-	assert.InEpsilon(t, 0.05, task.Events.Instructions/task.Events.Cycles, 1e-9)
+	ipc := func() float64 {
+		before := task.Events
+		m.Step(time.Second)
+		return (task.Events.Instructions - before.Instructions) / (task.Events.Cycles - before.Cycles)
+	}
+	works := ipc()
+	task.Intensity, task.IPC = 0.25, 0.3
+	assert.InEpsilon(t, 0.075, ipc()/works, 1e-9)
 
 	s := &Socket{CPUs: 2, Threads: 2, Siblings: 1.2, Curve: model.Curve{{Utilization: 0}, {Utilization: 1, Watts: 10}}}
 	m = NewMachine(t.TempDir(), s)

@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Kernel shows a machine's tasks as the BPF programs do on a real kernel: each with its cgroup and its CPU time in
-// nanoseconds, the final CPU time of each task that ends, and each cgroup that is created.
+// Kernel shows a machine's tasks as the BPF programs do on a real kernel: each with its cgroup, its hardware events and
+// its CPU time in nanoseconds, the final CPU time of each task that ends, and each cgroup that is created.
 type Kernel struct {
 	// Fails is how many reads of the list fail from now on.
 	Fails int
@@ -122,7 +122,7 @@ func (k *Kernel) list() {
 		p := tasks.Process{
 			Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
 			Threads: uint32(max(t.process.Threads, 1)), Execs: t.Execs, Cgroups: 1<<63 | t.group.id<<8,
-			Cpu: uint32(k.machine.cpuOf(t)), Resident: t.Resident / page,
+			Cpu: uint32(k.machine.cpuOf(t)), Resident: t.Resident / page, Events: t.Events.counts(),
 		}
 		p.Uid, p.Comm = uint32(t.process.UID), commOf(t)
 		if t.Zombie {
@@ -187,7 +187,7 @@ func (k *Kernel) note(t *Task) {
 	}
 	k.ended = append(k.ended, tasks.Ended{
 		Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
-		Weights: k.weights(t), UID: uint32(t.process.UID), Comm: commOf(t),
+		Weights: k.weights(t), UID: uint32(t.process.UID), Comm: commOf(t), Events: t.Events.counts(),
 	})
 }
 

@@ -19,7 +19,7 @@ type Task struct {
 	Demand float64
 	// Intensity is the power per CPU second relative to other tasks. Spawn sets 1.
 	Intensity float64
-	// IPC is the number of instructions per cycle. 0 is the number of the task's program; see PMU.
+	// IPC is the number of instructions per cycle relative to the task's program; see PMU. Spawn sets 1.
 	IPC float64
 	// Memory is the DRAM power while one CPU runs the task, in W.
 	Memory float64
@@ -60,7 +60,7 @@ type Task struct {
 }
 
 func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
-	t := &Task{PID: pid, Parent: parent, Intensity: 1, Cgroup: cgroup, MemorySocket: -1, machine: m, pin: -1}
+	t := &Task{PID: pid, Parent: parent, Intensity: 1, IPC: 1, Cgroup: cgroup, MemorySocket: -1, machine: m, pin: -1}
 	if pid > 1 {
 		t.Born = m.Now()
 	}

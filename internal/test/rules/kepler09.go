@@ -6,10 +6,9 @@ import "math"
 
 // Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy
 // is the lowest that was seen, of intervals with no more CPU time than the last that lowered it;
-// the rest is dynamic and goes to processes by their use, rounded up to mJ, or evenly if nothing
-// was used. CPU time is from BPF, every 3 s. It stands in for instructions and cache misses, as in
-// Kepler where there are no hardware counters. Idle energy goes to all processes evenly and is left
-// out here.
+// the rest is dynamic and goes to processes by instructions, and that of DRAM by cache misses, rounded
+// up to mJ, or evenly if nothing was used. Without hardware counters, CPU time stands in. All are from
+// BPF, every 3 s. Idle energy goes to all processes evenly and is left out here.
 type Kepler09 struct {
 	idle []Energy // W by socket
 	used float64  // CPUs in use when idle was seen
@@ -38,12 +37,13 @@ func (k *Kepler09) Observe(i *Interval) Report {
 		idle := k.idle[s].Times(i.Seconds)
 		dynamic = dynamic.Plus(Energy{max(socket.Energy.Package-idle.Package, 0), max(socket.Energy.DRAM-idle.DRAM, 0)})
 	}
-	parts := i.shared(dynamic, cpu)
+	used := cpu
 	if i.sum(cpu) == 0 {
-		parts = i.shared(dynamic, func(u *User) float64 { return float64(u.Processes) })
+		used = func(u *User) float64 { return float64(u.Processes) }
 	}
-	for u := range parts {
-		parts[u] = Energy{milli(parts[u].Package), milli(parts[u].DRAM)}
+	parts := i.shared(dynamic, i.counted(-1, instructions, used))
+	for u, byMisses := range i.shared(dynamic, i.counted(-1, misses, used)) {
+		parts[u] = Energy{milli(parts[u].Package), milli(byMisses.DRAM)}
 	}
 	return Report{Whole: dynamic.Sum(), Parts: parts}
 }

@@ -5,8 +5,8 @@ package rules
 // METRION is the energy attribution model of METRION (arXiv 2512.06806): of each socket, the energy
 // above idle goes to threads by the cycles that they ran there, and two threads that run on one
 // core at the same time draw 1.15 times what one draws, each half. Idle energy goes to all threads
-// evenly and is left out here. Cycles are the simulation's. METRION shares DRAM by cache misses,
-// which the lab does not have: cycles stand in.
+// evenly and is left out here. DRAM goes to threads by cache misses, or by cycles if no misses are
+// counted.
 type METRION struct{ Machine Machine }
 
 // metrionTogether is the power of two busy siblings relative to one.
@@ -22,8 +22,9 @@ func (m METRION) Observe(i *Interval) Report {
 			on := &u.On[s]
 			return on.Alone + (on.Cycles-on.Alone)*metrionTogether/2
 		}
+		byMisses := i.shared(rise, i.counted(s, misses, of))
 		for u, part := range i.shared(rise, of) {
-			r.Parts[u] = r.Parts[u].Plus(part)
+			r.Parts[u] = r.Parts[u].Plus(Energy{part.Package, byMisses[u].DRAM})
 		}
 	}
 	return r

@@ -74,6 +74,8 @@ type Part struct {
 	Cycles float64
 	// Alone is the part of Cycles in which the sibling thread of the core was not busy.
 	Alone float64
+	// Instructions and Misses are the instructions and the cache misses. They are 0 if they are not counted.
+	Instructions, Misses float64
 	// Memory is the resident memory on the socket, in bytes.
 	Memory float64
 }
@@ -142,6 +144,27 @@ func (i *Interval) shared(e Energy, of func(*User) float64) []Energy {
 func ticks(u *User) float64 { return u.Ticks }
 
 func cpu(u *User) float64 { return u.CPU }
+
+// counted returns a function of the events of a user on a socket, or on all sockets if the number is
+// negative. If no user has any, it returns otherwise.
+func (i *Interval) counted(socket int, event func(*Part) float64, otherwise func(*User) float64) func(*User) float64 {
+	of := func(u *User) (n float64) {
+		for s := range u.On {
+			if socket < 0 || s == socket {
+				n += event(&u.On[s])
+			}
+		}
+		return n
+	}
+	if i.sum(of) == 0 {
+		return otherwise
+	}
+	return of
+}
+
+func instructions(p *Part) float64 { return p.Instructions }
+
+func misses(p *Part) float64 { return p.Misses }
 
 // over returns a / b, or 0 if b is 0.
 func over(a, b float64) float64 {

@@ -64,6 +64,16 @@ func TestRulesThatShareByAllBusyTimeLeaveTheRestUnattributed(t *testing.T) {
 	}
 }
 
+func TestRulesOfCountersShareByInstructionsAndMisses(t *testing.T) {
+	i := interval()
+	i.Users[0].On[0].Instructions, i.Users[1].On[0].Instructions = 1, 3
+	i.Users[0].On[0].Misses, i.Users[1].On[0].Misses = 4, 1
+	r := METRION{machine}.Observe(i)
+	requireEnergies(t, []Energy{{421.561, 64}, {178.439, 16}}, r.Parts, "DRAM by misses")
+	r = (&Kepler09{idle: []Energy{{40, 2}}}).Observe(i)
+	requireEnergies(t, []Energy{{150, 64}, {450, 16}}, r.Parts, "packages by instructions")
+}
+
 func requireEnergies(t *testing.T, want, got []Energy, message string) {
 	require.Len(t, got, len(want), message)
 	for i := range want {

@@ -12,9 +12,7 @@ import (
 // events with coefficients that are not negative, to the last 60 samples of a second. It fits again
 // when the median error since the last fit, of 60 samples at most, is more than 2 W, with a
 // constant once it has 60 samples, which must be below the TDP. A cgroup has the power that the
-// model gives its events, and the constant in proportion: active and idle energy are one. The
-// events are cycles and CPU time of the simulation. What SmartWatts also counts, instructions and
-// cache misses, the lab does not have.
+// model gives its events, and the constant in proportion: active and idle energy are one.
 type SmartWatts struct {
 	Machine Machine
 
@@ -36,7 +34,7 @@ const (
 	smartNominal = 30  // 100 MHz, of the clock rate 1
 )
 
-type events [2]float64 // cycles and CPU time, per second
+type events [4]float64 // cycles, CPU time, instructions and cache misses, per second
 
 type history struct {
 	samples []eventSample
@@ -62,8 +60,10 @@ func (s *SmartWatts) Observe(i *Interval) Report {
 		each := make([]events, len(i.Users))
 		for u := range i.Users {
 			on := &i.Users[u].On[n]
-			each[u] = events{on.Cycles / i.Seconds, on.CPU / i.Seconds}
-			all[0], all[1] = all[0]+each[u][0], all[1]+each[u][1]
+			for k, n := range [...]float64{on.Cycles, on.CPU, on.Instructions, on.Misses} {
+				each[u][k] = n / i.Seconds
+				all[k] += each[u][k]
+			}
 		}
 		// The mean clock rate of the package, while it does not rest.
 		clock := int(smartNominal * over(all[0], all[1]))
@@ -113,69 +113,67 @@ func median(of []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-func (w events) of(e events) float64 { return w[0]*e[0] + w[1]*e[1] }
+func (w events) of(e events) (watts float64) {
+	for k := range w {
+		watts += w[k] * e[k]
+	}
+	return watts
+}
 
 // fit finds the best coefficients that are not negative, with a constant if the history is full.
 func (h *history) fit(tdp float64) {
 	if len(h.samples) < smartFewest {
 		return
 	}
-	constant := len(h.samples) == smartHistory
-	best, found := math.Inf(1), false
-	var weights events
-	var base float64
-	// With two events the candidates are few: both, either, none.
-	for _, use := range [][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
-		w, b, ok := squares(h.samples, use, constant)
-		if !ok || w[0] < 0 || w[1] < 0 {
-			continue
-		}
-		off := 0.0
-		for _, s := range h.samples {
-			d := s.watts - w.of(s.events) - b
-			off += d * d
-		}
-		if off < best*(1-1e-9) {
-			best, found, weights, base = off, true, w, b
-		}
+	var mean eventSample
+	if len(h.samples) == smartHistory {
+		mean = meanOf(h.samples)
 	}
-	if found && base >= 0 && base < tdp {
+	weights := squares(h.samples, mean)
+	if base := mean.watts - weights.of(mean.events); base >= 0 && base < tdp {
 		h.fitted, h.weights, h.base = true, weights, base
 	}
 }
 
-// squares solves least squares with some of the events. It reports false if they do not differ enough.
-func squares(samples []eventSample, use [2]bool, constant bool) (w events, base float64, ok bool) {
-	n := float64(len(samples))
-	var mean events
-	var watts float64
-	if constant {
-		for _, s := range samples {
-			mean[0], mean[1], watts = mean[0]+s.events[0]/n, mean[1]+s.events[1]/n, watts+s.watts/n
-		}
-	}
-	var xx, xy, yy, xp, yp float64
+func meanOf(samples []eventSample) (mean eventSample) {
 	for _, s := range samples {
-		x, y, p := s.events[0]-mean[0], s.events[1]-mean[1], s.watts-watts
-		xx, xy, yy, xp, yp = xx+x*x, xy+x*y, yy+y*y, xp+x*p, yp+y*p
+		for k, n := range s.events {
+			mean.events[k] += n / float64(len(samples))
+		}
+		mean.watts += s.watts / float64(len(samples))
 	}
-	switch use {
-	case [2]bool{true, true}:
-		det := xx*yy - xy*xy
-		if det <= 1e-9*xx*yy {
-			return w, 0, false
+	return mean
+}
+
+// squares solves least squares of the differences to a mean, by coordinate descent.
+func squares(samples []eventSample, mean eventSample) (w events) {
+	var gram [len(w)]events
+	var cross, scale events
+	for _, s := range samples {
+		for k := range w {
+			cross[k] += (s.events[k] - mean.events[k]) * (s.watts - mean.watts)
+			for j := range w {
+				gram[k][j] += (s.events[k] - mean.events[k]) * (s.events[j] - mean.events[j])
+			}
 		}
-		w = events{(xp*yy - yp*xy) / det, (yp*xx - xp*xy) / det}
-	case [2]bool{true, false}:
-		if xx == 0 {
-			return w, 0, false
-		}
-		w[0] = xp / xx
-	case [2]bool{false, true}:
-		if yy == 0 {
-			return w, 0, false
-		}
-		w[1] = yp / yy
 	}
-	return w, watts - w.of(mean), true
+	for k := range w {
+		scale[k] = math.Sqrt(gram[k][k])
+	}
+	const passes, precision = 10_000, 1e-12
+	for range passes {
+		change := 0.0
+		for k := range w {
+			if scale[k] == 0 {
+				continue
+			}
+			next := max(0, w[k]+(cross[k]-w.of(gram[k]))/gram[k][k])
+			change = max(change, math.Abs(next-w[k])*scale[k])
+			w[k] = next
+		}
+		if change <= precision*math.Abs(cross[0])/max(scale[0], 1e-300) {
+			break
+		}
+	}
+	return w
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -23,11 +24,11 @@ var eventGroups = []struct {
 	machines int
 	build    func(l *simulator, seed uint64) func(time.Duration)
 }{
-	{"two programs", 16, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 2, programSocket()) }},
+	{"two programs", 24, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 2, programSocket()) }},
 	{"eight programs", 6, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 8, programSocket()) }},
-	{"uncore", 3, uncore},
-	{"changed event", 3, changedEvent},
-	{"spinning", 3, spinningPrograms},
+	{"uncore", 4, uncore},
+	{"changed event", 4, changedEvent},
+	{"spinning", 4, spinningPrograms},
 }
 
 // machineOf returns the scenario of one of the machines of a group.
@@ -49,23 +50,26 @@ func programSocket() *hostsim.Socket {
 	return s
 }
 
-// programs runs programs with a load that changes every few seconds. Power, use of memory and resident memory of a
-// program are random and independent of each other.
+// programs runs programs that change every few seconds: their load, their use of memory and their instructions per cycle.
+// Power, use of memory and resident memory of a program are random and independent of each other.
 func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) func(time.Duration) {
 	l.on(sockets...)
 	l.machine.PMU = &hostsim.PMU{Seed: seed}
 	r := rand.New(rand.NewPCG(1, seed))
-	next := make([]time.Duration, n)
+	next, memory := make([]time.Duration, n), make([]float64, n)
 	for i := range n {
 		w := l.process(fmt.Sprintf("program-%d", i), 0, 0)
 		// The deviations are as measured: of power in power-modelling, of memory power in Energy-Languages.
-		w.weighs(math.Exp(0.21*r.NormFloat64()), min(0.3*math.Exp(1.4*r.NormFloat64()), 6)).holds(1 << (26 + r.IntN(7)))
+		memory[i] = 0.3 * math.Exp(1.4*r.NormFloat64())
+		w.weighs(math.Exp(0.21*r.NormFloat64()), memory[i]).holds(1 << (26 + r.IntN(7)))
 	}
 	programs := l.workloads
 	return func(at time.Duration) {
 		for i, w := range programs {
 			if at >= next[i] {
 				w.demand(cpusIf(24/float64(n)*r.Float64(), r.Float64() < 0.7))
+				t := w.tasks[0]
+				t.Memory, t.IPC = min(memory[i]*math.Exp(0.5*r.NormFloat64()), 8), math.Exp(0.27*r.NormFloat64())
 				next[i] = at + time.Duration(1000+r.IntN(6000))*time.Millisecond
 			}
 		}
@@ -103,18 +107,19 @@ func spinningPrograms(l *simulator, seed uint64) func(time.Duration) {
 
 // spin makes a task wait in a loop, or work.
 func spin(t *hostsim.Task, spins bool) {
-	t.Intensity, t.IPC = 1, 0
+	t.Intensity, t.IPC = 1, 1
 	if spins {
-		t.Intensity, t.IPC = 10./39, 0.05
+		t.Intensity, t.IPC = 10./39, 0.3
 	}
 }
 
 // counting returns a setting on a machine that counts hardware events, with a preset and with weights by zone kind. A kind
-// without a weight has the weight of the preset.
+// without a weight has the weight of the preset. Static power is the true one: it hardly changes the misplaced energy.
 func counting(name string, p config.Preset, weights map[power.Kind]config.Weight) simSetting {
-	s := afterADay(name, func(c *config.Config) { c.Attribution.Preset, c.Attribution.Weight = p, weights })
-	s.counts, s.warm = true, eventsWarm
-	return s
+	return simSetting{name: name, source: cpu.KindBPF, counts: true, warm: eventsWarm, configure: func(c *config.Config) {
+		a := &c.Attribution
+		c.Window, a.Preset, a.Weight, a.StaticPower = time.Second, p, weights, allStatic(config.StaticFixed)
+	}}
 }
 
 // eventSettings are the columns of the table of hardware events.
@@ -166,8 +171,12 @@ func (r eventResults) table() string {
 	b.WriteString("\n### " + eventsTitle + "\n\n" +
 		"One socket of 16 CPUs, 30 W at rest and 150 W at full load, whose clock rate follows the load; its memory uses\n" +
 		"3 W at rest. The programs change their load every few seconds. Their power, use of memory, resident memory,\n" +
-		"instructions per cycle and energy per miss are [random](simulation.md#hardware-events). A minute is measured, after\n" +
-		"three others. Each cell shows *of package* and *of DRAM*: the misplaced part of the energy of all machines of a row.\n\n" +
+		"instructions per cycle and energy per miss are [random](simulation.md#hardware-events). The last three rows have\n" +
+		"eight programs: *uncore* adds a second socket, and 15 W to both sockets while a CPU is busy; *changed event* counts\n" +
+		"100 times as many misses in the second half; *spinning* adds a program that spins half of the time. A minute is\n" +
+		"measured after three others, in windows of 1 s. Each cell shows *of package* and *of DRAM* for the energy of all\n" +
+		"machines of a row.\n" +
+		"\n" +
 		"| machines |")
 	for _, setting := range eventSettings {
 		fmt.Fprintf(&b, " %s |", setting.name)

@@ -25,9 +25,9 @@ func measuresAll(*simSetting) bool { return true }
 
 func writeAccuracy(t *testing.T) {
 	r := simMeasure(t, simAll(), measuresAll)
-	effects := measureEffects(t)
-	write(t, accuracyPage, 0, r.tables()+effects.table()+simIdleTables(t)+gpuTables(t, gpuSettings))
-	write(t, "../../../docs/accuracy.md", 0, "\n"+r.headline()+effects.headline())
+	effects, events := measureEffects(t), measureEvents(t)
+	write(t, accuracyPage, 0, r.tables()+effects.table()+events.table()+simIdleTables(t)+gpuTables(t, gpuSettings))
+	write(t, "../../../docs/accuracy.md", 0, "\n"+r.headline()+effects.headline()+events.headline())
 }
 
 func writeOthers(t *testing.T) {

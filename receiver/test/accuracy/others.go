@@ -79,6 +79,7 @@ type onlooker struct {
 type seenTask struct {
 	user    int
 	used    time.Duration
+	events  hostsim.Events
 	samples []float64 // by socket, every 10 ms
 }
 
@@ -124,6 +125,9 @@ func (w *onlooker) observe(d time.Duration) {
 			}
 			part := &w.parts[task.user][t.Socket]
 			part.CPU, part.Cycles, part.Alone = part.CPU+ran.Seconds(), part.Cycles+cycles, part.Alone+alone
+			part.Instructions += t.Events.Instructions - task.events.Instructions
+			part.Misses += t.Events.Misses - task.events.Misses
+			task.events = t.Events
 		}
 		if w.elapsed%(10*time.Millisecond) == 0 {
 			task.samples[t.Socket]++
@@ -179,6 +183,7 @@ func (w *onlooker) since(before, now *reading) *rules.Interval {
 		for n := range user.On {
 			p, was := &user.On[n], &before.parts[u][n]
 			p.CPU, p.Cycles, p.Alone = p.CPU-was.CPU, p.Cycles-was.Cycles, p.Alone-was.Alone
+			p.Instructions, p.Misses = p.Instructions-was.Instructions, p.Misses-was.Misses
 			user.CPU += p.CPU
 		}
 	}
@@ -227,6 +232,7 @@ func (l *simulator) ruleMachine() rules.Machine {
 func runOthers(tb testing.TB, sc simScenario) []compared {
 	l := &simulator{tb: tb, root: tb.TempDir()}
 	drive := sc.build(l)
+	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	tools := make([]rules.Rule, len(otherTools))
 	for k, other := range otherTools {
 		tools[k] = other.rule(l.ruleMachine())
@@ -269,6 +275,7 @@ func runOthers(tb testing.TB, sc simScenario) []compared {
 func learnOthers(tb testing.TB, sc simScenario, tools []rules.Rule) {
 	l := &simulator{tb: tb, root: tb.TempDir()}
 	sc.build(l)
+	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	w := observe(l)
 	l.strip()
 	last := w.read()

@@ -89,7 +89,7 @@ var simRules = []simSetting{
 
 // simBest holds the recommended settings.
 var simBest = []simSetting{
-	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs),
+	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs), uncounted().among(ofMemory...),
 }
 
 // simPresets are the presets of other tools' rules. Their active energy is that of a setting above,
@@ -218,10 +218,17 @@ func preset(p config.Preset) simSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *config.Config) { c.Attribution.Preset, c.Window = p, c.CollectionInterval })
 }
 
-// byDefault returns the setting of the default configuration.
+// byDefault returns the setting of the default configuration. BPF programs count hardware events.
 func byDefault(source cpu.SourceKind) simSetting {
 	s := afterADay("default, "+sourceNames[source], func(c *config.Config) { c.Attribution.Preset = "" })
-	s.source = source
+	s.source, s.counts = source, source == cpu.KindBPF
+	return s
+}
+
+// uncounted returns the setting of the default configuration on a machine that counts no hardware events.
+func uncounted() simSetting {
+	s := byDefault(cpu.KindBPF)
+	s.name, s.counts = "default, BPF, no events", false
 	return s
 }
 

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -24,6 +25,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -293,6 +295,12 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	}
 	l.receive(cfg, nil, func(m *machine.Machine) {
 		m.Now, m.OpenStorage = l.machine.Host.Now, open
+		m.FindHardware = func(string) (*perfevent.Hardware, error) {
+			if !setting.counts {
+				return nil, errUncounted
+			}
+			return &perfevent.Hardware{}, nil
+		}
 		switch setting.source {
 		case cpu.KindBPF:
 			l.readByBPF(m)
@@ -304,6 +312,8 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	require.NoError(l.tb, l.r.Start(context.Background()))
 	return cfg.WindowLength()
 }
+
+var errUncounted = errors.New("the machine counts no hardware events")
 
 // receive sets the receiver, with a valid configuration and the extensions of host. edit completes
 // the machine that the receiver reads.
@@ -327,8 +337,7 @@ func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.
 func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.KeyOptions) (window.Weigher, error) {
 	wanted, _ := rules.Resolve(cfg, rules.Machine{})
 	return func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
-		switch {
-		case key == window.KeyFrequency && !wanted.Clocks:
+		if key == window.KeyFrequency && !wanted.Clocks {
 			return weigh.SimulatedClock(func() map[int]int64 { return l.machine.Host.Clocks }, o.FrequencyExponent)
 		}
 		return window.OpenWeigher(key, o)

@@ -17,12 +17,12 @@ import (
 )
 
 // Short windows are left out, because there are so many, the settings that train for a day, the effects of real
-// machines, the largest scenario, and the long intervals of GPUs.
+// machines, hardware events, the largest scenario, and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	p := readGenerated(t, accuracyPage, 0)
 	p.onlyOnAMD64(t)
 	const summary = "All scenarios"
-	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario, effectsTitle), "\n")
+	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario, effectsTitle, eventsTitle), "\n")
 	without := func(row string) {
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
 	}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+)
+
+// eventSetting returns a column of the table of hardware events without the time before the measurement.
+func eventSetting(t *testing.T, name string) simSetting {
+	i := slices.IndexFunc(eventSettings, func(s simSetting) bool { return s.name == name })
+	assert.GreaterOrEqual(t, i, 0, name)
+	return eventSettings[i]
+}
+
+func TestMissesDivideTheEnergyOfDRAMAmongTwoPrograms(t *testing.T) {
+	misplaced := func(name string) (dram float64) {
+		setting := eventSetting(t, name)
+		setting.warm = 0
+		var machines []accuracy
+		for n := range eventGroups[0].machines {
+			machines = append(machines, measure(t, machineOf(0, uint64(n)+1), setting, 30*time.Second))
+		}
+		_, dram = misplacedEnergy(machines)
+		t.Logf("%s: %.1f %%", name, 100*dram)
+		return dram
+	}
+	misses := misplaced("default")
+	assert.LessOrEqual(t, misses, 0.05)
+	assert.Greater(t, misplaced("DRAM by `cpu_time`"), 3*misses)
+	assert.Greater(t, misplaced("DRAM by `memory_cpu_time`"), 3*misses)
+}
+
+func TestHardwareEventsMakeTheDefaultWorseInNoScenario(t *testing.T) {
+	for _, name := range ofMemory {
+		of := func(counts bool) float64 {
+			setting := simSetting{source: cpu.KindBPF, counts: counts, configure: func(c *config.Config) {
+				c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
+			}}
+			return measure(t, simScenarioOf(t, name), setting, simHorizon).misplaced
+		}
+		uncounted, counted := of(false), of(true)
+		t.Logf("%s: %.1f %%, with events %.1f %%", name, 100*uncounted, 100*counted)
+		assert.LessOrEqual(t, counted, uncounted+0.01, name)
+		assert.NotEqual(t, uncounted, counted, name)
+	}
+}
+
+// The event of misses counts 100 times as much, or a power that no event causes rises with the load.
+func TestAPowerModelIsNotMuchWorseThanTheDefaultIfEventsMislead(t *testing.T) {
+	for group, name := range map[int]string{2: "uncore", 3: "changed event"} {
+		assert.Equal(t, name, eventGroups[group].name)
+		of := func(setting string) float64 {
+			return measure(t, machineOf(group, 1), eventSetting(t, setting), eventsHorizon).misplacedPackage
+		}
+		byDefault, byModel := of("default"), of("package by `power_model`")
+		t.Logf("%s: %.1f %%, power_model %.1f %%", name, 100*byDefault, 100*byModel)
+		assert.LessOrEqual(t, byModel, byDefault+0.02, name)
+	}
+}
