@@ -82,10 +82,10 @@ func TestMemoryIsAttributedByTheCacheMissesOfEachProcess(t *testing.T) {
 	assert.InDelta(t, 3./4, n.runMemory(), 1e-4)
 	s.uncounted = errors.New("too many context switches")
 	assert.InDelta(t, 1./3, n.runMemory(), 1e-4, "by memory and CPU time")
-	assert.Len(t, n.logs.FilterMessage("Hardware events are not counted all the time").All(), 1)
+	assert.Len(t, n.logs.FilterMessage("Hardware events are not counted in all windows").All(), 1)
 	s.uncounted = nil
 	assert.InDelta(t, 3./4, n.runMemory(), 1e-4)
-	assert.Len(t, n.logs.FilterMessage("Hardware events are counted all the time").All(), 1)
+	assert.Len(t, n.logs.FilterMessage("Hardware events are counted in all windows").All(), 1)
 	assert.Empty(t, n.logged())
 }
 

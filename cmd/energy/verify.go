@@ -137,7 +137,7 @@ func (o *verifyOptions) configure(ctx context.Context) (*energyreceiver.Config, 
 	return cfg, cfg.Validate()
 }
 
-// canCount returns why the hardware events of processes cannot be counted, or nil.
+// canCount returns the reason if the hardware events of processes cannot be counted, otherwise nil.
 func canCount(root string) error {
 	_, err := perfevent.FindHardware(root)
 	return err

@@ -171,17 +171,17 @@ func (d *Dir) LookUpOf(pid int32, name string) {
 	if err != nil {
 		return
 	}
-	_ = fill(dir, proc().positions[name]) // else it is looked up when it is needed
+	_ = fill(dir, proc().positions[name]) // otherwise, it is looked up when it is needed
 	d.fillOthers(dir, name)
 	_ = unix.Close(dir)
 }
 
-// fillOthers makes the kernel cache the other names of a Dir of NewKillable in the directory of a
-// process.
+// fillOthers makes the kernel cache the other names of a Dir that NewKillable returned, in the
+// directory of a process.
 func (d *Dir) fillOthers(dir int, name string) {
 	for _, other := range d.also {
 		if other != name {
-			_ = fill(dir, proc().positions[other]) // else it is looked up when it is needed
+			_ = fill(dir, proc().positions[other]) // otherwise, it is looked up when it is needed
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// The reasons of FindHardware.
+// The errors of FindHardware.
 var (
-	errVirtual = errors.New("each read of a counter in a virtual machine is a call of the hypervisor, and costs more than a context switch")
+	errVirtual = errors.New("in a virtual machine, each read of a counter may call the hypervisor, which costs more than a context switch")
 	errHybrid  = errors.New("the machine has several kinds of CPUs, and their events differ")
 	errNoPMU   = errors.New("the machine has no counters of hardware events")
-	errRefills = errors.New("the CPU reports refills of the first cache only, not misses of the last one")
+	errRefills = errors.New("the CPU counts refills of the first-level cache only, not misses of the last-level cache")
 )
 
 // FindHardware returns the hardware events that the machine can count for each process. The error is
@@ -68,7 +68,7 @@ func describe(root string, info []byte) (*Hardware, error) {
 	switch {
 	case len(arm) > 1:
 		return nil, errHybrid
-	case len(arm) == 1: // the generic event counts refills of the first cache (drivers/perf/arm_pmuv3.c)
+	case len(arm) == 1: // the generic event counts refills of the first-level cache (drivers/perf/arm_pmuv3.c)
 		h.Misses = h.useArm(arm[0])
 	case bytes.Contains(info, []byte("AuthenticAMD")): // arch/x86/events/amd/core.c, amd_zen1_perfmon_event_map
 		h.Cache = levelTwo
@@ -90,7 +90,8 @@ func (h *Hardware) useArm(pmu string) error {
 	return err
 }
 
-// try opens each event on a CPU.
+// try opens and closes a counter of each event on one CPU. It does without cache misses if the CPU
+// does not count them.
 func (h *Hardware) try(root string) error {
 	cpu, err := firstCPU(root)
 	if err != nil {
@@ -110,7 +111,7 @@ func (h *Hardware) try(root string) error {
 	return h.try(root)
 }
 
-// firstCPU returns the number of a CPU that is online.
+// firstCPU returns the number of the first CPU that is online.
 func firstCPU(root string) (int, error) {
 	name := filepath.Join(root, "sys/devices/system/cpu/online")
 	list, err := os.ReadFile(name)
@@ -137,8 +138,8 @@ func (h *Hardware) Count() int {
 // Counters are the open counters of a CPU.
 type Counters []int
 
-// Open opens a counter for each event of a CPU. The counters are not pinned, so they
-// only share the PMU with other users. After an error, all counters are closed.
+// Open opens a counter for each event on a CPU. The counters are not pinned, so they share the PMU
+// with other users. After an error, all counters are closed.
 func (h *Hardware) Open(cpu int) (c Counters, err error) {
 	if err := kernfs.FitCounters(h.Count()); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ const (
 	KeyCycles       Key = "cycles"
 	KeyInstructions Key = "instructions"
 	KeyCacheMisses  Key = "cache_misses"
-	// KeyMissesOrMemory is cache misses and, in windows that are not counted, memory and CPU time.
+	// KeyMissesOrMemory is cache misses and, in windows without counts, memory and CPU time.
 	KeyMissesOrMemory Key = "cache_misses or memory_cpu_time"
 	KeyMemory         Key = "memory"          // held, by processes that run or sleep
 	KeyMemoryCPUTime  Key = "memory_cpu_time" // CPU time, weighted by the memory that is held

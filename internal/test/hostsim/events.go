@@ -39,8 +39,8 @@ const (
 	lightMiss = 5
 	// threaded is the IPC of a thread while its sibling is busy, relative to the IPC alone.
 	threaded = 0.62
-	// unread is memory power that misses of all programs stand for in addition to Memory, in W per
-	// CPU. No program has no misses.
+	// unread is memory power that causes misses in addition to Memory, in W per CPU, so that every
+	// program has misses.
 	unread = 0.005
 )
 

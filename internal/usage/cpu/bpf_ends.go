@@ -47,7 +47,7 @@ type ends struct {
 // ending is the end of a process.
 type ending struct {
 	proc.ID
-	run    units.CPUTime // in all
+	run    units.CPUTime // total
 	events proc.Events
 	from   origin
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// counter counts hardware events at context switches. It belongs to a visitor.
+// counter is a visitor that counts hardware events at context switches.
 type counter interface {
 	// SetCPUs sets the CPUs that are online.
 	SetCPUs(online []int) error
 	// Count starts a counting period, or ends counting.
 	Count(on bool) error
-	// Flush returns the sums over the CPUs until now.
+	// Flush returns the sums over all CPUs until now.
 	Flush() (tasks.Counted, error)
 }
 
@@ -32,8 +32,8 @@ var (
 	newEvents    = tasks.NewEvents
 )
 
-// eventCounting selects the windows with counted hardware events. The zero eventCounting counts
-// no events.
+// eventCounting counts the hardware events of processes, in all windows or in some. The zero
+// eventCounting counts no events.
 type eventCounting struct {
 	events  *tasks.Events // nil unless the programs support events
 	refused error         // the reason if events are requested and cannot be counted
@@ -69,17 +69,17 @@ func (c *eventCounting) open(o Options) {
 	c.online, c.shared = divide.NewOnline(o.Root), 1
 }
 
-// refuse ends counting for a reason.
+// refuse ends counting for a reason, permanently.
 func (c *eventCounting) refuse(err error) {
 	c.refused = fmt.Errorf("hardware events are not counted: %w", err)
 	if c.on {
 		c.on = false
-		_ = c.counter.Count(false) // the hook is not needed any more
+		_ = c.counter.Count(false) // the counts are no longer read
 	}
 	c.counter = nil
 }
 
-// wanted reports whether the hook shall stay attached to count events.
+// wanted reports whether the hook must stay attached to count events.
 func (c *eventCounting) wanted() bool {
 	return c.online != nil && c.refused == nil && c.budget.mode != countNever
 }
@@ -97,7 +97,7 @@ func (c *eventCounting) uncounted() error {
 	return nil
 }
 
-// minRunning is the minimum part of a valid window that the counters have the PMU.
+// minRunning is the part of a window for which the counters must have the PMU for valid counts.
 const minRunning = 0.99
 
 // flush reads the counters, right before the processes of a window.
@@ -230,10 +230,10 @@ const (
 // The CPU time that counting may use, and its estimated cost.
 const (
 	countLimit = 0.003 // of a CPU
-	countOneOf = 5     // of so many windows, one is counted with countSometimes
+	countOneOf = 5     // number of windows of which countSometimes counts one
 	perSwitch  = 300 * time.Nanosecond
 	perFlush   = 20 * time.Microsecond // of a busy CPU
-	// margin is the part of the limit that ends a cheaper mode.
+	// margin is the part of the limit below which more windows are counted again.
 	margin = 0.8
 )
 
@@ -285,7 +285,7 @@ func (b *countBudget) reason() error {
 	if b.mode == countSometimes {
 		part = fmt.Sprintf("counted in one of %d windows", countOneOf)
 	}
-	return fmt.Errorf("hardware events are %s: at %.0f context switches/s counting takes %.1f %% of a CPU, and the limit is %.1f %%",
+	return fmt.Errorf("hardware events are %s: at %.0f context switches/s counting would use %.1f %% of a CPU, and the limit is %.1f %%",
 		part, b.rate, 100*b.cost, 100*countLimit)
 }
 
@@ -293,7 +293,7 @@ func (b *countBudget) reason() error {
 // counted.
 const pollSwitches = 10 * time.Second
 
-// pollSwitches reads the number of context switches if events are not counted because of that number.
+// pollSwitches reads the number of context switches if there are too many to count events.
 func (b *BPF) pollSwitches(now time.Duration) {
 	c := &b.counting
 	if c.online == nil || c.budget.mode != countNever || now >= c.polled && now-c.polled < pollSwitches {

@@ -122,7 +122,7 @@ func TestWindowsAreCountedWithinTheBudget(t *testing.T) {
 	counted, valid = n.windows(20)
 	assert.Zero(t, counted)
 	assert.Zero(t, valid)
-	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 200000 context switches/s counting takes 6.0 % of a CPU")
+	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 200000 context switches/s counting would use 6.0 % of a CPU")
 
 	n.switches = 5000
 	n.windows(40)

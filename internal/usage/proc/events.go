@@ -14,7 +14,7 @@ type Event int
 const (
 	Cycles Event = iota
 	Instructions
-	CacheMisses // of the last-level cache
+	CacheMisses // of the last-level cache, or of the L2 cache on AMD
 )
 
 // String returns the name of the event.

@@ -10,8 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// silentLimit: after this much CPU time without one event the counters are taken to be fake.
-// Virtual machines may pretend to have counters.
+// silentLimit is the CPU time without an event after which counters are taken to be fake. Virtual
+// machines may pretend to have counters.
 const silentLimit = units.Second
 
 var (
@@ -30,8 +30,8 @@ type events struct {
 	missing time.Duration
 }
 
-// uncountedFor is how long counts are missing before that is reported. Some windows are not counted
-// after the start, and after a CPU came online.
+// uncountedFor is the time without counts after which their absence is reported. Some windows are not
+// counted after the start, and after a CPU came online.
 const uncountedFor = 10 * time.Second
 
 // NewEvents weighs claims by a hardware event that was counted for each process.
@@ -101,7 +101,7 @@ type Misses struct {
 	memory Memory
 }
 
-// NewMisses returns Misses of no process yet.
+// NewMisses returns a Misses that has not weighed any claim.
 func NewMisses() *Misses {
 	return &Misses{NewEvents(proc.CacheMisses), Memory{byCPUTime: true}}
 }

@@ -96,7 +96,7 @@ func TestMemoryReplacesMissesThatAreNotCounted(t *testing.T) {
 	require.NoError(t, err, "the default rule is not in error")
 	assert.True(t, measured)
 	for i, want := range []float64{2e6, 6e6, 0} {
-		assert.InDelta(t, want, float64(uncounted[i].Work), 10, "the mean rate is that of the misses before")
+		assert.InDelta(t, want, float64(uncounted[i].Work), 10, "the mean rate of the misses before")
 	}
 	for range 2 {
 		measured, err = m.Weigh(began, []*Share{share(1000, 1, 1, 0)})

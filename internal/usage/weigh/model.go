@@ -12,7 +12,7 @@ import (
 
 // Model weighs CPU time by the power that a ridge model of hardware events estimates for it. The
 // model is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
-// weight is CPU time by the square of the clock rate.
+// weight is CPU time multiplied by the square of the clock rate.
 type Model struct {
 	*ByRate // whose source is the sampler
 	source  *modelSource
@@ -24,7 +24,7 @@ func NewModel(model *ridge.Model) *Model {
 	return &Model{newByRate(s), s}
 }
 
-// Calibrate is sampler.Calibrate.
+// Calibrate calls sampler.Calibrate.
 func (m *Model) Calibrate(total units.Energy, at time.Time, trainable bool) {
 	m.source.Calibrate(total, at, trainable)
 }

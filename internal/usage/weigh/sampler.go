@@ -16,7 +16,7 @@ type energyAt struct {
 	at    time.Time
 }
 
-// sampler adds up what shares count from one reading of a zone kind to the next.
+// sampler adds up the events and CPU time of shares between two readings of a zone kind.
 type sampler struct {
 	events    // reports whether cycles are counted
 	now, last energyAt
@@ -45,7 +45,7 @@ func (s *sampler) Calibrate(total units.Energy, at time.Time, trainable bool) {
 // Forget discards the current sample.
 func (s *sampler) Forget() { s.missing = true }
 
-// add adds an interval. It is ok if a sample is complete and no events are missing.
+// add adds an interval. ok reports whether a sample is complete and no events are missing.
 func (s *sampler) add(now time.Time, shares []*Share) (complete sample, ok bool) {
 	s.begin(now, shares)
 	sum := countedIn(shares)
@@ -70,12 +70,12 @@ func (s *sampler) add(now time.Time, shares []*Share) (complete sample, ok bool)
 const (
 	// leastCounted is the part of CPU time whose events must be counted in a sample.
 	leastCounted = 0.98
-	// maxClock, in cycles per ns, is more than any CPU has. A share may include cycles of CPU time
-	// that it does not include yet.
+	// maxClock, in cycles per ns, is above the clock rate of any CPU. The cycles of a share may be
+	// counted before their CPU time.
 	maxClock = 10
 )
 
-// baseOf returns the basic weight of a share: CPU time, in seconds, by the square of the clock rate.
+// baseOf returns the basic weight of a share: CPU time in s, times the clock rate squared.
 func baseOf(s *Share) float64 {
 	if !s.Counted || s.CPU == 0 {
 		return 0

@@ -11,9 +11,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// SmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model is
-// fitted to the measured energy of a zone kind of the node. Until the model is fitted, SmartWatts
-// has no weights.
+// SmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model
+// is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the weight
+// is CPU time.
 type SmartWatts struct {
 	*ByRate
 	source *layers
@@ -25,7 +25,7 @@ func NewSmartWatts() *SmartWatts {
 	return &SmartWatts{newByRate(s), s}
 }
 
-// Calibrate is sampler.Calibrate.
+// Calibrate calls sampler.Calibrate.
 func (m *SmartWatts) Calibrate(total units.Energy, at time.Time, trainable bool) {
 	m.source.Calibrate(total, at, trainable)
 }

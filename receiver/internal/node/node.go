@@ -124,9 +124,9 @@ func (n *Node) LogCounting() {
 		return
 	}
 	if n.uncounted = reason; reason == nil {
-		n.logger.Info("Hardware events are counted all the time")
+		n.logger.Info("Hardware events are counted in all windows")
 	} else {
-		n.logger.Info("Hardware events are not counted all the time", zap.NamedError("reason", reason))
+		n.logger.Info("Hardware events are not counted in all windows", zap.NamedError("reason", reason))
 	}
 }
 

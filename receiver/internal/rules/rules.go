@@ -117,7 +117,7 @@ func (m *Machine) lacks(w config.Weight) error {
 	return nil
 }
 
-// SetCounted returns a weight of the settings that hardware events of each process measure, or "".
+// SetCounted returns a configured weight that requires hardware events, or "".
 func (r *Rules) SetCounted() config.Weight {
 	for _, kind := range r.cfg.Zones {
 		if w := r.cfg.Attribution.SetWeight(kind); w.IsCounted() {

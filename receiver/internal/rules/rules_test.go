@@ -141,7 +141,7 @@ func TestAPresetSelectsWeightsThatTheMachineMeasures(t *testing.T) {
 	}
 }
 
-// Memory is attributed by cache misses where there are misses and a sensor of memory.
+// Memory is attributed by cache misses if misses are counted and a sensor of memory exists.
 func TestTheDefaultWeightOfMemoryIsCacheMissesIfTheyAreCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine        Machine

@@ -17,7 +17,7 @@ var corunners = flag.Int("corunners", 0, "machines of the table of two programs 
 
 func TestTableOfTwoProgramsAtOnce(t *testing.T) {
 	if *corunners == 0 {
-		t.Skip("takes minutes: -corunners 16 writes the table")
+		t.Skip("-corunners 16 writes the table")
 	}
 	t.Log("\n" + judge.Table(corunnerRows(t, *corunners)))
 }

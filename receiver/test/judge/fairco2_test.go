@@ -52,14 +52,14 @@ func rows(t *testing.T, path string, f func(cell func(string) string)) {
 	}
 }
 
-// number returns a number, which all rows have.
+// number returns the number in a cell that all rows have.
 func number(t *testing.T, text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	require.NoError(t, err)
 	return v
 }
 
-// moment returns the time of a cell, whose fraction is optional.
+// moment returns the time in a cell. Fractions of a second are optional.
 func moment(t *testing.T, text string) time.Time {
 	at, err := time.Parse(time.DateTime, text)
 	require.NoError(t, err)

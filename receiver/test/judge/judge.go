@@ -21,12 +21,12 @@ func (g Game) Solo() float64 { return g.First / (g.First + g.Second) }
 // of a program is the mean of its energy alone and of the energy that it adds to the other program.
 func (g Game) Shapley() float64 { return (g.First + g.Both - g.Second) / 2 / g.Both }
 
-// Less returns the game without a power that any load adds once, whatever runs.
+// Less returns the game without the power that any load adds once, whichever programs run.
 func (g Game) Less(constant float64) Game {
 	return Game{g.First - constant, g.Second - constant, g.Both - constant}
 }
 
-// Row is the errors of one rule.
+// Row holds the errors of one rule.
 type Row struct {
 	Zone, Rule                  string
 	againstSolo, againstShapley []float64

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// Program is a measurement of a program that has a machine for itself: the means of its run, or of a part of the run.
+// Program is a measurement of a program that ran alone on a machine: the means of its run, or of a part of the run.
 type Program struct {
 	Machine, Name string
 	// CPU is the number of busy CPUs. Events are per second.

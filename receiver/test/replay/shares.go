@@ -37,10 +37,10 @@ func memoryRows(programs []Program) (rows []Row) {
 	return append(rows, details...)
 }
 
-// draws is the number of draws of duets that the table is about.
+// draws is the number of draws of duets in the table.
 const draws = 10
 
-// powerModelRows returns the figures of the power model. Each is about several draws of all pairs.
+// powerModelRows returns the figures of the power model, each from several draws of all pairs.
 func powerModelRows(programs []Program) (rows []Row) {
 	var all, well []Duet
 	for draw := range draws {

@@ -142,8 +142,8 @@ var checks = []check{
 	{name: "symmetry", on: classes, judge: symmetry, ok: "Equal programs get equal energy per CPU second",
 		otherwise: "No step that can be evaluated has two equal programs with energy"},
 
-	{name: "weights", meter: true, on: weighedClasses, judge: compareWeights, ok: "The default attribution weights are the best",
-		otherwise: "The programs of the comparison have no energy"},
+	{name: "weights", meter: true, on: weighedClasses, judge: compareWeights, ok: "No other attribution weight is better than the default",
+		otherwise: "The compared programs have no energy"},
 
 	{name: "static power", meter: true, on: classes, ok: "Trained static power matches the power at rest",
 		otherwise: "The receiver has no static power model of a meter", judge: func(j *judgment) {

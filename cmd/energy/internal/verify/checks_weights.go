@@ -23,7 +23,7 @@ func weighedClasses(a *analysis) (found []*judgment) {
 	return found
 }
 
-// noDifference is the number of points of misattributed energy below which neither weight is better.
+// noDifference is the largest difference of misattributed energy, in points, between equal weights.
 const noDifference = 1
 
 // compareWeights compares two weights by memory-bound and spinning programs that run at once. The
@@ -54,15 +54,15 @@ func compareWeights(j *judgment) {
 			best = plainWeights.of(kind)
 		}
 		if best != defaultWeights.of(kind) {
-			j.say(Note, "%s. So %s is better. To select it: attribution::weight::%s: %s", text, best, kind, best)
+			j.say(Note, "%s. %s is better. To select it: attribution::weight::%s: %s", text, best, kind, best)
 			j.known = false
 		}
 		j.list("%s", text)
 	}
 }
 
-// alone returns the energy above the power at rest that the programs of a mixed step with a load would
-// use without the other programs.
+// alone returns the energy, above the power at rest, that the programs with a load would use without
+// the other programs of a mixed step.
 func (j *judgment) alone(mixed *Step, load Load) float64 {
 	for _, s := range j.steps(load) {
 		if slices.Equal(s.CPUs, mixed.parts()[load]) {
@@ -73,7 +73,7 @@ func (j *judgment) alone(mixed *Step, load Load) float64 {
 	return math.NaN()
 }
 
-// cpuSeconds returns the CPU time of the programs of a step with a load.
+// cpuSeconds returns the CPU time of the programs with a load in a step.
 func cpuSeconds(s *Step, load Load) (sum float64) {
 	for _, p := range s.Programs {
 		if p.Load == load {

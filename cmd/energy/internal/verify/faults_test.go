@@ -345,11 +345,11 @@ func byEvents(kind power.Kind, factor float64) func(*simulated) {
 func TestTheWeightThatPredictsTheSoloEnergiesIsNamed(t *testing.T) {
 	for _, tt := range []struct {
 		kind         power.Kind
-		factor       float64 // by which hardware events attribute more energy to memory-bound programs
+		factor       float64 // of the energy that hardware events attribute to memory-bound programs
 		status       Status
 		says, advice string
 	}{
-		{power.Package, 0.8, Note, `is 44\.\d % by their energies alone, [\d.]+ % by frequency_squared, 44\.\d % by power_model\. So power_model is better`,
+		{power.Package, 0.8, Note, `is 44\.\d % by their energies alone, [\d.]+ % by frequency_squared, 44\.\d % by power_model\. power_model is better`,
 			"To select it: attribution::weight::package: power_model"},
 		{power.Package, 1.2, OK, `is 44\.\d % by .*, 54\.\d % by power_model`, ""},
 		{power.DRAM, 20, OK, `is 95\.\d % by .*, 95\.\d % by cache_misses`, ""},

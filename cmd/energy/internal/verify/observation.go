@@ -33,7 +33,7 @@ type Observation struct {
 	GPUs    map[string][]GPU       // by ID
 	Trained map[power.Class]bool   // classes whose static power model is trained
 	NoBPF   string                 // why BPF is not used; empty if BPF is used
-	// NoEvents is why the weights are not compared, empty if they are.
+	// NoEvents is the reason if the weights are not compared, otherwise empty.
 	NoEvents string
 }
 

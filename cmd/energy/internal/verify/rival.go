@@ -16,9 +16,9 @@ import (
 // weights are the attribution weights of a receiver.
 type weights map[power.Kind]energyreceiver.Weight
 
-// Two receivers are compared, with plainWeights and with eventWeights. Only one of them counts
-// hardware events: processors have too few counters for two. defaultWeights are the default weights
-// of machines that count hardware events.
+// The compared receivers have plainWeights and eventWeights. Only the second one counts hardware
+// events, because processors have too few counters for two. defaultWeights are the default weights
+// on machines that count hardware events.
 var (
 	defaultWeights = weights{energyreceiver.AllZones: "frequency_squared", power.DRAM: "cache_misses"}
 
@@ -41,7 +41,7 @@ func weighed(cfg *energyreceiver.Config, w weights) *energyreceiver.Config {
 	return &changed
 }
 
-// notCompared returns why weights cannot be compared on this machine, or "".
+// notCompared returns the reason if weights cannot be compared on this machine, otherwise "".
 func notCompared(o *Options, m *Machine) string {
 	if o.Config.Attribution.Preset != "" {
 		return "the configuration selects a preset"
@@ -82,7 +82,7 @@ func (r *rival) collect(ctx context.Context) {
 	r.processes = r.account.Workloads(snapshot.Process)
 }
 
-// failed returns why a weight was not measured in the last collection, or "".
+// failed returns the reason if a weight was not measured in the last collection, otherwise "".
 func (r *rival) failed() string {
 	for _, n := range r.receiver.Notes() {
 		if strings.HasPrefix(n.About, "key ") && n.Text != "" {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ridge estimates the power of parts of a zone from hardware events. The model is linear and
-// is fitted to the zone's own meter. It has no negative coefficient. A ridge draws it to a basic
-// weight, such as CPU time by clock rate. If the events explain no power beyond the basic weight,
-// the model is the basic weight.
+// Package ridge estimates the power of parts of a zone from hardware events. The model is linear, has
+// no negative coefficient, and is fitted to the zone's own meter. A ridge penalty keeps it close to a
+// basic weight, such as CPU time multiplied by a clock rate. If the events explain no power beyond the
+// basic weight, the model is the basic weight.
 //
-// The model has a constant, so that it is fitted to the measured power of a zone. Neither static
-// power nor the power of parts that all programs share, such as the uncore, counts for an event.
+// The model has a constant, so it can be fitted to measured power that includes static power. Neither
+// static power nor the power of shared parts, such as the uncore, is attributed to an event.
 package ridge
 
 import "math"
 
-// The constants of a model. dev/replay.md lists the published series that they were chosen with, and
+// The constants of a model. dev/replay.md lists the published series that they were chosen with and
 // the errors of other values.
 const (
 	// Strength is the default strength of the ridge.
@@ -23,10 +23,11 @@ const (
 	decayPerSecond = 0.999
 	// fewest is the number of seconds of samples before the first fit.
 	fewest = 60
-	// mostPerBase limits the power of a part, divided by its base, to a multiple of the zone's mean, and
-	// to a fraction of it. A core that spins at a barrier draws a quarter of the power of a busy core.
+	// mostPerBase limits the power of a part, divided by its base, to between 1/mostPerBase and
+	// mostPerBase times the zone's mean. A core that spins at a barrier draws a quarter of the power of
+	// a busy core.
 	mostPerBase = 4
-	// A fit ends when no term changes by more than precision, relative to the power, or after maxPasses.
+	// A fit ends when no term changes by more than precision times the mean power, or after maxPasses.
 	precision = 1e-7
 	maxPasses = 1000
 )
@@ -93,8 +94,8 @@ func (m *Model) Observe(s Sample) {
 	m.fitted = false
 }
 
-// Coefficients returns the fitted model. It is false before enough samples, and if no power grows
-// with the base.
+// Coefficients returns the fitted model. It returns false before there are enough samples, and if the
+// power does not grow with the base.
 func (m *Model) Coefficients() (Coefficients, bool) {
 	if m.gram[constant][constant] < fewest {
 		return Coefficients{}, false

@@ -164,7 +164,7 @@ func TestAnEventThatChangesItsMeaningIsBounded(t *testing.T) {
 	assert.Zero(t, c.Watts(0, 1e9, 1e6), "events without CPU time")
 }
 
-func TestARestoredModelGoesOn(t *testing.T) {
+func TestARestoredModelContinues(t *testing.T) {
 	m := observed(New(0.1), usual.samples(500, 1))
 	r := New(0.1)
 	require.True(t, r.Restore(m.State()))
@@ -201,8 +201,8 @@ func TestAnImpossibleStateIsNotRestored(t *testing.T) {
 	assert.Equal(t, before, fitted(t, m))
 }
 
-// The rates of the base are in proportion to instructions and to cache misses, which never occur together.
-func TestAStateThatNoSamplesHaveIsNotFittedOrFinite(t *testing.T) {
+// The base is in proportion to instructions and to cache misses, which never occur together.
+func TestAContradictoryStateIsNotFittedOrIsFinite(t *testing.T) {
 	m := observed(&Model{}, usual.samples(500, 1))
 	g := &m.gram
 	for i := base; i < misses; i++ {

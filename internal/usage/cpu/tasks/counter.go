@@ -74,8 +74,8 @@ var counterMaps = []string{ranMapCycles, ranMapInstructions, ranMapMisses}
 
 // Counted are sums over the CPUs since the Counter was opened, of the time that was counted.
 type Counted struct {
-	// All are the events, Idle are the events of idle CPUs, and Lost are the events of threads
-	// without state: the kernel had no memory for it.
+	// All are all events, Idle are the events of idle CPUs, and Lost are the events of threads without
+	// state: the kernel had no memory for it.
 	All, Idle, Lost [perfevent.HardwareEvents]uint64
 	Switches        uint64 // context switches
 	Flushes         uint64 // interruptions of busy CPUs by Flush
@@ -96,7 +96,7 @@ type Counter struct {
 	flushes  uint64
 }
 
-// openCounter creates the state of all threads. The hooks must be attached.
+// openCounter opens a Counter and creates the state of all threads. The hooks must be attached.
 func openCounter(p *programs, h *perfevent.Hardware) (*Counter, error) {
 	c := &Counter{
 		loaded: p, hardware: h, open: map[int]perfevent.Counters{},
