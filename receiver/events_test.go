@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -49,7 +51,7 @@ func countingNode(t *testing.T) (*testNode, *countingSource) {
 	dram := *n.host.Zones["intel-rapl:0"]
 	dram.Name = "dram"
 	n.host.Zones["intel-rapl:0:0"] = &dram
-	n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return &perfevent.Hardware{}, nil }
+	n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return &perfevent.Hardware{Cache: "L2 cache"}, nil }
 	s := &countingSource{perSecond: map[int32]uint64{10: 3e6, 20: 1e6}}
 	n.opens(func(o cpu.Options) cpu.Source {
 		s.Procfs = cpu.NewProcfs(o)
@@ -79,6 +81,9 @@ func TestMemoryIsAttributedByTheCacheMissesOfEachProcess(t *testing.T) {
 	n.start()
 	n.run(joule, nil)
 	n.runMemory() // the first readings
+	selected := n.logs.FilterMessage("Attribution weight selected").FilterField(zap.String("weight", string(window.KeyMissesOrMemory))).All()
+	require.Len(t, selected, 1)
+	assert.Contains(t, selected[0].ContextMap()["by"], "L2 cache misses of each process")
 	assert.InDelta(t, 3./4, n.runMemory(), 1e-4)
 	s.uncounted = errors.New("too many context switches")
 	assert.InDelta(t, 1./3, n.runMemory(), 1e-4, "by memory and CPU time")

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -83,6 +84,10 @@ type KeyOptions struct {
 
 	// Uncounted is the reason if hardware events of processes are not counted, otherwise nil.
 	Uncounted error
+	// Unmissed is the reason if cache misses of processes are not counted, otherwise nil. Cache is the
+	// cache whose misses are counted, for names.
+	Unmissed error
+	Cache    string
 
 	// Waits bounds the waits for directories that users block. nil: each key has its own.
 	Waits *kernfs.Waits
@@ -129,6 +134,9 @@ func openMemory(key Key, _ *KeyOptions) (w Weigher, err error) {
 func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
 	if o.Uncounted != nil {
 		return nil, o.Uncounted
+	}
+	if o.Unmissed != nil && (key == KeyCacheMisses || key == KeyMissesOrMemory) {
+		return nil, o.Unmissed
 	}
 	switch key {
 	case KeyCycles:
@@ -245,8 +253,13 @@ func (k *Keys) open(now time.Time) {
 			continue
 		}
 		w.weigher, w.refused = found.weigher, nil
-		k.selected = append(k.selected, Selection{Key: w.key, By: found.weigher.Name()})
+		k.selected = append(k.selected, Selection{Key: w.key, By: k.nameOf(found.weigher)})
 	}
+}
+
+// nameOf returns the name of a Weigher, with the cache whose misses are counted.
+func (k *Keys) nameOf(w Weigher) string {
+	return strings.Replace(w.Name(), "cache misses", cmp.Or(k.options.Cache, "cache")+" misses", 1)
 }
 
 // openedWeigher holds the results of Open.

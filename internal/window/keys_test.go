@@ -130,3 +130,14 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 	assert.Equal(t, calibrated{total: 5, trainable: true}, *models[KeyPowerModel])
 	assert.Equal(t, calibrated{total: 3, trainable: true}, *models[KeyDRAMPowerModel])
 }
+
+func TestCacheMissesThatTheMachineDoesNotCountAreNoWeight(t *testing.T) {
+	for key, refused := range map[Key]bool{KeyInstructions: false, KeyCacheMisses: true, KeyMissesOrMemory: true, KeyPowerModel: false} {
+		o := KeyOptions{Unmissed: errors.New("refills only")}
+		if _, err := OpenWeigher(key, &o); refused {
+			assert.Equal(t, o.Unmissed, err, key)
+		} else {
+			assert.NoError(t, err, key)
+		}
+	}
+}

@@ -16,6 +16,7 @@ const silentLimit = units.Second
 
 var (
 	errCountless = errors.New("CPU time is used instead: the counters count no events")
+	errMissless  = errors.New("resident memory and CPU time are used instead: the counters count no cache misses")
 	errUncounted = errors.New("CPU time is used instead: the hardware events of the window are not counted")
 )
 
@@ -99,19 +100,32 @@ func countedIn(shares []*Share) (sum counted) {
 type Misses struct {
 	*ByRate
 	memory Memory
+	// unscaled reports whether intervals were weighed before the average weight was first measured.
+	unscaled bool
 }
 
 // NewMisses returns a Misses that has not weighed any claim.
 func NewMisses() *Misses {
-	return &Misses{NewEvents(proc.CacheMisses), Memory{byCPUTime: true}}
+	return &Misses{ByRate: NewEvents(proc.CacheMisses), memory: Memory{byCPUTime: true}}
 }
 
-// Weigh sets the Work of all shares of an interval. It always measures.
+// Weigh sets the Work of all shares of an interval. measured is false in the first interval with
+// cache misses, if earlier intervals were weighed: the energy of these intervals may be measured
+// together, and their weights have another scale.
 func (m *Misses) Weigh(now time.Time, shares []*Share) (measured bool, err error) {
-	if measured, _ = m.ByRate.Weigh(now, shares); measured {
-		return true, nil
+	measured, err = m.ByRate.Weigh(now, shares)
+	if errors.Is(err, errCountless) {
+		err = errMissless
+	} else {
+		err = nil
 	}
-	measured, err = m.memory.Weigh(now, shares)
+	if measured {
+		measured = !m.unscaled || !m.scaled
+		m.unscaled = m.unscaled && !m.scaled
+		return measured, err
+	}
+	m.unscaled = !m.scaled
+	_, _ = m.memory.Weigh(now, shares) // it always measures
 	var work, cpu uint64
 	for _, s := range shares {
 		work, cpu = units.AddSaturating(work, s.Work), units.AddSaturating(cpu, uint64(s.CPU))
@@ -119,7 +133,7 @@ func (m *Misses) Weigh(now time.Time, shares []*Share) (measured bool, err error
 	for _, s := range shares {
 		s.Work = units.MulDiv(s.Work, units.MulDiv(cpu, m.mean, one), work)
 	}
-	return measured, err
+	return true, err
 }
 
 // Name describes the weight.

@@ -100,7 +100,29 @@ func TestMemoryReplacesMissesThatAreNotCounted(t *testing.T) {
 	}
 	for range 2 {
 		measured, err = m.Weigh(began, []*Share{share(1000, 1, 1, 0)})
-		require.NoError(t, err)
+		require.ErrorIs(t, err, errMissless)
 		assert.True(t, measured, "fake counters")
+	}
+}
+
+// The weights of the intervals before have another scale, and a slow meter measures the energy of
+// all of them at once.
+func TestTheFirstMissesAfterOtherWeightsAreNotUsed(t *testing.T) {
+	m, one := NewMisses(), share(100)
+	one.Resident = 1 << 30
+	for i, c := range []struct {
+		shares   []*Share
+		measured bool
+	}{
+		{[]*Share{one}, true},
+		{nil, true}, // no process ran
+		{[]*Share{share(100, 1, 1, 6e6)}, false},
+		{[]*Share{share(100, 1, 1, 6e6)}, true},
+		{[]*Share{one}, true},
+		{[]*Share{share(100, 1, 1, 6e6)}, true},
+	} {
+		measured, err := m.Weigh(began, c.shares)
+		require.NoError(t, err)
+		assert.Equal(t, c.measured, measured, "interval %d", i)
 	}
 }

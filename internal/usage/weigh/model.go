@@ -39,13 +39,12 @@ type modelSource struct {
 
 func (m *modelSource) begin(now time.Time, shares []*Share) {
 	s, ok := m.add(now, shares)
-	if ok && !m.untrained {
+	if ok && s.trainable {
 		m.model.Observe(ridge.Sample{
 			Seconds: s.seconds, Base: s.base, Watts: s.watts,
 			Instructions: float64(s.events[proc.Instructions]) / s.seconds, Misses: float64(s.events[proc.CacheMisses]) / s.seconds,
 		})
 	}
-	m.untrained = m.untrained && s.seconds == 0
 	m.fit, m.fitted = m.model.Coefficients()
 }
 

@@ -33,6 +33,7 @@ func newSampler() sampler { return sampler{events: events{event: proc.Cycles}} }
 type sample struct {
 	seconds, base, watts float64
 	counted
+	trainable bool // all intervals are trainable
 }
 
 // Calibrate sets the total energy of the zone kind, the time when it was measured, and
@@ -62,8 +63,8 @@ func (s *sampler) add(now time.Time, shares []*Share) (complete sample, ok bool)
 	}
 	seconds := s.now.at.Sub(s.last.at).Seconds()
 	ok = !s.missing && !s.last.at.IsZero() && s.now.total >= s.last.total
-	complete = sample{seconds, s.base / seconds, float64(s.now.total-s.last.total) / float64(units.Joule) / seconds, s.sum}
-	s.last, s.sum, s.base, s.missing = s.now, counted{}, 0, false
+	complete = sample{seconds, s.base / seconds, float64(s.now.total-s.last.total) / float64(units.Joule) / seconds, s.sum, !s.untrained}
+	s.last, s.sum, s.base, s.missing, s.untrained = s.now, counted{}, 0, false, false
 	return complete, ok
 }
 

@@ -57,7 +57,9 @@ func (m *layers) begin(now time.Time, shares []*Share) {
 	for i, n := range s.events {
 		of.Rates[i] = float64(n) / s.seconds
 	}
-	m.model.Observe(of)
+	if s.trainable {
+		m.model.Observe(of)
+	}
 	m.fit = m.model.At(of.Layer)
 }
 

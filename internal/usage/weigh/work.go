@@ -37,6 +37,7 @@ type Share struct {
 type ByRate struct {
 	source source
 	mean   uint64 // of all rates of the last interval that had any
+	scaled bool   // mean was measured
 	known  []bool // scratch
 	failed error  // in the last interval with any CPU time
 }
@@ -87,7 +88,7 @@ func (m *ByRate) Weigh(now time.Time, shares []*Share) (measured bool, err error
 		}
 	}
 	if work > 0 {
-		m.mean = units.MulDiv(work, one, cpu)
+		m.mean, m.scaled = units.MulDiv(work, one, cpu), true
 	}
 	ran := false
 	for i, known := range m.known {

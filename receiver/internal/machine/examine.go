@@ -23,6 +23,7 @@ type Examined struct {
 	rules.Machine
 	Topology *divide.Topology // nil if attribution is not by zone, or if the CPUs cannot be divided
 	Siblings *divide.Siblings // nil if the SMT weight does not apply, or if the cores cannot be read
+	Cache    string           // whose misses are counted, or empty
 }
 
 // Close closes the parts that were opened.
@@ -56,20 +57,21 @@ func (m *Machine) Examine(cfg *config.Config, wanted *rules.Rules, cgroups *cgro
 		x.Unclocked = m.findClocks(root, cgroups)
 	}
 	if wanted.IsCounted {
-		m.findEvents(cfg, &x.Machine)
+		m.findEvents(cfg, &x)
 	}
 	x.Untimed = findInterrupts(root)
 	return x
 }
 
-// findEvents sets the reasons why hardware events of each process are not counted.
-func (m *Machine) findEvents(cfg *config.Config, x *rules.Machine) {
+// findEvents sets the reasons why hardware events of each process are not counted, or else the cache
+// whose misses are counted.
+func (m *Machine) findEvents(cfg *config.Config, x *Examined) {
 	devices := filepath.Join(cfg.RootPath, "sys/devices")
 	hardware, err := kernfs.Within(cfg.RootPath, devices, func() (*perfevent.Hardware, error) {
 		return m.FindHardware(cfg.RootPath)
 	}, nil)
 	if x.Uncounted = err; err == nil {
-		x.Unmissed = hardware.Misses
+		x.Unmissed, x.Cache = hardware.Misses, hardware.Cache
 	}
 	measured, err := kernfs.Within(cfg.RootPath, devices, func() (bool, error) { return cfg.MeasuresDRAM(), nil }, nil)
 	if x.NoDRAM = err; !measured && err == nil {

@@ -79,7 +79,8 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 		n.Rules, _ = rules.Resolve(cfg, n.examined)
 	}
 	options := n.Rules.KeyOptions(n.Cgroups)
-	options.Open, options.Waits, options.Uncounted = m.OpenWeigher, waits, n.examined.Uncounted
+	options.Open, options.Waits = m.OpenWeigher, waits
+	options.Uncounted, options.Unmissed, options.Cache = n.examined.Uncounted, n.examined.Unmissed, found.Cache
 	n.Keys = window.NewKeys(options)
 	n.logSource(rejected)
 	return n, nil
