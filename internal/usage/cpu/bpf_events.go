@@ -47,7 +47,7 @@ type eventCounting struct {
 	sum, last tasks.Counted // until this scan, and until the previous scan
 	at        time.Duration // when sum was read
 	window    int           // number of windows
-	shared    float64       // the part of the time that the counters had the PMU
+	shared    float64       // the minimum part of the time that the counters of a CPU had the PMU
 	budget    countBudget
 	polled    time.Duration // when switches was read
 	switches  uint64        // context switches of the node, while events are not counted
@@ -92,7 +92,7 @@ func (c *eventCounting) uncounted() error {
 	case c.budget.mode != countAlways:
 		return c.budget.reason()
 	case c.shared < minRunning:
-		return fmt.Errorf("hardware events are not used: the counters had the PMU for %.0f %% of the time, other users for the rest", 100*c.shared)
+		return fmt.Errorf("hardware events are not used: the counters of a CPU had the PMU for %.0f %% of the time, other users for the rest", 100*c.shared)
 	}
 	return nil
 }
@@ -177,10 +177,7 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
 	all := c.sum.All[proc.Cycles] - c.last.All[proc.Cycles]
 	lost += c.sum.Lost[proc.Cycles] - c.last.Lost[proc.Cycles]
-	c.shared = 1
-	if enabled, running := c.sum.Enabled-c.last.Enabled, c.sum.Running-c.last.Running; enabled > 0 && running < enabled {
-		c.shared = float64(running) / float64(enabled)
-	}
+	c.shared = 1 - c.sum.Lacked
 	used, period := t.Used(nil), units.CPUTime(t.Now-t.Before)*units.CPUTime(len(c.online.CPUs()))
 	valid := all > 0 && c.shared >= minRunning
 	return proc.Counting{Valid: valid, Trainable: valid && lost < all/50 && used > period/10}

@@ -70,8 +70,7 @@ func (n *countingNode) scan() (counted bool) {
 		n.counter.sum.Switches += n.switches
 		n.counter.sum.All[proc.Cycles] += 3e6
 		n.counter.sum.Lost[proc.Cycles] += n.lost
-		n.counter.sum.Enabled += 1e9
-		n.counter.sum.Running += 1e7 * n.percentPMU
+		n.counter.sum.Lacked = 1 - float64(n.percentPMU)/100
 	}
 	for i := range n.kernel.listed {
 		n.kernel.listed[i].Run += 1e8

@@ -79,9 +79,9 @@ type Counted struct {
 	All, Idle, Lost [perfevent.HardwareEvents]uint64
 	Switches        uint64 // context switches
 	Flushes         uint64 // interruptions of busy CPUs by Flush
-	// Enabled and Running are times in ns. Running is less than Enabled if other users of the PMU had
-	// the hardware for a part of the time.
-	Enabled, Running uint64
+	// Lacked is the part of the time since the previous Flush that an event lacked the hardware, because
+	// other users of the PMU had it. It is the maximum over the interrupted CPUs.
+	Lacked float64
 }
 
 // Counter counts the hardware events of all threads, by the hook of a Ran.
@@ -90,16 +90,35 @@ type Counter struct {
 	hardware *perfevent.Hardware
 	flush    runAttr
 	cpus     []ranCpuCounts // by number
-	open     map[int]perfevent.Counters
+	open     map[int]*cpuCounters
 	period   uint32 // the last one
 	counts   bool
 	flushes  uint64
+	lacked   float64 // Lacked of the last flush
+	dead     []int   // CPUs whose counters had stopped in the last flush
+}
+
+// cpuCounters are the counters of a CPU, and the sums over their times in ns at the last flush.
+type cpuCounters struct {
+	perfevent.Counters
+	enabled, running uint64
+}
+
+// update sets the times, and returns the part of the time since the previous flush that a counter
+// lacked the hardware. It returns false if the counters have stopped.
+func (c *cpuCounters) update(now *ranCpuCounts) (lacked float64, ok bool) {
+	enabled, running := int64(now.Enabled-c.enabled), int64(now.Running-c.running)
+	c.enabled, c.running = now.Enabled, now.Running
+	if enabled <= 0 {
+		return 1, false
+	}
+	return min(1, float64(enabled-running)*float64(len(c.Counters))/float64(enabled)), true
 }
 
 // openCounter opens a Counter and creates the state of all threads. The hooks must be attached.
 func openCounter(p *programs, h *perfevent.Hardware) (*Counter, error) {
 	c := &Counter{
-		loaded: p, hardware: h, open: map[int]perfevent.Counters{},
+		loaded: p, hardware: h, open: map[int]*cpuCounters{},
 		cpus: arrayOf[ranCpuCounts](p, ranMapCpuEvents),
 	}
 	p.closes = append(p.closes, c.closeCounters)
@@ -158,7 +177,7 @@ func (c *Counter) openCPU(cpu int) error {
 	if err != nil {
 		return err
 	}
-	c.open[cpu] = counters
+	c.open[cpu] = &cpuCounters{Counters: counters}
 	for i, fd := range counters {
 		if err := c.loaded.Maps[counterMaps[i]].Put(uint32(cpu), uint32(fd)); err != nil {
 			return err
@@ -183,26 +202,57 @@ func (c *Counter) Count(on bool) error {
 
 // flushBusy runs the flush on busy CPUs, or on all CPUs.
 func (c *Counter) flushBusy(all bool) error {
-	for cpu := range c.open {
+	c.lacked, c.dead = 0, c.dead[:0]
+	for cpu, counters := range c.open {
 		if !all && atomic.LoadUint32(&c.cpus[cpu].Process) == 0 {
 			continue
 		}
 		c.flush.cpu = uint32(cpu)
-		if err := c.flush.run(unix.Syscall); err != nil && !errors.Is(err, unix.ENXIO) { // it is offline
+		switch err := c.flush.run(unix.Syscall); {
+		case errors.Is(err, unix.ENXIO): // it is offline
+			continue
+		case err != nil:
 			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
 		}
 		c.flushes++
+		lacked, ok := counters.update(&c.cpus[cpu])
+		c.lacked = max(c.lacked, lacked)
+		if !ok {
+			c.dead = append(c.dead, cpu)
+		}
 	}
 	return nil
 }
 
 // Flush counts the events of the threads that are on a CPU until now, and returns the sums. Idle CPUs
-// are not interrupted.
-func (c *Counter) Flush() (sum Counted, err error) {
+// are not interrupted. Flush opens the counters of a CPU again if they have stopped.
+func (c *Counter) Flush() (Counted, error) {
 	if err := c.flushBusy(false); err != nil {
 		return Counted{}, err
 	}
-	sum.Flushes = c.flushes
+	sum := c.Sums()
+	return sum, c.reopen()
+}
+
+// reopen opens the counters that had stopped in the last flush: their CPU went offline, and came
+// online before SetCPUs was called.
+func (c *Counter) reopen() error {
+	if len(c.dead) == 0 || !c.counts {
+		return nil
+	}
+	for _, cpu := range c.dead {
+		err := c.open[cpu].Close()
+		delete(c.open, cpu)
+		if err = errors.Join(err, c.openCPU(cpu)); err != nil {
+			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
+		}
+	}
+	return c.Count(true)
+}
+
+// Sums returns the sums of the last flush.
+func (c *Counter) Sums() (sum Counted) {
+	sum.Flushes, sum.Lacked = c.flushes, c.lacked
 	for i := range c.cpus {
 		of := &c.cpus[i]
 		for e := range sum.All {
@@ -211,10 +261,8 @@ func (c *Counter) Flush() (sum Counted, err error) {
 			sum.Lost[e] += of.Lost[e]
 		}
 		sum.Switches += of.Switches
-		sum.Enabled += of.Enabled
-		sum.Running += of.Running
 	}
-	return sum, nil
+	return sum
 }
 
 func (c *Counter) closeCounters() error {

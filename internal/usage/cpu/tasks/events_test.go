@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -210,4 +211,54 @@ func TestCPUsThatComeAndGoCountNoMoreThanTheTime(t *testing.T) {
 	assert.Len(t, c.counter.open, 2)
 	require.NoError(t, c.counter.SetCPUs(nil))
 	assert.Empty(t, c.counter.open)
+}
+
+// stayOnCPU keeps the test on CPU 0, so that the CPU is busy in each flush.
+func stayOnCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // the thread ends with the test
+	var set unix.CPUSet
+	set.Set(0)
+	require.NoError(t, unix.SchedSetaffinity(0, &set))
+}
+
+func TestACounterThatReplacesAnotherCountsNoMoreThanTheTime(t *testing.T) {
+	stayOnCPU(t)
+	c := countEvents(t, false)
+	before, err := c.counter.Flush()
+	require.NoError(t, err)
+	begun := time.Now()
+	require.NoError(t, c.counter.open[0].Close())
+	require.NoError(t, c.counter.openCPU(0)) // in the same counting period
+	after, err := c.counter.Flush()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, after.All[0]-before.All[0], 2*uint64(time.Since(begun)+time.Second))
+}
+
+func TestTheCountersOfACPUThatStoppedAreOpenedAgain(t *testing.T) {
+	stayOnCPU(t)
+	c := countEvents(t, false)
+	stopped := c.counter.open[0]
+	for _, fd := range stopped.Counters {
+		require.NoError(t, unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0))
+	}
+	for i, lacked := range []float64{0, 1, 0} {
+		sum, err := c.counter.Flush()
+		require.NoError(t, err)
+		assert.InDelta(t, lacked, sum.Lacked, 0, "the first flush has the time until they stopped")
+		assert.Equal(t, i == 0, stopped == c.counter.open[0])
+	}
+}
+
+func TestAnEventThatLacksTheHardwareIsFound(t *testing.T) {
+	c := cpuCounters{Counters: make(perfevent.Counters, 3)}
+	for _, step := range []struct {
+		enabled, running uint64
+		lacked           float64
+		ok               bool
+	}{{3000, 3000, 0, true}, {6000, 5980, 0.02, true}, {9000, 7980, 1, true}, {9000, 7980, 1, false}, {0, 0, 1, false}, {3000, 3000, 0, true}} {
+		lacked, ok := c.update(&ranCpuCounts{Enabled: step.enabled, Running: step.running})
+		assert.Equal(t, step.ok, ok)
+		assert.InDelta(t, step.lacked, lacked, 1e-9)
+	}
 }

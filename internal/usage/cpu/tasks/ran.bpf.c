@@ -111,14 +111,16 @@ __u32 period __attribute__((aligned(64)));
 /* These variables keep the types in the BTF of the object. bpf2go generates Go types from it. */
 const struct cpu_counts *unused_cpu_counts __attribute__((unused));
 
-/* Reads the counter of this CPU and returns its growth. The helper returns an error as a high
- * value. */
+/* Reads the counter of this CPU and returns its growth, or 0 if the value fell: user space has opened
+ * another counter. The helper returns an error as a high value. */
 static __always_inline __u64 read_counter(void *counters, __u64 *last)
 {
 	__u64 now = bpf_perf_event_read(counters, BPF_F_CURRENT_CPU), grown = now - *last;
 
 	if (now > -4096ull)
 		return 0;
+	if (now < *last)
+		grown = 0;
 	*last = now;
 	return grown;
 }
