@@ -17,11 +17,13 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/energyreceiver/energyreceiver/internal/note"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/attributor"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 )
 
@@ -35,6 +37,8 @@ var EmbeddedID = component.NewIDWithName(metadata.Type, "embedded")
 //
 // Start reads the baseline, Collect returns the energy since the baseline, and Shutdown stops it. An
 // Embedded is not safe for concurrent use.
+//
+// It counts hardware events only if the configuration selects a weight or a preset that requires them.
 type Embedded struct {
 	scraper    *energyScraper
 	extensions extensions
@@ -68,7 +72,12 @@ type EmbeddedOptions struct {
 	Machine *machine.Machine
 }
 
-var errContainer = errors.New("CPU and Container must be set together")
+var (
+	errContainer = errors.New("CPU and Container must be set together")
+	// errCounters is the reason why the default rules of an Embedded count no hardware events. Next to a
+	// collector, both would have too few counters.
+	errCounters = errors.New("hardware events are counted only if attribution::weight or attribution::preset requires them")
+)
 
 // Embed returns an Embedded with a valid configuration, which it does not change. It does not access
 // the machine.
@@ -87,6 +96,9 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	own := *cfg
 	if o.CPU != nil {
 		own.ShowContainer()
+	}
+	if set, _ := rules.Resolve(&own, rules.Machine{}); o.Machine == nil && own.Attribution.Preset == "" && set.SetCounted() == "" {
+		m.FindHardware = func(string) (*perfevent.Hardware, error) { return nil, errCounters }
 	}
 	notes := note.NewCollector()
 	logger := zap.New(notes)

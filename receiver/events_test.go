@@ -118,3 +118,18 @@ func TestAConfiguredWeightOfEventsIsAnErrorOnAnOldKernel(t *testing.T) {
 	assert.Contains(t, err.Error(), "attribution::weight cycles: ")
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
+
+// A collector on the same machine has the counters.
+func TestAnEmbeddedReceiverCountsEventsOnlyOnRequest(t *testing.T) {
+	for weight, counts := range map[config.Weight]bool{"": false, config.WeightCPUTime: false, config.WeightCacheMisses: true} {
+		cfg := DefaultConfig()
+		cfg.Zones = []power.Kind{power.DRAM}
+		if weight != "" {
+			cfg.Attribution.Weight = allWeight(weight)
+		}
+		e, err := Embed(cfg, EmbeddedOptions{})
+		require.NoError(t, err)
+		_, err = e.scraper.machine.FindHardware(t.TempDir())
+		assert.Equal(t, counts, !errors.Is(err, errCounters), weight)
+	}
+}

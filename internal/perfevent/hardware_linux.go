@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // The errors of FindHardware.
@@ -37,7 +38,7 @@ func FindHardware(root string) (*Hardware, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Contains(info, []byte(" hypervisor")) {
+	if machine.IsVirtual(root, os.Getenv) {
 		return nil, errVirtual
 	}
 	h, err := describe(root, info)
@@ -64,7 +65,11 @@ func describe(root string, info []byte) (*Hardware, error) {
 	h := NewHardware(unix.PERF_TYPE_HARDWARE, [HardwareEvents]uint64{
 		unix.PERF_COUNT_HW_CPU_CYCLES, unix.PERF_COUNT_HW_INSTRUCTIONS, unix.PERF_COUNT_HW_CACHE_MISSES,
 	})
-	arm, _ := filepath.Glob(filepath.Join(devices, "armv8_*"))
+	var arm []string
+	for _, pattern := range []string{"armv[89]_*", "apple_*_pmu"} { // the names of drivers/perf/arm_pmuv3.c and apple_m1_cpu_pmu.c
+		found, _ := filepath.Glob(filepath.Join(devices, pattern))
+		arm = append(arm, found...)
+	}
 	switch {
 	case len(arm) > 1:
 		return nil, errHybrid

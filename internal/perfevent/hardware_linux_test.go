@@ -15,8 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// machine writes the files of a machine of this kernel, and returns its root directory.
-func machine(t *testing.T, files map[string]string) string {
+// newMachine writes the files of a machine of this kernel, and returns its root directory.
+func newMachine(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	id, err := kernfs.BootID("/")
@@ -54,7 +54,11 @@ func kernel(t *testing.T, lacks map[event]error) *[]event {
 }
 
 func TestTheMachineSelectsTheEvents(t *testing.T) {
-	const arm = "sys/bus/event_source/devices/armv8_pmuv3_0/"
+	const (
+		arm   = "sys/bus/event_source/devices/armv8_pmuv3_0/"
+		arm9  = "sys/bus/event_source/devices/armv9_cortex_a510/"
+		apple = "sys/bus/event_source/devices/apple_"
+	)
 	cycles, misses := event{config: unix.PERF_COUNT_HW_CPU_CYCLES}, event{config: unix.PERF_COUNT_HW_CACHE_MISSES}
 	for name, c := range map[string]struct {
 		files  map[string]string
@@ -72,7 +76,11 @@ func TestTheMachineSelectsTheEvents(t *testing.T) {
 		"no PMU":         {lacks: map[event]error{cycles: unix.ENOENT}, err: errNoPMU},
 		"no permission":  {lacks: map[event]error{cycles: unix.EACCES}, err: unix.EACCES},
 		"old kernel":     {files: map[string]string{"proc/sys/kernel/osrelease": "5.10.0-28-amd64\n"}, err: ErrOldKernel},
-		"hypervisor":     {files: map[string]string{"proc/cpuinfo": "flags\t\t: fpu hypervisor\n"}, err: errVirtual},
+		"hypervisor":     {files: map[string]string{"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu hypervisor\n\n"}, err: errVirtual},
+		"Arm guest":      {files: map[string]string{arm + "type": "10\n", "sys/class/dmi/id/sys_vendor": "QEMU\n"}, err: errVirtual},
+		"Armv9":          {files: map[string]string{arm9 + "type": "10\n"}, misses: misses, count: 2, cache: lastLevel},
+		"two Armv9":      {files: map[string]string{arm9 + "type": "10\n", "sys/bus/event_source/devices/armv9_cortex_x3/type": "11\n"}, err: errHybrid},
+		"Apple":          {files: map[string]string{apple + "icestorm_pmu/type": "10\n", apple + "firestorm_pmu/type": "11\n"}, err: errHybrid},
 		"P and E":        {files: map[string]string{"sys/bus/event_source/devices/cpu_core/type": "4\n"}, err: errHybrid},
 		"big and little": {files: map[string]string{arm + "type": "10\n", "sys/bus/event_source/devices/armv8_cortex_a53/type": "11\n"}, err: errHybrid},
 		"other kernel":   {files: map[string]string{"proc/sys/kernel/random/boot_id": "other"}, err: ErrOtherKernel},
@@ -80,7 +88,7 @@ func TestTheMachineSelectsTheEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			held := kernfs.Descriptors()
 			opened := kernel(t, c.lacks)
-			h, err := FindHardware(machine(t, c.files))
+			h, err := FindHardware(newMachine(t, c.files))
 			assert.Equal(t, held, kernfs.Descriptors(), "everything is closed")
 			if c.err != nil {
 				require.ErrorIs(t, err, c.err)

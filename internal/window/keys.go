@@ -59,7 +59,7 @@ var keyTable = []struct {
 	{name: KeyFrequency, open: openClock},
 	{name: KeyCycles, open: openEvents},
 	{name: KeyInstructions, open: openEvents},
-	{name: KeyCacheMisses, open: openEvents},
+	{name: KeyCacheMisses, open: openEvents, held: true},
 	{name: KeyMissesOrMemory, open: openEvents, held: true},
 	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
 	{name: KeyMemoryCPUTime, open: openMemory, held: true},
@@ -178,6 +178,7 @@ type weight struct {
 	search  kernfs.Search[openedWeigher]
 	key     Key
 	fitted  power.Kind // as in keyTable
+	zones   []string   // measured zones of the kind fitted
 	weigher Weigher    // nil if there is none
 	refused error      // why there is none
 	failed  error      // what was not known of it in the interval
@@ -338,6 +339,9 @@ func (k *Keys) weigh(t *table, m *Measurement) {
 		if c, ok := by.weigher.(calibrator); ok {
 			total, at := measuredEnergy(m.Readings, by.fitted)
 			c.Calibrate(total, at, m.Table.Counting.Trainable)
+			if by.changeZones(m.Readings) {
+				by.weigher.Forget() // the totals before and now are of different zones
+			}
 		}
 		measured, err := by.weigher.Weigh(m.ReadAt, t.shares)
 		by.failed = err
@@ -364,6 +368,26 @@ func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Ener
 		zones++
 	}
 	return total, at
+}
+
+// changeZones notes the measured zones that the key is fitted to, and reports whether they changed.
+func (w *weight) changeZones(readings []power.Reading) (changed bool) {
+	n := 0
+	for i := range readings {
+		z := readings[i].Zone
+		if z.Kind != w.fitted || z.Method != power.Measured {
+			continue
+		}
+		if n == len(w.zones) {
+			w.zones, changed = append(w.zones, z.ID), true
+		}
+		changed = changed || w.zones[n] != z.ID
+		w.zones[n] = z.ID
+		n++
+	}
+	changed = changed || n < len(w.zones)
+	w.zones = w.zones[:n]
+	return changed
 }
 
 // forgetWork drops the work that was done until the baseline.

@@ -109,7 +109,10 @@ type calibrated struct {
 	weigh.CPUTime
 	total     units.Energy
 	trainable bool
+	forgotten int
 }
+
+func (c *calibrated) Forget() { c.forgotten++ }
 
 func (c *calibrated) Calibrate(total units.Energy, _ time.Time, trainable bool) {
 	c.total, c.trainable = total, trainable
@@ -127,8 +130,8 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
 		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
 	}})
-	assert.Equal(t, calibrated{total: 5, trainable: true}, *models[KeyPowerModel])
-	assert.Equal(t, calibrated{total: 3, trainable: true}, *models[KeyDRAMPowerModel])
+	assert.Equal(t, calibrated{total: 5, trainable: true, forgotten: 1}, *models[KeyPowerModel])
+	assert.Equal(t, calibrated{total: 3, trainable: true, forgotten: 1}, *models[KeyDRAMPowerModel])
 }
 
 func TestCacheMissesThatTheMachineDoesNotCountAreNoWeight(t *testing.T) {
@@ -139,5 +142,30 @@ func TestCacheMissesThatTheMachineDoesNotCountAreNoWeight(t *testing.T) {
 		} else {
 			assert.NoError(t, err, key)
 		}
+	}
+}
+
+func TestASampleOfOtherZonesIsDiscarded(t *testing.T) {
+	model := &calibrated{}
+	k := NewKeys(KeyOptions{Keys: []Key{KeyPowerModel}, Open: func(Key, *KeyOptions) (Weigher, error) { return model, nil }})
+	zone := func(id string) power.Reading {
+		return power.Reading{Zone: &power.Zone{ID: id, Kind: power.Package, Method: power.Measured}}
+	}
+	dram := power.Reading{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}}
+	for i, c := range []struct {
+		readings  []power.Reading
+		discarded int
+	}{
+		{[]power.Reading{zone("0")}, 1},
+		{[]power.Reading{zone("0"), dram}, 1},
+		{[]power.Reading{zone("0"), zone("1")}, 2},
+		{[]power.Reading{zone("0"), zone("2")}, 3},
+		{[]power.Reading{zone("0")}, 4},
+		{[]power.Reading{zone("0")}, 4},
+	} {
+		table := newTable(0)
+		table.clearRows()
+		k.weigh(&table, &Measurement{ReadAt: time.Unix(1, 0), Table: &proc.Table{}, Readings: c.readings})
+		assert.Equal(t, c.discarded, model.forgotten, "window %d", i)
 	}
 }

@@ -77,7 +77,7 @@ func trainedName(domain units.Domain, kind power.Class) string {
 // Restore restores the static power models that were trained on this machine, and sets the kind of
 // their meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs.
 func (t *Training) Restore(z Zones, readings []power.Reading) {
-	if !t.cfg.Attribution.Trains(t.cfg.Zones) {
+	if len(z.Weights) == 0 && !t.cfg.Attribution.Trains(t.cfg.Zones) {
 		return
 	}
 	hardware := hardwareOf(t.cfg.RootPath, readings)
@@ -88,6 +88,9 @@ func (t *Training) Restore(z Zones, readings []power.Reading) {
 		if t.Trained.Hardware != nil {
 			t.logger.Info("Static power is trained again: the hardware, its firmware or the kernel has changed",
 				zap.Strings("before", t.Trained.Hardware), zap.Strings("now", hardware))
+			for _, model := range z.Weights {
+				*model = ridge.Model{}
+			}
 		}
 		t.Trained.Zones = nil
 	}
@@ -153,10 +156,12 @@ func (t *Training) Note(z Zones) {
 			}
 		}
 	}
-	if len(zones) > 0 { // else no zone could be read
-		for key, model := range z.Weights {
-			zones[string(key)] = trainedZone{Rule: string(key), State: static.State{Estimator: model.State()}}
+	for key, model := range z.Weights {
+		if state := model.State(); slices.Max(state) > 0 {
+			zones[string(key)] = trainedZone{Rule: string(key), State: static.State{Estimator: state}}
 		}
+	}
+	if len(zones) > 0 { // else no zone could be read
 		t.Trained.Zones = zones
 	}
 }

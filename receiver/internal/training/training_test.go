@@ -83,7 +83,11 @@ func TestThePowerModelOfAWeightIsStoredWithTheStaticModels(t *testing.T) {
 	m.weights[window.KeyPowerModel].Observe(ridge.Sample{Seconds: 1, Base: 2, Instructions: 3, Misses: 4, Watts: 5})
 	before := m.weights[window.KeyPowerModel].State()
 	l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
-	assert.Empty(t, l.Trained.Zones, "no static power is known")
+	assert.Len(t, l.Trained.Zones, 1, "no static power is known")
+	l.cfg.Attribution.StaticPower = allStatic(config.StaticTotal)
+	*m.weights[window.KeyPowerModel] = ridge.Model{}
+	l.Restore(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights}, []power.Reading{{Zone: &m.zones[0]}})
+	assert.Equal(t, before, m.weights[window.KeyPowerModel].State(), "no static model is trained")
 	rules.Models[0].Active(attribution.Portion{Energy: units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 1})
 	l.Note(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights})
 	for microcode, want := range map[string][]float64{"1": before, "2": (&ridge.Model{}).State()} {
@@ -91,6 +95,11 @@ func TestThePowerModelOfAWeightIsStoredWithTheStaticModels(t *testing.T) {
 		m.training(t, restored(t, l.Trained))
 		assert.Equal(t, want, m.weights[window.KeyPowerModel].State(), "microcode %s", microcode)
 	}
+	model := m.weights[window.KeyPowerModel]
+	require.True(t, model.Restore(before))
+	write(t, filepath.Join(l.cfg.RootPath, "proc/version"), "another kernel")
+	l.Restore(Zones{rules, kindsOf(l.cfg), m.domains(), m.weights}, []power.Reading{{Zone: &m.zones[0]}})
+	assert.Equal(t, (&ridge.Model{}).State(), model.State(), "the hardware changed while the receiver ran")
 }
 
 func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {

@@ -67,6 +67,15 @@ func Read(root string, getenv func(string) string) (Machine, error) {
 	return m, nil
 }
 
+// IsVirtual reports whether the machine whose root directory is at root is virtual. getenv is as in
+// Read.
+func IsVirtual(root string, getenv func(string) string) bool {
+	info, _ := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
+	f := readFirmware(root)
+	_, instance := f.cloud(getenv)
+	return f.virtual(&info, instance)
+}
+
 // String returns what a power model depends on, for people: "Arm Neoverse-N1 (AWS Graviton2), 2
 // CPUs, 7.54 GiB, virtual, aws m6g.large".
 func (m Machine) String() string {
