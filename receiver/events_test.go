@@ -63,7 +63,8 @@ func countingNode(t *testing.T) (*testNode, *countingSource) {
 	return n, s
 }
 
-// runMemory lets both containers run for a second, and returns the part of the energy of memory that A got.
+// runMemory lets both containers run for a second, and returns the part of the energy of memory
+// that A got.
 func (n *testNode) runMemory() (ofA float64) {
 	energies := func() (a, b float64) {
 		return n.sum("container.energy", attrs{"container.id": idA}, "energy.zone=dram"),

@@ -21,8 +21,8 @@ import (
 // NewFactory returns the factory of the energy receiver.
 func NewFactory() receiver.Factory { return NewFactoryOn(machine.Local()) }
 
-// NewFactoryOn returns the factory of receivers that measure a machine. Only packages of this module,
-// such as simulators, can name the type.
+// NewFactoryOn returns the factory of receivers that measure a machine. Only packages of this
+// module, such as simulators, can name the type.
 func NewFactoryOn(m machine.Machine) receiver.Factory {
 	return receiver.NewFactory(metadata.Type, createDefaultConfig,
 		receiver.WithMetrics(createMetricsOn(m), metadata.MetricsStability))

@@ -25,8 +25,8 @@ var (
 	errRefills = errors.New("the CPU counts refills of the first-level cache only, not misses of the last-level cache")
 )
 
-// FindHardware returns the hardware events that the machine can count for each process. The error is
-// the reason if it cannot count them. root is the root directory of the host.
+// FindHardware returns the hardware events that the machine can count for each process. The error
+// is the reason if it cannot count them. root is the root directory of the host.
 func FindHardware(root string) (*Hardware, error) {
 	if err := CheckKernel(root); err != nil {
 		return nil, err

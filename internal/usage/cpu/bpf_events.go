@@ -143,9 +143,9 @@ func (c *eventCounting) check(h *switchHook) {
 	}
 }
 
-// end describes the events of a window whose processes were scanned into a table, and decides whether
-// the next window is counted. lost are the cycles of exited processes and threads without a record.
-// After an error, the next window is longer and not counted.
+// end describes the events of a window whose processes were scanned into a table, and decides
+// whether the next window is counted. lost are the cycles of exited processes and threads without a
+// record. After an error, the next window is longer and not counted.
 func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err error) {
 	if c.online == nil {
 		return
@@ -245,7 +245,8 @@ type countBudget struct {
 	counts  uint64        // switches in elapsed
 }
 
-// add adds the switches and flushes of a period, and selects the mode once the period is long enough.
+// add adds the switches and flushes of a period, and selects the mode once the period is long
+// enough.
 func (b *countBudget) add(elapsed time.Duration, switches, flushes uint64) {
 	if b.mode == countNever {
 		flushes = uint64(b.flushes * elapsed.Seconds())

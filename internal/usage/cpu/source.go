@@ -59,8 +59,8 @@ type Traits struct {
 	proc.Traits
 	// Lacks is the reason if the source lacks a requested feature, otherwise nil.
 	Lacks error
-	// Uncounted is the reason if hardware events are requested and not counted, or only counted in a
-	// part of the time. Otherwise it is nil.
+	// Uncounted is the reason if hardware events are requested and not counted, or only counted in
+	// a part of the time. Otherwise it is nil.
 	Uncounted error
 	// Unread is the reason if the CPU times of some processes are not read: processes block reads,
 	// or reads are slow. It is nil if all are read, and for sources that no process can block.

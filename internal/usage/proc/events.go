@@ -22,8 +22,8 @@ func (e Event) String() string { return [...]string{"cycles", "instructions", "c
 
 // Counting describes the hardware events of an interval.
 type Counting struct {
-	// Valid reports whether the events of the interval were counted, or are estimated by the rates of
-	// an earlier interval.
+	// Valid reports whether the events of the interval were counted, or are estimated by the rates
+	// of an earlier interval.
 	Valid bool
 	// Trainable reports whether a power model may be trained with the events. That requires a count
 	// without multiplexing and with few losses, and enough load.
@@ -37,8 +37,8 @@ func (e *Events) Add(n Events) {
 	}
 }
 
-// advance raises totals to new totals and returns their growth. A total that steps back and recovers
-// must not be counted twice.
+// advance raises totals to new totals and returns their growth. A total that steps back and
+// recovers must not be counted twice.
 func (e *Events) advance(now Events) (grown Events) {
 	for i := range e {
 		grown[i] = units.Advance(e[i], now[i])
@@ -61,8 +61,8 @@ func (r *rate) of(used units.CPUTime) (n Events) {
 	return n
 }
 
-// KeepRates keeps the events per CPU time of the processes that ran, for EstimateEvents. Shrink drops
-// the rates.
+// KeepRates keeps the events per CPU time of the processes that ran, for EstimateEvents. Shrink
+// drops the rates.
 func (t *Table) KeepRates() {
 	if n := len(t.Rows) - len(t.slots.rates); n > 0 {
 		t.slots.rates = append(t.slots.rates, make([]rate, n)...)
@@ -83,7 +83,8 @@ func (s *slots) rate(slot Slot) (r rate) {
 }
 
 // EstimateEvents sets the events of processes in an interval without counts. They are the CPU time
-// multiplied by the rates of the interval that was counted last, and 0 for processes without a rate.
+// multiplied by the rates of the interval that was counted last, and 0 for processes without a
+// rate.
 func (t *Table) EstimateEvents() {
 	for _, slot := range t.Active {
 		p, r := &t.Rows[slot], t.slots.rate(slot)

@@ -203,9 +203,9 @@ func (s *Scan) MissRemaining() {
 	}
 }
 
-// Exit reports the end of a process, its total CPU time and events, and weights by domain that divide
-// this time. It returns false for a short-lived process, which no previous scan saw: the source must
-// charge its CPU time. Exit follows the calls of See of its scan.
+// Exit reports the end of a process, its total CPU time and events, and weights by domain that
+// divide this time. It returns false for a short-lived process, which no previous scan saw: the
+// source must charge its CPU time. Exit follows the calls of See of its scan.
 func (s *Scan) Exit(id ID, run units.CPUTime, events Events, weights []uint64) (known bool) {
 	p := s.find(id)
 	if p != nil && !p.Is(Born) {

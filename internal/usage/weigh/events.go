@@ -31,8 +31,8 @@ type events struct {
 	missing time.Duration
 }
 
-// uncountedFor is the time without counts after which their absence is reported. Some windows are not
-// counted after the start, and after a CPU came online.
+// uncountedFor is the time without counts after which their absence is reported. Some windows are
+// not counted after the start, and after a CPU came online.
 const uncountedFor = 10 * time.Second
 
 // NewEvents weighs claims by a hardware event that was counted for each process.
@@ -94,9 +94,9 @@ func countedIn(shares []*Share) (sum counted) {
 	return sum
 }
 
-// Misses weighs claims by the cache misses of each process. In an interval without counts, it weighs
-// them by resident memory and CPU time. The average weight then stays as it was, because energy may
-// cover several intervals.
+// Misses weighs claims by the cache misses of each process. In an interval without counts, it
+// weighs them by resident memory and CPU time. The average weight then stays as it was, because
+// energy may cover several intervals.
 type Misses struct {
 	*ByRate
 	memory Memory

@@ -12,8 +12,8 @@ import (
 )
 
 // SmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model
-// is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the weight
-// is CPU time.
+// is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
+// weight is CPU time.
 type SmartWatts struct {
 	*ByRate
 	source *layers
@@ -40,8 +40,8 @@ type layers struct {
 const (
 	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
 	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. It bounds the number of layers, and
-	// their memory.
+	// maxLayer is the layer of all higher rates, which no CPU has. It bounds the number of layers,
+	// and their memory.
 	maxLayer = 100
 )
 

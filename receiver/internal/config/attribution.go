@@ -41,8 +41,8 @@ type AttributionConfig struct {
 	// weights other than cpu_time may be in use, and at most one of frequency, frequency_squared
 	// and frequency_cubed. If weight is not set, the preset selects it. Without a preset it is
 	// frequency_squared if the machine measures clock rates. For dram it is cache_misses if the
-	// machine counts them for each process, otherwise memory_cpu_time. The weight power_model requires
-	// measured energy of the CPU packages, or of dram for dram.
+	// machine counts them for each process, otherwise memory_cpu_time. The weight power_model
+	// requires measured energy of the CPU packages, or of dram for dram.
 	//
 	//reference:research
 	Weight map[power.Kind]Weight `mapstructure:"weight" short:"WEIGHT" keys:"package"`

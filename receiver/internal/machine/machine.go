@@ -39,8 +39,8 @@ type Machine struct {
 	// OpenWeigher opens the Weigher of an attribution weight. It returns an error if the machine cannot
 	// measure the weight.
 	OpenWeigher func(window.Key, *window.KeyOptions) (window.Weigher, error)
-	// FindHardware returns the hardware events that the machine with this root directory can count for
-	// each process, or the reason why it cannot count them.
+	// FindHardware returns the hardware events that the machine with this root directory can count
+	// for each process, or the reason why it cannot count them.
 	FindHardware func(root string) (*perfevent.Hardware, error)
 	// OpenMeters opens the meters, and the sources of GPU usage that meters have.
 	OpenMeters func(context.Context, *config.Config, component.Host, component.TelemetrySettings) (*power.Set, error)

@@ -47,8 +47,8 @@ type Rules struct {
 	Kinds []power.Class
 	// Keys are the attribution weights other than plain CPU time, in the order of the engine's weights.
 	Keys []window.Key
-	// Clocks reports whether the preset selects a weight that requires clock rates. IsCounted reports
-	// whether a weight of any zone requires hardware events of each process.
+	// Clocks reports whether the preset selects a weight that requires clock rates. IsCounted
+	// reports whether a weight of any zone requires hardware events of each process.
 	Clocks, IsCounted bool
 
 	cfg     *config.Config
@@ -83,8 +83,8 @@ func Resolve(cfg *config.Config, m Machine) (Rules, []Note) {
 }
 
 // resolveWeight selects the attribution weight of a zone kind. A weight of the preset that the
-// machine cannot measure is replaced by CPU time, or by memory and CPU time. A weight of the settings
-// stays.
+// machine cannot measure is replaced by CPU time, or by memory and CPU time. A weight of the
+// settings stays.
 func (r *Rules) resolveWeight(kind power.Kind, m *Machine) {
 	a := &r.cfg.Attribution
 	w := a.WeightOf(kind)

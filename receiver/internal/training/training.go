@@ -45,8 +45,8 @@ func New(cfg *config.Config, logger *zap.Logger) *Training {
 type Models struct {
 	// Hardware is the hardware of Zones.
 	Hardware []string
-	// Zones has the models of the zones of a kind in a domain, by trainedName, and the power models of
-	// attribution weights, by the key of the weight.
+	// Zones has the models of the zones of a kind in a domain, by trainedName, and the power models
+	// of attribution weights, by the key of the weight.
 	Zones map[string]trainedZone
 	// GPUs has the models of GPUs, which are not part of Hardware.
 	GPUs map[string]trainedZone

@@ -12,8 +12,8 @@ type Metronome interface {
 	Stop()
 }
 
-// NewMetronome returns a metronome that beats at the end of each window. It uses a kernel timer if the
-// kernel has one: it wakes one thread, and a Go timer wakes several.
+// NewMetronome returns a metronome that beats at the end of each window. It uses a kernel timer if
+// the kernel has one: it wakes one thread, and a Go timer wakes several.
 func NewMetronome(window time.Duration) Metronome {
 	if m, err := newKernelTimer(window); err == nil {
 		return m

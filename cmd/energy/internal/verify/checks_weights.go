@@ -61,8 +61,8 @@ func compareWeights(j *judgment) {
 	}
 }
 
-// alone returns the energy, above the power at rest, that the programs with a load would use without
-// the other programs of a mixed step.
+// alone returns the energy, above the power at rest, that the programs with a load would use
+// without the other programs of a mixed step.
 func (j *judgment) alone(mixed *Step, load Load) float64 {
 	for _, s := range j.steps(load) {
 		if slices.Equal(s.CPUs, mixed.parts()[load]) {
@@ -83,7 +83,8 @@ func cpuSeconds(s *Step, load Load) (sum float64) {
 	return sum
 }
 
-// memoryShare returns the share of the memory-bound programs in the energy of all programs of a step.
+// memoryShare returns the share of the memory-bound programs in the energy of all programs of a
+// step.
 func memoryShare(s *Step, energy func(*Program) float64) float64 {
 	memory, all := 0., 0.
 	for i := range s.Programs {

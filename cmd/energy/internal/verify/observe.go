@@ -43,8 +43,8 @@ type Options struct {
 	Loader  Loader
 	Say     func(format string, args ...any) // reports progress
 	Backend *Backend
-	// CanCount returns the reason if the hardware events of processes cannot be counted on the machine
-	// with this root directory, otherwise nil.
+	// CanCount returns the reason if the hardware events of processes cannot be counted on the
+	// machine with this root directory, otherwise nil.
 	CanCount func(root string) error
 }
 

@@ -57,8 +57,8 @@ func plan(m *Machine, seconds float64, withMixed bool) []*Step {
 	return steps
 }
 
-// spread returns one CPU of each of an even number of cores. Both halves of the result use each socket
-// equally.
+// spread returns one CPU of each of an even number of cores. Both halves of the result use each
+// socket equally.
 func (m *Machine) spread() []int {
 	var halves [2][]int
 	seen, single := map[[2]int]bool{}, map[int]int{} // single has the CPU of a socket without a partner

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ridge estimates the power of parts of a zone from hardware events. The model is linear, has
-// no negative coefficient, and is fitted to the zone's own meter. A ridge penalty keeps it close to a
-// basic weight, such as CPU time multiplied by a clock rate. If the events explain no power beyond the
-// basic weight, the model is the basic weight.
+// Package ridge estimates the power of parts of a zone from hardware events. The model is linear,
+// has no negative coefficient, and is fitted to the zone's own meter. A ridge penalty keeps it
+// close to a basic weight, such as CPU time multiplied by a clock rate. If the events explain no
+// power beyond the basic weight, the model is the basic weight.
 //
-// The model has a constant, so it can be fitted to measured power that includes static power. Neither
-// static power nor the power of shared parts, such as the uncore, is attributed to an event.
+// The model has a constant, so it can be fitted to measured power that includes static power.
+// Neither static power nor the power of shared parts, such as the uncore, is attributed to an
+// event.
 package ridge
 
 import "math"
@@ -18,16 +19,17 @@ const (
 	Strength = 0.03
 	// constantPart is the strength for the constant, relative to the strength for the rates.
 	constantPart = 0.1
-	// decayPerSecond is the decay of the weight of a sample each second. Half of the weight is on the
-	// last 12 minutes.
+	// decayPerSecond is the decay of the weight of a sample each second. Half of the weight is on
+	// the last 12 minutes.
 	decayPerSecond = 0.999
 	// fewest is the number of seconds of samples before the first fit.
 	fewest = 60
 	// mostPerBase limits the power of a part, divided by its base, to between 1/mostPerBase and
-	// mostPerBase times the zone's mean. A core that spins at a barrier draws a quarter of the power of
-	// a busy core.
+	// mostPerBase times the zone's mean. A core that spins at a barrier draws a quarter of the
+	// power of a busy core.
 	mostPerBase = 4
-	// A fit ends when no term changes by more than precision times the mean power, or after maxPasses.
+	// A fit ends when no term changes by more than precision times the mean power, or after
+	// maxPasses.
 	precision = 1e-7
 	maxPasses = 1000
 )
@@ -65,8 +67,8 @@ func (s *Sample) usable() bool {
 // not safe for concurrent use.
 type Model struct {
 	strength float64
-	// gram and cross are the decayed normal equations: the sums of the products of two terms, and of a
-	// term and the power.
+	// gram and cross are the decayed normal equations: the sums of the products of two terms, and
+	// of a term and the power.
 	gram  [terms][terms]float64
 	cross [terms]float64
 	fit   Coefficients
@@ -94,8 +96,8 @@ func (m *Model) Observe(s Sample) {
 	m.fitted = false
 }
 
-// Coefficients returns the fitted model. It returns false before there are enough samples, and if the
-// power does not grow with the base.
+// Coefficients returns the fitted model. It returns false before there are enough samples, and if
+// the power does not grow with the base.
 func (m *Model) Coefficients() (Coefficients, bool) {
 	if m.gram[constant][constant] < fewest {
 		return Coefficients{}, false
@@ -106,7 +108,8 @@ func (m *Model) Coefficients() (Coefficients, bool) {
 	return m.fit, m.fit.Mean > 0 && !math.IsInf(m.fit.Mean, 0)
 }
 
-// solve fits the constant and the base, and then all terms. The first fit is the center of the second.
+// solve fits the constant and the base, and then all terms. The first fit is the center of the
+// second.
 func (m *Model) solve() (c Coefficients) {
 	e := m.normalize()
 	first := e
@@ -126,8 +129,8 @@ func (m *Model) solve() (c Coefficients) {
 	return c
 }
 
-// equations are normal equations whose terms are divided by their scale, so that the ridge is equally
-// strong for all of them.
+// equations are normal equations whose terms are divided by their scale, so that the ridge is
+// equally strong for all of them.
 type equations struct {
 	gram                [terms][terms]float64
 	cross, scale, ridge [terms]float64
@@ -156,8 +159,8 @@ func (m *Model) normalize() (e equations) {
 	return e
 }
 
-// descend minimizes the squared error plus the ridge around the center by coordinate descent from x,
-// with the first n terms.
+// descend minimizes the squared error plus the ridge around the center by coordinate descent from
+// x, with the first n terms.
 func (e *equations) descend(center, x [terms]float64, n int) [terms]float64 {
 	least := precision * math.Abs(e.cross[constant])
 	for range maxPasses {

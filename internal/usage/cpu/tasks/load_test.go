@@ -19,8 +19,8 @@ import (
 )
 
 // verified is the maximum number of instructions that the verifier may follow in each program,
-// without and with slices, domains and events. One more path in a loop, or a function that is followed for
-// each of its callers, costs many times as much.
+// without and with slices, domains and events. One more path in a loop, or a function that is
+// followed for each of its callers, costs many times as much.
 var verified = map[string][2]uint32{
 	tasksProgScan:      {5_000, 10_000},
 	tasksProgStream:    {300, 500},

@@ -28,8 +28,9 @@ type Ran struct {
 }
 
 // OpenRan loads the programs with room for this many processes that ran, and attaches the hook.
-// Visit lists the processes that run from then on. If the given Scan records slices or events, these
-// programs do so too, and the slices of both are since the last call of either. The Scan may be nil.
+// Visit lists the processes that run from then on. If the given Scan records slices or events,
+// these programs do so too, and the slices of both are since the last call of either. The Scan may
+// be nil.
 func OpenRan(room int, with *Scan) (*Ran, error) {
 	if with == nil {
 		with = &Scan{}
@@ -37,8 +38,8 @@ func OpenRan(room int, with *Scan) (*Ran, error) {
 	return openRan(room, with, true)
 }
 
-// OpenCounter returns a Ran without processes: it only counts events. Other than OpenRan, it does not
-// need Linux 6.7.
+// OpenCounter returns a Ran without processes: it only counts events. Other than OpenRan, it does
+// not need Linux 6.7.
 func OpenCounter(e *Events) (*Ran, error) {
 	return openRan(1, &Scan{options: Options{Events: e}, shared: e.shared()}, false)
 }

@@ -24,8 +24,8 @@ type Scan struct {
 	sliceRoom int       // the minimum room for slices of the next program, 0 if this one suffices
 	scanned   time.Time // when processes were listed last, by the Scan or by a Ran
 	options   Options
-	// shared are the maps of the state of threads, by name. They outlive a program, and a Ran shares
-	// them. own is set if the Scan created the map, and not Options.Events.
+	// shared are the maps of the state of threads, by name. They outlive a program, and a Ran
+	// shares them. own is set if the Scan created the map, and not Options.Events.
 	shared map[string]*ebpf.Map
 	own    *ebpf.Map
 }
