@@ -5,6 +5,7 @@
 package cpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -24,6 +25,8 @@ type counter interface {
 	Count(on bool) error
 	// Flush returns the sums over all CPUs until now.
 	Flush() (tasks.Counted, error)
+	// Sums returns the sums of the last flush: a counting period starts with one.
+	Sums() tasks.Counted
 }
 
 // The functions that find and share hardware events. Tests replace them.
@@ -47,7 +50,7 @@ type eventCounting struct {
 	sum, last tasks.Counted // until this scan, and until the previous scan
 	at        time.Duration // when sum was read
 	window    int           // number of windows
-	shared    float64       // the minimum part of the time that the counters of a CPU had the PMU
+	lacked    error         // the reason if the counters of a CPU lacked the PMU in the last counted window
 	budget    countBudget
 	polled    time.Duration // when switches was read
 	switches  uint64        // context switches of the node, while events are not counted
@@ -66,17 +69,23 @@ func (c *eventCounting) open(o Options) {
 		c.refuse(err)
 		return
 	}
-	c.online, c.shared = divide.NewOnline(o.Root), 1
+	c.online = divide.NewOnline(o.Root)
 }
 
 // refuse ends counting for a reason, permanently.
 func (c *eventCounting) refuse(err error) {
 	c.refused = fmt.Errorf("hardware events are not counted: %w", err)
-	if c.on {
-		c.on = false
-		_ = c.counter.Count(false) // the counts are no longer read
-	}
+	_ = c.stop() // the counts are no longer read
 	c.counter = nil
+}
+
+// stop ends counting, and closes the counters: other users of the PMU may need the hardware.
+func (c *eventCounting) stop() error {
+	c.on, c.whole, c.opened, c.rated = false, false, false, false
+	if c.counter == nil {
+		return nil
+	}
+	return errors.Join(c.counter.Count(false), c.counter.SetCPUs(nil))
 }
 
 // wanted reports whether the hook must stay attached to count events.
@@ -84,25 +93,22 @@ func (c *eventCounting) wanted() bool {
 	return c.online != nil && c.refused == nil && c.budget.mode != countNever
 }
 
-// uncounted returns the reason if not all windows are counted.
+// uncounted returns the reason if not all windows are counted. The reason has the figures of the time
+// when it began, and stays the same until another reason holds.
 func (c *eventCounting) uncounted() error {
-	switch {
-	case c.refused != nil || c.online == nil:
-		return c.refused
-	case c.budget.mode != countAlways:
-		return c.budget.reason()
-	case c.shared < minRunning:
-		return fmt.Errorf("hardware events are not used: the counters of a CPU had the PMU for %.0f %% of the time, other users for the rest", 100*c.shared)
-	}
-	return nil
+	return cmp.Or(c.refused, c.budget.reason, c.lacked)
 }
 
-// minRunning is the part of a window for which the counters must have the PMU for valid counts.
-const minRunning = 0.99
+// maxLacked is the maximum part of a window for which an event may lack the PMU.
+const maxLacked = 0.01
 
 // flush reads the counters, right before the processes of a window.
 func (c *eventCounting) flush(now time.Duration, attached visitor) {
 	if attached == nil || !c.wanted() {
+		return
+	}
+	if u, ok := attached.(uncounted); ok {
+		c.refuse(u.reason)
 		return
 	}
 	if c.counter == nil {
@@ -136,7 +142,7 @@ func (c *eventCounting) read(now time.Duration) (err error) {
 // check stops using a hook that was detached or refused.
 func (c *eventCounting) check(h *switchHook) {
 	if h.visitor == nil {
-		c.counter, c.on, c.whole = nil, false, false
+		c.counter, c.on, c.whole, c.rated = nil, false, false, false
 	}
 	if h.refused != nil && c.wanted() {
 		c.refuse(h.refused)
@@ -177,9 +183,14 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
 	all := c.sum.All[proc.Cycles] - c.last.All[proc.Cycles]
 	lost += c.sum.Lost[proc.Cycles] - c.last.Lost[proc.Cycles]
-	c.shared = 1 - c.sum.Lacked
+	switch {
+	case c.sum.Lacked <= maxLacked:
+		c.lacked = nil
+	case c.lacked == nil:
+		c.lacked = fmt.Errorf("hardware events are not used: other users had the PMU of a CPU for %.0f %% of the time", 100*c.sum.Lacked)
+	}
 	used, period := t.Used(nil), units.CPUTime(t.Now-t.Before)*units.CPUTime(len(c.online.CPUs()))
-	valid := all > 0 && c.shared >= minRunning
+	valid := all > 0 && c.lacked == nil
 	return proc.Counting{Valid: valid, Trainable: valid && lost < all/50 && used > period/10}
 }
 
@@ -187,6 +198,13 @@ func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
 func (c *eventCounting) next() {
 	on := c.budget.mode == countAlways || c.budget.mode == countSometimes && c.window%countOneOf == 0
 	c.window++
+	c.rated = c.rated && c.budget.mode == countSometimes
+	if c.budget.mode == countNever && c.opened {
+		if err := c.stop(); err != nil {
+			c.refuse(err)
+		}
+		return
+	}
 	c.whole = c.on && on
 	if on == c.on {
 		return
@@ -197,9 +215,7 @@ func (c *eventCounting) next() {
 	}
 	c.on, c.whole = on, on
 	if on {
-		if c.sum, c.refused = c.counter.Flush(); c.refused != nil {
-			c.refuse(c.refused)
-		}
+		c.sum = c.counter.Sums()
 	}
 }
 
@@ -237,6 +253,7 @@ const (
 // countBudget selects the mode by the cost of counting.
 type countBudget struct {
 	mode    countMode
+	reason  error   // why not all windows are counted, with the figures when the mode was selected
 	cost    float64 // CPU time per time, if all windows were counted
 	elapsed time.Duration
 	used    time.Duration // CPU time of counting in elapsed
@@ -260,12 +277,14 @@ func (b *countBudget) add(elapsed time.Duration, switches, flushes uint64) {
 	b.cost, b.rate = b.used.Seconds()/b.elapsed.Seconds(), float64(b.counts)/b.elapsed.Seconds()
 	b.flushes = max(0, (b.cost-b.rate*perSwitch.Seconds())/perFlush.Seconds())
 	b.elapsed, b.used, b.counts = 0, 0, 0
-	b.mode = b.choose()
+	if mode := b.choose(); mode != b.mode {
+		b.mode, b.reason = mode, b.explain(mode)
+	}
 }
 
-// choose returns the mode that counts most within the limit.
+// choose returns the mode that counts most within the limit. Each start of counting flushes once more.
 func (b *countBudget) choose() countMode {
-	for mode, cost := range []float64{b.cost, b.cost / countOneOf} {
+	for mode, cost := range []float64{b.cost, (b.cost + b.flushes*perFlush.Seconds()) / countOneOf} {
 		limit := countLimit
 		if countMode(mode) < b.mode {
 			limit *= margin
@@ -277,10 +296,13 @@ func (b *countBudget) choose() countMode {
 	return countNever
 }
 
-// reason returns why not all windows are counted.
-func (b *countBudget) reason() error {
+// explain returns why not all windows are counted in a mode.
+func (b *countBudget) explain(mode countMode) error {
 	part := "not counted"
-	if b.mode == countSometimes {
+	switch mode {
+	case countAlways:
+		return nil
+	case countSometimes:
 		part = fmt.Sprintf("counted in one of %d windows", countOneOf)
 	}
 	return fmt.Errorf("hardware events are %s: at %.0f context switches/s counting would use %.1f %% of a CPU, and the limit is %.1f %%",

@@ -41,6 +41,7 @@ func (c *fakeCounter) Count(on bool) error {
 }
 
 func (c *fakeCounter) Flush() (tasks.Counted, error) { return c.sum, c.err }
+func (c *fakeCounter) Sums() tasks.Counted           { return c.sum }
 
 // countingNode is a node of one CPU whose three processes each use 100 ms and 10^6 cycles a window
 // of a second.
@@ -57,7 +58,7 @@ func newCountingNode(t *testing.T) *countingNode {
 	root := filepath.Dir(n.source.proc.Path())
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/devices/system/cpu"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/online"), []byte("0\n"), 0o600))
-	n.source.counting.online, n.source.counting.shared = divide.NewOnline(root), 1
+	n.source.counting.online = divide.NewOnline(root)
 	n.source.hook.open = func() (visitor, error) { return n.counter, n.openErr }
 	n.kernel.same = false
 	return n
@@ -121,7 +122,7 @@ func TestWindowsAreCountedWithinTheBudget(t *testing.T) {
 	counted, valid = n.windows(20)
 	assert.Zero(t, counted)
 	assert.Zero(t, valid)
-	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 200000 context switches/s counting would use 6.0 % of a CPU")
+	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 115000 context switches/s counting would use 3.5 % of a CPU")
 
 	n.switches = 5000
 	n.windows(40)
@@ -131,23 +132,69 @@ func TestWindowsAreCountedWithinTheBudget(t *testing.T) {
 	require.NoError(t, n.source.Traits().Uncounted)
 }
 
+func TestHeldRatesAndCountersEndWithCounting(t *testing.T) {
+	n := newCountingNode(t)
+	n.switches = 30_000
+	_, valid := n.windows(30)
+	require.NotZero(t, valid)
+	n.switches = 5000
+	n.windows(20)
+	n.switches, n.percentPMU = 30_000, 50
+	_, valid = n.windows(20)
+	require.Zero(t, valid, "the rates are from before all windows were counted")
+	n.percentPMU = 100
+	require.Equal(t, []int{0}, n.counter.cpu)
+	n.switches = 200_000
+	n.windows(60)
+	require.Empty(t, n.counter.cpu, "closed")
+	n.switches = 30_000
+	var counted int
+	for valid = 0; valid == 0; {
+		counted, valid = n.windows(1)
+	}
+	assert.Equal(t, 1, counted, "the first rates are new")
+	n.counter.err = errors.New("no descriptors")
+	n.windows(10)
+	n.counter.err = nil
+	_, valid = n.windows(100)
+	assert.Zero(t, valid)
+	assert.Empty(t, n.counter.cpu, "closed")
+}
+
+func TestTheReasonHasTheSameFiguresUntilItIsAnother(t *testing.T) {
+	n := newCountingNode(t)
+	texts := map[string]bool{}
+	for i := range 100 {
+		n.switches = uint64(i/50*30_000 + i%7*100)
+		n.percentPMU = 50 + uint64(i%7)
+		n.windows(1)
+		if err := n.source.Traits().Uncounted; err != nil {
+			texts[err.Error()] = true
+		}
+	}
+	assert.Len(t, texts, 2, "other users of the PMU, and context switches: %v", texts)
+}
+
 func TestTheBudgetDoesNotSwitchBackAndForth(t *testing.T) {
 	for name, c := range map[string]struct {
 		from countMode
 		rate uint64 // switches per second
 		to   countMode
+		each uint64 // flushes per second
 	}{
-		"few":                {countAlways, 9_900, countAlways},
-		"too many":           {countAlways, 10_100, countSometimes},
-		"slightly fewer":     {countSometimes, 9_900, countSometimes},
-		"fewer":              {countSometimes, 7_900, countAlways},
-		"far too many":       {countSometimes, 51_000, countNever},
-		"slightly too many":  {countNever, 49_000, countNever},
-		"fewer than that":    {countNever, 39_000, countSometimes},
-		"few after too many": {countNever, 5_000, countAlways},
+		"few":                {countAlways, 9_900, countAlways, 0},
+		"too many":           {countAlways, 10_100, countSometimes, 0},
+		"slightly fewer":     {countSometimes, 9_900, countSometimes, 0},
+		"fewer":              {countSometimes, 7_900, countAlways, 0},
+		"far too many":       {countSometimes, 51_000, countNever, 0},
+		"slightly too many":  {countNever, 49_000, countNever, 0},
+		"fewer than that":    {countNever, 39_000, countSometimes, 0},
+		"few after too many": {countNever, 5_000, countAlways, 0},
+		"many CPUs":          {countAlways, 0, countSometimes, 300},
+		"too many CPUs":      {countAlways, 0, countNever, 400}, // each counted window needs two flushes
 	} {
 		b := countBudget{mode: c.from}
-		b.add(considerEvery, c.rate*uint64(considerEvery/time.Second), 0)
+		b.add(considerEvery, c.rate*uint64(considerEvery/time.Second), c.each*uint64(considerEvery/time.Second))
 		assert.Equal(t, c.to, b.mode, name)
 	}
 }
@@ -162,7 +209,7 @@ func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
 	n.lost, n.percentPMU = 0, 60
 	n.scan()
 	assert.Equal(t, proc.Counting{}, n.table.Counting)
-	require.ErrorContains(t, n.source.Traits().Uncounted, "had the PMU for 60 % of the time")
+	require.ErrorContains(t, n.source.Traits().Uncounted, "had the PMU of a CPU for 40 % of the time")
 	n.percentPMU = 100
 	n.scan()
 	assert.True(t, n.table.Counting.Trainable)
@@ -186,6 +233,55 @@ func softwareEvents(t *testing.T) {
 			unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
 		}), nil
 	})
+}
+
+func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
+	skipUnlessPossible(t, tryScan())
+	softwareEvents(t)
+	why := errors.New("no memory for events")
+	scan, ends, ran := openScan, openEndings, openRan
+	for name, fail := range map[string]func(t *testing.T){
+		"scan": func(t *testing.T) {
+			replace(t, &openScan, func(o tasks.Options) (lister, error) {
+				if o.Events != nil {
+					return nil, why
+				}
+				return scan(o)
+			})
+		},
+		"exits": func(t *testing.T) {
+			replace(t, &openEndings, func(o tasks.Options) (endings, error) {
+				if o.Events != nil {
+					return nil, why
+				}
+				return ends(o)
+			})
+		},
+		"hook": func(t *testing.T) {
+			replace(t, &openRan, func(with lister, events bool) (visitor, error) {
+				if events {
+					return nil, why
+				}
+				return ran(with, events)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fail(t)
+			source, err := OpenBPF(Options{Root: "/", Events: true})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, source.Close()) }()
+			source.attachHook(t)
+			var table proc.Table
+			for range 2 {
+				require.NoError(t, scanAll(source, &table))
+			}
+			assert.NotNil(t, table.Find(int32(os.Getpid())))
+			assert.Equal(t, "bpf (task scan)", source.Traits().Name)
+			require.NoError(t, source.Traits().Lacks)
+			require.ErrorIs(t, source.Traits().Uncounted, why)
+		})
+	}
 }
 
 func TestTheEventsOfAProcessAreFoundInEachWindow(t *testing.T) {

@@ -34,8 +34,11 @@ var (
 	openEndings = func(o tasks.Options) (endings, error) {
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, o))
 	}
-	openRan = func(with lister) (visitor, error) {
+	openRan = func(with lister, events bool) (visitor, error) {
 		rescan, _ := with.(*tasks.Scan)
+		if rescan != nil && !events {
+			return orNil[visitor](tasks.OpenUncounted(ranRoom, rescan))
+		}
 		return orNil[visitor](tasks.OpenRan(ranRoom, rescan))
 	}
 	openCounter = func(e *tasks.Events) (visitor, error) {
@@ -73,39 +76,22 @@ func (b *BPF) open() error {
 	if err := b.isThisKernel(); err != nil {
 		return err
 	}
-	b.name = "bpf (task scan)"
 	o := tasks.Options{
 		Slices: b.programs.slicing, Domains: b.ends.domains, Events: b.counting.events,
 		Types: btf.NewCache(), // the types are read once
 	}
-	list, scanErr := openScan(o)
-	if scanErr != nil {
-		b.name = "bpf (task stream)"
-		var err error
-		if list, err = openStream(o); err != nil && o.Events != nil {
-			b.counting.refuse(err)
-			o.Events = nil
-			list, err = openStream(o)
-		}
-		if err != nil && o.Slices {
-			b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
-			o.Slices = false
-			list, err = openStream(o) // before Linux 5.13 the programs cannot record the CPU time of each thread
-		}
-		if err != nil {
-			return oneline.Join(scanErr, err)
-		}
-	}
-	b.list = list
-	hook, err := openEndings(o)
+	scanErr, err := b.openList(&o)
 	if err != nil {
 		return err
 	}
-	b.ends.endings = hook
+	if b.ends.endings, err = openCounting(b, &o, openEndings); err != nil {
+		return err
+	}
 	b.cgroups.listen(o.Types)
-	b.hook.open = func() (visitor, error) { return openRan(list) }
-	if b.hook.blind = scanErr != nil && o.Events != nil; b.hook.blind {
-		b.hook.open = func() (visitor, error) { return openCounter(o.Events) }
+	list, events := b.list, o.Events
+	b.hook.open = func() (visitor, error) { return openHook(list, events != nil) }
+	if b.hook.blind = scanErr != nil && events != nil; b.hook.blind {
+		b.hook.open = func() (visitor, error) { return openCounter(events) }
 	}
 	if err := b.setDomains(); err != nil {
 		return err
@@ -114,6 +100,61 @@ func (b *BPF) open() error {
 		return err
 	}
 	return b.ends.endings.Watch(b.ends.drainBetween)
+}
+
+// openList opens the scan, or the stream if the kernel does not support the scan for the reason scanErr.
+func (b *BPF) openList(o *tasks.Options) (scanErr, err error) {
+	b.name = "bpf (task scan)"
+	if b.list, scanErr = openCounting(b, o, openScan); scanErr == nil {
+		return nil, nil
+	}
+	b.name = "bpf (task stream)"
+	b.list, err = openCounting(b, o, openStream)
+	if err != nil && o.Slices {
+		b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
+		o.Slices = false
+		b.list, err = openCounting(b, o, openStream) // before Linux 5.13 the programs cannot record the CPU time of each thread
+	}
+	if err != nil {
+		return scanErr, oneline.Join(scanErr, err)
+	}
+	return scanErr, nil
+}
+
+// openCounting opens a part of the source. If the part cannot count events, it is opened without
+// events, and the other parts do not count events either.
+func openCounting[T any](b *BPF, o *tasks.Options, open func(tasks.Options) (T, error)) (T, error) {
+	part, err := open(*o)
+	if err == nil || o.Events == nil {
+		return part, err
+	}
+	without := *o
+	without.Events = nil
+	uncounted, other := open(without)
+	if other != nil { // the events are not the reason
+		return part, err
+	}
+	b.counting.refuse(err)
+	*o = without
+	return uncounted, nil
+}
+
+// uncounted is a hook that cannot count events, for a reason.
+type uncounted struct {
+	visitor
+	reason error
+}
+
+// openHook attaches the hook on context switches, without events if it cannot count them.
+func openHook(with lister, events bool) (visitor, error) {
+	v, err := openRan(with, events)
+	if err == nil || !events {
+		return v, err
+	}
+	if v, other := openRan(with, false); other == nil {
+		return uncounted{v, err}, nil
+	}
+	return nil, err
 }
 
 // bootNow returns the time since boot, on the clock of start times, or 0 if it cannot be read.

@@ -31,7 +31,7 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
 	if o.Events {
-		b.counting.online, b.counting.shared = divide.NewOnline(o.Root), 1
+		b.counting.online = divide.NewOnline(o.Root)
 		b.hook.visitor, b.hook.blind = &simulatedCounter{}, true
 	}
 	_ = b.ends.endings.Watch(b.ends.drainBetween) // a simulated kernel never refuses
@@ -48,6 +48,9 @@ type simulatedCounter struct {
 func (*simulatedCounter) SetCPUs([]int) error { return nil }
 func (*simulatedCounter) Count(bool) error    { return nil }
 func (*simulatedCounter) Close() error        { return nil }
+
+// Sums implements counter.
+func (c *simulatedCounter) Sums() tasks.Counted { return c.sum }
 
 func (c *simulatedCounter) Flush() (tasks.Counted, error) {
 	c.sum.All[proc.Cycles] += 1 << 40

@@ -35,13 +35,21 @@ func OpenRan(room int, with *Scan) (*Ran, error) {
 	if with == nil {
 		with = &Scan{}
 	}
-	return openRan(room, with, true)
+	return openRan(room, with, with.options, true)
+}
+
+// OpenUncounted is OpenRan without events.
+func OpenUncounted(room int, with *Scan) (*Ran, error) {
+	o := with.options
+	o.Events = nil
+	return openRan(room, with, o, true)
 }
 
 // OpenCounter returns a Ran without processes: it only counts events. Other than OpenRan, it does
 // not need Linux 6.7.
 func OpenCounter(e *Events) (*Ran, error) {
-	return openRan(1, &Scan{options: Options{Events: e}, shared: e.shared()}, false)
+	o := Options{Events: e}
+	return openRan(1, &Scan{options: o, shared: e.shared()}, o, false)
 }
 
 // ranSpec returns the specification of the programs. lists reports whether they list processes.
@@ -67,13 +75,13 @@ func ranSpec(o Options, lists bool) (*ebpf.CollectionSpec, error) {
 	return spec, setFeatures(spec, o)
 }
 
-func openRan(room int, with *Scan, lists bool) (*Ran, error) {
-	spec, err := ranSpec(with.options, lists)
+func openRan(room int, with *Scan, o Options, lists bool) (*Ran, error) {
+	spec, err := ranSpec(o, lists)
 	if err != nil {
 		return nil, err
 	}
 	spec.Maps[ranMapRanProcesses].MaxEntries = uint32(room)
-	if with.options.Slices {
+	if o.Slices {
 		spec.Maps[ranMapSlices].MaxEntries = uint32(slicesPerProcess * room) // more are not recorded
 	}
 	p, err := load(spec, "hook on context switches", ebpf.CollectionOptions{MapReplacements: share(spec, with.shared)})
@@ -81,23 +89,23 @@ func openRan(room int, with *Scan, lists bool) (*Ran, error) {
 		return nil, err
 	}
 	r := &Ran{loaded: p, with: with, processes: arrayOf[Process](p, ranMapRanProcesses)}
-	if with.options.Slices {
+	if o.Slices {
 		r.slices = arrayOf[Slice](p, ranMapSlices)
 	}
-	if err := r.open(lists); err != nil {
+	if err := r.open(o.Events, lists); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-func (r *Ran) open(lists bool) (err error) {
+func (r *Ran) open(e *Events, lists bool) (err error) {
 	if r.loaded.err != nil {
 		return r.loaded.err
 	}
 	if err := r.loaded.attach(ranProgOnSwitch); err != nil {
 		return err
 	}
-	if e := r.with.options.Events; e != nil {
+	if e != nil {
 		if err := r.loaded.attach(ranProgOnNew); err != nil {
 			return err
 		}

@@ -222,11 +222,12 @@ func setFeatures(spec *ebpf.CollectionSpec, o Options) error {
 	return spec.Variables[tasksVarSlicing].Set(uint32(1))
 }
 
-// share returns the maps that a program uses, and sets their sizes in its specification.
+// share returns the maps that a program uses, and sets their sizes in its specification. An array in
+// place of a map means that the program does not use the map.
 func share(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map) map[string]*ebpf.Map {
 	used := map[string]*ebpf.Map{}
 	for name, m := range all {
-		if of := spec.Maps[name]; of != nil {
+		if of := spec.Maps[name]; of != nil && of.Type == m.Type() {
 			of.MaxEntries, used[name] = m.MaxEntries(), m
 		}
 	}
