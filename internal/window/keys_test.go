@@ -169,3 +169,10 @@ func TestASampleOfOtherZonesIsDiscarded(t *testing.T) {
 		assert.Equal(t, c.discarded, model.forgotten, "window %d", i)
 	}
 }
+
+func TestConfiguredCacheMissesCountWhereTheDefaultRuleCountsThem(t *testing.T) {
+	for key, ofMemory := range map[Key]bool{KeyCacheMisses: true, KeyMissesOrMemory: true, KeyInstructions: false} {
+		k := NewKeys(KeyOptions{Keys: []Key{key}})
+		assert.Equal(t, ofMemory, k.OfMemory(), key)
+	}
+}
