@@ -51,10 +51,11 @@ type countingNode struct {
 	switches   uint64 // each second
 	lost       uint64 // cycles each second
 	percentPMU uint64
+	used       uint64 // CPU time of each process in ns each second
 }
 
 func newCountingNode(t *testing.T) *countingNode {
-	n := &countingNode{node: newNode(t, 500), counter: &fakeCounter{}, percentPMU: 100}
+	n := &countingNode{node: newNode(t, 500), counter: &fakeCounter{}, percentPMU: 100, used: 1e8}
 	root := filepath.Dir(n.source.proc.Path())
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/devices/system/cpu"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/online"), []byte("0\n"), 0o600))
@@ -74,7 +75,7 @@ func (n *countingNode) scan() (counted bool) {
 		n.counter.sum.Lacked = 1 - float64(n.percentPMU)/100
 	}
 	for i := range n.kernel.listed {
-		n.kernel.listed[i].Run += 1e8
+		n.kernel.listed[i].Run += n.used
 		if counted {
 			n.kernel.listed[i].Events[proc.Cycles] += 1e6
 		}
@@ -213,6 +214,10 @@ func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
 	n.percentPMU = 100
 	n.scan()
 	assert.True(t, n.table.Counting.Trainable)
+	n.used = 1e5
+	n.scan()
+	assert.Equal(t, proc.Counting{Valid: true}, n.table.Counting, "little load")
+	n.used = 1e8
 	n.kernel.err = errors.New("refused")
 	require.Error(t, scanAll(n.source, &n.table))
 	n.kernel.err = nil

@@ -90,12 +90,12 @@ func TestMemoryReplacesMissesThatAreNotCounted(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{6e6, 2e6}, []float64{float64(counted[0].Work), float64(counted[1].Work)}, 1)
 
 	uncounted := []*Share{share(100), share(300), share(0)}
-	uncounted[0].Resident, uncounted[1].Resident = 1<<30, 1<<30
+	uncounted[0].Resident, uncounted[1].Resident = 1<<30, 3<<30
 	uncounted[2].Resident, uncounted[2].Held = 1<<30, time.Second
 	measured, err = m.Weigh(began, uncounted)
 	require.NoError(t, err, "the default rule is not in error")
 	assert.True(t, measured)
-	for i, want := range []float64{2e6, 6e6, 0} {
+	for i, want := range []float64{0.8e6, 7.2e6, 0} {
 		assert.InDelta(t, want, float64(uncounted[i].Work), 10, "the mean rate of the misses before")
 	}
 	for range 2 {
