@@ -32,6 +32,8 @@ const (
 	KeyCycles       Key = "cycles"
 	KeyInstructions Key = "instructions"
 	KeyCacheMisses  Key = "cache_misses"
+	// KeyDRAMCacheMisses is cache misses that count where the memory is.
+	KeyDRAMCacheMisses Key = "cache_misses of dram"
 	// KeyMissesOrMemory is cache misses and, in windows without counts, memory and CPU time.
 	KeyMissesOrMemory Key = "cache_misses or memory_cpu_time"
 	KeyMemory         Key = "memory"          // held, by processes that run or sleep
@@ -59,7 +61,8 @@ var keyTable = []struct {
 	{name: KeyFrequency, open: openClock},
 	{name: KeyCycles, open: openEvents},
 	{name: KeyInstructions, open: openEvents},
-	{name: KeyCacheMisses, open: openEvents, held: true},
+	{name: KeyCacheMisses, open: openEvents},
+	{name: KeyDRAMCacheMisses, open: openEvents, held: true},
 	{name: KeyMissesOrMemory, open: openEvents, held: true},
 	{name: KeyMemory, open: openMemory, sleepers: true, held: true},
 	{name: KeyMemoryCPUTime, open: openMemory, held: true},
@@ -135,7 +138,7 @@ func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
 	if o.Uncounted != nil {
 		return nil, o.Uncounted
 	}
-	if o.Unmissed != nil && (key == KeyCacheMisses || key == KeyMissesOrMemory) {
+	if o.Unmissed != nil && (key == KeyCacheMisses || key == KeyDRAMCacheMisses || key == KeyMissesOrMemory) {
 		return nil, o.Unmissed
 	}
 	switch key {
@@ -143,7 +146,7 @@ func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
 		return weigh.NewEvents(proc.Cycles), nil
 	case KeyInstructions:
 		return weigh.NewEvents(proc.Instructions), nil
-	case KeyCacheMisses:
+	case KeyCacheMisses, KeyDRAMCacheMisses:
 		return weigh.NewEvents(proc.CacheMisses), nil
 	case KeyMissesOrMemory:
 		return weigh.NewMisses(), nil

@@ -171,7 +171,7 @@ func TestASampleOfOtherZonesIsDiscarded(t *testing.T) {
 }
 
 func TestConfiguredCacheMissesCountWhereTheDefaultRuleCountsThem(t *testing.T) {
-	for key, ofMemory := range map[Key]bool{KeyCacheMisses: true, KeyMissesOrMemory: true, KeyInstructions: false} {
+	for key, ofMemory := range map[Key]bool{KeyDRAMCacheMisses: true, KeyMissesOrMemory: true, KeyCacheMisses: false} {
 		k := NewKeys(KeyOptions{Keys: []Key{key}})
 		assert.Equal(t, ofMemory, k.OfMemory(), key)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
@@ -50,7 +51,7 @@ type eventCounting struct {
 	sum, last tasks.Counted // until this scan, and until the previous scan
 	at        time.Duration // when sum was read
 	window    int           // number of windows
-	lacked    error         // the reason if the counters of a CPU lacked the PMU in the last counted window
+	lacked    lackedPMU
 	budget    countBudget
 	polled    time.Duration // when switches was read
 	switches  uint64        // context switches of the node, while events are not counted
@@ -96,11 +97,33 @@ func (c *eventCounting) wanted() bool {
 // uncounted returns the reason if not all windows are counted. The reason has the figures of the time
 // when it began, and stays the same until another reason holds.
 func (c *eventCounting) uncounted() error {
-	return cmp.Or(c.refused, c.budget.reason, c.lacked)
+	return cmp.Or(c.refused, oneline.Join(c.budget.reason, c.lacked.reason))
 }
 
-// maxLacked is the maximum part of a window for which an event may lack the PMU.
-const maxLacked = 0.01
+// lackedPMU records whether the counters of a CPU lacked the PMU.
+type lackedPMU struct {
+	reason error         // nil if no window of the last 10 s lacked the PMU
+	at     time.Duration // end of the latest window that did
+}
+
+const (
+	// maxLacked is the maximum part of a valid window without the PMU.
+	maxLacked = 0.01
+	// keepLacked is how long the reason stays, because other users of the PMU come and go.
+	keepLacked = 10 * time.Second
+)
+
+var errLacked = errors.New("hardware events are not used in some windows: other users have the PMU of a CPU")
+
+// note records a window.
+func (l *lackedPMU) note(lacks bool, now time.Duration) {
+	switch {
+	case lacks:
+		l.reason, l.at = errLacked, now
+	case now < l.at || now-l.at >= keepLacked:
+		l.reason = nil
+	}
+}
 
 // flush reads the counters, right before the processes of a window.
 func (c *eventCounting) flush(now time.Duration, attached visitor) {
@@ -166,9 +189,8 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 	case c.on && c.whole:
 		t.Counting = c.judge(t, lost)
 		c.budget.add(elapsed, c.sum.Switches-c.last.Switches, c.sum.Flushes-c.last.Flushes)
-		if c.budget.mode == countSometimes && t.Counting.Valid {
+		if c.rated = c.budget.mode == countSometimes && t.Counting.Valid; c.rated {
 			t.KeepRates()
-			c.rated = true
 		}
 	case c.rated && c.budget.mode == countSometimes && !c.on:
 		t.EstimateEvents()
@@ -183,14 +205,10 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
 	all := c.sum.All[proc.Cycles] - c.last.All[proc.Cycles]
 	lost += c.sum.Lost[proc.Cycles] - c.last.Lost[proc.Cycles]
-	switch {
-	case c.sum.Lacked <= maxLacked:
-		c.lacked = nil
-	case c.lacked == nil:
-		c.lacked = fmt.Errorf("hardware events are not used: other users had the PMU of a CPU for %.0f %% of the time", 100*c.sum.Lacked)
-	}
+	lacks := c.sum.Lacked > maxLacked
+	c.lacked.note(lacks, t.Now)
 	used, period := t.Used(nil), units.CPUTime(t.Now-t.Before)*units.CPUTime(len(c.online.CPUs()))
-	valid := all > 0 && c.lacked == nil
+	valid := all > 0 && !lacks
 	return proc.Counting{Valid: valid, Trainable: valid && lost < all/50 && used > period/10}
 }
 
@@ -316,7 +334,11 @@ const pollSwitches = 10 * time.Second
 // pollSwitches reads the number of context switches if there are too many to count events.
 func (b *BPF) pollSwitches(now time.Duration) {
 	c := &b.counting
-	if c.online == nil || c.budget.mode != countNever || now >= c.polled && now-c.polled < pollSwitches {
+	if c.online == nil || c.budget.mode != countNever {
+		c.polled = 0
+		return
+	}
+	if now >= c.polled && now-c.polled < pollSwitches {
 		return
 	}
 	count, err := b.hook.readSwitches(b.proc)

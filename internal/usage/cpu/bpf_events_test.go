@@ -210,7 +210,7 @@ func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
 	n.lost, n.percentPMU = 0, 60
 	n.scan()
 	assert.Equal(t, proc.Counting{}, n.table.Counting)
-	require.ErrorContains(t, n.source.Traits().Uncounted, "had the PMU of a CPU for 40 % of the time")
+	require.ErrorContains(t, n.source.Traits().Uncounted, "other users have the PMU of a CPU")
 	n.percentPMU = 100
 	n.scan()
 	assert.True(t, n.table.Counting.Trainable)

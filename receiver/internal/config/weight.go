@@ -54,6 +54,8 @@ func (w Weight) Key(kind power.Kind) window.Key {
 	switch {
 	case w.Exponent() > 0:
 		return window.KeyFrequency
+	case w == WeightCacheMisses && kind == power.DRAM:
+		return window.KeyDRAMCacheMisses
 	case w == WeightPowerModel && kind == power.DRAM:
 		return window.KeyDRAMPowerModel
 	case w == WeightSmartWatts && kind == power.DRAM:

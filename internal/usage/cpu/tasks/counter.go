@@ -145,11 +145,10 @@ func openCounter(p *programs, h *perfevent.Hardware) (*Counter, error) {
 // offline.
 func (c *Counter) SetCPUs(online []int) error {
 	changed := false
-	for cpu, counters := range c.open {
+	for cpu := range c.open {
 		if !slices.Contains(online, cpu) {
 			changed = true
-			delete(c.open, cpu)
-			if err := counters.Close(); err != nil {
+			if err := c.closeCPU(cpu); err != nil {
 				return err
 			}
 		}
@@ -184,6 +183,17 @@ func (c *Counter) openCPU(cpu int) error {
 		}
 	}
 	return nil
+}
+
+// closeCPU closes the counters of a CPU. The maps refer to open counters too.
+func (c *Counter) closeCPU(cpu int) error {
+	counters := c.open[cpu]
+	delete(c.open, cpu)
+	errs := []error{counters.Close()}
+	for i := range counters.Counters {
+		errs = append(errs, c.loaded.Maps[counterMaps[i]].Delete(uint32(cpu)))
+	}
+	return errors.Join(errs...)
 }
 
 // Count starts a counting period, or ends counting. Each busy CPU counts from now on. The first call
@@ -240,10 +250,11 @@ func (c *Counter) reopen() error {
 	if len(c.dead) == 0 || !c.counts {
 		return nil
 	}
+	if err := c.flushBusy(true); err != nil { // idle CPUs may have been offline too
+		return err
+	}
 	for _, cpu := range c.dead {
-		err := c.open[cpu].Close()
-		delete(c.open, cpu)
-		if err = errors.Join(err, c.openCPU(cpu)); err != nil {
+		if err := errors.Join(c.closeCPU(cpu), c.openCPU(cpu)); err != nil {
 			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
 		}
 	}

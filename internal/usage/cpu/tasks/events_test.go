@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -211,6 +212,9 @@ func TestCPUsThatComeAndGoCountNoMoreThanTheTime(t *testing.T) {
 	assert.Len(t, c.counter.open, 2)
 	require.NoError(t, c.counter.SetCPUs(nil))
 	assert.Empty(t, c.counter.open)
+	for _, name := range counterMaps {
+		require.ErrorIs(t, c.counter.loaded.Maps[name].Delete(uint32(0)), ebpf.ErrKeyNotExist, "the map has no counter either")
+	}
 }
 
 // stayOnCPU keeps the test on CPU 0, so that the CPU is busy in each flush.
