@@ -55,7 +55,7 @@ func countingNode(t *testing.T) (*testNode, *countingSource) {
 	s := &countingSource{perSecond: map[int32]uint64{10: 3e6, 20: 1e6}}
 	n.opens(func(o cpu.Options) cpu.Source {
 		s.Procfs = cpu.NewProcfs(o)
-		if !o.Events {
+		if o.Hardware == nil {
 			s.uncounted = errors.New("not requested")
 		}
 		return s

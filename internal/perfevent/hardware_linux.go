@@ -45,7 +45,10 @@ func FindHardware(root string) (*Hardware, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h, h.try(root)
+	if err := h.try(root); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // isOld reports whether a release of the kernel precedes Linux 5.13, which lacks task storage for

@@ -87,7 +87,7 @@ func (b *BPF) Traits() Traits {
 	return Traits{
 		Traits: proc.Traits{Exact: true, ReportsEnds: true},
 		Name:   b.name, Lacks: oneline.Join(b.programs.unsliced, b.cgroups.refused, b.hook.refused),
-		Uncounted: oneline.Join(b.counting.uncounted()), Paths: b.cgroups.Paths, now: b.bootNow,
+		Uncounted: b.counting.uncounted(), Paths: b.cgroups.Paths, now: b.bootNow,
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
-	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
@@ -29,12 +28,6 @@ type counter interface {
 	// Sums returns the sums of the last flush: a counting period starts with one.
 	Sums() tasks.Counted
 }
-
-// The functions that find and share hardware events. Tests replace them.
-var (
-	findHardware = perfevent.FindHardware
-	newEvents    = tasks.NewEvents
-)
 
 // eventCounting counts the hardware events of processes, in all windows or in some. The zero
 // eventCounting counts no events.
@@ -57,16 +50,13 @@ type eventCounting struct {
 	switches  uint64        // context switches of the node, while events are not counted
 }
 
-// open finds the hardware events, if they are requested.
+// open creates the maps of hardware events, if events are requested.
 func (c *eventCounting) open(o Options) {
-	if !o.Events {
+	if o.Hardware == nil {
 		return
 	}
-	h, err := findHardware(o.Root)
-	if err == nil {
-		c.events, err = newEvents(h)
-	}
-	if err != nil {
+	var err error
+	if c.events, err = tasks.NewEvents(o.Hardware); err != nil {
 		c.refuse(err)
 		return
 	}

@@ -231,18 +231,13 @@ func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
 	require.ErrorContains(t, n.source.Traits().Uncounted, "hardware events are not counted: no descriptors")
 }
 
-// softwareEvents replaces hardware events by events of the kernel.
-func softwareEvents(t *testing.T) {
-	replace(t, &findHardware, func(string) (*perfevent.Hardware, error) {
-		return perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, [3]uint64{
-			unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
-		}), nil
-	})
-}
+// softwareEvents are events of the kernel in place of hardware events.
+var softwareEvents = perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, [3]uint64{
+	unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
+})
 
 func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
 	skipUnlessPossible(t, tryScan())
-	softwareEvents(t)
 	why := errors.New("no memory for events")
 	scan, ends, ran := openScan, openEndings, openRan
 	for name, fail := range map[string]func(t *testing.T){
@@ -273,7 +268,7 @@ func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fail(t)
-			source, err := OpenBPF(Options{Root: "/", Events: true})
+			source, err := OpenBPF(Options{Root: "/", Hardware: softwareEvents})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, source.Close()) }()
 			source.attachHook(t)
@@ -292,8 +287,7 @@ func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
 func TestTheEventsOfAProcessAreFoundInEachWindow(t *testing.T) {
 	const faults = int(proc.CacheMisses)
 	bothLists(t, func(t *testing.T) {
-		softwareEvents(t)
-		source, err := OpenBPF(Options{Root: "/", Events: true})
+		source, err := OpenBPF(Options{Root: "/", Hardware: softwareEvents})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, source.Close()) }()
 		require.NoError(t, source.Traits().Uncounted)

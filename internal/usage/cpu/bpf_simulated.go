@@ -30,7 +30,7 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(o, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
-	if o.Events {
+	if o.Hardware != nil {
 		b.counting.online = divide.NewOnline(o.Root)
 		b.hook.visitor, b.hook.blind = &simulatedCounter{}, true
 	}

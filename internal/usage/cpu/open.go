@@ -9,6 +9,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 )
 
@@ -44,9 +45,9 @@ type Options struct {
 	// Names makes an exact source add the names and users of short-lived processes to
 	// Table.Charges.
 	Names bool
-	// Events makes an exact source count the hardware events of each process, if the machine and
-	// the kernel support that. Traits.Uncounted is the reason if they do not.
-	Events bool
+	// Hardware, if set, makes an exact source count the hardware events of each process.
+	// Traits.Uncounted is the reason if the source cannot count them.
+	Hardware *perfevent.Hardware
 	// PerCPU makes the Reader also count the busy time of each CPU.
 	PerCPU bool
 	// Cgroups, if set, is the tree whose CPU counters a source that is not exact reads right before

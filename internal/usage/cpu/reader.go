@@ -90,7 +90,7 @@ func (r *Reader) Domains() []Node { return r.times.Domains }
 // Traits describes the CPU time source in use.
 func (r *Reader) Traits() Traits {
 	t := r.source.Traits()
-	if r.options.Events && !t.Exact {
+	if r.options.Hardware != nil && !t.Exact {
 		t.Uncounted = errNotBPF
 	}
 	return t

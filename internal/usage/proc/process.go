@@ -71,8 +71,8 @@ type Sight struct {
 	CPU units.CPUTime
 	// ChildCPU is user and system time of descendants that ended and were waited for.
 	ChildCPU units.CPUTime
-	// Events are the hardware events of all threads, including those that ended, since a source
-	// counts them. They are 0 if the source does not count events.
+	// Events are the hardware events of all threads, exited threads included, from the start of
+	// counting. They are 0 if the source does not count events.
 	Events Events
 }
 

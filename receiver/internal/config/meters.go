@@ -5,7 +5,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -148,26 +147,11 @@ func (c *MetersConfig) zones() func(yield func(setting string, zone power.Kind) 
 	}
 }
 
-// dramFiles are patterns of files of sensors of memory: RAPL by powercap or perf events, and the
-// counters of a Cray node.
-var dramFiles = []string{
-	"sys/class/powercap/*/name", "sys/bus/event_source/devices/power/events/energy-ram", "sys/cray/pm_counters/memory_energy",
-}
-
-// MeasuresDRAM reports whether the settings or the files of the machine name a sensor of memory.
-func (c *Config) MeasuresDRAM() bool {
-	for _, zone := range c.Meters.zones() {
-		if zone == power.DRAM {
+// HasZone reports whether a setting names a sensor of a zone kind.
+func (c *MetersConfig) HasZone(kind power.Kind) bool {
+	for _, zone := range c.zones() {
+		if zone == kind {
 			return true
-		}
-	}
-	for _, pattern := range dramFiles {
-		files, _ := filepath.Glob(filepath.Join(c.RootPath, pattern)) // the pattern is valid
-		for _, file := range files {
-			name, err := os.ReadFile(file)
-			if filepath.Base(file) != "name" || err == nil && strings.TrimSpace(string(name)) == "dram" {
-				return true
-			}
 		}
 	}
 	return false

@@ -4,13 +4,16 @@ package machine
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -23,7 +26,8 @@ type Examined struct {
 	rules.Machine
 	Topology *divide.Topology // nil if attribution is not by zone, or if the CPUs cannot be divided
 	Siblings *divide.Siblings // nil if the SMT weight does not apply, or if the cores cannot be read
-	Cache    string           // whose misses are counted, or empty
+	// Hardware is nil if hardware events are not required or cannot be counted.
+	Hardware *perfevent.Hardware
 }
 
 // Close closes the parts that were opened.
@@ -63,20 +67,38 @@ func (m *Machine) Examine(cfg *config.Config, wanted *rules.Rules, cgroups *cgro
 	return x
 }
 
-// findEvents sets the reasons why hardware events of each process are not counted, or else the cache
-// whose misses are counted.
+// findEvents finds the hardware events of each process, or the reasons why they are not counted.
 func (m *Machine) findEvents(cfg *config.Config, x *Examined) {
 	devices := filepath.Join(cfg.RootPath, "sys/devices")
-	hardware, err := kernfs.Within(cfg.RootPath, devices, func() (*perfevent.Hardware, error) {
+	x.Hardware, x.Uncounted = kernfs.Within(cfg.RootPath, devices, func() (*perfevent.Hardware, error) {
 		return m.FindHardware(cfg.RootPath)
 	}, nil)
-	if x.Uncounted = err; err == nil {
-		x.Unmissed, x.Cache = hardware.Misses, hardware.Cache
+	if x.Hardware != nil {
+		x.Unmissed = x.Hardware.Misses
 	}
-	measured, err := kernfs.Within(cfg.RootPath, devices, func() (bool, error) { return cfg.MeasuresDRAM(), nil }, nil)
-	if x.NoDRAM = err; !measured && err == nil {
-		x.NoDRAM = errNoDRAM
+	if !cfg.Meters.HasZone(power.DRAM) {
+		_, x.NoDRAM = kernfs.Within(cfg.RootPath, devices, func() (struct{}, error) { return struct{}{}, findDRAM(cfg.RootPath) }, nil)
 	}
+}
+
+// dramFiles are patterns of files of sensors of memory: RAPL by powercap or perf events, and the
+// counters of a Cray node.
+var dramFiles = []string{
+	"sys/class/powercap/*/name", "sys/bus/event_source/devices/power/events/energy-ram", "sys/cray/pm_counters/memory_energy",
+}
+
+// findDRAM returns errNoDRAM if the machine has no sensor of memory.
+func findDRAM(root string) error {
+	for _, pattern := range dramFiles {
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is valid
+		for _, file := range files {
+			name, err := os.ReadFile(file)
+			if filepath.Base(file) != "name" || err == nil && strings.TrimSpace(string(name)) == "dram" {
+				return nil
+			}
+		}
+	}
+	return errNoDRAM
 }
 
 var (

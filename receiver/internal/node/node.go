@@ -58,6 +58,9 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	}
 	n.examined = found.Machine
 	n.Rules, _ = rules.Resolve(cfg, n.examined)
+	if !n.Rules.IsCounted {
+		found.Hardware = nil
+	}
 	if n.Rules.WeighsCores {
 		n.Siblings = found.Siblings
 	} else {
@@ -66,7 +69,7 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	reader, rejected, err := m.OpenCPU(cpu.Options{
 		Root: cfg.RootPath, Kind: cfg.CPUTime, Window: n.Rules.Window, Topology: found.Topology,
 		Slices: n.Siblings != nil, PerCPU: n.Siblings != nil, Cgroups: n.Cgroups,
-		Names: cfg.Series.Processes.GroupBy != config.GroupByPID, Events: n.Rules.IsCounted && found.Uncounted == nil, Waits: waits,
+		Names: cfg.Series.Processes.GroupBy != config.GroupByPID, Hardware: found.Hardware, Waits: waits,
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +83,10 @@ func Open(cfg *config.Config, logger *zap.Logger, m *machine.Machine, waits *ker
 	}
 	options := n.Rules.KeyOptions(n.Cgroups)
 	options.Open, options.Waits = m.OpenWeigher, waits
-	options.Uncounted, options.Unmissed, options.Cache = n.examined.Uncounted, n.examined.Unmissed, found.Cache
+	options.Uncounted, options.Unmissed = n.examined.Uncounted, n.examined.Unmissed
+	if found.Hardware != nil {
+		options.Cache = found.Hardware.Cache
+	}
 	n.Keys = window.NewKeys(options)
 	n.logSource(rejected)
 	return n, nil
@@ -121,7 +127,7 @@ func (n *Node) logSource(rejected error) {
 // LogCounting logs whether hardware events of processes are counted, when that changes.
 func (n *Node) LogCounting() {
 	reason := n.CPU.Traits().Uncounted
-	if text(reason) == text(n.uncounted) {
+	if oneline.Text(reason) == oneline.Text(n.uncounted) {
 		return
 	}
 	if n.uncounted = reason; reason == nil {
@@ -129,14 +135,6 @@ func (n *Node) LogCounting() {
 	} else {
 		n.logger.Info("Hardware events are not counted in all windows", zap.NamedError("reason", reason))
 	}
-}
-
-// text returns the text of an error, empty if it is nil.
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // CPUs returns the node's CPUs.
