@@ -154,7 +154,7 @@ func TestTheEventsOfProcessesAddUpToTheEventsOfTheCPUs(t *testing.T) {
 				}
 				t.Log("once more:", missed)
 			}
-			t.Skip("the kernel missed exits ten times")
+			t.Skip("in ten attempts, the kernel called the hook for most exits and not for all: other tests detached programs meanwhile")
 		})
 	}
 }
@@ -189,6 +189,7 @@ func addUp(t *testing.T, c *counted) string {
 	}
 	t.Logf("%+v, ended %v, lost %v, missing %v, exits %d", all, c.ended, c.lost, missing, len(c.exits))
 	if n := len(c.exits); n < processes {
+		assert.Greater(t, n, processes/2, "a kernel that misses calls of the hook misses few")
 		return fmt.Sprintf("%d of %d exits", n, processes)
 	}
 	assert.Equal(t, events{}, missing)
