@@ -62,8 +62,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	t.Helper()
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		root := c.RootPath
-		*c = *configtest.Load(t, config.Default(), "zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
-			"attribution: {static_power: base, idle: equal, weight: cpu_time}")
+		*c = *configtest.Load(t, config.Default(),
+			"zones: [package, core, uncore, dram]\nseries: {processes: {min_energy: 0.5}}\n"+
+				"attribution: {static_power: base, idle: equal, weight: cpu_time}")
 		c.RootPath, c.Attribution.Tuning = root, config.StaticTuning{Base: time.Second, Rest: 1}
 	}}, options...)...)
 	h := n.host

@@ -110,8 +110,8 @@ func TestAPerfEventIsReadAboutOnceASecondAndAfterMaterialTime(t *testing.T) {
 	}{
 		"busy, windows of a second":       {time.Second, 1000 * ms, 20},
 		"busy, windows of 10 ms":          {10 * time.Millisecond, 10 * ms, 23},
-		"2 ms in each second":             {time.Second, 2 * ms, 4},
-		"2 ms in each 10 ms":              {10 * time.Millisecond, 2 * ms, 23},
+		"2 ms every second":               {time.Second, 2 * ms, 4},
+		"2 ms every 10 ms":                {10 * time.Millisecond, 2 * ms, 23},
 		"busy, collections of 10 seconds": {10 * time.Second, 10_000 * ms, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

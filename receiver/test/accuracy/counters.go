@@ -50,8 +50,9 @@ func programSocket() *hostsim.Socket {
 	return s
 }
 
-// programs runs programs that change every few seconds: their load, their use of memory and their instructions per cycle.
-// Power, use of memory and resident memory of a program are random and independent of each other.
+// programs runs programs whose load, use of memory and instructions per cycle change every few
+// seconds. Power, use of memory and resident memory of a program are random and independent of each
+// other.
 func programs(l *simulator, seed uint64, n int, sockets ...*hostsim.Socket) func(time.Duration) {
 	l.on(sockets...)
 	l.machine.PMU = &hostsim.PMU{Seed: seed}
@@ -113,8 +114,9 @@ func spin(t *hostsim.Task, spins bool) {
 	}
 }
 
-// counting returns a setting on a machine that counts hardware events, with a preset and with weights by zone kind. A kind
-// without a weight has the weight of the preset. Static power is the true one: it hardly changes the misplaced energy.
+// counting returns a setting on a machine that counts hardware events. It has a preset, and other
+// weights for some zone kinds. Static power is the true one, because errors of static power hardly
+// change the misattributed energy.
 func counting(name string, p config.Preset, weights map[power.Kind]config.Weight) simSetting {
 	return simSetting{name: name, source: cpu.KindBPF, counts: true, warm: eventsWarm, configure: func(c *config.Config) {
 		a := &c.Attribution
@@ -153,14 +155,14 @@ func measureEvents(t *testing.T) eventResults {
 	return r
 }
 
-// misplacedEnergy returns the misplaced parts of the energy of all machines.
-func misplacedEnergy(machines []accuracy) (pkg, dram float64) {
-	var misplaced, all joules
+// misattributedEnergy returns the misattributed parts of the energy of all machines.
+func misattributedEnergy(machines []accuracy) (pkg, dram float64) {
+	var misattributed, all joules
 	for _, a := range machines {
-		misplaced = misplaced.plus(joules{a.misplacedPackage * a.aboveIdle.pkg, a.misplacedDRAM * a.aboveIdle.dram})
+		misattributed = misattributed.plus(joules{a.misattributedPackage * a.aboveIdle.pkg, a.misattributedDRAM * a.aboveIdle.dram})
 		all = all.plus(a.aboveIdle)
 	}
-	return misplaced.pkg / all.pkg, misplaced.dram / all.dram
+	return misattributed.pkg / all.pkg, misattributed.dram / all.dram
 }
 
 // eventsTitle is the title of the table of hardware events.
@@ -177,15 +179,11 @@ func (r eventResults) table() string {
 		"measured after three others, in windows of 1 s. Each cell shows *of package* and *of DRAM* for the energy of all\n" +
 		"machines of a row.\n" +
 		"\n" +
-		"| machines |")
-	for _, setting := range eventSettings {
-		fmt.Fprintf(&b, " %s |", setting.name)
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(eventSettings)) + "\n")
+		tableHead("machines", eventSettings))
 	for i, group := range eventGroups {
 		fmt.Fprintf(&b, "| %d: %s |", group.machines, group.name)
 		for _, machines := range r[i] {
-			pkg, dram := misplacedEnergy(machines)
+			pkg, dram := misattributedEnergy(machines)
 			fmt.Fprintf(&b, " %s; %s |", percent(pkg), percent(dram))
 		}
 		b.WriteString("\n")
@@ -197,9 +195,9 @@ func (r eventResults) table() string {
 func (r eventResults) headline() string {
 	var b strings.Builder
 	for i, group := range eventGroups[:2] {
-		_, byTime := misplacedEnergy(r[i][0])
-		_, byMemory := misplacedEnergy(r[i][1])
-		_, byMisses := misplacedEnergy(r[i][2])
+		_, byTime := misattributedEnergy(r[i][0])
+		_, byMemory := misattributedEnergy(r[i][1])
+		_, byMisses := misattributedEnergy(r[i][2])
 		fmt.Fprintf(&b, "| energy of DRAM attributed to the wrong one of %s, mean of %d machines that count misses | %s | %s | %s |\n",
 			group.name, group.machines, percent(byTime), percent(byMisses), percent(byMemory))
 	}

@@ -23,21 +23,21 @@ func eventSetting(t *testing.T, name string) simSetting {
 }
 
 func TestMissesDivideTheEnergyOfDRAMAmongTwoPrograms(t *testing.T) {
-	misplaced := func(name string) (dram float64) {
+	misattributed := func(name string) (dram float64) {
 		setting := eventSetting(t, name)
 		setting.warm = 0
 		var machines []accuracy
 		for n := range eventGroups[0].machines {
 			machines = append(machines, measure(t, machineOf(0, uint64(n)+1), setting, 30*time.Second))
 		}
-		_, dram = misplacedEnergy(machines)
+		_, dram = misattributedEnergy(machines)
 		t.Logf("%s: %.1f %%", name, 100*dram)
 		return dram
 	}
-	misses := misplaced("default")
+	misses := misattributed("default")
 	assert.LessOrEqual(t, misses, 0.05)
-	assert.Greater(t, misplaced("DRAM by `cpu_time`"), 3*misses)
-	assert.Greater(t, misplaced("DRAM by `memory_cpu_time`"), 3*misses)
+	assert.Greater(t, misattributed("DRAM by `cpu_time`"), 3*misses)
+	assert.Greater(t, misattributed("DRAM by `memory_cpu_time`"), 3*misses)
 }
 
 func TestHardwareEventsMakeTheDefaultWorseInNoScenario(t *testing.T) {
@@ -46,7 +46,7 @@ func TestHardwareEventsMakeTheDefaultWorseInNoScenario(t *testing.T) {
 			setting := simSetting{source: cpu.KindBPF, counts: counts, configure: func(c *config.Config) {
 				c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
 			}}
-			return measure(t, simScenarioOf(t, name), setting, simHorizon).misplaced
+			return measure(t, simScenarioOf(t, name), setting, simHorizon).misattributed
 		}
 		uncounted, counted := of(false), of(true)
 		t.Logf("%s: %.1f %%, with events %.1f %%", name, 100*uncounted, 100*counted)
@@ -60,7 +60,7 @@ func TestAPowerModelIsNotMuchWorseThanTheDefaultIfEventsMislead(t *testing.T) {
 	for group, name := range map[int]string{2: "uncore", 3: "changed event"} {
 		assert.Equal(t, name, eventGroups[group].name)
 		of := func(setting string) float64 {
-			return measure(t, machineOf(group, 1), eventSetting(t, setting), eventsHorizon).misplacedPackage
+			return measure(t, machineOf(group, 1), eventSetting(t, setting), eventsHorizon).misattributedPackage
 		}
 		byDefault, byModel := of("default"), of("package by `power_model`")
 		t.Logf("%s: %.1f %%, power_model %.1f %%", name, 100*byDefault, 100*byModel)

@@ -16,8 +16,8 @@ import (
 )
 
 // The static power is stated in place of learned, so that no scenario takes a day: what is
-// misplaced hardly depends on it.
-func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
+// misattributed hardly depends on it.
+func TestTheDefaultRulesMisattributeLittleWhereCPUTimeMisattributesMuch(t *testing.T) {
 	rules := func(source cpu.SourceKind) simSetting {
 		return simSetting{name: "default, fixed", source: source, configure: func(c *config.Config) {
 			c.Attribution.Preset, c.Attribution.StaticPower = "", allStatic(config.StaticFixed)
@@ -30,32 +30,32 @@ func TestTheDefaultRulesMisplaceLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
 		}
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			byCPUTime := measure(t, sc, simSettings[1], simHorizon).misplaced
-			misplaced := measure(t, sc, rules(cpu.KindBPF), simHorizon).misplaced
-			byClocks := measure(t, sc, rules(cpu.KindClocks), simHorizon).misplaced
-			t.Logf("misplaced: CPU time %.1f %%, the default %.1f %%, with CPU clocks %.1f %%", 100*byCPUTime, 100*misplaced, 100*byClocks)
-			assert.LessOrEqual(t, byClocks, misplaced+0.005)
+			byCPUTime := measure(t, sc, simSettings[1], simHorizon).misattributed
+			misattributed := measure(t, sc, rules(cpu.KindBPF), simHorizon).misattributed
+			byClocks := measure(t, sc, rules(cpu.KindClocks), simHorizon).misattributed
+			t.Logf("misattributed: CPU time %.1f %%, the default %.1f %%, with CPU clocks %.1f %%", 100*byCPUTime, 100*misattributed, 100*byClocks)
+			assert.LessOrEqual(t, byClocks, misattributed+0.005)
 			if byCPUTime >= much {
-				assert.LessOrEqual(t, misplaced, little)
+				assert.LessOrEqual(t, misattributed, little)
 			}
 		})
 	}
 }
 
-func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
+func TestInterruptsInShortWindowsAreMisattributedByLittle(t *testing.T) {
 	for _, sc := range slices.Concat(simScenarios, simHardware) {
 		if !slices.Contains(ofInterrupts, sc.name) {
 			continue
 		}
 		for _, window := range []time.Duration{100 * time.Millisecond, config.MinWindow} {
-			misplaced := measure(t, sc, interruptsUnattributed(window), simHorizon).misplaced
-			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misplaced)
-			assert.LessOrEqual(t, misplaced, 0.01, "%s, windows of %v", sc.name, window)
+			misattributed := measure(t, sc, interruptsUnattributed(window), simHorizon).misattributed
+			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misattributed)
+			assert.LessOrEqual(t, misattributed, 0.01, "%s, windows of %v", sc.name, window)
 		}
 	}
 }
 
-func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
+func TestInterruptsOfPackagesInShortWindowsAreMisattributedByLittle(t *testing.T) {
 	storms := simScenario{name: "Interrupts in bursts on two sockets", build: func(l *simulator) func(time.Duration) {
 		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
 	}}
@@ -63,8 +63,8 @@ func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
 		setting := interruptsUnattributed(window)
 		configure := setting.configure
 		setting.configure = func(c *config.Config) { configure(c); c.Attribution.Scope = config.ScopeZone }
-		misplaced := measure(t, storms, setting, simHorizon).misplaced
-		t.Logf("windows of %v: %.2f %%", window, 100*misplaced)
-		assert.LessOrEqual(t, misplaced, 0.01, window)
+		misattributed := measure(t, storms, setting, simHorizon).misattributed
+		t.Logf("windows of %v: %.2f %%", window, 100*misattributed)
+		assert.LessOrEqual(t, misattributed, 0.01, window)
 	}
 }

@@ -67,15 +67,11 @@ func (r effectResults) table() string {
 		"One socket of 8 CPUs, 30 W at rest and 101 W at full load, in proportion, for two minutes. The process\n" +
 		"`solver` uses 2 CPUs and the container `web` 0.5; the container `batch` uses 5.5 CPUs for all but 2.4 s of\n" +
 		"every 13 s. Each row adds one [effect](simulation.md#effects-of-real-machines). Each cell shows *active* and\n" +
-		"*misplaced*.\n\n| effect |")
-	for _, setting := range effectSettings {
-		fmt.Fprintf(&b, " %s |", setting.name)
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(effectSettings)) + "\n")
+		"*misattributed*.\n\n" + tableHead("effect", effectSettings))
 	for i, sc := range simEffects {
 		fmt.Fprintf(&b, "| %s |", sc.name)
 		for _, a := range r[i] {
-			fmt.Fprintf(&b, " %s; %s |", signed(a.active), percent(a.misplaced))
+			fmt.Fprintf(&b, " %s; %s |", signed(a.active), percent(a.misattributed))
 		}
 		b.WriteString("\n")
 	}
@@ -86,18 +82,18 @@ func (r effectResults) table() string {
 // the first ones.
 func (r effectResults) headline() string {
 	const figure = "| energy attributed to the wrong workload, worst of %d effects of real machines |"
-	misplaced := fmt.Sprintf(figure, len(simEffects)-1)
+	misattributed := fmt.Sprintf(figure, len(simEffects)-1)
 	active := "| error of the node's active energy, worst of them |"
 	for k := range effectSettings[:3] {
 		var wrong, errors summary
 		for i, sc := range simEffects {
-			wrong.add(sc.name, r[i][k].misplaced)
+			wrong.add(sc.name, r[i][k].misattributed)
 			errors.add(sc.name, r[i][k].active)
 		}
-		misplaced += " " + wrong.largest(percent) + " |"
+		misattributed += " " + wrong.largest(percent) + " |"
 		active += " " + errors.largest(signed) + " |"
 	}
-	return misplaced + "\n" + active + "\n"
+	return misattributed + "\n" + active + "\n"
 }
 
 // effectless builds a machine that has 30 W at rest and 101 W at full load, and its workloads.

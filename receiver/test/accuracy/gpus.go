@@ -438,7 +438,7 @@ func (l *simulator) gpuAccuracy(before simTotals, energy float64) gpuAccuracy {
 }
 
 // gpuAccuracy compares the energy with the truth. Workloads that used no card have no relative
-// error: what they are given is misplaced.
+// error: what they are given is misattributed.
 func (t simTotals) gpuAccuracy() accuracy {
 	all := t.workloads
 	t.workloads = slices.DeleteFunc(slices.Clone(all), func(w string) bool { return t.truth[w].sum() == 0 })
@@ -549,11 +549,11 @@ func gpuTables(t *testing.T, settings []gpuSetting) string {
 		"otherwise. *Sum* is the error of active and idle energy together, compared with what the cards counted.\n")
 	for i, sc := range gpuScenarios {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
-		b.WriteString("| setting | sum | active | mean | worst | misplaced | unattributed |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("| setting | sum | active | mean | worst | misattributed | unattributed |\n|---|---|---|---|---|---|---|\n")
 		for k, setting := range settings {
 			if a := &cells[i][k]; sc.runs(setting) {
 				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s `%s` | %s | %s |\n", setting.name, signed(a.sum), signed(a.active), percent(a.mean),
-					signed(a.worst), a.worstOf, percent(a.misplaced), percent(a.unattributed))
+					signed(a.worst), a.worstOf, percent(a.misattributed), percent(a.unattributed))
 			}
 		}
 	}

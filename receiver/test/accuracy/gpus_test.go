@@ -41,13 +41,13 @@ func TestSteadyUsersOfAGPUAreToldApart(t *testing.T) {
 	}
 }
 
-func TestBurstsOnAGPUAreMisplacedLittleInWindowsOfASecond(t *testing.T) {
+func TestBurstsOnAGPUAreMisattributedLittleInWindowsOfASecond(t *testing.T) {
 	bursts := gpuScenarioOf(t, "Bursts on a card")
 	for _, driver := range []string{"xe", "amdgpu", "nvidia"} {
 		a := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed, window: time.Second}, gpuHorizon)
-		assert.Less(t, a.misplaced, 0.05, driver)
+		assert.Less(t, a.misattributed, 0.05, driver)
 		long := measureGPUs(t, bursts, gpuSetting{driver: driver, static: config.StaticFixed}, gpuHorizon)
-		assert.Greater(t, long.misplaced, 2*a.misplaced, driver)
+		assert.Greater(t, long.misattributed, 2*a.misattributed, driver)
 	}
 }
 
@@ -65,10 +65,10 @@ func TestGPUEnergyIsThatOfWhoUsedTheGPU(t *testing.T) {
 }
 
 // The mean of ten seconds stands for each interval, so it is right for what repeats, and wrong for what comes and goes.
-func TestKeplersRuleForGPUsMisplacesJobs(t *testing.T) {
+func TestKeplersRuleForGPUsMisattributesJobs(t *testing.T) {
 	mean, peak := gpuSettingOf(t, "Kepler's rule, 5 s"), gpuSettingOf(t, "Kepler's rule, maximum of samples, 5 s")
-	assert.Less(t, measureGPUs(t, gpuScenarioOf(t, "Two processes, steady"), mean, gpuHorizon).misplaced, 0.01)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Jobs on a card"), mean, gpuHorizon).misplaced, 0.2)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Bursts on a card"), peak, gpuHorizon).misplaced, 0.1)
-	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Slices of a card"), mean, gpuHorizon).misplaced, 0.05, "their size is not counted")
+	assert.Less(t, measureGPUs(t, gpuScenarioOf(t, "Two processes, steady"), mean, gpuHorizon).misattributed, 0.01)
+	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Jobs on a card"), mean, gpuHorizon).misattributed, 0.2)
+	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Bursts on a card"), peak, gpuHorizon).misattributed, 0.1)
+	assert.Greater(t, measureGPUs(t, gpuScenarioOf(t, "Slices of a card"), mean, gpuHorizon).misattributed, 0.05, "their size is not counted")
 }

@@ -51,7 +51,7 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 	}
 }
 
-// What CPU time misplaces in collections of 10 s, and where each package's energy is that of its own CPUs and correctly
+// What CPU time misattributes in collections of 10 s, and where each package's energy is that of its own CPUs and correctly
 // divided into active and idle.
 func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 	type between struct{ least, most float64 }
@@ -68,14 +68,14 @@ func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 		i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == name })
 		require.GreaterOrEqual(t, i, 0, name)
 		a := measure(t, simHardware[i], rule(cpu.KindBPF, 0), simHorizon)
-		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
+		assert.True(t, a.misattributed >= want.node.least && a.misattributed <= want.node.most, "%s: %v", name, a.misattributed)
 		a = measure(t, simHardware[i], byZone("", config.StaticFixed, cpu.KindBPF, time.Second), simHorizon)
-		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
+		assert.True(t, a.misattributed >= want.zone.least && a.misattributed <= want.zone.most, "%s, in zones: %v", name, a.misattributed)
 	}
 }
 
 // The errors of neighboring windows cancel each other where the same workloads run in both.
-func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
+func TestANoisyCounterMisattributesHardlyMoreInShortWindows(t *testing.T) {
 	i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == "A noisy counter" })
 	noisy := simHardware[i]
 	exact := noisy
@@ -86,19 +86,19 @@ func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
 	}
 	for _, window := range []time.Duration{config.MinWindow, 100 * time.Millisecond} {
 		setting := byZone("", config.StaticFixed, cpu.KindBPF, window)
-		a, b := measure(t, noisy, setting, simShort).misplaced, measure(t, exact, setting, simShort).misplaced
+		a, b := measure(t, noisy, setting, simShort).misattributed, measure(t, exact, setting, simShort).misattributed
 		assert.InDelta(t, b, a, 1e-3, window)
 		assert.NotEqual(t, b, a)
 	}
 }
 
 // The container that holds the most memory reads little of it.
-func TestKeysOfMemoryMisplaceTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
+func TestKeysOfMemoryMisattributeTheEnergyOfMemoryThatIsHardlyRead(t *testing.T) {
 	i := slices.IndexFunc(simHardware, func(sc simScenario) bool { return sc.name == "NUMA" })
-	misplaced := func(key config.Weight) float64 {
-		return measure(t, simHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), simShort).misplacedDRAM
+	misattributed := func(key config.Weight) float64 {
+		return measure(t, simHardware[i], byZone(key, config.StaticFixed, cpu.KindBPF, time.Second), simShort).misattributedDRAM
 	}
-	assert.InDelta(t, 0.506, misplaced(config.WeightCPUTime), 0.002)
-	assert.InDelta(t, 0.411, misplaced(config.WeightMemory), 0.002)
-	assert.InDelta(t, 0.282, misplaced(config.WeightMemoryCPUTime), 0.002)
+	assert.InDelta(t, 0.506, misattributed(config.WeightCPUTime), 0.002)
+	assert.InDelta(t, 0.411, misattributed(config.WeightMemory), 0.002)
+	assert.InDelta(t, 0.282, misattributed(config.WeightMemoryCPUTime), 0.002)
 }

@@ -57,8 +57,8 @@ func ownName(s *simSetting) string {
 
 // compared is how far from the truth the figures of a rule are.
 type compared struct {
-	// misplaced is the part of the energy that is attributed to the wrong workload, and misplacedPackage that of packages.
-	misplaced, misplacedPackage float64
+	// misattributed is the part of the energy that is attributed to the wrong workload, and misattributedPackage that of packages.
+	misattributed, misattributedPackage float64
 	// active is the error of what all users together are given and of what is unattributed,
 	// compared with the energy above rest, and all compared with all energy.
 	active, all float64
@@ -326,13 +326,13 @@ func (l *simulator) compare(s *otherSums, noDRAM bool) (c compared) {
 	}
 	c.parts = t.node.sum() / s.whole // without what is unattributed
 	t.node = t.node.plus(joules{s.unattributed.Package, s.unattributed.DRAM})
-	c.misplacedPackage = t.misplaced(func(j joules) float64 { return j.pkg })
+	c.misattributedPackage = t.misattributed(func(j joules) float64 { return j.pkg })
 	if noDRAM {
-		c.misplaced = c.misplacedPackage
+		c.misattributed = c.misattributedPackage
 		c.active, c.all = off(t.node.pkg, t.aboveIdle.pkg), off(t.node.pkg, all.pkg)
 		return c
 	}
-	c.misplaced = t.misplaced(joules.sum)
+	c.misattributed = t.misattributed(joules.sum)
 	c.active, c.all = off(t.node.sum(), t.aboveIdle.sum()), off(t.node.sum(), all.sum())
 	return c
 }
@@ -340,7 +340,7 @@ func (l *simulator) compare(s *otherSums, noDRAM bool) (c compared) {
 // own compares the receiver's figures in the same way.
 func (a *accuracy) own() compared {
 	return compared{
-		misplaced: a.misplaced, misplacedPackage: a.misplacedPackage, active: a.active,
+		misattributed: a.misattributed, misattributedPackage: a.misattributedPackage, active: a.active,
 		all: off(a.node.sum(), a.node.sum()+a.idle.node.sum()), parts: a.parts.sum() / a.node.sum(),
 	}
 }
@@ -386,13 +386,13 @@ func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetti
 // meansOf returns the table of each rule's errors over all scenarios.
 func meansOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
 	var b strings.Builder
-	b.WriteString("\n| rule | misplaced, mean | worst | active, mean | worst | sum of parts |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| rule | misattributed, mean | worst | active, mean | worst | sum of parts |\n|---|---|---|---|---|---|\n")
 	for k, name := range names {
-		var misplaced, active summary
+		var misattributed, active summary
 		least, most := math.Inf(1), math.Inf(-1)
 		for i, sc := range scenarios {
 			c := of(i, k)
-			misplaced.add(sc.name, c.misplaced)
+			misattributed.add(sc.name, c.misattributed)
 			active.add(sc.name, c.active)
 			least, most = min(least, c.parts), max(most, c.parts)
 		}
@@ -400,7 +400,7 @@ func meansOf(names []string, scenarios []simScenario, of func(scenario, rule int
 		if percent(most) != parts {
 			parts += " to " + percent(most)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(misplaced.mean()), misplaced.largest(percent),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(misattributed.mean()), misattributed.largest(percent),
 			percent(active.mean()), active.largest(signed), parts)
 	}
 	return b.String()
@@ -410,10 +410,10 @@ func meansOf(names []string, scenarios []simScenario, of func(scenario, rule int
 func eachOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
 	var b strings.Builder
 	for i, sc := range scenarios {
-		fmt.Fprintf(&b, "\n### %s\n\n| rule | misplaced | of package | active | all energy | sum of parts |\n|---|---|---|---|---|---|\n", sc.name)
+		fmt.Fprintf(&b, "\n### %s\n\n| rule | misattributed | of package | active | all energy | sum of parts |\n|---|---|---|---|---|---|\n", sc.name)
 		for k, name := range names {
 			c := of(i, k)
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(c.misplaced), percent(c.misplacedPackage),
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(c.misattributed), percent(c.misattributedPackage),
 				signed(c.active), signed(c.all), percent(c.parts))
 		}
 	}

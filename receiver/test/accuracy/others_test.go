@@ -46,14 +46,14 @@ func comparedIn(t *testing.T, scenario string) func(rule string) compared {
 }
 
 // Interrupts have 0.4 of 2.563 CPUs.
-func TestWhatARuleLeavesUnattributedIsNotMisplaced(t *testing.T) {
+func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
 	of := comparedIn(t, "Interrupts")
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
-		assert.Less(t, of(name).misplaced, 0.001, name)
+		assert.Less(t, of(name).misattributed, 0.001, name)
 	}
 	assert.InDelta(t, 0, of("CEEMS").active, 1e-3)
 	assert.InDelta(t, 1-0.4/2.563, of("CEEMS").parts, 1e-3, "of the users alone")
-	assert.InDelta(t, 0.4/2.563, of("METRION").misplaced, 1e-3, "it gives all to threads")
+	assert.InDelta(t, 0.4/2.563, of("METRION").misattributed, 1e-3, "it gives all to threads")
 }
 
 // readInterval returns what a tool reads of the first 10 s of a scenario, and the simulator.

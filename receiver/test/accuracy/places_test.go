@@ -45,13 +45,13 @@ func TestDRAMIsSharedWhereTheMemoryIs(t *testing.T) {
 		return measure(t, remote, s, simShort)
 	}
 	asIs := func(*config.Config) {}
-	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2, "where it ran")
+	assert.Greater(t, of(config.WeightCPUTime, time.Second, cpu.KindBPF, asIs).misattributedDRAM, 0.2, "where it ran")
 	for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 		a := of(config.WeightMemoryCPUTime, time.Second, source, asIs)
-		assert.Less(t, a.misplacedDRAM, 0.02, source)
+		assert.Less(t, a.misattributedDRAM, 0.02, source)
 		assert.InDelta(t, 0, a.active, 1e-3, source)
 	}
-	assert.Less(t, of(config.WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	assert.Less(t, of(config.WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misplacedDRAM, 0.02)
-	assert.Less(t, of(config.WeightMemory, time.Second, cpu.KindBPF, asIs).misplacedDRAM, 0.2)
+	assert.Less(t, of(config.WeightMemoryCPUTime, 100*time.Millisecond, cpu.KindBPF, asIs).misattributedDRAM, 0.02)
+	assert.Less(t, of(config.WeightMemoryCPUTime, 0, cpu.KindBPF, asIs).misattributedDRAM, 0.02)
+	assert.Less(t, of(config.WeightMemory, time.Second, cpu.KindBPF, asIs).misattributedDRAM, 0.2)
 }

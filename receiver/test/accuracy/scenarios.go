@@ -32,7 +32,7 @@ var simScenarios = []simScenario{
 		"Steady mix",
 		"One socket of 4 CPUs, 0 W at rest and 80 W at full load, in proportion in between. The processes `batch` and\n" +
 			"`agent` and the containers `web` and `db` run steadily, with 1.3, 0.013, 0.6 and 0.25 CPUs. Energy is in\n" +
-			"proportion to CPU time here, so nothing should be misplaced, whatever the setting.",
+			"proportion to CPU time here, so nothing should be misattributed, whatever the setting.",
 		steadyMix,
 	},
 	{

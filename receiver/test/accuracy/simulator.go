@@ -232,9 +232,9 @@ type accuracy struct {
 	mean    float64 // of the absolute errors of the workloads
 	worst   float64
 	worstOf string
-	// misplaced is the part of all energy above idle that is attributed to another workload than the one that caused
+	// misattributed is the part of all energy above idle that is attributed to another workload than the one that caused
 	// it: of all zones, and of each.
-	misplaced, misplacedPackage, misplacedDRAM float64
+	misattributed, misattributedPackage, misattributedDRAM float64
 }
 
 // measure runs the real receiver on a scenario for a time, in whole collections. What it has
@@ -546,15 +546,15 @@ func (t simTotals) accuracy() accuracy {
 			a.worst, a.worstOf = e, w
 		}
 	}
-	a.misplaced = t.misplaced(joules.sum)
-	a.misplacedPackage = t.misplaced(func(j joules) float64 { return j.pkg })
-	a.misplacedDRAM = t.misplaced(func(j joules) float64 { return j.dram })
+	a.misattributed = t.misattributed(joules.sum)
+	a.misattributedPackage = t.misattributed(func(j joules) float64 { return j.pkg })
+	a.misattributedDRAM = t.misattributed(func(j joules) float64 { return j.dram })
 	return a
 }
 
-// misplaced returns half the sum of the differences between the reported and the true shares, where everything outside
+// misattributed returns half the sum of the differences between the reported and the true shares, where everything outside
 // the workloads is one more share. It is NaN if no energy above idle was used.
-func (t simTotals) misplaced(of func(joules) float64) float64 {
+func (t simTotals) misattributed(of func(joules) float64) float64 {
 	if of(t.aboveIdle) < 1e-6 {
 		return math.NaN()
 	}

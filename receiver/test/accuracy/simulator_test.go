@@ -37,7 +37,7 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 		if setting.source == cpu.KindProcfs {
 			most = 2e-3 // ticks of 10 ms
 		}
-		assert.Less(t, a.misplaced, most, setting.name)
+		assert.Less(t, a.misattributed, most, setting.name)
 		assert.InDelta(t, 2.163/4-1, a.active, 5e-3, "%s: energy by utilization is that much less than what the load used", setting.name)
 	}
 }
@@ -45,12 +45,12 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
 	bursts := simScenarioOf(t, "Bursts")
 	one := measure(t, bursts, rule(cpu.KindBPF, 0), simShort)
-	assert.Greater(t, one.misplaced, 0.3)
+	assert.Greater(t, one.misattributed, 0.3)
 	second := measure(t, bursts, rule(cpu.KindBPF, time.Second), simShort)
-	assert.Less(t, second.misplaced, one.misplaced/2)
+	assert.Less(t, second.misattributed, one.misattributed/2)
 	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), simShort)
-	assert.Less(t, short.misplaced, one.misplaced/4)
-	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), simShort).misplaced, short.misplaced)
+	assert.Less(t, short.misattributed, one.misattributed/4)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, config.MinWindow), simShort).misattributed, short.misattributed)
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
@@ -89,7 +89,7 @@ func TestShortLivedProcessesThatNothingShowsAreNotBilledToOthers(t *testing.T) {
 		a := measure(t, dropped, setting, simShort)
 		assert.InDelta(t, 1, a.share("server"), 0.02, setting.name)
 		assert.InDelta(t, 1, a.share("web"), 0.02, setting.name)
-		assert.Less(t, a.misplaced, 0.01, setting.name)
+		assert.Less(t, a.misattributed, 0.01, setting.name)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
 		equal := func(a accuracy, one string, cpus float64, other string, others float64) {
 			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
-			assert.Greater(t, a.misplaced, 0.05)
+			assert.Greater(t, a.misattributed, 0.05)
 		}
 		equal(measure(t, simScenarioOf(t, "One container on one socket"), setting, simShort), "server", 0.6, "job", 6.5)
 		equal(measure(t, simScenarioOf(t, "Frequency scaling"), setting, simShort), "fast", 3.6, "slow", 0.8)
@@ -119,9 +119,9 @@ func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.SourceKind{cpu.KindBPF, cpu.KindProcfs} {
 			node := measure(t, simScenarioOf(t, name), splitting(config.StaticFixed, 0), simShort)
-			assert.Greater(t, node.misplaced, 0.05, name)
+			assert.Greater(t, node.misattributed, 0.05, name)
 			zone := measure(t, simScenarioOf(t, name), byZone("", config.StaticFixed, source, 0), simShort)
-			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
+			assert.Less(t, zone.misattributed, 0.005, "%s, %s", name, source)
 			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
 		}
 	}
@@ -141,16 +141,16 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 
 // The default rule has the larger error in windows of equal length. Compared with its single interval of 10 s the
 // others are better still.
-func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
+func TestKeysAndACorrectModelHalveMisattributedEnergy(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Frequency scaling"} {
 		sc := simScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
 			byDefault := measure(t, sc, rule(cpu.KindBPF, window), simShort)
 			a := measure(t, sc, keyed(config.StaticFixed, config.WeightFrequencySquared, config.WeightMemoryCPUTime, window), simShort)
-			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
-			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
-			if !math.IsNaN(a.misplacedDRAM) {
-				assert.Less(t, a.misplacedDRAM, byDefault.misplacedDRAM/2, "%s, %v", name, window)
+			assert.Less(t, a.misattributed, byDefault.misattributed/2, "%s, %v", name, window)
+			assert.Less(t, a.misattributedPackage, byDefault.misattributedPackage/2, "%s, %v", name, window)
+			if !math.IsNaN(a.misattributedDRAM) {
+				assert.Less(t, a.misattributedDRAM, byDefault.misattributedDRAM/2, "%s, %v", name, window)
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := simScenarioOf(t, "Memory-bound and compute-bound")
 	for _, key := range []config.Weight{config.WeightMemory, config.WeightMemoryCPUTime} {
 		a := measure(t, sc, keyed(config.StaticFixed, config.WeightCPUTime, key, 0), simShort)
-		assert.Less(t, a.misplacedDRAM, 0.02, key)
+		assert.Less(t, a.misattributedDRAM, 0.02, key)
 	}
 }
 
@@ -174,12 +174,12 @@ func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 			setting := interruptsUnattributed(window)
 			setting.source = source
 			a := measure(t, interrupts, setting, simShort)
-			assert.Less(t, a.misplaced, 0.01, "%v, %s", window, source)
+			assert.Less(t, a.misattributed, 0.01, "%v, %s", window, source)
 			assert.InDelta(t, 0, a.active, 1e-3, "%v, %s", window, source)
 			shared := setting
 			shared.configure = func(c *config.Config) { setting.configure(c); c.Attribution.Interrupts = "" }
 			b := measure(t, interrupts, shared, simShort)
-			assert.InDelta(t, 0.4/2.563, b.misplaced, 1e-3, "their share of all busy time, %v, %s", window, source)
+			assert.InDelta(t, 0.4/2.563, b.misattributed, 1e-3, "their share of all busy time, %v, %s", window, source)
 			assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
 		}
 		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), simShort)
@@ -195,7 +195,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), simShort)
 			watts, rest := c.watts.Watts(load), c.watts[0].Watts
 			assert.InDelta(t, watts*load/(watts-rest)-1, a.active, 1e-3, "%s at %v", c.cpu, load)
-			assert.Less(t, a.misplaced, 1e-4)
+			assert.Less(t, a.misattributed, 1e-4)
 			off[c.cpu] = append(off[c.cpu], a.active)
 		}
 	}
@@ -211,7 +211,7 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 		for _, load := range []float64{0.1, 1} {
 			a := measure(t, underLoad(c, load), setting, simShort)
 			assert.InDelta(t, 0, a.active, 0.02, "%s at %v", c.cpu, load)
-			assert.Less(t, a.misplaced, 1e-4)
+			assert.Less(t, a.misattributed, 1e-4)
 		}
 	}
 }
@@ -287,9 +287,9 @@ func TestSimulatorFiguresFollowTheirDefinitions(t *testing.T) {
 	assert.InDelta(t, -0.7, a.worst, 1e-9, "12 of 40 J")
 	assert.Equal(t, "b", a.worstOf)
 	assert.InDelta(t, (0.5+0.7)/2, a.mean, 1e-9, "the other 30 of 60 J")
-	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
-	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
-	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")
+	assert.InDelta(t, 0.16, a.misattributed, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
+	assert.InDelta(t, 0.2, a.misattributedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
+	assert.InDelta(t, 0.4, a.misattributedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")
 	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idle.shares(t, []string{"a", "b"}), 1e-9)
 }
 

@@ -22,7 +22,7 @@ func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 		weight   float64
 		window   time.Duration
 		source   cpu.SourceKind
-		from, to float64 // misplaced
+		from, to float64 // misattributed
 	}{
 		{"Hyperthreads", 1, s, cpu.KindBPF, 0.10, 0.13},
 		{"Hyperthreads", 0.6, 0, cpu.KindBPF, 0, 0.001},
@@ -43,7 +43,7 @@ func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 		setting.source = c.source
 		a := measure(t, simHardware[i], setting, 10*time.Second)
 		name := fmt.Sprintf("%s, smt_weight %g, windows of %v, %s", c.scenario, c.weight, c.window, c.source)
-		assert.GreaterOrEqual(t, a.misplaced, c.from, name)
-		assert.LessOrEqual(t, a.misplaced, c.to, name)
+		assert.GreaterOrEqual(t, a.misattributed, c.from, name)
+		assert.LessOrEqual(t, a.misattributed, c.to, name)
 	}
 }

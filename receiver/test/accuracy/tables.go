@@ -92,22 +92,22 @@ func simMeasure(t *testing.T, scenarios []simScenario, measured func(s *simSetti
 func (r *simResults) tables() string {
 	var b strings.Builder
 	b.WriteString("\n### All scenarios\n\nThe mean and the worst of all scenarios below, of the settings that have a row in each.\n\n" +
-		"| setting | misplaced, mean | worst | active, mean | worst |\n|---|---|---|---|---|\n")
+		"| setting | misattributed, mean | worst | active, mean | worst |\n|---|---|---|---|---|\n")
 	for k := range r.rows {
 		if setting := &r.rows[k]; setting.in == nil {
-			misplaced, active := r.summary(k)
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", setting.name, percent(misplaced.mean()), misplaced.largest(percent),
+			misattributed, active := r.summary(k)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", setting.name, percent(misattributed.mean()), misattributed.largest(percent),
 				percent(active.mean()), active.largest(signed))
 		}
 	}
 	for i := range r.scenarios {
 		sc := &r.scenarios[i]
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
-		b.WriteString("| setting | active | mean | worst | misplaced | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("| setting | active | mean | worst | misattributed | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
 		for k := range r.rows {
 			if a := &r.cells[i][k]; r.rows[k].has(sc.name) {
 				fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", r.rows[k].name, signed(a.active), percent(a.mean),
-					signed(a.worst), a.worstOf, percent(a.misplaced), percent(a.misplacedPackage), percent(a.misplacedDRAM))
+					signed(a.worst), a.worstOf, percent(a.misattributed), percent(a.misattributedPackage), percent(a.misattributedDRAM))
 			}
 		}
 	}
@@ -169,13 +169,13 @@ func (c *simCurveTable) between(row, load int) string {
 	return signed(least) + " to " + signed(most)
 }
 
-// summary returns what a row misplaces in all scenarios, and its errors of active energy.
-func (r *simResults) summary(row int) (misplaced, active summary) {
+// summary returns what a row misattributes in all scenarios, and its errors of active energy.
+func (r *simResults) summary(row int) (misattributed, active summary) {
 	for i, sc := range r.scenarios {
-		misplaced.add(sc.name, r.cells[i][row].misplaced)
+		misattributed.add(sc.name, r.cells[i][row].misattributed)
 		active.add(sc.name, r.cells[i][row].active)
 	}
-	return misplaced, active
+	return misattributed, active
 }
 
 // headline returns the table that docs/accuracy.md begins with: the default rules and the best.
@@ -192,12 +192,12 @@ func (r *simResults) headline() string {
 	}
 	b.WriteString("| figure | `preset: kepler`, BPF | default, BPF | default, procfs |\n|---|---|---|---|\n")
 	row(fmt.Sprintf("energy attributed to the wrong workload, mean of %d scenarios", len(r.scenarios)), func(k int) string {
-		misplaced, _ := r.summary(k)
-		return percent(misplaced.mean())
+		misattributed, _ := r.summary(k)
+		return percent(misattributed.mean())
 	})
 	row("the worst of them", func(k int) string {
-		misplaced, _ := r.summary(k)
-		return misplaced.largest(percent)
+		misattributed, _ := r.summary(k)
+		return misattributed.largest(percent)
 	})
 	row("error of the node's active energy, mean", func(k int) string {
 		_, active := r.summary(k)
@@ -330,4 +330,13 @@ func write(t *testing.T, page string, nth int, text string) {
 	require.False(t, t.Failed())
 	p := readGenerated(t, page, nth)
 	require.NoError(t, os.WriteFile(p.name, []byte(p.before+text+p.after), 0o600))
+}
+
+// tableHead returns the head of a table with a column for each setting.
+func tableHead(first string, settings []simSetting) string {
+	columns := []string{first}
+	for _, s := range settings {
+		columns = append(columns, s.name)
+	}
+	return "| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("|---", len(columns)) + "|\n"
 }
