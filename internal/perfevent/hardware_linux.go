@@ -101,11 +101,11 @@ func (h *Hardware) useArm(pmu string) error {
 // try opens and closes a counter of each event on one CPU. It does without cache misses if the CPU
 // does not count them.
 func (h *Hardware) try(root string) error {
-	cpu, err := firstCPU(root)
+	cpus, err := ReadCPUs(filepath.Join(root, "sys/devices/system/cpu/online"))
 	if err != nil {
 		return err
 	}
-	c, err := h.Open(cpu)
+	c, err := h.Open(cpus[0])
 	if err == nil {
 		return c.Close()
 	}
@@ -117,22 +117,6 @@ func (h *Hardware) try(root string) error {
 	}
 	h.Misses = errors.New("the machine does not count cache misses")
 	return h.try(root)
-}
-
-// firstCPU returns the number of the first CPU that is online.
-func firstCPU(root string) (int, error) {
-	name := filepath.Join(root, "sys/devices/system/cpu/online")
-	list, err := os.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	first := -1
-	err = kernfs.ParseList(list, func(cpu int) {
-		if first < 0 {
-			first = cpu
-		}
-	})
-	return max(first, 0), err
 }
 
 // Count returns how many of the events are counted: the first two or all.

@@ -70,3 +70,15 @@ func Read(fd int, buf []byte) error {
 
 // ErrShort is returned by Read: the counter is in an error state, or is no longer in its group.
 var ErrShort = errors.New("a counter's reading is too short")
+
+// ReadCPUs reads a file that lists CPUs. A list without CPUs is an error.
+func ReadCPUs(path string) (cpus []int, err error) {
+	list, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := kernfs.ParseList(list, func(cpu int) { cpus = append(cpus, cpu) }); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cpus, nil
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"unsafe"
 
@@ -67,7 +66,7 @@ func newPerf(root string, config uint64) (*perf, error) {
 func (p *perf) look() error {
 	cpus, err := p.online.CPUs(), error(nil)
 	if len(cpus) == 0 {
-		if cpus, err = readCPUs(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
+		if cpus, err = perfevent.ReadCPUs(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
 			return err
 		}
 	}
@@ -77,18 +76,6 @@ func (p *perf) look() error {
 	}
 	p.cpus, p.pmus = cpus, pmus
 	return nil
-}
-
-// readCPUs reads a file that lists CPUs.
-func readCPUs(path string) (cpus []int, err error) {
-	list, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := kernfs.ParseList(list, func(cpu int) { cpus = append(cpus, cpu) }); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return cpus, nil
 }
 
 // readPMUs reads which CPUs belong to the PMU of each kind of CPUs, if there is more than one kind
@@ -104,7 +91,7 @@ func readPMUs(root string) (pmus map[int]uint64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		cpus, err := readCPUs(filepath.Join(dir, "cpus"))
+		cpus, err := perfevent.ReadCPUs(filepath.Join(dir, "cpus"))
 		if err != nil && !errors.Is(err, kernfs.ErrEmpty) { // all of them are offline
 			return nil, err
 		}
