@@ -81,13 +81,14 @@ func countEvents(t *testing.T, stream bool) *counted {
 }
 
 // build builds the test program under a name that no other process has.
-func (c *counted) build() {
-	c.Helper()
-	c.burn = filepath.Join(c.TempDir(), fmt.Sprintf("b%d", time.Now().UnixNano()%1e12))
-	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", c.burn, "../testdata/burn.c").CombinedOutput()
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), fmt.Sprintf("b%d", time.Now().UnixNano()%1e12))
+	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", program, "../testdata/burn.c").CombinedOutput()
 	if err != nil {
-		c.Skipf("there is no gcc to build testdata/burn.c with: %v: %s", err, out)
+		t.Skipf("there is no gcc to build testdata/burn.c with: %v: %s", err, out)
 	}
+	return program
 }
 
 func add(to *events, n events) {
@@ -142,27 +143,36 @@ func (c *counted) missing() (missing events, all Counted) {
 	return missing, all
 }
 
-// The kernel misses calls of a tracepoint while programs of other tests leave it. The test then
-// repeats.
+// The kernel misses calls of a tracepoint while programs of other tests leave it. An exit that it
+// misses, of any process of this machine, takes its events along. The test then repeats.
 func TestTheEventsOfProcessesAddUpToTheEventsOfTheCPUs(t *testing.T) {
 	for name, stream := range map[string]bool{"scan": false, "stream": true} {
 		t.Run(name, func(t *testing.T) {
+			program := build(t)
+			allExits := false
 			for range 10 {
-				missed := addUp(t, countEvents(t, stream))
-				if missed == "" {
+				missing, exits := addUp(t, countEvents(t, stream), program)
+				if missing == (events{}) && exits == 1 {
 					return
 				}
-				t.Log("once more:", missed)
+				assert.Greater(t, exits, 0.5, "a kernel that misses calls of the hook misses few")
+				allExits = allExits || exits == 1
+				t.Logf("once more: missing %v, share of exits %v", missing, exits)
+			}
+			if allExits {
+				t.Fatal("in ten attempts, events were missing although all exits were reported")
 			}
 			t.Skip("in ten attempts, the kernel called the hook for most exits and not for all: other tests detached programs meanwhile")
 		})
 	}
 }
 
-// addUp runs programs and compares the sums. It returns a reason to repeat if exits are missing.
-func addUp(t *testing.T, c *counted) string {
+// addUp runs the test program and compares the sums. It returns the events that are missing and the
+// share of exits that the kernel reported.
+func addUp(t *testing.T, c *counted, program string) (missing events, exits float64) {
 	const times, processes = 2, 2 * (8 + 20 + 100 + 2*50)
-	c.build()
+	t.Helper()
+	c.burn = program
 	var workers []*exec.Cmd
 	for range times {
 		for _, acts := range []string{
@@ -170,7 +180,7 @@ func addUp(t *testing.T, c *counted) string {
 			"leave:5 exec:5 threads:5:1000 fork:20:100", "fork:100:50", "orphan:50:50",
 			"pool:40:100 burn:20", // exit_group ends its threads
 		} {
-			w := exec.Command(c.burn, strings.Fields(acts)...)
+			w := exec.Command(program, strings.Fields(acts)...)
 			require.NoError(t, w.Start())
 			workers = append(workers, w)
 		}
@@ -179,7 +189,6 @@ func addUp(t *testing.T, c *counted) string {
 		require.NoError(t, w.Wait())
 	}
 	require.NoError(t, c.counter.Count(false))
-	var missing events
 	var all Counted
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
 		missing, all = c.missing()
@@ -188,13 +197,8 @@ func addUp(t *testing.T, c *counted) string {
 		}
 	}
 	t.Logf("%+v, ended %v, lost %v, missing %v, exits %d", all, c.ended, c.lost, missing, len(c.exits))
-	if n := len(c.exits); n < processes {
-		assert.Greater(t, n, processes/2, "a kernel that misses calls of the hook misses few")
-		return fmt.Sprintf("%d of %d exits", n, processes)
-	}
-	assert.Equal(t, events{}, missing)
 	assert.Less(t, all.Lost[2]*1000, all.All[2])
-	return ""
+	return missing, float64(len(c.exits)) / processes
 }
 
 func TestCPUsThatComeAndGoCountNoMoreThanTheTime(t *testing.T) {
