@@ -6,20 +6,16 @@ package energyreceiver
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,9 +44,6 @@ var (
 // step of a virtual machine, its energy with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
-	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a
-	// tree.
-	mu     sync.Mutex
 	seed   uint64
 	rng    *rand.Rand
 	hosts  []*guestsHost
@@ -111,15 +104,13 @@ type simulatedGuest struct {
 	name, uuid string
 	on         *guestsHost
 	process    *hostsim.Task // on the host
-	reads      *rand.Rand    // of the reads of its tree, which do not have an order with the reads of another
 	share      string        // a link to its tree
 
 	shown   []shownTree // the complete trees that the share has shown, one after the other, from the last that was certainly read
 	may     [len(reportedKinds)][]guess
 	before  byReportedKind // what the ledger had
 	calm    time.Time      // since when nothing keeps the last tree from being read
-	damage  bool           // the next total that is read is wrong
-	wrong   treeState      // the tree of which a wrong total was read, zero once a later tree was certainly read
+	wrong   treeState      // a tree with wrong totals that the share has shown, zero once a later tree was certainly read
 	lasting map[string]int
 }
 
@@ -135,7 +126,6 @@ type guess struct {
 
 func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
 	sim := &guestsSimulation{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), fired: map[string]int{}}
-	sim.mu.Lock()
 	dir := treeDir(t)
 	for i := range 2 {
 		h := &guestsHost{
@@ -147,11 +137,10 @@ func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
 		h.start()
 	}
 	for i, uuid := range []string{uuidA, uuidB} {
-		g := &simulatedGuest{sim: sim, name: string(rune('a' + i)), uuid: uuid, reads: rand.New(rand.NewPCG(seed, uint64(14+i))), lasting: map[string]int{}}
+		g := &simulatedGuest{sim: sim, name: string(rune('a' + i)), uuid: uuid, lasting: map[string]int{}}
 		g.share = filepath.Join(dir, "share-"+g.name)
 		g.world = sim.newWorld(g.share, func(c *Config) { c.Meters.Powercap.Path = g.share })
 		sim.guests = append(sim.guests, g)
-		simulations.Store(g.share, g)
 		g.bootOn(sim.hosts[0])
 	}
 	return sim
@@ -168,17 +157,10 @@ func (sim *guestsSimulation) newWorld(name string, edit func(*Config)) *world {
 	})
 }
 
-// unlocked lets reads of trees act while f runs.
-func (sim *guestsSimulation) unlocked(f func()) {
-	sim.mu.Unlock()
-	defer sim.mu.Lock()
-	f()
-}
-
 // stop stops the receiver of a world.
 func (sim *guestsSimulation) stop(w *world) {
 	w.life.Step(time.Millisecond)
-	sim.unlocked(w.stop)
+	w.stop()
 }
 
 func (sim *guestsSimulation) fail(format string, args ...any) {
@@ -257,10 +239,8 @@ func (sim *guestsSimulation) pass(seconds int) {
 		}
 		seconds -= part
 		pause := time.Duration(part)*time.Second + time.Duration(sim.rng.IntN(1000))*time.Millisecond
-		sim.unlocked(func() {
-			time.Sleep(pause)
-			synctest.Wait()
-		})
+		time.Sleep(pause)
+		synctest.Wait()
 		for _, h := range sim.hosts {
 			h.observe()
 		}
@@ -277,10 +257,7 @@ type guestsFault struct {
 
 const (
 	fullDisk     = "host: full disk"
-	fullMidway   = "host: disk full amid a tree"
 	zoneVanishes = "host: zone vanishes"
-
-	dramFile = "intel-rapl:0/intel-rapl:0:0/energy_uj"
 )
 
 // disturb begins and ends faults.
@@ -319,7 +296,7 @@ func (sim *guestsSimulation) apply(active map[string]int, possible []guestsFault
 
 // blocked reports whether the trees may not be written, or lack a zone.
 func (h *guestsHost) blocked() bool {
-	return h.lasting[fullDisk]+h.lasting[fullMidway]+h.lasting[zoneVanishes] > 0
+	return h.lasting[fullDisk]+h.lasting[zoneVanishes] > 0
 }
 
 // possible returns the faults of a host.
@@ -341,7 +318,7 @@ func (h *guestsHost) possible() []guestsFault {
 			}
 		}},
 		{fullDisk, 5, func() bool { return h.block(".new") }, func() { h.unblock(".new") }},
-		{fullMidway, 5, func() bool { return h.block(dramFile) }, func() { h.unblock(dramFile) }},
+		{"host: a counter cannot be written", 5, func() bool { return h.block(dramFile) }, func() { h.unblock(dramFile) }},
 		{"host: tree removed", 0, func() bool {
 			name := h.sim.guests[h.sim.rng.IntN(len(h.sim.guests))].name
 			require.NoError(h.sim, os.RemoveAll(filepath.Join(h.path, name)))
@@ -352,9 +329,6 @@ func (h *guestsHost) possible() []guestsFault {
 
 // block has a directory in the place of a file of all trees, so that it cannot be written.
 func (h *guestsHost) block(file string) (blocked bool) {
-	if h.blocked() {
-		return false
-	}
 	for _, g := range h.sim.guests {
 		name := filepath.Join(h.path, g.name, file)
 		if _, err := os.Stat(filepath.Dir(name)); err != nil {
@@ -388,12 +362,12 @@ func (g *simulatedGuest) possible() []guestsFault {
 	return []guestsFault{
 		{"guest: consumer refuses", 5, nil, nil},
 		{"guest: paused", 10, nil, nil},
-		{"guest: read fails", 5, nil, nil},
-		{"guest: a total is wrong", 0, func() bool {
-			g.damage = g.wrong == (treeState{})
-			return g.damage
-		}, nil},
-		{"tree written while it is read", 5, nil, nil},
+		{"guest: totals are wrong", 2, g.showWrong, func() {
+			if g.on != nil {
+				g.mount()
+				g.disturbed()
+			}
+		}},
 		{"guest: share is not there", 5, func() bool { return g.on != nil && os.Remove(g.share) == nil }, func() {
 			if g.on != nil {
 				g.mount()
@@ -440,7 +414,7 @@ func (h *guestsHost) stop() {
 // received last.
 func (h *guestsHost) shutDown() {
 	h.sim.stop(h.world)
-	h.sim.unlocked(func() { require.NoError(h.sim, h.exporter.Shutdown(context.Background())) })
+	require.NoError(h.sim, h.exporter.Shutdown(context.Background()))
 }
 
 // collect makes a collection, not at the time of the last one, which was made while a tree was
@@ -492,7 +466,7 @@ func (h *guestsHost) compare(g *simulatedGuest, now treeState) {
 		last.epoch = now.epoch
 		h.trees[g.name] = last
 	}
-	if now.generation <= last.generation || now.generation%2 != 0 {
+	if now.generation <= last.generation {
 		h.sim.fail("%s: generation %d after %d", g.name, now.generation, last.generation)
 	}
 	had, unreported := h.attributed(g.uuid), h.unreported[g.name]
@@ -524,22 +498,64 @@ func (h *guestsHost) checkReported(g *simulatedGuest) {
 	}
 }
 
-// readTree reads a tree, and reports whether it is complete.
+// dramFile is the counter of the memory in a tree.
+const dramFile = "intel-rapl:0/intel-rapl:0:0/energy_uj"
+
+// report is the content of report.json.
+type report struct {
+	Version    int          `json:"version"`
+	Epoch      string       `json:"epoch"`
+	Generation uint64       `json:"generation,string"`
+	Time       int64        `json:"time_unix_nano,string"`
+	Zones      []reportZone `json:"zones"`
+}
+
+type reportZone struct {
+	Kind   power.Kind `json:"zone"`
+	Energy int64      `json:"energy_uj,string"`
+}
+
+// readTree reads the report of a tree, and reports whether there is one.
 func readTree(dir string) (s treeState, complete bool) {
-	line := func(file string) string {
-		text, _ := os.ReadFile(filepath.Join(dir, file)) // "" if it cannot be read
-		return strings.TrimSpace(string(text))
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	var r report
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return s, false
 	}
-	number := func(file string) int64 {
-		n, err := strconv.ParseInt(line(file), 10, 64)
-		if err != nil {
-			return noZone
+	s = treeState{r.Epoch, r.Generation, byReportedKind{noZone, noZone}}
+	for _, z := range r.Zones {
+		s.energy[slices.Index(reportedKinds[:], z.Kind)] = z.Energy
+	}
+	return s, true
+}
+
+// showWrong has the share show totals that are wrong.
+func (g *simulatedGuest) showWrong() bool {
+	now, complete := readTree(g.share)
+	if !complete || g.wrong != (treeState{}) {
+		return false
+	}
+	now.generation += 1 << 32
+	r := report{Version: 1, Epoch: now.epoch, Generation: now.generation}
+	for i, kind := range reportedKinds {
+		if now.energy[i] != noZone && (i == 0 || chance(g.sim.rng, 2)) {
+			now.energy[i] = math.MaxInt64 - g.sim.rng.Int64N(9e18)
 		}
-		return n
+		if now.energy[i] != noZone {
+			r.Zones = append(r.Zones, reportZone{kind, now.energy[i]})
+		}
 	}
-	generation := number("generation")
-	s = treeState{line("epoch"), uint64(generation), byReportedKind{number("intel-rapl:0/energy_uj"), number("intel-rapl:0/intel-rapl:0:0/energy_uj")}}
-	return s, generation > 0 && generation%2 == 0 && s.epoch != "" && generation == number("generation")
+	text, err := json.Marshal(&r)
+	require.NoError(g.sim, err)
+	dir := g.share + "-wrong"
+	require.NoError(g.sim, os.MkdirAll(dir, 0o755))
+	require.NoError(g.sim, os.WriteFile(filepath.Join(dir, "report.json"), text, 0o600))
+	require.NoError(g.sim, os.Remove(g.share))
+	require.NoError(g.sim, os.Symlink(dir, g.share))
+	g.wrong = now
+	g.look()
+	g.disturbed()
+	return true
 }
 
 // bootOn starts the virtual machine on a host, and its receiver.
@@ -733,60 +749,6 @@ func (g *simulatedGuest) agree() {
 	}
 }
 
-// read implements faultyFiles: what the virtual machine reads of its tree. It may fail, or the host
-// may write another tree meanwhile.
-func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error) {
-	g.sim.mu.Lock()
-	defer g.sim.mu.Unlock()
-	switch {
-	case g.lasting["guest: read fails"] > 0 && chance(g.reads, 4):
-		g.disturbed()
-		if err == nil && chance(g.reads, 3) {
-			g.sim.fired["short reads"]++
-			return got[:g.reads.IntN(len(got))], nil
-		}
-		g.sim.fired["reads that fail"]++
-		return nil, &fs.PathError{Op: "read", Path: path, Err: [...]error{
-			syscall.EIO, syscall.EACCES, syscall.ESTALE, syscall.ENODEV, syscall.ETIMEDOUT,
-		}[g.reads.IntN(5)]}
-	case g.damage && strings.HasSuffix(path, "/energy_uj") && err == nil && chance(g.reads, 2):
-		now, complete := readTree(g.share)
-		if !complete { // another tree is being written: this one is read again
-			return got, err
-		}
-		g.look()
-		g.disturbed()
-		g.damage, g.wrong = false, now
-		g.sim.fired["totals that are wrong"]++
-		return fmt.Append(nil, math.MaxInt64-g.reads.Int64N(9e18), "\n"), nil
-	case g.lasting["tree written while it is read"] > 0 && chance(g.reads, 12) && g.on != nil && g.on.run.s != nil:
-		g.on.writeNow(g)
-	}
-	return got, err
-}
-
-// writeNow has the host collect and write the trees while one of them is being read.
-func (h *guestsHost) writeNow(g *simulatedGuest) {
-	h.observe()
-	before, ok := readTree(filepath.Join(h.path, g.name))
-	writing := func(g *simulatedGuest) bool {
-		return h.trees[g.name] != nil && h.trees[g.name].then != h.attributed(g.uuid)
-	}
-	if !ok || h.blocked() || h.trees[g.name] == nil || slices.ContainsFunc(h.sim.guests, writing) {
-		return
-	}
-	live(h.world, g.reads, time.Second)
-	h.collect()
-	for range 1_000_000 {
-		if now, ok := readTree(filepath.Join(h.path, g.name)); ok && now.generation != before.generation {
-			break
-		}
-		runtime.Gosched()
-	}
-	h.observe()
-	h.sim.fired["tree written while it was read"]++
-}
-
 func TestGuestsHaveWhatTheirHostAttributedToThem(t *testing.T) {
 	fired, steps, checks, exact := map[string]int{}, 0, 0, 0
 	for seed := *guestsSeed; seed < *guestsSeed+uint64(*guestsHistories); seed++ {
@@ -815,7 +777,6 @@ func (sim *guestsSimulation) end() {
 		if g.run.s != nil {
 			sim.stop(g.world)
 		}
-		simulations.Delete(g.share)
 		g.close()
 	}
 	for _, h := range sim.hosts {
@@ -824,5 +785,4 @@ func (sim *guestsSimulation) end() {
 		}
 		h.close()
 	}
-	sim.mu.Unlock()
 }

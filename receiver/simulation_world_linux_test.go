@@ -106,19 +106,14 @@ type run struct {
 	scrapes, intervals int
 }
 
-// faultyFiles decides what a read of a file returns.
-type faultyFiles interface {
-	read(path string, got []byte, err error) ([]byte, error)
-}
-
-// simulations are the faultyFiles of running simulations, each by a directory of theirs.
+// simulations are the running worlds, each by the root of its host.
 var simulations sync.Map
 
 var installReader = sync.OnceFunc(func() {
 	kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		for root := path; len(root) > 1; root = filepath.Dir(root) {
 			if sim, ok := simulations.Load(root); ok {
-				return sim.(faultyFiles).read(path, got, err)
+				return sim.(*world).faults.Read(path, got, err)
 			}
 		}
 		return got, err
@@ -229,11 +224,6 @@ func (w *world) newMachine() *hostsim.Machine {
 // schedutil is the clock rate that the kernel's default governor requests, relative to the highest,
 // with a minimum of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
 func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
-
-// read implements faultyFiles.
-func (w *world) read(path string, got []byte, err error) ([]byte, error) {
-	return w.faults.Read(path, got, err)
-}
 
 func (w *world) fail(format string, args ...any) {
 	if w.wrong == nil {

@@ -39,7 +39,7 @@ func newGuests(cfg *Config, set extension.Settings) *guests {
 // goes wrong is a condition.
 func (g *guests) Start(_ context.Context, host component.Host) error {
 	g.conditions.Host = host
-	g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: g.cfg.Path})
+	g.publisher = guest.NewPublisher(g.cfg.Path)
 	if v := g.cfg.Vsock.Get(); v != nil {
 		g.server = guest.NewServer(uint32(v.Port), g.publisher.Report) // Validate bounds it
 		g.server.Listen = g.listen

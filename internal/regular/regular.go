@@ -21,15 +21,24 @@ var ErrTooLarge = errors.New("the file is too large")
 
 // Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, because secrets that
 // Kubernetes mounts are links. Each error is an *fs.PathError.
-func Read(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path) // opening some devices has side effects
+func Read(path string, limit int64) ([]byte, error) { return read(path, limit, os.Stat, os.OpenFile) }
+
+// ReadIn is Read for a file below root. Symbolic links are not regular files.
+func ReadIn(root *os.Root, path string, limit int64) ([]byte, error) {
+	return read(path, limit, root.Lstat, root.OpenFile)
+}
+
+func read(
+	path string, limit int64, stat func(string) (fs.FileInfo, error), open func(string, int, fs.FileMode) (*os.File, error),
+) ([]byte, error) {
+	info, err := stat(path) // opening some devices has side effects
 	if err == nil {
 		err = check(path, info, limit)
 	}
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may have replaced the file
+	file, err := open(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may have replaced the file
 	if err != nil {
 		return nil, err
 	}

@@ -13,15 +13,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A document is a Report in JSON, as it is sent over vsock:
+// A document is a Report in JSON, as it is sent over vsock and written to a tree:
 //
 //	{"version":1,"epoch":"QIRM2CJDXJ","generation":"4","time_unix_nano":"1767323045000000000",
 //	 "zones":[{"zone":"package","energy_uj":"52310000"},{"zone":"dram","energy_uj":"4100000"}]}
 //
 // Numbers of 64 bits are strings, as in OTLP/JSON. Readers ignore members and zones that they do
-// not know; whatever they must not ignore comes with another version.
+// not know; whatever they must not ignore comes with another version. In a tree, "vm_id" is the ID
+// of the virtual machine.
 type document struct {
 	Version    int            `json:"version"`
+	ID         string         `json:"vm_id,omitempty"`
 	Epoch      string         `json:"epoch"`
 	Generation uint64         `json:"generation,string"`
 	Time       int64          `json:"time_unix_nano,string"`
@@ -42,21 +44,17 @@ const (
 )
 
 var (
-	errNoDocument = errors.New("the answer is not a report")
+	errNoDocument = errors.New("not an energy report")
 	errTwoZones   = errors.New("the report has two zones where one can be")
 )
 
-// marshal returns the document of a report. Of two zones with one Place it has the first.
+// marshal returns the document of a report, whose zones are exported and have different places.
 func marshal(r *Report) ([]byte, error) {
 	d := document{
-		Version: documentVersion, Epoch: r.Epoch, Generation: r.Generation, Time: r.Time.UnixNano(), Zones: []documentZone{},
+		Version: documentVersion, ID: r.ID, Epoch: r.Epoch, Generation: r.Generation, Time: max(r.Time.UnixNano(), 0), Zones: []documentZone{},
 	}
-	var places []string
 	for _, z := range r.Zones {
-		if id, _, _ := Place(z.Kind); IsExported(z.Kind) && !slices.Contains(places, id) {
-			places = append(places, id)
-			d.Zones = append(d.Zones, documentZone{z.Kind, z.Energy})
-		}
+		d.Zones = append(d.Zones, documentZone{z.Kind, z.Energy})
 	}
 	return json.Marshal(&d)
 }
@@ -80,17 +78,14 @@ func unmarshal(text []byte) (*Report, error) {
 	if json.Unmarshal(text, &d) != nil || d.Epoch == "" || len(d.Epoch) > maxEpoch || d.Time < 0 {
 		return nil, errNoDocument
 	}
-	r := &Report{Epoch: d.Epoch, Generation: d.Generation, Time: time.Unix(0, d.Time)}
-	var places []string
+	r := &Report{ID: d.ID, Epoch: d.Epoch, Generation: d.Generation, Time: time.Unix(0, d.Time)}
 	for _, z := range d.Zones {
 		if !IsExported(z.Kind) {
 			continue
 		}
-		id, _, _ := Place(z.Kind)
-		if slices.Contains(places, id) {
+		if slices.ContainsFunc(r.Zones, func(other Zone) bool { return samePlace(other.Kind, z.Kind) }) {
 			return nil, errTwoZones
 		}
-		places = append(places, id)
 		r.Zones = append(r.Zones, Zone{Kind: z.Kind, Energy: z.Energy})
 	}
 	return r, nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package guest exports to the virtual machines of a node the energy that was attributed to them,
-// and reads that energy in the virtual machine: as a powercap tree in a directory that the
-// hypervisor shares with the virtual machine, or over vsock.
+// and reads that energy in the virtual machine: from a directory that the hypervisor shares with the
+// virtual machine, or over vsock.
 package guest
 
 import (
@@ -15,6 +15,8 @@ import (
 
 // Report is the energy that was attributed to a virtual machine up to a point in time, by zone.
 type Report struct {
+	// ID is the VM.ID in the report of a tree, and empty elsewhere.
+	ID string
 	// Epoch identifies the series of totals: a random word that is made with the first report about
 	// a virtual machine. Under another epoch the totals begin anew: the virtual machine is on
 	// another host.
@@ -33,10 +35,10 @@ type Zone struct {
 	Kind power.Kind
 	// Energy is the total of the epoch. It never goes down.
 	Energy units.Energy
-	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where
-	// ID is empty they are those of Place.
+	// ID, Name and Parent are from the powercap tree of another program, in which the zone was read.
+	// If ID is empty they are those of Place.
 	ID, Name, Parent string
-	// Range is where the counter wraps in a tree that others wrote, 0 if that is not known.
+	// Range is the range of the counter in such a tree, 0 if the tree has none.
 	Range units.Energy
 }
 
@@ -65,6 +67,12 @@ func Place(k power.Kind) (id, name, parent string) {
 		return "intel-rapl:1", "psys", ""
 	}
 }
+
+// samePlace reports whether zones of two kinds have one Place.
+func samePlace(a, b power.Kind) bool { return a == b || isWhole(a) && isWhole(b) }
+
+// isWhole reports whether a kind covers the whole machine.
+func isWhole(k power.Kind) bool { return k == power.PSys || k == power.Platform }
 
 // VM is the energy that was attributed to a virtual machine since Start.
 type VM struct {

@@ -3,7 +3,6 @@
 package guest
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -20,19 +19,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// PublisherOptions configures the export to virtual machines.
-type PublisherOptions struct {
-	// Path is the directory that has the tree of each virtual machine in a directory of its own.
-	// Its parent must exist. Empty means that no trees are written.
-	Path string
-}
-
 // Publisher exports to the virtual machines of this host the energy that was attributed to them: it
 // writes their trees on its own goroutine, and provides their reports to servers. Its methods may
 // be called concurrently and do not wait for disk I/O.
 //
-// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That
-// of a report begins with the publisher.
+// Trees and reports over vsock have epochs of their own. The epoch of a tree continues in the next
+// publisher. The epoch of other reports begins with the publisher.
 type Publisher struct {
 	path string
 	wake chan struct{} // holds one element while there may be something to write
@@ -43,9 +35,9 @@ type Publisher struct {
 	closing   sync.Once
 
 	mu       sync.Mutex // guards what follows
-	machines map[string]*machine
+	machines map[string]*machine // by ID
 	round    uint64              // counts calls of Publish
-	dirs     map[string]*machine // that run, by the directory that they have
+	dirs     map[string]*machine // that run, by directory; nil for a directory that several should have
 	cids     map[uint32]*machine // that run; nil for a context ID that several have
 	refused  error               // why machines have no export, of the last Publish
 	trouble  error               // what kept trees from being written the last time
@@ -58,7 +50,7 @@ type Publisher struct {
 
 // machine is a virtual machine that receives an export, or did recently.
 type machine struct {
-	id, want string // want is the directory that it should have, empty if there is none
+	id, want string // want is the directory that it should have, empty if there is no safe name
 	cid      uint32
 	hosts    bool // its ID is the host's: no user and no container can have another machine's
 	running  bool
@@ -75,26 +67,26 @@ type machine struct {
 	written uint64 // generation that its tree has
 }
 
-// machineZone is the total of a zone, and the last that was given of it.
+// machineZone is the total of a zone.
 type machineZone struct {
 	Zone
-	last  units.Energy
-	round uint64 // of the last Publish that had it
+	last   units.Energy // that Publish received
+	inTree units.Energy // the part of the total that a tree has
+	round  uint64       // of the last Publish that had it
 }
 
 // job describes one tree to write.
 type job struct {
 	machine    *machine
-	dir, id    string
-	hosts      bool
+	dir        string
 	generation uint64
 	at         time.Time
-	zones      []Zone
+	gained     []Zone // since the last report of a tree
 }
 
 const (
-	// keepStopped is how long a machine is remembered that is not among those that are published.
-	// After that it goes on from its tree.
+	// keepStopped is how long a machine is remembered that is no longer published. After that it
+	// continues from its tree.
 	keepStopped = time.Hour
 	// slowWrite is how long it may take to write all trees before that is an error.
 	slowWrite = 30 * time.Second
@@ -113,14 +105,15 @@ var (
 	errMany  = fmt.Errorf("there are %d directories already: remove those of virtual machines that are gone", maxTrees)
 )
 
-// NewPublisher returns a publisher. Close ends it.
-func NewPublisher(options PublisherOptions) *Publisher {
+// NewPublisher returns a publisher. Close ends it. The directory at path gets a directory for each
+// virtual machine. Its parent must exist. If path is empty, no trees are written.
+func NewPublisher(path string) *Publisher {
 	p := &Publisher{
-		path: options.Path, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		path: path, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		machines: map[string]*machine{}, dirs: map[string]*machine{}, cids: map[uint32]*machine{},
 		openTrees: openTrees, trees: map[string]*tree{},
 	}
-	if p.path == "" {
+	if path == "" {
 		close(p.done)
 	} else {
 		go p.run()
@@ -171,134 +164,143 @@ func (p *Publisher) take(vm *VM, at, now time.Time) {
 	m.at = at
 }
 
-// add adds what is new in the totals, and reports whether anything is.
+// add adds the new energy of the totals, and reports whether there is any. Psys and platform have one
+// place: only the first of them that a machine had is exported.
 func (m *machine) add(vm *VM, round uint64) (changed bool) {
-	anew := !m.start.Equal(vm.Start)
-	m.start = vm.Start
+	if !m.start.Equal(vm.Start) {
+		m.start = vm.Start
+		for i := range m.zones {
+			m.zones[i].last = 0
+		}
+	}
 	for i := range vm.Zones {
 		given := &vm.Zones[i]
 		if !IsExported(given.Kind) {
 			continue
 		}
-		j := slices.IndexFunc(m.zones, func(z machineZone) bool { return z.Kind == given.Kind })
+		j := slices.IndexFunc(m.zones, func(z machineZone) bool { return samePlace(z.Kind, given.Kind) })
 		if j < 0 {
 			j = len(m.zones)
 			m.zones = append(m.zones, machineZone{Zone: Zone{Kind: given.Kind}})
 		}
 		z := &m.zones[j]
-		if anew || given.Energy < z.last {
+		if z.Kind != given.Kind {
+			continue
+		}
+		if given.Energy < z.last {
 			z.last = 0
 		}
 		changed = changed || given.Energy != z.last
 		z.Energy = min(units.AddSaturating(z.Energy, given.Energy-z.last), maxEnergy)
 		z.last, z.round = given.Energy, round
 	}
-	if anew {
-		for i := range m.zones {
-			if z := &m.zones[i]; z.round != round {
-				z.last = 0
-			}
-		}
-	}
 	return changed
 }
 
-// appendZones appends the zones of the last Publish that had the machine.
-func (m *machine) appendZones(zones []Zone) []Zone {
+func (z *machineZone) total() units.Energy { return z.Energy }
+
+// gained returns the energy that no tree has.
+func (z *machineZone) gained() units.Energy { return z.Energy - z.inTree }
+
+// present returns the zones of the last Publish that had the machine.
+func (m *machine) present(energy func(*machineZone) units.Energy) (zones []Zone) {
 	for i := range m.zones {
 		if z := &m.zones[i]; z.round == m.round {
-			zones = append(zones, z.Zone)
+			zones = append(zones, Zone{Kind: z.Kind, Energy: energy(z)})
 		}
 	}
 	return zones
 }
 
-// dirOf returns the directory that a machine should have: its name, else its ID, else none.
+// dirOf returns the directory that a machine should have, empty if there is no safe name. It is the
+// name of a machine of the host, or its ID. The name of another machine can be chosen freely by a
+// user or a container, so its directory is the ID, in which a plus sign replaces each slash. No
+// machine of the host has such a directory.
 func dirOf(vm *VM) string {
+	if strings.Contains(vm.ID, "/") {
+		if dir := strings.ReplaceAll(vm.ID, "/", "+"); !strings.Contains(vm.ID, "+") && isSafeName(dir, 255, "._-@+") {
+			return dir
+		}
+		return ""
+	}
 	for _, name := range [...]string{vm.Name, vm.ID} {
-		if safeName(name) {
+		if isSafeName(name, 64, "._-") {
 			return name
 		}
 	}
 	return ""
 }
 
-// assignDirs assigns a directory to each running machine, and returns the machines that have none.
-// A machine of the host takes precedence over a machine of a user or a container, whose name can be
-// chosen freely; then the previous owner keeps its directory.
+// isSafeName reports whether a name can be that of a directory anywhere: letters, digits and some
+// other characters, a letter or digit first.
+func isSafeName(s string, longest int, others string) bool {
+	for i, c := range []byte(s) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || strings.IndexByte(others, c) < 0) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}
+
+// assign assigns each key to the running machine that should have it. A machine of the host takes
+// precedence over a machine of a user or a container. A key that several machines should have is
+// assigned to none of them: a machine must not read the energy of another one.
+func assign[K comparable](owners map[K]*machine, machines map[string]*machine, keyOf func(*machine) K) {
+	clear(owners)
+	var noKey K
+	for _, hosts := range [...]bool{true, false} {
+		for _, m := range machines {
+			key := keyOf(m)
+			if !m.running || m.hosts != hosts || key == noKey {
+				continue
+			}
+			other, taken := owners[key]
+			switch {
+			case !taken:
+				owners[key] = m
+			case other == nil || other.hosts == hosts:
+				owners[key] = nil
+			}
+		}
+	}
+}
+
+// assignDirs assigns the directories, and returns the machines that have none.
 func (p *Publisher) assignDirs() error {
 	if p.path == "" {
 		return nil
 	}
-	clear(p.dirs)
-	for _, m := range p.machines {
-		if !m.running || m.want == "" {
-			continue
-		}
-		if other := p.dirs[m.want]; other == nil || compareClaims(m, other) < 0 {
-			p.dirs[m.want] = m
-		}
-	}
+	assign(p.dirs, p.machines, func(m *machine) string { return m.want })
 	var refused refusals
 	for _, m := range p.machines {
+		_, taken := p.dirs[m.dir]
 		switch {
+		case !m.running && !taken: // its last energy may not be written yet
 		case !m.running:
-			if owner := p.dirs[m.dir]; owner != nil && owner != m {
-				m.dir = ""
-			}
+			m.dir = ""
 		case m.want == "":
 			m.dir = ""
 			refused.add("virtual machine with the ID %.80q: neither its name nor its ID can be the name of a directory", m.id)
-		case p.dirs[m.want] == m:
-			m.dir = m.want
-		default:
+		case p.dirs[m.want] != m:
 			m.dir = ""
-			refused.add("virtual machine with the ID %.80q: the one with the ID %.80q has the same name, %q", m.id, p.dirs[m.want].id, m.want)
+			refused.add("virtual machine with the ID %.80q: another one has the same name, %q", m.id, m.want)
+		default:
+			m.dir = m.want
 		}
 	}
 	return refused.err("no directory for")
 }
 
-// compareClaims compares the claims of two machines on the directory that both should have.
-func compareClaims(a, b *machine) int {
-	rank := func(m *machine) int {
-		switch {
-		case m.hosts && m.dir == m.want:
-			return 0
-		case m.hosts:
-			return 1
-		case m.dir == m.want:
-			return 2
-		}
-		return 3
-	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.id, b.id))
-}
-
-// assignCIDs finds the machine of each vsock context ID, and returns the machines that cannot be
-// distinguished. A machine of the host takes precedence over a machine of a user or a container:
-// the kernel assigns each context ID once, but the arguments of a process can claim any.
+// assignCIDs assigns the vsock context IDs, and returns those of several machines. The kernel assigns
+// each context ID once, but the arguments of a process can claim any.
 func (p *Publisher) assignCIDs() error {
-	clear(p.cids)
-	var contested []*machine
-	for _, hosts := range [...]bool{true, false} {
-		for _, m := range p.machines {
-			if !m.running || m.cid == 0 || m.hosts != hosts {
-				continue
-			}
-			other, taken := p.cids[m.cid]
-			switch {
-			case !taken:
-				p.cids[m.cid] = m
-			case other == nil || other.hosts == hosts:
-				p.cids[m.cid] = nil
-				contested = append(contested, m)
-			}
-		}
-	}
+	assign(p.cids, p.machines, func(m *machine) uint32 { return m.cid })
 	var refused refusals
-	for _, m := range contested {
-		refused.add("vsock context ID %d", m.cid)
+	for cid, m := range p.cids {
+		if m == nil {
+			refused.add("vsock context ID %d", cid)
+		}
 	}
 	return refused.err("several virtual machines have")
 }
@@ -312,7 +314,7 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	if m == nil {
 		return Report{}, false
 	}
-	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.appendZones(nil)}, true
+	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.present((*machineZone).total)}, true
 }
 
 // Err returns why machines receive no export, nil if all do. Its text stays the same as long as the
@@ -370,11 +372,11 @@ func (p *Publisher) collectJobs() (jobs []job) {
 	p.writing = time.Now()
 	for _, m := range p.machines {
 		if m.dir != "" && m.written != m.generation {
-			jobs = append(jobs, job{m, m.dir, m.id, m.hosts, m.generation, m.at, m.appendZones(nil)})
+			jobs = append(jobs, job{m, m.dir, m.generation, m.at, m.present((*machineZone).gained)})
 		}
 	}
 	for dir, t := range p.trees {
-		if p.machines[t.id] == nil {
+		if p.machines[t.machine.id] != t.machine {
 			delete(p.trees, dir)
 		}
 	}
@@ -409,29 +411,54 @@ func (p *Publisher) do(jobs []job) error {
 
 // writeTree does a job.
 func (p *Publisher) writeTree(trees *os.Root, job *job) error {
+	root, err := p.openDir(trees, job)
+	if err != nil {
+		return cause(err)
+	}
+	defer func() { _ = root.Close() }()
 	t := p.trees[job.dir]
-	if t == nil || t.id != job.id {
-		opened, owner, err := openTree(trees, job.dir, job.id)
-		switch {
-		case err != nil:
-			return cause(err)
-		case owner == "" && !job.hosts && isFull(trees):
-			return errMany
-		case owner == "" || owner == job.id:
-		case !job.hosts && !strings.Contains(owner, "/"):
-			return errOfAnother
-		case p.yield(job, owner):
-			return nil
+	if t == nil || t.machine != job.machine {
+		if t, err = openTree(root, job.machine); err != nil {
+			return fmt.Errorf("%s: %w", reportFile, cause(err))
 		}
-		t, p.trees[job.dir] = opened, opened
+		p.trees[job.dir] = t
 	}
-	err := t.write(trees, job.at, job.zones)
-	if err == nil {
-		p.mu.Lock()
-		job.machine.written = job.generation
-		p.mu.Unlock()
+	if err := t.writeReport(root, job.at, job.gained); err != nil {
+		return err
 	}
+	err = t.writeCounters(root)
+	p.wrote(job, err == nil)
 	return err
+}
+
+// wrote notes that the report of a job was written. If its tree is not complete, it is written again.
+func (p *Publisher) wrote(job *job, complete bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := job.machine
+	for i := range m.zones {
+		if j := indexOf(job.gained, m.zones[i].Kind); j >= 0 {
+			m.zones[i].inTree += job.gained[j].Energy
+		}
+	}
+	if complete {
+		m.written = job.generation
+	}
+}
+
+// openDir opens the directory of a machine, and makes it if it does not exist.
+func (p *Publisher) openDir(trees *os.Root, job *job) (*os.Root, error) {
+	root, err := openDirectory(trees, job.dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return root, err
+	}
+	if !job.machine.hosts && isFull(trees) {
+		return nil, errMany
+	}
+	if err := makeDirectory(trees, job.dir); err != nil {
+		return nil, err
+	}
+	return openDirectory(trees, job.dir)
 }
 
 // isFull reports whether there are so many trees that only machines of the host get another one.
@@ -445,32 +472,13 @@ func isFull(trees *os.Root) bool {
 	return len(names) == maxTrees
 }
 
-// yield gives the directory of a job to the machine whose tree is in it, if that runs and should
-// have the directory as well.
-func (p *Publisher) yield(job *job, owner string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	other := p.machines[owner]
-	if other == nil || !other.running || other.hosts != job.hosts || other.want != job.dir || p.dirs[job.dir] != job.machine {
-		return false
-	}
-	job.machine.dir, other.dir, p.dirs[job.dir] = "", job.dir, other
-	return true
-}
-
 // openTrees opens the directory that has the trees, and makes it if only that is missing.
 func openTrees(path string) (*os.Root, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // the users of hypervisors read it
-			return nil, err
-		}
-		return os.OpenRoot(path)
+	root, err := openPath(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return root, err
 	}
-	if err == nil && !info.IsDir() { // to open a pipe would wait for a writer
-		err = errNoDirectory
-	}
-	if err != nil {
+	if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // the users of hypervisors read it
 		return nil, err
 	}
 	return os.OpenRoot(path)

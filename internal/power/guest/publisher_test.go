@@ -3,7 +3,6 @@
 package guest
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // publishing is a publisher in a bubble, with what it is given.
@@ -39,7 +39,7 @@ func (p *publishing) restart() {
 	if p.Publisher != nil {
 		require.NoError(p.t, p.Close())
 	}
-	p.Publisher = NewPublisher(PublisherOptions{Path: p.dir})
+	p.Publisher = NewPublisher(p.dir)
 }
 
 // publish publishes ten seconds later and waits for the trees.
@@ -49,22 +49,20 @@ func (p *publishing) publish(vms ...VM) {
 	synctest.Wait()
 }
 
-// energy returns what the tree in a directory shows of package, and whose it is; "" if there is none.
-func (p *publishing) energy(dir string) (energy, id string) {
-	word := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(p.dir, dir, name))
-		if !errors.Is(err, fs.ErrNotExist) {
-			require.NoError(p.t, err)
-		}
-		return strings.TrimSuffix(string(text), "\n")
-	}
-	return word("intel-rapl:0/energy_uj"), word("vm_id")
+// report returns the report of the tree in a directory.
+func (p *publishing) report(dir string) *Report {
+	p.t.Helper()
+	report, err := (&reader{path: filepath.Join(p.dir, dir)}).read()
+	require.NoError(p.t, err)
+	return report
 }
 
-func (p *publishing) shows(dir, energy, id string) {
+// shows checks the package energy of a tree and the ID of its machine.
+func (p *publishing) shows(dir string, energy int, id string) {
 	p.t.Helper()
-	gotEnergy, gotID := p.energy(dir)
-	assert.Equal(p.t, energy+" "+id, gotEnergy+" "+gotID, dir)
+	r := p.report(dir)
+	assert.Equal(p.t, id, r.ID, dir)
+	assert.Equal(p.t, units.Energy(energy), r.Zones[indexOf(r.Zones, power.Package)].Energy, dir)
 }
 
 // vm returns a machine that was attributed so much package energy.
@@ -88,15 +86,15 @@ func TestATotalGoesOnWhereASeriesBeginsAnew(t *testing.T) {
 		epoch, _ := p.Report(7)
 		p.publish(began(1, vm("a", "", 130)))
 		p.publish(began(2, vm("a", "", 131))) // more than before, and still another series
-		p.shows("a", "261", "a")
+		p.shows("a", 261, "a")
 		p.publish(began(2, vm("a", "", 1))) // less than before
-		p.shows("a", "262", "a")
+		p.shows("a", 262, "a")
 		r, ok := p.Report(7)
 		require.True(t, ok)
 		assert.Equal(t, Report{Epoch: epoch.Epoch, Generation: 4, Time: p.at, Zones: zones(power.Package, 262)}, r)
 		p.restart()
 		p.publish(began(3, vm("a", "", 5)))
-		p.shows("a", "267", "a")
+		p.shows("a", 267, "a")
 		r, _ = p.Report(7)
 		assert.NotEqual(t, epoch.Epoch, r.Epoch)
 		assert.Equal(t, zones(power.Package, 5), r.Zones)
@@ -112,7 +110,7 @@ func TestAZoneThatComesBackAddsWhatItMissed(t *testing.T) {
 		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.Package, 25, power.DRAM, 8)})
 		r, _ = p.Report(7)
 		assert.Equal(t, zones(power.Package, 25, power.DRAM, 8), r.Zones)
-		p.shows("a", "25", "a")
+		p.shows("a", 25, "a")
 	})
 }
 
@@ -126,7 +124,7 @@ func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
 		r, ok := p.Report(3)
 		assert.True(t, ok)
 		assert.Equal(t, []Zone{{Kind: power.Package, Energy: 100}}, r.Zones)
-		p.shows("a", "100", "a")
+		p.shows("a", 100, "a")
 		assert.NoDirExists(t, filepath.Join(p.dir, "a", "intel-rapl:1"))
 
 		told.Ended = true
@@ -141,73 +139,65 @@ func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
 }
 
 func TestAMachineHasADirectoryWithItsNameElseWithItsID(t *testing.T) {
-	const hostile = "../../etc"
+	const hostile, users = "../../etc", "user@1000.service/" + uuid
 	for _, tt := range []struct{ name, id, dir string }{
-		{"web", uuid, "web"}, {"con", uuid, "con"},
-		{hostile, uuid, uuid}, {"", uuid, uuid}, {".", uuid, uuid}, {"..", uuid, uuid}, {"a\nb", uuid, uuid}, {"\xff", uuid, uuid},
-		{strings.Repeat("a", 300), uuid, uuid}, {"intel-rapl:0", uuid, uuid}, {".new", uuid, uuid},
-		{"web", "user@1000.service/" + uuid, "web"},
-		{hostile, "user@1000.service/" + uuid, ""}, {"", "../x", ""}, {"", strings.Repeat("b", 300), ""},
+		{"web", uuid, "web"}, {"con", uuid, "con"}, {"a.b_c-d", uuid, "a.b_c-d"}, {strings.Repeat("a", 64), uuid, strings.Repeat("a", 64)},
+		{hostile, uuid, uuid}, {"", uuid, uuid}, {".", uuid, uuid}, {"..", uuid, uuid}, {"a\nb", uuid, uuid}, {"\xff", uuid, uuid}, {"ä", uuid, uuid},
+		{strings.Repeat("a", 65), uuid, uuid}, {"intel-rapl:0", uuid, uuid}, {".new", uuid, uuid}, {"-rf", uuid, uuid}, {"a\x00", uuid, uuid},
+		{"user@1000.service+" + uuid, uuid, uuid},
+		{"web", users, "user@1000.service+" + uuid}, // a user can choose any name
+		{"", "a/b/c", "a+b+c"}, {"", "a+b/c", ""}, {"", "../x", ""}, {"", "a/" + strings.Repeat("b", 254), ""}, {"", strings.Repeat("b", 300), ""},
 	} {
-		published(t, func(p *publishing) {
-			p.publish(vm(tt.id, tt.name, 5))
-			p.publish(vm(tt.id, tt.name, 6))
-			entries, err := os.ReadDir(p.dir)
-			if tt.dir == "" {
-				require.ErrorIs(t, err, fs.ErrNotExist)
-				require.ErrorContains(t, p.Err(), "neither its name nor its ID can be the name of a directory")
-				require.NotContains(t, p.Err().Error(), "\n")
-				p.publish()
-				require.NoError(t, p.Err())
-				return
-			}
-			require.NoError(t, err)
-			require.Len(t, entries, 1)
-			require.NoError(t, p.Err())
-			p.shows(tt.dir, "6", tt.id)
-		})
+		assert.Equal(t, tt.dir, dirOf(&VM{ID: tt.id, Name: tt.name}), "%.80q %.80q", tt.name, tt.id)
 	}
-}
-
-func TestOfTwoMachinesOfOneNameTheFirstKeepsItsTree(t *testing.T) {
 	published(t, func(p *publishing) {
-		p.publish(vm("b", "web", 5))
-		p.publish(vm("a", "web", 100), vm("b", "web", 7))
-		p.shows("web", "7", "b")
-		err := p.Err()
-		require.EqualError(t, err, `no directory for virtual machine with the ID "a": the one with the ID "b" has the same name, "web"`)
-		for range 3 {
-			p.restart()
-			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // only the tree says which machine had it
-			p.publish(vm("a", "web", 100), vm("b", "web", 2))
-			require.EqualError(t, p.Err(), err.Error())
-		}
-		p.shows("web", "13", "b")
-
-		p.publish(vm("a", "web", 101), VM{ID: "b", Name: "web", Zones: zones(power.Package, 3), Ended: true})
-		p.publish(vm("a", "web", 102))
-		p.shows("web", "102", "a")
+		p.publish(vm("../x", "../y", 5))
+		require.NoDirExists(t, p.dir)
+		require.EqualError(t, p.Err(), `no directory for virtual machine with the ID "../x": neither its name nor its ID can be the name of a directory`)
+		p.publish()
 		require.NoError(t, p.Err())
 	})
 }
 
-// A user of the host can give a program the name and the context ID of a virtual machine.
-func TestAUsersMachineTakesNothingOfTheHosts(t *testing.T) {
+// The energy of one machine must not be in the directory that another one reads.
+func TestOfTwoMachinesOfOneNameNoneHasATree(t *testing.T) {
 	published(t, func(p *publishing) {
-		users := vm("user@1000.service/"+uuid, "web", 100)
-		hosts := vm(uuid, "web", 5)
+		p.publish(vm("b", "web", 5))
+		epoch := p.report("web").Epoch
+		for range 2 {
+			p.publish(vm("a", "web", 100), vm("b", "web", 7))
+			p.shows("web", 5, "b")
+			require.EqualError(t, p.Err(), `no directory for virtual machine with the ID "a": another one has the same name, "web"; `+
+				`virtual machine with the ID "b": another one has the same name, "web"`)
+			p.restart()
+		}
+		p.publish(vm("b", "web", 7))
+		p.shows("web", 12, "b")
+		assert.Equal(t, epoch, p.report("web").Epoch)
+
+		p.publish(vm("a", "web", 101), VM{ID: "b", Name: "web", Zones: zones(power.Package, 9), Ended: true})
+		require.NoError(t, p.Err())
+		p.shows("web", 101, "a")
+		assert.NotEqual(t, epoch, p.report("web").Epoch)
+		p.publish(vm("b", "web", 13))
+		p.shows("web", 6, "b")
+	})
+}
+
+// A user of the host can give a program the name and the context ID of a virtual machine.
+func TestAUsersMachineReadsNoEnergyOfTheHosts(t *testing.T) {
+	published(t, func(p *publishing) {
+		users, hosts := vm("user@1000.service/"+uuid, "web", 100), vm(uuid, "web", 5)
 		users.CID, hosts.CID = 7, 7
-		p.publish(users)
-		p.shows("web", "100", users.ID)
-		p.publish(users, hosts)
-		p.shows("web", "5", uuid)
-		r, ok := p.Report(7)
-		assert.True(t, ok)
-		assert.Equal(t, hosts.Zones, r.Zones)
-		p.publish(users)
-		p.publish(users)
-		p.shows("web", "5", uuid)
-		assert.EqualError(t, p.Err(), p.dir+": web: the directory belongs to another virtual machine")
+		for range 2 {
+			p.publish(users, hosts)
+			require.NoError(t, p.Err())
+			p.shows("web", 5, uuid)
+			p.shows("user@1000.service+"+uuid, 100, users.ID)
+			r, ok := p.Report(7)
+			assert.True(t, ok)
+			assert.Equal(t, hosts.Zones, r.Zones)
+		}
 	})
 }
 
@@ -218,21 +208,21 @@ func TestUsersCannotFillTheDisk(t *testing.T) {
 		for i := range maxTrees - 1 {
 			require.NoError(t, os.Mkdir(filepath.Join(p.dir, fmt.Sprint("gone", i)), 0o700))
 		}
-		first, second, hosts := vm("user@1.service/a", "first", 5), vm("user@1.service/b", "second", 6), vm("c", "hosts", 7)
+		first, second, hosts := vm("user@1.service/a", "", 5), vm("user@1.service/b", "", 6), vm("c", "hosts", 7)
 		p.publish(first)
 		require.NoError(t, p.Err())
 		for range 2 {
 			p.publish(first, second, hosts)
-			require.EqualError(t, p.Err(), p.dir+": second: there are 1000 directories already: remove those of virtual machines that are gone")
+			require.EqualError(t, p.Err(), p.dir+": user@1.service+b: there are 1000 directories already: remove those of virtual machines that are gone")
 		}
-		p.shows("first", "5", first.ID)
-		p.shows("hosts", "7", hosts.ID)
-		assert.NoDirExists(t, filepath.Join(p.dir, "second"))
+		p.shows("user@1.service+a", 5, first.ID)
+		p.shows("hosts", 7, hosts.ID)
+		assert.NoDirExists(t, filepath.Join(p.dir, "user@1.service+b"))
 		require.NoError(t, os.Remove(filepath.Join(p.dir, "gone0")))
 		require.NoError(t, os.Remove(filepath.Join(p.dir, "gone1")))
 		p.publish(first, second, hosts)
 		require.NoError(t, p.Err())
-		p.shows("second", "6", second.ID)
+		p.shows("user@1.service+b", 6, second.ID)
 	})
 }
 
@@ -251,7 +241,7 @@ func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
 		p.publish(with(7, vm("a", "", 5)), with(7, vm("b", "", 6)), vm("../e", "../d", 8))
 		require.EqualError(t, p.Err(), "no directory for virtual machine with the ID \"../e\": neither its name nor its ID can be the name of "+
 			"a directory; several virtual machines have vsock context ID 7", "in one line")
-		p.shows("a", "5", "a")
+		p.shows("a", 5, "a")
 		stopped := with(7, vm("a", "", 5))
 		stopped.Ended = true
 		p.publish(stopped, with(7, vm("b", "", 6)))
@@ -262,41 +252,32 @@ func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
 	})
 }
 
-func TestAMachineThatIsRenamedHasBothTrees(t *testing.T) {
+func TestAMachineThatIsRenamedShowsItsEnergyOnce(t *testing.T) {
 	published(t, func(p *publishing) {
 		p.publish(vm("a", "old", 5))
 		p.publish(vm("a", "new", 7))
-		p.shows("old", "5", "a")
-		p.shows("new", "7", "a")
+		p.shows("old", 5, "a")
+		p.shows("new", 2, "a")
 		p.publish(vm("a", "old", 8))
-		p.shows("old", "8", "a")
-		p.publish()
-		p.publish(vm("a", "new", 9))
-		p.shows("new", "9", "a")
+		p.shows("old", 6, "a")
 	})
 }
 
-// A paused machine gets a total that stands still. One that stopped gets none.
+// The total of a paused machine stands still. A machine that stopped gets no report.
 func TestAPausedMachineGetsNewGenerations(t *testing.T) {
 	published(t, func(p *publishing) {
-		generation := func() string {
-			text, err := os.ReadFile(filepath.Join(p.dir, "a", "generation"))
-			require.NoError(t, err)
-			return string(text)
-		}
 		for i := range 4 {
 			p.publish(vm("a", "", 5))
-			assert.Equal(t, fmt.Sprintln(2*i+2), generation())
+			assert.Equal(t, uint64(i+1), p.report("a").Generation)
 		}
 		last := vm("a", "", 6)
 		last.Ended = true
 		for range 3 { // until the next consumer acknowledges it
 			p.publish(last)
-			assert.Equal(t, "10\n", generation())
 		}
 		p.publish()
-		assert.Equal(t, "10\n", generation())
-		p.shows("a", "6", "a")
+		assert.Equal(t, uint64(5), p.report("a").Generation)
+		p.shows("a", 6, "a")
 	})
 }
 
@@ -310,7 +291,7 @@ func TestAStoppedMachineIsForgottenAndGoesOnFromItsTree(t *testing.T) {
 		p.publish()
 		assert.Empty(t, p.trees)
 		p.publish(vm("a", "", 3))
-		p.shows("a", "8", "a")
+		p.shows("a", 8, "a")
 	})
 }
 
@@ -328,8 +309,8 @@ func TestWhatADiskRefusedIsWrittenLater(t *testing.T) {
 		require.NoError(t, os.Remove(p.dir))
 		p.publish(vm("a", "", 10))
 		require.NoError(t, p.Err())
-		p.shows("a", "10", "a")
-		p.shows("b", "7", "b")
+		p.shows("a", 10, "a")
+		p.shows("b", 7, "b")
 	})
 }
 
@@ -337,11 +318,11 @@ func TestAnErrorNamesSomeOfManyMachines(t *testing.T) {
 	published(t, func(p *publishing) {
 		var vms []VM
 		for i := range 100 {
-			vms = append(vms, vm(fmt.Sprintf("u/%02d", i), "../"+strings.Repeat("x", 4000), 5))
+			vms = append(vms, vm(fmt.Sprintf("+/%02d", i), "../"+strings.Repeat("x", 4000), 5))
 		}
 		p.publish(vms...)
 		err := p.Err()
-		require.ErrorContains(t, err, `"u/00"`)
+		require.ErrorContains(t, err, `"+/00"`)
 		require.ErrorContains(t, err, "; and 97 more")
 		assert.Less(t, len(err.Error()), 1000)
 		p.publish(vms...)
@@ -352,7 +333,7 @@ func TestAnErrorNamesSomeOfManyMachines(t *testing.T) {
 func TestTheParentOfTheDirectoryMustExist(t *testing.T) {
 	published(t, func(p *publishing) {
 		require.NoError(t, p.Close())
-		p.Publisher = NewPublisher(PublisherOptions{Path: filepath.Join(p.dir, "missing", "guests")})
+		p.Publisher = NewPublisher(filepath.Join(p.dir, "missing", "guests"))
 		p.publish(vm("a", "", 5))
 		assert.ErrorIs(t, p.Err(), fs.ErrNotExist)
 		assert.NoDirExists(t, p.dir)
@@ -394,14 +375,14 @@ func TestCloseWritesWhatWasPublishedLast(t *testing.T) {
 			p.Publish([]VM{vm("a", "", i)}, p.at)
 		}
 		require.NoError(t, p.Close())
-		p.shows("a", "49", "a")
+		p.shows("a", 49, "a")
 		require.NoError(t, p.Close())
 	})
 }
 
 func TestWithoutAPathNothingIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPublisher(PublisherOptions{})
+		p := NewPublisher("")
 		p.Publish([]VM{{ID: "../x", Name: "/", CID: 7, Zones: zones(power.Package, 5)}}, noon)
 		require.NoError(t, p.Err())
 		r, ok := p.Report(7)
@@ -412,7 +393,7 @@ func TestWithoutAPathNothingIsWritten(t *testing.T) {
 }
 
 func TestPublishingAllocatesNothing(t *testing.T) {
-	p := NewPublisher(PublisherOptions{})
+	p := NewPublisher("")
 	vms := make([]VM, 100)
 	for i := range vms {
 		vms[i] = VM{ID: fmt.Sprint(i), Name: fmt.Sprint("vm", i), CID: uint32(i + 3), Zones: zones(power.Package, 5, power.DRAM, 6)}
@@ -422,26 +403,26 @@ func TestPublishingAllocatesNothing(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram, in memory and on
-// the disk of temporary files.
+// BenchmarkTrees writes the trees of 100 virtual machines, with package and dram, in memory and on the
+// disk of temporary files.
 func BenchmarkTrees(b *testing.B) {
 	b.Run("memory", func(b *testing.B) { benchmarkTrees(b, newDir(b)) })
 	b.Run("disk", func(b *testing.B) { benchmarkTrees(b, b.TempDir()) })
 }
 
 func benchmarkTrees(b *testing.B, dir string) {
-	trees, err := openTrees(dir)
+	trees, err := os.OpenRoot(dir)
 	require.NoError(b, err)
 	defer func() { _ = trees.Close() }()
-	var all []*tree
+	p := NewPublisher("")
+	var jobs []job
 	for i := range 100 {
-		t, _, err := openTree(trees, fmt.Sprint("vm", i), uuid)
-		require.NoError(b, err)
-		all = append(all, t)
+		vm := &machine{id: fmt.Sprint("vm", i), hosts: true}
+		jobs = append(jobs, job{machine: vm, dir: vm.id, at: noon, gained: zones(power.Package, 1, power.DRAM, 1)})
 	}
-	for energy := 0; b.Loop(); energy++ {
-		for _, t := range all {
-			require.NoError(b, t.write(trees, noon, zones(power.Package, energy, power.DRAM, energy)))
+	for b.Loop() {
+		for i := range jobs {
+			require.NoError(b, p.writeTree(trees, &jobs[i]))
 		}
 	}
 }

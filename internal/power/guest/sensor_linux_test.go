@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,6 +54,12 @@ func (m *mounted) pkg(after time.Duration) power.Reading {
 	return readings[0]
 }
 
+// report writes the report of a generation, with package and dram.
+func (m *mounted) report(generation, pkg int) {
+	m.write(reportFile, fmt.Sprintf(`{"version":1,"epoch":"A","generation":"%d","time_unix_nano":"1700000000000000000",`+
+		`"zones":[{"zone":"package","energy_uj":"%d"},{"zone":"dram","energy_uj":"7"}]}`, generation, pkg))
+}
+
 func TestTreeMayBeMountedLater(t *testing.T) {
 	mount(t, func(m *mounted) {
 		_, err := m.read(0)
@@ -63,21 +70,20 @@ func TestTreeMayBeMountedLater(t *testing.T) {
 		require.NoError(t, os.Mkdir(m.path, 0o755))
 		_, err = m.read(time.Hour)
 		require.EqualError(t, err, "meters::powercap::path "+m.path+": no zone with energy_uj: is the share mounted, and does the hypervisor write to it?")
-		m.put(ours)
+		m.report(1, 5)
 		m.pass(10 * time.Second)
 		readings, err := m.read(time.Second)
 		require.NoError(t, err)
-		assert.Len(t, readings, 3)
+		assert.Len(t, readings, 2)
 	})
 }
 
 func TestTreeKeepsItsTotalsWhileItCannotBeRead(t *testing.T) {
 	mount(t, func(m *mounted) {
-		m.put(ours)
+		m.report(1, 1_000_000)
 		m.pass(0)
 		m.pass(time.Second)
-		m.write("intel-rapl:0/energy_uj", "1000005\n")
-		m.write("generation", "6\n")
+		m.report(2, 1_000_005)
 		require.Equal(t, units.Energy(5), m.pkg(time.Second+1).Total)
 		require.NoError(t, os.Rename(m.path, m.path+".gone"))
 		r, err := m.read(time.Hour)
@@ -85,8 +91,7 @@ func TestTreeKeepsItsTotalsWhileItCannotBeRead(t *testing.T) {
 		require.Error(t, r[0].Err)
 		require.Equal(t, units.Energy(5), r[0].Total)
 		require.NoError(t, os.Rename(m.path+".gone", m.path))
-		m.write("intel-rapl:0/energy_uj", "1000009\n")
-		m.write("generation", "8\n")
+		m.report(3, 1_000_009)
 		m.pass(10 * time.Second)
 		back := m.pkg(time.Second)
 		require.NoError(t, back.Err)
@@ -94,35 +99,31 @@ func TestTreeKeepsItsTotalsWhileItCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestHalfWrittenTreeIsToldOnceThatLasts(t *testing.T) {
+func TestHalfWrittenTreeIsAnErrorOnceThatLasts(t *testing.T) {
 	mount(t, func(m *mounted) {
-		m.put(ours)
-		m.write("generation", "5\n")
+		m.write("intel-rapl:0/energy_uj", "")
 		m.pass(0)
 		readings, err := m.read(30 * time.Second)
 		require.NoError(t, err)
 		require.Empty(t, readings)
 		_, err = m.read(2 * time.Second)
-		require.EqualError(t, err, "meters::powercap::path "+m.path+": it is half-written")
-		m.write("generation", "6\n")
+		require.EqualError(t, err, "meters::powercap::path "+m.path+": intel-rapl:0: it is half-written")
+		m.write("intel-rapl:0/energy_uj", "7")
 		m.pass(10 * time.Second)
 		require.NoError(t, m.pkg(time.Second).Err)
-		m.write("generation", "7\n")
-		assert.EqualError(t, m.pkg(time.Hour).Err, "meters::powercap::path "+m.path+" is stale since 2023-11-14T22:13:20Z by the hypervisor's clock: it is half-written")
+		m.write("intel-rapl:0/energy_uj", "")
+		assert.EqualError(t, m.pkg(time.Hour).Err, "meters::powercap::path "+m.path+" is stale: intel-rapl:0: it is half-written")
 	})
 }
 
 func BenchmarkTree(b *testing.B) {
-	for name, archive := range map[string]string{"nothing new": ours, "news": ours, "without generations": scaphandre, "kernel's layout": kernels} {
+	for name, archive := range map[string]string{"report": "-- report.json --\n" + wholeDocument, "Scaphandre's": scaphandre, "kernel's": kernels} {
 		b.Run(name, func(b *testing.B) {
 			s := newShared(b)
 			s.put(archive)
 			r := s.reader()
 			b.ReportAllocs()
 			for b.Loop() {
-				if name == "news" {
-					r.known = false
-				}
 				if _, err := r.read(); err != nil {
 					b.Fatal(err)
 				}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +219,7 @@ func (s *simulation) plant() {
 	if len(trees) == 0 {
 		return
 	}
-	files := []string{"", "", "generation", ".new", "update_time", "intel-rapl:0/energy_uj", "intel-rapl:0/intel-rapl:0:0/energy_uj"}
+	files := []string{"", "", reportFile, newFile, "intel-rapl:0/energy_uj", dramFile}
 	dir := filepath.Join(s.dir, trees[s.IntN(len(trees))].Name())
 	at := filepath.Join(dir, files[s.IntN(len(files))])
 	if slices.Contains(s.plants, at) || slices.Contains(s.plants, dir) || strings.HasSuffix(dir, ".") {
@@ -257,49 +256,37 @@ func (s *simulation) readAll() {
 	}
 }
 
-// read checks that a tree shows what its machine was attributed until its update time, and that nothing goes down.
+// read checks that a report shows the energy that its machine was attributed until its time, and that no total goes down.
 func (s *simulation) read(dir string) {
-	word := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(s.dir, dir, name))
-		return strings.TrimSuffix(string(text), "\n")
-	}
-	generation, err := strconv.ParseUint(word("generation"), 10, 64)
-	if err != nil || generation%2 == 1 {
-		return
-	}
-	id, epoch := word("vm_id"), word("epoch")
-	key := dir + " " + epoch
-	s.epochs[key] = true
-	var energy, base [2]uint64
-	for i, zone := range []string{"intel-rapl:0", "intel-rapl:0/intel-rapl:0:0"} {
-		if energy[i], err = strconv.ParseUint(word(zone+"/energy_uj"), 10, 64); err != nil {
-			return // something was put there meanwhile
-		}
-	}
-	at, err := strconv.ParseInt(word("update_time"), 10, 64)
+	r, err := (&reader{path: filepath.Join(s.dir, dir)}).read()
 	if err != nil {
-		return
+		return // there is an obstacle
 	}
-	attributed, ok := s.attributed[id][at]
-	require.Truef(s.t, ok, "%s: %s was told nothing then", dir, id)
+	key := dir + " " + r.Epoch
+	s.epochs[key] = true
+	if len(r.Zones) < 2 {
+		return // a zone is late
+	}
+	attributed, ok := s.attributed[r.ID][r.Time.UnixNano()]
+	require.Truef(s.t, ok, "%s: %s was attributed no energy then", dir, r.ID)
+	var energy, base [2]uint64
 	for i := range energy {
+		energy[i] = uint64(r.Zones[i].Energy)
 		base[i] = energy[i] - attributed[i]
 	}
 	before, ok := s.seen[key]
 	if !ok {
-		before = sighting{generation: generation, base: base, energy: energy}
+		before = sighting{generation: r.Generation, base: base, energy: energy}
 	}
 	for i := range base {
-		require.LessOrEqualf(s.t, int64(base[i]), int64(before.base[i]), "%s: energy is told twice", dir)
+		require.LessOrEqualf(s.t, int64(base[i]), int64(before.base[i]), "%s: energy is shown twice", dir)
 		if !before.away {
 			require.Equalf(s.t, before.base[i], base[i], "%s: energy is lost", dir)
 		}
-	}
-	require.GreaterOrEqual(s.t, generation, before.generation)
-	for i := range energy {
 		require.GreaterOrEqual(s.t, energy[i], before.energy[i])
 	}
-	s.seen[key] = sighting{generation, base, energy, id, dir, before.away && generation == before.generation}
+	require.GreaterOrEqual(s.t, r.Generation, before.generation)
+	s.seen[key] = sighting{r.Generation, base, energy, r.ID, dir, before.away && r.Generation == before.generation}
 }
 
 // endsWithAll checks that the tree of an exported machine shows all energy attributed to the
@@ -307,20 +294,20 @@ func (s *simulation) read(dir string) {
 func (s *simulation) endsWithAll(id string) {
 	dir := s.Publisher.machines[id].dir
 	s.read(dir)
-	owner, err := os.ReadFile(filepath.Join(s.dir, dir, "vm_id"))
+	r := s.report(dir)
+	require.Equal(s.t, id, r.ID)
+	require.Equal(s.t, s.at.UnixNano(), r.Time.UnixNano(), "%s is up to date", dir)
+	counter, err := os.ReadFile(filepath.Join(s.dir, dir, "intel-rapl:0/energy_uj"))
 	require.NoError(s.t, err)
-	require.Equal(s.t, id+"\n", string(owner))
-	at, err := os.ReadFile(filepath.Join(s.dir, dir, "update_time"))
-	require.NoError(s.t, err)
-	require.Equal(s.t, fmt.Sprintln(s.at.UnixNano()), string(at), "%s is up to date", dir)
-	energy, _ := s.energy(dir)
-	epochs := 0 // more than one where something was in the way as the tree was read, or a zone came late twice
+	energy := r.Zones[indexOf(r.Zones, power.Package)].Energy
+	require.Equal(s.t, fmt.Sprintln(uint64(energy)), string(counter))
+	epochs := 0 // more than one if there was an obstacle when the tree was read, or a zone was late twice
 	for key := range s.epochs {
 		if strings.HasPrefix(key, dir+" ") {
 			epochs++
 		}
 	}
 	if m := s.machines[id]; m.only && m.Name == "" && epochs == 1 {
-		require.Equal(s.t, fmt.Sprint(m.total[0]), energy)
+		require.Equal(s.t, units.Energy(m.total[0]), energy)
 	}
 }

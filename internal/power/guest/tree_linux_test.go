@@ -57,53 +57,51 @@ var plants = map[string]func(path, outside string) error{
 	"a file of the wrong kind again": func(path, _ string) error { return os.WriteFile(path, []byte("\x00\xff\n\n\n"), 0o666) },
 }
 
-// Whatever is in a tree, nothing outside of it changes, nothing waits, and if a file cannot be
-// replaced, the error names it and writing goes on when it is gone.
-func TestNothingInATreeLeadsOutOfIt(t *testing.T) {
-	files := []string{".new", "generation", "epoch", "vm_id", "update_time", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
+// Whatever is in a tree, no file outside of it changes, and writing does not wait. If a file cannot be
+// replaced, the error names it, and writing continues once the obstacle is gone.
+func TestNoFileOfATreeLeadsOutOfIt(t *testing.T) {
+	files := []string{".new", "report.json", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
 		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:0:0", "intel-rapl:1"}
 	for name, plant := range plants {
-		d, outside := newTrees(t), newDir(t)
+		outside := newDir(t)
 		require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), []byte("untouched"), 0o600))
 		for _, file := range files {
 			for _, restarted := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/%t", name, strings.ReplaceAll(file, "/", "+"), restarted), func(t *testing.T) {
-					d.t = t
-					testPlant(t, d, outside, name, plant, file, restarted)
+					testPlant(t, outside, name, plant, file, restarted)
 				})
 			}
 		}
 	}
 }
 
-func testPlant(t *testing.T, d *trees, outside, name string, plant func(path, outside string) error, file string, restarted bool) {
-	require.NoError(t, os.RemoveAll(filepath.Join(d.path, "vm1")))
+func testPlant(t *testing.T, outside, name string, plant func(path, outside string) error, file string, restarted bool) {
+	d := newTreeDir(t, newDir(t))
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
-	at := filepath.Join(d.path, "vm1", file)
+	d.write(tree, power.Package, 5, power.DRAM, 6)
+	at := d.path(file)
 	require.NoError(t, os.RemoveAll(at))
 	if err := plant(at, outside); err != nil {
-		t.Skipf("cannot make what is to be found: %v", err)
+		t.Skipf("cannot make the file: %v", err)
 	}
 	if name == "a huge file" {
-		require.NoError(t, os.Truncate(at, 1<<50>>10))
+		require.NoError(t, os.Truncate(at, 1<<40))
 	}
 	if restarted {
 		tree = d.open(uuid)
 	}
-	first := tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6))
-	second := tree.write(d.Root, noon, zones(power.Package, 7, power.DRAM, 8))
+	first := d.tryWrite(tree, power.Package, 0, power.DRAM, 0)
+	second := d.tryWrite(tree, power.Package, 2, power.DRAM, 2)
 	if first != nil || second != nil {
 		require.EqualError(t, first, file+": a directory with files is in its place")
 		require.EqualError(t, second, first.Error(), "the text does not change")
 		require.Equal(t, "a directory with something", name)
-	}
-	if name == "a directory with something" {
 		require.NoError(t, os.RemoveAll(at))
 	}
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 9, power.DRAM, 10)))
-	tree = d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 0, power.DRAM, 0)), "and it can be understood")
+	d.write(tree, power.Package, 2, power.DRAM, 2)
+	report, err := (&reader{path: d.Name()}).read()
+	require.NoError(t, err)
+	require.Equal(t, tree.shown, report.Zones)
 
 	content, err := os.ReadFile(filepath.Join(outside, "file"))
 	require.NoError(t, err)
@@ -111,108 +109,62 @@ func testPlant(t *testing.T, d *trees, outside, name string, plant func(path, ou
 	entries, err := os.ReadDir(outside)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	_, err = os.Lstat(filepath.Join(d.path, "vm1", newFile))
-	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = os.Stat("/etc/energy_uj")
+	_, err = os.Lstat(d.path(newFile))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestADirectoryOfAMachineThatIsNoneIsRefused(t *testing.T) {
+func TestAFileInPlaceOfADirectoryIsRefused(t *testing.T) {
 	for name, plant := range plants {
 		if strings.Contains(name, "directory") && !strings.Contains(name, "link") {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			d, outside := newTrees(t), newDir(t)
-			require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), nil, 0o600))
-			require.NoError(t, plant(filepath.Join(d.path, "vm1"), outside))
-			_, _, err := openTree(d.Root, "vm1", uuid)
-			require.ErrorIs(t, err, errNoDirectory)
-			tree := &tree{dir: "vm1", id: uuid, epoch: "x"}
-			require.ErrorIs(t, tree.write(d.Root, noon, zones(power.Package, 5)), errNoDirectory)
-			entries, err := os.ReadDir(outside)
-			require.NoError(t, err)
-			assert.Len(t, entries, 1)
+			published(t, func(p *publishing) {
+				outside := newDir(t)
+				require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), nil, 0o600))
+				require.NoError(t, os.Mkdir(p.dir, 0o755))
+				require.NoError(t, plant(filepath.Join(p.dir, "a"), outside))
+				p.publish(vm("a", "", 5))
+				require.EqualError(t, p.Err(), p.dir+": a: not a directory")
+				entries, err := os.ReadDir(outside)
+				require.NoError(t, err)
+				assert.Len(t, entries, 1)
+			})
 		})
 	}
 }
 
-// smallDisk mounts a file system of so many bytes.
-func smallDisk(t *testing.T, options string) string {
-	t.Helper()
+func TestAFullDiskLosesNoEnergy(t *testing.T) {
 	at := t.TempDir()
-	if err := unix.Mount("tmpfs", at, "tmpfs", 0, options); err != nil {
+	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=128k"); err != nil {
 		t.Skipf("cannot mount a tmpfs: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(at, 0)) })
-	return at
-}
-
-func TestAFullDiskLosesNothing(t *testing.T) {
-	at := smallDisk(t, "size=128k")
-	root, err := os.OpenRoot(at)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = root.Close() })
-	d := &trees{root, t, at}
-	full := filepath.Join(at, "full")
+	vm, full := filepath.Join(at, "vm"), filepath.Join(at, "full")
 	for room := range 20 { // pages that are left: it fails at another file each time
-		require.NoError(t, os.RemoveAll(filepath.Join(at, "vm1")))
+		require.NoError(t, os.Mkdir(vm, 0o755))
 		require.NoError(t, os.WriteFile(full, bytes.Repeat([]byte{1}, 128<<10-room*4096), 0o600))
-		tree := d.open(uuid)
-		failed := false
-		for energy := range 3 {
-			if err := tree.write(d.Root, noon, zones(power.Package, energy, power.DRAM, 2*energy)); err != nil {
+		d := newTreeDir(t, vm)
+		tree, given, failed := d.open(uuid), 0, false
+		for range 3 {
+			err := tree.writeReport(d.Root, noon, zones(power.Package, 1, power.DRAM, 2))
+			if err == nil {
+				given++
+				err = tree.writeCounters(d.Root)
+			}
+			if err != nil {
 				require.ErrorIs(t, err, unix.ENOSPC)
 				require.True(t, ofWholeDisk(err))
 				failed = true
 			}
 		}
-		assert.Equal(t, room < 11, failed, "ten files and one that replaces another")
+		assert.Equal(t, room < 8, failed, "%d: seven files and one that replaces another", room)
 		require.NoError(t, os.Truncate(full, 0))
-		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 7, power.DRAM, 14)))
+		d.write(tree, power.Package, 1, power.DRAM, 2)
 		files := d.files()
-		assert.Equal(t, "7\n", files["intel-rapl:0/energy_uj"])
-		assert.Equal(t, "14\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+		assert.Equal(t, fmt.Sprintln(given+1), files["intel-rapl:0/energy_uj"])
+		assert.Equal(t, fmt.Sprintln(2*given+2), files[dramFile])
 		assert.NotContains(t, files, newFile)
+		require.NoError(t, os.RemoveAll(vm))
 	}
-}
-
-// A tree that was complete needs room for one file only.
-func TestADiskThatBecomesFullLeavesTheLastGeneration(t *testing.T) {
-	at := smallDisk(t, "size=128k")
-	root, err := os.OpenRoot(at)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = root.Close() })
-	d := &trees{root, t, at}
-	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5)))
-	before := d.files()
-	full := filepath.Join(at, "full")
-	require.Error(t, os.WriteFile(full, bytes.Repeat([]byte{1}, 128<<10), 0o600))
-	require.ErrorIs(t, tree.write(d.Root, noon, zones(power.Package, 7)), unix.ENOSPC)
-	assert.Equal(t, before, d.files())
-	info, err := os.Stat(full)
-	require.NoError(t, err)
-	require.NoError(t, os.Truncate(full, info.Size()-4096))
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 8)))
-	assert.Equal(t, "8\n", d.files()["intel-rapl:0/energy_uj"])
-}
-
-func TestAReadOnlyDiskLosesNothing(t *testing.T) {
-	at := smallDisk(t, "")
-	root, err := os.OpenRoot(at)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = root.Close() })
-	d := &trees{root, t, at}
-	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5)))
-	before := d.files()
-	require.NoError(t, unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	err = tree.write(d.Root, noon, zones(power.Package, 7))
-	require.ErrorIs(t, err, unix.EROFS)
-	require.True(t, ofWholeDisk(err))
-	assert.Equal(t, before, d.files())
-	require.NoError(t, unix.Mount("", at, "", unix.MS_REMOUNT, ""))
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 8)))
-	assert.Equal(t, "8\n", d.files()["intel-rapl:0/energy_uj"])
 }

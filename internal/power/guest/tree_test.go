@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,43 +18,68 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-const uuid = "0a1b2c3d-0000-4000-8000-00000000000a"
+const (
+	uuid     = "0a1b2c3d-0000-4000-8000-00000000000a"
+	dramFile = "intel-rapl:0/intel-rapl:0:0/energy_uj"
+	psysFile = "intel-rapl:1/energy_uj"
+)
 
 var noon = time.Unix(1_800_000_000, 5)
 
-// trees is a directory of trees.
-type trees struct {
+// treeDir is the directory of a tree.
+type treeDir struct {
+	*testing.T
 	*os.Root
-	t    *testing.T
-	path string
 }
 
-func newTrees(t *testing.T) *trees {
-	path := newDir(t)
-	root, err := os.OpenRoot(path)
+func newTreeDir(t *testing.T, at string) *treeDir {
+	root, err := os.OpenRoot(at)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
-	return &trees{root, t, path}
+	return &treeDir{t, root}
 }
 
-func (d *trees) open(id string) *tree {
-	d.t.Helper()
-	tree, _, err := openTree(d.Root, "vm1", id)
-	require.NoError(d.t, err)
+// open returns the tree as a publisher that starts has it.
+func (d *treeDir) open(id string) *tree {
+	d.Helper()
+	tree, err := openTree(d.Root, &machine{id: id})
+	require.NoError(d, err)
 	return tree
 }
 
-// files returns the content of all files below the tree, by path.
-func (d *trees) files() map[string]string {
-	d.t.Helper()
+// tryWrite adds energy to the tree.
+func (d *treeDir) tryWrite(t *tree, gained ...any) error {
+	if err := t.writeReport(d.Root, noon, zones(gained...)); err != nil {
+		return err
+	}
+	return t.writeCounters(d.Root)
+}
+
+func (d *treeDir) write(t *tree, gained ...any) {
+	d.Helper()
+	require.NoError(d, d.tryWrite(t, gained...))
+}
+
+func (d *treeDir) path(name string) string { return filepath.Join(d.Name(), name) }
+
+// put replaces a file of the tree.
+func (d *treeDir) put(name, content string) {
+	d.Helper()
+	require.NoError(d, os.RemoveAll(d.path(name)))
+	require.NoError(d, os.MkdirAll(filepath.Dir(d.path(name)), 0o755))
+	require.NoError(d, os.WriteFile(d.path(name), []byte(content), 0o600))
+}
+
+// files returns the content of all regular files of the tree, by path.
+func (d *treeDir) files() map[string]string {
+	d.Helper()
 	files := map[string]string{}
-	vm := filepath.Join(d.path, "vm1")
-	require.NoError(d.t, filepath.WalkDir(vm, func(path string, e fs.DirEntry, err error) error {
-		require.NoError(d.t, err)
-		if name := strings.TrimPrefix(path, vm+"/"); e.Type().IsRegular() {
-			content, err := os.ReadFile(path)
-			require.NoError(d.t, err)
-			files[name] = string(content)
+	require.NoError(d, fs.WalkDir(os.DirFS(d.Name()), ".", func(path string, e fs.DirEntry, err error) error {
+		require.NoError(d, err)
+		if e.Type().IsRegular() {
+			content, err := os.ReadFile(d.path(path))
+			require.NoError(d, err)
+			files[path] = string(content)
 		}
 		return nil
 	}))
@@ -69,237 +93,167 @@ func zones(energies ...any) (zones []Zone) {
 	return zones
 }
 
-func TestATreeIsACompletePowercapTree(t *testing.T) {
-	d := newTrees(t)
+func TestATreeHasAReportAndPowercapZones(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Platform, 7, power.Other, 8)))
+	d.write(tree, power.Package, 5, power.DRAM, 6, power.Platform, 7)
 	assert.Equal(t, map[string]string{
-		"generation": "2\n", "update_time": "1800000000000000005\n", "epoch": tree.epoch + "\n", "vm_id": uuid + "\n",
-		"intel-rapl:0/name": "package-0\n", "intel-rapl:0/energy_uj": "5\n",
-		"intel-rapl:0/max_energy_range_uj":                "9223372036854775807\n",
-		"intel-rapl:0/intel-rapl:0:0/name":                "dram\n",
-		"intel-rapl:0/intel-rapl:0:0/energy_uj":           "6\n",
-		"intel-rapl:0/intel-rapl:0:0/max_energy_range_uj": "9223372036854775807\n",
-		"intel-rapl:1/name":                               "psys\n", "intel-rapl:1/energy_uj": "7\n",
-		"intel-rapl:1/max_energy_range_uj": "9223372036854775807\n",
+		"report.json": `{"version":1,"vm_id":"` + uuid + `","epoch":"` + tree.epoch + `","generation":"1","time_unix_nano":"1800000000000000005",` +
+			`"zones":[{"zone":"package","energy_uj":"5"},{"zone":"dram","energy_uj":"6"},{"zone":"platform","energy_uj":"7"}]}` + "\n",
+		"intel-rapl:0/name": "package-0\n", "intel-rapl:0/energy_uj": "5\n", "intel-rapl:0/max_energy_range_uj": "9223372036854775807\n",
+		"intel-rapl:0/intel-rapl:0:0/name": "dram\n", dramFile: "6\n", "intel-rapl:0/intel-rapl:0:0/max_energy_range_uj": "9223372036854775807\n",
+		"intel-rapl:1/name": "psys\n", psysFile: "7\n", "intel-rapl:1/max_energy_range_uj": "9223372036854775807\n",
 	}, d.files())
+	to, err := os.Readlink(d.path("intel-rapl:0:0"))
+	require.NoError(t, err)
+	assert.Equal(t, "intel-rapl:0/intel-rapl:0:0", to, "programs that read /sys/class/powercap look at the top only")
 }
 
-// Programs that look for zones as in /sys/class/powercap look at the top only.
-func TestATreeHasItsSubzonesAtTheTopToo(t *testing.T) {
-	d := newTrees(t)
+func TestAZoneThatIsNoLongerReadIsRemovedAndMissesNothing(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
 	tree := d.open(uuid)
-	vm := filepath.Join(d.path, "vm1")
-	flat := func() (zones []string) {
-		names, err := filepath.Glob(filepath.Join(vm, "intel-rapl*", "name"))
-		require.NoError(t, err)
-		for _, name := range names {
-			text, err := os.ReadFile(name)
-			require.NoError(t, err)
-			zones = append(zones, filepath.Base(filepath.Dir(name))+" "+strings.TrimSpace(string(text)))
-		}
-		return zones
-	}
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Uncore, 7)))
-	assert.Equal(t, []string{"intel-rapl:0 package-0", "intel-rapl:0:0 dram", "intel-rapl:0:2 uncore"}, flat())
-	to, err := os.Readlink(filepath.Join(vm, "intel-rapl:0:0"))
-	require.NoError(t, err)
-	assert.Equal(t, "intel-rapl:0/intel-rapl:0:0", to)
-	info, err := os.Lstat(filepath.Join(vm, "intel-rapl:0:0"))
-	require.NoError(t, err)
-
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 6, power.DRAM, 7)))
-	assert.Equal(t, []string{"intel-rapl:0 package-0", "intel-rapl:0:0 dram"}, flat())
-	_, err = os.Lstat(filepath.Join(vm, "intel-rapl:0:2"))
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoError(t, d.open(uuid).write(d.Root, noon, zones(power.Package, 6, power.DRAM, 7)))
-	again, err := os.Lstat(filepath.Join(vm, "intel-rapl:0:0"))
-	require.NoError(t, err)
-	assert.True(t, os.SameFile(info, again), "it is made once")
-}
-
-func TestATreeGoesOnAfterARestart(t *testing.T) {
-	d := newTrees(t)
-	before := d.open(uuid)
-	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
-	after := d.open(uuid)
-	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 3, power.DRAM, 0)))
+	d.write(tree, power.Package, 5, power.DRAM, 6, power.Core, 7)
+	d.write(tree, power.Core, 2)
 	files := d.files()
-	assert.Equal(t, before.epoch+"\n", files["epoch"])
-	assert.Equal(t, "4\n", files["generation"])
-	assert.Equal(t, "503\n", files["intel-rapl:0/energy_uj"])
-	assert.Equal(t, "60\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+	assert.Contains(t, files["report.json"], `"zones":[{"zone":"core","energy_uj":"9"}]`)
+	assert.Equal(t, "9\n", files["intel-rapl:0/intel-rapl:0:1/energy_uj"])
+	assert.Len(t, files, 4, "the report, and the files of core")
+	assert.NoFileExists(t, d.path("intel-rapl:0:0"))
+	d.write(tree, power.Package, 10, power.DRAM, 0)
+	assert.Equal(t, "15\n", d.files()["intel-rapl:0/energy_uj"])
+	assert.Equal(t, "6\n", d.files()[dramFile])
 }
 
-func TestATreeThatCannotBeUnderstoodBeginsANewEpoch(t *testing.T) {
-	for name, damage := range map[string]map[string]string{
-		"generation empty":             {"generation": ""},
-		"generation of NULs":           {"generation": "\x00\x00"},
-		"generation too large":         {"generation": "18446744073709551615\n"},
-		"generation without a newline": {"generation": "2"},
-		"epoch of another alphabet":    {"epoch": "../../etc\n"},
-		"epoch missing":                {"epoch": "-"},
-		"energy negative":              {"intel-rapl:0/energy_uj": "-5\n"},
-		"energy above the range":       {"intel-rapl:0/energy_uj": "9223372036854775808\n"},
-		"energy of two lines":          {"intel-rapl:0/energy_uj": "1\n2\n"},
-		"a huge file":                  {"intel-rapl:0/energy_uj": strings.Repeat("1", 1<<20)},
-		"another machine's":            {"vm_id": "0a1b2c3d-0000-4000-8000-00000000000b\n"},
+func TestATreeContinuesFromItsReport(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
+	before := d.open(uuid)
+	d.write(before, power.Package, 500, power.DRAM, 60)
+	d.put("intel-rapl:0/energy_uj", "700\n") // counters are not read
+	d.put(".new", "7")                       // a crash left it
+	after := d.open(uuid)
+	d.write(after, power.Package, 3, power.DRAM, 0)
+	assert.Equal(t, before.epoch, after.epoch)
+	assert.Equal(t, uint64(2), after.generation)
+	files := d.files()
+	assert.Equal(t, "503\n", files["intel-rapl:0/energy_uj"])
+	assert.Equal(t, "60\n", files[dramFile])
+	assert.NotContains(t, files, ".new")
+}
+
+func TestATreeWithoutAReportOfTheMachineBeginsANewEpoch(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
+	before := d.open(uuid)
+	d.write(before, power.Package, 500, power.DRAM, 60)
+	report := d.files()["report.json"]
+	for name, damaged := range map[string]string{
+		"empty": "", "NULs": "\x00\x00", "cut": report[:50], "too large": report + strings.Repeat(" ", maxDocument),
+		"another version":   strings.Replace(report, `"version":1`, `"version":2`, 1),
+		"a negative energy": strings.Replace(report, `"500"`, `"-500"`, 1),
+		"another machine's": strings.Replace(report, uuid, "0a1b2c3d-0000-4000-8000-00000000000b", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTrees(t)
-			before := d.open(uuid)
-			require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
-			for file, content := range damage {
-				require.NoError(t, os.Remove(filepath.Join(d.path, "vm1", file)))
-				if content != "-" {
-					require.NoError(t, os.WriteFile(filepath.Join(d.path, "vm1", file), []byte(content), 0o600))
-				}
-			}
+			d.T = t
+			d.put("report.json", damaged)
 			after := d.open(uuid)
 			assert.NotEqual(t, before.epoch, after.epoch)
-			require.NoError(t, after.write(d.Root, noon, zones(power.Package, 3)))
-			files := d.files()
-			assert.Equal(t, "3\n", files["intel-rapl:0/energy_uj"])
-			assert.Equal(t, uuid+"\n", files["vm_id"])
-			assert.Equal(t, after.epoch+"\n", files["epoch"])
-			assert.NotContains(t, files, "intel-rapl:0/intel-rapl:0:0/energy_uj", "nobody adds to it any more")
+			d.write(after, power.Package, 3)
+			assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
+			assert.NotContains(t, d.files(), dramFile, "no machine adds to it any more")
 		})
 	}
 }
 
-// A crash leaves an odd generation, and a file that was not renamed yet.
-func TestAHalfWrittenTreeGoesOn(t *testing.T) {
-	d := newTrees(t)
-	before := d.open(uuid)
-	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
-	vm := filepath.Join(d.path, "vm1")
-	require.NoError(t, os.WriteFile(filepath.Join(vm, "generation"), []byte("3\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(vm, "intel-rapl:0/energy_uj"), []byte("700\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(vm, ".new"), []byte("7"), 0o600))
-	after := d.open(uuid)
-	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 1, power.DRAM, 1)))
-	files := d.files()
-	assert.Equal(t, before.epoch+"\n", files["epoch"])
-	assert.Equal(t, "4\n", files["generation"])
-	assert.Equal(t, "701\n", files["intel-rapl:0/energy_uj"])
-	assert.Equal(t, "61\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
-	assert.NotContains(t, files, ".new")
+// Builds from before 0.1.0 had no report.
+func TestATreeOfAnEarlierLayoutIsReplaced(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
+	for file, content := range map[string]string{
+		"generation": "8\n", "update_time": "1\n", "vm_id": uuid + "\n", "epoch": "ABC\n", "intel-rapl:0/name": "package-0\n",
+		"intel-rapl:0/energy_uj": "700\n", dramFile: "9\n",
+	} {
+		d.put(file, content)
+	}
+	tree := d.open(uuid)
+	d.write(tree, power.Package, 5)
+	assert.Equal(t, "5\n", d.files()["intel-rapl:0/energy_uj"])
+	assert.NotContains(t, d.files(), dramFile)
+	report, err := (&reader{path: d.Name()}).read()
+	require.NoError(t, err)
+	assert.Equal(t, &Report{ID: uuid, Epoch: tree.epoch, Generation: 1, Time: noon, Zones: zones(power.Package, 5)}, report)
 }
 
-// After a restart of the host's receiver, a zone is not reported as gone because its meter is slow
-// to answer.
-func TestATreeThatGoesOnKeepsItsZonesForAWhile(t *testing.T) {
+// After a restart of the host's receiver, a zone is not removed because its meter is slow to answer.
+func TestATreeThatContinuesKeepsItsZonesForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const dram, psys = "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1/energy_uj"
-		d := newTrees(t)
-		require.NoError(t, d.open(uuid).write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Platform, 7)))
-		before := d.files()
+		d := newTreeDir(t, newDir(t))
+		before := d.open(uuid)
+		d.write(before, power.Package, 5, power.DRAM, 6, power.Platform, 7)
 		after := d.open(uuid)
-		for range 3 {
-			require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
-		}
-		files := d.files()
-		assert.Equal(t, []string{"8\n", "15\n", "6\n", "7\n"}, []string{files["generation"], files["intel-rapl:0/energy_uj"], files[dram], files[psys]})
-		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10, power.DRAM, 100)))
-		assert.Equal(t, "106\n", d.files()[dram])
-		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
-		assert.NotContains(t, d.files(), dram, "it answered, and is gone since")
-		assert.Contains(t, d.files(), psys)
+		d.write(after, power.Package, 10)
+		assert.Equal(t, "6\n", d.files()[dramFile])
+		d.write(after, power.Package, 0, power.DRAM, 100)
+		assert.Equal(t, "106\n", d.files()[dramFile])
 		time.Sleep(keepZones)
-		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
-		assert.NotContains(t, d.files(), psys)
-		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10, power.DRAM, 100, power.Platform, 3)))
-		files = d.files()
-		assert.Equal(t, []string{before["epoch"], "106\n", "10\n"}, []string{files["epoch"], files[dram], files[psys]})
+		d.write(after, power.Package, 0)
+		assert.NotContains(t, d.files(), dramFile)
+		assert.NotContains(t, d.files(), psysFile)
+		d.write(after, power.Package, 0, power.DRAM, 1, power.Platform, 3)
+		assert.Equal(t, "107\n", d.files()[dramFile])
+		assert.Equal(t, "10\n", d.files()[psysFile])
+		assert.Equal(t, before.epoch, after.epoch)
 	})
 }
 
-func TestAZoneThatIsNoLongerReadIsRemoved(t *testing.T) {
-	d := newTrees(t)
-	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Core, 7)))
-	require.NoError(t, tree.write(d.Root, noon, zones(power.DRAM, 8, power.Core, 9)))
-	files := d.files()
-	assert.NotContains(t, files, "intel-rapl:0/energy_uj")
-	assert.NotContains(t, files, "intel-rapl:0/name")
-	assert.Equal(t, "8\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 15, power.DRAM, 8)))
-	files = d.files()
-	assert.Equal(t, "15\n", files["intel-rapl:0/energy_uj"], "what it missed is added")
-	assert.NotContains(t, files, "intel-rapl:0/intel-rapl:0:1/energy_uj")
-}
-
-// While a zone is lost its total is nowhere. After a restart it begins at 0, which no epoch may.
+// A report that lacks a zone has lost its total. If the zone is read again, its total begins at 0,
+// which is possible only in a new epoch.
 func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
-	d := newTrees(t)
+	d := newTreeDir(t, newDir(t))
 	before := d.open(uuid)
-	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
-	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 510)))
+	d.write(before, power.Package, 500, power.DRAM, 60)
+	d.write(before, power.Package, 10)
 	after := d.open(uuid)
-	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 3)))
-	assert.Equal(t, before.epoch+"\n", d.files()["epoch"])
-	assert.Equal(t, "513\n", d.files()["intel-rapl:0/energy_uj"])
-	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 7)))
-	files := d.files()
-	assert.NotEqual(t, before.epoch+"\n", files["epoch"])
-	assert.Equal(t, "8\n", files["generation"])
-	assert.Equal(t, "2\n", files["intel-rapl:0/energy_uj"])
-	assert.Equal(t, "7\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
-	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 6, power.DRAM, 8)))
-	assert.Equal(t, files["epoch"], d.files()["epoch"])
-	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
-}
-
-// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the
-// other is never mixed into it.
-func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
-	d := newTrees(t)
-	tree := d.open(uuid)
-	psys := func() string { return d.files()["intel-rapl:1/energy_uj"] }
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Platform, 100)))
-	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5000, power.Platform, 110)))
-	assert.Equal(t, "110\n", psys())
-	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5007)))
-	assert.Equal(t, "117\n", psys())
-	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5008, power.Platform, 900)))
-	assert.Equal(t, "118\n", psys())
+	d.write(after, power.Package, 3)
+	assert.Equal(t, before.epoch, after.epoch)
+	d.write(after, power.Package, 2, power.DRAM, 7)
+	begun := after.epoch
+	assert.NotEqual(t, before.epoch, begun)
+	assert.Equal(t, "2\n", d.files()["intel-rapl:0/energy_uj"])
+	d.write(after, power.Package, 1, power.DRAM, 1)
+	assert.Equal(t, begun, after.epoch)
+	assert.Equal(t, "8\n", d.files()[dramFile])
 }
 
 func TestATotalStaysAtItsRange(t *testing.T) {
-	total := func(e units.Energy) []Zone { return []Zone{{Kind: power.Package, Energy: e}} }
-	d := newTrees(t)
+	d := newTreeDir(t, newDir(t))
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, total(1<<62)))
-	tree = d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, total(1<<62)))
-	require.NoError(t, tree.write(d.Root, noon, total(1<<62+5)))
+	for range 3 {
+		d.write(tree, power.Package, 1<<62)
+	}
 	assert.Equal(t, "9223372036854775807\n", d.files()["intel-rapl:0/energy_uj"])
 }
 
-func TestATreeThatSomebodyRemovedIsWrittenAnew(t *testing.T) {
-	for _, part := range []string{"", "intel-rapl:0", "intel-rapl:0/intel-rapl:0:0", "generation"} {
-		d := newTrees(t)
+func TestAPartOfATreeThatWasRemovedIsWrittenAgain(t *testing.T) {
+	for _, part := range []string{"report.json", "intel-rapl:0", "intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/energy_uj"} {
+		d := newTreeDir(t, newDir(t))
 		tree := d.open(uuid)
-		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+		d.write(tree, power.Package, 5, power.DRAM, 6)
 		before := d.files()
-		require.NoError(t, os.RemoveAll(filepath.Join(d.path, "vm1", part)))
-		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+		require.NoError(t, os.RemoveAll(d.path(part)))
+		d.write(tree, power.Package, 0, power.DRAM, 0)
 		after := d.files()
-		assert.Equal(t, "4\n", after["generation"])
-		after["generation"] = before["generation"]
+		assert.NotEqual(t, before["report.json"], after["report.json"])
+		after["report.json"] = before["report.json"]
 		assert.Equal(t, before, after, part)
 	}
 }
 
-func TestEverybodyMayReadATree(t *testing.T) {
-	d := newTrees(t)
-	tree := d.open(uuid)
+func TestEveryUserMayReadATree(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
 	restrict(t)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
-	require.NoError(t, filepath.WalkDir(filepath.Join(d.path, "vm1"), func(path string, e fs.DirEntry, err error) error {
+	d.write(d.open(uuid), power.Package, 5, power.DRAM, 6)
+	require.NoError(t, fs.WalkDir(os.DirFS(d.Name()), ".", func(path string, e fs.DirEntry, err error) error {
 		require.NoError(t, err)
-		if e.Type() == fs.ModeSymlink {
-			return nil // its mode means nothing
+		if e.Type() == fs.ModeSymlink || path == "." {
+			return nil // the mode of a link means nothing
 		}
 		info, err := e.Info()
 		require.NoError(t, err)
@@ -312,51 +266,33 @@ func TestEverybodyMayReadATree(t *testing.T) {
 	}))
 }
 
-// A reader that takes a generation only where it is even, and the same before and after, never sees
-// a part of another one.
-func TestAReaderSeesWholeGenerations(t *testing.T) {
-	d := newTrees(t)
+// A reader never finds a part of a report, nor no report.
+func TestAReaderReadsWholeReports(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 0, power.DRAM, 0)))
-	word := func(name string) uint64 {
-		text, err := os.ReadFile(filepath.Join(d.path, "vm1", name))
-		require.NoError(t, err, "no file is ever missing")
-		number, err := strconv.ParseUint(strings.TrimSuffix(string(text), "\n"), 10, 64)
-		require.NoError(t, err, "no file is ever partly written")
-		return number
-	}
-	const last = 2000
+	d.write(tree, power.Package, 1, power.DRAM, 3)
+	const last = 1000
 	written := make(chan error, 1)
 	go func() {
 		var err error
-		for i := 1; i <= last && err == nil; i++ {
-			err = tree.write(d.Root, noon, zones(power.Package, i, power.DRAM, 3*i))
+		for i := 1; i < last && err == nil; i++ {
+			err = d.tryWrite(tree, power.Package, 1, power.DRAM, 3)
 		}
 		written <- err
 	}()
-	var taken, seen uint64
-	for seen < last {
-		before := word(generationFile)
-		pkg, dram := word("intel-rapl:0/energy_uj"), word("intel-rapl:0/intel-rapl:0:0/energy_uj")
-		if before%2 == 1 || before != word(generationFile) {
-			continue
+	r, generation := &reader{path: d.Name()}, uint64(0)
+	for done := false; !done; {
+		select {
+		case err := <-written:
+			require.NoError(t, err)
+			done = true
+		default:
 		}
-		taken++
-		require.Equal(t, 3*pkg, dram)
-		require.Equal(t, before, 2*pkg+2)
-		require.GreaterOrEqual(t, pkg, seen)
-		seen = pkg
+		report, err := r.read()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, report.Generation, generation)
+		generation = report.Generation
+		require.Equal(t, zones(power.Package, int(generation), power.DRAM, 3*int(generation)), report.Zones)
 	}
-	require.NoError(t, <-written)
-	t.Log(taken, "generations seen")
-}
-
-func TestOnlyPlainNamesAreDirectories(t *testing.T) {
-	for _, name := range []string{"vm1", "con", "0", "a.b_c-d", "VM.", strings.Repeat("a", 64), uuid} {
-		assert.True(t, safeName(name), name)
-	}
-	for _, name := range []string{"", ".", "..", "../../etc", "/etc", "a/b", "a\\b", ".new", "-rf", "_a", "a b", "a\n", "a\x00", "\xff", "ä", "a:b",
-		strings.Repeat("a", 65), "intel-rapl:0"} {
-		assert.False(t, safeName(name), name)
-	}
+	assert.Equal(t, uint64(last), generation)
 }

@@ -340,7 +340,7 @@ func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
 			s := newSockets()
 			current.Store(s)
 			given = 0
-			publisher = NewPublisher(PublisherOptions{})
+			publisher = NewPublisher("")
 			server = NewServer(9480, publisher.Report)
 			server.Listen = s.listen
 			server.Start()
@@ -412,10 +412,10 @@ func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 		"not permitted":   {failed: dialed(syscall.EACCES), want: "permission denied: containers need a seccomp profile that allows AF_VSOCK"},
 		"another error":   {failed: dialed(syscall.ENOMEM), want: "cannot allocate memory"},
 		"not known":       {answer: write(""), want: "the hypervisor has no energy of this virtual machine"},
-		"cut":             {answer: write(wholeDocument[:50]), want: "the answer is not a report"},
-		"another program": {answer: write("SSH-2.0-OpenSSH_9.2\r\n"), want: "the answer is not a report"},
+		"cut":             {answer: write(wholeDocument[:50]), want: "not an energy report"},
+		"another program": {answer: write("SSH-2.0-OpenSSH_9.2\r\n"), want: "not an energy report"},
 		"a later version": {answer: write(`{"version":2}`), want: "the report has version 2, not 1"},
-		"too much":        {answer: write(strings.Repeat(wholeDocument, 1000)), want: "the answer is not a report"},
+		"too much":        {answer: write(strings.Repeat(wholeDocument, 1000)), want: "not an energy report"},
 		"says nothing":    {answer: func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, want: "no answer in time"},
 		"never ends":      {answer: func(c net.Conn) { write(wholeDocument)(c); _, _ = c.Read(make([]byte, 1)) }, want: "no answer in time"},
 		"a byte every while": {answer: func(c net.Conn) {
@@ -497,7 +497,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 		t.Skip("vsock_loopback is not loaded")
 	}
 	const port = 9480
-	publisher := NewPublisher(PublisherOptions{})
+	publisher := NewPublisher("")
 	defer func() { _ = publisher.Close() }()
 	server := NewServer(port, publisher.Report)
 	listening := make(chan struct{}, 1)
