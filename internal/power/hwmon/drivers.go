@@ -57,6 +57,11 @@ var meanings = []meaning{
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
+	// github.com/BoukeHaarsma23/zenergy, the maintained fork of amd_energy for Ryzen and Threadripper. Any user may read
+	// its counters.
+	{driver: "zenergy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
+	{driver: "zenergy", label: "Ecore#", kind: notUsed},
+
 	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does
 	// not report of which socket.
 	{driver: "amd_hsmp_hwmon", sensor: "power1", kind: power.Package, domain: node},
