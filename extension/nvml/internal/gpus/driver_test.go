@@ -54,10 +54,7 @@ type gpu struct {
 	keeps   int           // samples
 	lag     func(sample int) time.Duration
 	clock   func(at time.Time) uint64
-	// lists is set for a driver that lists samples rather than means, each for a process that ran
-	// since the one before. Otherwise a sample is that of the process that ran last.
-	lists bool
-	dry   bool // the driver does not sample while the GPU is idle
+	dry     bool // the driver does not sample while the GPU is idle
 
 	noSamples, noProcesses, noEnergy error
 	rate                             uint32
@@ -137,12 +134,8 @@ func (g *gpu) sample() {
 	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.shown, of: map[uint32]float64{}}
 	length := float64(g.period / step)
 	s.percent = math.Min(100*float64(steps)/length, 100)
-	for pid, n := range g.part {
-		if g.lists {
-			s.of[pid] = math.Min(100*float64(n)/length, 100)
-		} else {
-			s.of[g.last] = s.percent
-		}
+	if steps > 0 {
+		s.of[g.last] = s.percent // the process that ran last
 	}
 	clear(g.part)
 	g.taken++
@@ -209,14 +202,11 @@ func (g *gpu) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 	visible := g.visible(since)
 	var list []nvml.Sample
 	for _, s := range visible {
-		for pid, percent := range s.of {
+		for pid := range s.of {
 			i := slices.IndexFunc(list, func(e nvml.Sample) bool { return e.PID == pid })
-			switch {
-			case g.lists:
-				list = append(list, nvml.Sample{PID: pid, Timestamp: s.at, SM: uint32(math.Round(percent))})
-			case i < 0:
+			if i < 0 {
 				list = append(list, nvml.Sample{PID: pid, Timestamp: s.at, SM: uint32(math.Round(mean(visible, pid)))})
-			default:
+			} else {
 				list[i].Timestamp = s.at
 			}
 		}

@@ -20,10 +20,6 @@ import (
 // processes stays the same: https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the
 // time for which the instants stand.
 //
-// Should a library list single samples instead, each stands for one instant. They are taken for samples once an
-// answer had two entries of one process, as long as their sum agrees better with how busy the GPU was than that of
-// means.
-//
 // A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work
 // side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
 type usage struct {
@@ -31,10 +27,6 @@ type usage struct {
 	until   time.Time // up to when usage was handed out
 	polled  time.Time // when the last poll began
 	clock   clock
-	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were
-	// off lately, as means and as samples.
-	repeats            bool
-	asMeans, asSamples time.Duration
 	// noInstants is set if the library does not list instants.
 	noInstants bool
 	users      users
@@ -155,7 +147,6 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 		if u.noInstants {
 			u.clock.since = max(u.clock.since, entries[i].Timestamp)
 		}
-		u.repeats = !u.users.add(&entries[i], 0) || u.repeats
 	}
 	if !u.until.IsZero() {
 		d.Elapsed = now.Sub(u.until)
@@ -172,8 +163,7 @@ func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
 		return w
 	}
 	if u.noInstants {
-		w.covered = now.Sub(u.until)
-		w.instants = max(1, int(w.covered/u.clock.samplingPeriod()))
+		w.covered, w.instants = now.Sub(u.until), 1
 		return w
 	}
 	first := u.clock.stand(instants, &w)
@@ -200,36 +190,22 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	if u.noInstants {
 		w.newest = u.clock.newest(entries, now)
 	}
-	latest, compute := w.newest+uint64(maxLag.Microseconds()), uint64(0)
+	latest := w.newest + uint64(maxLag.Microseconds())
 	for i := range entries {
 		e := &entries[i]
 		busiest := max(e.SM, e.Encoder, e.Decoder)
 		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
 			continue // garbage, or stale
 		}
-		u.repeats = !u.users.add(e, busiest) || u.repeats
-		compute += uint64(e.SM)
+		u.users.add(e, busiest)
 	}
 	stands := w.covered // each entry
-	switch {
-	case u.listsSamples(percent(compute, w.covered), w):
-		stands /= time.Duration(w.instants)
-	case u.noInstants:
+	if u.noInstants {
 		stands = min(now.Sub(u.clock.sinceAt), kept)
 	}
 	u.users.weigh(stands, func(timestamp uint64) time.Time {
 		return w.until.Add(-microseconds(w.newest - min(timestamp, w.newest)))
 	})
-}
-
-// listsSamples reports whether entries are samples, not means. sum is the sum of the entries as
-// means.
-func (u *usage) listsSamples(sum time.Duration, w *window) bool {
-	if !u.noInstants && w.instants > 1 {
-		u.asMeans = u.asMeans*7/8 + (sum - w.busy).Abs()
-		u.asSamples = u.asSamples*7/8 + (sum/time.Duration(w.instants) - w.busy).Abs()
-	}
-	return u.repeats && u.asSamples <= u.asMeans
 }
 
 // addEnded gives busy time that no entry explains to the processes that closed the GPU since usage was handed out
@@ -318,24 +294,23 @@ func (u *users) reset() {
 	clear(u.index)
 }
 
-// add adds an entry and reports whether it is the first of its process. A repeated one counts once.
-func (u *users) add(e *nvml.Sample, percent uint32) bool {
+// add adds an entry. A repeated entry counts once.
+func (u *users) add(e *nvml.Sample, percent uint32) {
 	if e.PID == 0 || e.PID > math.MaxInt32 {
 		u.entries++
 		u.unnamed += uint64(percent)
-		return true
+		return
 	}
 	i, known := u.index[e.PID]
 	switch {
 	case !known:
 		i = u.open(e.PID)
 	case u.last[i] == e.Timestamp:
-		return true
+		return
 	}
 	u.entries++
 	u.weights[i] += uint64(percent)
 	u.last[i] = max(u.last[i], e.Timestamp)
-	return !known
 }
 
 // open adds a user that used nothing, if it is new, and returns its index; -1 for what is no process.

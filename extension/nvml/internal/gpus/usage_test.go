@@ -159,10 +159,6 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 	}
 	const never, ms = -1, time.Millisecond // never: not listed
 	two := entry{2, 2, 60, 0}
-	var instants []entry
-	for i := range 10 {
-		instants = append(instants, entry{1 + uint32(i%2), 1.1 + float64(i)/10, 100, 0})
-	}
 	for name, tc := range map[string]struct {
 		entries                []entry
 		one, two, unattributed time.Duration
@@ -179,7 +175,6 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 		"of no PID":                  {[]entry{{math.MaxUint32, 2, 40, 0}, two}, never, 600 * ms, 400 * ms},
 		"missing":                    {nil, never, never, 1000 * ms},
 		"rounded":                    {[]entry{{1, 2, 49, 0}, {2, 2, 50, 0}}, 490 * ms, 500 * ms, 0},
-		"each instant by itself":     {instants, 500 * ms, 500 * ms, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun(t, func(s *script, p *polling) {
@@ -360,18 +355,16 @@ func TestWithoutSamplesOfProcesses(t *testing.T) {
 }
 
 func TestWithoutInstants(t *testing.T) {
-	for _, lists := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGPU(bursts(1, 3, 500*time.Millisecond, 5*time.Second))
-			g.noSamples, g.lists = nvml.NotSupported, lists
-			a := watch(t, g, time.Second, 20*time.Minute, nil)
-			worst, all := misattributed(g, a.joules)
-			t.Logf("lists=%v: worst process %.2f %%, of all energy %.2f %%", lists, 100*worst, 100*all)
-			if all > 0.05 {
-				t.Errorf("lists=%v: %.1f %% of the energy did not get to its process", lists, 100*all)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPU(bursts(1, 3, 500*time.Millisecond, 5*time.Second))
+		g.noSamples = nvml.NotSupported
+		a := watch(t, g, time.Second, 20*time.Minute, nil)
+		worst, all := misattributed(g, a.joules)
+		t.Logf("worst process %.2f %%, of all energy %.2f %%", 100*worst, 100*all)
+		if all > 0.05 {
+			t.Errorf("%.1f %% of the energy did not get to its process", 100*all)
+		}
+	})
 }
 
 func TestSamplesOfAnIdleGPURunDry(t *testing.T) {
