@@ -34,7 +34,7 @@ type Publisher struct {
 	abandoned atomic.Bool
 	closing   sync.Once
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex          // guards what follows
 	machines map[string]*machine // by ID
 	round    uint64              // counts calls of Publish
 	dirs     map[string]*machine // that run, by directory; nil for a directory that several should have
