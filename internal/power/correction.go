@@ -39,6 +39,45 @@ func (c Correction) IsZero() bool { return c.Lag == 0 && !c.Scales() }
 // Scales reports whether the correction changes energies.
 func (c Correction) Scales() bool { return c.Factor != 0 && c.Factor != Unscaled || c.Offset != 0 }
 
+// corrections is the step of a Set that corrects the readings of a meter.
+type corrections struct {
+	of       func(*Zone) Correction // nil if no zone is corrected
+	zones    map[string]*corrected  // by ID, nil for a zone without a correction
+	readings []Reading
+}
+
+// correct returns the corrected readings, which are valid until the next call. It does not change
+// the meter's readings.
+func (c *corrections) correct(readings []Reading) []Reading {
+	if c.of == nil {
+		return readings
+	}
+	c.readings = append(c.readings[:0], readings...)
+	for i := range c.readings {
+		if zone := c.zone(c.readings[i].Zone); zone != nil {
+			zone.correct(&c.readings[i])
+		}
+	}
+	return c.readings
+}
+
+// zone returns the corrected total of a zone, or nil if the zone is not corrected. A zone that
+// replaces another zone with the same ID has a total of its own.
+func (c *corrections) zone(z *Zone) *corrected {
+	zone, ok := c.zones[z.ID]
+	if ok && (zone == nil || zone.zone == z) {
+		return zone
+	}
+	if zone = nil; c.zones == nil {
+		c.zones = map[string]*corrected{}
+	}
+	if correction := c.of(z); !correction.IsZero() {
+		zone = &corrected{Correction: correction, zone: z}
+	}
+	c.zones[z.ID] = zone
+	return zone
+}
+
 // corrected is the corrected total of a zone. It is exact: after any readings the total is the
 // correction applied to the energy and the time of all readings together, rounded down to a
 // microjoule. The one exception is a time in which Offset makes the power negative: the total does
@@ -46,7 +85,7 @@ func (c Correction) Scales() bool { return c.Factor != 0 && c.Factor != Unscaled
 type corrected struct {
 	Correction
 	zone       *Zone
-	since, at  time.Time    // of the first and the last reading that was taken, by the meter
+	since, at  time.Time    // times of the first and the last accepted reading, by the meter
 	raw        units.Energy // total of the meter
 	unmeasured time.Duration
 	total      units.Energy
@@ -72,11 +111,11 @@ func (c *corrected) correct(r *Reading) {
 	if r.At.Before(c.at) { // the clock of the sensor was set back
 		r.At = c.at
 	}
+	elapsed := r.At.Sub(c.at) - (r.Unmeasured - c.unmeasured)
+	if r.Event == Rebased {
+		elapsed = 0 // its energy is not known
+	}
 	if !r.At.Equal(c.at) || r.Total != c.raw {
-		elapsed := r.At.Sub(c.at) - (r.Unmeasured - c.unmeasured)
-		if r.Event == Rebased {
-			elapsed = 0 // its energy is not known
-		}
 		c.total = units.AddSaturating(c.total, c.convert(units.Advance(c.raw, r.Total), elapsed))
 		c.at, c.raw, c.unmeasured = r.At, r.Total, r.Unmeasured
 	}
@@ -95,14 +134,10 @@ func (c *corrected) convert(energy units.Energy, elapsed time.Duration) units.En
 	}
 	scaled, scaledRest := product(uint64(energy), cmp.Or(c.Factor, Unscaled)*(uint64(perMicrojoule)/Unscaled))
 	added, addedRest := product(offset, uint64(max(elapsed, 0)))
-	sum := scaled + sign*added + c.lacks
-	c.remainder += scaledRest + sign*addedRest
-	for ; c.remainder >= perMicrojoule; c.remainder -= perMicrojoule {
-		sum++
-	}
-	for ; c.remainder < 0; c.remainder += perMicrojoule {
-		sum--
-	}
+	rest := c.remainder + scaledRest + sign*addedRest // more than -perMicrojoule
+	carried := (rest+perMicrojoule)/perMicrojoule - 1 // rounded down
+	c.remainder = rest - carried*perMicrojoule
+	sum := scaled + sign*added + c.lacks + carried
 	if c.lacks = min(sum, 0); c.lacks < 0 {
 		c.lacks = max(c.lacks, -60*int64(offset))
 		return 0
@@ -120,40 +155,8 @@ func product(a, b uint64) (quotient, rest int64) {
 	return int64(min(q, maxMicrojoules)), int64(r)
 }
 
-// beside returns the true energy since the past that is not in the total of the last reading, of a
-// zone whose counter counted an energy in a time since then.
+// beside returns the true energy since the past that is not in the total of the last reading. energy
+// is what the counter of the zone counted since the past, in the time elapsed.
 func (c *corrected) beside(energy units.Energy, elapsed time.Duration) units.Energy {
 	return c.convert(units.Advance(c.raw, energy), elapsed-c.at.Sub(c.since))
-}
-
-// correct corrects the readings of a meter.
-func (s *Set) correct(m *Status) {
-	if m.Correction == nil {
-		return
-	}
-	m.corrected = append(m.corrected[:0], m.Readings...) // the meter's own are not to be changed
-	m.Readings = m.corrected
-	for i := range m.Readings {
-		r := &m.Readings[i]
-		if c := m.correctionOf(r.Zone); c != nil {
-			c.correct(r)
-		}
-	}
-}
-
-// correctionOf returns the corrected total of a zone, or nil if the zone is not corrected. A zone
-// that replaces another one with the same ID has a total of its own.
-func (m *Status) correctionOf(zone *Zone) *corrected {
-	c, known := m.corrections[zone.ID]
-	if known && (c == nil || c.zone == zone) {
-		return c
-	}
-	if correction := m.Correction(zone); !correction.IsZero() {
-		c = &corrected{Correction: correction, zone: zone}
-	}
-	if m.corrections == nil {
-		m.corrections = map[string]*corrected{}
-	}
-	m.corrections[zone.ID] = c
-	return c
 }

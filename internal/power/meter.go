@@ -132,6 +132,7 @@ type Reading struct {
 	Gaps, Rejected int64
 
 	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
+	meter int       // index of the meter in its Set
 }
 
 // Event is an incident of a counter or an integrator in addition to counting.

@@ -20,24 +20,28 @@ type module struct {
 	err    error
 }
 
-// separateModules replaces readings of modules with derived readings of their GPUs.
-func (s *Set) separateModules() {
-	for _, m := range s.modules {
+// modules is the step of a Set that replaces the readings of modules with readings of their GPUs.
+type modules []*module
+
+// separate derives the readings of the GPUs, and returns all readings.
+func (ms *modules) separate(readings []Reading, now time.Time) []Reading {
+	for _, m := range *ms {
 		m.err = nil
 	}
-	for i := range s.readings {
-		if r := &s.readings[i]; r.Zone.Includes != "" && !r.At.IsZero() {
-			s.moduleOf(r.Zone).derive(r, s.readings, s.hasOneModule(), s.sample.At)
+	for i := range readings {
+		if r := &readings[i]; r.Zone.Includes != "" && !r.At.IsZero() {
+			ms.of(r.Zone, now).derive(r, readings, hasOneModule(readings), now)
 		}
 	}
+	return readings
 }
 
 // hasOneModule reports whether the machine has one module and one CPU socket, which then belong
 // together, whatever the number of the socket. Of a machine with several, one GPU may be visible.
-func (s *Set) hasOneModule() bool {
+func hasOneModule(readings []Reading) bool {
 	modules, socket := 0, units.NodeCPUs
-	for i := range s.readings {
-		z := s.readings[i].Zone
+	for i := range readings {
+		z := readings[i].Zone
 		if z.Includes != "" {
 			modules++
 		}
@@ -52,22 +56,21 @@ func (s *Set) hasOneModule() bool {
 	return modules == 1
 }
 
-// moduleOf returns the module of a GPU.
-func (s *Set) moduleOf(gpu *Zone) *module {
-	i := slices.IndexFunc(s.modules, func(m *module) bool { return m.zone.ID == gpu.ID })
-	switch {
-	case i < 0:
-		i = len(s.modules)
-		s.modules = append(s.modules, &module{zone: gpu, socket: s.sample.At})
-	case s.modules[i].zone != gpu:
-		s.modules[i] = &module{zone: gpu, socket: s.sample.At}
+// of returns the module of a GPU.
+func (ms *modules) of(gpu *Zone, now time.Time) *module {
+	i := slices.IndexFunc(*ms, func(m *module) bool { return m.zone.ID == gpu.ID })
+	if i < 0 {
+		i = len(*ms)
+		*ms = append(*ms, &module{zone: gpu, socket: now})
+	} else if (*ms)[i].zone != gpu {
+		(*ms)[i] = &module{zone: gpu, socket: now}
 	}
-	return s.modules[i]
+	return (*ms)[i]
 }
 
-// ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
-func (s *Set) ModuleErr() error {
-	for _, m := range s.modules {
+// err returns an error if the energy of a GPU contains the energy of a CPU socket.
+func (ms modules) err() error {
+	for _, m := range ms {
 		if m.err != nil {
 			return m.err
 		}
@@ -78,24 +81,18 @@ func (s *Set) ModuleErr() error {
 // derive replaces the reading of a module. alone reports whether the machine has no other module or
 // socket: then all CPUs are its socket.
 func (m *module) derive(r *Reading, readings []Reading, alone bool, now time.Time) {
-	for _, t := range m.tracks {
-		t.present = false
-	}
-	whole := m.track(r, readings)
-	whole.update(r)
-	m.setWhole(whole, true)
+	m.setWhole(m.note(r, now), true)
 	for i := range readings {
 		z := readings[i].Zone
 		if !isPart(z.Kind, PSys) || z.Method != Measured || readings[i].At.IsZero() || !alone && z.Domain != m.zone.Includes {
 			continue
 		}
-		part := m.track(&readings[i], readings)
-		part.update(&readings[i])
-		part.part = true
+		m.note(&readings[i], now).part = true
 		if readings[i].Err == nil {
 			m.socket = now
 		}
 	}
+	m.forget(now)
 	m.settle(now)
 	if now.Sub(m.socket) > partPatience {
 		m.err = fmt.Errorf("the energy of %s contains the energy of a CPU socket, because its meter measures a module and no meter reads the socket", m.zone.ID)

@@ -28,7 +28,7 @@ func newSuperchips(t testing.TB, modules int) *superchips {
 		}})
 		m.cpus.readings = append(m.cpus.readings, Reading{Zone: &Zone{ID: "Grace " + string(socket), Kind: Package, Method: Measured, Domain: socket}})
 	}
-	m.Set = setOf(m.modules, m.cpus, new(fake))
+	m.Set = NewSet(Member{Name: "gpu", Meter: m.modules}, Member{Name: "hwmon", Meter: m.cpus})
 	return m
 }
 
@@ -59,36 +59,35 @@ func TestTheEnergyOfASocketIsSubtractedFromItsModule(t *testing.T) {
 	assert.NoError(t, m.ModuleErr())
 }
 
-func TestEachGPUExcludesTheSocketOfItsOwnModule(t *testing.T) {
-	m := newSuperchips(t, 2)
-	for second := range 3 {
-		for i, watts := range []float64{100, 20} {
-			count(&m.modules.readings[i], float64(second), 500*float64(second))
-			count(&m.cpus.readings[i], float64(second), watts*float64(second))
-		}
-		m.expect(float64(second), 400*float64(second), 480*float64(second))
-	}
-}
-
-func TestAModuleIsWithoutItsOwnSocketOnlyIfTheGPUsOfOthersAreNotRead(t *testing.T) {
-	m := newSuperchips(t, 2)
-	m.modules.readings = m.modules.readings[1:]
-	for second := range 3 {
-		count(&m.modules.readings[0], float64(second), 500*float64(second))
-		for i, watts := range []float64{100, 20} {
-			count(&m.cpus.readings[i], float64(second), watts*float64(second))
-		}
-		m.expect(float64(second), 480*float64(second))
-	}
-}
-
-func TestTheOnlySocketBelongsToTheOnlyModuleWhateverItsNumber(t *testing.T) {
-	m := newSuperchips(t, 1)
-	m.modules.readings[0].Zone.Includes = "package-36"
-	for second := range 3 {
-		count(&m.modules.readings[0], float64(second), 500*float64(second))
-		count(&m.cpus.readings[0], float64(second), 100*float64(second))
-		m.expect(float64(second), 400*float64(second))
+func TestAGPUExcludesTheSocketOfItsOwnModule(t *testing.T) {
+	for name, c := range map[string]struct {
+		sockets []float64 // their power in W; a module has 500 W
+		change  func(*superchips)
+		gpus    []float64 // their power in W
+	}{
+		"two modules":                         {[]float64{100, 20}, func(*superchips) {}, []float64{400, 480}},
+		"the GPU of another module is hidden": {[]float64{100, 20}, func(m *superchips) { m.modules.readings = m.modules.readings[1:] }, []float64{480}},
+		"the only socket has another number":  {[]float64{100}, func(m *superchips) { m.modules.readings[0].Zone.Includes = "package-36" }, []float64{400}},
+		"a modeled socket is not subtracted":  {[]float64{100}, func(m *superchips) { m.cpus.readings[0].Zone.Method = Modeled }, []float64{500}},
+		"only the first socket is read":       {[]float64{100, 20}, func(m *superchips) { m.cpus.readings = m.cpus.readings[:1] }, []float64{400, 500}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newSuperchips(t, len(c.sockets))
+			c.change(m)
+			for second := range 3 {
+				for i := range m.modules.readings {
+					count(&m.modules.readings[i], float64(second), 500*float64(second))
+				}
+				for i := range m.cpus.readings {
+					count(&m.cpus.readings[i], float64(second), c.sockets[i]*float64(second))
+				}
+				var want []float64
+				for _, watts := range c.gpus {
+					want = append(want, watts*float64(second))
+				}
+				m.expect(float64(second), want...)
+			}
+		})
 	}
 }
 
@@ -120,16 +119,6 @@ func TestAModuleIsNotSeparatedIfItsSocketCannotBeRead(t *testing.T) {
 	count(&m.cpus.readings[0], 132, 1230)
 	count(&m.modules.readings[0], 132, 423*132)
 	m.expect(132, 423*132-1230)
-}
-
-func TestAModeledSocketIsNotSubtracted(t *testing.T) {
-	m := newSuperchips(t, 1)
-	m.cpus.readings[0].Zone.Method = Modeled
-	for second := range 3 {
-		count(&m.modules.readings[0], float64(second), 423*float64(second))
-		count(&m.cpus.readings[0], float64(second), 123*float64(second))
-		m.expect(float64(second), 423*float64(second))
-	}
 }
 
 func TestSeparatingModulesAllocatesNothing(t *testing.T) {

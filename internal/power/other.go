@@ -12,14 +12,14 @@ import (
 )
 
 // Remainder derives a zone of kind Other: the energy of the whole machine without that of its
-// parts. The whole is the measured zones of kind Platform, or of PSys where there is none. The
-// parts are the zones of Package and DRAM, and of GPU where the whole is Platform.
+// parts. The whole is the measured zones of kind Platform, or of PSys if there is none. The
+// parts are the zones of Package and DRAM, and of GPU if the whole is Platform.
 //
 // It is assumed that Platform contains all graphics cards, and PSys none. PSys covers the supplies
 // that the vendor connects to the processor's meter (Intel SDM, volume 4,
 // MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
-// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy
-// is also in the zone.
+// graphics card has a supply of its own. If the PSys of a laptop does contain a card, the energy of
+// the card is also in the zone.
 //
 // The zone is brought up to date at the times of the whole's own readings. The parts' totals at
 // such a time are interpolated between the readings before and after it, so a part that is slower
@@ -33,7 +33,7 @@ import (
 //	the whole is replaced, or missed a time           the energy of that time is not in it
 //	a part cannot be read for more than two minutes   it contains the part's energy, which becomes a deficit once the part is read
 //	a part appears, or has another meter              it contains what the part used before the first reading
-//	a part vanishes                                   it contains what the part uses from then on
+//	a part vanishes                                   it contains what the part uses from then on; after ten minutes also if the part returns
 //	a package or its DRAM is modeled or reported      it ends: only what is measured is subtracted from what is measured
 //	no part was ever read, or there is no whole       it is not there
 //
@@ -42,6 +42,7 @@ type Remainder struct {
 	difference
 	zone    Zone
 	kind    Kind   // of the whole
+	read    []Kind // kinds of the zones that were ever read
 	foreign *Zone  // a part that is not measured, or nil
 	lacks   string // description of missing zones, or ""
 
@@ -61,11 +62,11 @@ const (
 	noiseShare = 0.01
 )
 
-// Deficit returns by how much the parts used more than the whole since the zone's total last grew.
+// Deficit returns the energy by which the parts exceed the whole since the zone's total last grew.
 func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
 
-// Lacks returns what no meter has read and without which the zone is not there: the whole or any
-// part. It is empty where both are there.
+// Lacks returns the missing zone kinds without which the zone is not reported: the whole or every
+// part. It is empty if none is missing.
 func (m *Remainder) Lacks() string { return m.lacks }
 
 // IsForeign reports whether there is no zone because a part is not measured.
@@ -86,13 +87,13 @@ func (m *Remainder) Err() error {
 
 var errDeficit = errors.New("package, dram and gpu used more energy than the meter of the whole machine counted; other stands still until that is made up for")
 
-// resume makes the zone go on where that of another Remainder ended.
+// resume makes the zone continue from the state of another Remainder.
 func (m *Remainder) resume(p PastOther) {
 	m.resuming, m.balance, m.total = true, p.Balance, units.Energy(max(p.Balance, 0))
-	m.zone = Zone{ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs}
+	m.zone = otherZone(0)
 }
 
-// past returns what another Remainder needs to go on after the last readings.
+// past returns what another Remainder needs to continue after the last readings.
 func (m *Remainder) past() PastOther {
 	switch {
 	case m.resuming:
@@ -100,8 +101,7 @@ func (m *Remainder) past() PastOther {
 	case m.settled.IsZero() || m.foreign != nil || m.lacks != "":
 		return PastOther{}
 	}
-	var pending int64
-	missed := m.restart
+	pending, missed := -m.gone, m.restart
 	for _, t := range m.tracks {
 		switch {
 		case t.whole:
@@ -117,17 +117,16 @@ func (m *Remainder) past() PastOther {
 	return PastOther{Known: true, Balance: m.balance - int64(m.total) + pending}
 }
 
-// goOn settles the zone at the end of the past, if the whole and its parts have gone on from there.
-// If not, what was used meanwhile is not in the zone.
-func (m *Remainder) goOn() {
+// resumeAt settles the zone at the end of the past, if the whole and its parts have resumed from
+// there. If not, the energy used meanwhile is not in the zone.
+func (m *Remainder) resumeAt() {
 	m.resuming = false
 	for _, t := range m.tracks {
 		if (t.whole || t.part) && !t.resumed {
 			return
 		}
 	}
-	whole := m.tracks[slices.IndexFunc(m.tracks, func(t *track) bool { return t.whole })]
-	m.settled, m.restart = whole.points[0].at, false
+	m.settled, m.restart = m.firstWhole().points[0].at, false
 }
 
 // add appends the zone's reading to those that it is derived from. now is the sample time.
@@ -135,11 +134,11 @@ func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
 	if m.resuming && slices.ContainsFunc(readings, func(r Reading) bool { return errors.Is(r.Err, errAwaited) }) {
 		return append(readings, Reading{Zone: &m.zone, Err: errAwaited})
 	}
-	if !m.update(readings) {
+	if !m.update(readings, now) {
 		return readings
 	}
 	if m.resuming {
-		m.goOn()
+		m.resumeAt()
 	}
 	if whole, elapsed, settled := m.settle(now); settled {
 		m.judge(whole, elapsed)
@@ -150,28 +149,34 @@ func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
 	return append(readings, Reading{Zone: &m.zone, Total: m.total, At: m.settled})
 }
 
-// update notes what was read of the whole and its parts, and reports whether both are there.
-func (m *Remainder) update(readings []Reading) bool {
-	for _, t := range m.tracks {
-		t.present = false
-	}
+// update notes the readings of the whole and its parts, and reports whether both have been read.
+func (m *Remainder) update(readings []Reading, now time.Time) bool {
+	m.kind = PSys
 	for i := range readings {
 		r := &readings[i]
-		if k := r.Zone.Kind; (isWhole(k) || isPart(k, Platform)) && r.Zone.Method == Measured && !r.At.IsZero() {
-			m.track(r, readings).update(r)
+		k := r.Zone.Kind
+		if !isWhole(k) && !isPart(k, Platform) || r.Zone.Method != Measured || r.At.IsZero() {
+			continue
+		}
+		m.note(r, now)
+		if k == Platform {
+			m.kind = Platform
+		}
+		if !slices.Contains(m.read, k) {
+			m.read = append(m.read, k)
 		}
 	}
-	whole, part := m.selectWhole()
+	whole, part := m.selectWhole(now), slices.ContainsFunc(m.read, func(k Kind) bool { return isPart(k, m.kind) })
+	m.forget(now)
 	m.foreign, m.lacks = nil, ""
 	for i := range readings {
-		if r := &readings[i]; isPart(r.Zone.Kind, m.kind) && r.Zone.Method != Measured && !r.At.IsZero() {
+		if r := &readings[i]; whole && isPart(r.Zone.Kind, m.kind) && r.Zone.Method != Measured && !r.At.IsZero() {
 			m.foreign = r.Zone
 		}
 	}
 	switch {
 	case !whole:
 		m.lacks = "platform or psys"
-		m.foreign = nil // there would be no zone either way
 	case m.foreign != nil:
 		m.restart, m.candidate = true, time.Time{}
 	case !part && m.kind == PSys:
@@ -189,32 +194,26 @@ func isPart(k, whole Kind) bool { return k == Package || k == DRAM || k == GPU &
 
 func isWhole(k Kind) bool { return k == Platform || k == PSys }
 
-// selectWhole decides which tracks are the whole, and reports whether there are any, and any parts.
-// Where they are not those of before, nothing is known about the time between.
-func (m *Remainder) selectWhole() (whole, part bool) {
-	m.kind = PSys
-	for _, t := range m.tracks {
-		if t.present && t.zone.Kind == Platform {
-			m.kind = Platform
-		}
-	}
+// selectWhole marks the tracks of the whole and its parts, and reports whether there is a whole.
+func (m *Remainder) selectWhole(now time.Time) (found bool) {
 	var watts uint64
 	for _, t := range m.tracks {
 		t.part = isPart(t.zone.Kind, m.kind)
-		part = part || t.part
-		selected := t.present && t.zone.Kind == m.kind
-		if selected {
-			whole = true
+		whole := t.zone.Kind == m.kind && t.seen.Equal(now)
+		if whole {
+			found = true
 			watts += t.zone.MaxWatts
 		}
-		m.setWhole(t, selected)
+		m.setWhole(t, whole)
 	}
-	if whole {
-		m.zone = Zone{
-			ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: watts,
-		}
+	if found {
+		m.zone = otherZone(watts)
 	}
-	return whole, part
+	return found
+}
+
+func otherZone(maxWatts uint64) Zone {
+	return Zone{ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: maxWatts}
 }
 
 // judge decides whether the deficit is more than noise. whole is the energy of the whole during elapsed.

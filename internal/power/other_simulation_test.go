@@ -4,6 +4,8 @@ package power
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -14,86 +16,59 @@ import (
 
 var otherHistories = flag.Int("other.histories", 25, "histories of 1000 intervals in TestOtherAgreesWithTheReferenceWhateverHappens")
 
-// simulated is a zone with its true energy and the meter that reads it.
+// simulated is a zone whose meter is read at times of its own.
 type simulated struct {
 	id      string // the ID of each of the zone's meters
 	kind    Kind
-	watts   float64
-	energy  []float64 // true, in µJ, at the end of each interval
-	scale   float64   // of what the meter counts
+	watts   float64 // average
 	every   time.Duration
-	lag     time.Duration // of what the meter says behind its time
-	drift   float64       // of the meter's clock, seconds a second
+	lag     time.Duration // by how much a reading is older than its read
 	next    time.Duration // when the meter is read next
 	failing int           // intervals
 	absent  int           // intervals
-	offset  units.Energy  // the meter's count when it was first read, and what it missed
-	unread  bool          // not read since it is another meter
+	misses  bool          // the time until the next reading
 	reading Reading
 	last    time.Time // of the last reading, also of the meter before
-	gapFrom time.Time
+}
+
+// replace gives the zone another meter.
+func (z *simulated) replace() {
+	z.reading, z.misses = Reading{Zone: &Zone{ID: z.id, Kind: z.kind, Method: Measured, MaxWatts: 1000}}, false
 }
 
 // history simulates one machine.
 type history struct {
-	*testing.T
-	seed      uint64
 	rng       *rand.Rand
 	now       time.Duration
 	interval  time.Duration
 	zones     []*simulated
 	remainder Remainder
-
-	// The reference:
-	known    map[*Zone]*simulatedTrack
-	wholes   map[*Zone]bool // at the last read
-	kind     Kind           // theirs
-	settled  time.Time
-	restart  bool
-	whole    int64 // since the start, of the times that are settled
-	parts    int64
-	total    units.Energy
-	waiting  time.Duration // since when there is a reading of the whole that is not settled
-	waits    bool
-	deficits int
-	restarts int
-	settles  int
-	paidBack int
+	reference reference
 }
 
-// simulatedTrack is the reference's state of a meter.
-type simulatedTrack struct {
-	record     []point
-	settled    units.Energy
-	unmeasured time.Duration
-	gaps       [][2]time.Time // between readings
-}
-
-func newHistory(t *testing.T, seed uint64) *history {
-	h := &history{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), known: map[*Zone]*simulatedTrack{}, wholes: map[*Zone]bool{}}
+func newHistory(seed uint64) *history {
+	h := &history{rng: rand.New(rand.NewPCG(seed, 7)), reference: reference{zones: map[*Zone]*record{}}}
 	h.interval = []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[h.rng.IntN(3)]
-	h.add(Package, 40+200*h.rng.Float64(), h.interval)
-	if h.rng.IntN(2) == 0 {
-		h.add(Package, 40+200*h.rng.Float64(), h.interval)
+	watts := 100.0 // of the whole machine
+	part := func(k Kind, most float64, every time.Duration) {
+		watts += h.add(k, most*h.rng.Float64(), every).watts
 	}
-	h.add(DRAM, 30*h.rng.Float64(), h.interval)
+	for range 1 + h.rng.IntN(2) {
+		part(Package, 200, h.interval)
+	}
+	part(DRAM, 30, h.interval)
+	if h.rng.IntN(3) == 0 {
+		h.add(PSys, watts, h.interval)
+	}
 	for range h.rng.IntN(5) { // graphics cards, some read with each interval and some by slow meters
-		every := h.interval
-		if h.rng.IntN(2) == 0 {
-			every = h.period()
-		}
-		h.add(GPU, 300*h.rng.Float64(), every)
+		part(GPU, 300, []time.Duration{h.interval, h.period()}[h.rng.IntN(2)])
 	}
-	for range 1 + h.rng.IntN(4)/3 {
-		z := h.add(Platform, 0, h.period())
-		z.scale = 0.97 + 0.05*h.rng.Float64()
-		z.drift = 2e-4 * (h.rng.Float64() - 0.5)
+	wholes := 1 + h.rng.IntN(4)/3
+	for range wholes {
+		z := h.add(Platform, watts/float64(wholes), h.period())
 		if h.rng.IntN(3) == 0 {
 			z.lag = time.Duration(h.rng.Int64N(int64(30 * time.Second)))
 		}
-	}
-	if h.rng.IntN(3) == 0 {
-		h.add(PSys, 0, h.interval)
 	}
 	return h
 }
@@ -104,7 +79,7 @@ func (h *history) period() time.Duration {
 }
 
 func (h *history) add(k Kind, watts float64, every time.Duration) *simulated {
-	z := &simulated{id: string(k) + strconv.Itoa(len(h.zones)), kind: k, watts: watts, every: every, scale: 1}
+	z := &simulated{id: string(k) + strconv.Itoa(len(h.zones)), kind: k, watts: watts, every: every}
 	if every != h.interval {
 		z.next = h.interval + 1 // a slow meter has no reading before the others have one
 	}
@@ -113,34 +88,8 @@ func (h *history) add(k Kind, watts float64, every time.Duration) *simulated {
 	return z
 }
 
-func platforms(zones []*simulated) (out []*simulated) {
-	for _, z := range zones {
-		if z.kind == Platform {
-			out = append(out, z)
-		}
-	}
-	return out
-}
-
-// replace gives the zone another meter.
-func (z *simulated) replace() {
-	z.reading = Reading{Zone: &Zone{ID: z.id, Kind: z.kind, Method: Measured, MaxWatts: 1000}}
-	z.unread = true
-}
-
-// at returns the true energy of a zone after the start, for a time in the last interval or before.
-func (h *history) at(z *simulated, t time.Duration) float64 {
-	i := int(max(t, 0) / h.interval)
-	if i+1 >= len(z.energy) {
-		return z.energy[len(z.energy)-1]
-	}
-	part := float64(max(t, 0)%h.interval) / float64(h.interval)
-	return z.energy[i] + part*(z.energy[i+1]-z.energy[i])
-}
-
-// step simulates an interval, and has the zone other read.
-func (h *history) step() {
-	h.use()
+// step simulates an interval, and compares the zone other with the reference.
+func (h *history) step() error {
 	h.now += h.interval
 	var readings []Reading
 	for _, z := range h.zones {
@@ -149,109 +98,93 @@ func (h *history) step() {
 		if z.absent == 0 {
 			readings = append(readings, z.reading)
 		}
-		z.reading.Event = NoEvent
 	}
 	n := len(readings)
-	h.note(readings)
+	h.reference.note(readings, h.now)
 	readings = h.remainder.add(readings, after(h.now))
-	if len(h.remainder.tracks) > len(h.zones) {
-		h.Fatalf("history %d after %v: %d tracks of %d zones", h.seed, h.now, len(h.remainder.tracks), len(h.zones))
+	switch {
+	case len(readings) == n:
+		return nil
+	case readings[n].At.Equal(h.reference.settled):
+		return h.reference.checkWait(&readings[n], h.now, partPatience+22*time.Second+2*h.interval)
 	}
-	if len(readings) > n {
-		h.check(&readings[n])
-	}
-}
-
-// use adds the energy of an interval: that of the platform is 100 W more than that of its parts,
-// graphics cards included, and that of psys 20 W more than that of its parts.
-func (h *history) use() {
-	if len(h.zones[0].energy) == 0 {
-		for _, z := range h.zones {
-			z.energy = []float64{0}
-		}
-	}
-	parts, cards := 0.0, 0.0
-	for _, z := range h.zones {
-		if isWhole(z.kind) {
-			continue
-		}
-		load := h.rng.Float64()
-		used := z.watts * load * h.interval.Seconds() * 1e6
-		z.energy = append(z.energy, z.energy[len(z.energy)-1]+used)
-		if z.kind == GPU {
-			cards += used
-		} else {
-			parts += used
-		}
-	}
-	for _, z := range h.zones {
-		last := len(z.energy) - 1
-		switch z.kind {
-		case Platform:
-			z.energy = append(z.energy, z.energy[last]+(parts+cards+100*h.interval.Seconds()*1e6)/float64(len(platforms(h.zones))))
-		case PSys:
-			z.energy = append(z.energy, z.energy[last]+parts+20*h.interval.Seconds()*1e6)
-		}
-	}
+	return h.reference.check(&readings[n], h.remainder.Deficit())
 }
 
 // disturb has a meter fail, vanish, be replaced or miss some time.
 func (h *history) disturb(z *simulated) {
+	wasAbsent := z.absent > 0
 	z.failing, z.absent = max(z.failing-1, 0), max(z.absent-1, 0)
 	of := 600
 	if z.kind == GPU { // come and go more often
 		of = 200
 	}
-	switch h.rng.IntN(of) {
-	case 0, 1, 2:
+	switch event := h.rng.IntN(of); {
+	case event < 3:
 		z.failing = 1 + h.rng.IntN(40)
-	case 3:
-		z.absent = 1 + h.rng.IntN(20)
-	case 4:
-		z.replace()
-	case 5:
-		if !z.unread {
-			z.gapFrom = z.reading.At
+	case event == 3 && !wasAbsent:
+		if z.absent = 1 + h.rng.IntN(90); time.Duration(z.absent)*h.interval > forgetAfter {
+			z.replace() // its meter does not know it any more
 		}
+	case event == 4:
+		z.replace()
+	case event == 5:
+		z.misses = true
 	}
 }
 
 // read has a meter read its zone if it is time.
 func (h *history) read(z *simulated) {
-	if z.failing > 0 {
+	if z.reading.Err = nil; z.failing > 0 {
 		z.reading.Err = errUnreadable
 		return
 	}
-	z.reading.Err = nil
 	if h.now < z.next {
 		return
 	}
 	at := h.now
-	if z.every != h.interval { // asked some time in the interval, of its own clock
+	if z.every != h.interval { // asked some time in the interval
 		at -= time.Duration(h.rng.Int64N(int64(h.interval)))
 		z.next = at + z.every
 	}
-	count := units.Energy(h.at(z, at-z.lag) * z.scale)
-	stamp := after(at + time.Duration(z.drift*float64(at)))
-	if stamp.Sub(z.last) < pointSpacing && !z.last.IsZero() { // so that no reading is forgotten
+	stamp := after(at - z.lag)
+	if stamp.Sub(z.last) < pointSpacing { // so that no reading is forgotten
 		return
 	}
-	z.last = stamp
-	if z.unread {
-		z.unread, z.offset, z.gapFrom = false, count, time.Time{}
+	if passed := stamp.Sub(z.reading.At); !z.reading.At.IsZero() && z.misses {
+		z.reading.Unmeasured += passed
+	} else if !z.reading.At.IsZero() {
+		z.reading.Total += units.Energy(2 * h.rng.Float64() * z.watts * float64(passed.Microseconds()))
 	}
-	total := count - z.offset
-	if !z.gapFrom.IsZero() { // it missed what was used since the last reading
-		z.offset += total - z.reading.Total
-		total = z.reading.Total
-		z.reading.Unmeasured += stamp.Sub(z.gapFrom)
-		z.gapFrom = time.Time{}
-	}
-	z.reading.At, z.reading.Total = stamp, total
+	z.reading.At, z.last, z.misses = stamp, stamp, false
 }
 
-// note has the reference note the readings.
-func (h *history) note(readings []Reading) {
+// reference derives other by its definition, from all readings that there ever were.
+type reference struct {
+	zones   map[*Zone]*record
+	wholes  map[*Zone]bool // at the last read
+	kind    Kind           // of the wholes
+	settled time.Time
+	restart bool
+	whole   int64 // since the start, of the times that are settled
+	parts   int64
+	total   units.Energy
+	waits   bool // a reading of the whole is not settled
+	waiting time.Duration
+
+	deficits, restarts, paidBack int
+}
+
+// record holds all readings of a meter.
+type record struct {
+	points     []point
+	settled    units.Energy
+	unmeasured time.Duration
+	gaps       [][2]time.Time // between readings
+}
+
+// note adds the readings of an interval.
+func (f *reference) note(readings []Reading, now time.Duration) {
 	kind, wholes := PSys, map[*Zone]bool{}
 	for i := range readings {
 		if r := &readings[i]; r.Zone.Kind == Platform && !r.At.IsZero() {
@@ -264,125 +197,130 @@ func (h *history) note(readings []Reading) {
 		if r.At.IsZero() {
 			continue
 		}
-		track := h.known[r.Zone]
-		if track == nil {
-			track = &simulatedTrack{settled: r.Total, unmeasured: r.Unmeasured}
-			h.known[r.Zone] = track
-		}
-		if n := len(track.record); n == 0 || !track.record[n-1].at.Equal(r.At) {
-			if r.Unmeasured > track.unmeasured {
-				track.gaps = append(track.gaps, [2]time.Time{track.record[n-1].at, r.At})
-				track.unmeasured = r.Unmeasured
-			}
-			track.record = append(track.record, point{r.At, r.Total})
-		}
+		f.record(r)
 		if r.Zone.Kind == kind {
 			wholes[r.Zone] = true
-			fresh = fresh || r.At.After(h.settled)
+			fresh = fresh || r.At.After(f.settled)
 			failing = failing || r.Err != nil
 		}
 	}
-	same := len(wholes) == len(h.wholes)
-	for z := range wholes {
-		same = same && h.wholes[z]
-	}
-	h.wholes, h.kind, h.restart = wholes, kind, h.restart || !same
+	same := maps.Equal(wholes, f.wholes)
+	f.wholes, f.kind, f.restart = wholes, kind, f.restart || !same
 	if !fresh || failing || !same {
-		h.waits = false
-	} else if !h.waits {
-		h.waits, h.waiting = true, h.now
+		f.waits = false
+	} else if !f.waits {
+		f.waits, f.waiting = true, now
 	}
 }
 
-// value returns what a meter counted until a time by interpolation, or has counted if it was not read since.
-func (track *simulatedTrack) value(at time.Time) units.Energy {
-	for i := len(track.record) - 1; i >= 0; i-- {
-		p := track.record[i]
+func (f *reference) record(r *Reading) {
+	z := f.zones[r.Zone]
+	if z == nil {
+		z = &record{settled: r.Total, unmeasured: r.Unmeasured}
+		f.zones[r.Zone] = z
+	}
+	n := len(z.points)
+	if n > 0 && z.points[n-1].at.Equal(r.At) {
+		return
+	}
+	if r.Unmeasured > z.unmeasured {
+		z.gaps = append(z.gaps, [2]time.Time{z.points[n-1].at, r.At})
+		z.unmeasured = r.Unmeasured
+	}
+	z.points = append(z.points, point{r.At, r.Total})
+}
+
+// value returns the total at a time by interpolation, or the last total if the zone was not read since.
+func (z *record) value(at time.Time) units.Energy {
+	for i := len(z.points) - 1; i >= 0; i-- {
+		p := z.points[i]
 		switch {
-		case p.at.Before(at) && i == len(track.record)-1, p.at.Equal(at):
+		case p.at.Before(at) && i == len(z.points)-1, p.at.Equal(at):
 			return p.total
 		case p.at.Before(at):
-			next := track.record[i+1]
+			next := z.points[i+1]
 			return p.total + units.Energy(units.MulDiv(uint64(next.total-p.total), uint64(at.Sub(p.at)), uint64(next.at.Sub(p.at))))
 		}
 	}
-	return track.record[0].total
+	return z.points[0].total
 }
 
-// check compares the zone other with the reference.
-func (h *history) check(r *Reading) {
-	switch {
-	case r.Total < h.total:
-		h.Fatalf("history %d after %v: total went from %d down to %d", h.seed, h.now, h.total, r.Total)
-	case r.At.Before(h.settled):
-		h.Fatalf("history %d after %v: brought up to date at %v, and at %v before", h.seed, h.now, r.At, h.settled)
-	case r.At.Equal(h.settled):
-		if r.Total != h.total {
-			h.Fatalf("history %d after %v: total went from %d to %d at the same time", h.seed, h.now, h.total, r.Total)
-		}
-		if patience := partPatience + 22*time.Second + 2*h.interval; h.waits && len(h.wholes) == 1 && h.now-h.waiting > patience {
-			h.Fatalf("history %d after %v: the zone waits since %v", h.seed, h.now, h.waiting)
-		}
-		return
-	}
-	h.settles++
-	h.waits = false
-	restart := h.restart || h.settled.IsZero()
+// settle adds the energy until a time.
+func (f *reference) settle(at time.Time) {
+	restart := f.restart || f.settled.IsZero()
 	var whole, parts int64
-	for z, track := range h.known {
-		isPart := z.Kind == Package || z.Kind == DRAM || z.Kind == GPU && h.kind == Platform
-		if !isPart && !h.wholes[z] {
+	for zone, z := range f.zones {
+		part := zone.Kind == Package || zone.Kind == DRAM || zone.Kind == GPU && f.kind == Platform
+		if !part && !f.wholes[zone] {
 			continue
 		}
-		value := track.value(r.At)
-		grown := int64(value) - int64(track.settled)
-		track.settled = value
-		if isPart {
+		value := z.value(at)
+		grown := int64(value) - int64(z.settled)
+		z.settled = value
+		if part {
 			parts += grown
 			continue
 		}
 		whole += grown
-		for _, gap := range track.gaps {
-			restart = restart || gap[0].Before(r.At) && gap[1].After(h.settled)
+		for _, gap := range z.gaps {
+			restart = restart || gap[0].Before(at) && gap[1].After(f.settled)
 		}
 	}
-	if !restart {
-		h.whole += whole
-		h.parts += parts
+	if restart {
+		f.restarts++
 	} else {
-		h.restarts++
+		f.whole, f.parts = f.whole+whole, f.parts+parts
 	}
-	deficit := h.remainder.Deficit()
-	if balance := h.whole - h.parts; int64(r.Total)-int64(deficit) != balance {
-		h.Fatalf("history %d after %v: total %d, deficit %d, whole %d, parts %d", h.seed, h.now, r.Total, deficit, h.whole, h.parts)
-	}
-	switch {
-	case deficit == 0 && h.parts+int64(r.Total) != h.whole:
-		h.Fatalf("history %d after %v: parts %d + other %d are not the whole %d", h.seed, h.now, h.parts, r.Total, h.whole)
-	case deficit > 0 && r.Total != h.total:
-		h.Fatalf("history %d after %v: total grew from %d to %d in spite of a deficit of %d", h.seed, h.now, h.total, r.Total, deficit)
-	case deficit > 0:
-		h.deficits++
-	case r.Total > h.total && h.deficits > 0:
-		h.paidBack++
-	}
-	h.total, h.settled, h.restart = r.Total, r.At, false
 }
 
-// The meters' clocks drift, lag and disagree, and meters fail, vanish, miss some time and are
-// replaced. The total never goes down, follows the reference to the microjoule, and parts and other
-// add up to the whole whenever the deficit is 0.
-func TestOtherAgreesWithTheReferenceWhateverHappens(t *testing.T) {
-	var settles, deficits, restarts, paidBack int
-	for seed := range uint64(*otherHistories) {
-		h := newHistory(t, seed)
-		for range 1000 {
-			h.step()
-		}
-		settles, deficits, restarts, paidBack = settles+h.settles, deficits+h.deficits, restarts+h.restarts, paidBack+h.paidBack
+// checkWait compares a reading of the time that was settled last.
+func (f *reference) checkWait(r *Reading, now, patience time.Duration) error {
+	switch {
+	case r.Total != f.total:
+		return fmt.Errorf("total went from %d to %d at the same time", f.total, r.Total)
+	case f.waits && len(f.wholes) == 1 && now-f.waiting > patience:
+		return fmt.Errorf("the zone waits since %v", f.waiting)
 	}
-	t.Logf("%d intervals, %d times settled, %d of them with a deficit, %d times it was paid back, %d restarts",
-		1000**otherHistories, settles, deficits, paidBack, restarts)
+	return nil
+}
+
+// check compares a reading of a later time.
+func (f *reference) check(r *Reading, deficit units.Energy) error {
+	if r.At.Before(f.settled) {
+		return fmt.Errorf("brought up to date at %v, and at %v before", r.At, f.settled)
+	}
+	f.settle(r.At)
+	switch {
+	case r.Total < f.total:
+		return fmt.Errorf("total went from %d down to %d", f.total, r.Total)
+	case int64(r.Total)-int64(deficit) != f.whole-f.parts:
+		return fmt.Errorf("total %d, deficit %d, whole %d, parts %d", r.Total, deficit, f.whole, f.parts)
+	case deficit > 0 && r.Total != f.total:
+		return fmt.Errorf("total grew from %d to %d in spite of a deficit of %d", f.total, r.Total, deficit)
+	case deficit > 0:
+		f.deficits++
+	case r.Total > f.total && f.deficits > 0:
+		f.paidBack++
+	}
+	f.total, f.settled, f.restart, f.waits = r.Total, r.At, false, false
+	return nil
+}
+
+// Meters lag and disagree, fail, vanish, miss some time and are replaced. The total never goes down,
+// follows the reference to the microjoule, and parts and other add up to the whole whenever the
+// deficit is 0.
+func TestOtherAgreesWithTheReferenceWhateverHappens(t *testing.T) {
+	var deficits, restarts, paidBack int
+	for seed := range uint64(*otherHistories) {
+		h := newHistory(seed)
+		for range 1000 {
+			if err := h.step(); err != nil {
+				t.Fatalf("history %d after %v: %v", seed, h.now, err)
+			}
+		}
+		deficits, restarts, paidBack = deficits+h.reference.deficits, restarts+h.reference.restarts, paidBack+h.reference.paidBack
+	}
+	t.Logf("%d deficits, %d times they were paid back, %d restarts", deficits, paidBack, restarts)
 	if deficits == 0 || paidBack == 0 || restarts == 0 {
 		t.Error("the simulation shows nothing")
 	}

@@ -3,8 +3,7 @@
 package power
 
 import (
-	"context"
-	"strings"
+	"fmt"
 	"testing"
 	"time"
 
@@ -130,30 +129,49 @@ func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *te
 	n.expect(230, 40000-2200-6400, 220, 0)
 }
 
-// A BMC whose energy counter comes and goes is another zone with the same ID each time.
-func TestAZoneThatIsReplacedAgainAndAgainHasOneTrack(t *testing.T) {
+// A hypervisor gives a graphics card another ID every ten seconds.
+func TestTracksOfVanishedZonesAreForgotten(t *testing.T) {
 	n, platform, pkg := newNode(t)
-	for _, zone := range []int{platform, pkg} {
-		for range 100 {
-			another := *n.readings[zone].Zone
-			n.readings[zone].Zone = &another
-			n.read(1)
+	most := 0
+	for second := range 1000 {
+		if second%10 == 0 {
+			n.readings = n.readings[:2]
+			n.readings[n.zone(GPU)].Zone.ID = fmt.Sprint(second)
 		}
+		n.count(platform, float64(second), 100*float64(second))
+		n.count(pkg, float64(second), 10*float64(second))
+		n.count(2, float64(second), 7*float64(second%10))
+		n.read(float64(second))
+		most = max(most, len(n.remainder.tracks))
 	}
-	assert.Len(t, n.remainder.tracks, 2, "platform and package")
+	n.expect(999, (100-10)*999-100*7*9, 999, 0)
+	assert.LessOrEqual(t, most, 2+62, "tracks of the last ten minutes")
 }
 
-func TestAPartThatIsReplacedKeepsTheEnergyThatIsNotSettledYet(t *testing.T) {
+func TestAForgottenPartIsSubtractedUntilItVanished(t *testing.T) {
 	n, platform, pkg := newNode(t)
-	n.count(pkg, 10, 300)
-	n.expect(10, 0, 0, 0)
-	another := *n.readings[pkg].Zone
-	n.readings[pkg].Zone = &another
-	n.count(pkg, 11, 7)
-	n.expect(11, 0, 0, 0)
-	n.count(platform, 20, 1000)
-	n.count(pkg, 20, 57)
-	n.expect(20, 1000-300-(57-7), 20, 0)
+	dram := n.zone(DRAM)
+	n.count(dram, 0, 0)
+	n.expect(0, 0, 0, 0)
+	n.count(dram, 10, 50)
+	n.read(10)
+	vanished := n.readings[dram]
+	n.readings = n.readings[:dram]
+	n.expect(611, 0, 0, 0) // the platform cannot be read
+	assert.Len(t, n.remainder.tracks, 2)
+	assert.Equal(t, PastOther{Known: true, Balance: -int64(50 * units.Joule)}, n.remainder.past())
+	n.count(platform, 700, 1000)
+	n.count(pkg, 700, 200)
+	n.expect(700, 1000-200-50, 700, 0)
+	n.readings = append(n.readings, vanished)
+	n.count(dram, 710, 500) // what it used meanwhile is in other
+	n.count(platform, 710, 2000)
+	n.count(pkg, 710, 200)
+	n.expect(710, 1750, 710, 0)
+	n.count(dram, 720, 510)
+	n.count(platform, 720, 3000)
+	n.count(pkg, 720, 200)
+	n.expect(720, 2740, 720, 0)
 }
 
 func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
@@ -183,60 +201,44 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	assert.Empty(t, n.remainder.Lacks())
 }
 
-func TestAReportedPartMakesNoOther(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	n.readings[pkg].Zone = &Zone{Kind: Package, Method: Reported}
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 100)
-	n.expectNone(10)
-	if err := n.remainder.Err(); err == nil || !strings.HasPrefix(err.Error(), "package is reported") {
-		t.Errorf("error %v", err)
-	}
-}
-
-// The memory's model gives way to the sensor of the whole machine, so its energy is in other.
-func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
-	sensor, model := new(fake), new(fake).has("model", DRAM)
-	model.readings[0].Zone.Method = Modeled
-	s := setOf(sensor, new(fake), model)
+func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
+	s := newScene(t, "sensor model*")
 	s.Remainder = new(Remainder)
-	expectZones(t, s, "model:dram")
-	sensor.has("sensor", Package, Platform)
+	s.expect("model:dram", "model:dram", "")
 	for at := range 3 {
+		s.shows("sensor:package sensor:platform model:dram") // the memory's model gives way to platform
+		s.zones["model:dram"].Method = Modeled
+		s.meters["model"].readings[0].At = after(time.Second)
 		for i, watts := range []units.Energy{10, 25} {
-			r := &sensor.readings[i]
+			r := &s.meters["sensor"].readings[i]
 			r.Zone.Method, r.At, r.Total = Measured, after(time.Duration(at)*time.Second), units.Energy(at)*watts
 		}
-		readings := s.Read(context.Background(), Sample{At: after(time.Duration(at) * time.Second)})
-		if other := readings[len(readings)-1]; len(readings) != 3 || other.Zone.Kind != Other || other.Total != units.Energy(15*at) {
-			t.Errorf("after %d s: %d zones, the last is %v with %d µJ", at, len(readings), other.Zone, other.Total)
-		}
+		readings := readAfter(s.Set, time.Duration(at)*time.Second)
+		assert.Equal(t, "sensor:package sensor:platform other", idsOf(readings))
+		assert.Equal(t, units.Energy(15*at), readings[len(readings)-1].Total)
 	}
 	assert.NoError(t, s.Remainder.Err())
 }
 
-func TestAModeledPartMakesNoOther(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	dram := n.zone(DRAM)
-	n.count(dram, 0, 0)
-	measured := n.readings[pkg].Zone
-	n.readings[pkg].Zone = &Zone{Kind: Package, Method: Modeled}
-	n.count(platform, 10, 1000)
-	n.count(pkg, 10, 100)
-	n.expectNone(10)
-	if err := n.remainder.Err(); err == nil || !strings.HasPrefix(err.Error(), "package is modeled") {
-		t.Errorf("error %v", err)
+func TestAPartThatIsNotMeasuredEndsOther(t *testing.T) {
+	for _, method := range []Method{Modeled, Reported} {
+		n, platform, pkg := newNode(t)
+		measured := n.readings[pkg].Zone
+		n.readings[pkg].Zone = &Zone{Kind: Package, Method: method}
+		n.count(platform, 10, 1000)
+		n.count(pkg, 10, 100)
+		n.expectNone(10)
+		assert.ErrorContains(t, n.remainder.Err(), "package is "+string(method))
+		n.readings[pkg].Zone = measured
+		n.count(platform, 20, 2000)
+		n.count(pkg, 20, 200)
+		n.expect(20, 0, 20, 0)
+		assert.NoError(t, n.remainder.Err())
+		n.readings = n.readings[1:]
+		n.readings[0].Zone = &Zone{Kind: Package, Method: method}
+		n.expectNone(30)
+		assert.NoError(t, n.remainder.Err(), "there is no whole either")
 	}
-	n.readings[pkg].Zone = measured
-	n.count(platform, 20, 2000)
-	n.count(pkg, 20, 200)
-	n.count(dram, 20, 0)
-	n.expect(20, 0, 20, 0)
-	assert.NoError(t, n.remainder.Err())
-	n.readings = n.readings[1:]
-	n.readings[0].Zone = &Zone{Kind: Package, Method: Modeled}
-	n.expectNone(30)
-	assert.NoError(t, n.remainder.Err())
 }
 
 func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
@@ -285,22 +287,6 @@ func TestAClockThatIsSetBackStopsNothing(t *testing.T) {
 	n.expect(110, 900, 50, 0)
 	n.count(platform, 60, 2500)
 	n.expect(110, 900+1000-10, 60, 0)
-}
-
-func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
-	bmc, rapl := new(fake), new(fake)
-	bmc.readings = []Reading{{Zone: &Zone{ID: "bmc", Kind: Platform, Method: Measured}, At: after(0)}}
-	rapl.readings = []Reading{
-		{Zone: &Zone{ID: "rapl:psys", Kind: PSys, Method: Measured}, At: after(0)},
-		{Zone: &Zone{ID: "rapl:package", Kind: Package, Method: Measured}, At: after(0)},
-	}
-	s := setOf(bmc, rapl, new(fake))
-	expectZones(t, s, "bmc", "rapl:psys", "rapl:package")
-	s.Remainder = new(Remainder)
-	expectZones(t, s, "bmc", "rapl:psys", "rapl:package", "other")
-	bmc.readings[0].At, bmc.readings[0].Total = after(time.Second), 500
-	rapl.readings[1].At, rapl.readings[1].Total = after(time.Second), 100
-	assert.Equal(t, units.Energy(400), s.Read(context.Background(), Sample{At: after(time.Second)})[3].Total)
 }
 
 func TestDerivingOtherAllocatesNothing(t *testing.T) {

@@ -58,14 +58,12 @@ type PastOther struct {
 	Balance int64
 }
 
-// Resumption is how a zone went on after Set.Resume.
+// Resumption is the result of resuming a zone.
 type Resumption struct {
 	Zone Zone
-	// Energy is the energy that the zone used since the past, as far as it is known.
-	Energy units.Energy
-	// Elapsed is the time since then.
+	// Elapsed is the time since the past.
 	Elapsed time.Duration
-	// Err is why Energy is not all that was used. Its text does not depend on the time.
+	// Err is why some energy of that time is lost. Its text does not depend on the time.
 	Err error
 }
 
@@ -91,40 +89,30 @@ type Resumer interface {
 	Resume(s Sample)
 }
 
+// resume is the step of a Set that continues the zones of an earlier Set. A zone of the past is
+// awaited until its meter reads it or another meter takes its place.
+type resume struct {
+	meters  []Status
+	awaited []*awaited
+	zones   map[*Zone]resumed // zones that were read since
+	began   time.Time         // sample time of the first Read with awaited zones
+	done    []Resumption      // in the last Read
+}
+
 // awaited is a zone of the past that no Read has found yet.
 type awaited struct {
 	PastZone
 	meter int // negative if there is no such meter
 }
 
-// resumed holds the state of a resumed zone in addition to its meter's readings.
+// resumed is the state of a resumed zone in addition to its meter's readings.
 type resumed struct {
 	energy units.Energy
-	since  time.Time // when its total was 0, zero if not all energy since then is known
+	since  time.Time // when its total was 0, zero if some energy since then is lost
 }
 
-// Past stores in p what another Set needs to go on after the last Read. It allocates nothing if p was used before.
-func (s *Set) Past(p *Past) {
-	p.Sample, p.Zones = s.sample, p.Zones[:0]
-	for i, meter := range s.from {
-		if r := &s.readings[i]; !r.At.IsZero() {
-			p.Zones = append(p.Zones, PastZone{Zone: *r.Zone, Meter: s.meters[meter].Name, At: r.At, Raw: r.Raw})
-		}
-	}
-	for _, a := range s.awaited {
-		p.Zones = append(p.Zones, a.PastZone)
-	}
-	p.Other = PastOther{}
-	if s.Remainder != nil {
-		p.Other = s.Remainder.past()
-	}
-}
-
-// Resume makes the set go on where another one ended: the first good reading of a zone that was
-// reported then has the energy since. Until then the zone has a reading with an error, for up to
-// two minutes, and as long as its meter has not answered no less preferred one is used in its
-// place. Resume must precede the first Read. The set keeps no part of p.
-func (s *Set) Resume(p *Past) {
+// from sets the state to continue from.
+func (s *resume) from(p *Past) {
 	for i := range p.Zones {
 		z := &p.Zones[i]
 		meter := slices.IndexFunc(s.meters, func(m Status) bool { return m.Name == z.Meter })
@@ -136,40 +124,106 @@ func (s *Set) Resume(p *Past) {
 			m.Resume(p.Sample)
 		}
 	}
-	if s.Remainder != nil && p.Other.Known {
-		s.Remainder.resume(p.Other)
-	}
 }
 
-// Resumptions returns how zones have gone on with the last Read. They are valid until the next.
-func (s *Set) Resumptions() []Resumption { return s.resumptions }
-
-// beginResuming begins a Read.
-func (s *Set) beginResuming(now time.Time) {
-	s.resumptions = s.resumptions[:0]
-	if len(s.awaited) == 0 {
-		return
+// past appends the zones that another Set can continue to zones: those that were read, and those
+// that are still awaited.
+func (s *resume) past(zones []PastZone, readings []Reading) []PastZone {
+	for i := range readings {
+		if r := &readings[i]; !r.At.IsZero() && r.Zone.Kind != Other {
+			zones = append(zones, PastZone{Zone: *r.Zone, Meter: s.meters[r.meter].Name, At: r.At, Raw: r.Raw})
+		}
 	}
+	for _, a := range s.awaited {
+		zones = append(zones, a.PastZone)
+	}
+	return zones
+}
+
+// isPatient reports whether readings of awaited zones may still come: its first call was less than
+// partPatience ago.
+func (s *resume) isPatient(now time.Time) bool {
 	if s.began.IsZero() {
 		s.began = now
 	}
+	return now.Sub(s.began) < partPatience
 }
 
-// isPatient reports whether Set still waits for zones of a restored state.
-func (s *Set) isPatient() bool { return s.sample.At.Sub(s.began) < partPatience }
+// reserves reports whether a zone of a meter must not be used yet, because a preferred meter read
+// the hardware in the past and has not answered.
+func (s *resume) reserves(meter int, z *Zone, now time.Time) bool {
+	return len(s.awaited) > 0 && s.isPatient(now) && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
+		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].isSilent() && measureSame(&a.Zone, z)
+	})
+}
 
-// resume looks for zones of the past among a meter's readings.
-func (s *Set) resume(meter int, readings []Reading) {
-	for i := range readings {
-		r := &readings[i]
+// isSilent reports whether the meter has not answered yet.
+func (m *Status) isSilent() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
+
+// measureSame reports whether only one of two zones may be used, because they measure the same hardware.
+func measureSame(a, b *Zone) bool {
+	_, locatedA := a.Domain.PCIAddress()
+	_, locatedB := b.Domain.PCIAddress()
+	return a.Kind == b.Kind && (a.Kind != GPU || !locatedA || !locatedB || a.Domain == b.Domain)
+}
+
+// apply adds to each reading the energy that its zone used since the past, and appends a reading
+// with an error for each zone that is awaited.
+func (s *resume) apply(readings []Reading, now time.Time) []Reading {
+	s.done = s.done[:0]
+	patient := len(s.awaited) > 0 && s.isPatient(now)
+	if len(s.awaited) > 0 {
+		for i := range s.meters {
+			s.find(i)
+		}
+		s.giveUp(readings, now)
+	}
+	if len(s.zones) > 0 {
+		for i := range readings {
+			before := s.zones[readings[i].Zone]
+			readings[i].Total = units.AddSaturating(readings[i].Total, before.energy)
+			readings[i].since = before.since
+		}
+	}
+	for _, a := range s.awaited {
+		listed := slices.ContainsFunc(readings, func(r Reading) bool { return a.isSame(r.Zone) })
+		if patient && a.meter >= 0 && !listed {
+			r := Reading{Zone: &a.Zone, Err: errAwaited, meter: a.meter}
+			if correction := s.meters[a.meter].Correction; correction != nil {
+				r.Correction = correction(&a.Zone)
+			}
+			readings = append(readings, r)
+		}
+	}
+	return readings
+}
+
+// giveUp ends the wait for zones that another meter has read: their energy until now would count twice.
+func (s *resume) giveUp(readings []Reading, now time.Time) {
+	s.awaited = slices.DeleteFunc(s.awaited, func(a *awaited) bool {
+		replaced := slices.ContainsFunc(readings, func(r Reading) bool {
+			return r.meter != a.meter && r.Err == nil && measureSame(&a.Zone, r.Zone)
+		})
+		if replaced {
+			s.done = append(s.done, Resumption{Zone: a.Zone, Elapsed: max(now.Sub(a.At), 0), Err: ErrOtherMeter})
+		}
+		return replaced
+	})
+}
+
+// find resumes the awaited zones that a meter has read.
+func (s *resume) find(meter int) {
+	m := &s.meters[meter]
+	for i := range m.Readings {
+		r := &m.Readings[i]
 		if r.Err != nil || r.At.IsZero() {
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
-		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // the zone has reported only powers so far, as of a card that is suspended
+		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // only powers so far, as of a suspended card
 			continue
 		}
-		s.goOn(meter, r, &s.awaited[of].PastZone)
+		s.resumeZone(m, r, &s.awaited[of].PastZone)
 		s.awaited = slices.Delete(s.awaited, of, of+1)
 	}
 }
@@ -179,32 +233,31 @@ func (z *PastZone) isSame(o *Zone) bool {
 	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Method == o.Method && z.Domain == o.Domain
 }
 
-// goOn makes a zone go on.
-func (s *Set) goOn(meter int, r *Reading, past *PastZone) {
+// resumeZone continues a zone from its past.
+func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone) {
 	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
-	var beside resumed
+	var before resumed
 	switch {
-	case r.Zone.Method == Modeled:
-		done.Energy = r.Total // its meter went on by itself
+	case r.Zone.Method == Modeled: // the meter itself resumed
 	case past.Raw.IsZero():
 		done.Err = ErrNotCounted
 	default:
-		done.Energy, done.Err = past.Raw.until(&r.Raw)
-		if c := s.meters[meter].corrections[r.Zone.ID]; c != nil && !errors.Is(done.Err, ErrReset) {
-			beside.energy = c.beside(done.Energy, done.Elapsed)
-			done.Energy = units.AddSaturating(r.Total, beside.energy)
+		var energy units.Energy
+		energy, done.Err = past.Raw.until(&r.Raw)
+		if c := m.corrections.zones[r.Zone.ID]; c != nil && !errors.Is(done.Err, ErrReset) {
+			before.energy = c.beside(energy, done.Elapsed)
 		} else {
-			beside.energy = units.Advance(r.Total, done.Energy)
+			before.energy = units.Advance(r.Total, energy)
 		}
 	}
 	if done.Err == nil {
-		beside.since = past.At
+		before.since = past.At
 	}
-	if s.resumed == nil {
-		s.resumed = map[*Zone]resumed{}
+	if s.zones == nil {
+		s.zones = map[*Zone]resumed{}
 	}
-	s.resumed[r.Zone] = beside
-	s.resumptions = append(s.resumptions, done)
+	s.zones[r.Zone] = before
+	s.done = append(s.done, done)
 }
 
 // until returns the energy that was counted between two readings of a counter by different processes.
@@ -225,55 +278,4 @@ func (r *Raw) until(now *Raw) (units.Energy, error) {
 		return energy, ErrMayHaveWrapped
 	}
 	return energy, nil
-}
-
-// leaves reports whether a zone is left to a preferred meter that read it in the past and has not answered yet.
-func (s *Set) leaves(meter int, z *Zone) bool {
-	return s.isPatient() && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
-		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].isSilent() && measureSame(&a.Zone, z)
-	})
-}
-
-// isSilent reports whether the meter has not answered yet.
-func (m *Status) isSilent() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
-
-// measureSame reports whether two zones measure the same hardware, as far as meters can be chosen between.
-func measureSame(a, b *Zone) bool {
-	_, locatedA := a.Domain.PCIAddress()
-	_, locatedB := b.Domain.PCIAddress()
-	return a.Kind == b.Kind && (a.Kind != GPU || !locatedA || !locatedB || a.Domain == b.Domain)
-}
-
-// giveUp forgets zones of the past that another meter reads now: their energy until now would count twice.
-func (s *Set) giveUp() {
-	s.awaited = slices.DeleteFunc(s.awaited, func(a *awaited) bool {
-		replaced := false
-		for i, meter := range s.from {
-			r := &s.readings[i]
-			replaced = replaced || meter != a.meter && r.Err == nil && measureSame(&a.Zone, r.Zone)
-		}
-		if replaced {
-			s.resumptions = append(s.resumptions, Resumption{Zone: a.Zone, Elapsed: max(s.sample.At.Sub(a.At), 0), Err: ErrOtherMeter})
-		}
-		return replaced
-	})
-}
-
-// addAwaited adds a reading of each zone of the past that no meter has read yet.
-func (s *Set) addAwaited() {
-	for _, a := range s.awaited {
-		if s.isPatient() && a.meter >= 0 && !slices.ContainsFunc(s.readings, func(r Reading) bool { return a.isSame(r.Zone) }) {
-			r := Reading{Zone: &a.Zone, Err: errAwaited}
-			if correction := s.meters[a.meter].Correction; correction != nil {
-				r.Correction = correction(&a.Zone)
-			}
-			s.readings = append(s.readings, r)
-		}
-	}
-}
-
-// addPast adds to a reading what its zone has from before.
-func (s *Set) addPast(r *Reading) {
-	before := s.resumed[r.Zone]
-	r.Total, r.since = units.AddSaturating(r.Total, before.energy), before.since
 }

@@ -40,6 +40,18 @@ func socket(id string) *Zone {
 	return &Zone{ID: id, Name: "package-" + id, Kind: Package, Method: Measured, MaxWatts: 1000, Domain: units.NodeCPUs}
 }
 
+// resumedSet returns a set that resumes one zone, whose counter was at 5 µJ at the start.
+func resumedSet(z *Zone, meter string, members ...Member) *Set {
+	s := NewSet(members...)
+	s.Resume(&Past{Zones: []PastZone{{Zone: *z, Meter: meter, At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
+	return s
+}
+
+// readAfter reads a set at a time after the start.
+func readAfter(s *Set, d time.Duration) []Reading {
+	return s.Read(context.Background(), Sample{At: after(d)})
+}
+
 // written returns a past as it is after it was written and read: without the clock of this process,
 // as of the same moments.
 func written(t testing.TB, p *Past) *Past {
@@ -53,64 +65,49 @@ func written(t testing.TB, p *Past) *Past {
 	return &read
 }
 
-func TestACounterGoesOnWhereItWas(t *testing.T) {
-	const mJ = units.Joule / 1000
-	for _, c := range []struct {
-		name      string
-		past, now units.Energy
-		wrapAt    units.Energy
-		elapsed   time.Duration // awake
-		want      units.Energy
-		err       error
+func TestTheEnergyBetweenTwoReadingsOfACounter(t *testing.T) {
+	const (
+		kJ   = 1000 * units.Joule
+		rng  = 65 * kJ
+		most = MaxPlatformWatts * (10 + 60) * units.Joule // of a reported total, in 10 s and a minute
+	)
+	for name, c := range map[string]struct {
+		past, now, wrapAt units.Energy
+		elapsed           time.Duration
+		epochs            string // of both
+		want              units.Energy
+		err               error
 	}{
-		{name: "grows", past: 5 * units.Joule, now: 905 * units.Joule, wrapAt: 65_000 * units.Joule, elapsed: time.Second, want: 900 * units.Joule},
-		{name: "stands still", past: 5, now: 5, wrapAt: 65_000 * units.Joule, elapsed: time.Second},
-		{name: "no time passed", past: 5, now: 5 + 9*units.Joule, wrapAt: 65_000 * units.Joule, want: 9 * units.Joule},
-		{name: "wraps", past: 64_990 * units.Joule, now: 10 * units.Joule, wrapAt: 65_000 * units.Joule, elapsed: time.Second, want: 20 * units.Joule},
-		{name: "is reset", past: 40_000 * units.Joule, now: 10 * units.Joule, wrapAt: 65_000 * units.Joule, elapsed: time.Second, err: ErrReset},
-		{name: "is reset and has no range", past: 40_000 * units.Joule, now: 10 * units.Joule, elapsed: time.Hour, err: ErrReset},
-		{name: "steps back a little", past: 40_000 * units.Joule, now: 40_000*units.Joule - mJ, wrapAt: 65_000 * units.Joule, elapsed: time.Minute, err: ErrReset},
-		{name: "jumps", past: 5, now: 5 + 2000*units.Joule, wrapAt: 65_000 * units.Joule, elapsed: time.Second, err: ErrReset},
-		{name: "jumps after a night asleep and a second awake", past: 5, now: 5 + 30_000*units.Joule, wrapAt: 65_000 * units.Joule, elapsed: time.Second, err: ErrReset},
-		{name: "was read before the clock was set back", past: 5, now: 5 + 30_000*units.Joule, wrapAt: 65_000 * units.Joule, elapsed: -time.Hour, err: ErrReset},
-		{name: "cannot have wrapped again", past: 0, now: 10_000 * units.Joule, wrapAt: 65_000 * units.Joule, elapsed: 74 * time.Second, want: 10_000 * units.Joule},
-		{name: "may have wrapped", past: 0, now: 10_000 * units.Joule, wrapAt: 65_000 * units.Joule, elapsed: 75 * time.Second, want: 10_000 * units.Joule, err: ErrMayHaveWrapped},
-		{name: "wraps and may have wrapped again", past: 64_000 * units.Joule, now: 0, wrapAt: 65_000 * units.Joule, elapsed: time.Hour, want: 1000 * units.Joule, err: ErrMayHaveWrapped},
-		{name: "stands still and may have wrapped", past: 5, now: 5, wrapAt: 65_000 * units.Joule, elapsed: time.Minute + 5*time.Second, err: ErrMayHaveWrapped},
-		{name: "has no range and an hour", past: 5, now: 5 + 3_000_000*units.Joule, elapsed: time.Hour, want: 3_000_000 * units.Joule},
-		{name: "at the end of its numbers", past: math.MaxUint64 - 7, now: math.MaxUint64, elapsed: time.Second, want: 7},
+		"grows":                        {5, 5 + kJ, rng, time.Second, "", kJ, nil},
+		"no time passed":               {5, 5 + 9*units.Joule, rng, 0, "", 9 * units.Joule, nil},
+		"wraps":                        {rng - kJ/2, kJ / 4, rng, time.Second, "", 3 * kJ / 4, nil},
+		"is reset":                     {40 * kJ, kJ / 100, rng, time.Second, "", 0, ErrReset},
+		"is reset and has no range":    {40 * kJ, kJ / 100, 0, time.Hour, "", 0, ErrReset},
+		"jumps":                        {5, 5 + 2*kJ, rng, time.Second, "", 0, ErrReset},
+		"the clock was set back":       {5, 5 + 30*kJ, rng, -time.Hour, "", 0, ErrReset},
+		"cannot have wrapped again":    {0, 10 * kJ, rng, 74 * time.Second, "", 10 * kJ, nil},
+		"may have wrapped again":       {0, 10 * kJ, rng, 75 * time.Second, "", 10 * kJ, ErrMayHaveWrapped},
+		"wraps and may have again":     {64 * kJ, 0, rng, time.Hour, "", kJ, ErrMayHaveWrapped},
+		"has no range and an hour":     {5, 5 + 3000*kJ, 0, time.Hour, "", 3000 * kJ, nil},
+		"at the end of its numbers":    {math.MaxUint64 - 7, math.MaxUint64, rng, time.Second, "", 7, nil},
+		"is of another epoch":          {5, 9, 0, time.Second, "ab", 0, ErrReset},
+		"reports":                      {5, 9, 0, time.Second, "aa", 4, nil},
+		"reports the most possible":    {0, most, 0, 10 * time.Second, "aa", most, nil},
+		"reports more than possible":   {0, most + 1, 0, 10 * time.Second, "aa", 0, ErrReset},
+		"reports more than any energy": {0, math.MaxInt64, 0, 10 * time.Second, "aa", 0, ErrReset},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			before := new(counting).zone(socket("0"), c.wrapAt)
-			s := setOf(new(fake), &before.fake, new(fake))
-			before.shows(0, c.past, after(0))
-			s.Read(context.Background(), Sample{At: after(0)})
-			var past Past
-			s.Past(&past)
-
-			now := new(counting).zone(socket("0"), c.wrapAt)
-			s = setOf(new(fake), &now.fake, new(fake))
-			s.Resume(written(t, &past))
-			now.shows(0, c.now, after(c.elapsed))
-			readings := s.Read(context.Background(), Sample{At: after(c.elapsed)})
-			if len(readings) != 1 || readings[0].Total != c.want || readings[0].Err != nil {
-				t.Errorf("%+v, want %d µJ", readings, c.want)
-			}
-			if got := s.Resumptions(); len(got) != 1 || !errors.Is(got[0].Err, c.err) || got[0].Energy != c.want || got[0].Elapsed != max(c.elapsed, 0) {
-				t.Errorf("%+v, want %d µJ in %v, error %v", got, c.want, c.elapsed, c.err)
-			}
-
-			now.shows(0, min(c.now, math.MaxUint64-3)+3, after(c.elapsed+time.Second)) // from here on it is as ever
-			rest := min(c.now, math.MaxUint64-3) + 3 - c.now
-			readings = s.Read(context.Background(), Sample{At: after(c.elapsed + time.Second)})
-			if readings[0].Total != c.want+rest || len(s.Resumptions()) != 0 {
-				t.Errorf("later: %+v, %+v, want %d µJ more", readings, s.Resumptions(), rest)
-			}
-		})
+		past := Raw{Energy: c.past, At: after(0)}
+		now := Raw{Energy: c.now, Range: c.wrapAt, MaxWatts: 1000, At: after(c.elapsed)}
+		if c.epochs != "" {
+			past.Epoch, now.Epoch = c.epochs[:1], c.epochs[1:]
+		}
+		if energy, err := past.until(&now); energy != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d µJ, %v; want %d, %v", name, energy, err, c.want, c.err)
+		}
 	}
 }
 
-func TestAZoneGoesOnOnlyWhereItIsTheSame(t *testing.T) {
+func TestAZoneResumesOnlyIfItIsTheSame(t *testing.T) {
 	read := socket("0")
 	for _, c := range []struct {
 		name  string
@@ -128,92 +125,82 @@ func TestAZoneGoesOnOnlyWhereItIsTheSame(t *testing.T) {
 		{"of other hardware", "second", func(z *Zone) { z.Domain = units.GPU("0000:01:00.0") }, 0},
 		{"from another source", "second", func(z *Zone) { z.Method = Reported }, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			now := *read
-			c.zone(&now)
-			m := new(counting).zone(&now, 0)
-			s := NewSet(Member{Name: c.meter, Meter: &m.fake})
-			s.Resume(&Past{Zones: []PastZone{{Zone: *read, Meter: "second", At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
-			m.shows(0, 12, after(time.Second))
-			var got units.Energy
-			for _, r := range s.Read(context.Background(), Sample{At: after(time.Second)}) {
-				got += r.Total
-			}
-			assert.Equal(t, c.want, got)
-		})
+		now := *read
+		c.zone(&now)
+		m := new(counting).zone(&now, 0)
+		s := resumedSet(read, "second", Member{Name: c.meter, Meter: &m.fake})
+		m.shows(0, 12, after(time.Second))
+		var got units.Energy
+		for _, r := range readAfter(s, time.Second) {
+			got += r.Total
+		}
+		assert.Equal(t, c.want, got, c.name)
 	}
 }
 
-func TestASensorOfPowerHasNothingOfTheTimeDown(t *testing.T) {
-	m := new(fake).has("bmc", Platform)
+func TestAResumedZoneHasTheEnergySinceThePast(t *testing.T) {
+	m := new(counting).zone(socket("0"), 0)
+	s := resumedSet(socket("0"), "rapl", Member{Name: "rapl", Meter: &m.fake})
+	for i, shows := range []units.Energy{12, 15} {
+		elapsed := time.Duration(i+1) * time.Second
+		m.shows(0, shows, after(elapsed))
+		assert.Equal(t, shows-5, readAfter(s, elapsed)[0].Total)
+	}
+	assert.Empty(t, s.Resumptions())
+}
+
+func TestASensorOfPowerHasNoEnergyOfTheTimeDown(t *testing.T) {
+	m := &fake{readings: []Reading{{Zone: socket("0"), At: after(time.Minute), Total: 3}}}
 	s := NewSet(Member{Name: "bmc", Meter: m})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *m.readings[0].Zone, Meter: "bmc", At: after(0)}}})
-	m.readings[0].At, m.readings[0].Total = after(time.Minute), 3
-	r := s.Read(context.Background(), Sample{At: after(time.Minute)})[0]
+	s.Resume(&Past{Zones: []PastZone{{Zone: *socket("0"), Meter: "bmc", At: after(0)}}})
+	r := readAfter(s, time.Minute)[0]
 	if got := s.Resumptions(); r.Total != 3 || len(got) != 1 || !errors.Is(got[0].Err, ErrNotCounted) || got[0].Elapsed != time.Minute {
 		t.Errorf("%+v, %+v", r, got)
 	}
 }
 
-func TestAZoneThatTellsPowersFirstGoesOnWithItsCounter(t *testing.T) {
-	card := socket("0")
-	z := newPolledZone(card, time.Minute)
-	m := new(fake)
-	s := NewSet(Member{Name: "hwmon", Meter: m})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *card, Meter: "hwmon", At: after(0), Raw: Raw{Energy: 5 * units.Joule, At: after(0)}}}})
-	read := func(v Value) units.Energy {
-		t.Helper()
-		z.take(&v, 0)
-		m.readings = []Reading{z.reading}
-		readings := s.Read(context.Background(), Sample{At: after(0)})
-		require.Len(t, readings, 1)
-		return readings[0].Total
-	}
-	read(PowerValue(card, 1e6, 0, after(10*time.Second)))
-	assert.Equal(t, units.Joule, read(PowerValue(card, 1e6, 0, after(11*time.Second))))
-	assert.Equal(t, 20*units.Joule, read(EnergyValue(card, 25*units.Joule, after(12*time.Second))))
-	assert.Equal(t, 22*units.Joule, read(EnergyValue(card, 27*units.Joule, after(13*time.Second))))
+// A card that is suspended shows powers first.
+func TestAZoneResumesWithTheFirstReadingOfItsCounter(t *testing.T) {
+	m := new(counting).zone(socket("0"), 0)
+	s := resumedSet(socket("0"), "hwmon", Member{Name: "hwmon", Meter: &m.fake})
+	m.readings[0].At, m.readings[0].Total = after(time.Second), 3
+	assert.Equal(t, units.Energy(3), readAfter(s, time.Second)[0].Total)
+	m.shows(0, 25, after(2*time.Second))
+	m.readings[0].Total = 3
+	assert.Equal(t, units.Energy(20), readAfter(s, 2*time.Second)[0].Total)
 }
 
 func TestAZoneOfThePastIsAwaitedAndKept(t *testing.T) {
-	slow, other := new(counting).zone(socket("0"), 0), new(fake).has("model", Package)
-	zone := slow.readings[0].Zone
+	slow, model := new(counting).zone(socket("0"), 0), &fake{readings: []Reading{{Zone: &Zone{ID: "model", Kind: Package}}}}
 	slow.readings = nil // not polled yet
-	s := NewSet(Member{Name: "bmc", Meter: &slow.fake}, Member{Name: "model", Meter: other, StandsIn: true})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *zone, Meter: "bmc", At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
+	s := resumedSet(socket("0"), "bmc", Member{Name: "bmc", Meter: &slow.fake}, Member{Name: "model", Meter: model, StandsIn: true})
 	var past Past
 	for i := range 3 {
-		readings := s.Read(context.Background(), Sample{At: after(time.Duration(i+1) * time.Second)})
-		if len(readings) != 1 || *readings[0].Zone != *zone || readings[0].Err == nil || len(s.Failed()) != 0 {
+		readings := readAfter(s, time.Duration(i+1)*time.Second)
+		if len(readings) != 1 || *readings[0].Zone != *socket("0") || readings[0].Err == nil || len(s.Failed()) != 0 {
 			t.Errorf("%+v, failed %+v", readings, s.Failed())
 		}
 		if s.Past(&past); len(past.Zones) != 1 || past.Zones[0].Raw.Energy != 5 || !past.Zones[0].At.Equal(after(0)) {
 			t.Errorf("%+v", past)
 		}
 	}
-	slow.readings = []Reading{{Zone: zone}}
+	slow.readings = []Reading{{Zone: socket("0")}}
 	slow.shows(0, 25, after(4*time.Second))
-	if readings := s.Read(context.Background(), Sample{At: after(4 * time.Second)}); len(readings) != 1 || readings[0].Total != 20 || readings[0].Err != nil {
+	if readings := readAfter(s, 4*time.Second); len(readings) != 1 || readings[0].Total != 20 || readings[0].Err != nil {
 		t.Errorf("%+v", readings)
 	}
 }
 
 func TestAMeterThatNeverAnswersIsReplacedAfterTwoMinutes(t *testing.T) {
-	silent, second := new(fake), new(counting).zone(socket("1"), 0)
-	s := NewSet(Member{Name: "bmc", Meter: silent}, Member{Name: "rapl", Meter: &second.fake})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *socket("0"), Meter: "bmc", At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
+	second := new(counting).zone(socket("1"), 0)
+	s := resumedSet(socket("0"), "bmc", Member{Name: "bmc", Meter: new(fake)}, Member{Name: "rapl", Meter: &second.fake})
 	second.shows(0, 9, after(time.Second))
-	expect := func(d time.Duration, want ...string) {
-		t.Helper()
-		var got []string
-		for _, r := range s.Read(context.Background(), Sample{At: after(d)}) {
-			got = append(got, r.Zone.ID)
-		}
-		assert.Equal(t, want, got, d)
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{time.Second, "0"}, {2 * time.Minute, "0"}, {2*time.Minute + time.Second, "1"}} {
+		assert.Equal(t, c.want, idsOf(readAfter(s, c.after)), c.after)
 	}
-	expect(time.Second, "0")
-	expect(2*time.Minute, "0")
-	expect(2*time.Minute+time.Second, "1")
 	if got := s.Resumptions(); len(got) != 1 || !errors.Is(got[0].Err, ErrOtherMeter) || got[0].Zone.ID != "0" {
 		t.Errorf("%+v", got)
 	}
@@ -225,41 +212,35 @@ func TestAMeterThatNeverAnswersIsReplacedAfterTwoMinutes(t *testing.T) {
 
 func TestAMeterThatMayNoLongerReadIsReplacedAtOnce(t *testing.T) {
 	first, second := new(counting).zone(socket("0"), 0), new(counting).zone(socket("perf"), 0)
-	first.fail(Package, errUnreadable)
-	s := NewSet(Member{Name: "powercap", Meter: &first.fake, Family: "rapl"}, Member{Name: "perf", Meter: &second.fake, Family: "rapl"})
-	s.Resume(&Past{Zones: []PastZone{{Zone: *socket("0"), Meter: "powercap", At: after(0), Raw: Raw{Energy: 5, At: after(0)}}}})
+	first.readings[0].Err = errUnreadable
+	s := resumedSet(socket("0"), "powercap", Member{Name: "powercap", Meter: &first.fake, Family: "rapl"}, Member{Name: "perf", Meter: &second.fake, Family: "rapl"})
 	second.shows(0, 9, after(time.Second))
-	readings := s.Read(context.Background(), Sample{At: after(time.Second)})
-	if len(readings) != 1 || readings[0].Zone.ID != "perf" || readings[0].Total != 0 {
+	if readings := readAfter(s, time.Second); idsOf(readings) != "perf" || readings[0].Total != 0 {
 		t.Errorf("%+v", readings)
 	}
-	first.shows(0, 1000, after(2*time.Second)) // its energy has been counted by the other one
-	readings = s.Read(context.Background(), Sample{At: after(2 * time.Second)})
-	if len(readings) != 1 || readings[0].Zone.ID != "0" || readings[0].Total != 0 {
+	first.shows(0, 1000, after(2*time.Second)) // the other meter has counted its energy
+	if readings := readAfter(s, 2*time.Second); idsOf(readings) != "0" || readings[0].Total != 0 {
 		t.Errorf("%+v", readings)
 	}
 }
 
-func TestTheModelGoesOnFromThePastSample(t *testing.T) {
-	m := &resuming{fake: *new(fake).has("model", Package)}
-	m.readings[0].Zone.Method = Modeled
-	past := &Past{
-		Sample: Sample{At: after(0), Busy: 5, Total: 10},
-		Zones:  []PastZone{{Zone: *m.readings[0].Zone, Meter: "model", At: after(0)}},
+func TestAModelResumesFromThePastSample(t *testing.T) {
+	for name, c := range map[string]struct {
+		method Method
+		meter  string
+		want   bool
+	}{"the model stood in": {Modeled, "model", true}, "it did not": {Measured, "powercap", false}} {
+		z := Zone{ID: "model:package", Kind: Package, Method: c.method}
+		m := &resuming{fake: fake{readings: []Reading{{Zone: &z, At: after(time.Second), Total: 50}}}}
+		s := NewSet(Member{Name: "powercap", Meter: new(fake)}, Member{Name: "model", Meter: m, StandsIn: true})
+		past := &Past{Sample: Sample{At: after(0), Busy: 5, Total: 10}, Zones: []PastZone{{Zone: z, Meter: c.meter, At: after(0)}}}
+		s.Resume(past)
+		assert.Equal(t, c.want, m.from == past.Sample, name)
+		readAfter(s, time.Second)
+		if got := s.Resumptions(); c.want && (len(got) != 1 || got[0].Err != nil) {
+			t.Errorf("%+v", got)
+		}
 	}
-	s := NewSet(Member{Name: "model", Meter: m, StandsIn: true})
-	s.Resume(past)
-	assert.Equal(t, past.Sample, m.from)
-	m.readings[0].At, m.readings[0].Total = after(time.Second), 50
-	s.Read(context.Background(), Sample{At: after(time.Second)})
-	if got := s.Resumptions(); len(got) != 1 || got[0].Err != nil || got[0].Energy != 50 {
-		t.Errorf("%+v", got)
-	}
-
-	past.Zones[0].Meter, past.Zones[0].Method = "powercap", Measured // the model did not stand in then
-	m.from = Sample{}
-	NewSet(Member{Name: "powercap", Meter: new(fake)}, Member{Name: "model", Meter: m, StandsIn: true}).Resume(past)
-	assert.Equal(t, (Sample{}), m.from)
 }
 
 type resuming struct {
@@ -268,30 +249,6 @@ type resuming struct {
 }
 
 func (r *resuming) Resume(s Sample) { r.from = s }
-
-func TestCountersOfDifferentEpochsHaveNothingInCommon(t *testing.T) {
-	past, now := Raw{Energy: 5, At: after(0), Epoch: "a"}, Raw{Energy: 9, At: after(time.Second), MaxWatts: 1000, Epoch: "b"}
-	if energy, err := past.until(&now); energy != 0 || !errors.Is(err, ErrReset) {
-		t.Errorf("%d µJ, %v", energy, err)
-	}
-	past.Epoch = "b"
-	if energy, err := past.until(&now); energy != 4 || err != nil {
-		t.Errorf("%d µJ, %v", energy, err)
-	}
-}
-
-func TestAReportedTotalIsBoundedByThePowerAndTheTime(t *testing.T) {
-	const most = MaxPlatformWatts * (10 + 60) * units.Joule // in 10 s and a minute
-	for _, tc := range []struct {
-		energy, want units.Energy
-		err          error
-	}{{most, most, nil}, {most + 1, 0, ErrReset}, {math.MaxInt64, 0, ErrReset}} {
-		past, now := Raw{At: after(0), Epoch: "a"}, Raw{Energy: tc.energy, At: after(10 * time.Second), MaxWatts: 1000, Epoch: "a"}
-		if energy, err := past.until(&now); energy != tc.want || !errors.Is(err, tc.err) {
-			t.Errorf("%d: %d µJ, %v; want %d, %v", tc.energy, energy, err, tc.want, tc.err)
-		}
-	}
-}
 
 func TestTheRawCounterOfAPolledZoneHasWhatItsPowersAdded(t *testing.T) {
 	zone := socket("0")
@@ -368,7 +325,7 @@ func TestNoRestartLosesEnergy(t *testing.T) {
 	}
 }
 
-func TestTakingThePastAllocatesNothing(t *testing.T) {
+func TestResumingAllocatesNothing(t *testing.T) {
 	m := new(counting).zone(socket("0"), 0).zone(socket("1"), 0)
 	s := NewSet(Member{Name: "rapl", Meter: &m.fake})
 	s.Remainder = new(Remainder)
