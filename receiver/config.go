@@ -11,8 +11,6 @@ import (
 type (
 	// Config is the receiver's configuration.
 	Config = config.Config
-	// MeterKind is the name of a meter.
-	MeterKind = config.MeterKind
 	// ModelConfig configures the power model.
 	ModelConfig = config.ModelConfig
 	// ModelPoint is a point of a utilization-to-power curve.
@@ -31,8 +29,6 @@ const (
 	GroupByPID        = config.GroupByPID
 	GroupByProgram    = config.GroupByProgram
 	IdleNone          = config.IdleNone
-	MeterIPMI         = config.MeterIPMI
-	MeterPowercap     = config.MeterPowercap
 	PresetKepler      = config.PresetKepler
 	StaticFixed       = config.StaticFixed
 	StaticTrained     = config.StaticTrained

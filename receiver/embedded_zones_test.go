@@ -56,7 +56,7 @@ func TestReportedEnergyHasNoStaticPower(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
 	n.embedded.StaticPower = map[power.Class]float64{}
 	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-	n.useMeters(power.Member{Name: string(config.MeterVsock), Meter: m})
+	n.useMeters(power.Member{Name: "vsock", Meter: m})
 	n.start()
 	for range 3 {
 		n.run(0, nil)
@@ -89,19 +89,19 @@ func TestOnlyMetersWithAttributedEnergyAreAwaited(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
 		sensor, rapl answering
-		meter        config.MeterKind // of the sensor
+		meter        string // of the sensor
 		waits        bool
 	}{
-		"nothing has answered":                   {meter: config.MeterIPMI, waits: true},
-		"RAPL has":                               {meter: config.MeterIPMI, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
-		"RAPL has, and not what is configured":   {meter: config.MeterHTTP, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}, waits: true},
-		"only a model has":                       {meter: config.MeterIPMI, rapl: answering{kind: power.Package, source: power.Modeled, listed: true, at: now}, waits: true},
-		"a zone is listed, and not read":         {meter: config.MeterIPMI, sensor: answering{kind: power.Platform, source: power.Measured, listed: true}, waits: true},
-		"the whole machine's meter has answered": {meter: config.MeterHTTP, sensor: answering{kind: power.Platform, source: power.Measured, listed: true, at: now}, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+		"nothing has answered":                   {meter: "ipmi", waits: true},
+		"RAPL has":                               {meter: "ipmi", rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+		"RAPL has, and not what is configured":   {meter: "http", rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}, waits: true},
+		"only a model has":                       {meter: "ipmi", rapl: answering{kind: power.Package, source: power.Modeled, listed: true, at: now}, waits: true},
+		"a zone is listed, and not read":         {meter: "ipmi", sensor: answering{kind: power.Platform, source: power.Measured, listed: true}, waits: true},
+		"the whole machine's meter has answered": {meter: "http", sensor: answering{kind: power.Platform, source: power.Measured, listed: true, at: now}, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNode(t)
-			n.useMeters(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(config.MeterPowercap), Meter: &c.rapl})
+			n.useMeters(power.Member{Name: c.meter, Meter: &c.sensor}, power.Member{Name: "powercap", Meter: &c.rapl})
 			n.start()
 			e := &Embedded{scraper: n.s}
 			assert.Equal(t, c.waits, e.Waits())

@@ -20,12 +20,12 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
@@ -61,7 +61,7 @@ func BenchmarkGPUs(b *testing.B) {
 // measure returns the CPU time of a second with a collection, in µs.
 func (c *benchCards) measure(b *testing.B, kind cpu.SourceKind, variant string) (used float64) {
 	s := startScraper(b, realConfig(kind, 0, func(cfg *Config) {
-		cfg.RootPath, cfg.Meters.Use = c.roots[variant], config.LocalMeters
+		cfg.RootPath, cfg.Meters.Use = c.roots[variant], drivers.Local()
 		if variant == "library" {
 			cfg.Meters.GPU.Extensions = []component.ID{libraryID}
 		}

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
@@ -26,7 +26,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
 	require.NoError(t, host.Render())
 	for name, edit := range map[string]func(*Config){
-		"auto": withMeter(config.LocalMeters...), "powercap": withMeter(config.MeterPowercap), "model": withMeter(),
+		"auto": withMeter(drivers.Local()...), "powercap": withMeter("powercap"), "model": withMeter(),
 		"in short windows": func(c *Config) { c.Window = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {

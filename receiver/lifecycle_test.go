@@ -15,7 +15,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func withModel(idle, most float64) func(*Config) {
@@ -24,7 +23,7 @@ func withModel(idle, most float64) func(*Config) {
 	}
 }
 
-func withMeter(m ...config.MeterKind) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
+func withMeter(m ...string) func(*Config) { return func(c *Config) { c.Meters.Use = m } }
 
 func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	n := newTestNode(t)

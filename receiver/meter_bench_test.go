@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // meterPause is the time before each collection of BenchmarkMeters, in which caches cool down and
@@ -32,12 +32,12 @@ const meterPause = 100 * time.Millisecond
 func BenchmarkMeters(b *testing.B) {
 	variants := []struct {
 		name  string
-		meter []config.MeterKind
+		meter []string
 		zones []power.Kind
 	}{
-		{"powercap", only(config.MeterPowercap), []power.Kind{power.Package, power.DRAM}},
-		{"all", config.LocalMeters, []power.Kind{power.Package, power.DRAM}},
-		{"all+other", config.LocalMeters, []power.Kind{power.Package, power.DRAM, power.Other}},
+		{"powercap", only("powercap"), []power.Kind{power.Package, power.DRAM}},
+		{"all", drivers.Local(), []power.Kind{power.Package, power.DRAM}},
+		{"all+other", drivers.Local(), []power.Kind{power.Package, power.DRAM, power.Other}},
 	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {

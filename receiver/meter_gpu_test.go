@@ -20,7 +20,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 var nvmlID = component.MustNewID("nvml")
@@ -225,7 +224,7 @@ func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 	m := &fakeMeter{readings: []power.Reading{{
 		Zone: &power.Zone{ID: "card", Kind: power.GPU, Method: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
 	}}}
-	n.useMeters(power.Member{Name: string(config.MeterHwmon), Meter: m})
+	n.useMeters(power.Member{Name: "hwmon", Meter: m})
 	n.start()
 	for range 100 {
 		m.readings[0].At = m.readings[0].At.Add(10 * time.Second)

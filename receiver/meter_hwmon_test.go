@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // supplies makes two chips whose meaning is not known, with energy counters in J.
@@ -43,7 +43,7 @@ func TestSensorsOfUnknownMeaningAreLoggedAsTheyAreNamed(t *testing.T) {
 	require.Len(t, logged, 1)
 	sensors := logged[0].ContextMap()["sensors"].([]any)
 	require.Len(t, sensors, 1)
-	assert.Equal(t, hwmon.Sensor{Chip: "psu", Device: "0-0020", Sensor: "energy1"}, config.ParseSensor(sensors[0].(string)))
+	assert.Equal(t, hwmon.Sensor{Chip: "psu", Device: "0-0020", Sensor: "energy1"}, drivers.ParseSensor(sensors[0].(string)))
 }
 
 func TestNamedSensorsAreTheWholeMachineTogether(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -59,14 +60,14 @@ func TestATreeThatIsNotThereIsToldWhateverElseIsRead(t *testing.T) {
 }
 
 func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
-	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap), only(config.MeterPerf)} {
+	for _, used := range [][]string{drivers.Local(), only("powercap"), only("perf")} {
 		cfg := simpleConfig()
 		cfg.Meters.Use, cfg.Meters.Powercap.Path = used, "/mnt/energy"
 		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 		require.NoError(t, err)
 		for _, m := range set.Status() {
 			if m.Family == "rapl" {
-				assert.Equal(t, string(config.MeterPowercap), m.Name)
+				assert.Equal(t, "powercap", m.Name)
 				assert.IsType(t, &power.Poller{}, m.Meter)
 			}
 		}

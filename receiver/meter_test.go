@@ -18,9 +18,9 @@ import (
 	"go.opentelemetry.io/collector/config/configauth"
 	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
@@ -100,8 +100,8 @@ func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
 	for _, meter := range set.Status() {
 		only[meter.Name] = meter.Only
 	}
-	assert.Equal(t, power.Platform, only[string(config.MeterIPMI)])
-	assert.Empty(t, only[string(config.MeterHwmon)])
+	assert.Equal(t, power.Platform, only["ipmi"])
+	assert.Empty(t, only["hwmon"])
 }
 
 // fakeMeter returns what the test sets.
@@ -118,22 +118,11 @@ func (*fakeMeter) Close() error { return nil }
 
 var plugID = component.MustNewIDWithName("http", "a")
 
-func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
-	for _, used := range [][]config.MeterKind{config.LocalMeters, only(config.MeterPowercap)} {
-		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.HTTP = used, map[component.ID]config.HTTPConfig{plugID: {Unit: "W"}}
-		set, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
-		require.NoError(t, err)
-		assert.Equal(t, string(config.MeterHTTP), set.Status()[0].Name, "it is preferred")
-		require.NoError(t, set.Close())
-	}
-}
-
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := simpleConfig()
-	plug := config.HTTPConfig{Unit: "W"}
+	plug := drivers.HTTPConfig{Unit: "W"}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
-	cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{plugID: plug}
+	cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
 	_, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
 }

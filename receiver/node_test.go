@@ -272,7 +272,7 @@ func (n *testNode) one(metric string, more ...string) point {
 func pid(n int) string { return fmt.Sprint("process.pid=", n) }
 
 // only returns the setting meters::use.
-func only(meters ...config.MeterKind) []config.MeterKind { return meters }
+func only(meters ...string) []string { return meters }
 
 // linear returns a power model that is a straight line.
 func linear(idle, most float64) config.ModelConfig {

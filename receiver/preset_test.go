@@ -118,7 +118,7 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 	} {
 		n := accurateNode(t)
 		m := &answering{kind: power.DRAM, source: power.Measured}
-		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m})
+		n.useMeters(power.Member{Name: "ipmi", Meter: m})
 		n.startsWindows(time.Second)
 		for i := 1; i <= 7; i++ {
 			m.listed = i == c.listed || m.listed

@@ -23,7 +23,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -52,9 +52,9 @@ func BenchmarkPunctuality(b *testing.B) {
 			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meters.Use = interval, 0, only()
 			cfg.Model = configoptional.Some(linear(40, 120))
 			if slow {
-				plug := config.HTTPConfig{Unit: "W", PollConfig: config.PollConfig{PollInterval: time.Second}}
+				plug := drivers.HTTPConfig{Unit: "W", PollConfig: drivers.PollConfig{PollInterval: time.Second}}
 				plug.Endpoint, plug.Timeout = bmc.URL, time.Minute
-				cfg.Meters.HTTP = map[component.ID]config.HTTPConfig{plugID: plug}
+				cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
 			}
 			require.NoError(b, cfg.Validate())
 			var times []time.Time

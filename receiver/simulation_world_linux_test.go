@@ -253,7 +253,7 @@ func (w *world) config() *Config {
 	p := &w.plan
 	cfg := simpleConfig()
 	cfg.RootPath = w.life.Host.Root()
-	cfg.Meters.Use = only(config.MeterPowercap)
+	cfg.Meters.Use = only("powercap")
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	cfg.Series.Processes = byPID(config.ProcessSeriesConfig{})
 	switch {

@@ -46,16 +46,11 @@ func newPolledMeter(n *testNode, poll, lag time.Duration, watts float64) *polled
 		if err != nil {
 			return nil, err
 		}
-		all := power.NewSet(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(cfg)}, local.Status()[0].Member)
+		all := power.NewSet(power.Member{Name: "ipmi", Meter: m, Correction: cfg.Meters.Correction("ipmi")}, local.Status()[0].Member)
 		all.Remainder = local.Remainder
 		return all, nil
 	}
 	return m
-}
-
-// correctedIPMI returns the correction of the meter ipmi.
-func correctedIPMI(cfg *Config) func(*power.Zone) power.Correction {
-	return func(zone *power.Zone) power.Correction { return cfg.Meters.Correction(config.MeterIPMI, zone) }
 }
 
 // pass lets processes run on the machine for a time, and the meter be polled.
@@ -164,7 +159,7 @@ func TestARestartKeepsTheTrainedModelOfACorrectedMeter(t *testing.T) {
 			cfg.Attribution.StaticPower = allStatic(config.StaticTrained)
 		})
 		m := &silentMeter{polledMeter: newPolledMeter(n, 2*time.Second, 0, 50)}
-		n.useMeters(power.Member{Name: string(config.MeterIPMI), Meter: m, Correction: correctedIPMI(n.cfg)})
+		n.useMeters(power.Member{Name: "ipmi", Meter: m, Correction: n.cfg.Meters.Correction("ipmi")})
 		n.start()
 		run := func(collections int) {
 			for range collections {

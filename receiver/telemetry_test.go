@@ -148,7 +148,7 @@ func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
 	second := new(power.Zone)
 	*second = *first
 	m := &fakeMeter{readings: []power.Reading{{Zone: first, Event: power.Appeared}}}
-	n.useMeters(power.Member{Name: string(config.MeterHwmon), Meter: m})
+	n.useMeters(power.Member{Name: "hwmon", Meter: m})
 	n.start()
 	for _, step := range []struct {
 		zone                 *power.Zone

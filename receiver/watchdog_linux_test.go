@@ -21,7 +21,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
@@ -72,7 +71,7 @@ func createWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metri
 	set.Logger, w.logs = zap.New(core), logs
 	m := machine.Local()
 	m.NewMetronome = windows.NewTicking // follows the clock of the bubble
-	m.OpenMeters = openOnly(power.Member{Name: string(config.MeterPowercap), Meter: &w.meter})
+	m.OpenMeters = openOnly(power.Member{Name: "powercap", Meter: &w.meter})
 	r, err := NewFactoryOn(m).CreateMetrics(t.Context(), set, cfg, next)
 	require.NoError(t, err)
 	w.promptReceiver = r.(promptReceiver)

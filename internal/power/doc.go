@@ -3,9 +3,8 @@
 // Package power measures how much energy the node uses.
 //
 // A Meter turns what a machine offers into zones with monotonic totals in microjoules that start at
-// 0. Each meter has a folder: httpmeter, redfish, guest (what the hypervisor reports), powercap and
-// perf (RAPL), cray, hwmon, ipmi and model (power curves). A Set reads several of them side by
-// side. A Sensor that may take long to answer, or shows power, becomes a Meter by NewPoller.
-// Wraparound, resets and failed reads are handled here, so that no other package sees a raw
-// counter. The package does not attribute energy.
+// 0. Each meter has a folder; package drivers lists them. A Set reads several meters side by side.
+// A Sensor that may take long to answer, or shows power, becomes a Meter by NewPoller. Wraparound,
+// resets and failed reads are handled here, so that no other package sees a raw counter. The
+// package does not attribute energy.
 package power

@@ -45,7 +45,7 @@ func newCollections(t testing.TB, processes int) *collections {
 	}
 	require.NoError(t, host.Render())
 	cfg := energyreceiver.DefaultConfig()
-	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
+	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = host.Root(), []string{"powercap"}, cpu.KindProcfs
 	cfg.Zones = []power.Kind{power.Package}
 	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
 	cfg.Metrics.ContainerEnergy.Enabled, cfg.Metrics.ContainerPower.Enabled = false, false

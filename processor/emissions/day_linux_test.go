@@ -191,7 +191,7 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 	defer func() { require.NoError(t, p.shutdown(ctx)) }()
 
 	cfg := energyreceiver.DefaultConfig()
-	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = machine.host.Root(), []energyreceiver.MeterKind{energyreceiver.MeterPowercap}, cpu.KindProcfs
+	cfg.RootPath, cfg.Meters.Use, cfg.CPUTime = machine.host.Root(), []string{"powercap"}, cpu.KindProcfs
 	cfg.Attribution.Preset = energyreceiver.PresetKepler // whose workloads have all active energy
 	cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	cfg.Series.Processes.Max, cfg.Series.Processes.MinEnergy, cfg.Series.Containers.Max = 6, 100, 8

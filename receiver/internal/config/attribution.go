@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 )
@@ -165,32 +166,32 @@ const (
 )
 
 // validate checks the settings independently of the machine.
-func (c *AttributionConfig) validate(wrong reporter, zones []power.Kind) {
+func (c *AttributionConfig) validate(wrong invalid.Reporter, zones []power.Kind) {
 	if c.Preset != "" {
-		oneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh, PresetKavanaghEqual)
+		invalid.OneOf(wrong, "preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh, PresetKavanaghEqual)
 	}
 	if c.Scope != "" {
-		oneOf(wrong, "scope", c.Scope, ScopeNode, ScopeZone)
+		invalid.OneOf(wrong, "scope", c.Scope, ScopeNode, ScopeZone)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.StaticPower)) {
-		oneOf(wrong, "static_power", kind, append([]power.Kind{AllZones}, power.Kinds...)...)
+		invalid.OneOf(wrong, "static_power", kind, append([]power.Kind{AllZones}, power.Kinds...)...)
 		static := c.StaticPower[kind]
-		static.validate(wrong.under("static_power::"+string(kind)), kind)
+		static.validate(wrong.Under("static_power::"+string(kind)), kind)
 	}
 	c.validateWeights(wrong, zones)
 	if c.Interrupts != "" {
-		oneOf(wrong, "interrupts", c.Interrupts, InterruptsShared, InterruptsUnattributed)
+		invalid.OneOf(wrong, "interrupts", c.Interrupts, InterruptsShared, InterruptsUnattributed)
 	}
 	if c.Idle != "" {
-		oneOf(wrong, "idle", c.Idle, IdleNone, IdleEqual, IdleEqualContainers, IdleRequested, IdleRequestedLinear, IdleUsed)
+		invalid.OneOf(wrong, "idle", c.Idle, IdleNone, IdleEqual, IdleEqualContainers, IdleRequested, IdleRequestedLinear, IdleUsed)
 	}
 }
 
 // maxStaticPower, in watts, exceeds the power of any machine.
 const maxStaticPower = 1e6
 
-func (c *StaticPowerConfig) validate(wrong reporter, kind power.Kind) {
-	oneOf(wrong, "model", c.Model, StaticModelNames...)
+func (c *StaticPowerConfig) validate(wrong invalid.Reporter, kind power.Kind) {
+	invalid.OneOf(wrong, "model", c.Model, StaticModelNames...)
 	switch {
 	case c.Model != StaticFixed && c.Power != nil:
 		wrong("power", "must not be set unless model is %s", StaticFixed)
@@ -204,11 +205,11 @@ func (c *StaticPowerConfig) validate(wrong reporter, kind power.Kind) {
 	}
 }
 
-func (c *AttributionConfig) validateWeights(wrong reporter, zones []power.Kind) {
+func (c *AttributionConfig) validateWeights(wrong invalid.Reporter, zones []power.Kind) {
 	weighted := slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.GPU })
 	for _, kind := range slices.Sorted(maps.Keys(c.Weight)) {
-		oneOf(wrong, "weight", kind, append([]power.Kind{AllZones}, weighted...)...)
-		oneOf(wrong, "weight::"+string(kind), c.Weight[kind], Weights...)
+		invalid.OneOf(wrong, "weight", kind, append([]power.Kind{AllZones}, weighted...)...)
+		invalid.OneOf(wrong, "weight::"+string(kind), c.Weight[kind], Weights...)
 	}
 	smt := cmp.Or(c.SMTWeight, c.PresetRules().SMT)
 	switch keys := Keys(zones, c.WeightOf, smt); {

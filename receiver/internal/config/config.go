@@ -8,7 +8,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -16,8 +15,10 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/durations"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -41,7 +42,7 @@ type Config struct {
 	// to the default.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
-	Meters MetersConfig `mapstructure:"meters"`
+	Meters drivers.Config `mapstructure:"meters"`
 	// Model estimates the energy that no sensor measures: none, auto, or a map. A map without
 	// idle_power, max_power, points and file configures auto, which derives the power from the CPU,
 	// the share of the host and the cloud instance type.
@@ -172,18 +173,10 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// reporter reports an invalid setting.
-type reporter func(setting, format string, args ...any)
-
-// under returns a reporter for the settings of a section.
-func (r reporter) under(section string) reporter {
-	return func(setting, format string, args ...any) { r(section+"::"+setting, format, args...) }
-}
-
 // Validate checks the settings independently of the machine. Each error names its setting.
 func (c *Config) Validate() error {
 	var errs []error
-	wrong := reporter(func(setting, format string, args ...any) {
+	wrong := invalid.Reporter(func(setting, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", setting, fmt.Errorf(format, args...)))
 	})
 	if !filepath.IsAbs(c.RootPath) {
@@ -196,26 +189,26 @@ func (c *Config) Validate() error {
 		wrong("collection_interval", "must be at least %v, is %v", MinWindow, i)
 	}
 	if len(c.Zones) == 0 {
-		wrong("zones", "must name at least one of %s", join(power.Kinds))
+		wrong("zones", "must name at least one of %s", invalid.Join(power.Kinds))
 	}
 	for i, zone := range c.Zones {
 		field := fmt.Sprintf("zones::%d", i)
-		oneOf(wrong, field, zone, power.Kinds...)
+		invalid.OneOf(wrong, field, zone, power.Kinds...)
 		if slices.Contains(c.Zones[:i], zone) {
 			wrong(field, "%q is named twice", zone)
 		}
 	}
-	c.validateMeters(wrong)
+	c.Meters.Check(wrong, c.Zones, c.Model.HasValue())
 	if c.Model.HasValue() {
 		c.validateModel(wrong)
 	}
-	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindClocks, cpu.KindProcfs)
+	invalid.OneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindClocks, cpu.KindProcfs)
 	if w := c.Window; c.zeroWindow || w != 0 && (w < MinWindow || w > c.CollectionInterval) {
 		wrong("window", "must be from %v to collection_interval, is %v", MinWindow, w)
 	}
-	c.Series.validate(wrong.under("series"))
-	c.Names.validate(wrong.under("names"))
-	c.Attribution.validate(wrong.under("attribution"), c.Zones)
+	c.Series.validate(wrong.Under("series"))
+	c.Names.validate(wrong.Under("names"))
+	c.Attribution.validate(wrong.Under("attribution"), c.Zones)
 	return errors.Join(errs...)
 }
 
@@ -226,26 +219,12 @@ const MinWindow = 10 * time.Millisecond
 // maxMinEnergy is 1 GWh in joules. No process reaches a higher minimum.
 const maxMinEnergy = 3.6e12
 
-func oneOf[T ~string](wrong reporter, setting string, value T, allowed ...T) {
-	if !slices.Contains(allowed, value) {
-		wrong(setting, "must be one of %s, is %q", join(allowed), value)
-	}
-}
-
-func join[T ~string](values []T) string {
-	s := make([]string, len(values))
-	for i, v := range values {
-		s[i] = string(v)
-	}
-	return strings.Join(s, ", ")
-}
-
-func (s *SeriesConfig) validate(wrong reporter) {
+func (s *SeriesConfig) validate(wrong invalid.Reporter) {
 	if e := s.Processes.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
 		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
 	}
 	if s.Processes.GroupBy != "" {
-		oneOf(wrong, "processes::group_by", s.Processes.GroupBy, GroupByProgram, GroupByPID)
+		invalid.OneOf(wrong, "processes::group_by", s.Processes.GroupBy, GroupByProgram, GroupByPID)
 	}
 	for _, limit := range []struct {
 		setting string

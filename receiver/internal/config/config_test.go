@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -47,7 +48,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, Default(), cfg)
 	assert.Equal(t, 10*time.Second, cfg.CollectionInterval)
 	assert.Equal(t, "/", cfg.RootPath)
-	assert.Equal(t, LocalMeters, cfg.Meters.Use)
+	assert.Equal(t, drivers.Local(), cfg.Meters.Use)
 	assert.Equal(t, cpu.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.Window)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.GPU}, cfg.Zones)
@@ -68,7 +69,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"meter unknown", "meters: {use: [perf, rapl]}", `meters::use::1: must be one of powercap, perf, cray, hwmon, ipmi, is "rapl"`},
 		{"meter in capitals", "meters: {use: [Perf]}", `meters::use::0: must be one of powercap, perf, cray, hwmon, ipmi, is "Perf"`},
 		{"meter twice", "meters: {use: [perf, perf]}", `meters::use::1: "perf" is named twice`},
-		{"section of no meter", "meters: {rapl: {}}", `unknown meter or setting "rapl": must be one of use, powercap, hwmon, ipmi, gpu, redfish, vsock, http/NAME`},
+		{"section of no meter", "meters: {rapl: {}}", `no such meter or setting "rapl": must be one of use, powercap, hwmon, ipmi, gpu, redfish, vsock, http/NAME`},
 		{"gpu interval too short", "meters: {gpu: {poll_interval: 99ms}}", "meters::gpu::poll_interval: must be from 100ms to 5s, is 99ms"},
 		{"gpu interval longer than samples are kept", "meters: {gpu: {poll_interval: 5001ms}}", "meters::gpu::poll_interval: must be from 100ms to 5s, is 5.001s"},
 		{"gpu extension twice", "meters: {gpu: {extensions: [nvml, nvml]}}", `meters::gpu::extensions::1: "nvml" is named twice`},
@@ -266,7 +267,7 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
 	assert.Equal(t, cpu.KindProcfs, cfg.CPUTime)
 	assert.Equal(t, units.Joule/4, cfg.Series.Limits()[identity.ProcessEntity].MinEnergy)
-	assert.Equal(t, []MeterKind{MeterPerf, MeterPowercap}, cfg.Meters.Use)
+	assert.Equal(t, []string{"perf", "powercap"}, cfg.Meters.Use)
 	assert.Zero(t, cfg.Series.Processes.Max)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.True(t, cfg.Metrics.ProcessEnergy.Enabled, "the others stay")

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -67,22 +68,24 @@ func TestALagBoundsThePollInterval(t *testing.T) {
 
 func TestEachMeterHasItsOwnCorrection(t *testing.T) {
 	cfg := Default()
-	a, b := DefaultHTTPConfig(), DefaultHTTPConfig()
-	a.Factor, b.Factor = 2, 3
-	cfg.Meters.HTTP = map[component.ID]HTTPConfig{component.MustNewIDWithName("http", "a"): a, component.MustNewIDWithName("http", "b"): b}
+	cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{}
+	for name, factor := range map[string]float64{"a": 2, "b": 3} {
+		plug := drivers.HTTPConfig{CorrectionConfig: drivers.CorrectionConfig{Factor: factor}}
+		cfg.Meters.HTTP[component.MustNewIDWithName("http", name)] = plug
+	}
 	cfg.Meters.Hwmon.Offset, cfg.Meters.IPMI.Lag = 4, time.Second
 	for _, c := range []struct {
-		meter MeterKind
+		meter string
 		zone  power.Zone
 		want  power.Correction
 	}{
-		{MeterHTTP, power.Zone{ID: "http:a"}, power.Correction{Factor: 2_000_000}},
-		{MeterHTTP, power.Zone{ID: "http:b"}, power.Correction{Factor: 3_000_000}},
-		{MeterHwmon, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Offset: 4_000_000}},
-		{MeterHwmon, power.Zone{Kind: power.Package}, power.Correction{}},
-		{MeterIPMI, power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Lag: time.Second}},
-		{MeterPowercap, power.Zone{Kind: power.Package}, power.Correction{}},
+		{"http", power.Zone{ID: "http:a"}, power.Correction{Factor: 2_000_000}},
+		{"http", power.Zone{ID: "http:b"}, power.Correction{Factor: 3_000_000}},
+		{"hwmon", power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Offset: 4_000_000}},
+		{"hwmon", power.Zone{Kind: power.Package}, power.Correction{}},
+		{"ipmi", power.Zone{Kind: power.Platform}, power.Correction{Factor: 1_000_000, Lag: time.Second}},
 	} {
-		assert.Equal(t, c.want, cfg.Meters.Correction(c.meter, &c.zone), "%s %s", c.meter, c.zone.ID)
+		assert.Equal(t, c.want, cfg.Meters.Correction(c.meter)(&c.zone), "%s %s", c.meter, c.zone.ID)
 	}
+	assert.Nil(t, cfg.Meters.Correction("powercap"))
 }

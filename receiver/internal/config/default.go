@@ -4,12 +4,12 @@ package config
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -24,15 +24,9 @@ func Default() *Config {
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		RootPath:             "/",
 		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
-		Meters: MetersConfig{
-			Use:     slices.Clone(LocalMeters),
-			Hwmon:   HwmonConfig{CorrectionConfig: uncorrected},
-			IPMI:    IPMIConfig{PollConfig: PollConfig{PollInterval: minIPMIInterval}, CorrectionConfig: uncorrected},
-			GPU:     GPUConfig{PollConfig: PollConfig{PollInterval: defaultGPUInterval}},
-			Redfish: configoptional.Default(defaultRedfishConfig()),
-		},
-		Model:   configoptional.Some(defaultModelConfig()),
-		CPUTime: cpu.Auto,
+		Meters:               drivers.Default(),
+		Model:                configoptional.Some(defaultModelConfig()),
+		CPUTime:              cpu.Auto,
 		Series: SeriesConfig{
 			Processes:  ProcessSeriesConfig{Max: defaultMaxProcesses, MinEnergy: defaultMinEnergy, minAge: defaultMinAge},
 			Containers: EntitySeriesConfig{Max: 2000},

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -99,8 +101,8 @@ func TestExampleConfigurationHasEveryOption(t *testing.T) {
 // collectKeys adds the paths of all keys of a map, and of the maps in its lists.
 func collectKeys(m map[string]any, path string, into map[string]bool) {
 	for key, value := range m {
-		if strings.HasPrefix(key, "http/") {
-			key = "http/NAME"
+		if kind, _, ok := strings.Cut(key, "/"); ok && path == "meters::" {
+			key = kind + "/NAME"
 		}
 		into[path+key] = true
 		switch v := value.(type) {
@@ -130,7 +132,8 @@ func optionsOf(t reflect.Type, path string) (options []string) {
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
 		return optionsOf(get.Type.Out(0), path)
 	}
-	if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[Config]().PkgPath() && path != "" {
+	own := []string{reflect.TypeFor[Config]().PkgPath(), reflect.TypeFor[drivers.Config]().PkgPath()}
+	if t.Kind() != reflect.Struct || !slices.Contains(own, t.PkgPath()) && path != "" {
 		return nil
 	}
 	for field := range fields(t) {

@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -81,14 +82,14 @@ func (m *ModelConfig) Unmarshal(conf *confmap.Conf) error {
 const maxPower = 1e6
 
 // validateModel checks the settings of the power model.
-func (c *Config) validateModel(wrong reporter) {
+func (c *Config) validateModel(wrong invalid.Reporter) {
 	m := c.Model.Get()
 	if len(c.Zones) > 0 && !slices.Contains(c.Zones, m.ZoneKind()) && !m.isAuto() {
 		wrong("zones", "must contain %q, the zone of the model", m.ZoneKind())
 	}
-	wrong = wrong.under("model")
-	oneOf(wrong, "zone", m.ZoneKind(), power.Package, power.Platform)
-	oneOf(wrong, "idle", cmp.Or(m.Idle, ModelIdleShare), ModelIdleShare, ModelIdleNone)
+	wrong = wrong.Under("model")
+	invalid.OneOf(wrong, "zone", m.ZoneKind(), power.Package, power.Platform)
+	invalid.OneOf(wrong, "idle", cmp.Or(m.Idle, ModelIdleShare), ModelIdleShare, ModelIdleNone)
 	switch w := m.MemoryPower; {
 	case !(w >= 0 && w <= maxMemoryPower):
 		wrong("memory_power", "must be between 0 and %g watts per GiB, is %g", float64(maxMemoryPower), w)
@@ -111,7 +112,7 @@ func (c *Config) validateModel(wrong reporter) {
 }
 
 // validateCurve checks the two powers or the points.
-func (m *ModelConfig) validateCurve(wrong reporter) {
+func (m *ModelConfig) validateCurve(wrong invalid.Reporter) {
 	watts := func(field string, w float64) bool {
 		possible := w >= 0 && w <= maxPower
 		if !possible {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -21,11 +22,11 @@ type NamesConfig struct {
 	_ struct{}
 }
 
-func (c *NamesConfig) validate(wrong reporter) {
+func (c *NamesConfig) validate(wrong invalid.Reporter) {
 	for _, source := range slices.Sorted(maps.Keys(c.Paths)) {
 		switch path := c.Paths[source]; {
 		case !slices.Contains(workload.NameSources, source):
-			oneOf(wrong, "paths", source, workload.NameSources...)
+			invalid.OneOf(wrong, "paths", source, workload.NameSources...)
 		case path != "" && !filepath.IsAbs(path):
 			wrong("paths::"+string(source), "must be an absolute path or empty, is %q", path)
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -19,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/filter"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -38,7 +40,7 @@ type setting struct {
 	element *setting   // of an array, or of an object with any keys
 	keys    []string   // allowed keys of an object with any keys; nil for any
 	example string     // a key of an object with any keys
-	more    *setting   // further keys of an object with fixed keys, by example
+	more    []*setting // further keys of an object with fixed keys, by example
 }
 
 // describer describes settings.
@@ -54,7 +56,7 @@ func describe(cfg *config.Config) (*setting, error) {
 	return root, d.object(root, reflect.ValueOf(cfg).Elem())
 }
 
-var ownPackage = reflect.TypeFor[config.Config]().PkgPath()
+var ownPackages = []string{reflect.TypeFor[config.Config]().PkgPath(), reflect.TypeFor[drivers.Config]().PkgPath()}
 
 // object adds the fields of a struct to its setting.
 func (d *describer) object(to *setting, v reflect.Value) error {
@@ -68,8 +70,10 @@ func (d *describer) object(to *setting, v reflect.Value) error {
 		case strings.Contains(flags, "squash"):
 			err = d.object(to, value)
 		case strings.Contains(flags, "remain"):
-			if to.more, err = d.field(to, t, field, field.Tag.Get("keys"), reflect.New(field.Type.Elem()).Elem()); err == nil {
-				to.more.example = field.Tag.Get("keys")
+			var f *setting
+			if f, err = d.field(to, t, field, field.Tag.Get("keys"), reflect.New(field.Type.Elem()).Elem()); err == nil {
+				f.example = f.key
+				to.more = append(to.more, f)
 			}
 		case key != "":
 			var f *setting
@@ -86,7 +90,7 @@ func (d *describer) object(to *setting, v reflect.Value) error {
 
 // field describes a field of a struct.
 func (d *describer) field(parent *setting, of reflect.Type, field reflect.StructField, key string, v reflect.Value) (*setting, error) {
-	s := &setting{key: key, path: strings.TrimPrefix(parent.path+"::"+key, "::"), theirs: of.PkgPath() != ownPackage, research: parent.research, declared: fmt.Sprint(of, ".", field.Name)}
+	s := &setting{key: key, path: strings.TrimPrefix(parent.path+"::"+key, "::"), theirs: !slices.Contains(ownPackages, of.PkgPath()), research: parent.research, declared: fmt.Sprint(of, ".", field.Name)}
 	if short := field.Tag.Get("short"); short != "" {
 		s.short = strings.Split(short, ",")
 	}
@@ -204,7 +208,7 @@ func (d *describer) comment(of reflect.Type, field string) (*ast.CommentGroup, e
 	if comment := d.comments[of.String()][field]; comment != nil {
 		return comment, nil
 	}
-	if pkg == ownPackage {
+	if slices.Contains(ownPackages, pkg) {
 		return nil, fmt.Errorf("%v.%s has no doc comment", of, field)
 	}
 	return &ast.CommentGroup{}, nil

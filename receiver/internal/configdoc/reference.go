@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,10 +43,7 @@ func reference(root *setting) string {
 
 // below returns the settings of a section and of its sections, without those that the collector documents.
 func (s *setting) below() (all []*setting) {
-	fields := s.fields
-	if s.more != nil {
-		fields = append(fields, s.more)
-	}
+	fields := slices.Concat(s.fields, s.more)
 	if s.element != nil {
 		fields = append(fields, s.element.fields...)
 	}

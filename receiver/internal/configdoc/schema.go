@@ -114,9 +114,13 @@ func objectSchema(out object, s *setting) {
 		properties[f.key] = schemaOf(f)
 	}
 	out["properties"], out["additionalProperties"] = properties, false
-	if s.more != nil {
-		kind, _, _ := strings.Cut(s.more.example, "/")
-		out["patternProperties"] = object{fmt.Sprintf("^%s(/.+)?$", regexp.QuoteMeta(kind)): schemaOf(s.more)}
+	patterns := object{}
+	for _, more := range s.more {
+		kind, _, _ := strings.Cut(more.example, "/")
+		patterns[fmt.Sprintf("^%s(/.+)?$", regexp.QuoteMeta(kind))] = schemaOf(more)
+	}
+	if len(patterns) > 0 {
+		out["patternProperties"] = patterns
 	}
 }
 

@@ -70,7 +70,7 @@ func TestAModelFileOverSoftirqsIsAMeter(t *testing.T) {
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), "processor\t: 0\n")
 	write(t, filepath.Join(cfg.RootPath, "sys/devices/system/cpu/online"), "0\n")
 	write(t, filepath.Join(cfg.RootPath, "proc/stat"), "cpu  1\nsoftirq 9 1 2 0 0 100\n")
-	meter, err := openModel(t.Context(), &meterOptions{Config: cfg})
+	meter, err := openModel(cfg)
 	require.NoError(t, err)
 	require.IsType(t, &modelMeter{}, meter)
 	now := time.Now()

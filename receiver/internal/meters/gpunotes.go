@@ -105,7 +105,7 @@ func pciAddress(domain units.Domain) string {
 // libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
 func libraryError(meters *power.Set) error {
 	for _, meter := range meters.Status() {
-		if meter.Name == string(config.MeterGPU) {
+		if meter.Name == "gpu" {
 			return meter.Err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -69,7 +70,7 @@ func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
 	write(t, filepath.Join(root, "sys/bus/pci/devices", gpu, "vendor"), "0x10de\n")
 	write(t, filepath.Join(root, "sys/bus/pci/drivers/nvidia/bind"), "")
 	require.NoError(t, os.Symlink("../../../../bus/pci/devices/"+gpu, filepath.Join(root, "sys/bus/pci/drivers/nvidia", gpu)))
-	cfg := &config.Config{RootPath: root, Meters: config.MetersConfig{HTTP: map[component.ID]config.HTTPConfig{{}: {}}}}
+	cfg := &config.Config{RootPath: root, Meters: drivers.Config{HTTP: map[component.ID]drivers.HTTPConfig{{}: {}}}}
 	core, logs := observer.New(zap.InfoLevel)
 	g := gpuNotes{cfg: cfg, logger: zap.New(core)}
 	check := func(after time.Duration) int {
@@ -91,14 +92,4 @@ func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
 			t.Error("there is no GPU")
 		}
 	}))
-}
-
-func TestLibrariesArePolledTwiceInACollection(t *testing.T) {
-	for interval, want := range map[time.Duration]time.Duration{
-		10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 100 * time.Millisecond: 100 * time.Millisecond,
-	} {
-		c := simpleConfig()
-		c.CollectionInterval = interval
-		assert.Equal(t, want, c.GPUInterval(), interval)
-	}
 }

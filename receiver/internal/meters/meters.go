@@ -3,7 +3,6 @@
 package meters
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -45,56 +45,6 @@ type Meters struct {
 	lacksLogged  bool
 }
 
-// meterOptions are the options of the constructors of meters.
-type meterOptions struct {
-	*config.Config
-	// want reports whether zones of a kind are to be read.
-	want func(power.Kind) bool
-	host component.Host
-	set  component.TelemetrySettings
-}
-
-// meterEntry is a kind of meter.
-type meterEntry struct {
-	kind     config.MeterKind
-	energy   string     // its energy, as the log has it when the meter is selected
-	standsIn bool       // see power.Member
-	family   string     // see power.Member
-	only     power.Kind // see power.Member
-	// open returns nil if the configuration does not ask for the meter. Only that of the model reads the
-	// machine: the curves depend on the CPU model and on the size of the memory.
-	open func(context.Context, *meterOptions) (power.Meter, error)
-}
-
-// entryOf returns the entry of a kind of meter, an empty one if the table has none.
-func entryOf(kind config.MeterKind) meterEntry {
-	if i := slices.IndexFunc(meterTable, func(e meterEntry) bool { return e.kind == kind }); i >= 0 {
-		return meterTable[i]
-	}
-	return meterEntry{}
-}
-
-// Member returns a meter of a kind as a member of a set.
-func Member(kind config.MeterKind, meter power.Meter) power.Member {
-	e := entryOf(kind)
-	return power.Member{Name: string(kind), Meter: meter, StandsIn: e.standsIn, Family: e.family, Only: e.only}
-}
-
-// meterTable lists the meters in order of preference: those that the configuration describes, the
-// local meters in the default order, and the model.
-var meterTable = []meterEntry{
-	{kind: config.MeterHTTP, energy: "measured by the devices of meters::http", open: openHTTP},
-	{kind: config.MeterRedfish, energy: "measured by the BMC of meters::redfish", only: power.Platform, open: openRedfish},
-	{kind: config.MeterGPU, energy: "measured by the extensions of meters::gpu", only: power.GPU, open: openGPULibraries},
-	{kind: config.MeterVsock, energy: "reported by the hypervisor", family: "rapl", open: openVsock},
-	{kind: config.MeterPowercap, energy: "measured by powercap (RAPL)", family: "rapl", open: openPowercap},
-	{kind: config.MeterPerf, energy: "measured by perf events (RAPL)", family: "rapl", open: openPerf},
-	{kind: config.MeterCray, energy: "measured by the counters of the Cray node", open: openCray},
-	{kind: config.MeterHwmon, energy: "measured by hwmon", open: openHwmon},
-	{kind: config.MeterIPMI, energy: "measured by the BMC (IPMI DCMI)", only: power.Platform, open: openIPMI},
-	{kind: config.MeterModel, energy: "modeled from CPU utilization, not measured", standsIn: true, open: openModel},
-}
-
 // New returns meters that read nothing before the first Read. set is the result of Open. waits bounds
 // the waits for files that users block.
 func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.Waits) *Meters {
@@ -105,9 +55,10 @@ func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.W
 
 // Open opens the meters that the configuration asks for. They read no energy before the first Read.
 func Open(ctx context.Context, cfg *config.Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-	options := &meterOptions{Config: cfg, host: host, set: set}
 	derivesOther := slices.Contains(cfg.Zones, power.Other)
-	options.want = func(k power.Kind) bool {
+	env := &drivers.Env{Root: cfg.RootPath, Interval: cfg.CollectionInterval, Host: host, Telemetry: set}
+	env.Model = func() (power.Meter, error) { return openModel(cfg) }
+	env.Want = func(k power.Kind) bool {
 		switch k {
 		case power.PSys, power.Platform, power.GPU: // what is only reported, too: hw.host.* and graphics cards
 			return true
@@ -117,16 +68,14 @@ func Open(ctx context.Context, cfg *config.Config, host component.Host, set comp
 		return slices.Contains(cfg.Zones, k)
 	}
 	var members []power.Member
-	table := slices.Clone(meterTable)
-	slices.SortStableFunc(table, func(a, b meterEntry) int { return cmp.Compare(cfg.Meters.Rank(a.kind), cfg.Meters.Rank(b.kind)) })
-	for _, entry := range table {
-		meter, err := entry.open(ctx, options)
+	for _, driver := range cfg.Meters.Selected() {
+		meter, err := driver.Open(ctx, &cfg.Meters, env)
 		if err != nil {
-			return nil, fmt.Errorf("open meter %s: %w", entry.kind, err)
+			return nil, fmt.Errorf("open meter %s: %w", driver.Name, err)
 		}
 		if meter != nil {
-			member := Member(entry.kind, meter)
-			member.Completes, member.Correction = entry.standsIn && cfg.Completes(), options.correction(entry.kind)
+			member := driver.Member(meter)
+			member.Completes, member.Correction = driver.StandsIn && cfg.Completes(), cfg.Meters.Correction(driver.Name)
 			members = append(members, member)
 		}
 	}
@@ -139,11 +88,11 @@ func Open(ctx context.Context, cfg *config.Config, host component.Host, set comp
 
 // selectedMessage returns the message to log when a meter is selected.
 func selectedMessage(meter *power.Status) string {
-	kind := config.MeterKind(meter.Name)
+	name := meter.Name
 	if slices.ContainsFunc(meter.Readings, func(r power.Reading) bool { return r.Zone.Method == power.Reported }) {
-		kind = config.MeterVsock
+		name = "vsock"
 	}
-	return "Meter selected: energy is " + entryOf(kind).energy
+	return "Meter selected: energy is " + drivers.Lookup(name).Energy
 }
 
 // ReadGPUs returns the usage of each GPU since the last call, and observes what it lacks.
@@ -411,13 +360,3 @@ func (m *Meters) CanRest() bool {
 
 // Close closes the meters and the sources of GPU usage.
 func (m *Meters) Close() error { return errors.Join(m.GPUs.close(), m.Set.Close()) }
-
-// correction returns the function that corrects a meter, nil if no meter of the kind is corrected.
-func (o *meterOptions) correction(meter config.MeterKind) func(*power.Zone) power.Correction {
-	switch meter {
-	case config.MeterIPMI, config.MeterRedfish, config.MeterHwmon, config.MeterHTTP:
-	default:
-		return nil
-	}
-	return func(zone *power.Zone) power.Correction { return o.Meters.Correction(meter, zone) }
-}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
@@ -60,8 +59,6 @@ func write(t *testing.T, path, content string) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
-
-var plugID = component.MustNewIDWithName("http", "a")
 
 // cloudCPU is in the catalog.
 const cloudCPU = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"

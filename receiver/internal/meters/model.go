@@ -88,17 +88,17 @@ func withMemory(curves []model.ZoneCurve, what machine.Machine, wattsPerGiB floa
 	return append(curves, memory), nil
 }
 
-func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
-	kinds := o.ModeledKinds()
+func openModel(c *config.Config) (power.Meter, error) {
+	kinds := c.ModeledKinds()
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	cfg := o.Model.Get()
-	what, err := kernfs.Within(o.RootPath, filepath.Join(o.RootPath, "sys/devices/system"), func() (machine.Machine, error) {
-		return machine.Read(o.RootPath, os.Getenv)
+	cfg := c.Model.Get()
+	what, err := kernfs.Within(c.RootPath, filepath.Join(c.RootPath, "sys/devices/system"), func() (machine.Machine, error) {
+		return machine.Read(c.RootPath, os.Getenv)
 	}, nil)
 	var curves []model.ZoneCurve
-	counted := newEvents(o.RootPath)
+	counted := newEvents(c.RootPath)
 	if err == nil || cfg.IsStated() {
 		curves, err = modelCurves(cfg, what, kinds, counted)
 	}

@@ -106,7 +106,7 @@ func BenchmarkOpenModel(b *testing.B) {
 			most := 0.0
 			for b.Loop() {
 				began := b.Elapsed()
-				meter, err := openModel(b.Context(), &meterOptions{Config: cfg})
+				meter, err := openModel(cfg)
 				require.NoError(b, err)
 				require.IsType(b, &modelMeter{}, meter)
 				most = math.Max(most, (b.Elapsed() - began).Seconds())

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/energyreceiver/energyreceiver/internal/conditions"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -56,69 +57,69 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		model  bool
-		meters map[config.MeterKind]*fakeMeter
+		meters map[string]*fakeMeter
 		sensor string // the condition, empty if it does not hold
 		zones  string
 	}{
 		"nothing": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterIPMI: missing("no BMC")},
+			meters: map[string]*fakeMeter{"powercap": missing("no powercap"), "perf": missing("no perf"), "ipmi": missing("no BMC")},
 			sensor: noSensor + ": no powercap: file does not exist",
 		},
 		"a BMC has not answered yet": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf"), config.MeterIPMI: waits},
+			meters: map[string]*fakeMeter{"redfish": waits, "powercap": missing("no powercap"), "perf": denied("perf"), "ipmi": waits},
 			sensor: "perf: no usable zone: permission denied" + grants,
 		},
 		"only BMCs, which have not answered yet": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: waits, config.MeterPowercap: missing("no powercap"), config.MeterIPMI: waits},
+			meters: map[string]*fakeMeter{"redfish": waits, "powercap": missing("no powercap"), "ipmi": waits},
 		},
 		"a BMC that is configured and fails": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf")},
+			meters: map[string]*fakeMeter{"redfish": fails(refused), "powercap": missing("no powercap"), "perf": missing("no perf")},
 			sensor: "the BMC refuses the login",
 		},
 		"the same next to RAPL": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
+			meters: map[string]*fakeMeter{"redfish": fails(refused), "powercap": reads(power.Package, nil)},
 			sensor: "the BMC refuses the login",
 		},
 		"a BMC that was read and fails": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: both(power.Platform, refused), config.MeterPowercap: reads(power.Package, nil)},
+			meters: map[string]*fakeMeter{"redfish": both(power.Platform, refused), "powercap": reads(power.Package, nil)},
 			zones:  "cannot read platform: the BMC refuses the login",
 		},
 		"a meter that is not used because another one is": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterRedfish: reads(power.Platform, nil), config.MeterIPMI: both(power.Platform, refused)},
+			meters: map[string]*fakeMeter{"redfish": reads(power.Platform, nil), "ipmi": both(power.Platform, refused)},
 		},
 		"the same, configured: it is closed": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterRedfish: both(power.Platform, refused)},
+			meters: map[string]*fakeMeter{"http": reads(power.Platform, nil), "redfish": both(power.Platform, refused)},
 		},
 		"several fail": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: fails(errors.New("http:a: timeout")), config.MeterRedfish: fails(refused), config.MeterPowercap: reads(power.Package, nil)},
+			meters: map[string]*fakeMeter{"http": fails(errors.New("http:a: timeout")), "redfish": fails(refused), "powercap": reads(power.Package, nil)},
 			sensor: "http:a: timeout; the BMC refuses the login",
 		},
 		"RAPL may not be read": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.Platform, nil), config.MeterPowercap: missing("no powercap"), config.MeterPerf: denied("perf")},
+			meters: map[string]*fakeMeter{"http": reads(power.Platform, nil), "powercap": missing("no powercap"), "perf": denied("perf")},
 			sensor: "perf: no usable zone: permission denied" + grants,
 		},
 		"the package may be read by perf, not by powercap": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, fs.ErrPermission), config.MeterPerf: reads(power.Package, nil)},
+			meters: map[string]*fakeMeter{"powercap": reads(power.Package, fs.ErrPermission), "perf": reads(power.Package, nil)},
 		},
 		"a BMC may not be read": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: reads(power.Package, nil), config.MeterIPMI: denied("BMC ipmi0")},
+			meters: map[string]*fakeMeter{"powercap": reads(power.Package, nil), "ipmi": denied("BMC ipmi0")},
 		},
 		"a BMC alone may not be read": {
 			model:  true,
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0"), config.MeterModel: {readings: modeled()}},
+			meters: map[string]*fakeMeter{"powercap": missing("no powercap"), "ipmi": denied("BMC ipmi0"), "model": {readings: modeled()}},
 			sensor: "BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a BMC alone may not be read, and there is no model": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterIPMI: denied("BMC ipmi0")},
+			meters: map[string]*fakeMeter{"powercap": missing("no powercap"), "ipmi": denied("BMC ipmi0")},
 			sensor: noSensor + ": no powercap: file does not exist; " +
 				"BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a model stands in": {
 			model:  true,
-			meters: map[config.MeterKind]*fakeMeter{config.MeterPowercap: missing("no powercap"), config.MeterPerf: missing("no perf"), config.MeterModel: {readings: modeled()}},
+			meters: map[string]*fakeMeter{"powercap": missing("no powercap"), "perf": missing("no perf"), "model": {readings: modeled()}},
 		},
 		"zones of several meters": {
-			meters: map[config.MeterKind]*fakeMeter{config.MeterHTTP: reads(power.DRAM, errors.New("timeout")), config.MeterPowercap: reads(power.Package, fs.ErrPermission)},
+			meters: map[string]*fakeMeter{"http": reads(power.DRAM, errors.New("timeout")), "powercap": reads(power.Package, fs.ErrPermission)},
 			zones:  "cannot read dram, package: timeout; permission denied" + grants,
 		},
 	} {
@@ -130,12 +131,9 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 			core, logs := observer.New(zap.WarnLevel)
 			wrong := conditions.New("Collection", zap.New(core))
 			var members []power.Member
-			for _, kind := range []config.MeterKind{
-				config.MeterHTTP, config.MeterRedfish, config.MeterGPU, config.MeterVsock, config.MeterPowercap, config.MeterPerf,
-				config.MeterCray, config.MeterHwmon, config.MeterIPMI, config.MeterModel,
-			} {
-				if meter := c.meters[kind]; meter != nil {
-					members = append(members, Member(kind, meter))
+			for _, driver := range drivers.All {
+				if meter := c.meters[driver.Name]; meter != nil {
+					members = append(members, driver.Member(meter))
 				}
 			}
 			m := New(cfg, zap.New(core), power.NewSet(members...), nil)

@@ -82,11 +82,11 @@ func (n *noter) effect(isSet, works bool, setting, reason string) {
 
 // noteMeters checks the settings of meters and of series.
 func (n *noter) noteMeters() {
-	m, p, defaults := &n.Meters, &n.Series.Processes, config.Default()
-	n.effect(m.IPMI.PollInterval != defaults.Meters.IPMI.PollInterval, m.Uses(config.MeterIPMI), "meters::ipmi::poll_interval", "meters::use has no ipmi")
-	n.effect(m.Powercap.Path != "", m.Uses(config.MeterPowercap), "meters::powercap::path", "meters::use has no powercap")
-	n.effect(len(m.Hwmon.Sensors) > 0, m.Uses(config.MeterHwmon), "meters::hwmon::sensors", "meters::use has no hwmon")
-	n.effect(m.GPU.PollInterval != defaults.Meters.GPU.PollInterval, len(m.GPU.Extensions) > 0, "meters::gpu::poll_interval", "meters::gpu::extensions is empty")
+	p, gpus, defaults := &n.Series.Processes, &n.Meters.GPU, config.Default()
+	for _, meter := range n.Meters.Unused() {
+		n.effect(true, false, "meters::"+meter, "meters::use has no "+meter)
+	}
+	n.effect(gpus.PollInterval != defaults.Meters.GPU.PollInterval, len(gpus.Extensions) > 0, "meters::gpu::poll_interval", "meters::gpu::extensions is empty")
 	hasOwn, reason := p.GroupBy != config.GroupByProgram, "series::processes::group_by is program"
 	n.effect(p.Max != defaults.Series.Processes.Max, hasOwn, "series::processes::max", reason)
 	n.effect(p.MinEnergy != defaults.Series.Processes.MinEnergy, hasOwn, "series::processes::min_energy", reason)

@@ -38,9 +38,9 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 	for settings, want := range map[string][2]string{ // the setting and the reason; none if all settings have an effect
 		"collection_interval: 10s":                                                               {},
 		"meters: {use: [powercap]}, model: {max_power: 120}":                                     {},
-		"meters: {use: [powercap], ipmi: {poll_interval: 1m}}":                                   {"meters::ipmi::poll_interval", "meters::use has no ipmi"},
-		"meters: {use: [perf], powercap: {path: /energy}}, attribution: {static_power: minimum}": {"meters::powercap::path", "meters::use has no powercap"},
-		"meters: {use: [powercap], hwmon: {sensors: {a/power1: platform}}}":                      {"meters::hwmon::sensors", "meters::use has no hwmon"},
+		"meters: {use: [powercap], ipmi: {poll_interval: 1m}}":                                   {"meters::ipmi", "meters::use has no ipmi"},
+		"meters: {use: [perf], powercap: {path: /energy}}, attribution: {static_power: minimum}": {"meters::powercap", "meters::use has no powercap"},
+		"meters: {use: [powercap], hwmon: {sensors: {a/power1: platform}}}":                      {"meters::hwmon", "meters::use has no hwmon"},
 		"meters: {gpu: {poll_interval: 5s}}":                                                     {"meters::gpu::poll_interval", "meters::gpu::extensions is empty"},
 		"meters: {gpu: {poll_interval: 5s, extensions: [nvml]}}":                                 {},
 		"meters: {ipmi: {poll_interval: 1m}}":                                                    {},

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -242,7 +243,7 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		for _, model := range []config.ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {}, {File: "/models"}} {
 			cfg := config.Default()
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
-			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(config.VsockConfig{Port: 1})
+			cfg.Meters.Powercap.Path, cfg.Meters.Vsock = "/run/energy", configoptional.Some(drivers.VsockConfig{Port: 1})
 			r, _ := Resolve(cfg, Machine{})
 			assert.LessOrEqual(t, len(r.Kinds), attribution.MaxKinds)
 			for i, kind := range r.Kinds {

@@ -282,7 +282,7 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Storage = l.root, storage
-	cfg.Meters.Use = []config.MeterKind{config.MeterPowercap}
+	cfg.Meters.Use = []string{"powercap"}
 	cfg.CPUTime = setting.source
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true

@@ -151,7 +151,7 @@ func TestProgramsOfABuildHaveNames(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s, unified %v", name, c.source, c.unified), func(t *testing.T) {
 				in := account(t, c.unified)
 				cfg := energyreceiver.DefaultConfig()
-				cfg.Meters.Use, cfg.CPUTime, cfg.Window = []config.MeterKind{}, c.source, time.Second
+				cfg.Meters.Use, cfg.CPUTime, cfg.Window = []string{}, c.source, time.Second
 				cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 100, MaxPower: 100})
 				cfg.Metrics.ProcessCPUTime.Enabled = true
 				e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zap.NewNop()})

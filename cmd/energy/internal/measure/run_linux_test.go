@@ -223,7 +223,7 @@ func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
 
 func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 	o := options(t, machine(t), map[string]any{"meters": map[string]any{"powercap": map[string]any{"path": "/nonexistent"}}}, busy+"exit 3")
-	o.Config.Meters.Use = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}
+	o.Config.Meters.Use = []string{"ipmi"}
 	r := measured(t, o)
 
 	assert.Equal(t, 3, r.Exit)
@@ -323,7 +323,7 @@ func TestACommandThatCannotBeMeasuredIsNotStarted(t *testing.T) {
 		command.ErrNotExecutable: func(o *Options) context.Context { o.Command = []string{"/etc"}; return t.Context() },
 		context.Canceled:         func(*Options) context.Context { return ended },
 		ErrNoMeter: func(o *Options) context.Context {
-			o.Config.Meters.Use, o.NeedsEnergy = []energyreceiver.MeterKind{energyreceiver.MeterIPMI}, true
+			o.Config.Meters.Use, o.NeedsEnergy = []string{"ipmi"}, true
 			return t.Context()
 		},
 	} {

@@ -6,36 +6,29 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
-	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// hostSections are the sections of the meters that can have the ID host.
-var hostSections = []string{"ipmi", "redfish", "hwmon", "http/NAME"}
-
-// uncorrected matches the hw.id of meters without the settings lag, factor and offset. A PCI device is
-// not the whole machine.
-var uncorrected = regexp.MustCompile(
-	`^([0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|(intel-rapl|amd|power|power_core|pm_counters|model)[^:]*):`)
+// hostSections returns the sections of the meters that can have the ID host.
+func hostSections() (keys []string) {
+	for _, driver := range drivers.All {
+		if driver.Corrected {
+			keys = append(keys, driver.Key())
+		}
+	}
+	return keys
+}
 
 // sectionOf returns the section of the receiver's setting meters that corrects the meter with a
 // hw.id. It may be empty, and is host for an ID that does not name the section.
 func sectionOf(id string) string {
-	scheme, name, named := strings.Cut(id, ":")
-	switch {
-	case id == host, scheme == "redfish" && named:
-		return scheme
-	case strings.TrimRight(id, "0123456789") == "ipmi":
-		return "ipmi"
-	case scheme == "http" && named:
-		return "http/" + name
-	case !named || uncorrected.MatchString(id):
-		return ""
+	if id == host {
+		return host
 	}
-	return "hwmon"
+	return drivers.CorrectedBy(id)
 }
 
 // lagSetting returns a lag in seconds as a setting, empty if it is too short to be worth one.
@@ -102,7 +95,7 @@ func (c *comparison) settings(section string) string {
 		return fmt.Sprintf("      %s: {%s}\n", section, settings)
 	}
 	lines := `      # Uncomment the meter that the receiver's log names for the zone platform ("Meter selected"):` + "\n"
-	for _, section := range hostSections {
+	for _, section := range hostSections() {
 		lines += fmt.Sprintf("      # %s: {%s}\n", section, settings)
 	}
 	return lines

@@ -162,16 +162,6 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	assert.Contains(t, text, "1 more excluded")
 }
 
-func TestTheSectionOfAMeterFollowsFromItsZone(t *testing.T) {
-	for id, want := range map[string]string{
-		"host": host, "ipmi0": "ipmi", "ipmi": "ipmi", "redfish:4c4c4544-0042": "redfish", "http:feed-a": "http/feed-a",
-		"ACPI000D:00:power1": "hwmon", "0-0040:VDD_IN": "hwmon", "0000:03:00.0:PPT": "", "intel-rapl:1": "",
-		"intel-rapl-mmio:0": "", "power:energy-psys:0": "", "pm_counters:energy": "", "model:0": "", "CPUs and memory": "",
-	} {
-		assert.Equal(t, want, sectionOf(id), id)
-	}
-}
-
 func TestTheIDOfAMeterCannotAddLines(t *testing.T) {
 	r, wall := hour(kavanaghs)
 	r.series[counter{kind: host, id: "http:a\n\x1b[2Jb"}] = r.series[counter{kind: host, id: host}]

@@ -192,7 +192,7 @@ func (z *trainedZone) notes() (lines string) {
 	}
 	if z.lag >= 1 {
 		add("its meter lags the load by %.0f s, which training corrects. The receiver corrects it with lag: %s in the "+
-			"section of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections, ", "))
+			"section of that meter: %s", z.lag, lagSetting(z.lag), strings.Join(hostSections(), ", "))
 	}
 	return lines
 }

@@ -242,7 +242,7 @@ func run(t *testing.T, behavior string) (*Profiler, *measure.Result) {
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	cfg := energyreceiver.DefaultConfig()
-	cfg.Meters.Use = []energyreceiver.MeterKind{}
+	cfg.Meters.Use = []string{}
 	r, err := measure.Run(context.Background(), measure.Options{
 		Command: []string{"sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}, Config: cfg, Interval: 100 * time.Millisecond, Profiler: p,
 		Node: true, By: measure.ByProgram,

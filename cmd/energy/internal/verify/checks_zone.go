@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -53,7 +54,7 @@ func zero(j *judgment) {
 	switch {
 	case still && z.Kind == power.PSys:
 		j.fail(Note, "%s did not change: this machine has no sensor for it", j.name)
-	case still && !isLocal(z.Meter):
+	case still && !drivers.Lookup(z.Meter).Local:
 		j.fail(Note, "%s did not change: its counter may be too coarse for this time", j.name)
 	case still && z.Meter == "perf":
 		hint = ". Before Linux 7.0 some reads of the power PMU silently give 0 (this is " + j.Machine.Kernel + "): use powercap"
@@ -158,13 +159,13 @@ func lag(j *judgment) {
 
 // lagSetting returns the setting that corrects a lag.
 func lagSetting(meter string, lag float64) string {
-	switch meter {
-	case "ipmi", "redfish", "hwmon":
-		return fmt.Sprintf(". To correct it: meters::%s::lag: %.0fs", meter, lag)
-	case "http":
+	switch driver := drivers.Lookup(meter); {
+	case !driver.Corrected:
+		return ""
+	case driver.Decode != nil:
 		return fmt.Sprintf(". To correct it: lag: %.0fs in the section of the meter", lag)
 	}
-	return ""
+	return fmt.Sprintf(". To correct it: meters::%s::lag: %.0fs", meter, lag)
 }
 
 // sockets checks that each package is read once and follows the load of its own socket.

@@ -9,16 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
-
-// isLocal reports whether a meter's errors and zones contain no names of the configuration and no
-// serial numbers.
-func isLocal(meter string) bool {
-	return slices.Contains([]string{"powercap", "perf", "cray", "hwmon", "ipmi"}, meter)
-}
 
 // chosenOf returns the meter that the receiver reads each zone kind from: the first in use that
 // reads it.
@@ -54,7 +49,7 @@ func explain(status []power.Status, took map[power.Kind]string, cfg *energyrecei
 			m.Why = fmt.Sprintf("it is the first of %s that reads %s", names(cfg.Meters.Use), names(m.Chosen))
 		case s.Replaced && leader >= 0:
 			m.Why = fmt.Sprintf("it reads the same registers as %s, which is preferred", status[leader].Name)
-		case s.Err != nil && !isLocal(s.Name) && !s.StandsIn:
+		case s.Err != nil && !drivers.Lookup(s.Name).Local && !s.StandsIn:
 			m.Why = "it is configured but cannot be read"
 		case s.Err != nil:
 			m.Why, m.Absent = firstLine(s.Err), errors.Is(s.Err, fs.ErrNotExist)

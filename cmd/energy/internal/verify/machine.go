@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,14 +13,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/cray"
-	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
-	"github.com/energyreceiver/energyreceiver/internal/power/ipmi"
 	model "github.com/energyreceiver/energyreceiver/internal/power/model/machine"
-	"github.com/energyreceiver/energyreceiver/internal/power/perf"
-	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -98,22 +95,21 @@ func (m *Machine) cpu(number int) CPU {
 	return m.CPUs[slices.IndexFunc(m.CPUs, func(c CPU) bool { return c.Number == number })]
 }
 
-// localMeters returns the local meters, which are read whether or not the receiver uses them. Meters
-// with settings of their own are the receiver's.
-func localMeters(cfg *energyreceiver.Config) []power.Member {
-	root, every := cfg.RootPath, cfg.Meters.IPMI.PollInterval
-	meters := []power.Member{
-		{Name: "perf", Meter: perf.New(root, nil)},
-		{Name: "cray", Meter: cray.New(root, nil)},
-		{Name: "ipmi", Meter: power.NewPoller(ipmi.New(root, every), power.PollOptions{Name: "ipmi", Every: every})},
+// localMeters returns the local meters, which are read whether or not the receiver uses them.
+func localMeters(ctx context.Context, cfg *energyreceiver.Config) (meters []power.Member, err error) {
+	for _, driver := range drivers.All {
+		if !driver.Local {
+			continue
+		}
+		meter, err := driver.Open(ctx, &cfg.Meters, &drivers.Env{Root: cfg.RootPath})
+		if err != nil {
+			return nil, err
+		}
+		if meter != nil {
+			meters = append(meters, driver.Member(meter))
+		}
 	}
-	if cfg.Meters.Powercap.Path == "" {
-		meters = append(meters, power.Member{Name: "powercap", Meter: powercap.New(root, nil)})
-	}
-	if len(cfg.Meters.Hwmon.Sensors) == 0 {
-		meters = append(meters, power.Member{Name: "hwmon", Meter: hwmon.New(hwmon.Options{Root: root})})
-	}
-	return meters
+	return meters, nil
 }
 
 // socketOf returns the socket that a zone measures, -1 if it measures several.
@@ -129,7 +125,7 @@ func socketOf(z *power.Zone) int {
 // publicID returns the ID of a zone without a name that the user chose, or a serial number: such
 // zones are numbered.
 func publicID(meter string, z *power.Zone, known []*Zone) string {
-	if isLocal(meter) {
+	if drivers.Lookup(meter).Local {
 		return z.ID
 	}
 	number := 1

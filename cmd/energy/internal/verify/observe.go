@@ -71,13 +71,17 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 	if noEvents == "" {
 		plain = weighed(o.Config, plainWeights)
 	}
+	meters, err := localMeters(ctx, o.Config)
+	if err != nil {
+		return nil, err
+	}
 	receiver, err := startReceiver(ctx, plain, energyreceiver.EmbeddedID)
 	if err != nil {
 		return nil, err
 	}
 	r := &recorder{
 		Options: &o, began: time.Now(), proc: proc, receiver: receiver, ticks: cpu.NewProcfs(cpu.Options{Root: root}),
-		meters: localMeters(o.Config), thermometers: thermometers(root), zones: map[string]*Zone{},
+		meters: meters, thermometers: thermometers(root), zones: map[string]*Zone{},
 		account: snapshot.Account{FromZero: true},
 		o: &Observation{
 			Backend: o.Backend, Machine: m, Busy: map[int][]Point{}, Sums: map[power.Class][]Sums{}, GPUs: map[string][]GPU{},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meters
+package drivers
 
 import (
 	"encoding/pem"
@@ -14,17 +14,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configopaque"
-	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // bmc is a BMC with TLS, and the settings that read it.
-func bmc(t *testing.T) (*redfishtest.Server, *config.RedfishConfig) {
+func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 	t.Helper()
 	server := redfishtest.New(redfishtest.Dell(redfishtest.Live{Watts: 300}))
 	web := httptest.NewTLSServer(server)
@@ -32,19 +28,17 @@ func bmc(t *testing.T) (*redfishtest.Server, *config.RedfishConfig) {
 	ca := filepath.Join(t.TempDir(), "bmc.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw})
 	require.NoError(t, os.WriteFile(ca, text, 0o600))
-	config := *config.Default().Meters.Redfish.GetOrInsertDefault()
-	c := &config
+	all := Default()
+	c := all.Redfish.GetOrInsertDefault()
 	c.Username, c.Password = redfishtest.Username, redfishtest.Password
 	c.Endpoint, c.TLS.CAFile = web.URL, ca
 	return server, c
 }
 
 // ask opens the sensor and polls it once.
-func ask(t *testing.T, c *config.RedfishConfig) error {
+func ask(t *testing.T, c *RedfishConfig) error {
 	t.Helper()
-	options := httpOptions()
-	options.Config = simpleConfig()
-	sensor, err := redfishSensor(t.Context(), c, options)
+	sensor, err := c.sensor(t.Context(), testEnv())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sensor.Close()) }()
 	values, err := sensor.Poll(t.Context())
@@ -91,19 +85,6 @@ func TestHeadersAndCredentialsDoNotFollowARedirect(t *testing.T) {
 	server.Fail(redfishtest.Redirect(elsewhere.URL), nil)
 	c.Headers.Set("X-Key", "secret")
 	assert.ErrorContains(t, ask(t, c), fmt.Sprintf("not followed: if %q is right, set endpoint to it", elsewhere.URL))
-}
-
-func TestRedfishIsReadWhateverMeterSays(t *testing.T) {
-	_, c := bmc(t)
-	for _, used := range [][]config.MeterKind{config.LocalMeters, {config.MeterPowercap}} {
-		cfg := simpleConfig()
-		cfg.Meters.Use, cfg.Meters.Redfish = used, configoptional.Some(*c)
-		set, err := Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
-		require.NoError(t, err)
-		assert.Equal(t, string(config.MeterRedfish), set.Status()[0].Name, "it is preferred")
-		assert.IsType(t, &power.Poller{}, set.Status()[0].Meter)
-		require.NoError(t, set.Close())
-	}
 }
 
 func TestPasswordsAreNotShown(t *testing.T) {

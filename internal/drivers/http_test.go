@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meters
+package drivers
 
 import (
 	"io"
@@ -18,22 +18,31 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 )
 
 // recipes returns the entries of http/NAME in the code blocks of docs/hardware.md, by name.
-func recipes(t *testing.T) map[string]config.HTTPConfig {
+func recipes(t *testing.T) map[string]HTTPConfig {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/hardware.md")
+	page, err := os.ReadFile("../../docs/hardware.md")
 	require.NoError(t, err)
-	found := map[string]config.HTTPConfig{}
+	found := map[string]HTTPConfig{}
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(meters:\n +http/.*?)```").FindAllSubmatch(page, -1) {
-		for id, entry := range configtest.Load(t, simpleConfig(), string(block[1])).Meters.HTTP {
+		var loaded struct {
+			Meters Config `mapstructure:"meters"`
+		}
+		loaded.Meters = Default()
+		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
+		require.NoError(t, err)
+		conf, err := retrieved.AsConf()
+		require.NoError(t, err)
+		require.NoError(t, conf.Unmarshal(&loaded))
+		loaded.Meters.Check(func(setting, _ string, _ ...any) { t.Error(setting) }, nil, false)
+		for id, entry := range loaded.Meters.HTTP {
 			found[id.Name()] = entry
 		}
 	}
@@ -88,8 +97,8 @@ var documents = map[string]document{
 	},
 }
 
-func httpOptions() *meterOptions {
-	return &meterOptions{host: componenttest.NewNopHost(), set: componenttest.NewNopTelemetrySettings()}
+func testEnv() *Env {
+	return &Env{Host: componenttest.NewNopHost(), Telemetry: componenttest.NewNopTelemetrySettings()}
 }
 
 // answers is a transport that answers without a network.
@@ -105,7 +114,7 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 	for name, d := range documents {
 		entry, ok := found[name]
 		require.True(t, ok, name)
-		source, err := httpSource(t.Context(), plugID, &entry, httpOptions())
+		source, err := entry.source(t.Context(), "a", testEnv())
 		require.NoError(t, err, name)
 		if name == "gpu-0" {
 			assert.Equal(t, power.GPU, source.Kind, name)
@@ -148,9 +157,9 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 
 func TestOneTimeLimitEndsARequest(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-		entry := config.HTTPConfig{Unit: "W"}
+		entry := HTTPConfig{Unit: "W"}
 		entry.Timeout = timeout
-		source, err := httpSource(t.Context(), plugID, &entry, httpOptions())
+		source, err := entry.source(t.Context(), "a", testEnv())
 		require.NoError(t, err)
 		assert.Equal(t, want, source.Timeout)
 		assert.Zero(t, source.Client.Timeout, "else the error is one or the other")
@@ -160,11 +169,11 @@ func TestOneTimeLimitEndsARequest(t *testing.T) {
 func TestAProxysPasswordIsInNoError(t *testing.T) {
 	for _, open := range []func(confighttp.ClientConfig) error{
 		func(c confighttp.ClientConfig) error {
-			_, err := httpSource(t.Context(), plugID, &config.HTTPConfig{ClientConfig: c, Unit: "W"}, httpOptions())
+			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), "a", testEnv())
 			return err
 		},
 		func(c confighttp.ClientConfig) error {
-			_, err := redfishSensor(t.Context(), &config.RedfishConfig{ClientConfig: c}, httpOptions())
+			_, err := (&RedfishConfig{ClientConfig: c}).sensor(t.Context(), testEnv())
 			return err
 		},
 	} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meters
+package drivers
 
 import (
 	"os"
@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // hanging returns paths that a plain read hangs on or never ends, by what is there.
@@ -32,10 +31,7 @@ func TestAPasswordFileThatIsNoRegularFileIsAnErrorAndDelaysNothing(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			server, c := bmc(t)
 			c.Password, c.PasswordFile = "", path
-			options := httpOptions()
-			options.Config = simpleConfig()
-			options.Meters.Redfish = configoptional.Some(*c)
-			meter, err := openRedfish(t.Context(), options)
+			meter, err := openRedfish(t.Context(), &Config{Redfish: configoptional.Some(*c)}, testEnv())
 			require.NoError(t, err)
 			assert.Eventually(t, func() bool {
 				_, err = meter.Read(t.Context(), power.Sample{})
@@ -52,16 +48,14 @@ func TestAPasswordFileThatIsNoRegularFileIsAnErrorAndDelaysNothing(t *testing.T)
 
 func TestACertificateFileThatIsNoRegularFileFailsAtTheStart(t *testing.T) {
 	for name, path := range hanging(t) {
-		for setting, set := range map[string]func(c *config.RedfishConfig){
-			"tls::ca_file":   func(c *config.RedfishConfig) { c.TLS.CAFile = path },
-			"tls::cert_file": func(c *config.RedfishConfig) { c.TLS.CertFile = path },
-			"tls::key_file":  func(c *config.RedfishConfig) { c.TLS.KeyFile = path },
+		for setting, set := range map[string]func(c *RedfishConfig){
+			"tls::ca_file":   func(c *RedfishConfig) { c.TLS.CAFile = path },
+			"tls::cert_file": func(c *RedfishConfig) { c.TLS.CertFile = path },
+			"tls::key_file":  func(c *RedfishConfig) { c.TLS.KeyFile = path },
 		} {
 			_, c := bmc(t)
 			set(c)
-			options := httpOptions()
-			options.Config = simpleConfig()
-			_, err := redfishSensor(t.Context(), c, options)
+			_, err := c.sensor(t.Context(), testEnv())
 			assert.ErrorContains(t, err, setting+": ", name)
 			assert.ErrorContains(t, err, "not a regular file", name)
 		}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivers
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// Config selects and configures the meters. A meter without settings needs no section.
+type Config struct {
+	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the
+	// first meter that works. If the list is empty, the receiver reads no local meter.
+	Use []string `mapstructure:"use"`
+	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
+	Powercap PowercapConfig `mapstructure:"powercap"`
+	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon. lag, factor and
+	// offset apply to zones of the whole machine.
+	Hwmon HwmonConfig `mapstructure:"hwmon"`
+	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through
+	// DCMI. poll_interval is at least 5s.
+	IPMI IPMIConfig `mapstructure:"ipmi"`
+	// GPU configures the extensions that read GPUs. poll_interval is from 100ms to 5s.
+	GPU GPUConfig `mapstructure:"gpu"`
+	// Redfish reads the power of this machine from its BMC through Redfish. poll_interval is at
+	// least 1s. The section also has the settings of confighttp clients, such as endpoint, tls,
+	// auth and timeout.
+	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
+	// Vsock reads the energy of this virtual machine from the receiver on its host.
+	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
+	// HTTP reads JSON documents over HTTP from smart plugs, PDUs or Prometheus. Each section
+	// provides the power or energy of one zone. The keys are http/NAME; the hw.id of the zone is
+	// http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp
+	// clients, such as endpoint, tls, headers and timeout.
+	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
+
+	_ struct{}
+}
+
+// Default returns the configuration of the meters with its defaults.
+func Default() Config {
+	c := Config{Use: Local()}
+	for _, d := range All {
+		if d.Defaults != nil {
+			d.Defaults(&c)
+		}
+	}
+	return c
+}
+
+// Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a
+// setting nor the key of a section with a name, which it decodes.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	var keys []string
+	for field := range reflect.TypeFor[Config]().Fields() {
+		if key, _, _ := strings.Cut(field.Tag.Get(confmap.MapstructureTag), ","); field.IsExported() {
+			keys = append(keys, key+field.Tag.Get("keys"))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(conf.ToStringMap())) {
+		kind, _, hasName := strings.Cut(key, "/")
+		if !hasName && slices.Contains(keys, key) {
+			continue
+		}
+		d, id := Lookup(kind), component.ID{}
+		if d.Decode == nil || id.UnmarshalText([]byte(key)) != nil {
+			return fmt.Errorf("no such meter or setting %q: must be one of %s", key, strings.Join(keys, ", "))
+		}
+		section, err := conf.Sub(key)
+		if err != nil {
+			return fmt.Errorf("%s: must be a map of settings", key)
+		}
+		if err := d.Decode(c, id, section); err != nil {
+			return err
+		}
+		conf.Delete(key)
+	}
+	return conf.Unmarshal(c)
+}
+
+// Check reports invalid settings. zones are the attributed zone kinds. hasModel reports whether
+// there is a power model, without which a meter is required.
+func (c *Config) Check(wrong invalid.Reporter, zones []power.Kind, hasModel bool) {
+	under := wrong.Under("meters")
+	for i, meter := range c.Use {
+		field := fmt.Sprintf("use::%d", i)
+		invalid.OneOf(under, field, meter, Local()...)
+		if slices.Contains(c.Use[:i], meter) {
+			under(field, "%q is named twice", meter)
+		}
+	}
+	if !hasModel && len(c.Selected()) == 1 { // the driver of the model
+		under("use", "must name at least one of %s if no other meter and no model is configured", invalid.Join(Local()))
+	}
+	if c.Powercap.Path != "" && c.Vsock.HasValue() {
+		under("powercap::path", "must not be set together with vsock: both report the same energy")
+	}
+	for _, section := range c.sections() {
+		section.validate(under.Under(section.Key))
+	}
+	stated, attributed := c.zones(), []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM}
+	for _, setting := range slices.Sorted(maps.Keys(stated)) {
+		if zone := stated[setting]; slices.Contains(attributed, zone) && !slices.Contains(zones, zone) {
+			wrong("zones", "must contain %q, the zone of meters::%s", zone, setting)
+		}
+	}
+}
+
+// sections returns the sections of all meters.
+func (c *Config) sections() (all []Section) {
+	for _, d := range All {
+		all = append(all, d.sections(c)...)
+	}
+	return all
+}
+
+// zones returns the settings that state zone kinds.
+func (c *Config) zones() map[string]power.Kind {
+	all := map[string]power.Kind{}
+	for _, section := range c.sections() {
+		if of, ok := section.settings.(interface{ zones() map[string]power.Kind }); ok {
+			for setting, kind := range of.zones() {
+				all[section.Key+"::"+setting] = kind
+			}
+		}
+	}
+	return all
+}
+
+// HasZone reports whether a setting names a sensor of a zone kind.
+func (c *Config) HasZone(kind power.Kind) bool {
+	return slices.Contains(slices.Collect(maps.Values(c.zones())), kind)
+}
+
+// Selected returns the drivers of the meters that the configuration asks for, in order of
+// preference. The power model is always the last one.
+func (c *Config) Selected() (selected []*Driver) {
+	for _, d := range All {
+		if !d.Local && len(d.sections(c)) > 0 && (d != &gpuDriver || len(c.GPU.Extensions) > 0) {
+			selected = append(selected, d)
+		}
+	}
+	for _, name := range c.Use {
+		selected = append(selected, Lookup(name))
+	}
+	return append(selected, &modelDriver)
+}
+
+// Requires reports whether the configuration requires a meter, rather than using it if the machine
+// has it.
+func (c *Config) Requires(meter string) bool {
+	switch d := Lookup(meter); {
+	case d.StandsIn:
+		return len(c.Use) == 0
+	case d.Local:
+		return len(c.Use) == 1 || d == &powercapDriver && c.Powercap.Path != ""
+	}
+	return true
+}
+
+// Unused returns the local meters that are configured but not in use.
+func (c *Config) Unused() (names []string) {
+	defaults := Default()
+	for _, d := range All {
+		if d.Local && !slices.Contains(c.Use, d.Name) && !reflect.DeepEqual(d.sections(c), d.sections(&defaults)) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// AreReported reports whether the hypervisor provides the energy of this virtual machine.
+func (c *Config) AreReported() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
+
+// Correction returns the function that corrects the zones of a meter, or nil if the meter has no
+// settings for it. A section with a name corrects the zone with its name. Other sections correct
+// the zones of the whole machine: chips of hwmon also have zones that cannot be calibrated.
+func (c *Config) Correction(meter string) func(*power.Zone) power.Correction {
+	d := Lookup(meter)
+	if !d.Corrected {
+		return nil
+	}
+	return func(zone *power.Zone) power.Correction {
+		for _, section := range d.sections(c) {
+			if d.Decode == nil && zone.Kind == power.Platform || d.Decode != nil && CorrectedBy(zone.ID) == section.Key {
+				return section.settings.(interface{ Correction() power.Correction }).Correction()
+			}
+		}
+		return power.Correction{}
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/window"
+)
+
+// Section is a section of the setting meters.
+type Section struct {
+	Key string
+	settings
+}
+
+type settings interface{ validate(wrong invalid.Reporter) }
+
+// pointer is a pointer to settings.
+type pointer[T any] interface {
+	*T
+	settings
+}
+
+// single returns a section, or an empty list if the pointer is nil.
+func single[T any, P pointer[T]](key string, of P) []Section {
+	if of == nil {
+		return nil
+	}
+	return []Section{{key, of}}
+}
+
+// named returns a copy of each section of a map, in the order of the keys.
+func named[T any, P pointer[T]](sections map[component.ID]T) (all []Section) {
+	for id, section := range sections {
+		all = append(all, Section{id.String(), P(&section)})
+	}
+	slices.SortFunc(all, func(a, b Section) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+// add decodes a section into a map.
+func add[T any](sections *map[component.ID]T, id component.ID, conf *confmap.Conf) error {
+	var section T
+	if err := conf.Unmarshal(&section); err != nil {
+		return fmt.Errorf("'%s' %w", id, err)
+	}
+	if *sections == nil {
+		*sections = map[component.ID]T{}
+	}
+	(*sections)[id] = section
+	return nil
+}
+
+// PollConfig configures a meter that is polled.
+type PollConfig struct {
+	// PollInterval is the time between the starts of two polls.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+
+	_ struct{}
+}
+
+func (c *PollConfig) validate(wrong invalid.Reporter, least time.Duration) {
+	if c.PollInterval < least {
+		wrong("poll_interval", "must be at least %v, is %v", least, c.PollInterval)
+	}
+}
+
+// CorrectionConfig corrects a meter as energy model prints it. The corrected power is factor
+// times the meter's power, plus offset.
+type CorrectionConfig struct {
+	// Lag is how late the meter shows the power, from 0s to 2m. Energy is attributed by the usage
+	// at the corrected time.
+	Lag time.Duration `mapstructure:"lag"`
+	// Factor scales the power of each zone of the meter. Values from 0.1 to 10 are valid.
+	Factor float64 `mapstructure:"factor"`
+	// Offset is added to the scaled power of each zone of the meter. It is from -10000 to 10000
+	// watts.
+	Offset float64 `mapstructure:"offset"`
+
+	_ struct{}
+}
+
+var uncorrected = CorrectionConfig{Factor: 1}
+
+// validate checks the settings of a meter with a poll interval, or 0 without one.
+func (c *CorrectionConfig) validate(wrong invalid.Reporter, poll time.Duration) {
+	if c.Lag < 0 || c.Lag > power.MaxLag {
+		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
+	}
+	if most := window.MaxAge - c.Lag; c.Lag > 0 && poll > most {
+		wrong("lag", "of %v requires a poll_interval of at most %v, is %v", c.Lag, most, poll)
+	}
+	if !(c.Factor >= float64(power.MinFactor)/power.Unscaled && c.Factor <= power.MaxFactor/power.Unscaled) {
+		wrong("factor", "must be between 0.1 and %d, is %g", power.MaxFactor/power.Unscaled, c.Factor)
+	}
+	if most := float64(power.MaxOffset) / 1e6; !(c.Offset >= -most && c.Offset <= most) {
+		wrong("offset", "must be between %g and %g watts, is %g", -most, most, c.Offset)
+	}
+}
+
+// Correction converts the settings to parts per million and microwatts.
+func (c *CorrectionConfig) Correction() power.Correction {
+	return power.Correction{
+		Lag: c.Lag, Factor: uint64(math.Round(c.Factor * power.Unscaled)), Offset: int64(math.Round(c.Offset * 1e6)),
+	}
+}
