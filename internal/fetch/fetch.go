@@ -36,14 +36,6 @@ func New(h *http.Client) *Client {
 	return c
 }
 
-// WithoutTimeout returns the client without its own timeout: only the context bounds a request. Both clients hide the
-// same secrets.
-func (c *Client) WithoutTimeout() *Client {
-	patient := *c
-	patient.http.Timeout = 0
-	return &patient
-}
-
 // Answer is an answer with a status of 200 to 299.
 type Answer struct {
 	Header http.Header

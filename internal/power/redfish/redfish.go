@@ -63,7 +63,7 @@ func New(options Options) (*Sensor, error) {
 		options: options,
 		service: service{
 			client: fetch.New(options.Client), base: base,
-			username: options.Username, password: options.Password, timeout: options.Client.Timeout,
+			username: options.Username, readPassword: options.Password,
 		},
 	}, nil
 }
@@ -112,8 +112,8 @@ func (s *Sensor) poll(ctx context.Context) (power.Value, error) {
 // Warning returns why the BMC is read without a session although it has sessions, else nil.
 func (s *Sensor) Warning() error { return s.about(s.service.warning()) }
 
-// Close ends the session. It waits for the BMC for two seconds at most. A login that is not
-// answered until then goes on in the background, and the session is ended when the answer arrives.
+// Close ends the session. It waits for the BMC for two seconds at most. The error reports a session
+// that was not ended.
 func (s *Sensor) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxLogout)
 	defer cancel()

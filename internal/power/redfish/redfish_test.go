@@ -44,7 +44,6 @@ func withService(t *testing.T, tree rt.Tree, test func(b *bench)) {
 			open, _, _ := b.server.Sessions()
 			assert.Zero(t, open, "no session is left open")
 		}
-		time.Sleep(15 * time.Minute) // what Close left to the background
 	})
 }
 

@@ -31,49 +31,14 @@ var (
 	errLink         = errors.New("a link is not a path")
 )
 
-// service is a Redfish service, with what authorizes requests: a session of the BMC (DSP0266,
-// 13.3.4) or, while there is none, the password in each request (basic authentication, 13.3.3),
-// which every service has to accept as well. A session is preferred because many BMCs check a
-// password slowly and log each check.
-//
-// A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout, so at
-// most one session is open at any time:
-//
-//   - Logins are at least 10 minutes apart. Requests have the password meanwhile. If the BMC
-//     refuses that, they wait.
-//   - A session that the BMC refuses twice in a row is ended (DELETE) before the next login, with
-//     the password if its token is refused for that, too.
-//   - A login is sent once, and its answer is waited for in the background after the request's
-//     timeout. A late session is used.
-//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next
-//     login follows after the session was ended, or after 24 hours, when it has expired. If the BMC
-//     refuses the password in requests, there is no other way to read it, and the next login
-//     follows after an hour.
-//
-// Without a username requests are sent as the client does.
+// service is a Redfish service and the authorization of requests to it.
 type service struct {
-	client   *fetch.Client
-	base     *url.URL
-	username string
-	password func() (string, error)
-	timeout  time.Duration // of one request, 0 for none
-
-	root        *serviceRoot       // nil until it was read
-	token, path string             // of the open session; the token is empty without one
-	accepted    bool               // a resource was read in the session
-	login       <-chan loginAnswer // of the login that is not answered yet, else nil
-	last, next  time.Time          // when the last login was sent, and when the next one is allowed
-	basic       string             // the password that requests have; empty if they have none
-	why         error              // why there is no session
-	left        struct {           // a session that may be open
-		path  string    // empty if it is unknown
-		until time.Time // zero if there is none
-	}
-	refused struct {
-		password string
-		until    time.Time
-		err      error // nil if no password was refused
-	}
+	client       *fetch.Client
+	base         *url.URL
+	username     string // empty: requests are sent as the client sends them
+	readPassword func() (string, error)
+	root         *serviceRoot // nil until it was read
+	state
 }
 
 // serviceRoot is the resource from which all others are found.
@@ -99,14 +64,23 @@ func (s *service) get(ctx context.Context, path string, resource any) (time.Time
 	return answer.At, answer.JSON(resource)
 }
 
-// readRoot reads the service root, once. It should need no authorization (DSP0266, 13.3.1); where
-// it does, its links are taken to be the usual ones.
-func (s *service) readRoot(ctx context.Context) error {
+// findRoot reads the service root unless it was read.
+func (s *service) findRoot(ctx context.Context) error {
 	if s.root != nil {
 		return nil
 	}
+	return s.readRoot(ctx)
+}
+
+// readRoot reads the service root without credentials. It should need none (DSP0266, 13.3.1); if it
+// does, its links are taken to be the usual ones.
+func (s *service) readRoot(ctx context.Context) error {
+	req, err := s.request(ctx, http.MethodGet, rootPath, nil)
+	if err != nil {
+		return err
+	}
 	root := new(serviceRoot)
-	answer, err := s.do(ctx, http.MethodGet, rootPath)
+	answer, err := s.client.Do(req)
 	if err == nil {
 		err = answer.JSON(root)
 	}
@@ -128,13 +102,19 @@ func (s *service) readRoot(ctx context.Context) error {
 	return nil
 }
 
-// do sends a request with the credentials in effect.
-func (s *service) do(ctx context.Context, method, path string) (*fetch.Answer, error) {
+// send sends a request with the token, or with the password if there is no session.
+func (s *service) send(ctx context.Context, method, path string) (*fetch.Answer, error) {
 	req, err := s.request(ctx, method, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	s.authorize(req)
+	switch {
+	case s.token != "":
+		req.Header.Set("X-Auth-Token", s.token)
+	case s.username != "":
+		req.SetBasicAuth(s.username, s.password)
+	}
+	req.Close = method == http.MethodDelete // no request follows the end of the session
 	return s.client.Do(req)
 }
 

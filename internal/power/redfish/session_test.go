@@ -4,21 +4,19 @@ package redfish_test
 
 import (
 	"errors"
-	"io"
-	"net"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/redfish"
 	rt "github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
 
@@ -31,6 +29,25 @@ func (b *bench) logins(created, refused int) {
 	assert.Equal(b, [2]int{created, refused}, [2]int{c, r}, "sessions opened and logins refused")
 }
 
+// abandon closes the meter, which leaves a session open.
+func (b *bench) abandon() {
+	b.Helper()
+	assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
+	b.meter = nil
+}
+
+// by returns a function for Fail that reports requests with a method.
+func by(method string) func(*http.Request) bool {
+	return func(r *http.Request) bool { return r.Method == method }
+}
+
+func hasToken(r *http.Request) bool { return r.Header.Get("X-Auth-Token") != "" }
+
+// without returns the strings that are not s.
+func without(all []string, s string) []string {
+	return slices.DeleteFunc(all, func(one string) bool { return one == s })
+}
+
 func TestOneSessionIsOpenedAndThenOneRequestAPollIsSent(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.one(time.Second)
@@ -39,19 +56,9 @@ func TestOneSessionIsOpenedAndThenOneRequestAPollIsSent(t *testing.T) {
 			"GET /redfish/v1/Chassis/System.Embedded.1", "GET " + rt.DellEnvironment,
 		}, b.server.Requests())
 		b.one(5 * 10 * time.Second)
-		assert.Equal(b, []string(nil), without(b.server.Requests(), "GET "+rt.DellEnvironment))
+		assert.Empty(b, without(b.server.Requests(), "GET "+rt.DellEnvironment))
 		b.logins(1, 0)
 	})
-}
-
-// without returns the strings that are not s.
-func without(all []string, s string) (rest []string) {
-	for _, one := range all {
-		if one != s {
-			rest = append(rest, one)
-		}
-	}
-	return rest
 }
 
 func TestAnExpiredSessionIsOpenedAgainTenMinutesAfterTheLastLogin(t *testing.T) {
@@ -68,17 +75,6 @@ func TestAnExpiredSessionIsOpenedAgainTenMinutesAfterTheLastLogin(t *testing.T) 
 		b.logins(2, 0)
 		b.one(time.Minute)
 		b.logins(3, 0)
-	})
-	withService(t, dell(), func(b *bench) {
-		b.server.SessionLife = 5 * time.Second // less than between two polls
-		first := b.one(time.Second)
-		for range 60 {
-			readings, _ := b.read(time.Minute)
-			require.Len(b, readings, 1)
-			assert.Same(b, first.Zone, readings[0].Zone)
-			assert.NoError(b, readings[0].Err)
-		}
-		b.logins(7, 0)
 	})
 }
 
@@ -99,98 +95,63 @@ func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withService(t, dell(), func(b *bench) {
 				b.one(time.Second)
-				var isFailing atomic.Bool
-				isFailing.Store(true)
 				b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
 					if r.Method == http.MethodGet {
 						w.WriteHeader(http.StatusUnauthorized)
 						return
 					}
 					fail(w, r)
-				}, func(r *http.Request) bool {
-					return isFailing.Load() && (r.Method == http.MethodDelete || r.Method == http.MethodGet && r.Header.Get("X-Auth-Token") != "")
-				})
+				}, func(r *http.Request) bool { return r.Method == http.MethodDelete || hasToken(r) })
 				assert.Contains(b, b.warned(time.Hour), "the BMC ended the session")
-				open, created, _ := b.server.Sessions()
-				assert.Equal(b, [2]int{1, 1}, [2]int{open, created})
-				isFailing.Store(false)
+				b.logins(1, 0)
+				b.server.Fail(nil, nil)
 				b.one(15 * time.Minute)
-				open, created, _ = b.server.Sessions()
-				assert.Equal(b, [2]int{1, 2}, [2]int{open, created}, "the old session is ended first")
+				b.logins(2, 0)
+				_, most := b.server.Logins()
+				assert.Equal(b, 1, most, "the old session is ended first")
 			})
 		})
 	}
 }
 
-func TestALateLoginIsUsed(t *testing.T) {
-	withService(t, dell(), func(b *bench) {
-		b.server.Fail(b.server.Slow(3*time.Minute), func(r *http.Request) bool { return r.Method == http.MethodPost })
-		assert.Contains(b, b.warned(2*time.Minute), "login: no answer in time")
-		b.one(2 * time.Minute)
-		b.logins(1, 0)
-		b.server.Requests()
-		b.one(time.Hour)
-		assert.Equal(b, []string(nil), without(b.server.Requests(), "GET "+rt.DellEnvironment))
-	})
-}
-
-func TestALoginThatIsAnsweredAfterTheEndIsEnded(t *testing.T) {
-	withService(t, dell(), func(b *bench) {
-		b.server.Fail(b.server.Slow(3*time.Minute), func(r *http.Request) bool { return r.Method == http.MethodPost })
-		_, _ = b.read(time.Second)
-		began := time.Now()
-		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
-		assert.LessOrEqual(b, time.Since(began), 2*time.Second)
-		b.meter = nil
-		time.Sleep(4 * time.Minute)
-		synctest.Wait()
-		open, created, _ := b.server.Sessions()
-		assert.Equal(b, [2]int{0, 1}, [2]int{open, created})
-	})
-}
-
-func TestALoginWhoseAnswerIsLostIsNotRepeatedWhileThePasswordIsAccepted(t *testing.T) {
-	withService(t, dell(), func(b *bench) {
-		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-			answer, err := b.server.RoundTrip(r)
-			if r.Method == http.MethodPost {
-				return nil, io.ErrUnexpectedEOF
-			}
-			return answer, err
+func TestALoginWhoseAnswerIsLostIsRepeatedAfterADay(t *testing.T) {
+	for name, lost := range map[string]struct {
+		by   func(*rt.Server) http.HandlerFunc
+		want string
+	}{
+		"a broken connection": {func(s *rt.Server) http.HandlerFunc { return s.Then(rt.Break) }, "login: the server ended the connection"},
+		"a timeout":           {func(s *rt.Server) http.HandlerFunc { return s.Late(3 * time.Minute) }, "login: no answer in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withService(t, dell(), func(b *bench) {
+				b.server.Fail(lost.by(b.server), by(http.MethodPost))
+				b.every = 5 * time.Minute
+				assert.Contains(b, b.warned(23*time.Hour), lost.want)
+				b.logins(1, 0)
+				b.server.EndSessions()
+				assert.Contains(b, b.warned(2*time.Hour), lost.want)
+				b.logins(2, 0)
+				b.abandon()
+			})
 		})
-		b.every = 5 * time.Minute
-		assert.Contains(b, b.warned(23*time.Hour), "login: the server ended the connection")
-		b.logins(1, 0)
-		b.server.EndSessions()
-		assert.Contains(b, b.warned(2*time.Hour), "login: the server ended the connection")
-		b.logins(2, 0)
-		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
-		b.server.EndSessions()
-		b.meter = nil
-	})
+	}
 }
 
-func TestALoginThatMayHaveOpenedASessionIsRepeatedAfterAnHourWithoutAnotherWay(t *testing.T) {
+func TestALoginWhoseAnswerIsLostIsRepeatedAfterAnHourIfTheBMCRefusesThePassword(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
-		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-			if _, _, basic := r.BasicAuth(); basic {
-				r = r.Clone(r.Context())
-				r.Header.Del("Authorization") // the BMC does not accept it
-			}
-			answer, err := b.server.RoundTrip(r)
+		b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				return nil, io.ErrUnexpectedEOF
+				b.server.Then(rt.Break)(w, r)
+				return
 			}
-			return answer, err
-		})
+			w.WriteHeader(http.StatusUnauthorized)
+		}, func(r *http.Request) bool { return r.URL.Path != "/redfish/v1/" })
 		assert.Contains(b, b.failure(), "login: the server ended the connection, and the BMC refuses the password")
 		_, _ = b.read(30 * time.Minute)
 		b.logins(1, 0)
 		_, _ = b.read(20 * time.Minute)
 		b.logins(2, 0)
-		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
-		b.server.EndSessions()
-		b.meter = nil
+		b.abandon()
 	})
 }
 
@@ -212,20 +173,18 @@ func TestOnlyASessionIsDeleted(t *testing.T) {
 				w.Header().Set("X-Auth-Token", "token-x")
 				w.Header().Set("Location", location)
 				w.WriteHeader(http.StatusCreated)
-			}, func(r *http.Request) bool { return r.Method == http.MethodPost })
+			}, by(http.MethodPost))
 			_, _ = b.read(time.Second)
 			_ = b.meter.Close()
 			b.meter = nil
 			deleted := slices.DeleteFunc(b.server.Requests(), func(r string) bool { return !strings.HasPrefix(r, "DELETE ") })
-			for _, r := range deleted {
-				assert.Equal(b, "DELETE "+want, r, location)
-			}
 			assert.Equal(b, want != "", len(deleted) > 0, location)
+			assert.Empty(b, without(deleted, "DELETE "+want), location)
 		})
 	}
 }
 
-func TestASessionIsOpenedWhereTheServiceHasThem(t *testing.T) {
+func TestASessionIsOpenedAtThePathThatTheServiceNames(t *testing.T) {
 	tree := dell()
 	tree["/redfish/v1"]["Links"] = rt.Object{"Sessions": rt.Link("/redfish/v1/Sessions")}
 	withService(t, tree, func(b *bench) {
@@ -267,7 +226,7 @@ func TestAnotherPasswordIsTriedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAPasswordThatCannotBeReadIsTheState(t *testing.T) {
+func TestTheErrorOfAPasswordThatCannotBeReadIsReported(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.options.Password = func() (string, error) { return "", errors.New("password_file: no such file") }
 		assert.Equal(b, "redfish bmc.example: password_file: no such file", b.failure())
@@ -275,7 +234,7 @@ func TestAPasswordThatCannotBeReadIsTheState(t *testing.T) {
 	})
 }
 
-func TestBasicAuthenticationIsUsedWithoutASessionService(t *testing.T) {
+func TestAServiceWithoutSessionsIsReadWithoutAWarning(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.server.WithoutSessions = true
 		b.one(time.Minute)
@@ -283,7 +242,7 @@ func TestBasicAuthenticationIsUsedWithoutASessionService(t *testing.T) {
 	})
 }
 
-func TestAnAccountWithoutThePrivilegeIsToldAndNoSessionsPileUp(t *testing.T) {
+func TestAnAccountWithoutThePrivilegeLoginIsReportedAndItsSessionEnded(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.server.Fail(rt.Status(401), rt.Path("/redfish/v1/Systems"))
 		assert.Contains(b, b.failure(), "the account needs the privilege Login")
@@ -305,7 +264,7 @@ func TestAServiceWithoutRoomForSessionsIsReadWithAWarning(t *testing.T) {
 	})
 }
 
-func TestWithoutAUsernameRequestsAreSentAsTheClientDoes(t *testing.T) {
+func TestWithoutAUsernameRequestsAreSentAsTheClientSendsThem(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.options.Username = ""
 		assert.Equal(b, "redfish bmc.example: Systems: the BMC wants a login: set username and password, or auth", b.failure())
@@ -333,65 +292,146 @@ func TestCredentialsGoToTheEndpointOnly(t *testing.T) {
 	tree["/redfish/v1"]["Systems"] = rt.Link("//elsewhere.example/redfish/v1/Systems")
 	tree["/redfish/v1/Systems/System.Embedded.1"]["Links"] = rt.Object{"Chassis": rt.Links("http://user@elsewhere.example/redfish/v1/Chassis/System.Embedded.1")}
 	withService(t, tree, func(b *bench) {
-		server := b.options.Client.Transport
 		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 			assert.Equal(b, "http://bmc.example", r.URL.Scheme+"://"+r.URL.Host)
-			return server.RoundTrip(r)
+			return b.server.RoundTrip(r)
 		})
 		b.one(time.Second)
 		b.server.Fail(rt.Redirect("http://elsewhere.example/"), nil)
 		assert.Contains(b, b.failure(), "redirects to another one, which is not followed")
-		b.server.Fail(rt.Redirect("http://elsewhere.example/"), func(r *http.Request) bool { return r.Method == http.MethodPost })
-		b.server.EndSessions()
-		assert.Contains(b, b.warned(5*time.Minute), "redirects to another one, which is not followed")
-		assert.ErrorContains(b, b.meter.Close(), "a session was not ended", "the redirect may have come after it")
-		b.meter = nil
+		b.server.Fail(nil, nil)
 	})
-}
-
-func TestTLS(t *testing.T) {
-	server := rt.New(dell())
-	web := httptest.NewTLSServer(server)
-	defer web.Close()
-	web.Config.ErrorLog = nil
-	poll := func(client *http.Client, endpoint string) error {
-		sensor, err := redfish.New(redfish.Options{
-			Client: client, Endpoint: endpoint, Username: rt.Username, Password: func() (string, error) { return rt.Password, nil },
-		})
-		require.NoError(t, err)
-		values, err := sensor.Poll(t.Context())
-		assert.Equal(t, err == nil, len(values) == 1)
-		require.NoError(t, sensor.Close())
-		return err
-	}
-	assert.NoError(t, poll(web.Client(), web.URL))
-	open, created, _ := server.Sessions()
-	assert.Equal(t, [2]int{0, 1}, [2]int{open, created})
-	assert.ErrorContains(t, poll(&http.Client{Transport: &http.Transport{}}, web.URL), "set tls::ca_file")
-	assert.ErrorContains(t, poll(web.Client(), "http"+strings.TrimPrefix(web.URL, "https")), "400 Bad Request")
 }
 
 func TestTheConnectionEndsWithTheSession(t *testing.T) {
-	closed := make(chan struct{}, 1)
-	web := httptest.NewUnstartedServer(rt.New(dell()))
-	web.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed {
-			closed <- struct{}{}
+	withService(t, dell(), func(b *bench) {
+		closes := map[string]bool{}
+		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			closes[r.Method] = closes[r.Method] || r.Close
+			return b.server.RoundTrip(r)
+		})
+		b.one(time.Second)
+		require.NoError(b, b.meter.Close())
+		b.meter = nil
+		assert.Equal(b, map[string]bool{http.MethodPost: false, http.MethodGet: false, http.MethodDelete: true}, closes)
+	})
+}
+
+func TestAtMostOneSessionIsOpenOnAnyBMC(t *testing.T) {
+	type server = *rt.Server
+	refuses := func(some, of int) func(server) {
+		return func(s server) {
+			requests := 0
+			s.Fail(rt.Status(401), func(r *http.Request) bool {
+				if !hasToken(r) {
+					return false
+				}
+				requests++
+				return requests%of < some
+			})
 		}
 	}
-	web.Start()
-	defer web.Close()
-	sensor, err := redfish.New(redfish.Options{
-		Client:   &http.Client{Transport: &http.Transport{}},
-		Endpoint: web.URL, Username: rt.Username, Password: func() (string, error) { return rt.Password, nil },
-	})
-	require.NoError(t, err)
-	_, err = sensor.Poll(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, sensor.Close())
-	select {
-	case <-closed:
-	case <-time.After(10 * time.Second):
-		t.Error("the connection is still open")
+	login := func(fault func(server) http.HandlerFunc) func(server) {
+		return func(s server) { s.Fail(fault(s), by(http.MethodPost)) }
+	}
+	answers := func(code int) func(server) {
+		return login(func(server) http.HandlerFunc { return rt.Status(code) })
+	}
+	opensAnd := func(answer http.HandlerFunc) func(server) {
+		return login(func(s server) http.HandlerFunc { return s.Then(answer) })
+	}
+	header := func(name, value string) func(server) {
+		return login(func(s server) http.HandlerFunc { return s.With(name, value) })
+	}
+	for name, c := range map[string]struct {
+		behave func(server)
+		unread bool // the BMC cannot be read
+		left   int  // sessions that cannot be ended
+	}{
+		"refuses two requests of three": {behave: refuses(2, 3)},
+		"refuses every token":           {behave: refuses(1, 1)},
+		"forbids every token":           {behave: func(s server) { s.Fail(rt.Status(403), hasToken) }, unread: true},
+		"refuses to end":                {behave: func(s server) { s.Fail(rt.Status(401), by(http.MethodDelete)) }, left: 1},
+		"fails to end":                  {behave: func(s server) { s.Fail(rt.Status(500), by(http.MethodDelete)) }, left: 1},
+		"answers the login late":        {behave: login(func(s server) http.HandlerFunc { return s.Late(3 * time.Minute) }), left: 1},
+		"loses the login's answer":      {behave: opensAnd(rt.Break), left: 1},
+		"opens and answers 500":         {behave: opensAnd(rt.Status(500)), left: 1},
+		"opens and answers 503":         {behave: opensAnd(rt.Status(503)), left: 1},
+		"opens and redirects":           {behave: opensAnd(rt.Redirect("/redfish/v1/Sessions")), left: 1},
+		"refuses a token and redirects the end": {behave: func(s server) {
+			s.Fail(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodDelete {
+					http.Redirect(w, r, "/redfish/v1/", http.StatusFound)
+					return
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+			}, func(r *http.Request) bool { return hasToken(r) || r.Method == http.MethodDelete })
+		}, left: 1},
+		"answers the login by 503":      {behave: answers(503)},
+		"answers the login by 429":      {behave: answers(429)},
+		"sends no token":                {behave: header("X-Auth-Token", "")},
+		"sends no Location":             {behave: header("Location", "")},
+		"sends a Location elsewhere":    {behave: header("Location", "http://elsewhere.example/redfish/v1/Systems/1")},
+		"ends sessions at once":         {behave: func(s server) { s.SessionLife = time.Second }},
+		"ends sessions and has no room": {behave: func(s server) { s.SessionLife, s.MaxSessions = time.Second, 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withService(t, dell(), func(b *bench) {
+				c.behave(b.server)
+				for range 60 {
+					readings, _ := b.read(time.Minute)
+					if !c.unread && assert.Len(b, readings, 1) {
+						assert.NoError(b, readings[0].Err)
+					}
+				}
+				b.oneLoginInTenMinutes()
+				_ = b.meter.Close()
+				b.meter = nil
+				open, _, _ := b.server.Sessions()
+				assert.Equal(b, c.left, open)
+			})
+		})
+	}
+}
+
+// oneLoginInTenMinutes asserts the bounds on logins and sessions.
+func (b *bench) oneLoginInTenMinutes() {
+	b.Helper()
+	logins, most := b.server.Logins()
+	assert.LessOrEqual(b, most, 1, "sessions open at the same time")
+	for i := range logins[min(1, len(logins)):] {
+		assert.GreaterOrEqual(b, logins[i+1].Sub(logins[i]), 10*time.Minute)
+	}
+}
+
+func TestAtMostOneSessionIsOpenWhateverRequestsFail(t *testing.T) {
+	for seed := range uint64(20) {
+		withService(t, dell(), func(b *bench) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			var mu sync.Mutex // requests may overlap while the server answers late
+			faults := []http.HandlerFunc{
+				rt.Status(503), rt.Status(500), rt.Break, b.server.Then(rt.Status(502)), b.server.Then(rt.Break), b.server.Late(5 * time.Second),
+				b.server.Late(3 * time.Minute), b.server.Late(time.Hour), rt.Status(401),
+			}
+			share := random.Float64()
+			b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				n := len(faults)
+				if !hasToken(r) {
+					n-- // a refused password would end the test
+				}
+				fault := faults[random.IntN(n)]
+				mu.Unlock()
+				fault(w, r)
+			}, func(*http.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return random.Float64() < share
+			})
+			_, _ = b.read(4 * time.Hour)
+			b.oneLoginInTenMinutes()
+			_ = b.meter.Close()
+			b.meter = nil
+		})
 	}
 }

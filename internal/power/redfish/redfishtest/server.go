@@ -44,7 +44,9 @@ type Server struct {
 	password string
 	sessions map[string]*session // by token
 	created  int
+	most     int // sessions that were open at the same time
 	refused  int
+	logins   []time.Time // all that were sent, also those that a fault answered
 	requests []string
 	fault    http.HandlerFunc
 	faulty   func(*http.Request) bool
@@ -123,6 +125,13 @@ func (s *Server) Sessions() (open, created, refused int) {
 	return len(s.sessions), s.created, s.refused
 }
 
+// Logins returns when logins were sent, and how many sessions were open at the same time.
+func (s *Server) Logins() (at []time.Time, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.logins), s.most
+}
+
 // Requests returns the method and path of each request since the last call.
 func (s *Server) Requests() []string {
 	s.mu.Lock()
@@ -174,6 +183,9 @@ func (s *Server) count(r *http.Request) http.HandlerFunc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r.Method+" "+clean(r.URL.Path))
+	if r.Method == http.MethodPost {
+		s.logins = append(s.logins, time.Now())
+	}
 	if s.fault != nil && (s.faulty == nil || s.faulty(r)) {
 		return s.fault
 	}
@@ -205,6 +217,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	token := fmt.Sprintf("token-%d", s.created)
 	path := fmt.Sprintf("%s/%d", s.sessionsPath(), s.created)
 	s.sessions[token] = &session{path: path, used: time.Now()}
+	s.most = max(s.most, len(s.sessions))
 	w.Header().Set("X-Auth-Token", token)
 	w.Header().Set("Location", path)
 	write(w, http.StatusCreated, Object{
