@@ -35,7 +35,7 @@ var (
 
 // explain returns why there is no answer. The text of err itself may have the request's URL, a port
 // that changes with each request, or the time of day.
-func (c *Client) explain(err error) error {
+func explain(err error) error {
 	if e := explainTLS(err); e != nil {
 		return e
 	}
@@ -63,7 +63,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ErrEnded
 	}
-	return c.other(err)
+	return other(err)
 }
 
 // explainTLS returns what is wrong with the server's certificate, or nil.
@@ -99,14 +99,14 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// secret matches what the text of an error may have from the server or from a setting, such as a
-// proxy's password, and what changes with each request: quoted text, and the numbers of HTTP/2's
+// unstable matches the parts of an error's text that may come from the server or from a setting, such
+// as a proxy's password, or that change with each request: quoted text, and the numbers of HTTP/2's
 // streams.
-var secret = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
+var unstable = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
 
-// other returns the first line of any other error, of the transport or an extension, without the
-// URL and without secrets.
-func (c *Client) other(err error) error {
+// other returns the first line of any other error, of the transport or an extension, without the URL
+// and without quoted texts.
+func other(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
@@ -114,10 +114,7 @@ func (c *Client) other(err error) error {
 		return errNotHTTP
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	text = secret.ReplaceAllString(text, hidden)
-	if c.secrets.isIn(text) {
-		text = hidden
-	}
+	text = unstable.ReplaceAllString(text, hidden)
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'

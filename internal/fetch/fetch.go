@@ -3,7 +3,7 @@
 // Package fetch gets JSON from a server that may be slow, broken or hostile. Answers are bounded,
 // requests never follow a redirect to another server, and the text of an error stays the same for
 // as long as its cause does. No error has the request's URL or headers, which may hold secrets, and
-// texts of the server are shown by Client.Show, which hides those that echo a secret.
+// of the texts of a server only identifiers are shown.
 package fetch
 
 import (
@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -24,16 +25,27 @@ const MaxAnswer = 4 << 20
 const maxRedirects = 5
 
 // Client sends requests to one server. It may be used by several goroutines.
-type Client struct {
-	http    http.Client
-	secrets *secrets
-}
+type Client struct{ http http.Client }
 
 // New returns a client that sends requests as h does, with the redirects and limits of this package.
 func New(h *http.Client) *Client {
-	c := &Client{http: *h, secrets: &secrets{}}
-	c.http.CheckRedirect = c.checkRedirect
+	c := &Client{http: *h}
+	c.http.CheckRedirect = checkRedirect
 	return c
+}
+
+// hidden replaces a text of the server.
+const hidden = "…"
+
+var identifier = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// ID returns a text of the server for logs, errors and attributes if it is an identifier: 1 to 64 ASCII
+// letters, digits, dots, colons, underscores and hyphens. It returns "…" in place of any other text.
+func ID(text string) string {
+	if identifier.MatchString(text) {
+		return text
+	}
+	return hidden
 }
 
 // Answer is an answer with a status of 200 to 299.
@@ -69,12 +81,10 @@ var ErrTooLarge = fmt.Errorf("the answer is larger than %d MiB", MaxAnswer>>20)
 // Do sends a request and reads the answer. The error is a *StatusError, ErrTooLarge, or one that
 // says why there is no answer.
 func (c *Client) Do(req *http.Request) (*Answer, error) {
-	c.secrets.note(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, explain(err)
 	}
-	c.secrets.note(resp.Request)
 	answer := &Answer{Header: resp.Header, At: time.Now()}
 	defer func() { _ = resp.Body.Close() }() // read: nothing can be lost
 	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
@@ -89,7 +99,7 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 	case !good: // the status says more than what became of its body
 		return nil, &StatusError{Code: resp.StatusCode, Header: resp.Header, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}
 	case err != nil:
-		return nil, c.explain(err)
+		return nil, explain(err)
 	case len(answer.Body) > MaxAnswer:
 		return nil, ErrTooLarge
 	}
@@ -111,12 +121,12 @@ func (a *Answer) JSON(v any) error {
 // credentials, and its answers are not trusted. A POST is never repeated: it may have had an effect
 // already. Nor is a request followed by one with another method: the answer to a GET does not
 // report the outcome of a DELETE.
-func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
-	if req.Response != nil {
-		c.secrets.note(req.Response.Request)
-	}
+func checkRedirect(req *http.Request, via []*http.Request) error {
 	if to := server(req.URL); to != server(via[0].URL) {
-		return &redirectError{c.Show(to)}
+		if ID(req.URL.Hostname()) == hidden {
+			to = hidden
+		}
+		return &redirectError{to}
 	}
 	if via[0].Method == http.MethodPost || req.Method != via[0].Method {
 		return http.ErrUseLastResponse

@@ -5,6 +5,7 @@ package fetch_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,9 +34,7 @@ func get(t *testing.T, h *http.Client, url string) (*fetch.Answer, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/power?password=hunter2", nil)
 	require.NoError(t, err)
-	c := fetch.New(h)
-	c.HideQuery(req.URL)
-	answer, err := c.Do(req)
+	answer, err := fetch.New(h).Do(req)
 	if err != nil {
 		assert.NotContains(t, err.Error(), "hunter2")
 	}
@@ -132,7 +131,8 @@ func TestRedirectsStayOnTheServer(t *testing.T) {
 	for to, want := range map[string]string{
 		elsewhere.URL + "/?password=hunter2":                     `if "` + elsewhere.URL + `" is right, set endpoint to it`,
 		"https" + strings.TrimPrefix(s.URL, "http") + "/hunter2": `redirects to another one, which is not followed`,
-		"loop": "redirects more than 5 times",
+		"http://hunter2!/":                                       `if "…" is right`,
+		"loop":                                                   "redirects more than 5 times",
 	} {
 		_, err := get(t, &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
@@ -140,6 +140,28 @@ func TestRedirectsStayOnTheServer(t *testing.T) {
 			return http.DefaultTransport.RoundTrip(r)
 		})}, s.URL)
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestAPOSTIsSentOnce(t *testing.T) {
+	requests := 0
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		http.Redirect(w, r, "/again", http.StatusPermanentRedirect)
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader("{}"))
+	require.NoError(t, err)
+	_, err = fetch.New(s.Client()).Do(req)
+	assert.Equal(t, http.StatusPermanentRedirect, fetch.Status(err))
+	assert.Equal(t, 1, requests)
+}
+
+func TestOnlyIdentifiersOfAServerAreShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"System.Embedded.1": "System.Embedded.1", "0-1:RAID_2": "0-1:RAID_2", strings.Repeat("y", 64): strings.Repeat("y", 64),
+		"": "…", "two words": "…", "a/b": "…", "a\x1b[31m": "…", "a\n": "…", "é": "…", strings.Repeat("y", 65): "…",
+	} {
+		assert.Equal(t, want, fetch.ID(text))
 	}
 }
 
@@ -254,6 +276,17 @@ func TestAConnectionThatMayNotBeMadeIsNoPermissionOfFiles(t *testing.T) {
 	_, err := get(t, &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, refused })}, "http://bmc.example")
 	assert.EqualError(t, err, "cannot connect to the server: permission denied")
 	assert.NotErrorIs(t, err, fs.ErrPermission)
+}
+
+func TestNoErrorHasTheURLOrTheTextOfACertificate(t *testing.T) {
+	for name, cause := range map[string]error{
+		"a certificate": x509.CertificateInvalidError{Reason: x509.CANotAuthorizedForThisName, Detail: "hunter2.example"},
+		"a URL":         &url.Error{Op: "Get", URL: "http://hunter2", Err: errors.New("\x1b[31m")},
+	} {
+		_, err := get(t, &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, cause })}, "http://bmc.example")
+		require.Error(t, err, name)
+		assert.NotContains(t, err.Error(), "\x1b", name)
+	}
 }
 
 func TestNothingThatAServerOrASettingSaysIsQuoted(t *testing.T) {

@@ -112,7 +112,6 @@ func (s *sensor) Poll(ctx context.Context) ([]power.Value, error) {
 	if err != nil {
 		return nil, errURL // its text quotes the address
 	}
-	s.client.HideQuery(request.URL)
 	request.Header.Set("Accept", "application/json")
 	answer, err := s.client.Do(request)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
 // maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has
@@ -71,15 +73,19 @@ func clean(p string) string { return strings.TrimRight(p, "/") }
 func id(p string) string { return path.Base(p) }
 
 // name returns the path of a resource below the service root, for people.
-func (s *service) name(p string) string {
-	return s.client.Show(strings.TrimPrefix(clean(p), rootPath))
+func (*service) name(p string) string {
+	ids := strings.Split(strings.TrimPrefix(clean(p), rootPath), "/")
+	for i := range ids {
+		ids[i] = fetch.ID(ids[i])
+	}
+	return strings.Join(ids, "/")
 }
 
 // ids returns the IDs of resources, for errors that stay the same.
-func (s *service) ids(paths []string) string {
+func (*service) ids(paths []string) string {
 	names := make([]string, len(paths))
 	for i, p := range paths {
-		names[i] = s.client.Show(id(p))
+		names[i] = fetch.ID(id(p))
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")

@@ -3,6 +3,9 @@
 package redfish_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,5 +225,39 @@ func TestResourcesOfAHostileServiceAreBounded(t *testing.T) {
 		tree := dell()
 		edit(tree)
 		withService(t, tree, func(b *bench) { assert.Contains(b, b.failure(), want) })
+	}
+}
+
+func TestTextsOfTheBMCThatAreNoIDsAreNotShown(t *testing.T) {
+	for _, secret := range []string{rt.Password, "Basic ZW5lcmd5OmNvcnJlY3QgaG9yc2U=", "x\x1b[31m\u202e\n" + rt.Password} {
+		for name, echo := range map[string]func(b *bench){
+			"a message": func(b *bench) {
+				b.server.Fail(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusInternalServerError)
+					_ = json.NewEncoder(w).Encode(rt.Object{"error": rt.Object{"@Message.ExtendedInfo": []any{rt.Object{"MessageId": "Base.1.0." + secret}}}})
+				}, rt.Path("/redfish/v1/Chassis/System.Embedded.1"))
+			},
+			"the system": func(b *bench) {
+				b.server.Set("/redfish/v1/Systems", rt.Links("/redfish/v1/Systems/"+secret), "Members")
+			},
+			"the chassis": func(b *bench) {
+				b.server.Set("/redfish/v1/Systems/System.Embedded.1", rt.Links("/redfish/v1/Chassis/"+secret, "/redfish/v1/Chassis/1"), "Links", "Chassis")
+			},
+			"a zone": func(b *bench) {
+				b.server.Set("/redfish/v1/Chassis/"+secret, rt.Object{"Reading": 300}, "PowerWatts")
+				b.server.Set("/redfish/v1/Chassis/System.Embedded.1", "/redfish/v1/Chassis/"+secret, "EnvironmentMetrics", "@odata.id")
+			},
+		} {
+			withService(t, dell(), func(b *bench) {
+				echo(b)
+				readings, err := b.read(5 * time.Minute)
+				texts := []string{fmt.Sprint(err)}
+				for _, r := range readings {
+					texts = append(texts, fmt.Sprint(r.Err), r.Zone.ID, r.Zone.Name)
+				}
+				assert.NotContains(b, strings.Join(texts, " "), secret, name)
+				assert.NotContains(b, strings.Join(texts, " "), "\x1b", name)
+			})
+		}
 	}
 }

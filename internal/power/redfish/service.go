@@ -56,7 +56,7 @@ type link struct {
 func (s *service) get(ctx context.Context, path string, resource any) (time.Time, error) {
 	answer, err := s.authorized(ctx, path)
 	if err != nil {
-		return time.Time{}, s.withMessage(err, err)
+		return time.Time{}, withMessage(err, err)
 	}
 	if len(answer.Body) > maxResource {
 		return time.Time{}, errResource
@@ -139,7 +139,7 @@ func (s *service) request(ctx context.Context, method, path string, body []byte)
 
 // withMessage adds to an error the name of the first message in the service's answer (DSP0266, 8.6), such as
 // SessionLimitExceeded.
-func (s *service) withMessage(err, answered error) error {
+func withMessage(err, answered error) error {
 	status, ok := errors.AsType[*fetch.StatusError](answered)
 	if !ok {
 		return err
@@ -154,7 +154,7 @@ func (s *service) withMessage(err, answered error) error {
 	}
 	id := body.Error.Info[0].MessageID
 	id = id[strings.LastIndexByte(id, '.')+1:]
-	if id == "" || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r < '0' || r > 'z' }) || s.client.Show(id) != id {
+	if fetch.ID(id) != id {
 		return err
 	}
 	return fmt.Errorf("%w (%s)", err, id)

@@ -119,7 +119,6 @@ func (s *service) open(ctx context.Context) error {
 		return s.refused
 	}
 	s.password, s.refused = password, nil
-	s.client.HideAccount(s.username, password)
 	if s.isLeft(ctx) {
 		return s.refused
 	}
@@ -155,9 +154,9 @@ func (s *service) logIn(ctx context.Context) error {
 		s.until = day // there is no session service
 	case status == http.StatusBadRequest, status == http.StatusUnauthorized, status == http.StatusForbidden:
 		s.until = time.Now().Add(loginPause)
-		s.refused = s.withMessage(errRefused, err)
+		s.refused = withMessage(errRefused, err)
 	default:
-		named := s.withMessage(err, err)
+		named := withMessage(err, err)
 		s.why = fmt.Errorf("login: %w", named)
 		refused := status >= 400 && status < 500 || status == http.StatusServiceUnavailable
 		if !refused || named.Error() == err.Error() { // possibly the error of a proxy that lost the BMC's answer

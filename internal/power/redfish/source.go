@@ -164,7 +164,7 @@ func (s *source) begin(from *service, sys *system, ch *chassis, before *source) 
 	s.related = []string{sys.path, ch.path}
 	s.figure = -1
 	s.zone = power.Zone{
-		ID: "redfish:" + from.client.Show(machine), Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+		ID: "redfish:" + fetch.ID(machine), Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 	}
 	if before != nil && before.name == s.name && before.zone.ID == s.zone.ID && slices.Equal(before.paths, s.paths) {
 		s.counters, s.figure, s.current = before.counters, before.figure, before.current
