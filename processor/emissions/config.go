@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/durations"
-	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
@@ -58,13 +57,8 @@ const (
 	minStaleness = time.Minute
 )
 
-// Unmarshal implements confmap.Unmarshaler. Keys of a former version and durations without a unit are errors.
-func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := oldconfig.CheckEmissions(conf.ToStringMap()); err != nil {
-		return err
-	}
-	return durations.Decode(conf, c)
-}
+// Unmarshal implements confmap.Unmarshaler. It returns an error for durations without a unit.
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Decode(conf, c) }
 
 // Validate checks the configuration without contacting a provider. Each error names its field.
 func (c *Config) Validate() error {

@@ -20,7 +20,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
-	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -150,12 +149,8 @@ type EntitySeriesConfig struct {
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for settings from before
-// configuration version 1 and for durations without a unit. Type errors contain the value.
+// Unmarshal implements confmap.Unmarshaler. It returns an error for durations without a unit.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
-	if err := oldconfig.Check(conf.ToStringMap()); err != nil {
-		return err
-	}
 	noModel := conf.Get("model") == "none"
 	if noModel {
 		conf.Delete("model")

@@ -225,10 +225,8 @@ func TestUnknownSettingsAreRejected(t *testing.T) {
 		"metrics: {process.energie: {enabled: false}}":       "invalid keys: process.energie",
 		"metrics: {process.energy: {on: false}}":             "invalid keys: on",
 		"resource_attributes: {pid: {enabled: false}}":       "invalid keys: pid",
-		"series: {processes: {max: many}}":                   `series::processes::max: must be an integer, is "many"`,
-		"model: {idle_power: forty}":                         `model::idle_power: must be a number, is "forty"`,
-		"collection_interval: soon":                          `collection_interval: must be a duration such as 10s, is "soon"`,
-		"zones: package":                                     `zones: must be a list, is "package"`,
+		"model: {idle_power: forty}":                         "'idle_power'",
+		"collection_interval: soon":                          "'collection_interval' time: invalid duration",
 		"zones: {package: true}":                             "'zones' source data must be an array or slice",
 		"resource_attributes: {vm.id: {metrics_include: x}}": "'metrics_include'",
 	} {
