@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // calibrator is a weight whose model is fitted to measured energy.

@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // SmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model

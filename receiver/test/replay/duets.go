@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // Duet is two programs of one machine side by side: the series that each had alone, added up.

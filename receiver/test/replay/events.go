@@ -5,7 +5,7 @@ package replay
 import (
 	"math"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // Estimates are the errors of estimated power in the second half of a series, in watts.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // nx12 returns the series of a zone of nx12.

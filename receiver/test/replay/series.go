@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // Sample is the average utilization, 0 to 1, and power of a machine over an interval that ends at Time.
