@@ -7,11 +7,15 @@
 
 The archive is the .zip file of a trainer in kepler-model-db, or a model directory of Model Server. Requires joblib and
 scikit-learn. Unpickling runs code: convert only archives of a source that you trust.
+
+A polynomial of CPU time becomes a file of the command energy model: a curve over utilization. It requires machine_spec
+in metadata.json.
 """
 import base64
 import json
 import os
 import sys
+import time
 
 import joblib
 import numpy
@@ -80,13 +84,40 @@ def weights(path, component, features):
     if not hasattr(model, "coef_") or hasattr(model, "support_"):
         sys.exit(f"{type(model).__name__} has no weights: use a model of another trainer")
     all_weights["Bias_Weight"] = float(numpy.ravel(model.intercept_)[0])
-    if "poly_scaler.pkl" in component["fe_files"]:
-        powers = joblib.load(os.path.join(path, "poly_scaler.pkl")).powers_
-        terms = [(w, {n: int(p) for n, p in zip(names, row) if p}) for w, row in zip(model.coef_, powers)]
-        return all_weights | {"Polynomial_Weights": [{"weight": w, "powers": p} for w, p in terms if w]}
     for name, weight in zip(names, model.coef_):
         numerical[name]["weight"] = weight
     return all_weights
+
+
+def curve(path, component, features, threads):
+    """The watts of a polynomial of CPU time at 101 utilizations."""
+    scaler, polynomial, model = (
+        joblib.load(os.path.join(path, f)) for f in ("scaler.pkl", "poly_scaler.pkl", component["model_file"])
+    )
+    used = {f for w, row in zip(model.coef_, polynomial.powers_) for f, p in zip(features, row) if w and p}
+    if not used <= {"bpf_cpu_time_ms", "bpf_cpu_time_us"}:
+        sys.exit(f"it is a polynomial of {', '.join(sorted(used))}, not of CPU time: use a model of another trainer")
+    utilization = [i / 100 for i in range(101)]
+    x = numpy.array([[1000 * threads * u if f in used else 0 for f in features] for u in utilization])
+    watts = model.predict(polynomial.transform(scaler.transform(x)))
+    return [[u, max(round(float(w), 3), 0)] for u, w in zip(utilization, watts)]
+
+
+def curves(path, metadata, components):
+    """The file of energy model that has the curves of all components."""
+    spec = metadata.get("machine_spec")
+    if not spec or metadata.get("output_type") == "DynPower":
+        sys.exit("a polynomial must be of AbsPower, and metadata.json must have machine_spec")
+    machine = {"cpu": spec["processor"], "threads": int(spec["cores"]), "sockets": int(spec.get("chips", 0))}
+    machine["memory"] = int(spec.get("memory", 0)) << 30
+    zones = {}
+    for name, component in components.items():
+        points = curve(path, component, component["features"], machine["threads"])
+        if any(watts for _, watts in points):  # else the machine of the training did not have the component
+            error = max(metadata.get(f"{name}_mape", 0), 0) / 100
+            zones[name] = {"points": points, "error": error, "seconds": 0, "utilization": [0, 1]}
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"version": 1, "created": created, "machine": machine, "zones": zones}
 
 
 def main(path):
@@ -94,6 +125,9 @@ def main(path):
         metadata = json.load(f)
     with open(os.path.join(path, metadata["model_file"])) as f:
         components = json.load(f)
+    if any("poly_scaler.pkl" in c.get("fe_files", ()) for c in components.values()):
+        print(json.dumps(curves(path, metadata, components)))
+        return
     kept = ("model_name", "output_type", "machine_spec")
     model = {k: v for k, v in metadata.items() if k in kept or k.endswith("_mape")}
     for name, component in components.items():

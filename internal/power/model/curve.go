@@ -3,15 +3,34 @@
 package model
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 )
 
-// Point is the power at one CPU utilization.
+// Point is the power at one CPU utilization. Its JSON is [utilization, watts].
 type Point struct {
 	Utilization float64 // busy CPU time over total CPU time, 0 to 1
 	Watts       float64
+}
+
+// MarshalJSON returns the two numbers.
+func (p Point) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]float64{p.Utilization, p.Watts})
+}
+
+// UnmarshalJSON reads the two numbers. The error does not quote the JSON.
+func (p *Point) UnmarshalJSON(data []byte) error {
+	var pair []float64
+	if err := json.Unmarshal(data, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return errors.New("power curve: a point is not a pair of utilization and watts")
+	}
+	p.Utilization, p.Watts = pair[0], pair[1]
+	return nil
 }
 
 // Curve is power over utilization: straight between its points, constant beyond the first and the last.

@@ -128,7 +128,7 @@ func (z *trainedZone) fit(windows []window) error {
 		return fmt.Errorf("%w: the error is %.0f %%", errUnrelated, 100*z.Error)
 	}
 	z.bins, z.Seconds = len(c), math.Round(z.Seconds)
-	z.Lowest, z.Highest = rounded(c[0].Utilization, 1e4), rounded(c[len(c)-1].Utilization, 1e4)
+	z.Utilization = [2]float64{rounded(c[0].Utilization, 1e4), rounded(c[len(c)-1].Utilization, 1e4)}
 	for _, p := range extended(c) {
 		p = model.Point{Utilization: rounded(p.Utilization, 1e4), Watts: rounded(p.Watts, 1e3)}
 		if n := len(z.Curve); n == 0 || p.Utilization > z.Curve[n-1].Utilization {
@@ -178,11 +178,11 @@ func (z *trainedZone) notes() (lines string) {
 	add := func(format string, args ...any) {
 		lines += fmt.Sprintf("%s: "+format+"\n", append([]any{z.kind}, args...)...)
 	}
-	if z.Lowest > notIdle {
-		add("the load was never below %.0f %%, where power rises steeply: the idle power may be far off", 100*z.Lowest)
+	if z.Utilization[0] > notIdle {
+		add("the load was never below %.0f %%, where power rises steeply: the idle power may be far off", 100*z.Utilization[0])
 	}
-	if z.Highest < 1-far {
-		add("the load was never above %.0f %%: the curve is extrapolated", 100*z.Highest)
+	if z.Utilization[1] < 1-far {
+		add("the load was never above %.0f %%: the curve is extrapolated", 100*z.Utilization[1])
 	}
 	if z.bins < fewLoads {
 		add("only %d different loads: the curve is linear in between", z.bins)

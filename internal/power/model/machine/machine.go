@@ -12,33 +12,39 @@ import (
 	"strings"
 )
 
-// Machine describes a machine. Fields that are not known are zero.
+// Machine describes a machine. Fields that are not known are zero. Its JSON has the fields of a
+// trained power model.
 type Machine struct {
 	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
-	Arch string
+	Arch string `json:"-"`
 	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On
 	// Arm it is the implementer's name and the part's: "Arm Neoverse-N1". Where CPUs are of several
 	// kinds, it is that of most.
-	CPU string
+	CPU string `json:"cpu"`
 	// Chip is the processor that has such CPUs, where the name does not say it and the cloud does: "AWS Graviton2".
-	Chip string
+	Chip string `json:"chip,omitempty"`
 	// Vendor, Family, Model and Stepping are those of /proc/cpuinfo on x86 ("GenuineIntel", 6, 85,
 	// 7). On Arm Vendor is the implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and
 	// Stepping its revision.
-	Vendor                  string
-	Family, Model, Stepping int
+	Vendor   string `json:"vendor,omitempty"`
+	Family   int    `json:"family,omitempty"`
+	Model    int    `json:"model,omitempty"`
+	Stepping int    `json:"stepping,omitempty"`
 	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are
 	// in. A virtual machine shows what its hypervisor made up.
-	Threads, Cores, Sockets int
+	Threads int `json:"threads"`
+	Cores   int `json:"cores,omitempty"`
+	Sockets int `json:"sockets,omitempty"`
 	// Memory is MemTotal in bytes.
-	Memory uint64
+	Memory uint64 `json:"memory,omitempty"`
 	// Product is the machine's make, by its firmware: "Dell Inc. PowerEdge R740", "Raspberry Pi 4 Model B Rev 1.4".
-	Product string
+	Product string `json:"-"`
 	// Virtual reports whether the machine is virtual.
-	Virtual bool
+	Virtual bool `json:"-"`
 	// Cloud is the public cloud in the words of cloud.provider in the semantic conventions: aws,
 	// azure, gcp, alibaba_cloud. Instance is its type of the machine: "m5.large".
-	Cloud, Instance string
+	Cloud    string `json:"-"`
+	Instance string `json:"-"`
 }
 
 // errNoCPU is returned where neither /proc/cpuinfo nor sysfs shows a CPU.

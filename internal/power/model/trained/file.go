@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -21,25 +24,25 @@ const version = 1
 
 // Model is a model of energy model.
 type Model struct {
-	// Created is when it was trained.
-	Created time.Time
-	// Machine is the machine that the model was trained on. Fields that its JSON does not have are
-	// zero: Virtual, Cloud, Instance, Product.
-	Machine machine.Machine
-	Zones   map[power.Kind]Zone
+	// Created is when it was trained, to the second.
+	Created time.Time `json:"created"`
+	// Machine is the machine that the model was trained on.
+	Machine machine.Machine     `json:"machine"`
+	Zones   map[power.Kind]Zone `json:"zones"`
 }
 
 // Zone is the trained curve of a zone kind, over all zones of the kind together.
 type Zone struct {
 	// Curve has the power with no CPU busy and with all CPUs busy, too.
-	Curve model.Curve
+	Curve model.Curve `json:"points"`
 	// Error is the mean absolute error of the power, relative to the mean power, where parts of the
 	// record are predicted from the others.
-	Error float64
+	Error float64 `json:"error"`
 	// Seconds is how much time the zone was trained with.
-	Seconds float64
-	// Lowest and Highest are the utilizations between which it was trained. Beyond, the curve is extrapolated.
-	Lowest, Highest float64
+	Seconds float64 `json:"seconds"`
+	// Utilization has the lowest and the highest utilization, 0 to 1, of the training. Beyond them,
+	// the curve is extrapolated.
+	Utilization [2]float64 `json:"utilization"`
 }
 
 // What a field may have.
@@ -50,187 +53,130 @@ const (
 	maxText    = 200     // bytes of a name
 )
 
-// fileJSON is the format.
-type fileJSON struct {
-	Version int                     `json:"version"`
-	Created time.Time               `json:"created"`
-	Machine machineJSON             `json:"machine"`
-	Zones   map[power.Kind]zoneJSON `json:"zones"`
+// file is the format of a Model.
+type file struct {
+	Version int `json:"version"`
+	Model
 }
 
-type machineJSON struct {
-	CPU      string `json:"cpu"`
-	Chip     string `json:"chip,omitempty"`
-	Vendor   string `json:"vendor,omitempty"`
-	Family   int    `json:"family,omitempty"`
-	Model    int    `json:"model,omitempty"`
-	Stepping int    `json:"stepping,omitempty"`
-	Threads  int    `json:"threads"`
-	Cores    int    `json:"cores,omitempty"`
-	Sockets  int    `json:"sockets,omitempty"`
-	Memory   uint64 `json:"memory,omitempty"`
-}
-
-type zoneJSON struct {
-	Points      [][]float64 `json:"points"` // utilization and watts
-	Error       float64     `json:"error"`
-	Seconds     float64     `json:"seconds"`
-	Utilization []float64   `json:"utilization"` // lowest and highest
-}
-
-// Encode returns the model's JSON, with a line for each zone. The error reports what Parse would
-// reject.
+// Encode returns the model's JSON. The error reports what Parse would reject.
 func (m *Model) Encode() ([]byte, error) {
-	f := fileJSON{Version: version, Created: m.Created.UTC(), Machine: identityOf(&m.Machine), Zones: map[power.Kind]zoneJSON{}}
-	for k, z := range m.Zones {
-		zone := zoneJSON{Error: z.Error, Seconds: z.Seconds, Utilization: []float64{z.Lowest, z.Highest}}
-		for _, p := range z.Curve {
-			zone.Points = append(zone.Points, []float64{p.Utilization, p.Watts})
-		}
-		f.Zones[k] = zone
-	}
-	if _, err := f.check(); err != nil {
+	if err := m.check(); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	head, err := json.Marshal(f.Machine)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(&b, "{\n  \"version\": %d,\n  \"created\": %q,\n  \"machine\": %s,\n  \"zones\": {", version, f.Created.Format(time.RFC3339), head)
-	separator := "\n"
-	for _, k := range Kinds {
-		zone, ok := f.Zones[k]
-		if !ok {
-			continue
-		}
-		line, err := json.Marshal(zone)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, "%s    %q: %s", separator, k, line)
-		separator = ",\n"
-	}
-	b.WriteString("\n  }\n}\n")
-	return b.Bytes(), nil
+	f := file{version, *m}
+	f.Created = m.Created.UTC().Truncate(time.Second)
+	data, err := json.MarshalIndent(f, "", "  ")
+	return append(data, '\n'), err
 }
 
-// EncodeMachine returns the JSON of what is known of a machine, on one line, as a model has it.
-func EncodeMachine(m *machine.Machine) ([]byte, error) { return json.Marshal(identityOf(m)) }
+// EncodeMachine returns the JSON of a machine, on one line, as a model has it.
+func EncodeMachine(m *machine.Machine) ([]byte, error) { return json.Marshal(m) }
 
 // ParseMachine reads what EncodeMachine returned.
-func ParseMachine(data []byte) (machine.Machine, error) {
-	var m machineJSON
+func ParseMachine(data []byte) (m machine.Machine, err error) {
 	if err := strictly(data, &m); err != nil {
-		return machine.Machine{}, err
+		return m, err
 	}
-	return m.machine(), m.check()
+	return m, checkMachine(&m)
 }
 
 // Parse reads a model of energy model.
 func Parse(data []byte) (*Model, error) {
-	if err := wellFormed(data); err != nil {
+	var f file
+	if err := json.Unmarshal(data, &struct{ Version *int }{&f.Version}); err != nil {
 		return nil, err
 	}
-	return parseModel(data)
+	if f.Version != version {
+		return nil, fmt.Errorf("version %d of the format is not known, only %d is", f.Version, version)
+	}
+	if err := strictly(data, &f); err != nil {
+		return nil, err
+	}
+	return &f.Model, f.check()
 }
 
-// parseModel reads a model of JSON that is well formed.
-func parseModel(data []byte) (*Model, error) {
-	var head struct{ Version json.Number }
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, err
-	}
-	if v := head.Version.String(); v != "1" {
-		return nil, fmt.Errorf("version %q of the format is not known, only %d is", v, version)
-	}
-	var f fileJSON
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
-		return nil, err
-	}
-	return f.check()
-}
-
+// strictly decodes JSON without unknown fields.
 func strictly(data []byte, into any) error {
-	if err := wellFormed(data); err != nil {
-		return err
-	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
 
-// check returns the model that the file holds.
-func (f *fileJSON) check() (*Model, error) {
-	if err := f.Machine.check(); err != nil {
-		return nil, fmt.Errorf("machine: %w", err)
+// parse reads a model of either format.
+func parse(data []byte, path string) (*trainedModel, error) {
+	name := filepath.Base(path)
+	if err := printable(name); err != nil {
+		return nil, fmt.Errorf("name of the file: %w", err)
 	}
-	if len(f.Zones) == 0 {
-		return nil, errors.New("it has no zones")
+	var head struct{ Version *json.RawMessage }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, err
 	}
-	m := &Model{Created: f.Created, Machine: f.Machine.machine(), Zones: map[power.Kind]Zone{}}
-	for k, z := range f.Zones {
+	if head.Version == nil {
+		return parseKepler(data, path)
+	}
+	m, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	t := &trainedModel{name: name, by: "energy model", machine: m.Machine, zones: map[power.Kind]zone{}}
+	for k, z := range m.Zones {
+		t.zones[k] = &z
+	}
+	return t, nil
+}
+
+// printable returns an error if a text would confuse a log.
+func printable(s string) error {
+	if len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%.40q is too long, or cannot be printed", s)
+	}
+	return nil
+}
+
+func (m *Model) check() error {
+	if err := checkMachine(&m.Machine); err != nil {
+		return fmt.Errorf("machine: %w", err)
+	}
+	if len(m.Zones) == 0 {
+		return errors.New("it has no zones")
+	}
+	for k, z := range m.Zones {
 		if !slices.Contains(Kinds, k) {
-			return nil, fmt.Errorf("zone %q is not one of %v", k, Kinds)
+			return fmt.Errorf("zone %.40q is not one of %v", k, Kinds)
 		}
-		zone, err := z.check()
-		if err != nil {
-			return nil, fmt.Errorf("zone %s: %w", k, err)
+		if err := z.check(); err != nil {
+			return fmt.Errorf("zone %s: %w", k, err)
 		}
-		m.Zones[k] = zone
 	}
-	return m, nil
+	return nil
 }
 
-func (z *zoneJSON) check() (Zone, error) {
-	checked := Zone{Error: z.Error, Seconds: z.Seconds}
-	switch {
-	case len(z.Points) > maxPoints:
-		return checked, fmt.Errorf("%d points, at most %d are allowed", len(z.Points), maxPoints)
+func (z *Zone) check() error {
+	switch u := z.Utilization; {
+	case len(z.Curve) > maxPoints:
+		return fmt.Errorf("%d points, at most %d are allowed", len(z.Curve), maxPoints)
 	case !(z.Error >= 0 && z.Error <= 1e3):
-		return checked, fmt.Errorf("error: %v is not a share from 0 up", z.Error)
+		return fmt.Errorf("error: %v is not a share from 0 up", z.Error)
 	case !(z.Seconds >= 0 && z.Seconds <= math.MaxInt32):
-		return checked, fmt.Errorf("seconds: %v is not a time from 0 up", z.Seconds)
-	case len(z.Utilization) != 2 || !(0 <= z.Utilization[0] && z.Utilization[0] <= z.Utilization[1] && z.Utilization[1] <= 1):
-		return checked, fmt.Errorf("utilization: %v are not two ascending shares", z.Utilization)
+		return fmt.Errorf("seconds: %v is not a time from 0 up", z.Seconds)
+	case !(0 <= u[0] && u[0] <= u[1] && u[1] <= 1):
+		return fmt.Errorf("utilization: %v are not two ascending shares", u)
 	}
-	checked.Lowest, checked.Highest = z.Utilization[0], z.Utilization[1]
-	points := make([]model.Point, len(z.Points))
-	for i, p := range z.Points {
-		if len(p) != 2 {
-			return checked, fmt.Errorf("point %d: %v is not a utilization and watts", i, p)
+	for i, p := range z.Curve {
+		if !(p.Watts <= maxWatts) {
+			return fmt.Errorf("point %d: %v W is more than %g W", i, p.Watts, float64(maxWatts))
 		}
-		if !(p[1] <= maxWatts) {
-			return checked, fmt.Errorf("point %d: %v W is more than %g W", i, p[1], float64(maxWatts))
-		}
-		points[i] = model.Point{Utilization: p[0], Watts: p[1]}
 	}
-	var err error
-	checked.Curve, err = model.NewCurve(points)
-	return checked, err
+	_, err := model.NewCurve(z.Curve)
+	return err
 }
 
-// identityOf returns what a model says of a machine.
-func identityOf(m *machine.Machine) machineJSON {
-	return machineJSON{
-		CPU: m.CPU, Chip: m.Chip, Vendor: m.Vendor, Family: m.Family, Model: m.Model, Stepping: m.Stepping,
-		Threads: m.Threads, Cores: m.Cores, Sockets: m.Sockets, Memory: m.Memory,
-	}
-}
-
-func (m *machineJSON) machine() machine.Machine {
-	return machine.Machine{
-		CPU: m.CPU, Chip: m.Chip, Vendor: m.Vendor, Family: m.Family, Model: m.Model, Stepping: m.Stepping,
-		Threads: m.Threads, Cores: m.Cores, Sockets: m.Sockets, Memory: m.Memory,
-	}
-}
-
-func (m *machineJSON) check() error {
+func checkMachine(m *machine.Machine) error {
 	for _, text := range []string{m.CPU, m.Chip, m.Vendor} {
-		if len(text) > maxText {
-			return fmt.Errorf("a name of %d bytes, at most %d are allowed", len(text), maxText)
+		if err := printable(text); err != nil {
+			return err
 		}
 	}
 	if m.CPU == "" && m.Vendor == "" {

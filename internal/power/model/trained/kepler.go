@@ -51,15 +51,13 @@ type componentJSON struct {
 	Weights *weightsJSON `json:"All_Weights"`
 }
 
-// weightsJSON are the weights of a component, as get_weight_dict of Kepler Model Server's trainers returns them.
-// Polynomial_Weights, and the mean of a feature, are of dev/kepler/export.py: Model Server has no JSON of the trainers
-// that need them.
+// weightsJSON are the weights of a component, as get_weight_dict of Kepler Model Server's trainers returns them. The mean
+// of a feature is written by dev/kepler/export.py.
 type weightsJSON struct {
 	Bias        float64                    `json:"Bias_Weight"`
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
 	CurveFit    []float64                  `json:"CurveFit_Weights"`
-	Polynomial  []termJSON                 `json:"Polynomial_Weights"`
 	XGBoost     []byte                     `json:"XGboost_Weights"` // the JSON of XGBoost, in base64
 }
 
@@ -68,12 +66,6 @@ type featureJSON struct {
 	Scale  float64 `json:"scale"`
 	Mean   float64 `json:"mean"`
 	Weight float64 `json:"weight"`
-}
-
-// termJSON is a term of a polynomial: the weight times the product of features to their powers.
-type termJSON struct {
-	Weight float64        `json:"weight"`
-	Powers map[string]int `json:"powers"`
 }
 
 // cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
@@ -124,7 +116,7 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	case dynPower:
 		t.dynamic = true
 	default:
-		return nil, fmt.Errorf("output_type %q is neither AbsPower nor %s", f.Output, dynPower)
+		return nil, fmt.Errorf("output_type %.40q is neither AbsPower nor %s", f.Output, dynPower)
 	}
 	if f.Spec != nil {
 		spec, err := f.Spec.machine()
@@ -191,12 +183,12 @@ const (
 
 // machine returns what the model was trained on.
 func (s *specJSON) machine() (machine.Machine, error) {
-	m := machineJSON{CPU: s.Processor, Threads: int(s.Cores), Sockets: int(s.Chips)}
+	m := machine.Machine{CPU: s.Processor, Threads: int(s.Cores), Sockets: int(s.Chips)}
 	if !(s.Memory >= 0 && s.Memory <= 1<<20) {
-		return machine.Machine{}, fmt.Errorf("memory of %v GiB is impossible", s.Memory)
+		return m, fmt.Errorf("memory of %v GiB is impossible", s.Memory)
 	}
 	m.Memory = uint64(s.Memory * (1 << 30))
-	return m.machine(), m.check()
+	return m, checkMachine(&m)
 }
 
 var (
@@ -224,22 +216,15 @@ func (w *weightsJSON) isEmpty() bool {
 			return false
 		}
 	}
-	for _, t := range w.Polynomial {
-		if t.Weight != 0 {
-			return false
-		}
-	}
 	return w.Bias == 0
 }
 
 func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
 	switch {
 	case len(w.Categorical) > 0:
-		return nil, fmt.Errorf("it depends on %s, which is not known here", names(w.Categorical))
+		return nil, fmt.Errorf("it depends on %.200q, which is not known here", names(w.Categorical))
 	case len(w.XGBoost) > 0:
 		return w.boosted()
-	case len(w.Polynomial) > 0:
-		return w.polynomial()
 	case len(w.CurveFit) > 0:
 		return w.curveFit(k, trainer)
 	}
@@ -262,48 +247,6 @@ func (w *weightsJSON) linear() (*keplerZone, error) {
 	})
 }
 
-// maxPower bounds the powers of a polynomial. PolynomialRegressionTrainer has 2.
-const maxPower = 10
-
-// polynomial returns the sum of the terms: LinearRegression of scikit-learn over PolynomialFeatures, as
-// PolynomialRegressionTrainer has it.
-func (w *weightsJSON) polynomial() (*keplerZone, error) {
-	type factor struct{ feature, power int }
-	type term struct {
-		weight  float64
-		factors []factor
-	}
-	var terms []term
-	used := map[string]bool{}
-	of := slices.Sorted(maps.Keys(w.Numerical))
-	for _, t := range w.Polynomial {
-		if t.Weight == 0 {
-			continue
-		}
-		sum := term{weight: t.Weight}
-		for name, power := range t.Powers {
-			i, ok := slices.BinarySearch(of, name)
-			if !ok || power < 1 || power > maxPower {
-				return nil, fmt.Errorf("a term has %s to the power of %d: known are 1 to %d, and %s", name, power, maxPower, names(w.Numerical))
-			}
-			used[name] = true
-			sum.factors = append(sum.factors, factor{i, power})
-		}
-		terms = append(terms, sum)
-	}
-	return w.newZone(func(name string) bool { return used[name] }, func(x []float64) float64 {
-		watts := w.Bias
-		for _, t := range terms {
-			product := t.weight
-			for _, f := range t.factors {
-				product *= math.Pow(x[f.feature], float64(f.power))
-			}
-			watts += product
-		}
-		return watts
-	})
-}
-
 // curveFit returns the curve of the one feature that the trainer used.
 func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error) {
 	choice := []string{instructions, cpuTime}
@@ -313,7 +256,7 @@ func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error
 	of := slices.Sorted(maps.Keys(w.Numerical))
 	i := slices.IndexFunc(choice, func(name string) bool { return slices.Contains(of, name) })
 	if i < 0 {
-		return nil, fmt.Errorf("it is a curve of one of the features %s, not of %s", strings.Join(of, ", "), strings.Join(choice, " or "))
+		return nil, fmt.Errorf("it is a curve of one of the features %.200q, not of %s", strings.Join(of, ", "), strings.Join(choice, " or "))
 	}
 	how, err := functionOf(trainer, len(w.CurveFit))
 	if err != nil {

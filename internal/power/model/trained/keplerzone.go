@@ -41,12 +41,12 @@ func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float6
 		used := uses(name)
 		switch {
 		case used && !ok:
-			return nil, fmt.Errorf("it depends on the feature %s, which is not read: only %s are; use a model of another trainer, or "+
+			return nil, fmt.Errorf("it depends on the feature %.40q, which is not read: only %s are; use a model of another trainer, or "+
 				"of the group CounterOnly", name, names(known))
 		case used && !(f.Scale > 0):
-			return nil, fmt.Errorf("the scale of %s is %v", name, f.Scale)
+			return nil, fmt.Errorf("the scale of %.40q is %v", name, f.Scale)
 		case f.Scale != 0 && f.Scale < smallestScale:
-			return nil, fmt.Errorf("the scale %v of %s is a factor without an offset, as in kepler-model-db v0.6: "+
+			return nil, fmt.Errorf("the scale %v of %.40q is a factor without an offset, as in kepler-model-db v0.6: "+
 				"convert the archive of the model with dev/kepler/export.py", f.Scale, name)
 		}
 		z.inputs = append(z.inputs, input{used, feature, f.Mean, f.Scale})
