@@ -359,16 +359,3 @@ func TestHostileMachinesHaveSaneCurves(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCurves(b *testing.B) {
-	for name, m := range map[string]machine.Machine{"listed": gold6230, "instance": m5large, "unlisted": n2} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := Curves(m, Options{Kinds: all}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -251,21 +251,6 @@ func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
 	require.NoError(t, os.WriteFile(page, []byte(before+tables()+after), 0o644))
 }
 
-func TestLeaveOneOutReachesWhatIsPromised(t *testing.T) {
-	_, by := deviations(true)
-	if tdp := means(by[0]); median(tdp) > 0.10 {
-		t.Errorf("TDP and shape: median %.3f", median(tdp))
-	}
-	for _, d := range by[0] {
-		if d.worst > 0.30 { // at any load
-			t.Errorf("TDP and shape: worst %.3f", d.worst)
-		}
-	}
-	if shape := means(by[3]); slices.Max(shape) > 0.04 {
-		t.Errorf("idle and full known: worst %.3f", slices.Max(shape))
-	}
-}
-
 // TestExpectedErrorsAreThoseOfTheTables compares the constants with the computation.
 func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 	_, servers := deviations(true)

@@ -3,7 +3,6 @@
 package catalog
 
 import (
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -130,16 +129,5 @@ func TestInstancesOfSeveralHostsHaveNoCPU(t *testing.T) {
 	}
 	for _, unknown := range [][2]string{{"", ""}, {"aws", ""}, {"aws", "m5"}, {"gcp", "m5.large"}, {"aws,m5.large", ""}} {
 		assert.Equal(t, (instance{}), lookupInstance(unknown[0], unknown[1]), unknown)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, tc := range []struct {
-		values []float64
-		want   float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
-		if got := median(tc.values); math.Abs(got-tc.want) > 1e-12 {
-			t.Errorf("median of %v is %g", tc.values, got)
-		}
 	}
 }
