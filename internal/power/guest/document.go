@@ -51,7 +51,7 @@ var (
 // marshal returns the document of a report, whose zones are exported and have different places.
 func marshal(r *Report) ([]byte, error) {
 	d := document{
-		Version: documentVersion, ID: r.ID, Epoch: r.Epoch, Generation: r.Generation, Time: max(r.Time.UnixNano(), 0), Zones: []documentZone{},
+		Version: documentVersion, ID: r.ID, Epoch: r.Epoch, Generation: r.Generation, Time: r.Time.UnixNano(), Zones: []documentZone{},
 	}
 	for _, z := range r.Zones {
 		d.Zones = append(d.Zones, documentZone{z.Kind, z.Energy})

@@ -114,6 +114,20 @@ func TestAZoneThatComesBackAddsWhatItMissed(t *testing.T) {
 	})
 }
 
+// Psys and platform have one counter in a tree, which must not jump from one to the other.
+func TestOfPsysAndPlatformTheFirstIsExported(t *testing.T) {
+	published(t, func(p *publishing) {
+		for _, given := range [][]Zone{zones(power.Platform, 100), zones(power.PSys, 5000, power.Platform, 110)} {
+			p.publish(VM{ID: "a", CID: 7, Zones: given})
+		}
+		r, _ := p.Report(7)
+		assert.Equal(t, zones(power.Platform, 110), r.Zones)
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.PSys, 5007)})
+		r, _ = p.Report(7)
+		assert.Empty(t, r.Zones)
+	})
+}
+
 // A graphics card has no place in a powercap tree, and one that is passed through is read in the machine.
 func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
 	published(t, func(p *publishing) {
@@ -314,6 +328,26 @@ func TestWhatADiskRefusedIsWrittenLater(t *testing.T) {
 	})
 }
 
+func TestACounterThatCannotBeWrittenFollowsTheReportLater(t *testing.T) {
+	published(t, func(p *publishing) {
+		counter := filepath.Join(p.dir, "a", "intel-rapl:0/energy_uj")
+		require.NoError(t, os.MkdirAll(filepath.Join(counter, "x"), 0o755))
+		p.publish(vm("a", "", 5))
+		last := vm("a", "", 9)
+		last.Ended = true
+		p.publish(last)
+		p.shows("a", 9, "a")
+		require.EqualError(t, p.Err(), p.dir+": a: intel-rapl:0/energy_uj: a directory with files is in its place")
+		require.NoError(t, os.RemoveAll(counter))
+		p.publish(last)
+		require.NoError(t, p.Err())
+		text, err := os.ReadFile(counter)
+		require.NoError(t, err)
+		assert.Equal(t, "9\n", string(text))
+		p.shows("a", 9, "a")
+	})
+}
+
 func TestAnErrorNamesSomeOfManyMachines(t *testing.T) {
 	published(t, func(p *publishing) {
 		var vms []VM
@@ -376,18 +410,6 @@ func TestCloseWritesWhatWasPublishedLast(t *testing.T) {
 		}
 		require.NoError(t, p.Close())
 		p.shows("a", 49, "a")
-		require.NoError(t, p.Close())
-	})
-}
-
-func TestWithoutAPathNothingIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPublisher("")
-		p.Publish([]VM{{ID: "../x", Name: "/", CID: 7, Zones: zones(power.Package, 5)}}, noon)
-		require.NoError(t, p.Err())
-		r, ok := p.Report(7)
-		assert.True(t, ok)
-		assert.Equal(t, zones(power.Package, 5), r.Zones)
 		require.NoError(t, p.Close())
 	})
 }

@@ -274,22 +274,24 @@ func putLink(root *os.Root, name, to string) error {
 	if at, err := root.Readlink(name); err == nil && at == to {
 		return nil
 	}
-	return replace(root, name, func() error {
-		err := root.Symlink(to, newFile)
-		if errors.Is(err, fs.ErrExist) && root.Remove(newFile) == nil {
-			err = root.Symlink(to, newFile)
-		}
-		return err
-	})
+	return replace(root, name, func() error { return root.Symlink(to, newFile) })
 }
 
-// replace replaces a file of the tree by the new file, which create makes.
+// replace replaces a file of the tree by the new file, which create makes. A new file that a crash
+// left is removed.
 func replace(root *os.Root, name string, create func() error) error {
-	if err := create(); err != nil {
+	err := create()
+	if errors.Is(err, fs.ErrExist) {
+		if root.Remove(newFile) != nil {
+			return fmt.Errorf("%s: %w", newFile, errInTheWay)
+		}
+		err = create()
+	}
+	if err != nil {
 		_ = root.Remove(newFile)
 		return fmt.Errorf("%s: %w", newFile, cause(err))
 	}
-	err := root.Rename(newFile, name)
+	err = root.Rename(newFile, name)
 	if err != nil && isDirectory(root, name) {
 		err = errInTheWay
 		if root.Remove(name) == nil { // it was empty
@@ -303,16 +305,9 @@ func replace(root *os.Root, name string, create func() error) error {
 	return nil
 }
 
-// create writes the new file. A new file that a crash left is removed.
+// create writes the new file. It opens no existing file.
 func create(root *os.Root, line string) error {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL // opens no existing file
-	f, err := root.OpenFile(newFile, flags, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		if root.Remove(newFile) != nil {
-			return errInTheWay
-		}
-		f, err = root.OpenFile(newFile, flags, 0o644)
-	}
+	f, err := root.OpenFile(newFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
