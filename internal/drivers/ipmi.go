@@ -19,7 +19,8 @@ var ipmiDriver = Driver{
 	Defaults: func(c *Config) { c.IPMI.PollInterval, c.IPMI.CorrectionConfig = minIPMIInterval, uncorrected },
 	Open: func(_ context.Context, c *Config, env *Env) (power.Meter, error) {
 		every := c.IPMI.PollInterval
-		return power.NewPoller(ipmi.New(env.Root, every), power.PollOptions{Name: "ipmi", Every: every}), nil
+		bmc := ipmi.New(env.Root, every)
+		return power.Poll(bmc, power.PollOptions{Name: "ipmi", Find: bmc.Find, Every: every}), nil
 	},
 }
 

@@ -19,7 +19,7 @@ var powercapDriver = Driver{
 	Sections: func(c *Config) []Section { return single("powercap", &c.Powercap) },
 	Open: func(_ context.Context, c *Config, env *Env) (power.Meter, error) {
 		if path := c.Powercap.Path; path != "" {
-			return power.NewPoller(guest.NewTree(path, env.Want), guest.PollOptions("powercap")), nil
+			return power.Poll(guest.NewTree(path, env.Want), guest.PollOptions("powercap")), nil
 		}
 		return powercap.New(env.Root, env.Want), nil
 	},

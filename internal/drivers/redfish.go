@@ -111,7 +111,7 @@ func openRedfish(ctx context.Context, all *Config, env *Env) (power.Meter, error
 		return nil, err
 	}
 	interval, timeout := c.PollInterval, cmp.Or(c.Timeout, redfishTimeout)
-	return power.NewPoller(sensor, power.PollOptions{
+	return power.Poll(sensor, power.PollOptions{
 		Name: "redfish", Every: interval, Timeout: redfishRequests * timeout,
 		LongestGap: max(3*interval, redfishGap*timeout), StandsStill: redfishStandsStill,
 	}), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configopaque"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
 )
 
@@ -41,8 +42,8 @@ func ask(t *testing.T, c *RedfishConfig) error {
 	sensor, err := c.sensor(t.Context(), testEnv())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sensor.Close()) }()
-	values, err := sensor.Poll(t.Context())
-	assert.Equal(t, err == nil, len(values) == 1)
+	answer, err := sensor.Answer(t.Context(), power.Sample{})
+	assert.Equal(t, err == nil, len(answer.Shown) == 1)
 	return err
 }
 

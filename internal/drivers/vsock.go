@@ -15,7 +15,7 @@ var vsockDriver = Driver{
 	Sections: func(c *Config) []Section { return single("vsock", c.Vsock.Get()) },
 	Open: func(_ context.Context, c *Config, env *Env) (power.Meter, error) {
 		port := uint32(c.Vsock.Get().Port) // Check bounds it
-		return power.NewPoller(guest.NewClient(port, env.Want), guest.PollOptions("vsock")), nil
+		return power.Poll(guest.NewClient(port, env.Want), guest.PollOptions("vsock")), nil
 	},
 }
 

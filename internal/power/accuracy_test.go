@@ -121,18 +121,18 @@ func (s *shape) lag() time.Duration {
 	return s.delay + s.refresh/2 + max(s.average-s.every, 0)/2
 }
 
-// value returns what the meter shows at a time of the machine, which is now.
-func (s *shape) value(zone *power.Zone, truth trueEnergy, at time.Duration, now time.Time) power.Value {
+// show returns what the meter shows at a time of the machine, which is now.
+func (s *shape) show(zone *power.Zone, truth trueEnergy, at time.Duration, now time.Time) power.Shown {
 	measured := at - s.delay
 	if s.refresh > 0 {
 		measured -= measured % s.refresh
 	}
 	if s.counter {
 		joules := truth.until(measured) / 1e6
-		return power.EnergyValue(zone, units.Energy(math.Floor(joules/s.unit)*s.unit*1e6), now)
+		return power.Shown{Zone: zone, At: now, Counter: units.Energy(math.Floor(joules/s.unit) * s.unit * 1e6)}
 	}
 	watts := math.Round(truth.watts(measured, s.average)/s.unit) * s.unit
-	return power.PowerValue(zone, int64(watts*1e6), s.tells, now)
+	return power.Shown{Zone: zone, At: now, IsPower: true, Power: int64(watts * 1e6), Average: s.tells}
 }
 
 // accuracyError is how far an energy is from the truth: relative, relative to the truth as late as
@@ -144,12 +144,12 @@ func (s *shape) measure(t *testing.T, truth trueEnergy) (e accuracyError) {
 	synctest.Test(t, func(t *testing.T) {
 		zone := &power.Zone{ID: "platform", Kind: power.Platform, MaxWatts: power.MaxPlatformWatts}
 		began := time.Now().Add(-accuracyBefore)
-		sensor := sensorFunc(func(context.Context) ([]power.Value, error) {
+		source := sourceFunc(func() (power.Answer, error) {
 			time.Sleep(s.answers)
 			now := time.Now()
-			return []power.Value{s.value(zone, truth, now.Sub(began), now)}, nil
+			return power.Answer{Shown: []power.Shown{s.show(zone, truth, now.Sub(began), now)}}, nil
 		})
-		p := power.NewPoller(sensor, power.PollOptions{Every: s.every})
+		p := power.Poll(source, power.PollOptions{Every: s.every})
 		defer func() { require.NoError(t, p.Close()) }()
 		var first, last power.Reading
 		for at := time.Duration(0); at <= accuracyHorizon+2*time.Second; at += time.Second {
@@ -173,10 +173,10 @@ func (s *shape) measure(t *testing.T, truth trueEnergy) (e accuracyError) {
 	return e
 }
 
-type sensorFunc func(context.Context) ([]power.Value, error)
+type sourceFunc func() (power.Answer, error)
 
-func (f sensorFunc) Poll(ctx context.Context) ([]power.Value, error) { return f(ctx) }
-func (sensorFunc) Close() error                                      { return nil }
+func (f sourceFunc) Answer(context.Context, power.Sample) (power.Answer, error) { return f() }
+func (sourceFunc) Close() error                                                 { return nil }
 
 const (
 	sec = time.Second

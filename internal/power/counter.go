@@ -157,12 +157,13 @@ func (c *Counter) addSpare(spare time.Duration) {
 	}
 }
 
-// WrapsAfter returns how long the counter takes for its whole range at the zone's highest power, 0 where the
-// range is not known or so small that it cannot be true: no reader needs to hurry for that.
-func (c *Counter) WrapsAfter() time.Duration {
-	if c.wrapAt < smallestRange {
+// wrapsAfter returns how long the counter takes for its whole range at the zone's highest power. It
+// returns 0 if the range is not known, or so small that it cannot be true: no reader needs to hurry
+// for that.
+func (r *Raw) wrapsAfter() time.Duration {
+	if r.Range < smallestRange {
 		return 0
 	}
 	// µJ / W = µs
-	return time.Duration(min(uint64(c.wrapAt)/c.watts, math.MaxInt64/1000)) * time.Microsecond
+	return time.Duration(min(uint64(r.Range)/r.MaxWatts, math.MaxInt64/1000)) * time.Microsecond
 }

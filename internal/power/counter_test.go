@@ -183,7 +183,7 @@ func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 	}
 }
 
-func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
+func TestACounterWrapsAfterItsWholeRangeAtTheHighestPower(t *testing.T) {
 	for _, tc := range []struct {
 		kind   Kind
 		wrapAt units.Energy
@@ -203,12 +203,9 @@ func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
 		// Longer than a Duration.
 		{Package, math.MaxUint64, math.MaxInt64 / 1000 * time.Microsecond},
 	} {
-		c := NewCounter(MaxWatts(tc.kind), tc.wrapAt)
-		assert.Equal(t, tc.want, c.WrapsAfter(), "%v, %v", tc.kind, tc.wrapAt)
+		raw := Raw{Range: tc.wrapAt, MaxWatts: MaxWatts(tc.kind)}
+		assert.Equal(t, tc.want, raw.wrapsAfter(), "%v, %v", tc.kind, tc.wrapAt)
 	}
-	c := NewCounter(MaxWatts(Package), 0)
-	c.SetWrapAt(1_500_000_000)
-	assert.Equal(t, time.Second, c.WrapsAfter())
 }
 
 func FuzzCounter(f *testing.F) {

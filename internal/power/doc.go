@@ -4,7 +4,7 @@
 //
 // A Meter turns what a machine offers into zones with monotonic totals in microjoules that start at
 // 0. Each meter has a folder; package drivers lists them. A Set reads several meters side by side.
-// A Sensor that may take long to answer, or shows power, becomes a Meter by NewPoller. Wraparound,
-// resets and failed reads are handled here, so that no other package sees a raw counter. The
-// package does not attribute energy.
+// A Source becomes a Meter by Direct, or by Poll if it may take long to answer. Wraparound, resets
+// and failed reads are handled here, so that no other package sees a raw counter. The package does
+// not attribute energy.
 package power

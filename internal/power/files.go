@@ -293,18 +293,6 @@ func (f *CounterFiles) parse(text []byte) (units.Energy, error) {
 	return units.Energy(raw), err
 }
 
-// SoonestWrap returns how soon a known zone's counter can wrap at the highest power that the zone can have,
-// 0 where no range is known, or none that is real.
-func (f *CounterFiles) SoonestWrap() time.Duration {
-	var soonest time.Duration
-	for _, z := range f.zones {
-		if after := z.Counter.WrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
-			soonest = after
-		}
-	}
-	return soonest
-}
-
 // Close closes the counters. It may be called again; Read may not.
 func (f *CounterFiles) Close() error {
 	f.closed = true

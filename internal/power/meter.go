@@ -25,13 +25,6 @@ type Meter interface {
 	Close() error
 }
 
-// Wrapper is a Meter whose counters wrap.
-type Wrapper interface {
-	// SoonestWrap returns how soon a counter can wrap unnoticed at the highest power of its zone, 0
-	// if none can. The receiver reads more often than that.
-	SoonestWrap() time.Duration
-}
-
 // ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none
 // of a wanted kind, or only zones that cannot be looked at.
 var ErrNoZones = errors.New("no usable zone")

@@ -11,8 +11,8 @@ import (
 )
 
 // Raw is an energy counter as it was read, from which another process of the same boot can go on.
-// The zero Raw is that of a zone without such a counter: it has a sensor of power, a model, or a
-// counter that begins when it is opened.
+// At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter that
+// begins when it is opened.
 type Raw struct {
 	Energy   units.Energy
 	Range    units.Energy // after which the counter goes on from 0, 0 if that is not known

@@ -250,23 +250,6 @@ type resuming struct {
 
 func (r *resuming) Resume(s Sample) { r.from = s }
 
-func TestTheRawCounterOfAPolledZoneHasWhatItsPowersAdded(t *testing.T) {
-	zone := socket("0")
-	z := newPolledZone(zone, time.Minute)
-	take := func(v Value) Raw {
-		z.take(&v, 0)
-		return z.reading.Raw
-	}
-	if raw := take(PowerValue(zone, 2e6, 0, after(0))); !raw.IsZero() {
-		t.Errorf("%+v of a zone that only told powers", raw)
-	}
-	take(EnergyValue(zone, 100*units.Joule, after(time.Second)))
-	take(PowerValue(zone, 2e6, 0, after(2*time.Second)))
-	assert.Equal(t, 102*units.Joule, take(PowerValue(zone, 2e6, 0, after(3*time.Second))).Energy)
-	assert.Equal(t, 102*units.Joule, take(EnergyValue(zone, 101*units.Joule, after(4*time.Second))).Energy)
-	assert.Equal(t, 104*units.Joule, take(EnergyValue(zone, 104*units.Joule, after(5*time.Second))).Energy)
-}
-
 // TestNoRestartLosesEnergy reads counters that wrap, now and then by a new set, and compares the
 // sum of what all of them reported with the truth.
 func TestNoRestartLosesEnergy(t *testing.T) {

@@ -204,12 +204,13 @@ func (s *Set) ModuleErr() error { return s.modules.err() }
 func (s *Set) SoonestWrap() time.Duration {
 	var soonest time.Duration
 	for i := range s.meters {
-		m, ok := s.meters[i].Meter.(Wrapper)
-		if !ok || !s.meters[i].InUse {
+		if !s.meters[i].InUse {
 			continue
 		}
-		if after := m.SoonestWrap(); after > 0 && (soonest == 0 || after < soonest) {
-			soonest = after
+		for j := range s.meters[i].Readings {
+			if after := s.meters[i].Readings[j].Raw.wrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
+				soonest = after
+			}
 		}
 	}
 	return soonest

@@ -177,3 +177,17 @@ func TestReadingASetAllocatesNothing(t *testing.T) {
 	s.Read(context.Background(), Sample{})
 	assert.Zero(t, testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }))
 }
+
+func TestTheSoonestWrapIsThatOfAMeterInUse(t *testing.T) {
+	s := newScene(t, "first second model*")
+	s.shows("first:package second:dram! model:package")
+	for name, joules := range map[string]units.Energy{"first": 120_000, "second": 60_000, "model": 1000} {
+		s.meters[name].readings[0].Raw = Raw{Range: joules * units.Joule, MaxWatts: 1000}
+	}
+	assert.Zero(t, s.SoonestWrap())
+	s.Read(context.Background(), Sample{})
+	assert.Equal(t, 2*time.Minute, s.SoonestWrap())
+	s.meters["second"].readings[0].Err = nil
+	s.Read(context.Background(), Sample{})
+	assert.Equal(t, time.Minute, s.SoonestWrap())
+}

@@ -149,8 +149,5 @@ func parseEnergy(text []byte) (units.Energy, error) {
 	return units.Energy(joules) * units.Joule, nil
 }
 
-// SoonestWrap returns 0: the counters do not wrap.
-func (m *Meter) SoonestWrap() time.Duration { return m.files.SoonestWrap() }
-
 // Close closes the counters. It may be called again; Read may not.
 func (m *Meter) Close() error { return errors.Join(m.files.Close(), m.freshness.Close()) }

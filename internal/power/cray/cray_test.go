@@ -24,10 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var (
-	_ power.Meter   = (*Meter)(nil)
-	_ power.Wrapper = (*Meter)(nil)
-)
+var _ power.Meter = (*Meter)(nil)
 
 // node is a node's directory of counters, with a meter.
 type node struct {

@@ -22,19 +22,22 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// reported is a sensor whose report a test sets.
+// reported is a Source whose report a test sets.
 type reported struct {
 	*Follower
 	report *Report
 	err    error
 }
 
-func (s *reported) Poll(context.Context) ([]power.Value, error) {
+func (s *reported) Answer(_ context.Context, sample power.Sample) (power.Answer, error) {
 	ordered()
+	shown, err := []power.Shown(nil), error(nil)
 	if s.err != nil {
-		return s.Waiting(s.err, time.Now())
+		shown, err = s.Waiting(s.err, sample.At)
+	} else {
+		shown, err = s.Show(s.report, sample.At)
 	}
-	return s.Values(s.report, time.Now())
+	return power.Answer{Shown: shown}, err
 }
 
 func (s *reported) Close() error { return nil }
@@ -57,11 +60,40 @@ type bubble struct {
 func follow(t *testing.T, test func(*bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		sensor := &reported{Follower: NewFollower("the tree", nil), report: &Report{Epoch: "a"}}
-		b := &bubble{t, sensor, power.NewPoller(sensor, power.PollOptions{Name: "powercap", Every: time.Second})}
+		b := &bubble{t, sensor, power.Poll(sensor, power.PollOptions{Name: "powercap", Every: time.Second})}
 		defer func() { assert.NoError(t, b.meter.Close()) }()
 		test(b)
 	})
 }
+
+// direct is a meter of reports that is read at chosen times.
+type direct struct {
+	*testing.T
+	source *reported
+	meter  power.Meter
+	now    time.Time
+}
+
+func newDirect(t *testing.T) *direct {
+	source := &reported{Follower: NewFollower("the tree", nil)}
+	return &direct{t, source, power.Direct("powercap", source), time.Now()}
+}
+
+// tell returns the readings some time after the last ones, when there is a new report.
+func (d *direct) tell(epoch string, after time.Duration, zones ...Zone) []power.Reading {
+	d.Helper()
+	generation := uint64(0)
+	if d.source.report != nil {
+		generation = d.source.report.Generation + 1
+	}
+	d.now = d.now.Add(after)
+	d.source.report = &Report{Epoch: epoch, Generation: generation, Zones: zones}
+	readings, err := d.meter.Read(d.Context(), power.Sample{At: d.now})
+	require.NoError(d, err)
+	return readings
+}
+
+func packageOf(e units.Energy) Zone { return Zone{Kind: power.Package, Energy: e} }
 
 // tell makes the next report with the package's energy in joules.
 func (b *bubble) tell(joules uint64) {
@@ -118,6 +150,8 @@ func TestNewGenerationIsNewsAlsoWithoutEnergy(t *testing.T) {
 	})
 }
 
+const impossible = "the energy rose by more than is possible in the elapsed time: the step is not counted"
+
 func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 	const most = 30_000 * (10 + 60) // J: 30 kW for 10 s and a minute
 	for name, c := range map[string]struct {
@@ -134,61 +168,47 @@ func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 		"the range of a tree's counter, later": {math.MaxInt64/uint64(units.Joule) - 200, 365 * 24 * time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, now, r := NewFollower("the tree", nil), time.Now(), &Report{Epoch: "a"}
-			total, generation := units.Energy(0), uint64(0)
-			told := func(joules uint64, after time.Duration) []power.Value {
-				generation++
-				now = now.Add(after)
-				r = &Report{Epoch: "a", Generation: generation, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}}
-				values, err := f.Values(r, now)
-				require.NoError(t, err)
-				total = f.zones[0].total
-				return values
+			d := newDirect(t)
+			told := func(joules uint64, after time.Duration) power.Reading {
+				return d.tell("a", after, packageOf(units.Energy(joules)*units.Joule))[0]
 			}
 			told(100, 0)
 			for range 3 { // news without energy are no reason for another step
 				told(100, c.after/4)
 			}
-			told(100+c.joules, c.after-3*(c.after/4))
+			r := told(100+c.joules, c.after-3*(c.after/4))
 			if c.counted {
-				require.NoError(t, f.zones[0].err)
-				assert.Equal(t, units.Energy(c.joules)*units.Joule, total)
+				require.NoError(t, r.Err)
+				assert.Equal(t, units.Energy(c.joules)*units.Joule, r.Total)
 				return
 			}
-			require.EqualError(t, f.zones[0].err, "zone intel-rapl:0: the energy rose by more than is possible in the elapsed time: the step is not counted")
-			assert.Zero(t, total)
-			told(100+c.joules+5, time.Second)
-			require.NoError(t, f.zones[0].err)
-			assert.Equal(t, 5*units.Joule, total, "counting continues from the new total")
+			require.EqualError(t, r.Err, impossible)
+			assert.Zero(t, r.Total)
+			r = told(100+c.joules+5, time.Second)
+			require.NoError(t, r.Err)
+			assert.Equal(t, 5*units.Joule, r.Total, "counting continues from the new total")
 		})
 	}
 }
 
 // Each step alone is possible, since a report may be late by a minute.
 func TestManyPossibleStepsAreBoundedTogether(t *testing.T) {
-	for name, next := range map[string]func(i int) Report{
-		"up and down": func(i int) Report { return reportOf("a", 1_800_000*uint64(i%2)) },
-		"up":          func(i int) Report { return reportOf("a", 1_800_000*uint64(i)) },
-		"epochs":      func(i int) Report { return reportOf(fmt.Sprint(i/2), 1_800_000*uint64(i%2)) },
+	for name, next := range map[string]func(i int) (epoch string, joules int){
+		"up and down": func(i int) (string, int) { return "a", 1_800_000 * (i % 2) },
+		"up":          func(i int) (string, int) { return "a", 1_800_000 * i },
+		"epochs":      func(i int) (string, int) { return fmt.Sprint(i / 2), 1_800_000 * (i % 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, now := NewFollower("the tree", nil), time.Now()
+			d, total := newDirect(t), units.Energy(0)
 			const seconds = 600
 			for i := range seconds {
-				r := next(i)
-				r.Generation = uint64(i)
-				_, err := f.Values(&r, now.Add(time.Duration(i)*time.Second))
-				require.NoError(t, err)
+				epoch, joules := next(i)
+				total = d.tell(epoch, time.Second, packageOf(units.Energy(joules)*units.Joule))[0].Total
 			}
-			total := f.zones[0].total
 			assert.LessOrEqual(t, total, units.Energy(30_000*(seconds+60))*units.Joule)
 			assert.GreaterOrEqual(t, total, 1_800_000*units.Joule)
 		})
 	}
-}
-
-func reportOf(epoch string, joules uint64) Report {
-	return Report{Epoch: epoch, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}}
 }
 
 func TestAnImpossibleStepIsAnErrorUntilTheNextNews(t *testing.T) {
@@ -196,7 +216,7 @@ func TestAnImpossibleStepIsAnErrorUntilTheNextNews(t *testing.T) {
 		b.begin()
 		b.tell(math.MaxInt64 / uint64(units.Joule))
 		for range 3 {
-			require.ErrorIs(t, b.read(3*time.Second).Err, errImpossible)
+			require.EqualError(t, b.read(3*time.Second).Err, impossible)
 		}
 		b.tell(110) // the file is right again
 		r := b.read(time.Second)
@@ -233,25 +253,18 @@ func TestAnotherEpochRebases(t *testing.T) {
 }
 
 func TestAnotherEpochRebasesAlsoAZoneThatItLacksAtFirst(t *testing.T) {
-	f, now := NewFollower("the tree", nil), time.Now()
-	generation := uint64(0)
+	d := newDirect(t)
 	told := func(epoch string, zones ...Zone) (totals []units.Energy) {
-		generation++
-		values, err := f.Values(&Report{Epoch: epoch, Generation: generation, Zones: zones}, now)
-		require.NoError(t, err)
-		require.Len(t, values, 2, "what is not told yet waits")
-		for _, z := range f.zones {
-			totals = append(totals, z.total)
-		}
-		return totals
+		readings := d.tell(epoch, time.Second, zones...)
+		require.Len(t, readings, 2, "what is not told yet waits")
+		return append(totals, readings[0].Total, readings[1].Total)
 	}
-	pkg := func(e units.Energy) Zone { return Zone{Kind: power.Package, Energy: e} }
 	dram := func(e units.Energy) Zone { return Zone{Kind: power.DRAM, Energy: e} }
-	told("a", pkg(100), dram(200))
-	assert.Equal(t, []units.Energy{1, 2}, told("a", pkg(101), dram(202)))
-	assert.Equal(t, []units.Energy{1, 2}, told("b", pkg(5000)))
-	assert.Equal(t, []units.Energy{4, 2}, told("b", pkg(5003), dram(9000)))
-	assert.Equal(t, []units.Energy{4, 5}, told("b", pkg(5003), dram(9003)))
+	told("a", packageOf(100), dram(200))
+	assert.Equal(t, []units.Energy{1, 2}, told("a", packageOf(101), dram(202)))
+	assert.Equal(t, []units.Energy{1, 2}, told("b", packageOf(5000)))
+	assert.Equal(t, []units.Energy{4, 2}, told("b", packageOf(5003), dram(9000)))
+	assert.Equal(t, []units.Energy{4, 5}, told("b", packageOf(5003), dram(9003)))
 }
 
 func TestAZoneThatNewsLackWaitsForAWhile(t *testing.T) {
@@ -337,9 +350,9 @@ func TestStaleErrorHasTheTimeOfTheHost(t *testing.T) {
 	f := NewFollower("the tree", nil)
 	now := time.Now()
 	r := Report{Time: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), Zones: []Zone{{Kind: power.Package}}}
-	_, err := f.Values(&r, now)
+	_, err := f.Show(&r, now)
 	require.NoError(t, err)
-	_, err = f.Values(&r, now.Add(time.Hour))
+	_, err = f.Show(&r, now.Add(time.Hour))
 	require.NoError(t, err)
 	assert.EqualError(t, f.stale, "the tree is stale since 2026-11-22T08:00:00Z by the hypervisor's clock: nothing new is reported")
 }
@@ -423,11 +436,10 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 		b.begin()
 		b.tell(100 + 31_000)
 		r := b.read(time.Second)
-		require.ErrorIs(t, r.Err, errImpossible)
+		require.EqualError(t, r.Err, impossible)
 		assert.Zero(t, r.Total)
 		b.tell(100 + 31_000 + 29_000)
 		r = b.read(time.Second)
-		assert.Equal(t, power.Rebased, r.Event)
 		assert.Equal(t, 29_000*units.Joule, r.Total)
 	})
 	follow(t, func(b *bubble) {
@@ -455,33 +467,33 @@ func FuzzFollower(f *testing.F) {
 	f.Add(slices.Concat(report(0, 10, 5e6), report(1, 10, 7e6), report(0, 10, 0), report(0, 10, 5e6)))
 	f.Add(slices.Concat(report(2, 1, 1e9), report(2, 1, 4e9), report(2, 1, 3e9), report(0, 0, math.MaxUint64)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		follower, now, last := NewFollower("the tree", nil), time.Now(), units.Energy(0)
-		changed, before := now, uint64(math.MaxUint64)
-		for generation := uint64(1); len(data) >= 10; generation++ {
+		d, last := newDirect(t), power.Reading{}
+		changed, before := d.now, uint64(math.MaxUint64)
+		for len(data) >= 10 {
 			change, seconds, total := data[0], data[1], binary.LittleEndian.Uint64(data[2:])
 			data = data[10:]
-			now = now.Add(time.Duration(seconds) * time.Second)
-			r := Report{Epoch: "a", Generation: generation, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(total)}}}
+			epoch, zone := "a", packageOf(units.Energy(total))
 			switch change % 4 {
 			case 1:
-				r.Epoch = "b"
+				epoch = "b"
 			case 2:
-				r.Epoch = "" // a tree that others wrote
+				epoch = "" // a tree that others wrote
 			case 3:
-				r.Zones[0].Range, r.Epoch = 262_143_328_850, ""
+				epoch, zone.Range = "", 262_143_328_850
 			}
-			values, err := follower.Values(&r, now)
-			require.NoError(t, err)
-			require.Len(t, values, 1)
-			z := follower.zones[0]
-			require.GreaterOrEqual(t, z.total, last)
-			added := float64(z.total - last)
-			require.LessOrEqual(t, added, 30e9*(now.Sub(changed)+time.Minute).Seconds(), "J in %v", now.Sub(changed))
-			if z.err != nil {
-				require.Zero(t, added)
+			readings := d.tell(epoch, time.Duration(seconds)*time.Second, zone)
+			require.Len(t, readings, 1)
+			r := readings[0]
+			if last.Zone == r.Zone {
+				require.GreaterOrEqual(t, r.Total, last.Total)
+				added := float64(r.Total - last.Total)
+				require.LessOrEqual(t, added, 30e9*(d.now.Sub(changed)+time.Minute).Seconds(), "J in %v", d.now.Sub(changed))
+				if r.Err != nil {
+					require.Zero(t, added)
+				}
 			}
-			if last = z.total; total != before && total <= uint64(maxEnergy) {
-				changed, before = now, total
+			if last = r; total != before && total <= uint64(maxEnergy) {
+				changed, before = d.now, total
 			}
 		}
 	})
@@ -500,25 +512,24 @@ func TestWaitingForTheFirstReport(t *testing.T) {
 }
 
 func TestAZoneOfAnotherKindWithTheSameIDHasItsOwnTotal(t *testing.T) {
-	f := NewFollower("the tree", nil)
-	now := time.Now()
-	for i, kind := range []power.Kind{power.PSys, power.Package} {
-		r := Report{Epoch: "a", Generation: uint64(i), Zones: []Zone{{ID: "intel-rapl:1", Name: string(kind), Kind: kind, Energy: 9}}}
-		values, err := f.Values(&r, now.Add(time.Duration(i)*time.Second))
-		require.NoError(t, err)
-		require.Len(t, values, 1)
+	d := newDirect(t)
+	for _, kind := range []power.Kind{power.PSys, power.Package} {
+		for i := range units.Energy(3) {
+			readings := d.tell("a", time.Second, Zone{ID: "intel-rapl:1", Name: string(kind), Kind: kind, Energy: 9 + i})
+			require.Len(t, readings, 1)
+			assert.Equal(t, i, readings[0].Total)
+			assert.Equal(t, kind, readings[0].Zone.Kind)
+		}
 	}
-	assert.Zero(t, f.zones[0].total)
-	assert.Equal(t, power.Package, f.zones[0].Kind)
 }
 
 func TestOnlyWantedKindsAreFollowed(t *testing.T) {
 	f := NewFollower("the tree", func(k power.Kind) bool { return k == power.DRAM })
 	r := Report{Zones: []Zone{{Kind: power.Package}}}
-	_, err := f.Values(&r, time.Now())
+	_, err := f.Show(&r, time.Now())
 	require.EqualError(t, err, "the tree: no zone of a configured zone kind")
 	r = Report{Generation: 1, Zones: []Zone{{Kind: power.Package}, {Kind: power.DRAM}}}
-	values, err := f.Values(&r, time.Now())
+	values, err := f.Show(&r, time.Now())
 	require.NoError(t, err)
 	assert.Len(t, values, 1)
 }
@@ -531,7 +542,7 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 		now = now.Add(time.Second)
 		r.Generation += 2
 		r.Zones[0].Energy += 1000
-		_, _ = f.Values(&r, now)
+		_, _ = f.Show(&r, now)
 	}))
 }
 

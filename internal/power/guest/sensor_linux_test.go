@@ -27,7 +27,7 @@ type mounted struct {
 func mount(t *testing.T, test func(*mounted)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shared{t, filepath.Join(t.TempDir(), "energy")}
-		m := &mounted{s, power.NewPoller(NewTree(s.path, nil), PollOptions("powercap"))}
+		m := &mounted{s, power.Poll(NewTree(s.path, nil), PollOptions("powercap"))}
 		defer func() { assert.NoError(t, m.meter.Close()) }()
 		test(m)
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Client asks the hypervisor over vsock for the report about this virtual machine. It implements power.Sensor.
+// Client asks the hypervisor over vsock for the report about this virtual machine. It implements power.Source.
 type Client struct {
 	dial     func(context.Context) (net.Conn, error)
 	follower *Follower
@@ -43,7 +43,7 @@ func CheckPort(port int64) error {
 	return nil
 }
 
-// NewClient returns a sensor that asks at the port that the hypervisor's Server listens at. It
+// NewClient returns a Source that asks at the port that the hypervisor's Server listens at. It
 // touches nothing. want reports whether zones of a kind are to be read; nil means all.
 func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	return &Client{
@@ -53,20 +53,21 @@ func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	}
 }
 
-// Poll asks once. While there is no answer, there is nothing new: the host may start its receiver again.
-func (c *Client) Poll(ctx context.Context) ([]power.Value, error) {
+// Answer asks once. While there is no answer, there is nothing new: the host may start its receiver again.
+func (c *Client) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	r, err := c.ask(ctx)
-	switch now := time.Now(); {
-	case errors.Is(err, context.Canceled), errors.Is(err, errNoVsock):
-		return nil, err
-	case err != nil:
-		return c.follower.Waiting(err, now)
-	default:
-		return c.follower.Values(r, now)
+	now := time.Now()
+	var shown []power.Shown
+	switch {
+	case err == nil:
+		shown, err = c.follower.Show(r, now)
+	case !errors.Is(err, context.Canceled) && !errors.Is(err, errNoVsock):
+		shown, err = c.follower.Waiting(err, now)
 	}
+	return power.Answer{Shown: shown}, err
 }
 
-// Close does nothing: no connection outlives a Poll.
+// Close does nothing: no connection outlives an Answer.
 func (c *Client) Close() error { return nil }
 
 func (c *Client) ask(ctx context.Context) (*Report, error) {

@@ -319,10 +319,11 @@ func write(text string) func(net.Conn) {
 }
 
 // poll polls with a timeout of five seconds.
-func (g *inGuest) poll() ([]power.Value, error) {
+func (g *inGuest) poll() ([]power.Shown, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return g.Poll(ctx)
+	answer, err := g.Answer(ctx, power.Sample{})
+	return answer.Shown, err
 }
 
 // What a publisher is given arrives in the guest, to the microjoule, over whichever restarts and failures.
@@ -363,7 +364,7 @@ func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
 				return s.from(3), nil
 			}
 		}
-		meter := power.NewPoller(client, PollOptions("hypervisor"))
+		meter := power.Poll(client, PollOptions("hypervisor"))
 		read := func() units.Energy {
 			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
@@ -482,7 +483,7 @@ func TestAMachineWithoutVsockIsToldAtOnce(t *testing.T) {
 func TestAClientThatIsClosedDoesNotWaitForItsHost(t *testing.T) {
 	ask(t, func(g *inGuest) {
 		g.answer = func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
-		meter := power.NewPoller(g.Client, power.PollOptions{Name: "hypervisor"})
+		meter := power.Poll(g.Client, power.PollOptions{Name: "hypervisor"})
 		_, _ = meter.Read(g.Context(), power.Sample{At: time.Now()})
 		synctest.Wait()
 		began := time.Now()
@@ -512,6 +513,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 	<-listening
 	client := NewClient(port, nil)
 	client.dial = func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Local, port, nil) }
+	meter := power.Direct("hypervisor", client)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
@@ -523,11 +525,11 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 		_, err := client.ask(ctx)
 		assert.ErrorIs(t, err, errUnknown, "the machine itself is told nothing")
 		renamed.Store(true)
-		_, err = client.Poll(ctx)
+		readings, err := meter.Read(ctx, power.Sample{At: time.Now()})
 		require.NoError(t, err)
-		require.Len(t, client.follower.zones, 2)
-		assert.Equal(t, given-before, client.follower.zones[0].total)
-		assert.Equal(t, 2*(given-before), client.follower.zones[1].total)
+		require.Len(t, readings, 2)
+		assert.Equal(t, given-before, readings[0].Total)
+		assert.Equal(t, 2*(given-before), readings[1].Total)
 	}
 
 	_, err := vsock.ListenContextID(vsock.Local, port, nil)

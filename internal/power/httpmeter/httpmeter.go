@@ -49,13 +49,13 @@ type Meter struct {
 func New(sources []Source) *Meter {
 	m := new(Meter)
 	for i := range sources {
-		s := newSensor(&sources[i])
+		s := newReader(&sources[i])
 		options := power.PollOptions{Name: "http", Every: s.Every, Timeout: s.Timeout}
 		if s.Kind == power.Platform { // parts may be off
 			options.StandsStill = standsStill
 		}
 		m.ids = append(m.ids, s.zone.ID)
-		m.pollers = append(m.pollers, power.NewPoller(s, options))
+		m.pollers = append(m.pollers, power.Poll(s, options))
 	}
 	return m
 }
@@ -88,56 +88,59 @@ func (m *Meter) Close() error {
 	return power.ClosePollers(m.pollers...)
 }
 
-// sensor is the power.Sensor of one source.
-type sensor struct {
+// reader is the power.Source of one Source.
+type reader struct {
 	*Source
 	client *fetch.Client
 	zone   power.Zone
 }
 
-func newSensor(s *Source) *sensor {
+func newReader(s *Source) *reader {
 	domain := units.NodeCPUs
 	if s.Kind == power.GPU {
 		domain = units.GPU(s.Name)
 	}
-	return &sensor{Source: s, client: fetch.New(s.Client), zone: power.Zone{
+	return &reader{Source: s, client: fetch.New(s.Client), zone: power.Zone{
 		ID: "http:" + s.Name, Name: s.Name, Kind: s.Kind,
 		Method: power.Measured, Domain: domain, MaxWatts: power.MaxPlatformWatts, // of all sockets together, or all cards
 	}}
 }
 
-// Poll asks once.
-func (s *sensor) Poll(ctx context.Context) ([]power.Value, error) {
+// Answer asks once.
+func (s *reader) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return nil, errURL // its text quotes the address
+		return power.Answer{}, errURL // its text quotes the address
 	}
 	request.Header.Set("Accept", "application/json")
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return nil, err
+		return power.Answer{}, err
 	}
 	var document json.RawMessage
 	if err := answer.JSON(&document); err != nil {
-		return nil, err
+		return power.Answer{}, err
 	}
 	value, err := s.Pointer.Find(document)
 	var micro uint64
 	if err == nil {
 		micro, err = s.Unit.Micro(value)
 	}
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("pointer %q: %w", s.Pointer, err)
-	case s.Unit.IsPower:
-		return []power.Value{power.PowerValue(&s.zone, int64(micro), 0, answer.At)}, nil
+	if err != nil {
+		return power.Answer{}, fmt.Errorf("pointer %q: %w", s.Pointer, err)
 	}
-	return []power.Value{power.EnergyValue(&s.zone, units.Energy(micro), answer.At)}, nil
+	shown := power.Shown{Zone: &s.zone, At: answer.At, IsPower: s.Unit.IsPower}
+	if shown.IsPower {
+		shown.Power = int64(micro)
+	} else {
+		shown.Counter = units.Energy(micro)
+	}
+	return power.Answer{Shown: []power.Shown{shown}}, nil
 }
 
 var errURL = errors.New("endpoint is no address")
 
-func (s *sensor) Close() error {
+func (s *reader) Close() error {
 	s.Client.CloseIdleConnections()
 	return nil
 }

@@ -79,11 +79,11 @@ func readAll(t testing.TB, m *Meter) map[string]power.Reading {
 }
 
 // poll asks a source once, within its timeout.
-func poll(t testing.TB, s Source) ([]power.Value, error) {
+func poll(t testing.TB, s Source) (power.Answer, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.Timeout)
 	defer cancel()
-	return newSensor(&s).Poll(ctx)
+	return newReader(&s).Answer(ctx, power.Sample{})
 }
 
 func TestACounterIsExact(t *testing.T) {
@@ -301,7 +301,7 @@ func TestNoErrorHasTheAddress(t *testing.T) {
 
 func TestACardThatIsNamedByItsPCIAddressIsThatCard(t *testing.T) {
 	for name, located := range map[string]bool{"0000:65:00.0": true, "gpu-0": false} {
-		z := newSensor(&Source{Name: name, Client: new(http.Client), Kind: power.GPU}).zone
+		z := newReader(&Source{Name: name, Client: new(http.Client), Kind: power.GPU}).zone
 		if address, ok := z.Domain.PCIAddress(); ok != located || ok && address != name {
 			t.Errorf("%+v", z)
 		}

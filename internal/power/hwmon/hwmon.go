@@ -128,9 +128,6 @@ func (m *Meter) isKnown(zone *power.Zone) bool {
 	return z != nil && z.zone == zone
 }
 
-// SoonestWrap returns how soon a known zone's counter can wrap, 0 where no range is known.
-func (m *Meter) SoonestWrap() time.Duration { return m.files.SoonestWrap() }
-
 // Unused lists the sensors that the last discovery found and whose meaning is not known, as they can be named in the
 // configuration: `xe/0000:03:00.0/energy2`.
 func (m *Meter) Unused() []string { return m.unused }

@@ -48,7 +48,7 @@ type target struct {
 	every    time.Duration // 0 means defaultEvery
 }
 
-// polledChip reads the polled zones of one chip. It is the power.Sensor of a power.Poller.
+// polledChip reads the polled zones of one chip. It is the power.Source of a power.Poller.
 //
 // A graphics card that is suspended is not read, because that would wake it: it counts as using
 // nothing. A card that may suspend itself is read less often than it takes to do so, because each
@@ -68,7 +68,7 @@ type polledChip struct {
 	isCard     bool        // a graphics card
 	maySuspend bool        // it is a card that suspends itself
 	status     kernfs.File // "suspended", "active"
-	values     []power.Value
+	shown      []power.Shown
 	buf        [32]byte
 }
 
@@ -82,25 +82,22 @@ func newPolledChip(f *input, open func(string) (*os.File, error)) *polledChip {
 	if f.zone.Kind == power.GPU {
 		options.Lead = lead
 	}
-	p.poller = power.NewPoller(p, options)
+	p.poller = power.Poll(p, options)
 	return p
 }
 
-// Every returns the shortest period of the chip's zones.
-func (p *polledChip) Every() time.Duration { return p.every }
-
-// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its
+// Answer reads the zones, the next time after the shortest of their periods. It returns an error where all of them fail: firmware that cannot read its
 // meter makes the kernel log something each time, so it is asked less and less often. Files that
 // have vanished cost nothing to look for.
-func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
+func (p *polledChip) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	p.update()
-	p.values = p.values[:0]
+	p.shown = p.shown[:0]
 	suspended, vanished := p.isSuspended(), false
 	var failure error
 	failed := 0
 	for _, z := range p.zones {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return power.Answer{Every: p.every}, err
 		}
 		v, err := z.poll(p.buf[:], suspended)
 		if err != nil && p.sleeps() { // since a moment ago, or power/control was changed
@@ -111,13 +108,13 @@ func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 			failure = cmp.Or(failure, err)
 			vanished = vanished || errors.Is(err, fs.ErrNotExist)
 		}
-		p.values = append(p.values, v)
+		p.shown = append(p.shown, v)
 	}
 	p.vanished.Store(vanished)
 	if failed > 0 && failed == len(p.zones) && !vanished {
-		return nil, failure
+		return power.Answer{Every: p.every}, failure
 	}
-	return p.values, nil
+	return power.Answer{Shown: p.shown, Every: p.every}, nil
 }
 
 // update takes over what the meter found since the last poll.
@@ -197,7 +194,7 @@ type zoneReader struct {
 	target
 	files   []kernfs.File
 	average time.Duration // 0 if it is not known
-	last    power.Value   // of the last good read
+	last    power.Shown   // of the last good read
 	good    bool          // the last read was
 }
 
@@ -246,7 +243,7 @@ func (z *zoneReader) close() {
 const errBusy = syscall.EAGAIN
 
 // poll reads the zone, unless its device is suspended. A sensor that is busy once has nothing new.
-func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
+func (z *zoneReader) poll(buf []byte, suspended bool) (power.Shown, error) {
 	if suspended {
 		return z.asleep(), nil
 	}
@@ -262,27 +259,27 @@ func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	}
 	z.good = false
 	err = fmt.Errorf("hwmon zone %s: %w", z.zone.ID, err)
-	return power.FailedValue(z.zone, err), err
+	return power.Shown{Zone: z.zone, Err: err}, err
 }
 
-// asleep is the value while the device is suspended: no power. What a counter has counted before,
+// asleep is what the zone shows while the device is suspended: no power. What a counter has counted before,
 // it shows afterwards, so that no time since its last reading is unmeasured.
-func (z *zoneReader) asleep() power.Value {
+func (z *zoneReader) asleep() power.Shown {
 	var average time.Duration
 	if z.isEnergy {
 		average = math.MaxInt64
 	}
-	return power.PowerValue(z.zone, 0, average, time.Now())
+	return power.Shown{Zone: z.zone, At: time.Now(), IsPower: true, Average: average}
 }
 
 // read reads the zone's files. Impossible powers are for the Poller to reject.
-func (z *zoneReader) read(buf []byte) (power.Value, error) {
+func (z *zoneReader) read(buf []byte) (power.Shown, error) {
 	product, negative := uint64(1), false
 	for i := range z.files {
 		f := &z.files[i]
 		text, err := f.Read(buf)
 		if err != nil {
-			return power.Value{}, err
+			return power.Shown{}, err
 		}
 		if !z.isEnergy && len(text) > 0 && text[0] == '-' {
 			text, negative = text[1:], true
@@ -290,7 +287,7 @@ func (z *zoneReader) read(buf []byte) (power.Value, error) {
 		n, err := kernfs.ParseUintLine(text)
 		if err != nil {
 			_ = f.Close()
-			return power.Value{}, fmt.Errorf("%s: %w", f.Path, err)
+			return power.Shown{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
 		high, low := bits.Mul64(product, n)
 		if product = low; high != 0 {
@@ -299,11 +296,11 @@ func (z *zoneReader) read(buf []byte) (power.Value, error) {
 	}
 	now := time.Now()
 	if z.isEnergy {
-		return power.EnergyValue(z.zone, units.Energy(product), now), nil
+		return power.Shown{Zone: z.zone, At: now, Counter: units.Energy(product)}, nil
 	}
 	microwatts := int64(min(product, math.MaxInt64))
 	if negative {
 		microwatts = -microwatts
 	}
-	return power.PowerValue(z.zone, microwatts, z.average, now), nil
+	return power.Shown{Zone: z.zone, At: now, IsPower: true, Power: microwatts, Average: z.average}, nil
 }

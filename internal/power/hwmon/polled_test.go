@@ -468,7 +468,7 @@ func TestAPollAllocatesNothing(t *testing.T) {
 		tr.ok(m.discover()())
 		for _, c := range m.chips {
 			poll := func() {
-				if _, err := c.Poll(context.Background()); err != nil {
+				if _, err := c.Answer(context.Background(), power.Sample{}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Sensor is the power.Sensor of a BMC. It has one zone, because several devices are as a rule
+// Sensor is the power.Source of a BMC. It has one zone, because several devices are as a rule
 // several ways to one BMC: that of the first device whose BMC knows its power, which is called
 // after it: "ipmi0".
 //
@@ -46,7 +46,7 @@ type Sensor struct {
 	zone    *power.Zone          // nil until there was a reading
 	window  window               // the rolling average that is read, 0 where it is the current power
 	chosen  bool                 // window is known
-	values  [1]power.Value
+	shown   [1]power.Shown
 }
 
 // device sends requests to a BMC.
@@ -81,27 +81,27 @@ func (s *Sensor) Find() error {
 
 var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
-// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones
+// Answer reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones
 // if no BMC has ever reported its power and that is not a failure: it has no DCMI or no sensor, or
 // the device may not be opened (then it is also fs.ErrPermission).
-func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
+func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	paths, err := s.devices()
 	if err != nil {
-		return nil, err
+		return power.Answer{}, err
 	}
 	var reason error
 	for _, path := range paths {
-		value, err := s.read(ctx, path)
+		shown, err := s.read(ctx, path)
 		if err == nil {
-			s.path, s.values[0] = path, value
-			return s.values[:], nil
+			s.path, s.shown[0] = path, shown
+			return power.Answer{Shown: s.shown[:]}, nil
 		}
 		reason = cmp.Or(reason, fmt.Errorf("BMC %s: %w", name(path), err))
 	}
 	if s.zone == nil && isMissing(reason) {
 		reason = fmt.Errorf("%w: %w", power.ErrNoZones, reason)
 	}
-	return nil, reason
+	return power.Answer{}, reason
 }
 
 // isMissing reports whether the error says that there is nothing to read rather than that reading failed.
@@ -145,11 +145,11 @@ func name(path string) string {
 // errNoPower is the answer of a BMC that knows no power.
 var errNoPower = errors.New("it reports no power")
 
-// read reads the power by one device. Once there is a zone, the value says where the BMC knows no power.
-func (s *Sensor) read(ctx context.Context, path string) (power.Value, error) {
+// read reads the power by one device. Once there is a zone, a BMC that knows no power is the zone's error.
+func (s *Sensor) read(ctx context.Context, path string) (power.Shown, error) {
 	d, err := s.open(path)
 	if err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
 	defer func() { _ = d.Close() }() // nothing can be lost
 	if !s.chosen {
@@ -161,7 +161,7 @@ func (s *Sensor) read(ctx context.Context, path string) (power.Value, error) {
 		r, err = get(ctx, d, s.window)
 	}
 	if err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
 	at := time.Now()
 	watts := r.current
@@ -180,13 +180,10 @@ func (s *Sensor) read(ctx context.Context, path string) (power.Value, error) {
 			Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(power.Platform),
 		}
 	}
-	switch {
-	case s.zone == nil:
-		return power.Value{}, err
-	case err != nil:
-		return power.FailedValue(s.zone, err), nil
+	if s.zone == nil {
+		return power.Shown{}, err
 	}
-	return power.PowerValue(s.zone, int64(watts)*1e6, s.window.duration(), at), nil
+	return power.Shown{Zone: s.zone, At: at, Err: err, IsPower: true, Power: int64(watts) * 1e6, Average: s.window.duration()}, nil
 }
 
 // choose finds out which rolling average to read, if any.

@@ -28,7 +28,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var _ power.Sensor = (*Sensor)(nil)
+var _ power.Source = (*Sensor)(nil)
 
 // board is a simulated BMC.
 type board struct {
@@ -146,7 +146,7 @@ func run(t *testing.T, b *board, test func(m machine)) {
 			}
 			return connect(), nil
 		}
-		m := machine{t, b, s, power.NewPoller(s, power.PollOptions{Name: "ipmi", Every: every})}
+		m := machine{t, b, s, power.Poll(s, power.PollOptions{Name: "ipmi", Find: s.Find, Every: every})}
 		defer func() { assert.NoError(t, m.Poller.Close()) }()
 		m.add("ipmi0")
 		b.mu.Lock()
@@ -395,7 +395,7 @@ func TestTheFirstDeviceWhoseBMCKnowsItsPowerIsRead(t *testing.T) {
 		return answer(func(context.Context) ([]byte, error) { return encode(boards[base]), nil }), nil
 	}
 	for range 2 {
-		_, err := s.Poll(t.Context())
+		_, err := s.Answer(t.Context(), power.Sample{})
 		require.NoError(t, err)
 	}
 	assert.Equal(t, []string{"ipmi0", "ipmi2", "ipmi2"}, opened)
@@ -442,7 +442,7 @@ func TestPollsOpenAndCloseTheDevice(t *testing.T) {
 			open++
 			return counted{answer(func(context.Context) ([]byte, error) { return response, nil }), &open}, nil
 		}
-		_, _ = s.Poll(t.Context())
+		_, _ = s.Answer(t.Context(), power.Sample{})
 		assert.Zero(t, open, "the driver can be unloaded")
 	}
 }

@@ -57,10 +57,10 @@ const (
 	// much while something fails.
 	discoverEvery = 10 * time.Second
 	retryEvery    = time.Second
-	// wrapWarning is how soon a register can wrap twice for the kernel: the smallest range, 2^32
-	// units of 2^-16 J, at the power of the largest socket. The kernel's own timer suffices up to
-	// 400 W (arch/x86/events/rapl.c, rapl_check_hw_unit).
-	wrapWarning = 65_536 * time.Second / power.MaxSocketWatts
+	// registerRange is the smallest range of a socket's registers: 2^32 units of 2^-16 J. The kernel
+	// misses a wrap if a register wraps twice between reads. Its own timer suffices up to 400 W
+	// (arch/x86/events/rapl.c, rapl_check_hw_unit).
+	registerRange = 65_536 * units.Joule
 )
 
 // zone is a known zone and its counter.
@@ -148,7 +148,7 @@ func (z *zone) reading(at time.Time) power.Reading {
 		_, r.Event = z.counter.Add(z.energy, at)
 		z.at = at
 	}
-	r.Total, r.At = z.counter.Total(), z.at
+	r.Total, r.At, r.Raw = z.counter.Total(), z.at, power.Raw{Range: registerRange, MaxWatts: power.MaxSocketWatts}
 	return r
 }
 
@@ -176,14 +176,6 @@ func (m *Meter) rediscover(at time.Time) {
 	m.undiscovered = takeOver()
 	m.started, m.due, m.discovered = true, false, at
 	m.absence.Note(at, len(m.zones) > 0)
-}
-
-// SoonestWrap returns how soon a register can wrap unnoticed by the kernel, 0 where there is none.
-func (m *Meter) SoonestWrap() time.Duration {
-	if len(m.zones) == 0 {
-		return 0
-	}
-	return wrapWarning
 }
 
 // Close closes the counters. It may be called again; Read may not.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -60,9 +59,6 @@ func New(root string, want func(power.Kind) bool) *Meter {
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	return m.files.Read(s)
 }
-
-// SoonestWrap returns how soon a known zone's counter can wrap, 0 where no range is known, or none that is real.
-func (m *Meter) SoonestWrap() time.Duration { return m.files.SoonestWrap() }
 
 // Close closes the counters. It may be called again; Read may not.
 func (m *Meter) Close() error { return m.files.Close() }

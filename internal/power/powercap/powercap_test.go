@@ -581,33 +581,6 @@ func TestRangeThatTurnsUpLaterIsUsed(t *testing.T) {
 	tr.expectTotal(tr.read(p, 10*time.Second)["intel-rapl:0"], 15)
 }
 
-func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
-	tr := newTree(t)
-	p := tr.meter()
-	expect := func(want time.Duration) {
-		t.Helper()
-		if err := p.discover()(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		assert.Equal(t, want, p.SoonestWrap())
-	}
-	expect(0)
-	tr.zone("intel-rapl:0", "package-0")
-	tr.write("0\n", "intel-rapl:0", "max_energy_range_uj")
-	expect(0)
-	tr.zone("intel-rapl:1", "package-1")
-	tr.write("262143328850\n", "intel-rapl:1", "max_energy_range_uj")
-	expect(174_762_219 * time.Microsecond)
-	tr.zone("intel-rapl:1:0", "dram")
-	tr.write("65712999613\n", "intel-rapl:1:0", "max_energy_range_uj")
-	expect(43_808_666 * time.Microsecond)
-	tr.write("1000000\n", "intel-rapl:0", "max_energy_range_uj") // nonsense
-	expect(43_808_666 * time.Microsecond)
-	tr.zone("intel-rapl:2", "psys")
-	tr.write("262143328850\n", "intel-rapl:2", "max_energy_range_uj")
-	expect(26_214_332 * time.Microsecond)
-}
-
 // opens counts the files that the meter opens, by name.
 func opens(p *Meter) map[string]int {
 	counts := map[string]int{}

@@ -42,7 +42,7 @@ func FuzzAnswers(f *testing.F) {
 				Username: rt.Username, Password: func() (string, error) { return rt.Password, nil },
 			})
 			require.NoError(t, err)
-			meter := power.NewPoller(sensor, power.PollOptions{Name: "redfish"})
+			meter := power.Poll(sensor, power.PollOptions{Name: "redfish"})
 			_, _ = meter.Read(t.Context(), power.Sample{}) // begins to poll
 			time.Sleep(15 * time.Second)
 			synctest.Wait()

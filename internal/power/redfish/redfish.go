@@ -45,12 +45,12 @@ type Options struct {
 	Root string
 }
 
-// Sensor reads one zone, of kind platform, with the system's UUID in its ID. It implements power.Sensor.
+// Sensor reads one zone, of kind platform, with the system's UUID in its ID. It implements power.Source.
 type Sensor struct {
 	service service
 	options Options
 	source  *source // nil until chosen
-	values  [1]power.Value
+	shown   [1]power.Shown
 }
 
 // New returns a sensor that asks the service. It sends nothing.
@@ -83,34 +83,32 @@ func ParseEndpoint(text string) (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// Poll returns the machine's energy or power. At first, and when what it read is gone, it looks for
-// the machine's system, chassis and resource.
-func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
-	value, err := s.poll(ctx)
+// Answer returns the machine's energy or power. At first, and when its resource is gone, it looks
+// for the machine's system, chassis and resource. The warning says why the BMC is read without a
+// session although it has sessions.
+func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
+	shown, err := s.read(ctx)
 	if err != nil {
-		return nil, s.about(err)
+		return power.Answer{}, s.about(err)
 	}
-	s.values[0] = value
-	return s.values[:], nil
+	s.shown[0] = shown
+	return power.Answer{Shown: s.shown[:], Warning: s.about(s.service.warning())}, nil
 }
 
-func (s *Sensor) poll(ctx context.Context) (power.Value, error) {
+func (s *Sensor) read(ctx context.Context) (power.Shown, error) {
 	if s.source != nil && !s.source.due() {
-		value, err := s.source.read(ctx, &s.service)
+		shown, err := s.source.read(ctx, &s.service)
 		if !errors.Is(err, errGone) {
-			return value, err
+			return shown, err
 		}
 	}
-	chosen, value, err := s.choose(ctx)
+	chosen, shown, err := s.choose(ctx)
 	if err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
 	s.source = chosen
-	return value, nil
+	return shown, nil
 }
-
-// Warning returns why the BMC is read without a session although it has sessions, else nil.
-func (s *Sensor) Warning() error { return s.about(s.service.warning()) }
 
 // Close ends the session. It waits for the BMC for two seconds at most. The error reports a session
 // that was not ended.

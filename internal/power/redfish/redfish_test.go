@@ -53,7 +53,7 @@ func (b *bench) read(after time.Duration) ([]power.Reading, error) {
 	if b.meter == nil {
 		sensor, err := redfish.New(b.options)
 		require.NoError(b, err)
-		b.meter = power.NewPoller(sensor, power.PollOptions{
+		b.meter = power.Poll(sensor, power.PollOptions{
 			Name: "redfish", Every: b.every, Timeout: 20 * time.Minute, LongestGap: 5 * time.Minute,
 		})
 		_, _ = b.meter.Read(b.Context(), power.Sample{}) // begins to poll

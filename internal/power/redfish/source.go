@@ -51,15 +51,15 @@ type source struct {
 	stamped time.Time // when it said that first
 }
 
-// choose finds the machine and returns the first source that has a figure, with its first value.
-func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
+// choose finds the machine and returns the first source that has a figure, with its zone.
+func (s *Sensor) choose(ctx context.Context) (*source, power.Shown, error) {
 	sys, err := s.findSystem(ctx)
 	if err != nil {
-		return nil, power.Value{}, err
+		return nil, power.Shown{}, err
 	}
 	ch, err := s.findChassis(ctx, sys)
 	if err != nil {
-		return nil, power.Value{}, err
+		return nil, power.Shown{}, err
 	}
 	var tried []string
 	for _, find := range []func(context.Context, *chassis) (*source, error){
@@ -71,23 +71,23 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
 		if candidate == nil && err == nil {
 			continue
 		}
-		var value power.Value
+		var shown power.Shown
 		if err == nil {
 			candidate.begin(&s.service, sys, ch, s.source)
-			value, err = candidate.first(ctx, &s.service)
+			shown, err = candidate.first(ctx, &s.service)
 		}
 		if err == nil {
-			return candidate, value, nil
+			return candidate, shown, nil
 		}
 		if !isAbout(err) {
-			return nil, power.Value{}, err
+			return nil, power.Shown{}, err
 		}
 		tried = append(tried, err.Error())
 	}
 	if len(tried) == 0 {
-		return nil, power.Value{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", s.service.name(ch.path))
+		return nil, power.Shown{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", s.service.name(ch.path))
 	}
-	return nil, power.Value{}, fmt.Errorf("%s has no power that can be read: %s", s.service.name(ch.path), strings.Join(tried, "; "))
+	return nil, power.Shown{}, fmt.Errorf("%s has no power that can be read: %s", s.service.name(ch.path), strings.Join(tried, "; "))
 }
 
 // isAbout reports whether an error is about one resource, so that another one may be better.
@@ -178,32 +178,32 @@ func (s *source) due() bool {
 }
 
 // first reads the source after it was chosen. A figure that is missing is an error.
-func (s *source) first(ctx context.Context, from *service) (power.Value, error) {
+func (s *source) first(ctx context.Context, from *service) (power.Shown, error) {
 	all, err := s.fetch(ctx, from)
 	if err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
 	if err := s.pick(&all); err != nil {
-		return power.Value{}, fmt.Errorf("%s: %w", s.name, err)
+		return power.Shown{}, fmt.Errorf("%s: %w", s.name, err)
 	}
-	return s.value(&all), nil
+	return s.show(&all), nil
 }
 
 // read returns the present value. The error is errGone where the resource is not there any more.
-func (s *source) read(ctx context.Context, from *service) (power.Value, error) {
+func (s *source) read(ctx context.Context, from *service) (power.Shown, error) {
 	all, err := s.fetch(ctx, from)
 	if err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
 	if err := all.readings[s.figure].err; err != nil {
 		s.misses++
-		return power.FailedValue(s.current, fmt.Errorf("%s: %w", s.current.Name, err)), nil
+		return power.Shown{Zone: s.current, Err: fmt.Errorf("%s: %w", s.current.Name, err)}, nil
 	}
 	s.misses = 0
 	if err := s.pick(&all); err != nil {
-		return power.Value{}, err
+		return power.Shown{}, err
 	}
-	return s.value(&all), nil
+	return s.show(&all), nil
 }
 
 // fetch reads all resources and adds up their figures.
@@ -251,21 +251,24 @@ func (s *source) pick(all *totals) error {
 	return nil
 }
 
-// value returns the value of the figure. A power whose time has not changed is the one from before.
-func (s *source) value(all *totals) power.Value {
+// show returns the zone with its figure. A power whose time has not changed is the one from before.
+func (s *source) show(all *totals) power.Shown {
 	r := &all.readings[s.figure]
+	shown := power.Shown{Zone: s.current, At: all.at}
 	if figures[s.figure].energy {
-		return power.EnergyValue(s.current, units.Energy(r.value), all.at)
+		shown.Counter = units.Energy(r.value)
+		return shown
 	}
-	at := all.at
-	if r.stamp != "" {
-		if r.stamp != s.stamp {
-			s.stamp, s.stamped = r.stamp, at
-		}
-		if at.Sub(s.stamped) > stale {
-			return power.FailedValue(s.current, fmt.Errorf("%s: %w", s.current.Name, errStale))
-		}
-		at = s.stamped
+	shown.IsPower, shown.Power, shown.Average = true, int64(r.value), r.average
+	if r.stamp == "" {
+		return shown
 	}
-	return power.PowerValue(s.current, int64(r.value), r.average, at)
+	if r.stamp != s.stamp {
+		s.stamp, s.stamped = r.stamp, all.at
+	}
+	if all.at.Sub(s.stamped) > stale {
+		shown.Err = fmt.Errorf("%s: %w", s.current.Name, errStale)
+	}
+	shown.At = s.stamped
+	return shown
 }

@@ -76,18 +76,18 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	return true
 }
 
-// value returns the energy of a poll for its zone. isCounted reports whether the usage of the same
-// time is in pending. If it is not, or if the counter stands still, the value of the zone does not
-// change. The next energy then covers a time whose usage is available.
-func (d *device) value(found *gpulibrary.Device, isCounted bool) power.Value {
+// show returns the energy of a poll for its zone. isCounted reports whether the usage of the same
+// time is in pending. If it is not, or if the counter stands still, the zone keeps its last
+// counter. The next energy then covers a time whose usage is available.
+func (d *device) show(found *gpulibrary.Device, isCounted bool) power.Shown {
 	switch {
 	case found.HasPower:
-		return power.PowerValue(&d.zone, found.Power, found.Average, found.At)
+		return power.Shown{Zone: &d.zone, At: found.At, IsPower: true, Power: found.Power, Average: found.Average}
 	case !d.hasEnergy || isCounted && found.Energy != d.seen:
 		d.energy, d.hasEnergy = units.Energy(found.Energy), true
 	}
 	d.seen = found.Energy
-	return power.EnergyValue(&d.zone, d.energy, found.At)
+	return power.Shown{Zone: &d.zone, At: found.At, Counter: d.energy}
 }
 
 // next returns an empty tally at the end of those that are pending.

@@ -265,7 +265,7 @@ func TestACounterThatStandsStillSinceUsageWasUnknownWaits(t *testing.T) {
 		want    units.Energy
 	}{{100, nil, 100}, {200, nil, 200}, {300, unknown, 200}, {300, nil, 200}, {400, nil, 400}} {
 		f := found(began, second, c.energy, c.unknown)
-		assert.Equal(t, power.EnergyValue(&d.zone, c.want, f.At), d.value(f, d.take(f, in)), second)
+		assert.Equal(t, power.Shown{Zone: &d.zone, Counter: c.want, At: f.At}, d.show(f, d.take(f, in)), second)
 	}
 }
 

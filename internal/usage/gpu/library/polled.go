@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// polled is the power.Sensor of one library. Its poller's goroutine calls the library.
+// polled is the power.Source of one library. Its poller's goroutine calls the library.
 type polled struct {
 	Library
 	root   string
@@ -34,7 +34,7 @@ type polled struct {
 	begun     bool
 	elsewhere error // the reason if PIDs cannot be looked up
 	cgroups   *cgroups
-	values    []power.Value
+	shown     []power.Shown
 
 	mu      sync.Mutex // guards the fields below
 	devices []*device
@@ -43,14 +43,14 @@ type polled struct {
 
 func newPolled(l Library, o Options) *polled {
 	p := &polled{Library: l, root: o.Root, cgroups: newCgroups(o.Root)}
-	p.poller = power.NewPoller(p, power.PollOptions{
+	p.poller = power.Poll(p, power.PollOptions{
 		Name: l.Name, Every: o.Every, Timeout: timeout, MaxBackoff: maxBackoff, StandsStill: standsStill,
 	})
 	return p
 }
 
-// Poll asks the library once. It implements power.Sensor.
-func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
+// Answer asks the library once. It implements power.Source.
+func (p *polled) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	var found []gpulibrary.Device
 	err := p.call(func() (err error) {
 		if p.reader == nil {
@@ -60,7 +60,7 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return power.Answer{}, err
 	}
 	now := time.Now()
 	if !p.begun {
@@ -69,15 +69,15 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 	kernfs.OffMainThread(func() { p.cgroups.read(found) }) // a user can block that (dev/kernel-reads.md)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.values = p.values[:0]
+	p.shown = p.shown[:0]
 	for i := range found {
 		p.take(found[:i], found[i], now)
 	}
 	p.unknown = p.explain()
 	if len(p.devices) == 0 {
-		return nil, fmt.Errorf("%s: no GPU: %w", p.Name, power.ErrNoZones)
+		return power.Answer{}, fmt.Errorf("%s: no GPU: %w", p.Name, power.ErrNoZones)
 	}
-	return p.values, nil
+	return power.Answer{Shown: p.shown}, nil
 }
 
 // call calls the library. A panic in it is an error, and the library is not called again: it may
@@ -120,10 +120,10 @@ func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now t
 	d := p.device(&found)
 	isCounted := d.take(&found, p.cgroups)
 	if found.Err != nil {
-		p.values = append(p.values, power.FailedValue(&d.zone, p.named(found.Err)))
+		p.shown = append(p.shown, power.Shown{Zone: &d.zone, Err: p.named(found.Err)})
 		return
 	}
-	p.values = append(p.values, d.value(&found, isCounted))
+	p.shown = append(p.shown, d.show(&found, isCounted))
 }
 
 // address returns the address that names the GPU's domain.
@@ -185,7 +185,7 @@ func (p *polled) explain() (all error) {
 	return all
 }
 
-// Close closes the library. It implements power.Sensor.
+// Close closes the library. It implements power.Source.
 func (p *polled) Close() error {
 	err := p.cgroups.close()
 	if p.reader == nil || p.broken != nil {
