@@ -54,7 +54,8 @@ func check(path string, t reflect.Type, value any) error {
 	return errors.Join(errs...)
 }
 
-// checkFields checks the values of a struct's fields.
+// checkFields checks the values of a struct's fields. The tag keys of a map of remaining settings is an
+// example of its keys, such as http/NAME.
 func checkFields(path string, t reflect.Type, values map[string]any) error {
 	var errs []error
 	remaining := maps.Clone(values)
@@ -65,8 +66,11 @@ func checkFields(path string, t reflect.Type, values map[string]any) error {
 		case !field.IsExported():
 		case strings.Contains(flags, "squash"):
 			errs = append(errs, check(path, field.Type, values))
-		case strings.Contains(flags, "remain"): // the last field
-			errs = append(errs, check(path, field.Type, remaining))
+		case strings.Contains(flags, "remain"): // after all other fields
+			kind, _, _ := strings.Cut(field.Tag.Get("keys"), "/")
+			own := maps.Clone(remaining)
+			maps.DeleteFunc(own, func(key string, _ any) bool { return !strings.HasPrefix(key, kind) })
+			errs = append(errs, check(path, field.Type, own))
 		default:
 			errs = append(errs, check(join(path, name), field.Type, values[name]))
 		}

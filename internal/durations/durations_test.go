@@ -17,7 +17,10 @@ type settings struct {
 	Poll    `mapstructure:",squash"`
 	Section configoptional.Optional[Poll] `mapstructure:"section"`
 	List    []*Poll                       `mapstructure:"list"`
-	Map     map[string]Poll               `mapstructure:",remain"`
+	Map     map[string]Poll               `mapstructure:",remain" keys:"more/NAME"`
+	Other   map[string]struct {
+		Wait time.Duration `mapstructure:"wait"`
+	} `mapstructure:",remain" keys:"other/NAME"`
 }
 
 type Poll struct {
@@ -38,6 +41,7 @@ func TestADurationWithoutAUnitIsAnErrorWhereverItIs(t *testing.T) {
 		"section: {every: 10}":                "section::every: 10 has no unit; write 10s",
 		"list: [{every: 1s}, {every: 2}]":     "list::1::every: 2 has no unit; write 2s",
 		"more: {every: 3}":                    "more::every: 3 has no unit; write 3s",
+		"other/a: {every: 1, wait: 3}":        "other/a::wait: 3 has no unit; write 3s",
 		"{every: 1, list: [{every: 2}]}":      "every: 1 has no unit; write 1s\nlist::0::every: 2 has no unit; write 2s",
 		"{every: 10s, section: , list: }":     "",
 		"{every: 0, section: {every: 1h30m}}": "",
