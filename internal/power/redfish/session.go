@@ -55,7 +55,7 @@ var (
 // The zero state has no password yet: a login is due.
 type state struct {
 	token    string    // of the open session; empty without a session
-	used     bool      // a resource was read in the session
+	used     bool      // a request in the session was not refused
 	password string    // of the last login
 	refused  error     // not nil if the BMC refused the password, which is not sent until then
 	why      error     // the reason why there is no session; nil if the BMC has no sessions
@@ -76,7 +76,7 @@ func (s *service) authorized(ctx context.Context, path string) (*fetch.Answer, e
 			answer, err = s.send(ctx, http.MethodGet, path)
 		}
 		if !s.denies(err) {
-			s.used = s.used || err == nil
+			s.used = true
 			return answer, err
 		}
 		switch {
@@ -148,7 +148,6 @@ func (s *service) logIn(ctx context.Context) error {
 		s.token, s.path = answer.Header.Get("X-Auth-Token"), sessionPath(answer)
 		if s.token == "" {
 			s.why, s.until, s.expires = errNoToken, day, day
-			s.isLeft(ctx)
 		}
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented:
 		s.until = day // there is no session service
@@ -185,8 +184,8 @@ func sessionPath(a *fetch.Answer) string {
 }
 
 // refusePassword records that the BMC refused the password in a request. If it has sessions, it may
-// accept no other authorization, so that the next login follows within an hour, or after an hour if a
-// session is left. It returns the error for the time until then.
+// accept no other authorization, so that the next login follows after an hour even if a session is
+// left. It returns the error for the time until then.
 func (s *service) refusePassword() error {
 	hour := time.Now().Add(loginPause)
 	if s.why == nil {
@@ -195,8 +194,6 @@ func (s *service) refusePassword() error {
 	}
 	if !s.expires.IsZero() {
 		s.until, s.expires = hour, hour
-	} else if hour.Before(s.until) {
-		s.until = hour
 	}
 	s.refused = fmt.Errorf("%w, and the BMC refuses the password: check username and password; "+
 		"the next attempt is within an hour, or when password_file has another password", s.why)
@@ -228,7 +225,6 @@ func (s *service) isLeft(ctx context.Context) bool {
 		return false
 	}
 	if s.path == "" {
-		s.until = s.expires
 		return true
 	}
 	err := s.delete(ctx)

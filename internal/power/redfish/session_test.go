@@ -48,6 +48,11 @@ func without(all []string, s string) []string {
 	return slices.DeleteFunc(all, func(one string) bool { return one == s })
 }
 
+// deletes returns the requests that end a session.
+func deletes(requests []string) []string {
+	return slices.DeleteFunc(requests, func(r string) bool { return !strings.HasPrefix(r, "DELETE ") })
+}
+
 func TestOneSessionIsOpenedAndThenOneRequestAPollIsSent(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.one(time.Second)
@@ -104,6 +109,7 @@ func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
 				}, func(r *http.Request) bool { return r.Method == http.MethodDelete || hasToken(r) })
 				assert.Contains(b, b.warned(time.Hour), "the BMC ended the session")
 				b.logins(1, 0)
+				assert.LessOrEqual(b, len(deletes(b.server.Requests())), 8, "one in ten minutes after the first two")
 				b.server.Fail(nil, nil)
 				b.one(15 * time.Minute)
 				b.logins(2, 0)
@@ -177,7 +183,7 @@ func TestOnlyASessionIsDeleted(t *testing.T) {
 			_, _ = b.read(time.Second)
 			_ = b.meter.Close()
 			b.meter = nil
-			deleted := slices.DeleteFunc(b.server.Requests(), func(r string) bool { return !strings.HasPrefix(r, "DELETE ") })
+			deleted := deletes(b.server.Requests())
 			assert.Equal(b, want != "", len(deleted) > 0, location)
 			assert.Empty(b, without(deleted, "DELETE "+want), location)
 		})
@@ -223,6 +229,17 @@ func TestAnotherPasswordIsTriedAtOnce(t *testing.T) {
 		password.Store(rt.Password)
 		b.one(5 * time.Minute)
 		b.logins(1, 1)
+	})
+}
+
+func TestAPasswordThatIsRefusedAtTheEndOfASessionIsNotSentAgain(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		b.one(time.Second)
+		b.server.SetPassword("another")
+		b.server.EndSessions()
+		assert.Contains(b, b.failure(), "the BMC ended the session, and the BMC refuses the password")
+		b.logins(1, 1)
+		b.abandon()
 	})
 }
 
