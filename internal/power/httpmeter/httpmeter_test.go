@@ -22,8 +22,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var _ power.Meter = (*Meter)(nil)
-
 // device answers requests without a network: the transport of a client.
 type device func(*http.Request) (string, error)
 
@@ -55,7 +53,7 @@ func source(t testing.TB, name, pointer, unit string, d device) Source {
 }
 
 // start begins to ask by a first read, and waits for the first answers. Some may be there when the read returns.
-func start(t testing.TB, m *Meter) {
+func start(t testing.TB, m power.Meter) {
 	t.Helper()
 	_, _ = m.Read(t.Context(), power.Sample{At: time.Now()})
 	synctest.Wait()
@@ -67,7 +65,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func readAll(t testing.TB, m *Meter) map[string]power.Reading {
+func readAll(t testing.TB, m power.Meter) map[string]power.Reading {
 	t.Helper()
 	readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
 	require.NoError(t, err)
