@@ -65,6 +65,11 @@ func (u Unit) Micro(value json.RawMessage) (uint64, error) {
 	if !ok {
 		return 0, fetch.ErrNotNumber
 	}
+	return u.MicroOf(number)
+}
+
+// MicroOf is like Micro, for a number. It changes the number.
+func (u Unit) MicroOf(number *big.Rat) (uint64, error) {
 	if number.Sign() < 0 {
 		return 0, errNegative
 	}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modbus reads power and energy from the registers of Modbus TCP devices, such as power
+// distribution units and energy meters. Each source is one number of one device, and one zone.
+package modbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"time"
+
+	"github.com/simonvetter/modbus"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Options identify a number of a device.
+type Options struct {
+	Zone     *power.Zone   // of kind Platform, Package, DRAM or GPU
+	Endpoint string        // host:port
+	UnitID   uint8         // of the device behind the endpoint
+	Timeout  time.Duration // of one request; connecting may take 5 s more
+	Address  uint16        // of the first register, as in the protocol: from 0
+	Input    bool          // reads input registers (function 4) instead of holding registers (function 3)
+	Number   Number
+	Unit     httpmeter.Unit
+}
+
+// Source is the power.Source of one number.
+//
+// It opens a connection for each request, because many devices serve only a few connections, and
+// the collectors of several machines may read one device.
+type Source struct {
+	Options
+	shown [1]power.Shown
+}
+
+// New returns a source. It opens no connection.
+func New(o Options) *Source { return &Source{Options: o} }
+
+// registers is the result of a request.
+type registers struct {
+	bytes []byte
+	err   error
+}
+
+// Answer sends one request. It returns once ctx is done; the request may go on until its timeout.
+func (s *Source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
+	done := make(chan registers, 1)
+	go func() { done <- s.request() }() // the library has no contexts
+	var r registers
+	select {
+	case <-ctx.Done():
+		return power.Answer{}, ctx.Err()
+	case r = <-done:
+	}
+	if r.err != nil {
+		return power.Answer{}, explain(r.err)
+	}
+	micro, err := s.Number.micro(r.bytes, s.Unit)
+	if err != nil {
+		return power.Answer{}, fmt.Errorf("register %d: %w", s.Address, err)
+	}
+	s.shown[0] = power.Shown{Zone: s.Zone, IsPower: s.Unit.IsPower}
+	if s.Unit.IsPower {
+		s.shown[0].Power = int64(micro)
+	} else {
+		s.shown[0].Counter = units.Energy(micro)
+	}
+	return power.Answer{Shown: s.shown[:]}, nil
+}
+
+// request reads the registers.
+func (s *Source) request() (r registers) {
+	client, err := modbus.NewClient(&modbus.ClientConfiguration{
+		URL: "tcp://" + s.Endpoint, Timeout: s.Timeout, Logger: log.New(io.Discard, "", 0),
+	})
+	if err == nil {
+		err = client.Open()
+	}
+	if err != nil {
+		return registers{err: err}
+	}
+	defer func() { _ = client.Close() }() // no data can be lost
+	_ = client.SetUnitId(s.UnitID)        // never fails
+	table := modbus.HOLDING_REGISTER
+	if s.Input {
+		table = modbus.INPUT_REGISTER
+	}
+	r.bytes, r.err = client.ReadRawBytes(s.Address, uint16(s.Number.Type.size), table)
+	return r
+}
+
+var (
+	errTimeout = errors.New("no answer in time: the device is slow or cannot be reached")
+	errEnded   = errors.New("the device ended the connection: it may serve no more connections")
+)
+
+// explain returns an error whose text does not change while its cause lasts. The texts of package
+// net contain the port of the connection.
+func explain(err error) error {
+	op, broke := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, modbus.ErrRequestTimedOut), broke && op.Timeout():
+		return errTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), broke && op.Op != "dial":
+		return errEnded
+	case errors.Is(err, modbus.ErrIllegalDataAddress):
+		return fmt.Errorf("%w: the device has no such register", err)
+	case errors.Is(err, modbus.ErrBadUnitId):
+		return fmt.Errorf("%w: the device answered for another unit", err)
+	}
+	return err
+}
+
+// Close returns nil. No connection is open between two calls of Answer.
+func (s *Source) Close() error { return nil }
