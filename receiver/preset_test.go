@@ -154,6 +154,28 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 	assert.Empty(t, other.reasons("zone other"))
 }
 
+// Psys contains package and memory. A psys without a sensor stands still, as the first interval shows.
+func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
+	for psys, want := range map[uint64]map[string]float64{50: {"psys": 100}, 0: {"package": 30, "dram": 10}} {
+		n := newTestNode(t, func(c *Config) { c.Attribution.Preset = config.PresetScaphandre })
+		n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+		n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 7 * joule}
+		n.start()
+		for range 2 {
+			n.host.Zones["intel-rapl:0:0"].Energy += 10 * joule
+			n.host.Zones["intel-rapl:1"].Energy += psys * joule
+			n.run(30*joule, map[int]int64{1: 400})
+		}
+		all := 0.0
+		for zone, joules := range want {
+			assert.InDelta(t, joules, n.sum("system.energy", nil, "energy.zone="+zone), 1e-6, zone)
+			all += joules
+		}
+		assert.InDelta(t, all, n.sum("system.energy", nil), 1e-6, "no part is added to the whole")
+		assert.InDelta(t, all, n.sum("process.energy", nil), 1e-6)
+	}
+}
+
 func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {
 	for _, preset := range []config.Preset{config.PresetKepler09, config.PresetSmartWatts} {
 		n := newTestNode(t, func(c *Config) {

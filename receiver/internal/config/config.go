@@ -38,7 +38,8 @@ type Config struct {
 	// models are trained again after each start.
 	Storage string `mapstructure:"storage"`
 	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other
-	// to the default.
+	// to the default. The preset scaphandre attributes psys in place of the default package and
+	// dram, if the machine has it.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters drivers.Config `mapstructure:"meters"`

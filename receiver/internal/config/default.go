@@ -4,6 +4,7 @@ package config
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -15,6 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
+var defaultZones = []power.Kind{power.Package, power.DRAM, power.GPU}
+
 // Default returns the configuration with its defaults.
 func Default() *Config {
 	controller := scraperhelper.NewDefaultControllerConfig()
@@ -23,7 +26,7 @@ func Default() *Config {
 		ControllerConfig:     controller,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		RootPath:             "/",
-		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
+		Zones:                slices.Clone(defaultZones),
 		Meters:               drivers.Default(),
 		Model:                configoptional.Some(defaultModelConfig()),
 		CPUTime:              cpu.Auto,

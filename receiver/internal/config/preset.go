@@ -46,6 +46,8 @@ type PresetRules struct {
 	Window time.Duration
 	// Other adds the zone kind other to the default zones.
 	Other bool
+	// PSys attributes psys in place of the default zones package and dram, if a meter reads psys.
+	PSys bool
 }
 
 // presets maps each preset to its rules. The comments of PresetRules name the rules of empty fields.
@@ -60,7 +62,7 @@ var presets = map[Preset]PresetRules{
 	// (pkg/model/process_energy.go of Kepler 0.9).
 	PresetKepler09: {Static: StaticMinimum, Idle: IdleEqual, Weight: WeightInstructions, DRAM: WeightCacheMisses, Other: true},
 	// Active and idle energy together are energy * CPU time / all CPU time.
-	PresetScaphandre: {Static: StaticUtilization, Idle: IdleUsed},
+	PresetScaphandre: {Static: StaticUtilization, Idle: IdleUsed, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
 	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
@@ -103,6 +105,11 @@ func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 		return selected.DRAM
 	}
 	return selected.Weight
+}
+
+// PrefersPSys reports whether psys is attributed in place of package and dram, if a meter reads psys.
+func (c *Config) PrefersPSys() bool {
+	return presets[c.Attribution.Preset].PSys && slices.Equal(c.Zones, defaultZones)
 }
 
 // SetWeight returns the attribution weight that the settings select for a zone kind, or "".

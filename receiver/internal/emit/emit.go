@@ -49,7 +49,7 @@ type CPU struct {
 	Vendor, Model, Package, Core string
 }
 
-// Emitter builds metrics from ledgers. It does not change, so its methods may be called concurrently.
+// Emitter builds metrics from a ledger. It is not safe for concurrent use.
 type Emitter struct {
 	generated
 	node     nodeMetrics
@@ -63,6 +63,7 @@ type Emitter struct {
 	zeros         bool
 	readUsage     func(at time.Time) map[Subject]*Usage
 	supplies      bool // several power supplies had a meter at the same time
+	wasPSys       bool // hw.host.* were of psys in the last emission
 }
 
 // New returns an emitter.

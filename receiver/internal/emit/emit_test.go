@@ -488,65 +488,114 @@ func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
 	}
 }
 
+// hostEmitter emits zones of hw.host.* that are read every 10 s.
+type hostEmitter struct {
+	*testing.T
+	*Emitter
+	ledger *ledger.Ledger
+	zones  []power.Zone
+	totals []units.Energy
+	each   []units.Energy // energy of each zone in 10 s
+	now    time.Time
+}
+
+func newHostEmitter(t *testing.T, kinds []power.Kind, each ...units.Energy) *hostEmitter {
+	e := &hostEmitter{
+		T: t, Emitter: New(all()), ledger: ledger.New(ledger.Config{}, baseline), totals: make([]units.Energy, len(kinds)), each: each, now: baseline,
+	}
+	for i, kind := range kinds {
+		id := string(rune('a' + i))
+		e.zones = append(e.zones, power.Zone{ID: id, Name: id, Kind: kind, Method: power.Measured})
+	}
+	return e
+}
+
+// read emits the metrics after these zones were read.
+func (e *hostEmitter) read(zones ...int) pmetric.Metrics {
+	e.Helper()
+	iv := attribution.Interval{At: e.now, Elapsed: e.now.Sub(baseline)}
+	if e.now != baseline {
+		iv.Elapsed = 10 * time.Second
+	}
+	for _, i := range zones {
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: e.totals[i], OK: true})
+	}
+	e.ledger.Add(e.ledger.Sharer().Share(&iv))
+	md := e.Emit(&e.ledger.Totals, e.zones, nil, e.now)
+	require.NoError(e, emittest.Duplicate(md))
+	e.ledger.Emitted()
+	e.ledger.Outcome(ledger.Acknowledged)
+	e.now = e.now.Add(10 * time.Second)
+	for i := range e.totals {
+		e.totals[i] += e.each[i] * units.Joule
+	}
+	return md
+}
+
+// hosts returns the values of a metric by hw.id, NaN for a series that ends.
+func hosts(md pmetric.Metrics, metric string) map[string]float64 {
+	values := map[string]float64{}
+	for _, p := range find(md, metric) {
+		id, _ := p.Attributes().Get("hw.id")
+		if values[id.Str()] = p.DoubleValue(); p.Flags().NoRecordedValue() {
+			values[id.Str()] = math.NaN()
+		}
+	}
+	return values
+}
+
 // hw.host.energy is one series per host that never decreases, also if a feed ends (semantic conventions,
 // hw.host.energy).
 func TestTheHostIsTheSumOfItsFeeds(t *testing.T) {
-	feed := func(id string) power.Zone {
-		return power.Zone{ID: id, Name: id, Kind: power.Platform, Method: power.Measured}
-	}
-	feeds := []power.Zone{feed("a"), feed("b")}
-	e := ledger.New(ledger.Config{}, baseline)
-	emitter, now, totals := New(all()), baseline, []units.Energy{0, 0}
-	read := func(ids ...int) pmetric.Metrics {
-		iv := attribution.Interval{At: now, Elapsed: now.Sub(baseline)}
-		if now != baseline {
-			iv.Elapsed = 10 * time.Second
-		}
-		for _, i := range ids {
-			iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: attribution.NotAttributed, Total: totals[i], OK: true})
-		}
-		e.Add(e.Sharer().Share(&iv))
-		md := emitter.Emit(&e.Totals, feeds, nil, now)
-		require.NoError(t, emittest.Duplicate(md))
-		e.Emitted()
-		e.Outcome(ledger.Acknowledged)
-		now = now.Add(10 * time.Second)
-		totals[0] += 100 * units.Joule
-		totals[1] += 50 * units.Joule
-		return md
-	}
-	host := func(md pmetric.Metrics, metric string) pmetric.NumberDataPoint {
-		points := find(md, metric)
-		require.Len(t, points, 1)
-		for key, p := range points {
-			assert.Contains(t, key, "hw.id:host")
-			return p
-		}
-		return pmetric.NumberDataPoint{}
-	}
-	read(0)
-	md := read(0)
-	assert.InDelta(t, 100.0, host(md, "hw.host.energy").DoubleValue(), 0)
-	assert.InDelta(t, 10.0, host(md, "hw.host.power").DoubleValue(), 0)
+	e := newHostEmitter(t, []power.Kind{power.Platform, power.Platform}, 100, 50)
+	e.read(0)
+	md := e.read(0)
+	assert.Equal(t, map[string]float64{"host": 100}, hosts(md, "hw.host.energy"))
+	assert.Equal(t, map[string]float64{"host": 10}, hosts(md, "hw.host.power"))
 	assert.Empty(t, find(md, "hw.energy"), "the host is not in hw.energy")
-	read(0, 1)
-	md = read(0, 1)
-	assert.InDelta(t, 350.0, host(md, "hw.host.energy").DoubleValue(), 0)
-	assert.InDelta(t, 15.0, host(md, "hw.host.power").DoubleValue(), 0)
+	e.read(0, 1)
+	md = e.read(0, 1)
+	assert.Equal(t, map[string]float64{"host": 350}, hosts(md, "hw.host.energy"))
+	assert.Equal(t, map[string]float64{"host": 15}, hosts(md, "hw.host.power"))
 	assert.Len(t, find(md, "hw.energy"), 2, "each power supply")
 	ended := 0
 	for range 3 {
-		md = read(0)
-		for _, p := range find(md, "hw.power") {
-			if p.Flags().NoRecordedValue() {
-				ended++
-			}
+		md = e.read(0)
+		if math.IsNaN(hosts(md, "hw.power")["b"]) {
+			ended++
 		}
 	}
 	assert.Equal(t, 1, ended, "the power of the other feed ends once")
 	assert.NotEmpty(t, find(md, "hw.energy"), "the first feed goes on")
-	assert.InDelta(t, 650.0, host(md, "hw.host.energy").DoubleValue(), 0, "what the other feed counted remains")
-	assert.InDelta(t, 10.0, host(md, "hw.host.power").DoubleValue(), 0)
+	assert.Equal(t, map[string]float64{"host": 650}, hosts(md, "hw.host.energy"), "what the other feed counted remains")
+	assert.Equal(t, map[string]float64{"host": 10}, hosts(md, "hw.host.power"))
+}
+
+// A BMC may answer minutes after the start.
+func TestPSysIsTheHostUntilAPlatformIsRead(t *testing.T) {
+	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys, power.Platform}, 30, 50, 100)
+	e.read(0, 1)
+	md := e.read(0, 1)
+	assert.Equal(t, map[string]float64{"psys": 50}, hosts(md, "hw.host.energy"), "package is a part of psys")
+	assert.Equal(t, map[string]float64{"psys": 5}, hosts(md, "hw.host.power"))
+	assert.Len(t, find(md, "hw.energy"), 2)
+	md = e.read(0, 1, 2)
+	assert.Equal(t, map[string]float64{"psys": 100, "host": 0}, hosts(md, "hw.host.energy"), "psys until the platform begins")
+	assert.True(t, math.IsNaN(hosts(md, "hw.host.power")["psys"]))
+	md = e.read(0, 1, 2)
+	assert.Equal(t, map[string]float64{"host": 100}, hosts(md, "hw.host.energy"))
+	assert.Equal(t, map[string]float64{"host": 10}, hosts(md, "hw.host.power"))
+	assert.Len(t, find(md, "hw.energy"), 2)
+}
+
+func TestAPSysThatStandsStillIsNotTheHost(t *testing.T) {
+	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys}, 30, 0)
+	for range 2 {
+		e.read(0, 1)
+	}
+	md := e.read(0, 1)
+	assert.Empty(t, find(md, "hw.host.energy"))
+	assert.Empty(t, find(md, "hw.host.power"))
 }
 
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {

@@ -66,8 +66,10 @@ var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.GPU:      metadata.AttributeHwTypeGpu,
 }
 
-// hostID is the hw.id of hw.host.*. The series of the host continues if another meter takes over.
-const hostID = "host"
+// hostIDs has the hw.id of hw.host.* for the zone kind that they are of. A series continues if
+// another meter of the kind takes over. It cannot continue from psys to platform, which count
+// different parts of the machine.
+var hostIDs = map[power.Kind]string{power.Platform: "host", power.PSys: "psys"}
 
 // emitZones emits what the meters counted.
 func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
@@ -94,27 +96,58 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	m.emitHost(into, zones)
 }
 
-// emitHost emits the energy of the whole machine, with one series for each source: the sum of all zones of
-// kind platform, those that have ended included.
+// emitHost emits the energy of the whole machine: the sum of all zones of kind platform, those that
+// have ended included. On a machine without such a zone it is that of psys. The series of psys ends
+// in the emission in which a platform begins, with the energy until then.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
+	isPSys := m.hostIsPSys(zones)
+	m.emitWhole(zones, power.Platform, true, &energy, &watts)
+	if isPSys || m.wasPSys {
+		m.emitWhole(zones, power.PSys, isPSys, &energy, &watts)
+	}
+	m.wasPSys = isPSys
+}
+
+// hostIsPSys reports whether psys is the best meter of the whole machine. On servers without a
+// sensor for it, psys stands still while package counts.
+func (m *emission) hostIsPSys(zones []power.Zone) bool {
+	var psys, packages units.Energy
+	for i := range zones {
+		switch z := &m.ledger.Zones[i]; zones[i].Kind {
+		case power.Platform:
+			if z.Present {
+				return false
+			}
+		case power.PSys:
+			psys += z.Energy
+		case power.Package:
+			packages += z.Energy
+		}
+	}
+	return psys > 0 || packages == 0
+}
+
+// emitWhole emits the sum of all zones of a kind as the whole machine, with one series for each
+// method. If it is no longer the whole machine, its power ends.
+func (m *emission) emitWhole(zones []power.Zone, kind power.Kind, isWhole bool, energy, watts *writer) {
 	for _, source := range []power.Method{power.Measured, power.Modeled, power.Reported} {
 		var total hostTotal
 		for i := range zones {
-			if zones[i].Kind == power.Platform && zones[i].Method == source {
+			if zones[i].Kind == kind && zones[i].Method == source {
 				total.add(m.ledger, &m.ledger.Zones[i])
 			}
 		}
 		if !total.known {
 			continue
 		}
-		labels := texts(attrEnergyMethod, string(source), attrHwID, hostID)
+		labels := texts(attrEnergyMethod, string(source), attrHwID, hostIDs[kind])
 		at := pcommon.NewTimestampFromTime(total.at)
 		energy.zero = m.zeroPoint(total.settled, total.start)
 		energy.write(labels, pcommon.NewTimestampFromTime(total.start), at, total.energy.Joules())
 		switch {
-		case total.live == 0:
+		case total.live == 0 || !isWhole:
 			watts.end(labels, m.at)
 		case total.read == total.live: // the power of some of the feeds would be too low
 			watts.write(labels, 0, at, total.watts)
@@ -122,7 +155,7 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	}
 }
 
-// hostTotal adds up the zones of kind platform.
+// hostTotal adds up the zones of one kind and method.
 type hostTotal struct {
 	energy     units.Energy
 	watts      float64

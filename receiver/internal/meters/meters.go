@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
@@ -289,7 +290,11 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 	}
 	kind := m.whole[0]
 	m.wholeAndGPUs = [2]power.Kind{kind, power.GPU}
-	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
+	reason := "the machine has no other zone"
+	if kind == power.PSys && m.cfg.PrefersPSys() {
+		reason = "the preset prefers it to package and dram"
+	}
+	m.logger.Info("Energy of " + string(kind) + " is attributed: " + reason)
 }
 
 // standIn returns the zone kind that stands in for package, nil if none does: package is to be
@@ -298,6 +303,9 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 	if !slices.Contains(m.cfg.Zones, power.Package) {
 		return nil
+	}
+	if m.cfg.PrefersPSys() && hasPSys(readings) {
+		return rules.WholeMachine[1:]
 	}
 	var read, listed [2]bool // by the index in wholeMachine
 	for i := range readings {
@@ -315,6 +323,23 @@ func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 		}
 	}
 	return nil
+}
+
+// hasPSys reports whether psys is read and is not modeled. On servers without a sensor for it, psys
+// stands still while package counts.
+func hasPSys(readings []power.Reading) bool {
+	var psys, packages units.Energy
+	isRead := false
+	for i := range readings {
+		switch r := &readings[i]; {
+		case r.Zone.Kind == power.Package:
+			packages += r.Total
+		case r.Zone.Kind == power.PSys && r.Zone.Method != power.Modeled:
+			psys += r.Total
+			isRead = isRead || !r.At.IsZero()
+		}
+	}
+	return isRead && (psys > 0 || packages == 0)
 }
 
 // Attributed returns the zone kinds whose energy is attributed.

@@ -10,7 +10,7 @@ import (
 )
 
 // WholeMachine are the zone kinds that stand in for package. Of several that can be read, the first
-// does.
+// does, or the second for a preset that prefers psys.
 var WholeMachine = []power.Kind{power.Platform, power.PSys}
 
 // kindsOf returns the kinds that the ledger may have. Configured zone kinds, and zone kinds that may

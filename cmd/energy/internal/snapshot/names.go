@@ -30,12 +30,21 @@ var nodeMetrics = []metric{
 	{"system.power.uncertainty", "W", false, (*reader).uncertainty},
 	{"system.cpu.busy", "1", false, (*reader).utilization},
 	{"hw.energy", "J", true, (*reader).meterEnergy},
-	{"hw.host.energy", "J", true, (*reader).meterEnergy},
+	{"hw.host.energy", "J", true, notPSys((*reader).meterEnergy)},
 	{"hw.power", "W", false, (*reader).meterPower},
-	{"hw.host.power", "W", false, (*reader).meterPower},
+	{"hw.host.power", "W", false, notPSys((*reader).meterPower)},
 	{"hw.gpu.utilization", "1", false, (*reader).meterUtilization},
 	{"otelcol_receiver_energy_condition", "1", false, (*reader).condition},
 	{"otelcol_receiver_energy_model_expected_error", "1", false, (*reader).expectedError},
+}
+
+// notPSys skips the points of hw.host.* that repeat psys, which is a meter of hw.energy and hw.power.
+func notPSys(read func(*reader, *point)) func(*reader, *point) {
+	return func(r *reader, p *point) {
+		if p.labels[attrMeterID] != "psys" {
+			read(r, p)
+		}
+	}
 }
 
 // kindMetrics are the prefixes of the metrics of each kind.
