@@ -15,15 +15,15 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"golang.org/x/tools/txtar"
 
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // The machines are the fixtures of the package machine. docs/virtual-machines.md has the table.
 func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
-	names, err := filepath.Glob("../../../internal/power/model/machine/testdata/*.txtar")
+	names, err := filepath.Glob("../../../internal/machine/testdata/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, names)
 	for _, instance := range []string{"", "n2-standard-2"} {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 

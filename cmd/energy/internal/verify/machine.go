@@ -15,8 +15,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	model "github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	model "github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 

@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // Options say which curves to make, and how.

@@ -5,8 +5,8 @@ package catalog
 import (
 	"math"
 
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // The errors to be expected, relative to the power: means over the machines of which each was left

@@ -5,7 +5,7 @@ package catalog
 import (
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
 // x86Families are the families of the lists by the family and model of CPUID (Linux,

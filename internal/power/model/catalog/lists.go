@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
 // The lists are searched line by line where they are, and nothing of them is kept.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
 // measuredMachine is a machine whose power was measured with RAPL at several loads, all cores loaded evenly.

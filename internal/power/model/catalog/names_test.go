@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
 // TestNamesOfCPUInfoFindTheirCPU has names as /proc/cpuinfo shows them, with the name and TDP in the list.

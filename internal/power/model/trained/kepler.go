@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // keplerJSON is a file of Kepler Model Server, or of its published database

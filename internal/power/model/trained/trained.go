@@ -11,9 +11,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // Kinds lists the zone kinds that a model can have, in the order in which Curves returns them.
