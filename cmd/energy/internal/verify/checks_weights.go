@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // weighedClasses returns the measured packages and memory.
@@ -43,22 +44,31 @@ func compareWeights(j *judgment) {
 		}
 		j.known = true
 		plainOff, eventsOff := 100*math.Abs(plain-reference), 100*math.Abs(events-reference)
-		kind := j.class.Zone
+		plainWeight, eventWeight, usual := j.used(plainWeights), j.used(eventWeights), j.used(defaultWeights)
 		text := fmt.Sprintf("%s: the share of memory-bound programs next to spinning ones is %.1f %% by their energies alone, "+
-			"%.1f %% by %s, %.1f %% by %s", j.name, 100*reference, 100*plain, plainWeights.of(kind), 100*events, eventWeights.of(kind))
-		best := defaultWeights.of(kind)
+			"%.1f %% by %s, %.1f %% by %s", j.name, 100*reference, 100*plain, plainWeight, 100*events, eventWeight)
+		best := usual
 		switch {
 		case eventsOff < plainOff-noDifference:
-			best = eventWeights.of(kind)
+			best = eventWeight
 		case plainOff < eventsOff-noDifference:
-			best = plainWeights.of(kind)
+			best = plainWeight
 		}
-		if best != defaultWeights.of(kind) {
-			j.say(Note, "%s. %s is better. To select it: attribution::weight::%s: %s", text, best, kind, best)
+		if best != usual {
+			j.say(Note, "%s. %s is better. To select it: attribution::weight::%s: %s", text, best, j.class.Zone, best)
 			j.known = false
 		}
 		j.list("%s", text)
 	}
+}
+
+// used returns the weight of the class in a receiver with these weights.
+func (j *judgment) used(w weights) energyreceiver.Weight {
+	used := w.of(j.class.Zone)
+	if j.NoClocks && used == frequencyWeight {
+		return "cpu_time"
+	}
+	return used
 }
 
 // alone returns the energy, above the power at rest, that the programs with a load would use

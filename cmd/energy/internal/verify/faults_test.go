@@ -370,6 +370,18 @@ func TestTheWeightThatPredictsTheSoloEnergiesIsNamed(t *testing.T) {
 	}
 }
 
+func TestCPUTimeIsComparedWithoutClockRates(t *testing.T) {
+	m := on("server, Intel, 1 socket, no SMT")
+	byEvents(power.Package, 0.8)(&m)
+	o := m.observe(0)
+	o.NoClocks = true
+	var notes []string
+	for _, v := range with(Note, o) {
+		notes = append(notes, v.Text)
+	}
+	assert.Contains(t, strings.Join(notes, "\n"), "% by cpu_time, 44")
+}
+
 func TestWeightsAreNotComparedWithoutHardwareEvents(t *testing.T) {
 	o := observe("desktop, Intel")
 	o.NoEvents = "the PMU has no events"

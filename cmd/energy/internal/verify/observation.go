@@ -35,6 +35,8 @@ type Observation struct {
 	NoBPF   string                 // why BPF is not used; empty if BPF is used
 	// NoEvents is the reason if the weights are not compared, otherwise empty.
 	NoEvents string
+	// NoClocks reports whether CPU time replaced the weights that require clock rates.
+	NoClocks bool
 }
 
 // Machine describes the machine without names that identify it.

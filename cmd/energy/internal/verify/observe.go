@@ -9,7 +9,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -80,16 +79,16 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 		return nil, err
 	}
 	r := &recorder{
-		Options: &o, began: time.Now(), proc: proc, receiver: receiver, ticks: cpu.NewProcfs(cpu.Options{Root: root}),
+		Options: &o, began: time.Now(), proc: proc, attributed: receiver, ticks: cpu.NewProcfs(cpu.Options{Root: root}),
 		meters: meters, thermometers: thermometers(root), zones: map[string]*Zone{},
-		account: snapshot.Account{FromZero: true},
 		o: &Observation{
 			Backend: o.Backend, Machine: m, Busy: map[int][]Point{}, Sums: map[power.Class][]Sums{}, GPUs: map[string][]GPU{},
 			NoEvents: noEvents,
 		},
 	}
 	if noEvents == "" {
-		if r.events, err = startRival(ctx, o.Config); err != nil {
+		id := component.NewIDWithName(energyreceiver.EmbeddedID.Type(), "events")
+		if r.events, err = startReceiver(ctx, weighed(o.Config, eventWeights), id); err != nil {
 			r.o.NoEvents = firstLine(err)
 		}
 	}
@@ -103,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Observation, error) {
 }
 
 // startReceiver starts a receiver with the metrics that the checks need.
-func startReceiver(ctx context.Context, given *energyreceiver.Config, id component.ID) (*energyreceiver.Embedded, error) {
+func startReceiver(ctx context.Context, given *energyreceiver.Config, id component.ID) (*attributed, error) {
 	cfg := *given
 	cfg.CollectionInterval, cfg.InitialDelay, cfg.Window, cfg.Storage = collectEvery, 0, 0, ""
 	cfg.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
@@ -118,7 +117,7 @@ func startReceiver(ctx context.Context, given *energyreceiver.Config, id compone
 	if err := receiver.Start(ctx); err != nil {
 		return nil, errors.Join(err, receiver.Shutdown(context.WithoutCancel(ctx)))
 	}
-	return receiver, nil
+	return &attributed{receiver: receiver, account: snapshot.Account{FromZero: true}}, nil
 }
 
 // recorder records an observation.
@@ -135,17 +134,15 @@ type recorder struct {
 	bpf          *cpu.BPF
 	noBPF        error // why there is no bpf
 
-	receiver  *energyreceiver.Embedded
-	collected time.Time // of the last collection
-	account   snapshot.Account
-	processes snapshot.Table
-	events    *rival // nil if the weights are not compared
+	*attributed
+	collected time.Time   // of the last collection
+	events    *attributed // by hardware events; nil if the weights are not compared
 }
 
 func (r *recorder) seconds(at time.Time) float64 { return at.Sub(r.began).Seconds() }
 
 func (r *recorder) close() error {
-	err := errors.Join(r.ticks.Close(), r.receiver.Shutdown(context.Background()), r.events.close())
+	err := errors.Join(r.ticks.Close(), r.attributed.close(), r.events.close())
 	if r.noBPF == nil {
 		err = errors.Join(err, r.bpf.Close())
 	}
@@ -234,28 +231,15 @@ func (r *recorder) record(ctx context.Context, s *Step) {
 	r.collect(ctx)
 	for i := range s.Programs {
 		p := &s.Programs[i]
-		p.Energy = energyOf(p.PID, &r.account, &r.processes)
+		p.Energy = r.energyOf(p.PID)
 		if r.events != nil {
-			p.ByEvents = energyOf(p.PID, &r.events.account, &r.events.processes)
+			p.ByEvents = r.events.energyOf(p.PID)
 		}
 	}
 	setTimes(s.Programs, "procfs", r.ticks)
 	if r.noBPF == nil {
 		setTimes(s.Programs, "BPF", r.bpf)
 	}
-}
-
-// energyOf returns the energy that is attributed to a process.
-func energyOf(pid int, account *snapshot.Account, processes *snapshot.Table) map[power.Class]units.Energy {
-	energy := map[power.Class]units.Energy{}
-	for _, row := range processes.Rows {
-		for i, z := range account.Zones() {
-			if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
-				energy[z.Class] += row.Amounts[i].Used
-			}
-		}
-	}
-	return energy
 }
 
 // setTimes sets the CPU time of programs by a source that can be read.
@@ -310,14 +294,13 @@ func (r *recorder) readCPUs() (sum units.CPUTime) {
 // not read.
 func (r *recorder) collect(ctx context.Context) {
 	r.collected = time.Now()
-	metrics, err := r.receiver.Collect(ctx)
+	s, err := r.attributed.collect(ctx)
 	if err != nil {
-		return // the next one covers it
+		return
 	}
-	s := snapshot.FromMetrics(metrics)
-	r.account.Add(s)
-	r.processes = r.account.Workloads(snapshot.Process)
-	r.events.collect(ctx)
+	if r.events != nil {
+		_, _ = r.events.collect(ctx)
+	}
 	deferred := r.receiver.Deferred()
 	for i, z := range r.account.Zones() {
 		sums := r.sums(i)
@@ -414,7 +397,7 @@ func (r *recorder) describe() {
 		r.o.NoBPF = firstLine(r.noBPF)
 	}
 	if r.events != nil {
-		r.o.NoEvents = r.events.failed()
+		r.o.NoEvents, r.o.NoClocks = unweighed(r.events.receiver), unweighed(r.receiver) != ""
 	}
 	r.o.Lacks = lacks(status, r.noBPF, &r.o.Machine)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -112,6 +111,7 @@ func TestARunOnASimulatedServerFindsNoFault(t *testing.T) {
 	for _, load := range []Load{Memory, Spin} {
 		assert.InDelta(t, 4*(mixed[0].To-mixed[0].From), cpuSeconds(mixed[0], load), 2, "%s on two cores of each socket", load)
 	}
+	assert.True(t, observed.NoClocks, "the files are not of this kernel")
 	for class, energy := range mixed[0].Programs[0].ByEvents {
 		assert.Positive(t, energy, class)
 	}
@@ -145,10 +145,10 @@ func TestACollectionWithoutANewReadingOfAMeterIsNoFault(t *testing.T) {
 	var err error
 	cfg.Model, err = receiverconfig.Model("10-50")
 	require.NoError(t, err)
-	r := &recorder{began: time.Now(), account: snapshot.Account{FromZero: true}, o: &Observation{Sums: map[power.Class][]Sums{}}}
-	r.receiver, err = startReceiver(t.Context(), cfg, energyreceiver.EmbeddedID)
+	r := &recorder{began: time.Now(), o: &Observation{Sums: map[power.Class][]Sums{}}}
+	r.attributed, err = startReceiver(t.Context(), cfg, energyreceiver.EmbeddedID)
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, r.receiver.Shutdown(t.Context())) }()
+	defer func() { assert.NoError(t, r.attributed.close()) }()
 	machine.Step(time.Second)
 	require.NoError(t, machine.Render())
 	r.collect(t.Context())

@@ -4,25 +4,28 @@ package verify
 
 import (
 	"context"
+	"strconv"
 	"strings"
-
-	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // weights are the attribution weights of a receiver.
 type weights map[power.Kind]energyreceiver.Weight
 
+// frequencyWeight is a weight that CPU time replaces without clock rates.
+const frequencyWeight = "frequency_squared"
+
 // The compared receivers have plainWeights and eventWeights. Only the second one counts hardware
 // events, because processors have too few counters for two. defaultWeights are the default weights
 // on machines that count hardware events.
 var (
-	defaultWeights = weights{energyreceiver.AllZones: "frequency_squared", power.DRAM: "cache_misses"}
+	defaultWeights = weights{energyreceiver.AllZones: frequencyWeight, power.DRAM: "cache_misses"}
 
-	plainWeights = weights{energyreceiver.AllZones: "frequency_squared", power.DRAM: "memory_cpu_time"}
+	plainWeights = weights{energyreceiver.AllZones: frequencyWeight, power.DRAM: "memory_cpu_time"}
 	eventWeights = weights{energyreceiver.AllZones: "power_model", power.DRAM: "cache_misses"}
 )
 
@@ -55,46 +58,52 @@ func notCompared(o *Options, m *Machine) string {
 	return ""
 }
 
-// rival is a receiver that attributes the same energy by hardware events.
-type rival struct {
+// attributed is a receiver with what it attributed since its start.
+type attributed struct {
 	receiver  *energyreceiver.Embedded
 	account   snapshot.Account
 	processes snapshot.Table
 }
 
-func startRival(ctx context.Context, cfg *energyreceiver.Config) (*rival, error) {
-	receiver, err := startReceiver(ctx, weighed(cfg, eventWeights), component.NewIDWithName(energyreceiver.EmbeddedID.Type(), "events"))
+// collect has the receiver measure. After an error, the next collection covers this one.
+func (a *attributed) collect(ctx context.Context) (*snapshot.Snapshot, error) {
+	metrics, err := a.receiver.Collect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &rival{receiver: receiver, account: snapshot.Account{FromZero: true}}, nil
+	s := snapshot.FromMetrics(metrics)
+	a.account.Add(s)
+	a.processes = a.account.Workloads(snapshot.Process)
+	return s, nil
 }
 
-func (r *rival) collect(ctx context.Context) {
-	if r == nil {
-		return
+// energyOf returns the energy that is attributed to a process.
+func (a *attributed) energyOf(pid int) map[power.Class]units.Energy {
+	energy := map[power.Class]units.Energy{}
+	for _, row := range a.processes.Rows {
+		for i, z := range a.account.Zones() {
+			if row.Identity[snapshot.PID] == strconv.Itoa(pid) {
+				energy[z.Class] += row.Amounts[i].Used
+			}
+		}
 	}
-	metrics, err := r.receiver.Collect(ctx)
-	if err != nil {
-		return // the next collection covers it
-	}
-	r.account.Add(snapshot.FromMetrics(metrics))
-	r.processes = r.account.Workloads(snapshot.Process)
+	return energy
 }
 
-// failed returns the reason if a weight was not measured in the last collection, otherwise "".
-func (r *rival) failed() string {
-	for _, n := range r.receiver.Notes() {
+func (a *attributed) close() error {
+	if a == nil {
+		return nil
+	}
+	return a.receiver.Shutdown(context.Background())
+}
+
+// unweighed returns the reason if a receiver did not measure a weight in the last collection,
+// otherwise "".
+func unweighed(receiver *energyreceiver.Embedded) string {
+	for _, n := range receiver.Notes() {
 		if strings.HasPrefix(n.About, "key ") && n.Text != "" {
 			return n.Text
 		}
 	}
 	return ""
-}
-
-func (r *rival) close() error {
-	if r == nil {
-		return nil
-	}
-	return r.receiver.Shutdown(context.Background())
 }
