@@ -47,8 +47,8 @@ const (
 	KeyDRAMSmartWatts Key = "smartwatts of dram"
 )
 
-// keyTable has a line for each attribution weight. What measures a key is a file of package weigh.
-var keyTable = []struct {
+// keyLine describes an attribution weight.
+type keyLine struct {
 	name     Key
 	open     func(Key, *KeyOptions) (w Weigher, err error)
 	sleepers bool // processes that did not run have a weight
@@ -56,7 +56,10 @@ var keyTable = []struct {
 	held bool
 	// fitted is the zone kind whose measured energy the key is fitted to.
 	fitted power.Kind
-}{
+}
+
+// keyTable has a line for each attribution weight. What measures a key is a file of package weigh.
+var keyTable = []keyLine{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
 	{name: KeyCycles, open: openEvents},
@@ -115,12 +118,21 @@ type Weigher interface {
 
 // OpenWeigher opens the Weigher of a key. It returns an error if this machine cannot measure the key.
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
-	for i := range keyTable {
-		if line := &keyTable[i]; line.name == key {
-			return line.open(key, o)
+	line := lineOf(key)
+	if line.open == nil {
+		return nil, fmt.Errorf("no attribution weight %q", key)
+	}
+	return line.open(key, o)
+}
+
+// lineOf returns the line of a key, or a line without open.
+func lineOf(key Key) keyLine {
+	for _, line := range keyTable {
+		if line.name == key {
+			return line
 		}
 	}
-	return nil, fmt.Errorf("no attribution weight %q", key)
+	return keyLine{name: key}
 }
 
 func openCPUTime(Key, *KeyOptions) (w Weigher, err error) { return weigh.CPUTime{}, nil }
@@ -156,7 +168,7 @@ func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
 	return weigh.NewModel(cmp.Or(o.models[key], &ridge.Model{})), nil
 }
 
-// calibrator is a Weigher that is fitted to measured energy, as weigh.Model is.
+// calibrator is a Weigher that is fitted to measured energy, as weigh.NewModel is.
 type calibrator interface {
 	Calibrate(total units.Energy, at time.Time, trainable bool)
 }
@@ -173,18 +185,16 @@ type Keys struct {
 	selected []Selection // since the last call of Selected
 	weights  []weight
 	retry    time.Time
-	sleepers bool // as in keyTable, of any key
 }
 
 // weight is one of the weights of claims.
 type weight struct {
+	keyLine
 	search  kernfs.Search[openedWeigher]
-	key     Key
-	fitted  power.Kind // as in keyTable
-	zones   []string   // measured zones of the kind fitted
-	weigher Weigher    // nil if there is none
-	refused error      // why there is none
-	failed  error      // what was not known of it in the interval
+	zones   []string // measured zones of the kind fitted
+	weigher Weigher  // nil if there is none
+	refused error    // why there is none
+	failed  error    // what was not known of it in the interval
 }
 
 // reopenAfter is how long a key that cannot be measured is left alone.
@@ -198,7 +208,7 @@ func NewKeys(options KeyOptions) *Keys {
 		k.options.Open = OpenWeigher
 	}
 	for _, key := range options.Keys {
-		w := weight{key: key}
+		w := weight{keyLine: lineOf(key)}
 		if key == KeyPowerModel || key == KeyDRAMPowerModel {
 			k.options.models[key] = &ridge.Model{}
 		}
@@ -208,18 +218,14 @@ func NewKeys(options KeyOptions) *Keys {
 		}
 		k.weights = append(k.weights, w)
 	}
-	for i := range keyTable {
-		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
-			k.sleepers = k.sleepers || line.sleepers
-			k.weights[slices.Index(options.Keys, line.name)].fitted = line.fitted
-		}
-	}
 	return k
 }
 
 // Sleepers reports whether processes claim though they did not run: they hold memory, or a part of
 // their container's. Keys needs the sizes of processes then.
-func (k *Keys) Sleepers() bool { return k.sleepers }
+func (k *Keys) Sleepers() bool {
+	return slices.ContainsFunc(k.weights, func(w weight) bool { return w.sleepers })
+}
 
 // OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
 func (k *Keys) OfClockRates() bool { return slices.Contains(k.options.Keys, KeyFrequency) }
@@ -230,9 +236,7 @@ func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} 
 // held returns which weights are of memory.
 func (k *Keys) held() (held [attribution.Weights]bool) {
 	for i := range k.weights {
-		for _, line := range keyTable {
-			held[i] = held[i] || line.name == k.weights[i].key && line.held
-		}
+		held[i] = k.weights[i].held
 	}
 	return held
 }
@@ -248,7 +252,7 @@ func (k *Keys) open(now time.Time) {
 		if w.weigher != nil {
 			continue
 		}
-		found, ok := w.search.Run(func() openedWeigher { return k.openKey(w.key) })
+		found, ok := w.search.Run(func() openedWeigher { return k.openKey(w.name) })
 		if !ok {
 			found.err = errOpeningHangs
 		}
@@ -257,7 +261,7 @@ func (k *Keys) open(now time.Time) {
 			continue
 		}
 		w.weigher, w.refused = found.weigher, nil
-		k.selected = append(k.selected, Selection{Key: w.key, By: k.nameOf(found.weigher)})
+		k.selected = append(k.selected, Selection{Key: w.name, By: k.nameOf(found.weigher)})
 	}
 }
 
@@ -296,7 +300,7 @@ func (k *Keys) Selected() (selected []Selection) {
 func (k *Keys) Failed() iter.Seq2[Key, error] {
 	return func(yield func(Key, error) bool) {
 		for i := range k.weights {
-			if w := &k.weights[i]; w.failed != nil && !yield(w.key, w.failed) {
+			if w := &k.weights[i]; w.failed != nil && !yield(w.name, w.failed) {
 				return
 			}
 		}
@@ -322,7 +326,7 @@ func (k *Keys) Close() error {
 // discounted returns which weights are CPU time that counts for less while threads share a core.
 func (k *Keys) discounted() (discounted [attribution.Weights]bool) {
 	for i := range k.weights {
-		discounted[i] = k.weights[i].key == KeyCPUTime || k.weights[i].key == KeyFrequency
+		discounted[i] = k.weights[i].name == KeyCPUTime || k.weights[i].name == KeyFrequency
 	}
 	return discounted
 }
@@ -339,7 +343,7 @@ func (k *Keys) weigh(t *table, m *Measurement) {
 			t.node.Unweighed[i], by.failed = true, by.refused
 			continue
 		}
-		if c, ok := by.weigher.(calibrator); ok {
+		if c, ok := by.weigher.(calibrator); ok && by.fitted != "" {
 			total, at := measuredEnergy(m.Readings, by.fitted)
 			c.Calibrate(total, at, m.Table.Counting.Trainable)
 			if by.changeZones(m.Readings) {

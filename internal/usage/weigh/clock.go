@@ -28,6 +28,7 @@ func NewClock(root string, exponent int) (*ByRate, error) {
 // clock measures the clock rate, or a power of it, of the CPU that ran a process. Discounted time
 // counts for less.
 type clock struct {
+	stateless
 	rates    rates
 	by       string // how rates are read, as part of the name
 	exponent int
@@ -89,9 +90,6 @@ func (c *clock) begin(now time.Time, shares []*Share) {
 		}
 	}
 }
-
-// Forget has no effect.
-func (*clock) Forget() {}
 
 func (c *clock) rate(s *Share) (uint64, bool) {
 	if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {

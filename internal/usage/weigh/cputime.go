@@ -2,7 +2,11 @@
 
 package weigh
 
-import "time"
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // CPUTime weighs claims by their CPU time less Share.Discount.
 type CPUTime struct{ stateless }
@@ -23,6 +27,9 @@ type stateless struct{}
 
 // Forget has no effect.
 func (stateless) Forget() {}
+
+// Calibrate has no effect.
+func (stateless) Calibrate(units.Energy, time.Time, bool) {}
 
 // Close has no effect.
 func (stateless) Close() error { return nil }

@@ -14,6 +14,9 @@ import (
 // machines may pretend to have counters.
 const silentLimit = units.Second
 
+// ErrRestarted is the error of a NodeCounter that starts to count again.
+var ErrRestarted = errors.New("the counters were opened again")
+
 var (
 	errCountless = errors.New("CPU time is used instead: the counters count no events")
 	errMissless  = errors.New("resident memory and CPU time are used instead: the counters count no cache misses")

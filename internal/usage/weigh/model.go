@@ -6,30 +6,17 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Model weighs CPU time by the power that a ridge model of hardware events estimates for it. The
+// NewModel weighs CPU time by the power that a ridge model of hardware events estimates for it. The
 // model is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
 // weight is CPU time multiplied by the square of the clock rate.
-type Model struct {
-	*ByRate // whose source is the sampler
-	source  *modelSource
+func NewModel(model *ridge.Model) *ByRate {
+	return newByRate(&modelSource{model: model})
 }
 
-// NewModel returns a Model that uses and fits a ridge model. Close leaves the ridge model as it is.
-func NewModel(model *ridge.Model) *Model {
-	s := &modelSource{sampler: newSampler(), model: model}
-	return &Model{newByRate(s), s}
-}
-
-// Calibrate calls sampler.Calibrate.
-func (m *Model) Calibrate(total units.Energy, at time.Time, trainable bool) {
-	m.source.Calibrate(total, at, trainable)
-}
-
-// modelSource is the source of a Model.
+// modelSource is the source of NewModel.
 type modelSource struct {
 	sampler
 	model  *ridge.Model

@@ -15,12 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
-// calibrator is a weight whose model is fitted to measured energy.
-type calibrator interface {
-	Calibrate(units.Energy, time.Time, bool)
-	Weigh(time.Time, []*Share) (bool, error)
-}
-
 // modeled is a machine of two programs that run at 1 GHz, with a meter whose energy follows its
 // events: 20 W of static power, 4 nJ for an instruction and 1 µJ for a cache miss.
 type modeled struct {
@@ -49,7 +43,7 @@ func (m *modeled) run() {
 }
 
 // weigh weighs the shares of the second.
-func (m *modeled) weigh(by calibrator) {
+func (m *modeled) weigh(by *ByRate) {
 	by.Calibrate(m.total, m.at, m.trainable)
 	m.measured, m.err = by.Weigh(m.at, m.shares[:])
 }
@@ -92,7 +86,7 @@ func TestSmartWattsWeighsByThePowerThatEventsCause(t *testing.T) {
 		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
 	}
 	assert.InEpsilon(t, 8.0/12, m.ratio(), 0.03)
-	assert.InDelta(t, 20, model.source.fit.Static, 1)
+	assert.InDelta(t, 20, model.source.(*layers).fit.Static, 1)
 	require.NoError(t, model.Close())
 }
 
@@ -107,17 +101,17 @@ func TestASampleLastsFromOneReadingToTheNext(t *testing.T) {
 		_, err := model.Weigh(m.at, m.shares[:])
 		require.NoError(t, err)
 	}
-	require.NotNil(t, model.source.fit)
-	assert.InDelta(t, 20, model.source.fit.Static, 1)
+	require.NotNil(t, model.source.(*layers).fit)
+	assert.InDelta(t, 20, model.source.(*layers).fit.Static, 1)
 }
 
 // The state of a ridge model shows whether a sample was used.
 func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
-	for name, disturb := range map[string]func(*modeled, *Model, *SmartWatts){
-		"other zones":                func(m *modeled, _ *Model, _ *SmartWatts) { m.total /= 2 },
-		"work that was dropped":      func(_ *modeled, a *Model, b *SmartWatts) { a.Forget(); b.Forget() },
-		"no counts":                  func(m *modeled, _ *Model, _ *SmartWatts) { m.shares[0].Counted = false },
-		"rates of an earlier window": func(m *modeled, _ *Model, _ *SmartWatts) { m.trainable = false },
+	for name, disturb := range map[string]func(*modeled, *ByRate, *ByRate){
+		"other zones":                func(m *modeled, _, _ *ByRate) { m.total /= 2 },
+		"work that was dropped":      func(_ *modeled, a, b *ByRate) { a.Forget(); b.Forget() },
+		"no counts":                  func(m *modeled, _, _ *ByRate) { m.shares[0].Counted = false },
+		"rates of an earlier window": func(m *modeled, _, _ *ByRate) { m.trainable = false },
 	} {
 		m, of, smart := newModeled(), &ridge.Model{}, NewSmartWatts()
 		model := NewModel(of)
@@ -131,12 +125,12 @@ func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		disturb(m, model, smart)
 		weigh()
 		assert.Equal(t, before, of.State(), name)
-		assert.Nil(t, smart.source.fit, name)
+		assert.Nil(t, smart.source.(*layers).fit, name)
 		m.trainable = true
 		m.run()
 		weigh()
 		assert.NotEqual(t, before, of.State(), name)
-		assert.NotNil(t, smart.source.fit, name)
+		assert.NotNil(t, smart.source.(*layers).fit, name)
 	}
 }
 
@@ -149,8 +143,8 @@ func TestTheNumberOfLayersIsBounded(t *testing.T) {
 		m.weigh(model)
 		require.NoError(t, m.err)
 	}
-	assert.NotNil(t, model.source.model.At(maxLayer), "implausible rates are one layer")
-	assert.Less(t, model.source.model.Layers(), maxLayer)
+	assert.NotNil(t, model.source.(*layers).model.At(maxLayer), "implausible rates are one layer")
+	assert.Less(t, model.source.(*layers).model.Layers(), maxLayer)
 }
 
 func TestModelsAreFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
@@ -159,7 +153,7 @@ func TestModelsAreFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
 		for range 100 {
 			m.run()
 			m.shares[0].Events[silent], m.shares[1].Events[silent] = 0, 0
-			for _, by := range []calibrator{model, smart} {
+			for _, by := range []*ByRate{model, smart} {
 				m.weigh(by)
 				if m.second > calibrated.Fewest {
 					require.ErrorIs(t, m.err, want, silent)

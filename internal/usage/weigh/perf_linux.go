@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,16 +20,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// perf is an event on each CPU that was online when it was opened.
-type perf struct {
-	root   string
-	config uint64
-	online *divide.Online
-	cpus   []int // that are counted
-	// pmus are the numbers of the CPUs' PMUs, by CPU, on machines with several kinds of CPUs.
-	pmus     map[int]uint64
-	unknown  bool // the PMUs of the online CPUs could not be read
-	counters []perfCPU
+// errStopped is the error of a counter that was taken off its CPU, which happens when the CPU goes
+// offline.
+var errStopped = errors.New("a counter has stopped")
+
+// NodeCounter counts an event of the whole node, over all CPUs.
+type NodeCounter struct {
+	root     string
+	event    proc.Event
+	online   *divide.Online
+	counters []perfCPU // of the CPUs that were online; empty after an error
+	retry    time.Time // when the counters may be opened after an error
 }
 
 var configs = [...]uint64{
@@ -37,44 +39,89 @@ var configs = [...]uint64{
 	proc.CacheMisses:  unix.PERF_COUNT_HW_CACHE_MISSES,
 }
 
-// openPerf opens the counters of an event.
-func openPerf(root string, e proc.Event) (kernelCounters, error) {
+// OpenNodeCounter starts to count an event of the node whose file system is at root. It fails if
+// the machine has no such counter or the kernel does not allow reading it.
+func OpenNodeCounter(root string, e proc.Event) (*NodeCounter, error) {
 	if err := perfevent.CheckKernel(root); err != nil {
 		return nil, err
 	}
-	p, err := newPerf(root, configs[e])
-	if err != nil {
+	c := &NodeCounter{root: root, event: e, online: divide.NewOnline(root)}
+	c.cpusChanged()
+	if err := c.open(); err != nil {
 		return nil, err
 	}
-	err = p.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the machine does not count %s", e)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("count %s: %w", e, err)
-	}
-	return p, nil
+	return c, nil
 }
 
-func newPerf(root string, config uint64) (*perf, error) {
-	p := &perf{root: root, config: config, online: divide.NewOnline(root)}
-	p.readOnline()
-	return p, p.look()
+// Read returns the events since the previous call, or since the counter was opened. It is an
+// estimate if other counters used the hardware too. If other CPUs are online than before, or after a
+// failed call, the events until now are lost and the error is ErrRestarted.
+func (c *NodeCounter) Read(now time.Time) (uint64, error) {
+	if !c.cpusChanged() && len(c.counters) > 0 {
+		sum, err := c.read()
+		if err == nil {
+			return sum, nil
+		}
+		if !errors.Is(err, errStopped) {
+			c.retry = now.Add(retryAfter)
+			_ = c.Close() // it was only read from
+			return 0, err
+		}
+	}
+	if len(c.counters) == 0 && now.Before(c.retry) {
+		return 0, ErrRestarted
+	}
+	if c.open() != nil {
+		c.retry = now.Add(retryAfter)
+	}
+	return 0, ErrRestarted
 }
 
-// look finds the CPUs that are online, or else the CPUs that are present, and their PMUs.
-func (p *perf) look() error {
-	cpus, err := p.online.CPUs(), error(nil)
+// cpusChanged reports whether other CPUs are online than before the last call. Machines without
+// hotplug have no list of them.
+func (c *NodeCounter) cpusChanged() bool {
+	changed, _ := c.online.Read()
+	_ = c.online.Close() // it was only read from
+	return changed
+}
+
+// open opens the counters of the CPUs that are online, or else of the CPUs that are present. It
+// closes the open ones first: they miss CPUs that came online since.
+func (c *NodeCounter) open() error {
+	_ = c.Close() // it was only read from
+	cpus, err := c.online.CPUs(), error(nil)
 	if len(cpus) == 0 {
-		if cpus, err = perfevent.ReadCPUs(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
+		if cpus, err = perfevent.ReadCPUs(filepath.Join(c.root, "sys/devices/system/cpu/present")); err != nil {
 			return err
 		}
 	}
-	pmus, err := readPMUs(p.root)
+	pmus, err := readPMUs(c.root)
 	if err != nil {
 		return err
 	}
-	p.cpus, p.pmus = cpus, pmus
+	if err := kernfs.FitCounters(len(cpus)); err != nil {
+		return err
+	}
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_HARDWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
+	}
+	for _, cpu := range cpus {
+		attr.Config = configs[c.event] | pmus[cpu]<<32 // perf_event_open(2): the PMU is the upper half of the config
+		fd, err := perfevent.Open(&attr, -1, cpu, -1, 0)
+		switch {
+		case err == nil:
+			c.counters = append(c.counters, perfCPU{fd: fd})
+		case errors.Is(err, unix.ENODEV): // it is offline
+		case errors.Is(err, fs.ErrNotExist):
+			return errors.Join(fmt.Errorf("the machine does not count %s", c.event), c.Close())
+		default:
+			return errors.Join(fmt.Errorf("count %s: %w", c.event, err), c.Close())
+		}
+	}
+	if len(c.counters) == 0 {
+		return unix.ENODEV
+	}
 	return nil
 }
 
@@ -102,59 +149,17 @@ func readPMUs(root string) (pmus map[int]uint64, err error) {
 	return pmus, nil
 }
 
-func (p *perf) cpusChanged() bool {
-	changed := p.readOnline()
-	if !changed && !p.unknown {
-		return false
-	}
-	p.unknown = p.look() != nil // the CPUs that were counted are counted on
-	return changed || !p.unknown
-}
-
-// readOnline reads which CPUs are online, and reports whether the list has changed. Machines
-// without hotplug have no list.
-func (p *perf) readOnline() bool {
-	changed, _ := p.online.Read()
-	_ = p.online.Close() // it was only read from
-	return changed
-}
-
-func (p *perf) open() error {
-	_ = p.close() // it was only read from
-	attr := unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_HARDWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
-	}
-	if err := kernfs.FitCounters(len(p.cpus)); err != nil {
-		return err
-	}
-	for _, cpu := range p.cpus {
-		attr.Config = p.config | p.pmus[cpu]<<32 // perf_event_open(2): the PMU is the upper half of the config
-		fd, err := perfevent.Open(&attr, -1, cpu, -1, 0)
-		switch {
-		case err == nil:
-			p.counters = append(p.counters, perfCPU{fd: fd})
-		case errors.Is(err, unix.ENODEV): // it is offline
-		default:
-			return errors.Join(err, p.close())
-		}
-	}
-	if len(p.counters) == 0 {
-		return unix.ENODEV
-	}
-	return nil
-}
-
 // perfCPU is the counter of a CPU.
 type perfCPU struct {
 	fd   int
 	last [3]uint64 // value, time enabled and time running, in ns
-	sum  uint64
 }
 
-func (p *perf) read() (sum uint64, err error) {
-	for i := range p.counters {
-		cpu := &p.counters[i]
+// read returns the events since the previous call. The error is errStopped if the counter of a CPU
+// can be read but does not count any more.
+func (c *NodeCounter) read() (sum uint64, err error) {
+	for i := range c.counters {
+		cpu := &c.counters[i]
 		var buf [24]byte
 		if err := perfevent.Read(cpu.fd, buf[:]); err != nil {
 			return 0, err
@@ -165,32 +170,32 @@ func (p *perf) read() (sum uint64, err error) {
 		if now[1] == cpu.last[1] && now[1] > 0 {
 			return 0, errStopped
 		}
-		cpu.advance(now)
-		sum += cpu.sum
+		sum += cpu.advance(now)
 	}
 	return sum, nil
 }
 
-// advance adds the events since the last reading. If other counters had the hardware for a part of
-// the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If they had
-// it for all of the time, the next reading covers this reading too.
-func (c *perfCPU) advance(now [3]uint64) {
+// advance returns the events since the last reading. If other counters had the hardware for a part
+// of the time, the value is scaled to the whole time (perf_event_open(2), "time_enabled"). If they
+// had it for all of the time, the next reading covers this reading too.
+func (c *perfCPU) advance(now [3]uint64) uint64 {
 	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
 	if running == 0 && enabled > 0 {
-		return
+		return 0
 	}
+	c.last = now
 	if running < enabled {
 		value = units.MulDiv(value, enabled, running)
 	}
-	c.sum += value
-	c.last = now
+	return value
 }
 
-func (p *perf) close() error {
+// Close stops the counter.
+func (c *NodeCounter) Close() error {
 	var errs []error
-	for i := range p.counters {
-		errs = append(errs, perfevent.Close(p.counters[i].fd))
+	for i := range c.counters {
+		errs = append(errs, perfevent.Close(c.counters[i].fd))
 	}
-	p.counters = p.counters[:0]
+	c.counters = nil
 	return errors.Join(errs...)
 }

@@ -44,12 +44,11 @@ func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
 	var c perfCPU
 	for _, step := range []struct{ value, enabled, running, want uint64 }{
 		{1000, 5_000_000, 5_000_000, 1000},
-		{1500, 9_000_000, 7_000_000, 2000},
-		{1500, 11_000_000, 7_000_000, 2000}, // the next reading covers this one
-		{1700, 13_000_000, 9_000_000, 2400},
+		{1500, 9_000_000, 7_000_000, 1000},
+		{1500, 11_000_000, 7_000_000, 0}, // the next reading covers this one
+		{1700, 13_000_000, 9_000_000, 400},
 	} {
-		c.advance([3]uint64{step.value, step.enabled, step.running})
-		assert.Equal(t, step.want, c.sum)
+		assert.Equal(t, step.want, c.advance([3]uint64{step.value, step.enabled, step.running}))
 	}
 }
 
@@ -157,22 +156,6 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 	}
 }
 
-func TestNoDescriptorStaysOpenAfterClose(t *testing.T) {
-	root := tree(t)
-	write(t, root, map[string]string{"sys/devices/system/cpu/online": "0,2\n"})
-	cpus := map[int]bool{}
-	replace(t, func(_ *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
-		cpus[cpu] = true
-		return pipe(t, 7, 100, 100), nil
-	})
-	before := openDescriptors(t)
-	c, err := OpenNodeCounter(root, proc.Cycles)
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-	assert.Equal(t, before, openDescriptors(t))
-	assert.Equal(t, map[int]bool{0: true, 2: true}, cpus, "those online")
-}
-
 // Otherwise the collector could open no other file.
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	held := kernfs.Descriptors()
@@ -182,23 +165,16 @@ func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 		opened++
 		return pipe(t, 7, 100, 100), nil
 	})
-	var counters []*perf
 	for range 2 { // two events, on three CPUs each
-		p, err := newPerf(tree(t), 0)
+		c, err := OpenNodeCounter(tree(t), proc.Cycles)
 		require.NoError(t, err)
-		require.NoError(t, p.open())
-		counters = append(counters, p)
+		defer func() { require.NoError(t, c.Close()) }()
 	}
-	p, err := newPerf(tree(t), 0)
-	require.NoError(t, err)
-	require.ErrorContains(t, p.open(), "LimitNOFILE")
+	_, err := OpenNodeCounter(tree(t), proc.Cycles)
+	require.ErrorContains(t, err, "LimitNOFILE")
 	_, err = NewClock(tree(t), 1)
 	require.ErrorContains(t, err, "LimitNOFILE")
 	assert.Equal(t, 6, opened, "there is room for one more, which would be closed at once")
-	for _, c := range counters {
-		require.NoError(t, c.close())
-	}
-	assert.Equal(t, held, kernfs.Descriptors())
 }
 
 func TestTheErrorOfOpeningSaysWhatIsMissing(t *testing.T) {
@@ -231,36 +207,64 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "cpu/present: not a decimal number")
 }
 
-// Offline CPUs have no counter. If another CPU fails for another reason, the counters opened so far
-// are closed.
-func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
-	var opened []int
-	fail := false
+// nodeCounter is a NodeCounter that is read every retryAfter.
+type nodeCounter struct {
+	*testing.T
+	*NodeCounter
+	now time.Time
+}
+
+func (c *nodeCounter) reads(want uint64, reason error) {
+	c.Helper()
+	c.now = c.now.Add(retryAfter)
+	n, err := c.Read(c.now)
+	require.ErrorIs(c.T, err, reason)
+	assert.Equal(c.T, want, n)
+}
+
+// Offline CPUs have no counter. The kernel removes the counters of a CPU that goes offline: they can
+// be read, and do not count. After an error all counters are closed.
+func TestANodeCounterCountsSinceTheLastReadOnEachCPUThatIsOnline(t *testing.T) {
+	root, held := tree(t), openDescriptors(t)
+	var refused error
 	replace(t, func(_ *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
 		switch {
 		case cpu == 1:
 			return -1, unix.ENODEV
-		case cpu == 2 && fail:
-			return -1, unix.EMFILE
+		case cpu == 2 && refused != nil:
+			return -1, refused
 		}
-		fd := pipe(t, 7, 100, 100)
-		opened = append(opened, fd)
-		return fd, nil
+		return pipe(t, 0, 0, 0, 7, 100, 100, 9, 200, 200, 9, 200, 200), nil
 	})
-	p, err := newPerf(tree(t), 0)
+	opened, err := OpenNodeCounter(root, proc.Cycles)
 	require.NoError(t, err)
-	require.NoError(t, p.open())
-	sum, err := p.read()
-	require.NoError(t, err)
-	assert.EqualValues(t, 14, sum)
-	_, err = p.read()
-	require.ErrorIs(t, err, perfevent.ErrShort)
-	require.NoError(t, p.close())
-
-	fail = true
-	require.ErrorIs(t, p.open(), unix.EMFILE)
-	_, err = unix.FcntlInt(uintptr(opened[len(opened)-1]), unix.F_GETFD, 0)
-	require.ErrorIs(t, err, unix.EBADF, "it was closed")
+	c := &nodeCounter{t, opened, began}
+	c.reads(0, nil)
+	c.reads(14, nil)
+	c.reads(4, nil)
+	c.reads(0, ErrRestarted) // they have stopped
+	c.reads(0, nil)
+	c.reads(14, nil)
+	write(t, root, map[string]string{"sys/devices/system/cpu/online": "0,2\n"})
+	c.reads(0, ErrRestarted)
+	c.reads(0, nil)
+	for _, cpu := range c.counters {
+		_, err := unix.Read(cpu.fd, make([]byte, 100)) // the rest
+		require.NoError(t, err)
+	}
+	c.reads(0, perfevent.ErrShort)
+	assert.Equal(t, held, openDescriptors(t))
+	refused = unix.EMFILE
+	c.reads(0, ErrRestarted)
+	assert.Equal(t, held, openDescriptors(t), "the counter of CPU 0 is closed too")
+	refused = nil
+	_, err = c.Read(c.now.Add(retryAfter - 1))
+	require.ErrorIs(t, err, ErrRestarted)
+	assert.Equal(t, held, openDescriptors(t), "too soon")
+	c.reads(0, ErrRestarted)
+	c.reads(0, nil)
+	require.NoError(t, c.Close())
+	assert.Equal(t, held, openDescriptors(t))
 }
 
 // If CPUs are of two kinds, the generic event number counts on one kind only.
@@ -271,57 +275,39 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 			write(t, root, map[string]string{"sys/devices/" + files[i]: files[i+1] + "\n"})
 		}
 	}
+	configs := map[int]uint64{}
+	replace(t, func(attr *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
+		configs[cpu] = attr.Config
+		return pipe(t, 0, 0, 0, 7, 100, 100), nil
+	})
 	set("cpu_core/type", "4", "cpu_core/cpus", "0", "cpu_atom/type", "10", "cpu_atom/cpus", "1-2")
-	p, err := newPerf(root, unix.PERF_COUNT_HW_INSTRUCTIONS)
+	opened, err := OpenNodeCounter(root, proc.Instructions)
 	require.NoError(t, err)
-	opened := func() map[int]uint64 {
-		configs := map[int]uint64{}
-		replace(t, func(attr *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
-			configs[cpu] = attr.Config
-			return pipe(t, 7, 100, 100), nil
-		})
-		require.NoError(t, p.open())
-		require.NoError(t, p.close())
-		return configs
+	c := &nodeCounter{t, opened, began}
+	expect := func(want map[int]uint64) {
+		t.Helper()
+		assert.Equal(t, want, configs)
+		clear(configs)
 	}
-	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened())
-	assert.False(t, p.cpusChanged(), "a machine without the file has no hotplug")
+	expect(map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1})
+	c.reads(0, nil) // a machine without the file has no hotplug
 	// The kernel reports neither kind nor event of offline CPUs.
 	set("system/cpu/online", "0", "cpu_atom/cpus", "")
-	assert.True(t, p.cpusChanged())
-	assert.Equal(t, map[int]uint64{0: 4<<32 | 1}, opened())
+	c.reads(0, ErrRestarted)
+	expect(map[int]uint64{0: 4<<32 | 1})
 	set("system/cpu/online", "0,2", "cpu_atom/cpus", "2")
-	assert.True(t, p.cpusChanged())
-	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened())
+	c.reads(0, ErrRestarted)
+	expect(map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1})
+	set("system/cpu/online", "0-1", "cpu_atom/cpus", "x")
+	c.reads(0, ErrRestarted)
+	expect(map[int]uint64{})
+	set("cpu_atom/cpus", "1")
+	c.reads(0, ErrRestarted)
+	expect(map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1})
+	c.reads(0, nil)
+	require.NoError(t, c.Close())
 
 	set("cpu_atom/cpus", "x")
-	_, err = newPerf(root, 0)
+	_, err = OpenNodeCounter(root, proc.Cycles)
 	require.ErrorContains(t, err, "cpu_atom/cpus: not a decimal number")
-	set("system/cpu/online", "0-1")
-	assert.True(t, p.cpusChanged())
-	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened(), "the present CPUs are tried")
-	assert.False(t, p.cpusChanged())
-	set("cpu_atom/cpus", "1")
-	assert.True(t, p.cpusChanged(), "it is looked for them until they are known")
-	assert.False(t, p.cpusChanged())
-}
-
-// The kernel removes the counters of a CPU that goes offline. They can still be read.
-func TestACounterOfAnOfflineCPUHasStopped(t *testing.T) {
-	root := tree(t)
-	write(t, root, map[string]string{"sys/devices/system/cpu/present": "0\n"})
-	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) {
-		return pipe(t, 0, 0, 0, 0, 0, 0, 7, 100, 100, 9, 200, 200, 9, 200, 200), nil
-	})
-	p, err := newPerf(root, 0)
-	require.NoError(t, err)
-	require.NoError(t, p.open())
-	for _, want := range []uint64{0, 0, 7, 9} {
-		sum, err := p.read()
-		require.NoError(t, err)
-		assert.Equal(t, want, sum)
-	}
-	_, err = p.read()
-	require.ErrorIs(t, err, errStopped)
-	require.NoError(t, p.close())
 }

@@ -6,6 +6,7 @@ package weigh
 
 import (
 	"errors"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -14,4 +15,14 @@ var errNotLinux = errors.New("perf events are Linux's")
 
 func openRatios(string) (r rates, by string, err error) { return nil, "", errNotLinux }
 
-func openPerf(string, proc.Event) (kernelCounters, error) { return nil, errNotLinux }
+// NodeCounter counts no event.
+type NodeCounter struct{}
+
+// OpenNodeCounter fails: only Linux counts events.
+func OpenNodeCounter(string, proc.Event) (*NodeCounter, error) { return nil, errNotLinux }
+
+// Read fails.
+func (*NodeCounter) Read(time.Time) (uint64, error) { return 0, errNotLinux }
+
+// Close has no effect.
+func (*NodeCounter) Close() error { return nil }

@@ -18,16 +18,13 @@ type energyAt struct {
 
 // sampler adds up the events and CPU time of shares between two readings of a zone kind.
 type sampler struct {
-	events    // reports whether cycles are counted
+	events    // reports whether cycles, the zero Event, are counted
 	now, last energyAt
 	sum       counted // since last
 	base      float64 // of all shares since last
 	missing   bool    // events are missing since last
 	untrained bool    // an interval since last is not trainable
 }
-
-// newSampler returns a sampler without samples.
-func newSampler() sampler { return sampler{events: events{event: proc.Cycles}} }
 
 // sample holds the sums between two readings.
 type sample struct {

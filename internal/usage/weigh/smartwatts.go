@@ -6,31 +6,16 @@ import (
 	"math"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
-// SmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model
+// NewSmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model
 // is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
 // weight is CPU time.
-type SmartWatts struct {
-	*ByRate
-	source *layers
-}
+func NewSmartWatts() *ByRate { return newByRate(&layers{}) }
 
-// NewSmartWatts returns a SmartWatts whose model is not fitted.
-func NewSmartWatts() *SmartWatts {
-	s := &layers{sampler: newSampler()}
-	return &SmartWatts{newByRate(s), s}
-}
-
-// Calibrate calls sampler.Calibrate.
-func (m *SmartWatts) Calibrate(total units.Energy, at time.Time, trainable bool) {
-	m.source.Calibrate(total, at, trainable)
-}
-
-// layers is the source of a SmartWatts.
+// layers is the source of NewSmartWatts.
 type layers struct {
 	sampler
 	model calibrated.Model

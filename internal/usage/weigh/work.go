@@ -52,7 +52,8 @@ type source interface {
 	// trouble returns the reason why an expected rate is missing, or nil.
 	trouble() error
 	name() string
-	// Forget and Close implement window.Weigher.
+	// Calibrate, Forget and Close implement the methods of ByRate.
+	Calibrate(total units.Energy, at time.Time, trainable bool)
 	Forget()
 	Close() error
 }
@@ -64,6 +65,11 @@ func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 
 // Name describes the weight and its source.
 func (m *ByRate) Name() string { return m.source.name() }
+
+// Calibrate is sampler.Calibrate of a model. Other weights ignore it.
+func (m *ByRate) Calibrate(total units.Energy, at time.Time, trainable bool) {
+	m.source.Calibrate(total, at, trainable)
+}
 
 // Forget discards counts of the current sample of a model.
 func (m *ByRate) Forget() { m.source.Forget() }

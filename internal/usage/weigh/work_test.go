@@ -158,7 +158,7 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 		}), name)
 	}
 	m := newModeled()
-	for name, model := range map[string]calibrator{"model": NewModel(&ridge.Model{}), "SmartWatts": NewSmartWatts()} {
+	for name, model := range map[string]*ByRate{"model": NewModel(&ridge.Model{}), "SmartWatts": NewSmartWatts()} {
 		weigh := func() {
 			m.at, m.total = m.at.Add(time.Second), m.total+20*units.Joule
 			m.weigh(model)

@@ -97,8 +97,8 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 }
 
 // emitHost emits the energy of the whole machine: the sum of all zones of kind platform, those that
-// have ended included. On a machine without such a zone it is that of psys. The series of psys ends
-// in the emission in which a platform begins, with the energy until then.
+// have ended included. Without such a zone it is the energy of psys. The series of psys ends when a
+// zone of kind platform begins, with the energy until then.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}

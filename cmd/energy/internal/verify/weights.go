@@ -58,7 +58,7 @@ func notCompared(o *Options, m *Machine) string {
 	return ""
 }
 
-// attributed is a receiver with what it attributed since its start.
+// attributed is a receiver and the energy that it attributed since its start.
 type attributed struct {
 	receiver  *energyreceiver.Embedded
 	account   snapshot.Account
