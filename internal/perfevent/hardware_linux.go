@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -127,24 +128,31 @@ func (h *Hardware) Count() int {
 	return HardwareEvents
 }
 
+// Open opens a counter for each event on a CPU. The counters are not pinned, so they share the PMU
+// with other users. After an error, all counters are closed.
+func (h *Hardware) Open(cpu int) (Counters, error) { return open(h.events[:h.Count()], cpu, false) }
+
 // Counters are the open counters of a CPU.
 type Counters []int
 
-// Open opens a counter for each event on a CPU. The counters are not pinned, so they share the PMU
-// with other users. After an error, all counters are closed.
-func (h *Hardware) Open(cpu int) (c Counters, err error) {
-	if err := kernfs.FitCounters(h.Count()); err != nil {
+// open opens a counter for each event on a CPU. The first one leads the group, if they are one.
+func open(events []event, cpu int, isGroup bool) (c Counters, err error) {
+	if err := kernfs.FitCounters(len(events)); err != nil {
 		return nil, err
 	}
-	for _, e := range h.events[:h.Count()] {
-		attr := unix.PerfEventAttr{
-			Type: e.pmu, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+	leader := -1
+	for _, e := range events {
+		attr := unix.PerfEventAttr{Type: e.pmu, Config: e.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
+		if isGroup {
+			attr.Read_format = unix.PERF_FORMAT_GROUP | unix.PERF_FORMAT_TOTAL_TIME_ENABLED
 		}
-		fd, err := Open(&attr, -1, cpu, -1, 0)
+		fd, err := Open(&attr, -1, cpu, leader, 0)
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
-		c = append(c, fd)
+		if c = append(c, fd); isGroup {
+			leader = c[0]
+		}
 	}
 	return c, nil
 }
@@ -152,7 +160,7 @@ func (h *Hardware) Open(cpu int) (c Counters, err error) {
 // Close closes the counters.
 func (c Counters) Close() error {
 	var errs []error
-	for _, fd := range c {
+	for _, fd := range slices.Backward(c) { // a leader that is closed first leaves its events to themselves
 		errs = append(errs, Close(fd))
 	}
 	return errors.Join(errs...)

@@ -112,7 +112,7 @@ func (b *BPF) Scan(t *proc.Table, of Request) error {
 	b.counting.flush(now, b.hook.visitor)
 	err := b.scan(t, of, now)
 	b.counting.check(&b.hook)
-	b.counting.end(t, now, b.ends.lostCycles, err)
+	b.counting.end(t, b.ends.lostCycles, err)
 	b.pollSwitches(now)
 	return err
 }

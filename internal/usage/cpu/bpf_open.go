@@ -5,7 +5,6 @@
 package cpu
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/oneline"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -36,10 +36,7 @@ var (
 	}
 	openRan = func(with lister, events bool) (visitor, error) {
 		rescan, _ := with.(*tasks.Scan)
-		if rescan != nil && !events {
-			return orNil[visitor](tasks.OpenUncounted(ranRoom, rescan))
-		}
-		return orNil[visitor](tasks.OpenRan(ranRoom, rescan))
+		return orNil[visitor](tasks.OpenRan(ranRoom, rescan, events))
 	}
 	openCounter = func(e *tasks.Events) (visitor, error) {
 		return orNil[visitor](tasks.OpenCounter(e))
@@ -63,6 +60,9 @@ func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 // them, or if the processes below the root do not belong to this kernel. It does not look at
 // o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
+	if perfevent.CheckKernel(o.Root) != nil {
+		return nil, errOtherKernel
+	}
 	b := newBPF(o, nil, nil)
 	b.programs.slicing = o.Slices || o.Topology != nil
 	b.counting.open(o)
@@ -73,9 +73,6 @@ func OpenBPF(o Options) (*BPF, error) {
 }
 
 func (b *BPF) open() error {
-	if err := b.isThisKernel(); err != nil {
-		return err
-	}
 	o := tasks.Options{
 		Slices: b.programs.slicing, Domains: b.ends.domains, Events: b.counting.events,
 		Types: btf.NewCache(), // the types are read once
@@ -88,10 +85,10 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.cgroups.listen(o.Types)
-	list, events := b.list, o.Events
-	b.hook.open = func() (visitor, error) { return openHook(list, events != nil) }
-	if b.hook.blind = scanErr != nil && events != nil; b.hook.blind {
-		b.hook.open = func() (visitor, error) { return openCounter(events) }
+	b.hook.events = o.Events != nil
+	b.hook.open = func() (visitor, error) { return openRan(b.list, b.hook.events) }
+	if b.hook.blind = scanErr != nil && b.hook.events; b.hook.blind {
+		b.hook.open = func() (visitor, error) { return openCounter(o.Events) }
 	}
 	if err := b.setDomains(); err != nil {
 		return err
@@ -139,24 +136,6 @@ func openCounting[T any](b *BPF, o *tasks.Options, open func(tasks.Options) (T, 
 	return uncounted, nil
 }
 
-// uncounted is a hook that cannot count events, for a reason.
-type uncounted struct {
-	visitor
-	reason error
-}
-
-// openHook attaches the hook on context switches, without events if it cannot count them.
-func openHook(with lister, events bool) (visitor, error) {
-	v, err := openRan(with, events)
-	if err == nil || !events {
-		return v, err
-	}
-	if v, other := openRan(with, false); other == nil {
-		return uncounted{v, err}, nil
-	}
-	return nil, err
-}
-
 // bootNow returns the time since boot, on the clock of start times, or 0 if it cannot be read.
 func bootNow() time.Duration {
 	now, _ := ReadClock(unix.CLOCK_BOOTTIME)
@@ -164,27 +143,6 @@ func bootNow() time.Duration {
 }
 
 var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
-
-// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is
-// not.
-func (b *BPF) isThisKernel() error {
-	const bootID = "sys/kernel/random/boot_id"
-	id, err := b.read(bootID)
-	if err != nil {
-		return err
-	}
-	id = bytes.Clone(id)
-	own := newProcFiles("/")
-	ownID, err := own.read(bootID)
-	err = errors.Join(err, own.proc.Close())
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(id, ownID) {
-		return errOtherKernel
-	}
-	return nil
-}
 
 // sameProcesses returns an error unless /proc below the root shows the PIDs of the initial PID
 // namespace. The /proc of a container with its own PID namespace does not.

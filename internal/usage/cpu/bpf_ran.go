@@ -49,8 +49,8 @@ type switchHook struct {
 	opening chan opened             // nil unless the hook is being opened
 	visitor visitor                 // nil while the hook is not attached
 	based   bool                    // a scan of all processes has begun since the hook was attached
+	events  bool                    // the hook is opened with events
 	blind   bool                    // the hook only counts events
-	pinned  bool                    // the hook counts events
 	refused error                   // the reason if the hook cannot be attached; it is not tried again
 	changed time.Duration           // when the hook was attached or detached
 	most    int                     // maximum number of processes that a scan of those that ran visits
@@ -128,7 +128,8 @@ func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	if h.open == nil || h.refused != nil {
 		return
 	}
-	if h.pinned = b.counting.wanted(); h.pinned && h.visitor == nil && h.opening == nil {
+	counts := b.counting.wanted()
+	if counts && h.visitor == nil && h.opening == nil {
 		h.attach()
 	}
 	if partial {
@@ -146,7 +147,7 @@ func (b *BPF) considerHook(l *tasks.Listing, now time.Duration, partial bool) {
 	count, _ := b.tasks()
 	count = max(count, uint64(len(l.Processes)))
 	h.most = max(0, int(count)-perScan) / perRan
-	if elapsed > 0 && elapsed < dwell && h.considered > 0 {
+	if elapsed > 0 && elapsed < dwell && h.considered > 0 && !counts {
 		h.decide(now, count, units.Advance(h.switches, switches))
 	}
 	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
@@ -159,7 +160,7 @@ func (h *switchHook) decide(now time.Duration, count, switches uint64) {
 	all, ran := h.partial*count, perRan*h.ran+perScan*h.partial+switches
 	switch {
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
-	case h.pinned || h.blind && h.visitor == nil:
+	case h.blind && h.visitor == nil:
 	case h.visitor == nil && 2*all > 3*ran:
 		h.attach()
 	case h.visitor != nil && (all < ran || h.blind):

@@ -9,7 +9,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
-	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
 // Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and
@@ -32,7 +31,7 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b.cgroups.created = cgroupsOf{k}
 	if o.Hardware != nil {
 		b.counting.online = divide.NewOnline(o.Root)
-		b.hook.visitor, b.hook.blind = &simulatedCounter{}, true
+		b.hook.visitor, b.hook.blind = simulatedCounter{}, true
 	}
 	_ = b.ends.endings.Watch(b.ends.drainBetween) // a simulated kernel never refuses
 	return b
@@ -40,19 +39,9 @@ func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 
 // simulatedCounter is the counter of a simulated kernel, whose processes report their events. Each
 // window is counted.
-type simulatedCounter struct {
-	visitor
-	sum tasks.Counted
-}
+type simulatedCounter struct{ visitor }
 
-func (*simulatedCounter) SetCPUs([]int) error { return nil }
-func (*simulatedCounter) Count(bool) error    { return nil }
-func (*simulatedCounter) Close() error        { return nil }
-
-// Sums implements counter.
-func (c *simulatedCounter) Sums() tasks.Counted { return c.sum }
-
-func (c *simulatedCounter) Flush() (tasks.Counted, error) {
-	c.sum.All[proc.Cycles] += 1 << 40
-	return c.sum, nil
-}
+func (simulatedCounter) SetCPUs([]int) (changed bool, err error) { return false, nil }
+func (simulatedCounter) Count(bool) error                        { return nil }
+func (simulatedCounter) Close() error                            { return nil }
+func (simulatedCounter) Flush() (tasks.Counted, error)           { return tasks.Counted{Cycles: 1 << 40}, nil }

@@ -78,15 +78,6 @@ func TestRatesInProportionAreTheBasicWeight(t *testing.T) {
 	}
 }
 
-func TestUnderConstantLoadTheModelIsTheBasicWeight(t *testing.T) {
-	m := &Model{}
-	for range 1000 {
-		m.Observe(Sample{Seconds: 1, Base: 8, Instructions: 1e10, Misses: 1e7, Watts: 60})
-	}
-	c := fitted(t, m)
-	assert.InEpsilon(t, c.Mean, c.Base, 1e-3)
-}
-
 func TestNoCoefficientIsNegative(t *testing.T) {
 	c := fitted(t, observed(&Model{}, law{5, 8, -1e-9, 2e-7}.samples(1000, 1)))
 	assert.Zero(t, c.Instructions)

@@ -72,13 +72,13 @@ func (e *Events) Close() error {
 // counterMaps are the maps of the counters, in the order of the events.
 var counterMaps = []string{ranMapCycles, ranMapInstructions, ranMapMisses}
 
-// Counted are sums over the CPUs since the Counter was opened, of the time that was counted.
+// Counted are sums over the CPUs while events were counted.
 type Counted struct {
-	// All are all events, Idle are the events of idle CPUs, and Lost are the events of threads without
-	// state: the kernel had no memory for it.
-	All, Idle, Lost [perfevent.HardwareEvents]uint64
-	Switches        uint64 // context switches
-	Flushes         uint64 // interruptions of busy CPUs by Flush
+	// Cycles is the number of the first event, and LostCycles the part of threads without state: the
+	// kernel had no memory for it.
+	Cycles, LostCycles uint64
+	Switches           uint64 // context switches
+	Flushes            uint64 // interruptions of busy CPUs by Flush
 	// Lacked is the part of the time since the previous Flush that an event lacked the hardware, because
 	// other users of the PMU had it. It is the maximum over the interrupted CPUs.
 	Lacked float64
@@ -94,8 +94,7 @@ type Counter struct {
 	period   uint32 // the last one
 	counts   bool
 	flushes  uint64
-	lacked   float64 // Lacked of the last flush
-	dead     []int   // CPUs whose counters had stopped in the last flush
+	last     Counted // sums at the end of the last flush
 }
 
 // cpuCounters are the counters of a CPU, and the sums over their times in ns at the last flush.
@@ -121,7 +120,7 @@ func openCounter(p *programs, h *perfevent.Hardware) (*Counter, error) {
 		loaded: p, hardware: h, open: map[int]*cpuCounters{},
 		cpus: arrayOf[ranCpuCounts](p, ranMapCpuEvents),
 	}
-	p.closes = append(p.closes, c.closeCounters)
+	p.closes = append(p.closes, c.close)
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -141,31 +140,30 @@ func openCounter(p *programs, h *perfevent.Hardware) (*Counter, error) {
 	return c, err
 }
 
-// SetCPUs opens the counters of CPUs that came online, and closes the counters of CPUs that went
-// offline.
-func (c *Counter) SetCPUs(online []int) error {
-	changed := false
+// SetCPUs opens counters on CPUs without counters, and closes the counters of CPUs that went offline.
+// changed reports whether it did. online is in ascending order.
+func (c *Counter) SetCPUs(online []int) (changed bool, err error) {
 	for cpu := range c.open {
-		if !slices.Contains(online, cpu) {
-			changed = true
-			if err := c.closeCPU(cpu); err != nil {
-				return err
-			}
+		if _, isOnline := slices.BinarySearch(online, cpu); !isOnline {
+			changed, err = true, errors.Join(err, c.closeCPU(cpu))
 		}
 	}
+	if err != nil {
+		return changed, err
+	}
 	for _, cpu := range online {
-		if _, ok := c.open[cpu]; ok || cpu >= len(c.cpus) {
+		if c.open[cpu] != nil || cpu >= len(c.cpus) {
 			continue
 		}
 		changed = true
 		if err := c.openCPU(cpu); err != nil {
-			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
+			return changed, fmt.Errorf("count the events of CPU %d: %w", cpu, err)
 		}
 	}
 	if changed && c.counts {
-		return c.Count(true)
+		err = c.Count(true)
 	}
-	return nil
+	return changed, err
 }
 
 func (c *Counter) openCPU(cpu int) error {
@@ -207,12 +205,14 @@ func (c *Counter) Count(on bool) error {
 	if err := c.loaded.Variables[ranVarPeriod].Set(c.period); err != nil {
 		return err
 	}
-	return c.flushBusy(c.period == 1)
+	_, err := c.flushBusy(c.period == 1)
+	c.last = c.sums()
+	return err
 }
 
-// flushBusy runs the flush on busy CPUs, or on all CPUs.
-func (c *Counter) flushBusy(all bool) error {
-	c.lacked, c.dead = 0, c.dead[:0]
+// flushBusy runs the flush on busy CPUs, or on all CPUs. It returns Counted.Lacked. It closes counters
+// that have stopped: their CPU went offline, and came online before SetCPUs was called.
+func (c *Counter) flushBusy(all bool) (most float64, err error) {
 	for cpu, counters := range c.open {
 		if !all && atomic.LoadUint32(&c.cpus[cpu].Process) == 0 {
 			continue
@@ -222,65 +222,41 @@ func (c *Counter) flushBusy(all bool) error {
 		case errors.Is(err, unix.ENXIO): // it is offline
 			continue
 		case err != nil:
-			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
+			return most, fmt.Errorf("count the events of CPU %d: %w", cpu, err)
 		}
 		c.flushes++
 		lacked, ok := counters.update(&c.cpus[cpu])
-		c.lacked = max(c.lacked, lacked)
+		most = max(most, lacked)
 		if !ok {
-			c.dead = append(c.dead, cpu)
+			err = errors.Join(err, c.closeCPU(cpu))
 		}
 	}
-	return nil
+	return most, err
 }
 
-// Flush counts the events of the threads that are on a CPU until now, and returns the sums. Idle CPUs
-// are not interrupted. Flush opens the counters of a CPU again if they have stopped.
+// Flush counts the events of the threads that are on a CPU until now, and returns the events
+// since the last call of Flush or Count. Idle CPUs are not interrupted.
 func (c *Counter) Flush() (Counted, error) {
-	if err := c.flushBusy(false); err != nil {
-		return Counted{}, err
-	}
-	sum := c.Sums()
-	return sum, c.reopen()
+	lacked, err := c.flushBusy(false)
+	last, now := c.last, c.sums()
+	c.last = now
+	return Counted{
+		now.Cycles - last.Cycles, now.LostCycles - last.LostCycles, now.Switches - last.Switches, now.Flushes - last.Flushes, lacked,
+	}, err
 }
 
-// reopen opens the counters that had stopped in the last flush: their CPU went offline, and came
-// online before SetCPUs was called.
-func (c *Counter) reopen() error {
-	if len(c.dead) == 0 || !c.counts {
-		return nil
-	}
-	if err := c.flushBusy(true); err != nil { // idle CPUs may have been offline too
-		return err
-	}
-	for _, cpu := range c.dead {
-		if err := errors.Join(c.closeCPU(cpu), c.openCPU(cpu)); err != nil {
-			return fmt.Errorf("count the events of CPU %d: %w", cpu, err)
-		}
-	}
-	return c.Count(true)
-}
-
-// Sums returns the sums of the last flush.
-func (c *Counter) Sums() (sum Counted) {
-	sum.Flushes, sum.Lacked = c.flushes, c.lacked
+// sums returns the sums since the Counter was opened, without Lacked.
+func (c *Counter) sums() Counted {
+	sum := Counted{Flushes: c.flushes}
 	for i := range c.cpus {
 		of := &c.cpus[i]
-		for e := range sum.All {
-			sum.All[e] += of.All[e]
-			sum.Idle[e] += of.Idle[e]
-			sum.Lost[e] += of.Lost[e]
-		}
-		sum.Switches += of.Switches
+		sum.Cycles, sum.LostCycles, sum.Switches = sum.Cycles+of.All[0], sum.LostCycles+of.Lost[0], sum.Switches+of.Switches
 	}
 	return sum
 }
 
-func (c *Counter) closeCounters() error {
-	var errs []error
-	for _, counters := range c.open {
-		errs = append(errs, counters.Close())
-	}
-	clear(c.open)
-	return errors.Join(errs...)
+func (c *Counter) close() error {
+	c.counts = false
+	_, err := c.SetCPUs(nil)
+	return err
 }

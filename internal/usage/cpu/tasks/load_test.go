@@ -58,7 +58,7 @@ func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 		ends, err := OpenEndings(4096, o)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ends.Close()) }()
-		ran, err := OpenRan(1, scan)
+		ran, err := OpenRan(1, scan, true)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ran.Close()) }()
 		for name, p := range loaded {

@@ -28,20 +28,17 @@ type Ran struct {
 }
 
 // OpenRan loads the programs with room for this many processes that ran, and attaches the hook.
-// Visit lists the processes that run from then on. If the given Scan records slices or events,
-// these programs do so too, and the slices of both are since the last call of either. The Scan may
-// be nil.
-func OpenRan(room int, with *Scan) (*Ran, error) {
+// Visit lists the processes that run from then on. If the given Scan records slices, or events and
+// events is set, these programs do so too. The slices of both are since the last call of either. The
+// Scan may be nil.
+func OpenRan(room int, with *Scan, events bool) (*Ran, error) {
 	if with == nil {
 		with = &Scan{}
 	}
-	return openRan(room, with, with.options, true)
-}
-
-// OpenUncounted is OpenRan without events.
-func OpenUncounted(room int, with *Scan) (*Ran, error) {
 	o := with.options
-	o.Events = nil
+	if !events {
+		o.Events = nil
+	}
 	return openRan(room, with, o, true)
 }
 

@@ -267,7 +267,7 @@ func TestSlicesWithoutRoomMakeRoom(t *testing.T) {
 func TestSlicesAreSinceTheLastScanOfEitherKind(t *testing.T) {
 	s := openSlicingScan(t)
 	const room = 1 << 16 // for more processes than there are: whatever else runs, all that ran are listed
-	ran, err := OpenRan(room, s)
+	ran, err := OpenRan(room, s, true)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ran.Close()) }()
 	done := make(chan struct{})
