@@ -5,6 +5,7 @@ package hwmon
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -21,54 +23,96 @@ type input struct {
 	*sensor
 	is     *meaning
 	number uint64 // in the label
-	zone   power.Zone
-	file   os.FileInfo // of a counter that is read with each collection, nil if it is not known
+	zone   *power.Zone
+
+	// Of the source that reads it:
+	files   []kernfs.File // one, or two whose product counts
+	period  time.Duration // over which a power is averaged, 0 if the driver does not report it
+	last    power.Shown   // the last read, zero if it failed
+	failure error         // why the file of a fast input is closed
 }
 
-// assign returns the sensors that are used, of the kinds that are wanted, and notes those that could be named.
-func (m *finder) assign(chips []*chip) []input {
-	named := m.findNamed(chips)
-	var known []input
-	m.unused = m.unused[:0]
+// fast reports whether the sensor is read with each collection.
+func (in *input) fast() bool { return in.isEnergy() && in.is.every == 0 }
+
+// averages reports whether the average is read.
+func (in *input) averages() bool { return in.average && (!in.input || !in.is.instant) }
+
+// paths returns the files that hold the sensor's value.
+func (in *input) paths() []string {
+	path := func(name string) string { return filepath.Join(in.chip.dir, name) }
+	switch {
+	case in.averages():
+		return []string{path(in.name + "_average")}
+	case in.input:
+		return []string{path(in.name + "_input")}
+	}
+	return []string{path("in" + in.digits() + "_input"), path("curr" + in.digits() + "_input")}
+}
+
+// assign sets the sensors that are used, of the kinds that are wanted, and those that could be named.
+// Of several sensors with one ID the first counts.
+func (m *finder) assign(to *found, chips []*chip) {
+	named := m.findNamed(to, chips)
+	var known []*input
+	to.ids = make(map[string]bool)
 	for _, c := range chips {
 		for _, s := range c.sensors {
-			if slices.ContainsFunc(named, func(f input) bool { return f.sensor == s }) {
+			to.ids[s.id()] = true
+			if slices.ContainsFunc(named, func(f *input) bool { return f.sensor == s }) {
 				continue
 			}
-			f, ok := m.meaningOf(s, chips)
+			f, isKnown := m.meaningOf(s, chips)
 			switch {
-			case !ok:
-				m.unused = append(m.unused, s.String())
-			case f.is.kind != notUsed && !slices.ContainsFunc(known, f.repeats):
+			case !isKnown:
+				to.unused = append(to.unused, s.String())
+			case f != nil && !slices.ContainsFunc(known, f.repeats):
 				known = append(known, f)
 			}
 		}
 	}
 	addParents(known)
-	return slices.DeleteFunc(slices.Concat(named, m.preferred(known, named)), func(f input) bool { return !m.want(f.zone.Kind) })
+	for _, f := range slices.Concat(named, m.preferred(known, named)) {
+		if m.want(f.zone.Kind) && !slices.ContainsFunc(to.inputs, func(g *input) bool { return g.zone.ID == f.zone.ID }) {
+			m.prepare(f)
+			to.inputs = append(to.inputs, f)
+		}
+	}
 }
 
-// meaningOf returns what the table says of a sensor, and reports whether it says anything.
-func (m *finder) meaningOf(s *sensor, chips []*chip) (input, bool) {
+// prepare sets the files of an input. It opens the files of a fast one: a search may wait for a
+// directory that a user blocks, and a collection may not.
+func (m *finder) prepare(in *input) {
+	for _, path := range in.paths() {
+		f := kernfs.File{Path: path, Open: m.open}
+		if in.fast() {
+			var file *os.File
+			if file, in.failure = m.open(path); in.failure == nil {
+				f.Use(file)
+			}
+			f.Open = func(string) (*os.File, error) { return nil, cmp.Or(in.failure, fs.ErrNotExist) }
+		}
+		in.files = append(in.files, f)
+	}
+}
+
+// meaningOf returns the input of a sensor, nil if the sensor is not used, and reports whether the
+// table has its meaning.
+func (m *finder) meaningOf(s *sensor, chips []*chip) (f *input, isKnown bool) {
 	is, number := m.find(s, chips)
-	if is == nil {
-		return input{}, false
+	if is == nil || is.kind == notUsed {
+		return nil, is != nil
 	}
-	if is.kind == notUsed {
-		return input{sensor: s, is: is}, true
+	if domain, counts := is.domain(m, s.chip, number); counts {
+		f = m.newInput(s, is, is.kind, domain)
+		f.number = number
 	}
-	domain, counts := is.domain(m, s.chip, number)
-	if !counts {
-		return input{sensor: s, is: &meaning{}}, true
-	}
-	f := m.newInput(s, is, is.kind, domain)
-	f.number = number
 	return f, true
 }
 
 // repeats reports whether another sensor measures the same.
-func (f *input) repeats(other input) bool {
-	return f.chip == other.chip && f.is == other.is && f.zone.Domain == other.zone.Domain
+func (in *input) repeats(other *input) bool {
+	return in.chip == other.chip && in.is == other.is && in.zone.Domain == other.zone.Domain
 }
 
 // id returns the ID of the sensor's zone.
@@ -79,30 +123,23 @@ func (s *sensor) String() string {
 	return s.chip.driver + "/" + s.chip.device + "/" + cmp.Or(s.label, s.name)
 }
 
-func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
-	f := input{sensor: s, is: is, zone: power.Zone{
+func (m *finder) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) *input {
+	f := &input{sensor: s, is: is, zone: &power.Zone{
 		ID: s.id(), Name: cmp.Or(s.label, s.chip.driver), Kind: kind,
 		Method: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
 	}}
 	if kind == power.GPU {
-		m.describeCard(&f)
+		m.describeCard(f)
 	}
 	return f
 }
 
-// describeCard sets the name and the vendor of a graphics card, and the bound of its power. The
-// name is that of the product where the driver has it (amdgpu of cards with an EEPROM for it), or
-// else that of the driver: labels are "PPT" and "card".
+// describeCard sets the name, the vendor and the maximum power of a graphics card. The name is the
+// product's if the driver has it (amdgpu for cards with an EEPROM), and otherwise the driver's,
+// because labels are "PPT" and "card".
 func (m *finder) describeCard(f *input) {
-	text := func(attribute string) string {
-		text, err := m.readText(filepath.Join(f.chip.path, attribute))
-		if err != nil {
-			return ""
-		}
-		return text
-	}
-	f.zone.Name = cmp.Or(text("product_name"), f.chip.driver)
-	f.zone.Vendor = vendors[text("vendor")]
+	f.zone.Name = cmp.Or(m.text(f.chip.path, "product_name"), f.chip.driver)
+	f.zone.Vendor = vendors[m.text(f.chip.path, "vendor")]
 	if _, ok := f.zone.Domain.PCIAddress(); ok {
 		f.zone.MaxWatts = power.MaxCardWatts
 	}
@@ -111,15 +148,14 @@ func (m *finder) describeCard(f *input) {
 // vendors are the names of the vendors of graphics cards, by their PCI ID (include/linux/pci_ids.h).
 var vendors = map[string]string{"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 
-// addParents gives each sensor its parent, or the kind that it has where the parent has no sensor.
-func addParents(known []input) {
-	for i := range known {
-		f := &known[i]
+// addParents sets the parent of each input. An input whose parent has no sensor gets the kind whole.
+func addParents(known []*input) {
+	for _, f := range known {
 		if f.is.parent == "" {
 			continue
 		}
 		label := strings.ReplaceAll(f.is.parent, "#", strconv.FormatUint(f.number, 10))
-		parent := slices.IndexFunc(known, func(g input) bool { return g.is.driver == f.is.driver && g.label == label })
+		parent := slices.IndexFunc(known, func(g *input) bool { return g.is.driver == f.is.driver && g.label == label })
 		if parent < 0 {
 			f.zone.Kind = f.is.whole
 		} else {
@@ -128,32 +164,31 @@ func addParents(known []input) {
 	}
 }
 
-// preferred returns the known sensors without those of kinds that the configuration names a sensor
-// for, also while that one is not there, or that a driver measures that is listed first. A graphics
-// card is a kind by itself, unless it is not known which card a named sensor measures: it may be
-// any of them.
-func (m *finder) preferred(known, named []input) []input {
+// preferred removes inputs from the list of the table's inputs. A kind that the configuration names
+// a sensor for has only named sensors, even while they are missing. A kind that several drivers
+// measure has only the inputs of the first driver in the table. Each graphics card counts as a kind
+// of its own. But a named sensor without a PCI address may measure any card, and replaces all cards.
+func (m *finder) preferred(known, named []*input) []*input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
 	}
-	anyCard := slices.ContainsFunc(named, func(f input) bool {
+	anyCard := slices.ContainsFunc(named, func(f *input) bool {
 		_, located := f.zone.Domain.PCIAddress()
 		return f.zone.Kind == power.GPU && !located
 	})
 	rank := func(f *input) int {
 		return slices.IndexFunc(meanings, func(c meaning) bool { return c.driver == f.is.driver })
 	}
-	return slices.DeleteFunc(slices.Clone(known), func(f input) bool {
+	return slices.DeleteFunc(slices.Clone(known), func(f *input) bool {
 		return f.zone.Kind == power.GPU && anyCard ||
 			f.zone.Kind != power.GPU && slices.ContainsFunc(m.named, func(n Sensor) bool { return n.Kind == f.zone.Kind }) ||
-			slices.ContainsFunc(named, func(g input) bool { return same(&f, &g) }) ||
-			slices.ContainsFunc(known, func(g input) bool { return same(&f, &g) && rank(&g) < rank(&f) })
+			slices.ContainsFunc(named, func(g *input) bool { return same(f, g) }) ||
+			slices.ContainsFunc(known, func(g *input) bool { return same(f, g) && rank(g) < rank(f) })
 	})
 }
 
-// findNamed returns the sensors that the configuration names, and notes which of them were never found.
-func (m *finder) findNamed(chips []*chip) (found []input) {
-	m.missing = nil
+// findNamed returns the sensors that the configuration names, and sets the error of a missing one.
+func (m *finder) findNamed(to *found, chips []*chip) (named []*input) {
 	for i := range m.named {
 		n := &m.named[i]
 		sensors := n.in(chips)
@@ -166,15 +201,15 @@ func (m *finder) findNamed(chips []*chip) (found []input) {
 			if n.Kind != power.GPU {
 				f.zone.MaxWatts = power.MaxPlatformWatts // it may measure all sockets together
 			}
-			found = append(found, f)
+			named = append(named, f)
 		case len(sensors) > 1:
 			err = fmt.Errorf("meters::hwmon::sensors::%s: %d chips %q have a sensor %q: name the device, such as %q", n, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
 		case !m.seen[i]:
 			err = fmt.Errorf("meters::hwmon::sensors::%s: there is no chip %q with a sensor %q", n, strings.TrimSpace(n.Chip+" "+n.Device), n.Sensor)
 		}
-		m.missing = cmp.Or(m.missing, err)
+		to.missing = cmp.Or(to.missing, err)
 	}
-	return found
+	return named
 }
 
 // in returns the sensors that are named.

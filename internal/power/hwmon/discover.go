@@ -21,9 +21,9 @@ import (
 // chip is a hwmon directory with energy or power sensors.
 type chip struct {
 	driver  string // content of the file name
-	device  string // name of its device, the driver where it is a virtual one: "amd_energy.0", "0000:03:00.0"
+	device  string // name of its device, or the driver of a virtual chip: "amd_energy.0", "0000:03:00.0"
 	path    string // of the device
-	dir     string // where the attributes are
+	dir     string // of the attributes
 	sensors []*sensor
 }
 
@@ -32,30 +32,15 @@ type sensor struct {
 	chip  *chip
 	name  string // "energy1", "power1"
 	label string // as the driver or the firmware calls it, or empty
-	// Which files there are. A sensor with none of them is the product of a voltage and a current.
+	// The files that exist. A sensor without both is the product of a voltage and a current.
 	average, input bool
 }
 
 func (s *sensor) isEnergy() bool { return strings.HasPrefix(s.name, "energy") }
 
-// number returns the sensor's number: "1".
-func (s *sensor) number() string {
+// digits returns the sensor's number: "1".
+func (s *sensor) digits() string {
 	return strings.TrimPrefix(strings.TrimPrefix(s.name, "energy"), "power")
-}
-
-// averages reports whether the average is read. instant prefers the input.
-func (s *sensor) averages(instant bool) bool { return s.average && (!s.input || !instant) }
-
-// files returns the files that hold the sensor's value.
-func (s *sensor) files(instant bool) []string {
-	in := func(name string) string { return filepath.Join(s.chip.dir, name) }
-	switch {
-	case s.averages(instant):
-		return []string{in(s.name + "_average")}
-	case s.input:
-		return []string{in(s.name + "_input")}
-	}
-	return []string{in("in" + s.number() + "_input"), in("curr" + s.number() + "_input")}
 }
 
 // finder looks for sensors.
@@ -65,67 +50,65 @@ type finder struct {
 	want  func(power.Kind) bool
 	named []Sensor
 	open  func(path string) (*os.File, error)
-
-	unused  []string
-	seen    []bool // which of the named sensors were ever found
-	missing error  // a named sensor that was never found, or is not the only one
+	seen  []bool // which of the named sensors were ever found
 }
 
-// discover looks for sensors. It reads no sensor, and only the TakeOver changes zones.
-func (m *Meter) discover() power.TakeOver {
-	found, chips, err := m.finder.search()
-	unused, missing := slices.Clone(m.finder.unused), m.finder.missing
-	return func() error {
-		if !errors.Is(err, errNotListed) {
-			m.merge(found, chips)
-			m.unused, m.missing = unused, missing
-		}
-		return err
+// found is the result of a search.
+type found struct {
+	inputs  []*input        // that are used, at most one of each ID
+	ids     map[string]bool // of the zones that all sensors would have
+	unused  []string        // sensors that the table does not list
+	err     error           // why no sensor is used
+	missing error           // a named sensor that was never found, or is not the only one
+}
+
+// close closes the files of inputs that are not used.
+func (f found) close() {
+	for _, in := range f.inputs {
+		in.close()
 	}
 }
 
 var errNotListed = errors.New("list hwmon chips")
 
-// search returns the sensors that are used and all chips that are there now. The error is why no sensor is used.
-func (m *finder) search() ([]input, []*chip, error) {
+// search looks for sensors. It reads no sensor.
+func (m *finder) search() (f found) {
 	entries, err := os.ReadDir(m.class)
 	_, err = kernfs.Result(m.class, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("no hwmon interface below %s: %w", m.root, err)
+		f.err = fmt.Errorf("no hwmon interface below %s: %w", m.root, err)
+		return f
 	case err != nil:
-		return nil, nil, fmt.Errorf("%w: %w", errNotListed, err)
+		f.err = fmt.Errorf("%w: %w", errNotListed, err)
+		return f
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return power.CompareIDs(a.Name(), b.Name()) })
 	var chips []*chip
-	var reason error
 	for _, e := range entries {
 		c, err := m.inspect(filepath.Join(m.class, e.Name()))
 		if c != nil {
 			c.number(chips)
 			chips = append(chips, c)
 		}
-		reason = cmp.Or(reason, err)
+		f.err = cmp.Or(f.err, err)
 	}
-	found := m.assign(chips)
-	for i := range found {
-		if f := &found[i]; f.inline() {
-			f.file, _ = os.Stat(f.files(false)[0]) // nil if that fails
-		}
-	}
+	m.assign(&f, chips)
 	switch {
-	case len(found) > 0:
-		return found, chips, nil
-	case m.missing != nil:
-		return found, chips, m.missing
-	case reason != nil:
-		return found, chips, fmt.Errorf("hwmon: %w in %s: %w", power.ErrNoZones, m.class, reason)
+	case len(f.inputs) > 0:
+		f.err = nil
+	case f.missing != nil:
+		f.err = f.missing
+	case f.err != nil:
+		f.err = fmt.Errorf("hwmon: %w in %s: %w", power.ErrNoZones, m.class, f.err)
+	default:
+		f.err = fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
 	}
-	return found, chips, fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
+	return f
 }
 
-// number makes the names of devices unique where a driver makes several chips of one device: one of each socket. They
-// are made in the same order each time.
+// number makes the names of devices unique if a driver makes several chips of one device, such as one for each socket.
+// A driver makes them in the same order each time.
 func (c *chip) number(before []*chip) {
 	n := 0
 	for _, other := range before {
@@ -138,8 +121,8 @@ func (c *chip) number(before []*chip) {
 	}
 }
 
-// inspect returns the chip of a hwmon directory, nil if it has neither energy nor power, or shows what a battery or an
-// adapter gives (drivers/power/supply/power_supply_hwmon.c), which is not what the machine uses. Some drivers, such as
+// inspect returns the chip of a hwmon directory, or nil if it has neither energy nor power. Batteries and adapters
+// (drivers/power/supply/power_supply_hwmon.c) do not measure the power of the machine. Some drivers, such as
 // acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
 func (m *finder) inspect(dir string) (*chip, error) {
 	kernfs.List(dir)
@@ -147,10 +130,10 @@ func (m *finder) inspect(dir string) (*chip, error) {
 	if filepath.Base(filepath.Dir(device)) == "power_supply" {
 		return nil, nil
 	}
-	driver, err := m.readText(filepath.Join(dir, "name"))
+	driver, err := readText(m.open, filepath.Join(dir, "name"))
 	if errors.Is(err, fs.ErrNotExist) && linkErr == nil {
 		dir = filepath.Join(dir, "device")
-		driver, err = m.readText(filepath.Join(dir, "name"))
+		driver, err = readText(m.open, filepath.Join(dir, "name"))
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -200,41 +183,40 @@ func (m *finder) findSensors(c *chip) error {
 		if s.label, err = m.label(s); err != nil {
 			return err
 		}
-		if m.isBattery(s) {
-			continue
+		if m.text(c.dir, name+"_is_battery") != "1" { // of an ACPI power meter
+			c.sensors = append(c.sensors, s)
 		}
-		c.sensors = append(c.sensors, s)
 	}
 	c.sensors = slices.DeleteFunc(c.sensors, func(s *sensor) bool { // a power that an energy says more exactly
-		energy := byName["energy"+s.number()]
+		energy := byName["energy"+s.digits()]
 		return !s.isEnergy() && energy != nil && energy.label == s.label
 	})
 	return nil
 }
 
-// label returns what the driver calls a sensor, or the firmware in case of an ACPI power meter.
+// label returns the driver's label of a sensor, or the firmware's for an ACPI power meter.
 func (m *finder) label(s *sensor) (string, error) {
 	names := []string{s.name + "_label", s.name + "_oem_info"}
 	if !s.average && !s.input {
-		names = []string{"in" + s.number() + "_label"}
+		names = []string{"in" + s.digits() + "_label"}
 	}
 	for _, name := range names {
-		if text, err := m.readText(filepath.Join(s.chip.dir, name)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if text, err := readText(m.open, filepath.Join(s.chip.dir, name)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return text, err
 		}
 	}
 	return "", nil
 }
 
-// isBattery reports whether an ACPI power meter measures a battery.
-func (m *finder) isBattery(s *sensor) bool {
-	text, err := m.readText(filepath.Join(s.chip.dir, s.name+"_is_battery"))
-	return err == nil && text == "1"
+// text returns the text of a small attribute, empty if it cannot be read.
+func (m *finder) text(elem ...string) string {
+	text, _ := readText(m.open, filepath.Join(elem...))
+	return text
 }
 
 // readText returns the text of a small attribute without the white space around it.
-func (m *finder) readText(path string) (string, error) {
-	f := kernfs.File{Path: path, Open: m.open}
+func readText(open func(string) (*os.File, error), path string) (string, error) {
+	f := kernfs.File{Path: path, Open: open}
 	defer func() { _ = f.Close() }()
 	text, err := f.Read(make([]byte, 256))
 	if err != nil {

@@ -23,37 +23,36 @@ type meaning struct {
 	label  string
 	// kind of the zones, or notUsed.
 	kind power.Kind
-	// domain returns what a sensor measures, and reports whether it measures anything. The number is the one in the label.
+	// domain returns the domain of a sensor, and false if the sensor is not used. number is the number in the label.
 	domain domainFunc
 
 	// only reports whether the meaning holds for the chip. nil means that it does.
 	only func(m *finder, c *chip, chips []*chip) bool
-	// parent is the label of the sensor, with the same number, that contains this one. Where there
-	// is none the kind is whole.
+	// parent is the label of the sensor, with the same number, that contains this one. Without that
+	// sensor the kind is whole.
 	parent string
 	whole  power.Kind
 
-	wrapAt units.Energy  // of an energy counter, 0 if that is not known
+	wrapAt units.Energy  // of an energy counter, 0 if it does not wrap
 	every  time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
 	// standsStill is how long a counter that is polled may show the same value. 0 means forever.
 	standsStill time.Duration
 	instant     bool // powerN_input is read although there is a powerN_average
 }
 
-// notUsed is the kind of sensors whose meaning is known and of no use: parts of what is measured already, limits.
+// notUsed is the kind of limits, and of parts of hardware that another sensor measures.
 const notUsed power.Kind = ""
 
 type domainFunc func(m *finder, c *chip, number uint64) (units.Domain, bool)
 
-// meanings lists the sensors that are used. Where chips of several drivers measure a kind, the
-// driver that is listed first counts, but for graphics cards, of which each is one zone. What is
-// not listed is offered by Unused, as are those whose meaning differs from machine to machine:
-// ina2xx, ina3221 of unknown boards, ltc2947, lineage_pem, pmbus (pin, pout), corsairpsu,
-// scmi_sensors, vexpress; and aem2, which has two counters of which the driver does not say what
-// they count.
+// meanings lists the sensors that are used. If chips of several drivers measure a kind, only the
+// driver that is listed first is used, but each graphics card is a zone. Unused returns all other
+// sensors, such as sensors whose meaning depends on the board: ina2xx, ina3221 of most boards,
+// ltc2947, lineage_pem, pmbus (pin, pout), corsairpsu, scmi_sensors, vexpress. The meaning of the
+// two counters of aem2 is not documented.
 var meanings = []meaning{
 	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count of 2^-16 J by 10^6 in
-	// 64 bits before it divides by 2^16, and so starts again after 2^48 µJ.
+	// 64 bits before it divides by 2^16, so its counters wrap after 2^48 µJ.
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
@@ -92,20 +91,20 @@ var meanings = []meaning{
 	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
 	{driver: "ina3221", kind: notUsed, only: besideVDDIn},
 
-	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The cores and the rest of the chip:
-	// together they are the package.
+	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The sum of the cores and
+	// the rest of the chip is the package.
 	{driver: "apm_xgene", label: "CPU power", kind: power.Package, domain: node},
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
-	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; nothing is known of the rest of the chip
+	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; the rest of the chip is not measured
 
 	// drivers/hwmon/fam15h_power.c. The power of the processor; power1_average is of the cores, and a read of it sleeps.
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
 
 	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on
 	// it. i915 has the card (i915_gt#: tiles). Both have counters for discrete cards only, and add
-	// up a register of 32 bits with each read: at 1 kW it would wrap in four minutes. amdgpu: of an
-	// APU it is the power of the package, CPU included. What gpu_metrics has beside it, an energy
-	// accumulator, is not used: on SMU 13.0 it is invalid, and on some cards it stays 0.
+	// up a register of 32 bits with each read: at 1 kW it would wrap in four minutes. amdgpu: an APU
+	// reports the power of the package, CPU included. The energy accumulator in gpu_metrics is not
+	// used: on SMU 13.0 it is invalid, and on some cards it stays 0.
 	{driver: "xe", sensor: "energy#", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915", sensor: "energy1", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915_gt#", kind: notUsed},
@@ -117,7 +116,7 @@ var meanings = []meaning{
 // their first channels but not the powers. Their sensor powerN is the product.
 var bothFiles = map[string]int{"ina3221": 3}
 
-// find returns the meaning of a sensor and the number in its label, nil if the meaning is not known.
+// find returns the meaning of a sensor and the number in its label, nil if the table does not list it.
 func (m *finder) find(s *sensor, chips []*chip) (*meaning, uint64) {
 	for i := range meanings {
 		c := &meanings[i]
@@ -164,49 +163,37 @@ func card(_ *finder, c *chip, _ uint64) (units.Domain, bool) {
 	return units.GPU(c.device), true
 }
 
-// amdCard returns the domain of an AMD card. An MI250 or MI250X is two dies, each with a PCI
-// address: the power of the first is that of both, and that of the second is 0, as is its limit
-// (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So the second has no
-// zone, and the domain of the first is none of the dies': the users of one of them have not used
-// all of that.
+// amdCard returns the domain of an AMD card. An MI250 or MI250X has two dies, each with a PCI
+// address. The first die reports the power of both; the second die reports 0, and a limit of 0
+// (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So the second die has
+// no zone, and the zone has a domain of its own, because it measures the users of both dies.
 func amdCard(m *finder, c *chip, number uint64) (units.Domain, bool) {
-	switch id, _ := m.readText(filepath.Join(c.path, "device")); id {
+	switch m.text(c.path, "device") {
 	case "0x7408", "0x740c": // drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c, Aldebaran; 0x740f is the MI210, which has one die
-		limit, _ := m.readText(filepath.Join(c.dir, "power1_cap"))
-		return units.Domain("gpu-module-" + c.device), limit != "0"
+		return units.Domain("gpu-module-" + c.device), m.text(c.dir, "power1_cap") != "0"
 	}
 	return card(m, c, number)
 }
 
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter
-// for each node that is possible, and reads the package's register through a CPU of the node. It
-// reads nothing for a node without CPUs. A kernel without NUMA has one node.
+// for each possible node, and reads the package's register through a CPU of the node. Counters of
+// nodes without CPUs stand still. A kernel without NUMA has one node.
 func (m *finder) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 	devices := filepath.Join(m.root, "sys/devices/system")
 	if _, err := os.Stat(filepath.Join(devices, "node")); err != nil {
 		return units.NodeCPUs, node == 0
 	}
-	text, err := m.readText(filepath.Join(devices, "node/node"+strconv.FormatUint(node, 10), "cpulist"))
-	if err != nil {
-		return "", false
-	}
 	first := -1
-	if err := kernfs.ParseList([]byte(text), func(cpu int) {
+	if err := kernfs.ParseList([]byte(m.text(devices, "node/node"+strconv.FormatUint(node, 10), "cpulist")), func(cpu int) {
 		if first < 0 {
 			first = cpu
 		}
 	}); err != nil {
 		return "", false
 	}
-	text, err = m.readText(filepath.Join(devices, "cpu/cpu"+strconv.Itoa(first), "topology/physical_package_id"))
-	if err != nil {
-		return "", false
-	}
-	number, err := kernfs.ParseUint([]byte(text))
-	if err != nil {
-		return "", false
-	}
-	return packageOf(m, nil, number)
+	number, err := kernfs.ParseUint([]byte(m.text(devices, "cpu/cpu"+strconv.Itoa(first), "topology/physical_package_id")))
+	domain, _ := packageOf(m, nil, number)
+	return domain, err == nil
 }
 
 // oneOfItsDriver reports whether no other chip has the same driver.
@@ -220,13 +207,12 @@ func oneMeterOfTheMachine(m *finder, c *chip, chips []*chip) bool {
 	return !module && oneOfItsDriver(m, c, chips)
 }
 
-// onJetson reports whether the device tree is that of a board with an NVIDIA Tegra.
+// onJetson reports whether the board has an NVIDIA Tegra, by its device tree.
 func onJetson(m *finder, _ *chip, _ []*chip) bool {
-	compatible, err := m.readText(filepath.Join(m.root, "sys/firmware/devicetree/base/compatible"))
-	return err == nil && strings.Contains(compatible, "nvidia,tegra")
+	return strings.Contains(m.text(m.root, "sys/firmware/devicetree/base/compatible"), "nvidia,tegra")
 }
 
-// besideVDDIn reports whether a chip on such a board measures the module's input beside other rails.
+// besideVDDIn reports whether a chip on such a board measures the module's input in addition to other rails.
 func besideVDDIn(m *finder, c *chip, chips []*chip) bool {
 	return onJetson(m, c, chips) && slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.label == "VDD_IN" })
 }
@@ -235,9 +221,5 @@ func besideVDDIn(m *finder, c *chip, chips []*chip) bool {
 // (drivers/gpu/drm/amd/pm/amdgpu_pm.c, hwmon_attributes_visible).
 func isCard(m *finder, c *chip, _ []*chip) bool {
 	const mi300A = "0x74a0" // drivers/gpu/drm/amd/amdgpu/aqua_vanjaram.c
-	if id, err := m.readText(filepath.Join(c.path, "device")); err == nil && id == mi300A {
-		return false
-	}
-	voltage, err := m.readText(filepath.Join(c.dir, "in1_label"))
-	return err != nil || voltage != "vddnb"
+	return m.text(c.path, "device") != mi300A && m.text(c.dir, "in1_label") != "vddnb"
 }

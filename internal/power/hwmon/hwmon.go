@@ -2,17 +2,23 @@
 
 // Package hwmon reads energy and power sensors of the kernel's hardware monitoring drivers:
 // energyN_input in microjoules, powerN_average and powerN_input in microwatts
-// (Documentation/hwmon/sysfs-interface.rst). It uses those whose meaning it knows, which the table
-// of drivers says, and those that the configuration names.
+// (Documentation/hwmon/sysfs-interface.rst). It uses the sensors in its table of drivers, and
+// those that the configuration names.
 package hwmon
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -21,32 +27,32 @@ import (
 // Energy counters that are fast to read are read with each collection. Powers, and counters behind
 // a slow bus, are read by a goroutine for each chip, at the sensor's own pace.
 //
-// A zone is known by its device and its label, and not by the number of its hwmon directory, which changes when the
-// driver is loaded again. A zone once seen stays known.
+// A zone is identified by its device and its label, and not by the number of its hwmon directory,
+// which changes when the driver is loaded again. A zone whose sensor vanishes keeps its total, and
+// its readings have an error.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
-	finder  finder // of the goroutine that discovers
-	files   power.CounterFiles
-	zones   map[string]*power.CounterFile // read with each collection, by ID
-	polled  map[string]*polledZone        // read by a goroutine, by ID
-	chips   []*polledChip                 // that have polled zones, in the order of their devices
-	unused  []string
-	missing error // see finder
-
+	finder   finder // of the goroutine that searches
+	search   kernfs.Search[found]
+	searched time.Time // sample time of the last search, zero before the first
+	found    found     // by the last search that could list the chips
+	inputs   []*input  // known, in the order of their IDs
+	sources  []*source // that read them, in the order of their devices
 	readings []power.Reading
+	closed   bool
 }
 
 // Options say which sensors are read.
 type Options struct {
-	Root string // "/" or where the host's root is mounted
+	Root string // "/" or the mount point of the host's root
 	// Want reports whether zones of the kind are to be read. nil means all.
 	Want func(power.Kind) bool
-	// Sensors are read beside those whose meaning is known. They take the place of known ones of the same kind.
+	// Sensors are read in addition to the sensors of the table, and replace those of the same kind.
 	Sensors []Sensor
 }
 
-// Sensor names a sensor and says what it measures. Several sensors of one kind measure different things and are added.
+// Sensor names a sensor and the kind of hardware that it measures. Sensors of one kind are added up.
 type Sensor struct {
 	Chip   string // the chip's name: "ina226"
 	Device string // the name of the chip's device, to distinguish chips with the same name: "1-0040"; empty means any
@@ -62,81 +68,135 @@ func (s *Sensor) String() string {
 	return s.Chip + "/" + s.Device + "/" + s.Sensor
 }
 
-// searchEvery is how often sensors are looked for as long as nothing that is known has vanished.
-const searchEvery = time.Minute
+const (
+	// searchEvery is the sample time between two searches while no file is missing.
+	searchEvery = time.Minute
+	// retryEvery is the sample time between two searches while a file is missing or closed.
+	retryEvery = time.Second
+)
 
-// New returns a meter. It touches nothing.
+// New returns a meter. It opens no file.
 func New(o Options) *Meter {
 	if o.Want == nil {
 		o.Want = func(power.Kind) bool { return true }
 	}
-	m := &Meter{
-		finder: finder{
-			root:  o.Root,
-			class: filepath.Join(o.Root, "sys/class/hwmon"),
-			want:  o.Want,
-			named: o.Sensors,
-			open:  os.Open,
-			seen:  make([]bool, len(o.Sensors)),
-		},
-		zones:  make(map[string]*power.CounterFile),
-		polled: make(map[string]*polledZone),
+	class := filepath.Join(o.Root, "sys/class/hwmon")
+	return &Meter{
+		finder: finder{root: o.Root, class: class, want: o.Want, named: o.Sensors, open: os.Open, seen: make([]bool, len(o.Sensors))},
+		search: kernfs.Search[found]{Root: o.Root, Dir: class, Drop: found.close},
 	}
-	m.files.Search.Root, m.files.Search.Dir = o.Root, m.finder.class
-	m.files.Meter, m.files.Discover, m.files.Patience = "hwmon", m.discover, searchEvery
-	return m
 }
 
-// Read reads the counters, and returns what the goroutines of the other zones have read. It looks
-// for zones when that is due; see power.CounterFiles. The error is fs.ErrNotExist where there is no
-// hwmon interface, and power.ErrNoZones where it has no zone to use. Where a sensor that the
-// configuration names was never found, the error says so, beside the readings.
+// Read returns the readings of all chips, and searches for chips every minute of sample time, or
+// every second while a file is missing. The error is fs.ErrNotExist if there is no hwmon
+// interface, and power.ErrNoZones if it has no zone to use. With readings, the error reports a
+// sensor that the configuration names and that was never found.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
-	m.files.Missing = m.vanished()
-	counters, err := m.files.Read(s)
-	m.readings = append(m.readings[:0], counters...)
-	for _, c := range m.chips {
-		readings, pollErr := c.poller.Read(ctx, s)
-		if err == nil && len(readings) == 0 { // else it is in the readings
-			err = pollErr
+	if m.closed {
+		return nil, fmt.Errorf("hwmon meter: %w", fs.ErrClosed)
+	}
+	m.update(s)
+	m.readings = m.readings[:0]
+	err := m.found.err
+	if hangs := m.search.Err(); hangs != nil {
+		err = fmt.Errorf("hwmon meter: %w", hangs)
+	}
+	for _, c := range m.sources {
+		readings, failure := c.meter.Read(ctx, s)
+		if len(readings) == 0 { // else the failure is in the readings
+			err = cmp.Or(err, failure)
 		}
-		for i := range readings {
-			if m.isKnown(readings[i].Zone) {
-				m.readings = append(m.readings, readings[i])
+		m.readings = append(m.readings, readings...)
+	}
+	return m.readings, cmp.Or(err, m.found.missing)
+}
+
+// update searches for chips if that is due.
+func (m *Meter) update(s power.Sample) {
+	every := searchEvery
+	if slices.ContainsFunc(m.sources, func(c *source) bool { return c.lost.Load() }) {
+		every = retryEvery
+	}
+	if !m.searched.IsZero() && s.At.Sub(m.searched) < every && !m.search.Running() {
+		return
+	}
+	m.search.Waits = s.Waits
+	found, ok := m.search.Run(m.finder.search)
+	if !ok {
+		return
+	}
+	m.searched = s.At
+	if errors.Is(found.err, errNotListed) {
+		m.found.err = found.err
+		return
+	}
+	m.found = found
+	m.merge()
+}
+
+// merge passes the sources the inputs of the search, and earlier inputs that have vanished. A
+// vanished input is dropped if a new input measures the same.
+func (m *Meter) merge() {
+	id := func(z *power.Zone) func(*input) bool {
+		return func(f *input) bool { return f.zone.ID == z.ID }
+	}
+	inputs := m.found.inputs
+	for _, known := range m.inputs {
+		replaces := func(f *input) bool {
+			return f.zone.Kind == known.zone.Kind && f.zone.Domain == known.zone.Domain && !slices.ContainsFunc(m.inputs, id(f.zone))
+		}
+		if i := slices.IndexFunc(m.found.inputs, id(known.zone)); i >= 0 {
+			if m.found.inputs[i].zone.Kind == known.zone.Kind {
+				m.found.inputs[i].zone = known.zone
 			}
+		} else if !m.found.ids[known.zone.ID] && !slices.ContainsFunc(m.found.inputs, replaces) {
+			inputs = append(inputs, known)
 		}
 	}
-	if err != nil {
-		return m.readings, err
-	}
-	return m.readings, m.missing
-}
+	m.inputs = slices.SortedFunc(slices.Values(inputs), func(a, b *input) int { return power.CompareIDs(a.zone.ID, b.zone.ID) })
 
-// vanished reports whether a file of a polled zone is no longer where it was.
-func (m *Meter) vanished() bool {
-	for _, c := range m.chips {
-		if c.vanished.Load() {
-			return true
+	next := make(map[*source][]*input)
+	for _, in := range m.inputs {
+		c := m.sourceOf(in)
+		next[c] = append(next[c], in)
+	}
+	m.sources = slices.DeleteFunc(m.sources, func(c *source) bool {
+		inputs := next[c]
+		c.next.Store(&inputs)
+		if len(inputs) == 0 {
+			go func() { _ = c.meter.Close() }() // waits for a chip that does not answer; its files were only read from
 		}
+		return len(inputs) == 0
+	})
+}
+
+// sourceOf returns the source that reads an input.
+func (m *Meter) sourceOf(in *input) *source {
+	i := slices.IndexFunc(m.sources, func(c *source) bool {
+		return c.chip.driver == in.chip.driver && c.chip.device == in.chip.device && c.fast == in.fast()
+	})
+	if i >= 0 {
+		return m.sources[i]
 	}
-	return false
+	c := newSource(in, m.finder.open)
+	m.sources = append(m.sources, c)
+	slices.SortFunc(m.sources, func(a, b *source) int { return power.CompareIDs(a.chip.device, b.chip.device) })
+	return c
 }
 
-// isKnown reports whether a polled zone is still read. A poller remembers those that it once read.
-func (m *Meter) isKnown(zone *power.Zone) bool {
-	z := m.polled[zone.ID]
-	return z != nil && z.zone == zone
-}
-
-// Unused lists the sensors that the last discovery found and whose meaning is not known, as they can be named in the
-// configuration: `xe/0000:03:00.0/energy2`.
-func (m *Meter) Unused() []string { return m.unused }
+// Unused lists the sensors of the last search that the table does not list, as the configuration
+// can name them: `xe/0000:03:00.0/energy2`.
+func (m *Meter) Unused() []string { return m.found.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.
 func (m *Meter) Close() error {
-	pollers := make([]*power.Poller, len(m.chips))
-	for i, c := range m.chips {
-		pollers[i] = c.poller
+	m.closed = true
+	m.search.Close()
+	errs := make([]error, len(m.sources))
+	var closing sync.WaitGroup
+	for i, c := range m.sources {
+		closing.Go(func() { errs[i] = c.meter.Close() })
 	}
-	return errors.Join(power.ClosePollers(pollers...), m.files.Close())
+	closing.Wait()
+	return errors.Join(errs...)
 }

@@ -13,11 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -118,11 +121,9 @@ func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
 			ID: id, Name: id[len("amd_energy.0:"):], Kind: power.Package,
 			Method: power.Measured, Domain: domain, MaxWatts: 1_500,
 		}
-		if r := rs[id]; r.Zone == nil || *r.Zone != want || r.Event != power.Appeared || r.Total != 0 {
-			t.Errorf("%+v of %+v, want the baseline of %+v", r, r.Zone, want)
-		}
+		assert.Equal(t, &want, rs[id].Zone)
+		assert.Equal(t, power.Appeared, rs[id].Event)
 	}
-	assert.Len(t, rs, 2)
 	tr.write("501000\n", socket1)
 	rs = tr.read(m, time.Second)
 	tr.expectTotal(rs["amd_energy.0:Esocket0"], 0)
@@ -141,9 +142,8 @@ func TestWithoutNUMAThereIsOneSocket(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	tr.ok(os.RemoveAll(tr.path("sys/devices/system/node")))
 	rs := tr.read(tr.meter(), 0)
-	if r := rs["amd_energy.0:Esocket0"]; len(rs) != 1 || r.Zone == nil || r.Zone.Domain != units.NodeCPUs {
-		t.Errorf("%+v, want the first of the node's CPUs", rs)
-	}
+	assert.Len(t, rs, 1)
+	assert.Equal(t, units.NodeCPUs, rs["amd_energy.0:Esocket0"].Zone.Domain)
 }
 
 func TestASocketWhosePackageIsNotKnownIsLeftOut(t *testing.T) {
@@ -155,24 +155,6 @@ func TestASocketWhosePackageIsNotKnownIsLeftOut(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	tr.write("8-\n", "sys/devices/system/node/node1/cpulist")
 	tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
-}
-
-func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.T) {
-	tr := newTree(t, "ibmpowernv")
-	rs := tr.read(tr.meter(), 0)
-	for id, want := range map[string]power.Zone{
-		"System":        {Kind: power.Platform, Domain: units.NodeCPUs, MaxWatts: 30_000},
-		"Chip 0":        {Kind: power.Package, Domain: "package-0", MaxWatts: 1_500},
-		"Chip 0 Memory": {Kind: power.DRAM, Domain: "package-0", MaxWatts: 1_500},
-		"Chip 8":        {Kind: power.Package, Domain: "package-8", MaxWatts: 1_500},
-		"Chip 8 Memory": {Kind: power.DRAM, Domain: "package-8", MaxWatts: 1_500},
-	} {
-		want.ID, want.Name, want.Method = "opal-sensor:"+id, id, power.Measured
-		if r := rs[want.ID]; r.Zone == nil || *r.Zone != want {
-			t.Errorf("%+v, want %+v", r.Zone, want)
-		}
-	}
-	assert.Len(t, rs, 5)
 }
 
 func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
@@ -195,9 +177,8 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr.write("70\n", socket0) // counts from 0 again
 	r := tr.read(m, searchEvery+2*time.Second)["amd_energy.0:Esocket0"]
 	tr.expectTotal(r, 900_000_000)
-	if r.Event != power.Rebased || r.Zone != before {
-		t.Errorf("event %d, the same zone: %t", r.Event, r.Zone == before)
-	}
+	assert.Equal(t, power.Rebased, r.Event)
+	assert.Same(t, before, r.Zone)
 	tr.write("170\n", socket0)
 	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
@@ -220,26 +201,26 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]
 	tr.expectTotal(r, 150)
 	assert.Equal(t, power.Wrapped, r.Event)
-	assert.Equal(t, units.Energy(1<<48), r.Raw.Range)
 }
 
-func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
-	for _, text := range []string{"", "\n", "abc\n", "-5\n", " 5\n", "0x10\n", "1.5\n", "5", "18446744073709551616\n"} {
-		t.Run(strconv.Quote(text), func(t *testing.T) {
-			tr := newTree(t, "amd_energy")
-			tr.write(text, socket0)
-			m := tr.meter()
-			rs := tr.read(m, 0)
+func TestACounterThatCannotBeReadFailsAloneAndRecovers(t *testing.T) {
+	const id = "amd_energy.0:Esocket0"
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	grant := refuse(m, "energy17_input", syscall.EACCES)
+	for i, want := range []string{"permission denied", "hwmon2/energy17_input: not a decimal number"} {
+		for range 2 {
+			rs := tr.read(m, time.Duration(i)*time.Second)
 			tr.expectTotal(rs["amd_energy.0:Esocket1"], 0)
-			if err := rs["amd_energy.0:Esocket0"].Err; err == nil || !strings.Contains(err.Error(), "hwmon2/energy17_input") {
-				t.Errorf("error %v does not name the file", err)
-			}
-			tr.write("2000\n", socket0)
-			if r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]; r.Err != nil || r.Event != power.Appeared {
-				t.Errorf("%+v, want the baseline", r)
-			}
-		})
+			assert.ErrorContains(t, rs[id].Err, want)
+		}
+		grant()
+		tr.write("abc\n", socket0)
 	}
+	tr.write("2000\n", socket0)
+	r := tr.read(m, 2*time.Second)[id]
+	tr.expectTotal(r, 0)
+	assert.Equal(t, power.Appeared, r.Event)
 }
 
 // refuse makes the meter's opens of files whose path has the suffix fail until the returned function is called.
@@ -254,27 +235,14 @@ func refuse(m *Meter, suffix string, err error) (stop func()) {
 	return func() { m.finder.open = open }
 }
 
-func TestACounterThatMayNotBeReadRecoversWhenItMay(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	grant := refuse(m, "energy17_input", syscall.EACCES)
-	if r := tr.read(m, 0)["amd_energy.0:Esocket0"]; !errors.Is(r.Err, fs.ErrPermission) || r.Total != 0 {
-		t.Errorf("%+v, want permission denied", r)
-	}
-	grant()
-	if r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]; r.Err != nil || r.Event != power.Appeared {
-		t.Errorf("%+v, want the baseline", r)
-	}
-}
-
 func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
 	grant := refuse(m, "_label", syscall.EACCES)
 	rs, err := m.Read(context.Background(), power.Sample{At: epoch})
-	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("%+v, %v; want no zones, and why", rs, err)
-	}
+	assert.Empty(t, rs)
+	assert.ErrorIs(t, err, power.ErrNoZones)
+	assert.ErrorIs(t, err, fs.ErrPermission)
 	grant()
 	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
 }
@@ -287,13 +255,11 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 		assert.Empty(t, rs)
 		return err
 	}
-	if err := read(0); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no hwmon interface below "+tr.root) {
-		t.Errorf("no hwmon: %v", err)
-	}
+	err := read(0)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.ErrorContains(t, err, "no hwmon interface below "+tr.root)
 	tr.write("nvme\n", "sys/class/hwmon/hwmon0/name")
-	if err := read(searchEvery); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no energy: %v", err)
-	}
+	assert.ErrorIs(t, read(searchEvery), power.ErrNoZones)
 	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
 	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
@@ -304,24 +270,75 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
 	tr := tree{t, t.TempDir()}
 	tr.write("", "sys/class/hwmon")
-	if _, err := tr.meter().Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("error %v", err)
-	}
+	_, err := tr.meter().Read(t.Context(), power.Sample{At: epoch})
+	assert.ErrorIs(t, err, syscall.ENOTDIR)
+}
+
+// On a real sysfs any user can block the directories.
+func TestASearchThatHangsDelaysNoCollection(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Root: tr.root})
+		m.search.Always = true
+		blocked := make(chan struct{})
+		m.finder.open = func(path string) (*os.File, error) { <-blocked; return os.Open(path) }
+		read := func() ([]power.Reading, error) {
+			return m.Read(t.Context(), power.Sample{At: time.Now()})
+		}
+		began := time.Now()
+		rs, err := read()
+		assert.Empty(t, rs)
+		assert.ErrorContains(t, err, "looking for files in "+tr.path("sys/class/hwmon")+" hangs")
+		assert.LessOrEqual(t, time.Since(began), 2*time.Second)
+		close(blocked)
+		synctest.Wait()
+		rs, err = read()
+		assert.Len(t, rs, 2)
+		assert.NoError(t, err)
+		assert.NoError(t, m.Close())
+	})
 }
 
 func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {
 	for name, tr := range map[string]tree{"no hwmon": {t, t.TempDir()}, "no energy": newTree(t, "nothing")} {
 		m := tr.meter()
 		at := time.Duration(0)
-		if n := testing.AllocsPerRun(1000, func() {
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
 			at += time.Millisecond
 			if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(at)}); err == nil {
 				t.Error("no error")
 			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations a read, want none", name, n)
-		}
+		}), name)
 	}
+}
+
+func TestZonesOutlastASearchThatCannotListTheChips(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	tr.read(m, 0)
+	fault(t, "sys/class/hwmon", func() error { return syscall.EMFILE })
+	tr.write("3000\n", socket0)
+	rs, err := m.Read(t.Context(), power.Sample{At: epoch.Add(searchEvery)})
+	assert.ErrorIs(t, err, syscall.EMFILE)
+	require.Len(t, rs, 2)
+	tr.expectTotal(rs[0], 2000)
+}
+
+func TestAChipMayHaveFastCountersAndPolledPowers(t *testing.T) {
+	const dir = "sys/devices/platform/opal-sensor/hwmon/hwmon0/"
+	tr := newTree(t, "ibmpowernv")
+	tr.write("Chip 16\n", dir+"power9_label")
+	tr.write("100000000\n", dir+"power9_input")
+	var polls atomic.Int32
+	fault(t, "power9_input", func() error { polls.Add(1); return nil })
+	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+		assert.Contains(t, tr.zones(m), "package opal-sensor:Chip 16")
+		later(10 * time.Second)
+		assert.EqualValues(t, 11, polls.Load())
+		tr.write("2000\n", dir+"energy6_input")
+		later(time.Millisecond)
+		tr.expectTotal(tr.one(m, "opal-sensor:Chip 8"), 1000)
+	})
 }
 
 func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
@@ -330,47 +347,11 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr.read(m, 0)
 	tr.ok(m.Close())
 	tr.ok(m.Close())
-	for id, z := range m.zones {
-		if z.File.IsOpen() {
-			t.Errorf("%s is open", id)
-		}
+	for _, in := range m.inputs {
+		assert.False(t, in.files[0].IsOpen(), in.zone.ID)
 	}
-	if _, err := m.Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Read after Close: %v", err)
-	}
-}
-
-func TestLabels(t *testing.T) {
-	for _, tc := range []struct {
-		driver, label string
-		kind          power.Kind // empty if the meaning is not known
-		number        uint64
-	}{
-		{"amd_energy", "Esocket0", power.Package, 0},
-		{"amd_energy", "Esocket17", power.Package, 17},
-		{"amd_energy", "Esocket", "", 0},
-		{"amd_energy", "Esocket-1", "", 0},
-		{"amd_energy", "Esocket99999999999999999999", "", 0},
-		{"amd_energy", "Ecore000", "", 0},
-		{"amd_energy", "", "", 0},
-		{"ibmpowernv", "Chip 8", power.Package, 8},
-		{"ibmpowernv", "Chip 8 Memory", power.DRAM, 8},
-		{"ibmpowernv", "Chip 8 Vdd", "", 0},
-		{"ibmpowernv", "Chip", "", 0},
-		{"ibmpowernv", "Chip  Memory", "", 0},
-		{"ibmpowernv", "System", power.Platform, 0},
-		{"ibmpowernv", "System 1", "", 0},
-		{"k10temp", "System", "", 0},
-	} {
-		known, number := new(finder).find(&sensor{chip: &chip{driver: tc.driver}, name: "energy1", label: tc.label}, nil)
-		if known != nil && known.kind == notUsed {
-			known = nil
-		}
-		switch {
-		case known == nil && tc.kind != "", known != nil && (known.kind != tc.kind || number != tc.number):
-			t.Errorf("%s %q: %+v, %d; want %q, %d", tc.driver, tc.label, known, number, tc.kind, tc.number)
-		}
-	}
+	_, err := m.Read(t.Context(), power.Sample{At: epoch})
+	assert.ErrorIs(t, err, fs.ErrClosed)
 }
 
 func FuzzLabel(f *testing.F) {

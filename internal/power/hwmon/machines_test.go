@@ -30,9 +30,7 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, name)
-			synctest.Test(t, func(t *testing.T) {
-				m := New(Options{Root: tr.root})
-				defer func() { tr.ok(m.Close()) }()
+			tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
 				readings := tr.poll(m)
 				var zones []string
 				for _, r := range readings {
@@ -63,6 +61,16 @@ func (tr tree) poll(m *Meter) []power.Reading {
 	read() // starts them
 	synctest.Wait()
 	return read()
+}
+
+// zones polls a meter and returns the kinds and the IDs of its zones.
+func (tr tree) zones(m *Meter) (zones []string) {
+	tr.Helper()
+	for _, r := range tr.poll(m) {
+		zones = append(zones, string(r.Zone.Kind)+" "+r.Zone.ID)
+	}
+	slices.Sort(zones)
+	return zones
 }
 
 func expectations(t *testing.T, file string) (zones, unused []string) {
@@ -111,18 +119,12 @@ func TestANamedCardThatMayBeAnyTakesThePlaceOfAllKnownOnes(t *testing.T) {
 		named Sensor
 		want  []string
 	}{
-		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.GPU}, []string{"2-005c:power1"}},
-		{Sensor{Chip: "amdgpu", Device: "0000:e6:00.0", Sensor: "PPT", Kind: power.GPU}, []string{"0000:03:00.0:PPT", "0000:04:00.0:PPT", "0000:e6:00.0:PPT"}},
-		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.Platform}, []string{"0000:03:00.0:PPT", "0000:04:00.0:PPT", "2-005c:power1"}},
+		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.GPU}, []string{"gpu 2-005c:power1"}},
+		{Sensor{Chip: "amdgpu", Device: "0000:e6:00.0", Sensor: "PPT", Kind: power.GPU}, []string{"gpu 0000:03:00.0:PPT", "gpu 0000:04:00.0:PPT", "gpu 0000:e6:00.0:PPT"}},
+		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.Platform}, []string{"gpu 0000:03:00.0:PPT", "gpu 0000:04:00.0:PPT", "platform 2-005c:power1"}},
 	} {
 		tr.bubble(t, Options{Sensors: []Sensor{c.named}}, func(t *testing.T, m *Meter) {
-			var ids []string
-			for _, r := range tr.poll(m) {
-				ids = append(ids, r.Zone.ID)
-			}
-			if slices.Sort(ids); !slices.Equal(ids, c.want) {
-				t.Errorf("%+v: zones %q, want %q", c.named, ids, c.want)
-			}
+			assert.Equal(t, c.want, tr.zones(m))
 		})
 	}
 }

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwmon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Sensors are polled at the interval over which they average, within these bounds, or every second
+// if the driver reports no interval.
+const (
+	shortestEvery = 50 * time.Millisecond
+	defaultEvery  = time.Second
+	longestEvery  = time.Minute
+	longestGap    = 3 * longestEvery
+	// lead is more than reading a card takes.
+	lead = 50 * time.Millisecond
+)
+
+// source is the power.Source of the fast inputs of a chip, or of the other inputs.
+//
+// A graphics card that is suspended is not read, because that would wake it: its power counts as 0.
+// A card that may suspend itself is read less often than it takes to do so, because each read
+// counts as use.
+type source struct {
+	chip  *chip // as it was found first; it may have another directory since
+	fast  bool
+	meter power.Meter
+	next  atomic.Pointer[[]*input] // of the last search, nil once the source has taken them
+	lost  atomic.Bool              // a file is missing or closed, and a search may find it
+
+	// Of the goroutine that calls Answer:
+	inputs     []*input
+	every      time.Duration
+	open       func(string) (*os.File, error)
+	isCard     bool        // a graphics card
+	maySuspend bool        // it is a card that suspends itself
+	status     kernfs.File // "suspended", "active"
+	shown      []power.Shown
+	buf        [32]byte
+}
+
+// newSource returns the source of an input. The usage of cards is read with each collection, so a
+// poll precedes it.
+func newSource(in *input, open func(string) (*os.File, error)) *source {
+	s := &source{chip: in.chip, fast: in.fast(), open: open}
+	if s.fast {
+		s.meter = power.Direct("hwmon", s)
+		return s
+	}
+	s.status = kernfs.File{Path: filepath.Join(s.chip.path, "power/runtime_status"), Open: open}
+	options := power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap, StandsStill: in.is.standsStill}
+	if in.zone.Kind == power.GPU {
+		options.Lead = lead
+	}
+	s.meter = power.Poll(s, options)
+	return s
+}
+
+// Answer reads the inputs. If all of them fail, it returns an error, so that they are polled less
+// often: each failed read of a meter's firmware writes to the kernel's log. Missing files are still
+// looked for at the usual pace.
+func (s *source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
+	s.update()
+	s.shown = s.shown[:0]
+	suspended, lost := s.maySuspend && s.sleeps(), false
+	var failure error
+	for _, in := range s.inputs {
+		if err := ctx.Err(); err != nil {
+			return power.Answer{}, err
+		}
+		var shown power.Shown
+		if !suspended {
+			shown = in.show(s.buf[:])
+		}
+		if suspended || shown.Err != nil && s.sleeps() { // since a moment ago, or power/control was changed
+			shown = in.asleep()
+		}
+		failure = cmp.Or(failure, shown.Err)
+		lost = lost || shown.Err != nil && (s.fast || errors.Is(shown.Err, fs.ErrNotExist))
+		s.shown = append(s.shown, shown)
+	}
+	s.lost.Store(lost)
+	answer := power.Answer{Every: s.every}
+	if failure != nil && !lost && !slices.ContainsFunc(s.shown, func(shown power.Shown) bool { return shown.Err == nil }) {
+		return answer, failure
+	}
+	answer.Shown = s.shown
+	return answer, nil
+}
+
+// update takes the inputs of the last search. It closes all open files, because the files of a chip
+// that was removed and added again return errors forever.
+func (s *source) update() {
+	next := s.next.Swap(nil)
+	if next == nil {
+		return
+	}
+	for _, in := range s.inputs {
+		in.close()
+	}
+	s.every, s.isCard = longestEvery, false
+	for _, in := range *next {
+		if i := slices.IndexFunc(s.inputs, func(old *input) bool { return old.zone == in.zone }); i >= 0 {
+			in.last = s.inputs[i].last
+		}
+		if in.averages() {
+			ms, _ := kernfs.ParseUint([]byte(s.text(in.chip.dir, in.name+"_average_interval"))) // some drivers lack it
+			in.period = milliseconds(ms)
+		}
+		s.every = min(s.every, in.every())
+		s.isCard = s.isCard || in.zone.Kind == power.GPU
+	}
+	s.inputs = *next
+	if s.maySuspend = s.isCard && s.text(s.chip.path, "power/control") == "auto"; s.maySuspend {
+		delay, _ := kernfs.ParseUint([]byte(s.text(s.chip.path, "power/autosuspend_delay_ms"))) // fails if the card never suspends
+		s.every = max(s.every, min(2*milliseconds(delay), longestGap))
+	}
+}
+
+// milliseconds returns a time of up to an hour.
+func milliseconds(ms uint64) time.Duration {
+	return min(time.Duration(min(ms, 1<<32))*time.Millisecond, time.Hour)
+}
+
+// text returns the text of a small file, empty if it cannot be read.
+func (s *source) text(dir, name string) string {
+	text, _ := readText(s.open, filepath.Join(dir, name))
+	return text
+}
+
+// sleeps reports whether the device is a card that is suspended, or about to be
+// (Documentation/ABI/testing/sysfs-devices-power). To ask does not wake it.
+func (s *source) sleeps() bool {
+	if !s.isCard {
+		return false
+	}
+	text, err := s.status.Read(s.buf[:])
+	state := string(bytes.TrimSpace(text))
+	return err == nil && (state == "suspended" || state == "suspending")
+}
+
+// Close closes the files.
+func (s *source) Close() error {
+	for _, in := range s.inputs {
+		in.close()
+	}
+	return s.status.Close()
+}
+
+// every returns how often the input is polled.
+func (in *input) every() time.Duration {
+	if in.period > 0 {
+		return min(max(in.period, shortestEvery), longestEvery)
+	}
+	return cmp.Or(in.is.every, defaultEvery)
+}
+
+func (in *input) close() {
+	for i := range in.files {
+		_ = in.files[i].Close() // opened for reading: nothing can be lost
+	}
+}
+
+// show reads the input. If a polled sensor has no value yet (EAGAIN), the last value stands once.
+func (in *input) show(buf []byte) power.Shown {
+	last := in.last
+	shown, err := in.read(buf)
+	in.last = shown
+	switch {
+	case err == nil:
+		return shown
+	case errors.Is(err, syscall.EAGAIN) && !last.At.IsZero():
+		return last
+	}
+	in.failure = err
+	return power.Shown{Zone: in.zone, Err: fmt.Errorf("hwmon zone %s: %w", in.zone.ID, err)}
+}
+
+// asleep returns a power of 0, for the time in which the device is suspended. A counter is read
+// again later and covers the whole time since its last reading, so its power has no gap.
+func (in *input) asleep() power.Shown {
+	shown := power.Shown{Zone: in.zone, At: time.Now(), IsPower: true}
+	if in.isEnergy() {
+		shown.Average = math.MaxInt64
+	}
+	return shown
+}
+
+// read reads the input's files. It returns impossible powers too, which power.Meter rejects.
+func (in *input) read(buf []byte) (power.Shown, error) {
+	product, negative := uint64(1), false
+	for i := range in.files {
+		f := &in.files[i]
+		text, err := f.Read(buf)
+		if err != nil {
+			return power.Shown{}, err
+		}
+		if !in.isEnergy() && len(text) > 0 && text[0] == '-' {
+			text, negative = text[1:], true
+		}
+		n, err := kernfs.ParseUintLine(text)
+		if err != nil {
+			_ = f.Close()
+			return power.Shown{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		high, low := bits.Mul64(product, n)
+		if product = low; high != 0 {
+			product = math.MaxUint64
+		}
+	}
+	if in.isEnergy() {
+		shown := power.Shown{Zone: in.zone, Counter: units.Energy(product), Range: in.is.wrapAt}
+		if !in.fast() { // else it was read at the moment of the sample
+			shown.At = time.Now()
+		}
+		return shown, nil
+	}
+	microwatts := int64(min(product, math.MaxInt64))
+	if negative {
+		microwatts = -microwatts
+	}
+	return power.Shown{Zone: in.zone, At: time.Now(), IsPower: true, Power: microwatts, Average: in.period}, nil
+}
