@@ -3,6 +3,7 @@
 package power
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -83,12 +84,6 @@ var (
 	errAwaited = errors.New("not read yet since the receiver was started")
 )
 
-// Resumer is a Meter that has no counters, and derives energy from samples.
-type Resumer interface {
-	// Resume makes s the sample before the first Read.
-	Resume(s Sample)
-}
-
 // resume is the step of a Set that continues the zones of an earlier Set. A zone of the past is
 // awaited until its meter reads it or another meter takes its place.
 type resume struct {
@@ -117,11 +112,8 @@ func (s *resume) from(p *Past) {
 		z := &p.Zones[i]
 		meter := slices.IndexFunc(s.meters, func(m Status) bool { return m.Name == z.Meter })
 		s.awaited = append(s.awaited, &awaited{*z, meter})
-		if z.Method != Modeled || meter < 0 {
-			continue
-		}
-		if m, ok := s.meters[meter].Meter.(Resumer); ok {
-			m.Resume(p.Sample)
+		if z.Method == Modeled && meter >= 0 {
+			_, _ = s.meters[meter].Meter.Read(context.Background(), p.Sample) // a model counts from its first read
 		}
 	}
 }

@@ -55,17 +55,17 @@ func ignoreRestart(err error) error {
 const countlessLimit = units.Second / 10
 
 // readRates reads the rates of an interval.
-func (m *Meter) readRates(now time.Time, busy units.CPUTime, elapsed time.Duration) (err error) {
-	if m.events != nil {
-		if m.rates, err = m.events.Rates(now); err != nil {
+func (s *source) readRates(now time.Time, busy units.CPUTime, elapsed time.Duration) (err error) {
+	if s.events != nil {
+		if s.rates, err = s.events.Rates(now); err != nil {
 			return err
 		}
-		for _, f := range m.needs {
-			if f >= Cycles && f <= CacheMisses && m.rates[f] == 0 && busy >= countlessLimit {
+		for _, f := range s.needs {
+			if f >= Cycles && f <= CacheMisses && s.rates[f] == 0 && busy >= countlessLimit {
 				return errCountless
 			}
 		}
 	}
-	m.rates[CPUTime] = float64(busy) / float64(units.Second) * 1000 / elapsed.Seconds()
+	s.rates[CPUTime] = float64(busy) / float64(units.Second) * 1000 / elapsed.Seconds()
 	return nil
 }

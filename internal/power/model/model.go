@@ -67,18 +67,17 @@ func (c *ZoneCurve) IsIdleLowest() bool {
 		!slices.ContainsFunc(c.Curve, func(p Point) bool { return p.Watts < idle })
 }
 
-// Meter is a power.Meter that follows power curves. Its zones are modeled. It fails only if the
-// rates that a curve needs cannot be read. The zero Meter is not usable; call New or NewWithEvents.
-type Meter struct {
-	zones    []zone
-	events   Events // nil if no zone needs it
-	needs    []Feature
-	rates    Rates     // of the last read
-	counted  time.Time // until when energy was counted
-	busy     units.CPUTime
-	total    units.CPUTime
-	started  bool
-	readings []power.Reading
+// source is the power.Source of power curves: each counts the energy of its power. It fails only if
+// the rates that a curve needs cannot be read.
+type source struct {
+	zones  []zone
+	shown  []power.Shown // of zones
+	events Events        // nil if no zone needs it
+	needs  []Feature
+	rates  Rates // of the last Answer
+	until  time.Time
+	busy   units.CPUTime // until then
+	total  units.CPUTime // until then
 }
 
 // zone is one curve with its zone.
@@ -86,118 +85,96 @@ type zone struct {
 	power.Zone
 	curve    Curve
 	function func(*Rates) float64 // in place of curve, may be nil
-	// rest is the part of a microjoule that the total does not yet hold, 0 up to 1. Dropped at
-	// every read it would add up.
+	// rest is the part of a microjoule that the counter does not yet hold, 0 up to 1. Dropped at
+	// every Answer it would add up.
 	rest float64
 }
 
 // New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node
 // together, power.DRAM, all its memory, or power.Platform, the whole machine. There is one curve a
 // kind.
-func New(curves ...ZoneCurve) *Meter {
-	m := &Meter{zones: make([]zone, len(curves)), readings: make([]power.Reading, len(curves))}
+//
+// If CPU time does not advance, there is no utilization: Total and At stay, and the next read counts
+// for both. The same is true if events could not be read, which the error reports.
+func New(curves ...ZoneCurve) power.Meter { return NewWithEvents(nil, curves...) }
+
+// NewWithEvents returns the meter that New returns, for curves that need events. It closes them.
+func NewWithEvents(events Events, curves ...ZoneCurve) power.Meter {
+	s := &source{zones: make([]zone, len(curves)), events: events}
 	for i, c := range curves {
-		z := &m.zones[i]
+		z := &s.zones[i]
 		*z = zone{curve: c.Curve, function: c.Function, Zone: power.Zone{
 			ID: "model:" + strconv.Itoa(i), Name: string(c.Kind), Kind: c.Kind,
-			Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(c.Kind),
+			Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
 		}}
 		if c.Kind == power.Package {
 			z.Name = "package-0"
 		}
-		m.needs = append(m.needs, c.Needs...)
-		m.readings[i].Zone = &z.Zone
+		s.needs = append(s.needs, c.Needs...)
+		s.shown = append(s.shown, power.Shown{Zone: &z.Zone, Transient: true})
 	}
-	return m
-}
-
-// NewWithEvents returns the meter that New returns, for curves that need events. It closes them.
-func NewWithEvents(events Events, curves ...ZoneCurve) *Meter {
-	m := New(curves...)
-	m.events = events
-	return m
+	return power.Direct("model", s)
 }
 
 // Close closes the events.
-func (m *Meter) Close() error {
-	if m.events == nil {
+func (s *source) Close() error {
+	if s.events == nil {
 		return nil
 	}
-	return m.events.Close()
+	return s.events.Close()
 }
 
-// Resume makes s the sample before the first Read, which then adds the energy since.
-func (m *Meter) Resume(s power.Sample) {
-	m.started = true
-	m.counted, m.busy, m.total = s.At, s.Busy, s.Total
-	for i := range m.readings {
-		m.readings[i].At = s.At
-	}
-}
-
-// Read adds each curve's power at the utilization since the last read, over the time since. Where CPU
-// time did not advance there is no utilization: Total and At stay, and the next read counts for both. The same is true
-// where events could not be read, which the error reports.
-func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	if !m.started {
-		m.started = true
-		m.counted, m.busy, m.total = s.At, s.Busy, s.Total
-		for i := range m.readings {
-			m.readings[i].At, m.readings[i].Event = s.At, power.Appeared
+// Answer adds each curve's power at the utilization since the last Answer, over the time since. The
+// first Answer is the baseline.
+func (s *source) Answer(_ context.Context, now power.Sample) (power.Answer, error) {
+	var err error
+	if s.until.IsZero() {
+		s.until, s.busy, s.total = now.At, now.Busy, now.Total
+	} else {
+		if now.Rest.At.After(s.until) && len(s.needs) == 0 {
+			_ = s.advance(now.Rest.At, now.Rest.Busy, now.Rest.Total) // it fails only if events cannot be read
 		}
-		return m.readings, nil
+		err = s.advance(now.At, now.Busy, now.Total)
 	}
-	for i := range m.readings {
-		m.readings[i].Event = power.NoEvent
+	for i := range s.shown {
+		s.shown[i].At = s.until
 	}
-	if s.Rest.At.After(m.counted) && len(m.needs) == 0 {
-		_ = m.count(s.Rest.At, s.Rest.Busy, s.Rest.Total) // it fails only if events cannot be read
-	}
-	return m.readings, m.count(s.At, s.Busy, s.Total)
+	return power.Answer{Shown: s.shown}, err
 }
 
-// count adds the energy since the last call. busy and total are the CPU times of the node at the
+// advance adds the energy since the last call. busy and total are the CPU times of the node at the
 // end.
-func (m *Meter) count(at time.Time, busy, total units.CPUTime) error {
-	elapsed := at.Sub(m.counted)
-	used, had := units.Advance(m.busy, busy), units.Advance(m.total, total)
-	if total < m.total { // against the contract of Sample: go on from here rather than wait it out
-		m.busy, m.total = busy, total
+func (s *source) advance(at time.Time, busy, total units.CPUTime) error {
+	elapsed := at.Sub(s.until)
+	used, had := units.Advance(s.busy, busy), units.Advance(s.total, total)
+	if total < s.total { // against the contract of Sample: continue from here rather than wait for the old value
+		s.busy, s.total = busy, total
 	}
 	if elapsed <= 0 || had == 0 {
 		return nil
 	}
-	if err := m.readRates(at, used, elapsed); err != nil {
+	if err := s.readRates(at, used, elapsed); err != nil {
 		return ignoreRestart(err)
 	}
-	m.counted, m.busy, m.total = at, busy, total
+	s.until, s.busy, s.total = at, busy, total
 	utilization := min(float64(used)/float64(had), 1)
-	for i := range m.zones {
-		m.zones[i].add(&m.readings[i], m.zones[i].watts(utilization, &m.rates), elapsed)
-		m.readings[i].At = at
+	for i := range s.zones {
+		z := &s.zones[i]
+		whole, rest := math.Modf(z.watts(utilization, &s.rates)*elapsed.Seconds()*float64(units.Joule) + z.rest)
+		s.shown[i].Counter += units.Energy(whole)
+		z.rest = rest
 	}
 	return nil
 }
 
 // watts returns the power of the zone, which is at most that of the largest machine.
 func (z *zone) watts(utilization float64, rates *Rates) float64 {
-	if z.function == nil {
-		return z.curve.Watts(utilization)
+	watts := z.curve.Watts(utilization)
+	if z.function != nil {
+		watts = z.function(rates)
 	}
-	if watts := z.function(rates); watts > 0 { // not NaN
+	if watts > 0 { // not NaN
 		return min(watts, power.MaxPlatformWatts)
 	}
 	return 0
-}
-
-// add adds the energy of the time elapsed to the zone's total.
-func (z *zone) add(r *power.Reading, watts float64, elapsed time.Duration) {
-	used := watts*elapsed.Seconds()*float64(units.Joule) + z.rest
-	whole, rest := math.Modf(used)
-	z.rest = rest
-	if room := ^units.Energy(0) - r.Total; whole < float64(room) {
-		r.Total += units.Energy(whole)
-	} else { // saturate: a conversion of more than 64 bits is undefined
-		r.Total, z.rest = ^units.Energy(0), 0
-	}
 }

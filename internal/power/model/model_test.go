@@ -21,7 +21,7 @@ var epoch = time.Now() // with a monotonic reading, like samples
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
 
-func newPackage(c Curve) *Meter { return New(ZoneCurve{Kind: power.Package, Curve: c}) }
+func newPackage(c Curve) power.Meter { return New(ZoneCurve{Kind: power.Package, Curve: c}) }
 
 func mustCurve(t testing.TB, points ...Point) Curve {
 	t.Helper()
@@ -35,7 +35,7 @@ func load(d time.Duration, busy, total float64) power.Sample {
 	return power.Sample{At: after(d), Busy: units.CPUTime(busy * 1e9), Total: units.CPUTime(total * 1e9)}
 }
 
-func readModel(t *testing.T, m *Meter, s power.Sample) power.Reading {
+func readModel(t *testing.T, m power.Meter, s power.Sample) power.Reading {
 	t.Helper()
 	rs, err := m.Read(context.Background(), s)
 	if err != nil || len(rs) != 1 || rs[0].Err != nil {
@@ -105,12 +105,12 @@ func TestLinearRunsFromIdleToMaximum(t *testing.T) {
 }
 
 func TestModelIsOneModeledPackage(t *testing.T) {
-	var m power.Meter = newPackage(mustCurve(t, Point{0, 10}))
+	m := newPackage(mustCurve(t, Point{0, 10}))
 	rs, err := m.Read(context.Background(), load(0, 5, 10))
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("%+v, %v", rs, err)
 	}
-	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}), *rs[0].Zone)
+	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 30_000}), *rs[0].Zone)
 	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
 		t.Errorf("first reading %+v is not a baseline", r)
 	}
@@ -211,22 +211,16 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestModelSaturates(t *testing.T) {
+func TestAModelIsAtMostTheLargestMachine(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, math.MaxFloat64}))
 	readModel(t, m, load(0, 0, 0))
-	for i := 1; i < 4; i++ {
-		if r := readModel(t, m, load(time.Duration(i)*time.Hour, 0, float64(i))); r.Total != math.MaxUint64 {
-			t.Errorf("read %d: total %d", i, r.Total)
-		}
-	}
+	assert.Equal(t, 108_000_000*units.Joule, readModel(t, m, load(time.Hour, 0, 1)).Total)
 }
 
-func TestAModelThatGoesOnHasThePowerOfTheTimeDown(t *testing.T) {
-	m := newPackage(mustCurve(t, Point{0, 10}, Point{1, 110}))
-	m.Resume(load(0, 50, 100))
-	r := readModel(t, m, load(100*time.Second, 60, 140)) // at a quarter of the CPUs' time, 35 W
-	if r.Total != 3500*units.Joule || !r.At.Equal(after(100*time.Second)) || r.Event != power.NoEvent || !r.Raw.IsZero() {
-		t.Errorf("%+v, want 3500 J", r)
-	}
-	assert.Equal(t, 3510*units.Joule, readModel(t, m, load(101*time.Second, 60, 141)).Total)
+func TestAModelCountsTheTimeBeforeAndAfterARestSeparately(t *testing.T) {
+	m := newPackage(mustCurve(t, Point{0, 40}, Point{0.5, 100}, Point{1, 120}))
+	readModel(t, m, load(0, 0, 0))
+	s := load(20*time.Second, 10, 20)
+	s.Rest.At, s.Rest.Total = after(10*time.Second), 10*units.Second
+	assert.Equal(t, 1600*units.Joule, readModel(t, m, s).Total, "10 s at 40 W and 10 s at 120 W")
 }

@@ -134,7 +134,7 @@ func (noModelError) Is(target error) bool { return target == power.ErrNoZones }
 
 // modelMeter is a model with what its curves were made from.
 type modelMeter struct {
-	*model.Meter
+	power.Meter
 	curves  []model.ZoneCurve
 	machine string // what the machine was taken for
 	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and
