@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -148,16 +147,6 @@ func TestARestartCorrectsTheEnergyOfTheTimeDown(t *testing.T) {
 	if off := float64(sum) - want; math.Abs(off) > restarts {
 		t.Errorf("%d µJ, want %.0f: off by %.0f", sum, want, off)
 	}
-}
-
-func TestCorrectionDoesNotAllocate(t *testing.T) {
-	m := &fake{readings: []Reading{bmcReading(time.Now())}}
-	s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(Correction{Lag: time.Second, Factor: 1_190_000, Offset: -3})})
-	n := allocs.Count(100, func() {
-		m.readings[0].At, m.readings[0].Total = m.readings[0].At.Add(time.Second), m.readings[0].Total+units.Joule
-		s.Read(context.Background(), Sample{})
-	})
-	assert.Zero(t, n)
 }
 
 // A factor that is known only after a reading would make a restored static power that of other

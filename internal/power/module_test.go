@@ -120,14 +120,3 @@ func TestAModuleIsNotSeparatedIfItsSocketCannotBeRead(t *testing.T) {
 	count(&m.modules.readings[0], 132, 423*132)
 	m.expect(132, 423*132-1230)
 }
-
-func TestSeparatingModulesAllocatesNothing(t *testing.T) {
-	m := newSuperchips(t, 1)
-	second := 0.0
-	assert.Zero(t, testing.AllocsPerRun(1000, func() {
-		second++
-		count(&m.modules.readings[0], second, 423*second)
-		count(&m.cpus.readings[0], second, 123*second)
-		m.Read(context.Background(), Sample{At: after(time.Duration(second) * time.Second)})
-	}))
-}

@@ -288,16 +288,3 @@ func TestAClockThatIsSetBackStopsNothing(t *testing.T) {
 	n.count(platform, 60, 2500)
 	n.expect(110, 900+1000-10, 60, 0)
 }
-
-func TestDerivingOtherAllocatesNothing(t *testing.T) {
-	n, platform, pkg := newNode(t)
-	second := 0.0
-	if allocs := testing.AllocsPerRun(1000, func() {
-		second++
-		n.count(platform, second-0.5, 300*second)
-		n.count(pkg, second, 100*second)
-		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:2]
-	}); allocs != 0 {
-		t.Errorf("%v allocations", allocs)
-	}
-}

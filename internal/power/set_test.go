@@ -171,11 +171,35 @@ func TestCloseReturnsTheErrorsOfAllMeters(t *testing.T) {
 	}
 }
 
-func TestReadingASetAllocatesNothing(t *testing.T) {
+// The set chooses, corrects, resumes, separates a module and derives other.
+func TestASetAllocatesNothing(t *testing.T) {
 	s := newScene(t, "first/rapl second/rapl lib hwmon model+")
-	s.shows("first:package first:dram! first:psys lib:gpu@1 lib:gpu@2 hwmon:gpu@2 hwmon:gpu@3 model:package model:dram")
-	s.Read(context.Background(), Sample{})
-	assert.Zero(t, testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }))
+	for i := range s.Set.meters {
+		s.Set.meters[i].corrections.of = correctedBy(Correction{Lag: time.Second, Factor: 1_190_000, Offset: -3})
+	}
+	s.Remainder = new(Remainder)
+	s.shows("first:package first:dram! first:platform lib:gpu@1 lib:gpu@2 hwmon:gpu@2 hwmon:gpu@3 model:package model:dram")
+	s.zones["lib:gpu@1"].Includes = "package-0"
+	var past Past
+	second := time.Duration(0)
+	read := func() {
+		second++
+		for _, m := range s.meters {
+			for i := range m.readings {
+				r := &m.readings[i]
+				r.Zone.Method, r.At, r.Total = Measured, after(second*time.Second), units.Energy(second)*units.Joule
+				r.Raw = Raw{Energy: r.Total, MaxWatts: 1000, At: r.At}
+			}
+		}
+		readAfter(s.Set, second*time.Second)
+		s.Past(&past)
+	}
+	read()
+	s.Resume(&past)
+	read()
+	assert.NotEmpty(t, s.Resumptions())
+	assert.Zero(t, testing.AllocsPerRun(1000, read))
+	assert.True(t, past.Other.Known)
 }
 
 func TestTheSoonestWrapIsThatOfAMeterInUse(t *testing.T) {
