@@ -36,10 +36,8 @@ import (
 // The energy that is not modeled is in the zone other. DRAM is given up as well if a sensor has read
 // the packages and none lists DRAM, unless the stand-in completes sensors.
 type chooser struct {
-	meters []Status
-	// choices are those of the kinds, by the index in Kinds, and those of the cards with a PCI
-	// address that were ever listed.
-	choices []choice
+	meters  []Status
+	choices []choice // of the kinds, by the index in Kinds, and of all cards with a PCI address
 }
 
 // choice is the meter that a zone kind or a graphics card is read from. Meters are given by their index.
@@ -51,11 +49,6 @@ type choice struct {
 }
 
 const noMeter = math.MaxInt
-
-// containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not
-// modeled if the whole is measured. PSys contains the memory beside the processors (Intel SDM,
-// volume 4, MSR_PLATFORM_ENERGY_COUNTER).
-var containers = map[Kind][]Kind{Package: {PSys, Platform}, DRAM: {PSys, Platform}}
 
 func newChooser(meters []Status) chooser {
 	c := chooser{meters: meters, choices: make([]choice, len(Kinds))}
@@ -105,7 +98,7 @@ func (c *chooser) choose(meter int, r *Reading) {
 // still modeled: without it nothing but the whole machine could be attributed.
 func (c *chooser) isUnneeded(m *Status, k Kind) bool {
 	listed := c.kind(k).listed != noMeter
-	if slices.ContainsFunc(containers[k], c.measures) && !(k == Package && listed) {
+	if whole := c.measures(PSys) || c.measures(Platform); whole && isPart(k, PSys) && !(k == Package && listed) {
 		return true
 	}
 	return k == DRAM && !m.Completes && !listed && c.measures(Package)

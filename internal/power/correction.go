@@ -93,11 +93,10 @@ type corrected struct {
 	remainder  int64 // of the total in µW ns, from 0 to below perMicrojoule
 }
 
-// perMicrojoule is a microjoule in µW ns.
-const perMicrojoule = int64(time.Second)
-
-// maxMicrojoules bounds the terms of a sum, so that it does not overflow.
-const maxMicrojoules = 1 << 60
+const (
+	perMicrojoule  = int64(time.Second) // in µW ns
+	maxMicrojoules = 1 << 60            // bounds the terms of a sum, so that it does not overflow
+)
 
 // correct corrects a reading.
 func (c *corrected) correct(r *Reading) {

@@ -4,7 +4,6 @@ package power
 
 import (
 	"context"
-	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -108,45 +107,6 @@ func TestASensorWhoseClockIsSetBackAddsNoOffsetTwice(t *testing.T) {
 	}
 	assert.Equal(t, epoch.Add(61*time.Second), c.at)
 	assert.Equal(t, 610*units.Joule, c.total)
-}
-
-// Whatever the restarts, the energy of a counter is corrected as if there had been none, but for
-// less than a microjoule each.
-func TestARestartCorrectsTheEnergyOfTheTimeDown(t *testing.T) {
-	correction := Correction{Lag: 3 * time.Second, Factor: 1_190_003, Offset: 12_345_678}
-	const restarts = 20
-	now := time.Now()
-	began := now
-	var raw units.Energy
-	var past *Past
-	var sum units.Energy // of all lives
-	for life := range restarts {
-		m := new(counting)
-		m.zone(&Zone{ID: "bmc", Kind: Platform, Method: Measured, MaxWatts: MaxPlatformWatts}, 0)
-		s := NewSet(Member{Name: "bmc", Meter: m, Correction: correctedBy(correction)})
-		if past != nil {
-			s.Resume(past)
-		}
-		var r Reading
-		for range 3 + life%3 {
-			m.shows(0, raw+5*units.Joule, now)
-			r = s.Read(context.Background(), Sample{At: now})[0]
-			if !r.At.Equal(now.Add(-correction.Lag)) {
-				t.Fatalf("of %v, want %v", r.At, now.Add(-correction.Lag))
-			}
-			now, raw = now.Add(1234*time.Millisecond), raw+98_765_431
-		}
-		sum += r.Total
-		past = new(Past)
-		s.Past(past)
-		now, raw = now.Add(time.Duration(life)*time.Second), raw+units.Energy(life)*77_777_777
-	}
-	last := past.Zones[0]
-	meter := last.Raw.Energy - 5*units.Joule
-	want := float64(meter)*1.190003 + 12.345678*float64(last.At.Add(correction.Lag).Sub(began).Microseconds())
-	if off := float64(sum) - want; math.Abs(off) > restarts {
-		t.Errorf("%d µJ, want %.0f: off by %.0f", sum, want, off)
-	}
 }
 
 // A factor that is known only after a reading would make a restored static power that of other
