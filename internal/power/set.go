@@ -200,17 +200,11 @@ func (s *Set) Past(p *Past) {
 // ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
-// SoonestWrap returns how soon a counter of a meter in use can wrap unnoticed, 0 if none can.
-func (s *Set) SoonestWrap() time.Duration {
-	var soonest time.Duration
-	for i := range s.meters {
-		if !s.meters[i].InUse {
-			continue
-		}
-		for j := range s.meters[i].Readings {
-			if after := s.meters[i].Readings[j].Raw.wrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
-				soonest = after
-			}
+// SoonestWrap returns how soon a counter of a reported zone can wrap unnoticed, 0 if none can.
+func (s *Set) SoonestWrap() (soonest time.Duration) {
+	for i := range s.readings {
+		if after := s.readings[i].Raw.wrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
+			soonest = after
 		}
 	}
 	return soonest

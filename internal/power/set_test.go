@@ -171,6 +171,20 @@ func TestCloseReturnsTheErrorsOfAllMeters(t *testing.T) {
 	}
 }
 
+func TestTheSoonestWrapIsThatOfAReportedZone(t *testing.T) {
+	s := newScene(t, "first second model*")
+	s.shows("first:package second:package second:dram model:package")
+	for name, joules := range map[string]units.Energy{"first": 120_000, "second": 60_000, "model": 1000} {
+		s.meters[name].readings[0].Raw = Raw{Range: joules * units.Joule, MaxWatts: 1000}
+	}
+	assert.Zero(t, s.SoonestWrap())
+	s.Read(context.Background(), Sample{})
+	assert.Equal(t, 2*time.Minute, s.SoonestWrap())
+	s.meters["second"].readings[1].Raw = s.meters["second"].readings[0].Raw
+	s.Read(context.Background(), Sample{})
+	assert.Equal(t, time.Minute, s.SoonestWrap())
+}
+
 // The set chooses, corrects, resumes, separates a module and derives other.
 func TestASetAllocatesNothing(t *testing.T) {
 	s := newScene(t, "first/rapl second/rapl lib hwmon model+")
@@ -200,18 +214,4 @@ func TestASetAllocatesNothing(t *testing.T) {
 	assert.NotEmpty(t, s.Resumptions())
 	assert.Zero(t, testing.AllocsPerRun(1000, read))
 	assert.True(t, past.Other.Known)
-}
-
-func TestTheSoonestWrapIsThatOfAMeterInUse(t *testing.T) {
-	s := newScene(t, "first second model*")
-	s.shows("first:package second:dram! model:package")
-	for name, joules := range map[string]units.Energy{"first": 120_000, "second": 60_000, "model": 1000} {
-		s.meters[name].readings[0].Raw = Raw{Range: joules * units.Joule, MaxWatts: 1000}
-	}
-	assert.Zero(t, s.SoonestWrap())
-	s.Read(context.Background(), Sample{})
-	assert.Equal(t, 2*time.Minute, s.SoonestWrap())
-	s.meters["second"].readings[0].Err = nil
-	s.Read(context.Background(), Sample{})
-	assert.Equal(t, time.Minute, s.SoonestWrap())
 }
