@@ -190,11 +190,17 @@ func (c *Config) Correction(meter string) func(*power.Zone) power.Correction {
 	if !d.Corrected {
 		return nil
 	}
+	of := map[string]power.Correction{} // by the name of the section
+	for _, section := range d.sections(c) {
+		_, name, _ := strings.Cut(section.Key, "/")
+		of[name] = section.settings.(interface{ Correction() power.Correction }).Correction()
+	}
 	return func(zone *power.Zone) power.Correction {
-		for _, section := range d.sections(c) {
-			if d.Decode == nil && zone.Kind == power.Platform || d.Decode != nil && CorrectedBy(zone.ID) == section.Key {
-				return section.settings.(interface{ Correction() power.Correction }).Correction()
-			}
+		switch _, name, _ := strings.Cut(zone.ID, ":"); {
+		case d.Decode != nil:
+			return of[name]
+		case zone.Kind == power.Platform:
+			return of[""]
 		}
 		return power.Correction{}
 	}
