@@ -62,7 +62,7 @@ var meanings = []meaning{
 	{driver: "zenergy", label: "Ecore#", kind: notUsed},
 
 	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does
-	// not report of which socket.
+	// not report the number of its socket.
 	{driver: "amd_hsmp_hwmon", sensor: "power1", kind: power.Package, domain: node},
 
 	// drivers/hwmon/ibmpowernv.c, POWER8 and 9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
@@ -71,9 +71,9 @@ var meanings = []meaning{
 	{driver: "ibmpowernv", label: "Chip # Memory", kind: power.DRAM, domain: packageOf},
 
 	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may
-	// take 30 s; where the BMC does not answer it has the value of before.
+	// take 30 s. If the BMC does not answer, the driver repeats the last value.
 	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
-	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and what the counters count
+	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and the powers of the counters
 
 	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware identifies sockets by the text of
 	// power1_oem_info (edk2-nvidia, power meter SSDT). Grace contains CPU and SysIO; Module
@@ -83,7 +83,7 @@ var meanings = []meaning{
 	{driver: "power_meter", label: "SysIO Power Socket #", kind: power.Uncore, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
 	{driver: "power_meter", kind: power.Platform, domain: node, only: oneMeterOfTheMachine},
 
-	// drivers/hwmon/macsmc-hwmon.c. The labels are those of arch/arm64/boot/dts/apple/hwmon-common.dtsi.
+	// drivers/hwmon/macsmc-hwmon.c. Labels: arch/arm64/boot/dts/apple/hwmon-common.dtsi.
 	{driver: "macsmc_hwmon", label: "Total System Power", kind: power.Platform, domain: node},
 
 	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input (tegra*-p*.dtsi); the other rails
@@ -97,14 +97,14 @@ var meanings = []meaning{
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
 	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; the rest of the chip is not measured
 
-	// drivers/hwmon/fam15h_power.c. The power of the processor; power1_average is of the cores, and a read of it sleeps.
+	// drivers/hwmon/fam15h_power.c: power1_input is the processor. power1_average is the cores, and a read of it sleeps.
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
 
 	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on
-	// it. i915 has the card (i915_gt#: tiles). Both have counters for discrete cards only, and add
-	// up a register of 32 bits with each read: at 1 kW it would wrap in four minutes. amdgpu: an APU
-	// reports the power of the package, CPU included. The energy accumulator in gpu_metrics is not
-	// used: on SMU 13.0 it is invalid, and on some cards it stays 0.
+	// it. i915 has the card (i915_gt#: tiles). Both have counters for discrete cards only. They add
+	// up a register of 32 bits with each read, which would wrap in four minutes at 1 kW. The power that
+	// amdgpu reports of an APU includes the CPU. The energy accumulator in gpu_metrics is not used.
+	// It is invalid on SMU 13.0, and stays 0 on some cards.
 	{driver: "xe", sensor: "energy#", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915", sensor: "energy1", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915_gt#", kind: notUsed},

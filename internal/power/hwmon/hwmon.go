@@ -37,7 +37,7 @@ type Meter struct {
 	search   kernfs.Search[found]
 	searched time.Time // sample time of the last search, zero before the first
 	found    found     // by the last search that could list the chips
-	inputs   []*input  // known, in the order of their IDs
+	inputs   []*input  // found and vanished ones, in the order of their IDs
 	sources  []*source // that read them, in the order of their devices
 	readings []power.Reading
 	closed   bool
@@ -48,7 +48,7 @@ type Options struct {
 	Root string // "/" or the mount point of the host's root
 	// Want reports whether zones of the kind are to be read. nil means all.
 	Want func(power.Kind) bool
-	// Sensors are read in addition to the sensors of the table, and replace those of the same kind.
+	// Sensors are read in addition to the sensors of the table, and replace sensors of the same kind.
 	Sensors []Sensor
 }
 

@@ -175,7 +175,7 @@ func (in *input) every() time.Duration {
 
 func (in *input) close() {
 	for i := range in.files {
-		_ = in.files[i].Close() // opened for reading: nothing can be lost
+		_ = in.files[i].Close() // it was only read from
 	}
 }
 
@@ -194,8 +194,9 @@ func (in *input) show(buf []byte) power.Shown {
 	return power.Shown{Zone: in.zone, Err: fmt.Errorf("hwmon zone %s: %w", in.zone.ID, err)}
 }
 
-// asleep returns a power of 0, for the time in which the device is suspended. A counter is read
-// again later and covers the whole time since its last reading, so its power has no gap.
+// asleep returns a power of 0, which stands for the suspended device. For a counter the power covers
+// the whole time since the last reading, so that no time is unmeasured. The next reading of the
+// counter adds the energy from before the suspension.
 func (in *input) asleep() power.Shown {
 	shown := power.Shown{Zone: in.zone, At: time.Now(), IsPower: true}
 	if in.isEnergy() {
