@@ -31,17 +31,20 @@ func packagesCurve(t testing.TB, m machine.Machine, o Options) model.ZoneCurve {
 	t.Helper()
 	o.Kinds = []power.Kind{power.Package}
 	curves := mustCurves(t, m, o)
-	if len(curves) != 1 || curves[0].Kind != power.Package {
-		t.Fatalf("%+v", curves)
-	}
+	require.Len(t, curves, 1)
 	return curves[0]
 }
 
 func near(t *testing.T, what string, got, want float64) {
 	t.Helper()
-	if math.Abs(got-want) > 0.005*math.Abs(want) {
-		t.Errorf("%s is %.4g, want %.4g", what, got, want)
-	}
+	assert.InEpsilon(t, want, got, 0.005, what)
+}
+
+// is asserts what a curve was made from, and its error.
+func is(t *testing.T, c *model.ZoneCurve, basis string, expectedError float64) {
+	t.Helper()
+	assert.Equal(t, basis, c.Basis)
+	assert.InDelta(t, expectedError, c.ExpectedError, 0)
 }
 
 // The machines of the tests, as package machine reads them.
@@ -67,9 +70,7 @@ func TestTheSameCPUHasItsMeasuredCurve(t *testing.T) {
 	for u, want := range map[float64]float64{0: 54.7, 0.3: 223.9, 1: 440.1} {
 		near(t, "power", c.Curve.Watts(u), want)
 	}
-	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 chips" || c.ExpectedError != model.SameCPUError {
-		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
-	}
+	is(t, &c, "Intel Xeon Platinum 8259CL: measured, 2 chips", model.SameCPUError)
 	whole.Sockets, whole.Threads = 1, 48
 	near(t, "power of one of the two chips", packagesCurve(t, whole, Options{}).Curve.Watts(1), 440.1/2)
 }
@@ -91,9 +92,7 @@ func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 		with := mustCurves(t, m5large, Options{Kinds: []power.Kind{c.Kind}})[0].Curve
 		assert.InDelta(t, 0, c.Curve.Watts(0), 0, c.Kind)
 		near(t, string(c.Kind), c.Curve.Watts(0.7), with.Watts(0.7)-with.Watts(0))
-		if !strings.HasSuffix(c.Basis, ", without idle power") {
-			t.Error(c.Basis)
-		}
+		assert.Regexp(t, ", without idle power$", c.Basis)
 	}
 	near(t, "idle power of a machine that is not virtual", packagesCurve(t, gold6230, Options{WithoutIdle: true}).Curve.Watts(0), 0.1206*250)
 }
@@ -131,9 +130,7 @@ func TestTheCPUOfATypeIsNotTakenWhereTheMachineShowsAnotherFamily(t *testing.T) 
 	c := packagesCurve(t, m, Options{})
 	assert.Equal(t, "a CPU of the family amd-epyc-gen3: TDP of 8.2 W a core, shape of server CPUs, 2 of 96 threads of the host", c.Basis)
 	m.Vendor = "" // the CPU says nothing
-	if c := packagesCurve(t, m, Options{}); !strings.HasPrefix(c.Basis, "Intel Xeon Platinum 8259CL: measured") {
-		t.Error(c.Basis)
-	}
+	assert.Regexp(t, "^Intel Xeon Platinum 8259CL: measured", packagesCurve(t, m, Options{}).Basis)
 }
 
 // TestOnlyCPUsLikeTheMeasuredOnesHaveTheirError has CPUs of the same families.
@@ -159,9 +156,7 @@ func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
 	for u, want := range map[float64]float64{0: 0.1206, 0.5: 0.7307, 1: 1.0246} { // medians of the five servers
 		near(t, "power", c.Curve.Watts(u), want*2*125)
 	}
-	if c.Basis != "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 2 chips" || c.ExpectedError != scalableError {
-		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
-	}
+	is(t, &c, "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 2 chips", scalableError)
 	guest := gold6230
 	guest.Virtual, guest.Threads = true, 8
 	c = packagesCurve(t, guest, Options{})
@@ -177,14 +172,9 @@ func TestACPUWhoseCoresAreNotListedIsEstimated(t *testing.T) {
 	if full := c.Curve.Watts(1); full < 5 || full > 12 || !strings.Contains(c.Basis, "2 threads where a chip has about ") {
 		t.Errorf("%g W, %q", full, c.Basis)
 	}
-	if c.ExpectedError <= otherError {
-		t.Errorf("error %g", c.ExpectedError)
-	}
+	assert.Greater(t, c.ExpectedError, otherError)
 	m.Cloud, m.Instance, m.CPU = "aws", "m5zn.large", "Intel(R) Xeon(R) Platinum 8252C CPU @ 3.80GHz"
-	c = packagesCurve(t, m, Options{})
-	if !strings.HasSuffix(c.Basis, "2 of 48 threads of the host") {
-		t.Error(c.Basis)
-	}
+	assert.Regexp(t, "2 of 48 threads of the host$", packagesCurve(t, m, Options{}).Basis)
 }
 
 func TestAnUnlistedCPUIsEstimatedByItsFamily(t *testing.T) {
@@ -230,18 +220,15 @@ func TestAnUnlistedCPUOfAMachineIsEstimatedByItsCores(t *testing.T) {
 	twice := m
 	twice.Threads = 40
 	a, b := packagesCurve(t, m, Options{}), packagesCurve(t, twice, Options{})
-	if a.Curve.Watts(1) != b.Curve.Watts(1) || !strings.HasSuffix(b.Basis, ", 20 cores") {
-		t.Errorf("%g W and %g W, %q", a.Curve.Watts(1), b.Curve.Watts(1), b.Basis)
-	}
+	assert.InDelta(t, a.Curve.Watts(1), b.Curve.Watts(1), 0)
+	assert.Regexp(t, ", 20 cores$", b.Basis)
 }
 
 func TestMemoryIsModeledByItsSize(t *testing.T) {
 	c := mustCurves(t, gold6230, Options{Kinds: []power.Kind{power.DRAM}})[0]
 	near(t, "idle power", c.Curve.Watts(0), 192*0.1555)
 	near(t, "full power", c.Curve.Watts(1), 192*0.3605)
-	if c.Basis != "192 GiB of memory of servers with DDR4" || c.ExpectedError != memoryError {
-		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
-	}
+	is(t, &c, "192 GiB of memory of servers with DDR4", memoryError)
 	c = mustCurves(t, m5large, Options{Kinds: []power.Kind{power.DRAM}, MemoryPower: 0.5, WithoutIdle: true})[0]
 	if c.Kind != power.DRAM || c.Curve.Watts(0) != 4 || c.Curve.Watts(1) != 4 || c.ExpectedError != 0 {
 		t.Errorf("a stated power: %+v", c)
@@ -264,24 +251,26 @@ func TestTheWholeMachineIsOfItsFamily(t *testing.T) {
 	}
 }
 
+// watts returns the powers of a curve.
+func watts(c model.Curve) (all []float64) {
+	for _, p := range c {
+		all = append(all, p.Watts)
+	}
+	return all
+}
+
 func TestShapesGoFromNothingToAllWithoutGoingDown(t *testing.T) {
 	assert.Equal(t, []string{"server", "linear"}, ShapeNames()[:2], ShapeNames())
 	for _, name := range append(ShapeNames(), "") {
 		s, err := Shape(name)
 		require.NoError(t, err)
-		if s.Watts(0) != 0 || s.Watts(1) != 1 {
-			t.Errorf("%s goes from %g to %g", name, s.Watts(0), s.Watts(1))
-		}
-		for i := 1; i < len(s); i++ {
-			if s[i].Watts < s[i-1].Watts {
-				t.Errorf("%s goes down at %g", name, s[i].Utilization)
-			}
-		}
+		assert.Zero(t, s.Watts(0), name)
+		assert.InDelta(t, 1, s.Watts(1), 0, name)
+		assert.IsNonDecreasing(t, watts(s), name)
 	}
 	for _, name := range []string{"round", "Server", "intel-skylake-server", "\x00"} {
-		if _, err := Shape(name); err == nil || !strings.Contains(err.Error(), "must be one of server, linear, ") {
-			t.Errorf("%q: error %v", name, err)
-		}
+		_, err := Shape(name)
+		require.ErrorContains(t, err, "must be one of server, linear, ", name)
 	}
 }
 
@@ -302,14 +291,12 @@ func TestTheErrorOfTwoPowersIsByTheCPUAndTheShape(t *testing.T) {
 
 func TestBetweenChecksItsPowers(t *testing.T) {
 	for _, bad := range [][2]float64{{50, 40}, {-1, 40}, {0, math.Inf(1)}, {math.NaN(), 1}, {0, math.NaN()}} {
-		if c, err := Between(bad[0], bad[1], ""); err == nil {
-			t.Errorf("%v: %v", bad, c)
-		}
+		_, err := Between(bad[0], bad[1], "")
+		require.Error(t, err, bad)
 	}
 	c, err := Between(40, 40, "")
-	if err != nil || c.Watts(0.5) != 40 {
-		t.Errorf("a constant power: %v, %v", c, err)
-	}
+	require.NoError(t, err, "a constant power")
+	assert.InDelta(t, 40, c.Watts(0.5), 0)
 }
 
 func TestWhatIsNoMachineIsRefused(t *testing.T) {
@@ -346,12 +333,9 @@ func TestHostileMachinesHaveSaneCurves(t *testing.T) {
 	} {
 		for _, o := range []Options{{Kinds: all}, {Kinds: all, WithoutIdle: true}} {
 			for _, c := range mustCurves(t, m, o) {
-				for i := range c.Curve {
-					w := c.Curve[i].Watts
-					if !(w >= 0 && w <= 1e9) || i > 0 && w < c.Curve[i-1].Watts {
-						t.Errorf("%.40q: %s of %g W", m.CPU, c.Kind, w)
-					}
-				}
+				w := watts(c.Curve)
+				assert.IsNonDecreasing(t, w, c.Kind)
+				assert.True(t, w[0] >= 0 && w[len(w)-1] <= 1e9, c.Kind)
 				if len(c.Basis) > 200 || strings.ContainsAny(c.Basis, "\x00\n") || !(c.ExpectedError > 0 && c.ExpectedError < 1.5) {
 					t.Errorf("%.40q: basis %.300q, error %g", m.CPU, c.Basis, c.ExpectedError)
 				}
