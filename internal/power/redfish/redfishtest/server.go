@@ -291,7 +291,7 @@ func refuse(w http.ResponseWriter, status int, messageID string) {
 }
 
 func write(w http.ResponseWriter, status int, body Object) {
-	text, err := json.Marshal(live(body))
+	text, err := json.Marshal(body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -300,25 +300,4 @@ func write(w http.ResponseWriter, status int, body Object) {
 	w.Header().Set("OData-Version", "4.0")
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // the client may be gone
-}
-
-// live returns a value with what its functions return in their place.
-func live(v any) any {
-	switch v := v.(type) {
-	case func() any:
-		return v()
-	case Object:
-		o := make(Object, len(v))
-		for key, value := range v {
-			o[key] = live(value)
-		}
-		return o
-	case []any:
-		list := slices.Clone(v)
-		for i := range list {
-			list[i] = live(list[i])
-		}
-		return list
-	}
-	return v
 }

@@ -2,6 +2,8 @@
 
 package redfishtest
 
+import "encoding/json"
+
 // UUIDs of the systems. LenovoUUID is in SMBIOS' byte order in the service; the kernel shows it as LenovoProductUUID.
 const (
 	DellUUID          = "4c4c4544-0041-3510-8052-c2c04f593033"
@@ -24,6 +26,8 @@ type Live struct {
 	Watts any // that the machine draws
 	KWh   any // counted so far; nil where the service has no counter
 }
+
+func (l Live) watts() any { return scaled(l.Watts, 1) }
 
 // Link returns a reference to a resource.
 func Link(path string) Object { return Object{"@odata.id": path} }
@@ -102,14 +106,14 @@ func Dell(live Live) Tree {
 	t[drives] = Resource("Chassis.v1_23_0.Chassis", "Enclosure.Internal.0-1", Object{
 		"ChassisType": "StorageEnclosure", "Links": Object{"ContainedBy": Link(chassis)},
 	})
-	metrics := Object{"PowerWatts": Object{"Reading": live.Watts, "DataSourceUri": chassis + "/Sensors/SystemBoardPwrConsumption"}}
+	metrics := Object{"PowerWatts": Object{"Reading": live.watts(), "DataSourceUri": chassis + "/Sensors/SystemBoardPwrConsumption"}}
 	if live.KWh != nil {
-		metrics["EnergykWh"] = Object{"Reading": live.KWh}
+		metrics["EnergykWh"] = Object{"Reading": scaled(live.KWh, 1)}
 	}
 	t[DellEnvironment] = Resource("EnvironmentMetrics.v1_3_0.EnvironmentMetrics", "EnvironmentMetrics", metrics)
 	t[DellPower] = Resource("Power.v1_7_1.Power", "Power", Object{"PowerControl": []any{Object{
-		"MemberId": "PowerControl", "Name": "System Power Control", "PowerConsumedWatts": live.Watts, "PowerCapacityWatts": 1800,
-		"PowerMetrics": Object{"AverageConsumedWatts": live.Watts, "IntervalInMin": 1},
+		"MemberId": "PowerControl", "Name": "System Power Control", "PowerConsumedWatts": live.watts(), "PowerCapacityWatts": 1800,
+		"PowerMetrics": Object{"AverageConsumedWatts": live.watts(), "IntervalInMin": 1},
 		"RelatedItem":  Links(chassis, "/redfish/v1/Systems/System.Embedded.1"),
 	}}})
 	return t
@@ -148,17 +152,23 @@ func HPE(live Live) Tree {
 	}
 	t[HPESupplies+"/2"] = Resource("PowerSupply.v1_3_0.PowerSupply", "2", Object{"Status": Object{"State": "Absent"}})
 	t[HPEPower] = Resource("Power.v1_3_0.Power", "Power", Object{"PowerControl": []any{Object{
-		"MemberId": "0", "PowerConsumedWatts": live.Watts, "PowerCapacityWatts": 1600,
-		"PowerMetrics": Object{"AverageConsumedWatts": live.Watts, "MaxConsumedWatts": 700, "MinConsumedWatts": 90, "IntervalInMin": 20},
+		"MemberId": "0", "PowerConsumedWatts": live.watts(), "PowerCapacityWatts": 1600,
+		"PowerMetrics": Object{"AverageConsumedWatts": live.watts(), "MaxConsumedWatts": 700, "MinConsumedWatts": 90, "IntervalInMin": 20},
 	}}})
 	return t
 }
 
-// scaled returns a number, or a function of one, multiplied.
+// value is a number that a function returns for each answer.
+type value func() any
+
+// MarshalJSON calls the function.
+func (v value) MarshalJSON() ([]byte, error) { return json.Marshal(v()) }
+
+// scaled returns a number, or a value that a function returns, multiplied.
 func scaled(v any, by float64) any {
 	switch v := v.(type) {
 	case func() any:
-		return func() any { return scaled(v(), by) }
+		return value(func() any { return scaled(v(), by) })
 	case float64:
 		return v * by
 	case int:
@@ -189,7 +199,7 @@ func Lenovo(live Live) Tree {
 			"RelatedItem": Links("/redfish/v1/Systems/1/Processors/1"),
 		},
 		Object{
-			"MemberId": "0", "Name": "Server Power Control", "PowerConsumedWatts": live.Watts, "RelatedItem": Links(node),
+			"MemberId": "0", "Name": "Server Power Control", "PowerConsumedWatts": live.watts(), "RelatedItem": Links(node),
 		},
 	}})
 	t[enclosure+"/Power"] = Resource("Power.v1_6_1.Power", "Power", Object{"PowerControl": []any{Object{
