@@ -18,7 +18,7 @@ type Config struct {
 	// Receiver is the ID of the energy receiver whose figures the virtual machines get.
 	Receiver component.ID `mapstructure:"receiver"`
 	// Path is the absolute path of a directory in which each virtual machine has a subdirectory
-	// with a powercap tree. Share this subdirectory with the machine, read-only.
+	// with its energy. Share this subdirectory with the machine, read-only.
 	Path string `mapstructure:"path"`
 	// Vsock serves the virtual machines over vsock.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`

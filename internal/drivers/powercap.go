@@ -27,8 +27,8 @@ var powercapDriver = Driver{
 
 // PowercapConfig configures the meter powercap.
 type PowercapConfig struct {
-	// Path is the absolute path of a powercap tree that the hypervisor writes for this virtual
-	// machine. The meter reads this tree instead of the machine's own. root_path is not prepended.
+	// Path is the absolute path of a directory with the energy that the hypervisor reports for this
+	// virtual machine. The meter reads it instead of the machine's own zones. root_path is not prepended.
 	Path string `mapstructure:"path"`
 
 	_ struct{}
