@@ -219,7 +219,6 @@ func (in *input) read(buf []byte) (power.Shown, error) {
 		}
 		n, err := kernfs.ParseUintLine(text)
 		if err != nil {
-			_ = f.Close()
 			return power.Shown{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
 		high, low := bits.Mul64(product, n)
