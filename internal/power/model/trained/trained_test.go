@@ -71,6 +71,14 @@ func encoded(t testing.TB, m *Model) string {
 	return string(data)
 }
 
+// curvesOf returns the curves of the machine here from a model of another one.
+func curvesOf(t testing.TB, m *Model, here machine.Machine, o Options) []model.ZoneCurve {
+	t.Helper()
+	curves, err := Curves(directory(t, map[string]string{"a.json": encoded(t, m)}), here, o)
+	require.NoError(t, err)
+	return curves
+}
+
 func TestAModelIsReadAsItWasWritten(t *testing.T) {
 	m := trainedOn(t, xeon, 0.021)
 	m.Zones[power.Platform] = Zone{Curve: curve(t, model.Point{Utilization: 0.123456789, Watts: 0.1 + 0.2}), Utilization: [2]float64{0.1, 0.1}}
@@ -96,14 +104,12 @@ func TestAFileOf010IsRead(t *testing.T) {
 }
 
 func TestTheMachineOfAModelIsReadAsItWasWritten(t *testing.T) {
-	for _, m := range []machine.Machine{xeon, epyc, arm} {
-		data, err := EncodeMachine(&m)
-		require.NoError(t, err)
-		again, err := ParseMachine(data)
-		require.NoError(t, err)
-		assert.Equal(t, m, again)
-	}
-	_, err := ParseMachine([]byte(`{"cpu": "x", "threads": 0}`))
+	data, err := EncodeMachine(&arm)
+	require.NoError(t, err)
+	again, err := ParseMachine(data)
+	require.NoError(t, err)
+	assert.Equal(t, arm, again)
+	_, err = ParseMachine([]byte(`{"cpu": "x", "threads": 0}`))
 	require.ErrorContains(t, err, "threads: 0")
 }
 
@@ -203,9 +209,8 @@ func TestAMachineIsNotGivenTheModelOfAnotherChipWithTheSameCores(t *testing.T) {
 }
 
 func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
-	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
-	curves, err := Curves(dir, guest, Options{})
-	require.NoError(t, err)
+	m := trainedOn(t, xeon, 0.01)
+	curves := curvesOf(t, m, guest, Options{})
 	require.Len(t, curves, 2)
 	assert.Equal(t, power.Package, curves[0].Kind)
 	assert.InDelta(t, 60*8./96, curves[0].Curve.Watts(0), 1e-9)
@@ -213,30 +218,24 @@ func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
 	assert.Equal(t, power.DRAM, curves[1].Kind)
 	assert.InDelta(t, 80*64./384, curves[1].Curve.Watts(1), 1e-9)
 	assert.Equal(t, "model a.json of energy model, trained on the same CPU, for 8 threads in place of 96", curves[0].Basis)
-	curves, err = Curves(dir, with(guest, func(m *machine.Machine) { m.Memory = 0 }), Options{})
-	require.NoError(t, err)
+	curves = curvesOf(t, m, with(guest, func(m *machine.Machine) { m.Memory = 0 }), Options{})
 	assert.InDelta(t, 80*8./96, curves[1].Curve.Watts(1), 1e-9, "memory of unknown size")
 }
 
 func TestAVirtualMachineIsWithoutIdlePowerOnRequest(t *testing.T) {
-	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
-	curves, err := Curves(dir, guest, Options{NoIdle: true})
-	require.NoError(t, err)
+	m := trainedOn(t, xeon, 0.01)
+	curves := curvesOf(t, m, guest, Options{NoIdle: true})
 	assert.Zero(t, curves[0].Curve.Watts(0))
 	assert.InDelta(t, 340*8./96, curves[0].Curve.Watts(1), 1e-9)
 	assert.Contains(t, curves[0].Basis, ", without idle power")
-	curves, err = Curves(dir, xeon, Options{NoIdle: true})
-	require.NoError(t, err)
+	curves = curvesOf(t, m, xeon, Options{NoIdle: true})
 	assert.InDelta(t, 60, curves[0].Curve.Watts(0), 1e-9, "it has nobody to share it with")
 }
 
 func TestAPartOfAHostHasALargerErrorThanTheHost(t *testing.T) {
-	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
-	virtual := xeon
-	virtual.Virtual = true
-	curves, err := Curves(dir, virtual, Options{})
-	require.NoError(t, err)
-	for _, c := range curves {
+	m := trainedOn(t, xeon, 0.01)
+	virtual := with(xeon, func(m *machine.Machine) { m.Virtual = true })
+	for _, c := range curvesOf(t, m, virtual, Options{}) {
 		want := math.Hypot(model.SameCPUError, model.PartError)
 		if c.Kind == power.DRAM {
 			want = model.SameCPUError
