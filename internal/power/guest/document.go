@@ -18,9 +18,9 @@ import (
 //	{"version":1,"epoch":"QIRM2CJDXJ","generation":"4","time_unix_nano":"1767323045000000000",
 //	 "zones":[{"zone":"package","energy_uj":"52310000"},{"zone":"dram","energy_uj":"4100000"}]}
 //
-// Numbers of 64 bits are strings, as in OTLP/JSON. Readers ignore members and zones that they do
-// not know; whatever they must not ignore comes with another version. In a tree, "vm_id" is the ID
-// of the virtual machine.
+// Numbers of 64 bits are strings, as in OTLP/JSON. Readers ignore other members and zones. A change
+// that readers must not ignore has another version. In a tree, "vm_id" is the ID of the virtual
+// machine.
 type document struct {
 	Version    int            `json:"version"`
 	ID         string         `json:"vm_id,omitempty"`
@@ -37,15 +37,16 @@ type documentZone struct {
 
 const (
 	documentVersion = 1
-	// maxDocument is the most bytes that a document has: several times those of all zones with the largest numbers.
+	// maxDocument is the maximum size of a document in bytes, several times the size of a document with
+	// all zones and the largest numbers.
 	maxDocument = 4096
-	// maxEpoch is the most bytes that an epoch has.
+	// maxEpoch is the maximum size of an epoch in bytes.
 	maxEpoch = 64
 )
 
 var (
 	errNoDocument = errors.New("not an energy report")
-	errTwoZones   = errors.New("the report has two zones where one can be")
+	errTwoZones   = errors.New("the report has two zones of one kind")
 )
 
 // marshal returns the document of a report, whose zones are exported and have different places.

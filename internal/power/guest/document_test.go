@@ -87,8 +87,8 @@ func TestWhatIsNotADocumentIsRefused(t *testing.T) {
 		change(`"52310000"`, `52310000`):                         none,
 		change(`"52310000"`, `"-1"`):                             none,
 		change("18446744073709551615", "9999999999999999999999"): none,
-		change(`"zone":"dram"`, `"zone":"package"`):              "the report has two zones where one can be",
-		change(`"zones":[`, `"zones":[{"zone":"psys","energy_uj":"1"},{"zone":"platform","energy_uj":"1"},`): "the report has two zones where one can be",
+		change(`"zone":"dram"`, `"zone":"package"`):              "the report has two zones of one kind",
+		change(`"zones":[`, `"zones":[{"zone":"psys","energy_uj":"1"},{"zone":"platform","energy_uj":"1"},`): "the report has two zones of one kind",
 		wholeDocument + strings.Repeat(" ", maxDocument):                                                     none,
 		strings.Repeat("[", maxDocument):                                                                     none,
 	} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guest exports to the virtual machines of a node the energy that was attributed to them,
-// and reads that energy in the virtual machine: from a directory that the hypervisor shares with the
+// Package guest exports to the virtual machines of a node the energy that was attributed to them. It
+// also reads this energy in a virtual machine, from a directory that the hypervisor shares with the
 // virtual machine, or over vsock.
 package guest
 
@@ -35,23 +35,22 @@ type Zone struct {
 	Kind power.Kind
 	// Energy is the total of the epoch. It never goes down.
 	Energy units.Energy
-	// ID, Name and Parent are from the powercap tree of another program, in which the zone was read.
-	// If ID is empty they are those of Place.
+	// ID, Name and Parent describe a zone of another program's powercap tree. In all other reports they
+	// are empty, and Place has them.
 	ID, Name, Parent string
-	// Range is the range of the counter in such a tree, 0 if the tree has none.
+	// Range is the range of the counter in such a tree, 0 if it is not given.
 	Range units.Energy
 }
 
 // IsExported reports whether the energy of a zone kind is exported to guests: it must have a place
-// in a powercap tree. GPU and Other have none. A graphics card that is assigned to a machine is read by
-// the machine's own meters, and would be counted twice if its energy were exported, too. The energy
-// that a machine used of a card shared with the host, or with other machines, is reported by the
-// host only.
+// in a powercap tree. GPU and Other do not. A graphics card that is assigned to a machine is read by
+// the machine's own meters: if its energy were exported as well, it would be counted twice. For a
+// card that is shared with the host or with other machines, only the host reports the energy.
 func IsExported(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
 
-// Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap
-// tree, and the ID of the zone that its directory is in, empty at the top. Psys and platform have
-// one place: both are the whole machine. The kind must be one that is exported to guests.
+// Place returns the ID and the name of the zone of a kind in a virtual machine's powercap tree, and
+// the ID of its parent zone, empty at the top. Psys and platform have one place: both cover the whole
+// machine. The kind must be exported to guests.
 func Place(k power.Kind) (id, name, parent string) {
 	const top = "intel-rapl:0"
 	switch k {
@@ -77,11 +76,11 @@ func isWhole(k power.Kind) bool { return k == power.PSys || k == power.Platform 
 // VM is the energy that was attributed to a virtual machine since Start.
 type VM struct {
 	ID, Name string
-	// CID is the machine's vsock context ID (vsock(7)), 0 if it has none.
+	// CID is the machine's vsock context ID (vsock(7)), 0 if the machine has no vsock device.
 	CID uint32
-	// Start is when the totals were 0. A series that began anew has another one.
+	// Start is when the totals were 0. A series that began again has another Start.
 	Start time.Time
-	// Zones has the energy of each zone kind. A total that goes down is that of a series that began anew, too.
+	// Zones has the energy of each zone kind. A total that goes down means that the series began again, too.
 	Zones []Zone
 	// Ended marks a machine that has stopped or no longer receives an export: these are its last
 	// totals.

@@ -34,7 +34,7 @@ type Publisher struct {
 	abandoned atomic.Bool
 	closing   sync.Once
 
-	mu       sync.Mutex          // guards what follows
+	mu       sync.Mutex          // guards the fields up to writing
 	machines map[string]*machine // by ID
 	round    uint64              // counts calls of Publish
 	dirs     map[string]*machine // that run, by directory; nil for a directory that several should have
@@ -63,7 +63,7 @@ type machine struct {
 	at         time.Time
 	zones      []machineZone
 
-	dir     string // that it has, empty if none
+	dir     string // that it has, or ""
 	written uint64 // generation that its tree has
 }
 
@@ -92,8 +92,8 @@ const (
 	slowWrite = 30 * time.Second
 	// maxClose is how long Close waits for the disk.
 	maxClose = 3 * time.Second
-	// maxTrees is how many directories there may be when one is made for a machine that a user or a
-	// container runs. Such programs could make any number of directories, and none is ever removed.
+	// maxTrees limits the directories: beyond it, only machines of the host get further directories.
+	// Users and containers can have any number of machines, and directories are never removed.
 	maxTrees = 1000
 	// mostNamed is how many virtual machines an error names.
 	mostNamed = 3
@@ -102,7 +102,7 @@ const (
 var (
 	errSlow  = fmt.Errorf("writing the trees takes longer than %v", slowWrite)
 	errHangs = errors.New("the trees still were not written")
-	errMany  = fmt.Errorf("there are %d directories already: remove those of virtual machines that are gone", maxTrees)
+	errMany  = fmt.Errorf("there are %d directories already: remove directories of virtual machines that no longer exist", maxTrees)
 )
 
 // NewPublisher returns a publisher. Close ends it. The directory at path gets a directory for each
@@ -145,7 +145,7 @@ func (p *Publisher) Publish(vms []VM, at time.Time) {
 	}
 }
 
-// take adds what a machine was attributed since the last time.
+// take adds the energy that a machine was attributed since the last Publish.
 func (p *Publisher) take(vm *VM, at, now time.Time) {
 	m := p.machines[vm.ID]
 	if m == nil {
@@ -212,10 +212,10 @@ func (m *machine) present(energy func(*machineZone) units.Energy) (zones []Zone)
 	return zones
 }
 
-// dirOf returns the directory that a machine should have, empty if there is no safe name. It is the
-// name of a machine of the host, or its ID. The name of another machine can be chosen freely by a
-// user or a container, so its directory is the ID, in which a plus sign replaces each slash. No
-// machine of the host has such a directory.
+// dirOf returns the directory that a machine should have, empty if there is no safe name. A machine of
+// the host has the directory of its name, or else of its ID. Users and containers can choose the names
+// of their machines freely, so the directory is the ID, with a plus sign for each slash. Machines of
+// the host never have such a directory.
 func dirOf(vm *VM) string {
 	if strings.Contains(vm.ID, "/") {
 		if dir := strings.ReplaceAll(vm.ID, "/", "+"); !strings.Contains(vm.ID, "+") && isSafeName(dir, 255, "._-@+") {
@@ -231,8 +231,8 @@ func dirOf(vm *VM) string {
 	return ""
 }
 
-// isSafeName reports whether a name can be that of a directory anywhere: letters, digits and some
-// other characters, a letter or digit first.
+// isSafeName reports whether a name is safe for a directory: letters, digits and some other
+// characters, a letter or digit first.
 func isSafeName(s string, longest int, others string) bool {
 	for i, c := range []byte(s) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -244,8 +244,8 @@ func isSafeName(s string, longest int, others string) bool {
 }
 
 // assign assigns each key to the running machine that should have it. A machine of the host takes
-// precedence over a machine of a user or a container. A key that several machines should have is
-// assigned to none of them: a machine must not read the energy of another one.
+// precedence over a machine of a user or a container. A key that several machines should have is not
+// assigned: a machine must not read the energy of another machine.
 func assign[K comparable](owners map[K]*machine, machines map[string]*machine, keyOf func(*machine) K) {
 	clear(owners)
 	var noKey K
@@ -266,7 +266,7 @@ func assign[K comparable](owners map[K]*machine, machines map[string]*machine, k
 	}
 }
 
-// assignDirs assigns the directories, and returns the machines that have none.
+// assignDirs assigns the directories, and returns the machines without a directory.
 func (p *Publisher) assignDirs() error {
 	if p.path == "" {
 		return nil
@@ -292,8 +292,8 @@ func (p *Publisher) assignDirs() error {
 	return refused.err("no directory for")
 }
 
-// assignCIDs assigns the vsock context IDs, and returns those of several machines. The kernel assigns
-// each context ID once, but the arguments of a process can claim any.
+// assignCIDs assigns the vsock context IDs, and returns the IDs that several machines should have. The
+// kernel assigns each context ID once, but the arguments of a process can contain any ID.
 func (p *Publisher) assignCIDs() error {
 	assign(p.cids, p.machines, func(m *machine) uint32 { return m.cid })
 	var refused refusals
@@ -305,8 +305,8 @@ func (p *Publisher) assignCIDs() error {
 	return refused.err("several virtual machines have")
 }
 
-// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs
-// that has it, or several.
+// Report returns the report for the machine with a vsock context ID. ok is false unless exactly one
+// running machine has this ID.
 func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,8 +317,7 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.present((*machineZone).total)}, true
 }
 
-// Err returns why machines receive no export, nil if all do. Its text stays the same as long as the
-// state does.
+// Err returns why machines receive no export, nil if all do. The text changes only with the state.
 func (p *Publisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,9 +328,9 @@ func (p *Publisher) Err() error {
 	return oneline.Join(p.refused, trouble)
 }
 
-// Close writes what was published last and ends the publisher. It waits for up to three seconds;
-// where the disk does not answer, it returns an error, and nothing more is written once it does.
-// Report goes on to return the last reports.
+// Close writes the last reports and ends the publisher. It waits for up to three seconds. If the disk
+// does not respond by then, Close returns an error, and no further file is written. Report continues to
+// return the last reports.
 func (p *Publisher) Close() error {
 	p.closing.Do(func() { close(p.stop) })
 	select {
@@ -357,7 +356,7 @@ func (p *Publisher) run() {
 	}
 }
 
-// writeTrees writes the trees of all machines of which there is something new.
+// writeTrees writes the trees of all machines with a new generation.
 func (p *Publisher) writeTrees() {
 	err := p.do(p.collectJobs())
 	p.mu.Lock()
@@ -365,7 +364,7 @@ func (p *Publisher) writeTrees() {
 	p.trouble, p.writing = err, time.Time{}
 }
 
-// collectJobs returns what is to be written, and forgets the trees of machines that are forgotten.
+// collectJobs returns the trees to write, and forgets the trees of machines that are forgotten.
 func (p *Publisher) collectJobs() (jobs []job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -484,7 +483,7 @@ func openTrees(path string) (*os.Root, error) {
 	return os.OpenRoot(path)
 }
 
-// ofWholeDisk reports whether an error says nothing about the tree at which it occurred.
+// ofWholeDisk reports whether an error concerns the disk, not only one tree.
 func ofWholeDisk(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
@@ -496,8 +495,8 @@ type refusals []error
 
 func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
 
-// err returns the first refusals, in an order that does not change, and the number of the others;
-// nil if there are none.
+// err returns the first refusals, in an order that does not change, and the number of the others. It
+// returns nil without refusals.
 func (r refusals) err(what string) error {
 	if len(r) == 0 {
 		return nil

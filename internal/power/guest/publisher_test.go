@@ -227,7 +227,7 @@ func TestUsersCannotFillTheDisk(t *testing.T) {
 		require.NoError(t, p.Err())
 		for range 2 {
 			p.publish(first, second, hosts)
-			require.EqualError(t, p.Err(), p.dir+": user@1.service+b: there are 1000 directories already: remove those of virtual machines that are gone")
+			require.EqualError(t, p.Err(), p.dir+": user@1.service+b: there are 1000 directories already: remove directories of virtual machines that no longer exist")
 		}
 		p.shows("user@1.service+a", 5, first.ID)
 		p.shows("hosts", 7, hosts.ID)

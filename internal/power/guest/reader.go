@@ -49,7 +49,7 @@ type reader struct {
 	modified time.Time // when a counter of another program's tree was last written
 }
 
-// read returns the report, with the generation of the last one if there is nothing new. The error is
+// read returns the report. Its generation is the last one until there is a new report. The error is
 // errHalfWritten while a file is being rewritten.
 func (r *reader) read() (*Report, error) {
 	root, err := openPath(r.path)

@@ -25,8 +25,8 @@ const (
 	// publisher continues from it.
 	reportFile = "report.json"
 
-	// The files of a zone are those of powercap (Documentation/power/powercap/powercap.rst), for
-	// programs that do not read the report. They are written and never read.
+	// A zone has the files of powercap (Documentation/power/powercap/powercap.rst), for programs that do
+	// not read the report. They are written and never read.
 	energyFile = "energy_uj"
 	nameFile   = "name"
 	rangeFile  = "max_energy_range_uj"
@@ -38,20 +38,20 @@ const (
 // maxEnergy is the range of the counters of a tree. A total stays there: no virtual machine uses 2.5 TWh.
 const maxEnergy units.Energy = math.MaxInt64
 
-// keepZones is the time for which a tree shows the zones of the report that it continues from, even
-// if they are not read: after a restart of the host's receiver some meters answer later than others.
+// keepZones is how long a tree that continues from a report shows the zones of the report even if
+// they are not read. After a restart of the host's receiver, some meters answer later than others.
 const keepZones = time.Minute
 
 // treeKinds are the exported zone kinds. Each has its Place in every tree, so that a counter never
 // becomes another zone's. Platform, the last one, has the place of PSys.
 var treeKinds = [...]power.Kind{power.Package, power.DRAM, power.Core, power.Uncore, power.PSys, power.Platform}
 
-// tree is the directory in which a virtual machine gets its energy: a report, and a powercap zone
-// for each zone of the report. One goroutine uses it.
+// tree is the directory of a virtual machine: a report, and a powercap zone for each zone of the
+// report. One goroutine uses it.
 //
 // The virtual machine may be able to write to the directory, if it is shared so. Then the directory
-// can hold anything. No file in it is opened for writing, none is opened before its type is known,
-// and os.Root confines all access to the directory.
+// can hold anything. Existing files are not opened for writing, and are opened for reading only if
+// they are regular files. os.Root confines all access to the directory.
 //
 // Files are not synced to the disk. After a crash of the host the virtual machines restart as well.
 type tree struct {
@@ -92,8 +92,8 @@ func openTree(root *os.Root, of *machine) (*tree, error) {
 	return t, nil
 }
 
-// writeReport writes the next report, in which the zones have gained energy. After an error the
-// last report remains, and nothing was added.
+// writeReport adds the energy that zones gained, and writes the next report. After an error, the last
+// report and its totals remain.
 func (t *tree) writeReport(root *os.Root, at time.Time, gained []Zone) error {
 	next := t.add(gained)
 	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: at, Zones: next.shown})
@@ -134,7 +134,7 @@ func (t *tree) add(gained []Zone) tree {
 	return next
 }
 
-// indexOf returns the index of the zone of a kind, -1 if there is none.
+// indexOf returns the index of the zone of a kind, -1 if the kind is missing.
 func indexOf(zones []Zone, k power.Kind) int {
 	return slices.IndexFunc(zones, func(z Zone) bool { return z.Kind == k })
 }
@@ -242,7 +242,7 @@ func openDirectory(in *os.Root, dir string) (*os.Root, error) {
 	return in.OpenRoot(dir)
 }
 
-// makeDirectory makes a directory that all users may read. Any other file in its place is removed.
+// makeDirectory makes a directory that all users may read. Another file in its place is removed.
 func makeDirectory(root *os.Root, dir string) error {
 	err := root.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -268,8 +268,8 @@ func put(root *os.Root, name, line string) error {
 	return replace(root, name, func() error { return create(root, line) })
 }
 
-// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree.
-// Readers in this package do not follow the link.
+// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree. The
+// reader of this package does not follow the link.
 func putLink(root *os.Root, name, to string) error {
 	if at, err := root.Readlink(name); err == nil && at == to {
 		return nil
@@ -318,7 +318,7 @@ func create(root *os.Root, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// isDirectory reports whether there is a directory of a name. A link to one is none.
+// isDirectory reports whether a name refers to a directory, and not to a link to a directory.
 func isDirectory(root *os.Root, name string) bool {
 	info, err := root.Lstat(name)
 	return err == nil && info.IsDir()
