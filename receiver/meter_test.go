@@ -120,7 +120,7 @@ var plugID = component.MustNewIDWithName("http", "a")
 
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := simpleConfig()
-	plug := drivers.HTTPConfig{Unit: "W"}
+	plug := drivers.HTTPConfig{NumberConfig: drivers.NumberConfig{Unit: "W"}}
 	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
 	cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
 	_, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())

@@ -52,7 +52,7 @@ func BenchmarkPunctuality(b *testing.B) {
 			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meters.Use = interval, 0, only()
 			cfg.Model = configoptional.Some(linear(40, 120))
 			if slow {
-				plug := drivers.HTTPConfig{Unit: "W", PollConfig: drivers.PollConfig{PollInterval: time.Second}}
+				plug := drivers.HTTPConfig{NumberConfig: drivers.NumberConfig{Unit: "W"}, PollConfig: drivers.PollConfig{PollInterval: time.Second}}
 				plug.Endpoint, plug.Timeout = bmc.URL, time.Minute
 				cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
 			}

@@ -43,6 +43,13 @@ type Config struct {
 	// http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp
 	// clients, such as endpoint, tls, headers and timeout.
 	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
+	// Modbus reads registers of Modbus TCP devices, such as PDUs or energy meters. Each section
+	// provides the power or energy of one zone. The keys are modbus/NAME; the hw.id of the zone is
+	// modbus:NAME. poll_interval is at least 1s.
+	Modbus map[component.ID]ModbusConfig `mapstructure:",remain" keys:"modbus/NAME"`
+	// NUT reads the power of UPSes from upsd, the server of Network UPS Tools. The keys are
+	// nut/NAME; the hw.id of the zone is nut:NAME. poll_interval is at least 1s.
+	NUT map[component.ID]NUTConfig `mapstructure:",remain" keys:"nut/NAME"`
 
 	_ struct{}
 }
@@ -94,7 +101,7 @@ func (c *Config) Check(wrong invalid.Reporter, zones []power.Kind, hasModel bool
 	under := wrong.Under("meters")
 	for i, meter := range c.Use {
 		field := fmt.Sprintf("use::%d", i)
-		invalid.OneOf(under, field, meter, Local()...)
+		invalid.OneOf(under, field, meter, local()...)
 		if slices.Contains(c.Use[:i], meter) {
 			under(field, "%q is named twice", meter)
 		}

@@ -20,8 +20,8 @@ import (
 // All lists the drivers in order of preference: the meters that the configuration describes, the
 // local meters in their default order, and the power model.
 var All = []*Driver{
-	&httpDriver, &redfishDriver, &gpuDriver, &vsockDriver,
-	&powercapDriver, &perfDriver, &crayDriver, &hwmonDriver, &ipmiDriver,
+	&httpDriver, &modbusDriver, &redfishDriver, &nutDriver, &gpuDriver, &vsockDriver,
+	&powercapDriver, &perfDriver, &crayDriver, &hwmonDriver, &ipmiDriver, &batteryDriver,
 	&modelDriver,
 }
 
@@ -32,6 +32,7 @@ type Driver struct {
 	// Local reports whether the meter reads this machine without being configured. Local meters are
 	// the values of meters::use. Their errors and zone IDs contain no names that a user configured.
 	Local    bool
+	OptIn    bool // the default of meters::use does not contain the local meter
 	StandsIn bool // as the next two, a field of power.Member
 	Family   string
 	Only     power.Kind
@@ -74,8 +75,14 @@ func Lookup(name string) *Driver {
 	return new(Driver)
 }
 
-// Local returns the names of the local meters in their default order of preference.
-func Local() (names []string) {
+// Local returns the default of meters::use: the names of the local meters that are not opt-in, in
+// order of preference.
+func Local() []string {
+	return slices.DeleteFunc(local(), func(name string) bool { return Lookup(name).OptIn })
+}
+
+// local returns the names of all local meters.
+func local() (names []string) {
 	for _, d := range All {
 		if d.Local {
 			names = append(names, d.Name)

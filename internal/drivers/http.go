@@ -35,14 +35,11 @@ type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
+	NumberConfig            `mapstructure:",squash"`
 
 	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the
 	// number.
 	Pointer string `mapstructure:"pointer"`
-	// Unit is the unit of the number, of power or of energy.
-	Unit string `mapstructure:"unit"`
-	// Zone is the zone kind that the number measures.
-	Zone power.Kind `mapstructure:"zone"`
 
 	_ struct{}
 }
@@ -57,7 +54,7 @@ const (
 func (c *HTTPConfig) Unmarshal(conf *confmap.Conf) error {
 	*c = HTTPConfig{
 		ClientConfig: confighttp.ClientConfig{Timeout: httpTimeout}, PollConfig: PollConfig{PollInterval: httpInterval},
-		CorrectionConfig: uncorrected, Zone: power.Platform,
+		CorrectionConfig: uncorrected, NumberConfig: NumberConfig{Zone: power.Platform},
 	}
 	return conf.Unmarshal(c)
 }
@@ -70,16 +67,13 @@ func (c *HTTPConfig) validate(wrong invalid.Reporter) {
 	if _, err := httpmeter.ParsePointer(c.Pointer); err != nil {
 		wrong("pointer", "%w", err)
 	}
-	invalid.OneOf(wrong, "unit", c.Unit, httpmeter.Units()...)
-	invalid.OneOf(wrong, "zone", c.Zone, power.Platform, power.Package, power.DRAM, power.GPU)
+	c.NumberConfig.validate(wrong)
 	c.PollConfig.validate(wrong, minHTTPInterval)
 	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
 	}
 }
-
-func (c *HTTPConfig) zones() map[string]power.Kind { return map[string]power.Kind{"zone": c.Zone} }
 
 func openHTTP(ctx context.Context, c *Config, env *Env) (power.Meter, error) {
 	var sources []httpmeter.Source

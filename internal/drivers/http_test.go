@@ -157,7 +157,7 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 
 func TestOneTimeLimitEndsARequest(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-		entry := HTTPConfig{Unit: "W"}
+		entry := HTTPConfig{NumberConfig: NumberConfig{Unit: "W"}}
 		entry.Timeout = timeout
 		source, err := entry.source(t.Context(), "a", testEnv())
 		require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestOneTimeLimitEndsARequest(t *testing.T) {
 func TestAProxysPasswordIsInNoError(t *testing.T) {
 	for _, open := range []func(confighttp.ClientConfig) error{
 		func(c confighttp.ClientConfig) error {
-			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), "a", testEnv())
+			_, err := (&HTTPConfig{ClientConfig: c, NumberConfig: NumberConfig{Unit: "W"}}).source(t.Context(), "a", testEnv())
 			return err
 		},
 		func(c confighttp.ClientConfig) error {

@@ -18,7 +18,11 @@ require (
 	golang.org/x/sys v0.49.0
 )
 
-require github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+require (
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/goburrow/serial v0.1.0 // indirect
+	github.com/simonvetter/modbus v1.6.4 // indirect
+)
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect

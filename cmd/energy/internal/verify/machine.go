@@ -98,7 +98,7 @@ func (m *Machine) cpu(number int) CPU {
 // localMeters returns the local meters, which are read whether or not the receiver uses them.
 func localMeters(ctx context.Context, cfg *energyreceiver.Config) (meters []power.Member, err error) {
 	for _, driver := range drivers.All {
-		if !driver.Local {
+		if !driver.Local || driver.OptIn && !slices.Contains(cfg.Meters.Use, driver.Name) {
 			continue
 		}
 		meter, err := driver.Open(ctx, &cfg.Meters, &drivers.Env{Root: cfg.RootPath})

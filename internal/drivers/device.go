@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drivers
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/invalid"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+)
+
+// AddressConfig configures a server that is reached by TCP.
+type AddressConfig struct {
+	// Endpoint is the address of the device or its server, host:port.
+	Endpoint string `mapstructure:"endpoint"`
+	// Timeout is the time limit of a poll.
+	Timeout time.Duration `mapstructure:"timeout"`
+
+	_ struct{}
+}
+
+func (c *AddressConfig) validate(wrong invalid.Reporter) {
+	host, port, err := net.SplitHostPort(c.Endpoint)
+	if _, badPort := strconv.ParseUint(port, 10, 16); err != nil || badPort != nil || host == "" {
+		wrong("endpoint", "must be an address host:port, is %q", c.Endpoint)
+	}
+	if c.Timeout <= 0 {
+		wrong("timeout", "must be positive, is %v", c.Timeout)
+	}
+}
+
+// NumberConfig configures the meaning of a number of a device.
+type NumberConfig struct {
+	// Unit is the unit of the number, of power or of energy.
+	Unit string `mapstructure:"unit"`
+	// Zone is the zone kind that the number measures.
+	Zone power.Kind `mapstructure:"zone"`
+
+	_ struct{}
+}
+
+func (c *NumberConfig) validate(wrong invalid.Reporter) {
+	invalid.OneOf(wrong, "unit", c.Unit, httpmeter.Units()...)
+	invalid.OneOf(wrong, "zone", c.Zone, power.Platform, power.Package, power.DRAM, power.GPU)
+}
+
+func (c *NumberConfig) zones() map[string]power.Kind { return map[string]power.Kind{"zone": c.Zone} }
