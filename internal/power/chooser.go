@@ -141,6 +141,17 @@ func (c *chooser) replace(meter int) {
 	}
 }
 
+// lead uses a meter instead of the others of its family. The preferred ones are still read, because
+// they lead once they can read a zone.
+func (c *chooser) lead(meter int) {
+	for i := range c.meters {
+		if i != meter && c.meters[i].Family == c.meters[meter].Family {
+			c.replace(i)
+		}
+	}
+	c.meters[meter].Replaced = false
+}
+
 // readsAllCards returns the meter beside which no less preferred meter's graphics cards are used,
 // because it has read one without a PCI address, or noMeter.
 func (c *chooser) readsAllCards() int {
@@ -151,16 +162,17 @@ func (c *chooser) readsAllCards() int {
 }
 
 // isSuperseded reports whether preferred meters have read everything that the meter can have, because
-// its zones are all of one kind.
+// they are of its family or its zones are all of one kind.
 func (c *chooser) isSuperseded(meter int) bool {
-	switch only := c.meters[meter].Only; only {
-	case "":
-		return false
-	case GPU:
+	m := &c.meters[meter]
+	leads := func(o Status) bool { return o.Family == m.Family && !o.Replaced }
+	switch {
+	case m.Family != "" && m.Replaced && slices.ContainsFunc(c.meters[:meter], leads):
+		return true
+	case m.Only == GPU:
 		return c.readsAllCards() < meter
-	default:
-		return c.kind(only).read < meter
 	}
+	return m.Only != "" && c.kind(m.Only).read < meter
 }
 
 // isInUse reports whether the meter has read zones that are used.

@@ -33,27 +33,22 @@ func (r Raw) IsZero() bool { return r.At.IsZero() }
 // pointers, so all of it can be stored. Times are moments of the clock of the process that has it:
 // one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see Counter.Add).
 type Past struct {
-	// Sample is that of the last Read.
-	Sample Sample
-	// Zones are those that were reported, without Other.
-	Zones []PastZone
-	Other PastOther
+	Sample Sample     // of the last Read
+	Zones  []PastZone // that were reported, without Other
+	Other  PastOther
 }
 
 // PastZone is a zone that was reported.
 type PastZone struct {
 	Zone
-	Meter string // name of the Member
-	// At is until when the zone's energy was counted.
-	At time.Time
-	// Raw is the counter at that time.
-	Raw Raw
+	Meter string    // name of the Member
+	At    time.Time // when the zone's energy was last counted
+	Raw   Raw       // the counter at that time
 }
 
 // PastOther is the state from which the zone of kind Other resumes.
 type PastOther struct {
-	// Known reports whether there was such a zone.
-	Known bool
+	Known bool // there was such a zone
 	// Balance is the energy that the whole used beyond its parts since the zone was last brought up
 	// to date, less the deficit, in µJ.
 	Balance int64
@@ -68,17 +63,14 @@ type Resumption struct {
 	Err error
 }
 
-// Errors of a Resumption.
+// Errors of a Resumption. Only a zone with ErrMayHaveWrapped has energy of the time.
 var (
-	// ErrNotCounted is that of a zone without a counter. It has no energy of the time.
 	ErrNotCounted = errors.New("nothing counted the energy that was used while the receiver was down")
-	// ErrReset is that of a counter that began anew. It has no energy of the time.
-	ErrReset = errors.New("the energy counter was reset while the receiver was down")
-	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at
-	// the highest power of the zone.
+	ErrReset      = errors.New("the energy counter was reset while the receiver was down")
+	// ErrMayHaveWrapped means that the counter could have wrapped once more than it shows, at the
+	// highest power of the zone.
 	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
-	// ErrOtherMeter is that of a zone that another meter reads. It has no energy of the time.
-	ErrOtherMeter = errors.New("another meter reads the zone than before the receiver was down")
+	ErrOtherMeter     = errors.New("another meter reads the zone than before the receiver was down")
 
 	// errAwaited is that of readings of zones that no meter has read since Resume.
 	errAwaited = errors.New("not read yet since the receiver was started")
@@ -145,12 +137,9 @@ func (s *resume) isPatient(now time.Time) bool {
 // the hardware in the past and has not answered.
 func (s *resume) reserves(meter int, z *Zone, now time.Time) bool {
 	return len(s.awaited) > 0 && s.isPatient(now) && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
-		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].isSilent() && measureSame(&a.Zone, z)
+		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].IsWaiting() && measureSame(&a.Zone, z)
 	})
 }
-
-// isSilent reports whether the meter has not answered yet.
-func (m *Status) isSilent() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
 
 // measureSame reports whether only one of two zones may be used, because they measure the same hardware.
 func measureSame(a, b *Zone) bool {

@@ -72,6 +72,9 @@ type Status struct {
 	unlocated   bool // the meter has ever read a zone of kind GPU without a PCI address
 }
 
+// IsWaiting reports whether the meter has not answered yet.
+func (m *Status) IsWaiting() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
+
 // NewSet returns a set of the meters, which are in order of preference.
 func NewSet(members ...Member) *Set {
 	s := &Set{meters: make([]Status, len(members)), closeErrs: make([]error, len(members))}
@@ -112,27 +115,11 @@ func (s *Set) read(ctx context.Context, meter int) {
 	m.Readings, m.Err = m.Meter.Read(ctx, s.sample)
 	m.Readings = m.corrections.correct(m.Readings)
 	if m.Family != "" && slices.ContainsFunc(m.Readings, func(r Reading) bool { return r.Err == nil }) {
-		s.lead(meter)
+		s.chooser.lead(meter)
 	}
 	for i := range m.Readings {
 		if r := &m.Readings[i]; !m.Replaced && !s.resume.reserves(meter, r.Zone, s.sample.At) {
 			s.chooser.choose(meter, r)
-		}
-	}
-}
-
-// lead uses a meter instead of the others of its family. The preferred ones are still read, because
-// they lead once they can read a zone.
-func (s *Set) lead(meter int) {
-	for i := range s.meters {
-		switch m := &s.meters[i]; {
-		case m.Family != s.meters[meter].Family:
-		case i == meter:
-			m.Replaced = false
-		case i < meter:
-			s.chooser.replace(i)
-		default:
-			s.retire(i)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (m *Meters) ReadGPUs(now time.Time, processes *proc.Table, c *conditions.Co
 
 // Waits reports whether a meter has not answered yet.
 func (m *Meters) Waits() bool {
-	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool { return isWaiting(&s) })
+	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool { return s.IsWaiting() })
 }
 
 // AwaitsAttributed reports whether a meter whose energy would be attributed has not answered yet:
@@ -118,7 +118,7 @@ func (m *Meters) AwaitsAttributed() bool {
 	}
 	sensed := slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Method != power.Modeled })
 	return slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
-		return isWaiting(&s) && (!sensed || m.required(s.Name))
+		return s.IsWaiting() && (!sensed || m.required(s.Name))
 	})
 }
 

@@ -39,7 +39,7 @@ func (m *Meters) report(c *conditions.Conditions) {
 // trouble returns what keeps sensors from being read.
 func (m *Meters) trouble() error {
 	status := m.Set.Status()
-	nothing := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || isWaiting(&meter) })
+	nothing := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || meter.IsWaiting() })
 	var trouble error
 	for i := range status {
 		meter := &status[i]
@@ -85,7 +85,7 @@ func (m *Meters) reportsFailure(meter *power.Status) bool {
 func isMissed(meter *power.Status, preferred []power.Status) bool {
 	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
 		if meter.Family == "" {
-			return isThere(&p) || isWaiting(&p)
+			return isThere(&p) || p.IsWaiting()
 		}
 		return slices.ContainsFunc(p.Readings, func(r power.Reading) bool { return r.Zone.Kind == power.Package && r.Err == nil })
 	})
@@ -96,14 +96,9 @@ func isMissing(meter *power.Status) bool {
 	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
 }
 
-// isWaiting reports whether the meter has not answered yet.
-func isWaiting(meter *power.Status) bool {
-	return !meter.Replaced && meter.Err == nil && len(meter.Readings) == 0
-}
-
 // isThere reports whether there is something that the meter reads, or fails to.
 func isThere(meter *power.Status) bool {
-	return !meter.Replaced && !isMissing(meter) && !isWaiting(meter)
+	return !meter.Replaced && !isMissing(meter) && !meter.IsWaiting()
 }
 
 // withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read
