@@ -83,9 +83,6 @@ func NewReportCounter() *Counter {
 // Restart makes the next reading a first one, of another counter of the same zone. The total and the slack stay.
 func (c *Counter) Restart() { c.seen = false }
 
-// SetWrapAt replaces the value at which the counter wraps, 0 if it is not known.
-func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
-
 // Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
 func (c *Counter) Total() units.Energy { return c.total }
 

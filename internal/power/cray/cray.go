@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -26,26 +25,23 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Meter is the power.Meter of the counters of one node.
+// source is the power.Source of the counters of one node.
 //
 // The file freshness counts the controller's measurements. As long as it stays the same there is
 // nothing new; where it changes while the counters are read, they are read again, so that the parts
 // belong to the whole. A controller that restarts begins at 0, which power.Counter sees. The file
 // generation, which counts changes of power caps, does not matter.
-//
-// The zero Meter is not usable; call New.
-type Meter struct {
+type source struct {
 	dir   string
 	want  func(power.Kind) bool
-	files power.CounterFiles
-	zones map[string]*power.CounterFile // by file
+	files power.Files
 
 	freshness kernfs.File
 	buf       [64]byte
-	measured  uint64          // the freshness of what was read last
-	since     time.Time       // sample time at which that was read
-	readings  []power.Reading // of the last read
-	failing   bool            // a zone could not be read then
+	measured  uint64       // the freshness of what was read last
+	since     time.Time    // sample time at which that was read
+	last      power.Answer // of that read
+	failing   bool         // a zone could not be read then
 }
 
 const (
@@ -59,65 +55,69 @@ var errFrozen = errors.New("cray: the node's controller has stopped measuring (i
 
 // New returns a meter for the counters below root, "/" or where the host's root is mounted. want
 // reports whether zones of the kind are to be read; nil means all. New touches nothing.
-func New(root string, want func(power.Kind) bool) *Meter {
+//
+// The error of Read is fs.ErrNotExist if there are no such counters, and power.ErrNoZones if there is
+// none to use.
+func New(root string, want func(power.Kind) bool) power.Meter {
+	return power.Direct("cray", newSource(root, want))
+}
+
+func newSource(root string, want func(power.Kind) bool) *source {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
 	}
 	dir := filepath.Join(root, "sys/cray/pm_counters")
-	m := &Meter{dir: dir, want: want, zones: map[string]*power.CounterFile{}}
-	m.freshness.Path = filepath.Join(dir, "freshness")
-	m.files = power.CounterFiles{Meter: "cray", Discover: m.discover, Patience: searchEvery, Parse: parseEnergy, Torn: m.torn}
-	m.files.Search.Root, m.files.Search.Dir = root, dir
-	m.files.Files = []*kernfs.File{&m.freshness}
-	return m
+	s := &source{dir: dir, want: want, freshness: kernfs.File{Path: filepath.Join(dir, "freshness")}}
+	f := &s.files
+	f.Meter, f.Search.Root, f.Search.Dir, f.Find, f.Patience = "cray", root, dir, s.find, searchEvery
+	f.Parse, f.Torn, f.More = parseEnergy, s.torn, []*kernfs.File{&s.freshness}
+	return s
 }
 
-// Read reads the known zones if there is something new, and discovers them when that is due; see
-// power.CounterFiles. The error is fs.ErrNotExist where there are no such counters, and
-// power.ErrNoZones where there is none to use.
-func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	measured, err := m.readFreshness()
+// Answer reads the known zones if there is something new.
+func (s *source) Answer(ctx context.Context, now power.Sample) (power.Answer, error) {
+	measured, err := s.readFreshness()
 	switch {
 	case err != nil:
-	case measured == m.measured && len(m.readings) > 0 && !m.failing:
-		return m.repeat(s.At), nil
+	case measured == s.measured && len(s.last.Shown) > 0 && !s.failing:
+		return s.repeat(now.At), nil
 	default:
-		m.measured = measured
+		s.measured = measured
 	}
-	m.readings, err = m.files.Read(s)
-	m.since = s.At
-	m.failing = slices.ContainsFunc(m.readings, func(r power.Reading) bool { return r.Err != nil })
-	return m.readings, err
+	s.last, err = s.files.Answer(ctx, now)
+	s.since, s.failing = now.At, false
+	for i := range s.last.Shown {
+		shown := &s.last.Shown[i]
+		shown.At = now.At
+		s.failing = s.failing || shown.Err != nil
+	}
+	return s.last, err
 }
 
-// repeat returns the readings of the last read again.
-func (m *Meter) repeat(at time.Time) []power.Reading {
-	for i := range m.readings {
-		m.readings[i].Event = power.NoEvent
-		if at.Sub(m.since) >= frozenAfter {
-			m.readings[i].Err = errFrozen
+// repeat returns the last Answer again.
+func (s *source) repeat(at time.Time) power.Answer {
+	if at.Sub(s.since) >= frozenAfter {
+		for i := range s.last.Shown {
+			s.last.Shown[i].Err = errFrozen
 		}
 	}
-	return m.readings
+	return s.last
 }
 
 // torn reports whether the freshness counter has changed since its last read.
-func (m *Meter) torn() bool {
-	if len(m.zones) == 0 {
-		return false
-	}
-	measured, err := m.readFreshness()
-	before := m.measured
-	m.measured = measured
+func (s *source) torn() bool {
+	measured, err := s.readFreshness()
+	before := s.measured
+	s.measured = measured
 	return err == nil && measured != before
 }
 
 // readFreshness returns how often the controller has measured.
-func (m *Meter) readFreshness() (uint64, error) {
-	if !m.freshness.IsOpen() && m.files.Search.IsGuarded() {
+func (s *source) readFreshness() (uint64, error) {
+	if !s.freshness.IsOpen() && s.files.Search.IsGuarded() {
 		return 0, fs.ErrClosed // until the next discovery
 	}
-	text, err := m.freshness.Read(m.buf[:])
+	text, err := s.freshness.Read(s.buf[:])
 	if err != nil {
 		return 0, err
 	}
@@ -149,5 +149,5 @@ func parseEnergy(text []byte) (units.Energy, error) {
 	return units.Energy(joules) * units.Joule, nil
 }
 
-// Close closes the counters. It may be called again; Read may not.
-func (m *Meter) Close() error { return errors.Join(m.files.Close(), m.freshness.Close()) }
+// Close closes the counters.
+func (s *source) Close() error { return s.files.Close() }

@@ -3,7 +3,7 @@
 package cray
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,23 +20,23 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powertest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var _ power.Meter = (*Meter)(nil)
-
 // node is a node's directory of counters, with a meter.
 type node struct {
-	*testing.T
-	*Meter
+	testing.TB
+	source *source
+	power.Meter
 	root      string
 	now       time.Time
 	freshness int
 }
 
 // newNode makes the directory that a file of testdata describes, and returns the zones that it names.
-func newNode(t *testing.T, name string) (n *node, zones []string) {
-	n = &node{T: t, root: t.TempDir(), now: time.Now()}
+func newNode(t testing.TB, name string) (n *node, zones []string) {
+	n = &node{TB: t, root: t.TempDir(), now: time.Now()}
 	if name != "" {
 		text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 		require.NoError(t, err)
@@ -50,7 +49,8 @@ func newNode(t *testing.T, name string) (n *node, zones []string) {
 			}
 		}
 	}
-	n.Meter = New(n.root, nil)
+	n.source = newSource(n.root, nil)
+	n.Meter = power.Direct("cray", n.source)
 	t.Cleanup(func() { assert.NoError(t, n.Close()) })
 	return n, zones
 }
@@ -77,7 +77,7 @@ func (n *node) measure(elapsed time.Duration, counters map[string]int) {
 // zones reads the meter and returns the readings by the names of the zones.
 func (n *node) zones() map[string]power.Reading {
 	n.Helper()
-	readings, err := n.Read(n.Context(), power.Sample{At: n.now})
+	readings, err := n.Read(context.Background(), power.Sample{At: n.now})
 	require.NoError(n, err)
 	byName := map[string]power.Reading{}
 	for _, r := range readings {
@@ -105,9 +105,34 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 	}
 }
 
+func TestFiles(t *testing.T) {
+	powertest.Files(t, func(t testing.TB, always bool) *powertest.Machine {
+		n, _ := newNode(t, "ex_epyc")
+		n.source.files.Search.Always = always
+		files := [2]string{"cpu_energy", "energy"}
+		set := func(zone, joules int) { n.write(files[zone], strconv.Itoa(joules)+" J") }
+		set(0, 1000)
+		set(1, 1000)
+		freshness, err := os.OpenFile(n.path("freshness"), os.O_WRONLY, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, freshness.Close()) })
+		var text [20]byte
+		return &powertest.Machine{
+			Meter: n.Meter, Zones: [2]string{"pm_counters:cpu_energy", "pm_counters:energy"}, Set: set,
+			Dir: strings.TrimSuffix(n.path(""), "/"), Searched: strings.TrimSuffix(n.path(""), "/"),
+			Path: func(zone int) string { return n.path(files[zone]) },
+			Pass: func(time.Duration) { // the controller measures
+				n.freshness++
+				_, err := freshness.WriteAt(strconv.AppendInt(text[:0], int64(1e6+n.freshness), 10), 0)
+				require.NoError(t, err)
+			},
+		}
+	})
+}
+
 func TestOnlyWantedKindsAreRead(t *testing.T) {
 	n, _ := newNode(t, "ex_gh200")
-	n.want = func(k power.Kind) bool { return k == power.Package }
+	n.source.want = func(k power.Kind) bool { return k == power.Package }
 	assert.Equal(t, []string{"cpu"}, slices.Collect(maps.Keys(n.zones())))
 }
 
@@ -271,56 +296,6 @@ func TestADirectoryWithoutEnergyHasNoZones(t *testing.T) {
 	n.write("freshness", "5")
 	_, err := n.Read(t.Context(), power.Sample{At: n.now})
 	require.ErrorIs(t, err, power.ErrNoZones)
-}
-
-func TestCountersThatVanishFailAndComeBack(t *testing.T) {
-	n, _ := newNode(t, "ex_epyc")
-	before := n.zones()["node"]
-	require.NoError(t, os.Rename(n.path(""), n.path("")+"_gone")) // the module is unloaded
-	restore := kernfs.InjectFaults(func(_ string, _ []byte, err error) ([]byte, error) {
-		return nil, cmp.Or(err, error(syscall.ENODEV)) // of open files
-	})
-	for _, want := range []error{syscall.ENODEV, fs.ErrNotExist, fs.ErrNotExist} {
-		n.now = n.now.Add(time.Second)
-		readings, err := n.Read(t.Context(), power.Sample{At: n.now})
-		require.Len(t, readings, 3)
-		require.ErrorIs(t, readings[0].Err, want, "%v", err)
-	}
-	restore()
-	require.NoError(t, os.Rename(n.path("")+"_gone", n.path("")))
-	n.measure(7*time.Second, map[string]int{"energy": 98765432 + 3310})
-	got := n.zones()["node"]
-	require.NoError(t, got.Err)
-	assert.Same(t, before.Zone, got.Zone)
-	assert.Equal(t, 3310*units.Joule, got.Total)
-}
-
-func TestReadAfterCloseFails(t *testing.T) {
-	n, _ := newNode(t, "ex_epyc")
-	n.zones()
-	require.NoError(t, n.Close())
-	require.NoError(t, n.Close())
-	n.measure(time.Second, nil)
-	_, err := n.Read(t.Context(), power.Sample{At: n.now})
-	require.ErrorIs(t, err, fs.ErrClosed)
-}
-
-func TestReadsAllocateNothing(t *testing.T) {
-	n, _ := newNode(t, "ex_gh200")
-	n.zones()
-	freshness := 0
-	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if strings.HasSuffix(path, "freshness") {
-			freshness++
-			got[0] = byte('1' + freshness/4%9)
-		}
-		return got, err
-	})()
-	at := n.now
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		at = at.Add(10 * time.Millisecond)
-		_, _ = n.Read(t.Context(), power.Sample{At: at})
-	}))
 }
 
 func FuzzParseEnergy(f *testing.F) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,45 +43,43 @@ func describe(file string) (z power.Zone, ok bool) {
 	return z, isCard && file == z.Name+"_energy" && strings.Trim(number, "0123456789") == ""
 }
 
-// foundZone is a counter file and its zone.
-type foundZone struct {
-	power.Zone
-	file os.FileInfo // nil if it is not known
-}
-
-// discover looks for counters. Only the TakeOver changes zones.
-func (m *Meter) discover() power.TakeOver {
-	entries, err := os.ReadDir(m.dir)
-	_, err = kernfs.Result(m.dir, nil, err)
+// find looks for counters.
+func (s *source) find() func() error {
+	entries, err := os.ReadDir(s.dir)
+	_, err = kernfs.Result(s.dir, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return func() error {
-			m.merge(nil, nil)
+			s.files.Merge(nil, nil)
 			return fmt.Errorf("no counters of a Cray node: %w", err)
 		}
 	case err != nil:
 		return func() error { return fmt.Errorf("list Cray's counters: %w", err) }
 	}
-	found := map[string]foundZone{}
+	var found []power.CounterFile
 	cards := 0
 	for _, e := range entries {
 		z, ok := describe(e.Name())
-		if !ok || !m.want(z.Kind) || z.Kind == power.GPU && !m.hasCounted(e.Name()) {
+		path := filepath.Join(s.dir, e.Name())
+		if !ok || !s.want(z.Kind) || z.Kind == power.GPU && !s.hasCounted(&z, path) {
 			continue
 		}
-		found[e.Name()] = foundZone{z, infoOf(filepath.Join(m.dir, e.Name()))}
+		found = append(found, power.CounterFile{Zone: z, Path: path, Info: infoOf(path)})
 		if z.Kind == power.GPU && e.Name() != allCards {
 			cards++
 		}
 	}
-	if cards > 0 {
-		delete(found, allCards) // it is their sum
+	if cards > 0 { // it is their sum
+		found = slices.DeleteFunc(found, func(c power.CounterFile) bool { return filepath.Base(c.Path) == allCards })
 	}
-	freshness := infoOf(m.freshness.Path)
+	freshness := infoOf(s.freshness.Path)
 	return func() error {
-		m.merge(found, freshness)
+		s.files.Merge(found, nil)
+		if s.freshness.IsOther(freshness) {
+			_ = s.freshness.Close() // opened for reading: nothing can be lost
+		}
 		if len(found) == 0 {
-			return fmt.Errorf("cray: %w in %s", power.ErrNoZones, m.dir)
+			return fmt.Errorf("cray: %w in %s", power.ErrNoZones, s.dir)
 		}
 		return nil
 	}
@@ -101,36 +98,16 @@ func infoOf(path string) os.FileInfo {
 const allCards = "accel_energy"
 
 // hasCounted reports whether a counter is above 0. Nodes without graphics cards may have counters for them.
-func (m *Meter) hasCounted(file string) bool {
-	text, err := os.ReadFile(filepath.Join(m.dir, file))
-	if err != nil {
-		return m.zones[file] != nil
+func (s *source) hasCounted(z *power.Zone, path string) bool {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		energy, err := parseEnergy(text)
+		return err != nil || energy > 0
 	}
-	energy, err := parseEnergy(text)
-	return err != nil || energy > 0
-}
-
-// merge makes the known zones those that were found and those that were known before.
-func (m *Meter) merge(found map[string]foundZone, freshness os.FileInfo) {
-	for file, zone := range found {
-		z := m.zones[file]
-		if z == nil {
-			m.zones[file] = &power.CounterFile{
-				Zone: zone.Zone, File: kernfs.File{Path: filepath.Join(m.dir, file)}, Counter: power.NewCounter(zone.MaxWatts, 0),
-			}
-		} else if z.File.IsOther(zone.file) {
-			z.CloseFile()
+	for known := range s.files.Zones {
+		if known.ID == z.ID {
+			return true
 		}
 	}
-	for file, z := range m.zones {
-		if _, ok := found[file]; !ok {
-			z.CloseFile() // vanished; the descriptor of a plain file would go on giving its last value
-		}
-	}
-	if m.freshness.IsOther(freshness) {
-		_ = m.freshness.Close() // opened for reading: nothing can be lost
-	}
-	m.files.SetZones(slices.SortedFunc(maps.Values(m.zones), func(a, b *power.CounterFile) int {
-		return power.CompareIDs(a.ID, b.ID)
-	}))
+	return false
 }

@@ -47,28 +47,28 @@ type pmu struct {
 // place is where a CPU is. die is 0 where packages are counted as a whole.
 type place struct{ physical, die uint64 }
 
-// discover finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
+// find finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
 // that is not permitted. Zones known from before stay known. Only the function that it returns
 // changes zones.
-func (m *Meter) discover() power.TakeOver {
-	pmus, reason := m.pmus()
+func (s *source) find() func() error {
+	pmus, reason := s.pmus()
 	var f found
 	if len(pmus) > 0 {
-		f = found{pmus: pmus, keys: make([][]groupKey, len(pmus)), wholePackages: m.countsWholePackages()}
-		if err := m.kernel.check(m.root); err != nil {
+		f = found{pmus: pmus, keys: make([][]groupKey, len(pmus)), wholePackages: s.countsWholePackages()}
+		if err := s.kernel.check(s.root); err != nil {
 			return func() error { return fmt.Errorf("perf: %w: %w", power.ErrNoZones, err) }
 		}
 	}
 	for i := range pmus {
 		for _, cpu := range pmus[i].cpus {
-			key, err := m.keyOf(pmus[i].name, cpu)
+			key, err := s.keyOf(pmus[i].name, cpu)
 			if err != nil {
 				return func() error { return fmt.Errorf("perf: place of CPU %d: %w", cpu, err) }
 			}
 			f.keys[i] = append(f.keys[i], key)
 		}
 	}
-	return func() error { return m.takeOver(f, reason) }
+	return func() error { return s.takeOver(f, reason) }
 }
 
 // found is the result of a discovery.
@@ -79,33 +79,33 @@ type found struct {
 }
 
 // takeOver makes what was found known. The reason is why an event cannot be used.
-func (m *Meter) takeOver(f found, reason error) error {
+func (s *source) takeOver(f found, reason error) error {
 	pmus := f.pmus
 	switch {
 	case errors.Is(reason, fs.ErrNotExist) && len(pmus) == 0:
-		m.drop(nil)
-		return fmt.Errorf("no power PMU below %s: %w", m.root, reason)
+		s.drop(nil)
+		return fmt.Errorf("no power PMU below %s: %w", s.root, reason)
 	case len(pmus) == 0 && reason != nil:
 		return fmt.Errorf("perf: %w in the power PMU: %w", power.ErrNoZones, reason)
 	case len(pmus) == 0:
 		return fmt.Errorf("perf: %w in the power PMU", power.ErrNoZones)
 	}
-	m.merge(m.locate(&f))
+	s.merge(s.locate(&f))
 	return nil
 }
 
 // pmus returns the PMUs that have wanted events, and why an event cannot be used.
-func (m *Meter) pmus() ([]pmu, error) {
+func (s *source) pmus() ([]pmu, error) {
 	var found []pmu
-	whole, reason := m.readPMU("power", packageEvents)
+	whole, reason := s.readPMU("power", packageEvents)
 	if len(whole.events) > 0 {
 		found = append(found, whole)
 	}
 	hasCores := slices.ContainsFunc(whole.events, func(e event) bool { return e.kind == power.Core })
-	if hasCores || errors.Is(reason, fs.ErrNotExist) || !m.want(power.Core) {
+	if hasCores || errors.Is(reason, fs.ErrNotExist) || !s.want(power.Core) {
 		return found, reason
 	}
-	cores, err := m.readPMU("power_core", coreEvents)
+	cores, err := s.readPMU("power_core", coreEvents)
 	if len(cores.events) > 0 {
 		found = append(found, cores)
 	}
@@ -117,9 +117,9 @@ func (m *Meter) pmus() ([]pmu, error) {
 
 // readPMU reads the description of a PMU. The error is fs.ErrNotExist if there is no such PMU, else
 // why an event cannot be used.
-func (m *Meter) readPMU(name string, events []event) (pmu, error) {
+func (s *source) readPMU(name string, events []event) (pmu, error) {
 	// The target of /sys/bus/event_source/devices, which a container may not have from the host.
-	dir := filepath.Join(m.root, "sys/devices", name)
+	dir := filepath.Join(s.root, "sys/devices", name)
 	number, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
 	if err != nil {
 		return pmu{}, err
@@ -134,7 +134,7 @@ func (m *Meter) readPMU(name string, events []event) (pmu, error) {
 	}
 	var reason error
 	for _, e := range events {
-		if !m.want(e.kind) {
+		if !s.want(e.kind) {
 			continue
 		}
 		config, scale, err := readEvent(filepath.Join(dir, "events", e.name))
@@ -184,31 +184,31 @@ func readText(path string) (string, error) {
 }
 
 // locate returns a group for each CPU of the PMUs' masks.
-func (m *Meter) locate(f *found) []*group {
+func (s *source) locate(f *found) []*group {
 	var groups []*group
 	for i := range f.pmus {
 		p := &f.pmus[i]
 		for j, cpu := range p.cpus {
 			groups = append(groups, &group{
 				key: f.keys[i][j], pmu: p.number, cpu: cpu, configs: p.configs, counts: make([]uint64, len(p.configs)),
-				events: make([]source, len(p.events)),
+				events: make([]groupEvent, len(p.events)),
 			})
 		}
 	}
 	if f.wholePackages {
 		groups = firstOfPackages(groups)
 	}
-	if !m.byDie && countsByDie(groups) { // only one die of each package was online: what was called the package was a die
-		m.drop(nil)
-		m.byDie, m.zones = true, nil
+	if !s.byDie && countsByDie(groups) { // only one die of each package was online: what was called the package was a die
+		s.drop(nil)
+		s.byDie, s.zones = true, nil
 	}
 	for i, g := range groups {
-		if !m.byDie && g.key.pmu == "power" {
+		if !s.byDie && g.key.pmu == "power" {
 			groups[i].key.at.die = 0
 		}
 	}
 	for i := range f.pmus {
-		m.assign(&f.pmus[i], groups)
+		s.assign(&f.pmus[i], groups)
 	}
 	return groups
 }
@@ -216,8 +216,8 @@ func (m *Meter) locate(f *found) []*group {
 // countsWholePackages reports whether an event of the power PMU is the package's, on whichever of
 // its dies it is counted. AMD's are. From 6.9 until 6.12 the kernel has a CPU of each die in the
 // mask all the same ("perf/x86/rapl: Fix the energy-pkg event for AMD CPUs").
-func (m *Meter) countsWholePackages() bool {
-	text, err := os.Open(filepath.Join(m.root, "proc/cpuinfo"))
+func (s *source) countsWholePackages() bool {
+	text, err := os.Open(filepath.Join(s.root, "proc/cpuinfo"))
 	if err != nil {
 		return false
 	}
@@ -257,9 +257,9 @@ func countsByDie(groups []*group) bool {
 }
 
 // keyOf returns where a CPU of a PMU's mask is. Kernels before 5.2 have no die_id.
-func (m *Meter) keyOf(pmu string, cpu int) (groupKey, error) {
+func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	key := groupKey{pmu: pmu}
-	dir := filepath.Join(m.root, "sys/devices/system/cpu/cpu"+strconv.Itoa(cpu), "topology")
+	dir := filepath.Join(s.root, "sys/devices/system/cpu/cpu"+strconv.Itoa(cpu), "topology")
 	var err error
 	if key.at.physical, err = perfevent.ReadNumber(filepath.Join(dir, "physical_package_id"), ""); err != nil {
 		return key, err
@@ -275,30 +275,30 @@ func (m *Meter) keyOf(pmu string, cpu int) (groupKey, error) {
 }
 
 // assign gives each event of the PMU's groups its zone, and makes those that are new.
-func (m *Meter) assign(p *pmu, groups []*group) {
+func (s *source) assign(p *pmu, groups []*group) {
 	for _, g := range groups {
 		if g.key.pmu != p.name {
 			continue
 		}
 		for i, e := range p.events {
-			g.events[i] = source{zone: m.zone(g.key, e), scale: p.scales[i]}
+			g.events[i] = groupEvent{zone: s.zone(g.key, e), scale: p.scales[i]}
 		}
 	}
 }
 
 // zone returns the zone of an event at a place.
-func (m *Meter) zone(key groupKey, e event) *zone {
+func (s *source) zone(key groupKey, e event) *zone {
 	at := strconv.FormatUint(key.at.physical, 10)
 	pkg := "package-" + at
-	if m.byDie {
+	if s.byDie {
 		die := strconv.FormatUint(key.at.die, 10)
 		at += ":" + die
 		pkg += "-die-" + die
 	}
 	id := key.pmu + ":" + e.name + ":" + at
-	i, known := slices.BinarySearchFunc(m.zones, id, func(z *zone, id string) int { return power.CompareIDs(z.ID, id) })
+	i, known := slices.BinarySearchFunc(s.zones, id, func(z *zone, id string) int { return power.CompareIDs(z.ID, id) })
 	if known {
-		return m.zones[i]
+		return s.zones[i]
 	}
 	z := &zone{Zone: power.Zone{
 		ID: id, Name: string(e.kind), Kind: e.kind, Method: power.Measured, Domain: units.Domain(pkg), MaxWatts: power.MaxWatts(e.kind),
@@ -312,22 +312,21 @@ func (m *Meter) zone(key groupKey, e event) *zone {
 	case power.PSys:
 		z.Domain = units.NodeCPUs
 	}
-	z.counter = power.NewCounter(z.MaxWatts, 0)
-	m.zones = slices.Insert(m.zones, i, z)
+	s.zones = slices.Insert(s.zones, i, z)
 	return z
 }
 
 // merge takes over the groups. Those that already count go on.
-func (m *Meter) merge(groups []*group) {
+func (s *source) merge(groups []*group) {
 	for i, g := range groups {
-		at := slices.IndexFunc(m.groups, func(known *group) bool { return known.same(g) })
+		at := slices.IndexFunc(s.groups, func(known *group) bool { return known.same(g) })
 		if at < 0 {
 			continue
 		}
-		m.groups[at].cpu = g.cpu
-		groups[i] = m.groups[at]
+		s.groups[at].cpu = g.cpu
+		groups[i] = s.groups[at]
 	}
-	m.drop(groups)
+	s.drop(groups)
 	for _, g := range groups {
 		for i := range g.events {
 			g.events[i].zone.groups++
@@ -336,8 +335,8 @@ func (m *Meter) merge(groups []*group) {
 }
 
 // drop replaces the groups, and closes those that are gone. What these have counted last is not lost.
-func (m *Meter) drop(groups []*group) {
-	for _, g := range m.groups {
+func (s *source) drop(groups []*group) {
+	for _, g := range s.groups {
 		if slices.Contains(groups, g) {
 			continue
 		}
@@ -346,8 +345,8 @@ func (m *Meter) drop(groups []*group) {
 			_ = g.close()   // they were only read from
 		}
 	}
-	m.groups = groups
-	for _, z := range m.zones {
+	s.groups = groups
+	for _, z := range s.zones {
 		z.groups = 0
 	}
 }

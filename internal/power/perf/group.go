@@ -28,7 +28,7 @@ type group struct {
 	pmu     uint32
 	cpu     int
 	configs []uint64
-	events  []source // one for each config
+	events  []groupEvent // one for each config
 
 	open    counters // nil until they could be opened
 	counts  []uint64 // of the current read
@@ -46,8 +46,8 @@ type groupKey struct {
 	core uint64 // of power_core
 }
 
-// source is one event of a group.
-type source struct {
+// groupEvent is one event of a group.
+type groupEvent struct {
 	zone  *zone
 	scale scale
 	last  uint64 // counter at the last good read
@@ -71,7 +71,7 @@ func (g *group) read(k kernel, at time.Time) error {
 			return err
 		}
 	}
-	if g.err != nil && at.Sub(g.tried) < retryEvery {
+	if g.err != nil && at.Sub(g.tried) < openEvery {
 		return g.err
 	}
 	g.tried = at
@@ -99,7 +99,7 @@ func (g *group) collect() error {
 
 // advance adds the energy since the last read to the zone. A count that steps back is more than
 // power.Counter takes for possible.
-func (s *source) advance(now uint64) {
+func (s *groupEvent) advance(now uint64) {
 	s.zone.energy += s.scale.microjoules(now-s.last, &s.rest)
 	s.last = now
 }

@@ -5,6 +5,7 @@ package perf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -20,36 +21,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powertest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var _ power.Meter = (*Meter)(nil)
-
 // machine is a host's root and a kernel that counts its energy.
 type machine struct {
-	*testing.T
-	root  string
-	meter *Meter
-	now   time.Time
+	testing.TB
+	root   string
+	source *source
+	meter  power.Meter
+	now    time.Time
 
 	joules   map[string]float64 // so far, by "PMU/config" or "PMU/config@CPU"
 	running  uint64             // ns
 	offline  map[int]bool
-	denied   error // of opening
-	failing  error // of reading
-	foreign  error // of check
+	denied   map[int]error // of opening, by CPU
+	failing  error         // of reading
+	foreign  error         // of check
 	counting map[*fakeCounters]bool
 	opens    int
 	reads    int
 }
 
 // newMachine returns the machine that a file of testdata describes: each line is "path = content" or "path -> target".
-func newMachine(t *testing.T, name string, want ...power.Kind) *machine {
+func newMachine(t testing.TB, name string, want ...power.Kind) *machine {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 	require.NoError(t, err)
 	m := &machine{
-		T: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, counting: map[*fakeCounters]bool{},
+		TB: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, denied: map[int]error{},
+		counting: map[*fakeCounters]bool{},
 	}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -60,8 +62,12 @@ func newMachine(t *testing.T, name string, want ...power.Kind) *machine {
 			m.write(path, content+"\n")
 		}
 	}
-	m.meter = New(m.root, func(k power.Kind) bool { return len(want) == 0 || slices.Contains(want, k) })
-	m.meter.kernel = m
+	m.source = newSource(m.root, func(k power.Kind) bool { return len(want) == 0 || slices.Contains(want, k) }, m)
+	m.meter = power.Direct("perf", m.source)
+	t.Cleanup(func() {
+		assert.NoError(t, m.meter.Close())
+		assert.Empty(t, m.counting, "counters are left open")
+	})
 	return m
 }
 
@@ -83,14 +89,16 @@ func (m *machine) read(pass time.Duration) map[string]power.Reading {
 
 func (m *machine) tryRead(pass time.Duration) (map[string]power.Reading, error) {
 	m.now = m.now.Add(pass)
-	m.running += uint64(pass) + 1
-	list, err := m.meter.Read(m.Context(), power.Sample{At: m.now})
+	m.pass(pass)
+	list, err := m.meter.Read(context.Background(), power.Sample{At: m.now})
 	readings := map[string]power.Reading{}
 	for _, r := range list {
 		readings[r.Zone.ID] = r
 	}
 	return readings, err
 }
+
+func (m *machine) pass(d time.Duration) { m.running += uint64(d) + 1 }
 
 // check implements kernel.
 func (m *machine) check(root string) error {
@@ -101,14 +109,17 @@ func (m *machine) check(root string) error {
 // open implements kernel.
 func (m *machine) open(pmu uint32, configs []uint64, cpu int) (counters, error) {
 	switch {
-	case m.denied != nil:
-		return nil, m.denied
+	case m.denied[cpu] != nil:
+		return nil, m.denied[cpu]
 	case m.offline[cpu]:
 		return nil, syscall.ENODEV
 	}
 	m.opens++
-	c := &fakeCounters{m: m, pmu: pmu, configs: configs, cpu: cpu, began: m.running}
-	c.start = make([]uint64, len(configs))
+	c := &fakeCounters{m: m, cpu: cpu, began: m.running, start: make([]uint64, len(configs))}
+	for _, config := range configs {
+		name := fmt.Sprintf("%d/%d", pmu, config)
+		c.names = append(c.names, [2]string{fmt.Sprintf("%s@%d", name, cpu), name})
+	}
 	c.values(c.start)
 	m.counting[c] = true
 	return c, nil
@@ -116,8 +127,7 @@ func (m *machine) open(pmu uint32, configs []uint64, cpu int) (counters, error) 
 
 type fakeCounters struct {
 	m       *machine
-	pmu     uint32
-	configs []uint64
+	names   [][2]string // in joules, of each event
 	cpu     int
 	began   uint64
 	start   []uint64
@@ -127,11 +137,10 @@ type fakeCounters struct {
 
 // values sets what the registers show, in 2^-32 J.
 func (c *fakeCounters) values(v []uint64) {
-	for i, config := range c.configs {
-		name := strconv.Itoa(int(c.pmu)) + "/" + strconv.Itoa(int(config))
-		joules, ok := c.m.joules[name+"@"+strconv.Itoa(c.cpu)]
+	for i, names := range c.names {
+		joules, ok := c.m.joules[names[0]]
 		if !ok {
-			joules = c.m.joules[name]
+			joules = c.m.joules[names[1]]
 		}
 		v[i] = uint64(joules * (1 << 32))
 	}
@@ -158,7 +167,7 @@ func (m *machine) stop(cpu int) {
 	m.offline[cpu] = true
 	for c := range m.counting {
 		if c.cpu == cpu {
-			c.last = make([]uint64, len(c.configs))
+			c.last = make([]uint64, len(c.names))
 			_, _ = c.Read(c.last)
 			c.stopped = m.running - c.began + 1
 		}
@@ -226,6 +235,25 @@ func TestZonesOfRecordedMachines(t *testing.T) {
 	}
 }
 
+func TestFiles(t *testing.T) {
+	powertest.Files(t, func(t testing.TB, always bool) *powertest.Machine {
+		m := newMachine(t, "genoa", power.Package)
+		m.source.Search.Always = always
+		set := func(zone, joules int) { m.joules["15/2@"+strconv.Itoa(2*zone)] = float64(joules) }
+		set(0, 1000)
+		set(1, 1000)
+		dir := m.path("sys/devices/power")
+		return &powertest.Machine{
+			Meter: m.meter, Zones: [2]string{"power:energy-pkg:0", "power:energy-pkg:1"}, Set: set, Pass: m.pass,
+			Dir: dir, Searched: filepath.Join(dir, "cpumask"),
+			Deny: func(zone int, err error) func() {
+				m.denied[2*zone] = err
+				return func() { delete(m.denied, 2*zone) }
+			},
+		}
+	})
+}
+
 func TestCoresAreSummedByPackage(t *testing.T) {
 	m := newMachine(t, "genoa", power.Core)
 	m.read(0)
@@ -258,7 +286,9 @@ func TestPsysThatNeverMovesIsNoZone(t *testing.T) {
 		assert.Empty(t, readings)
 	}
 	m.joules["24/5"] = 3
-	assert.InDelta(t, 3, joules(m.read(time.Second)["power:energy-psys:0"]), 1e-6)
+	assert.Equal(t, power.Appeared, m.read(time.Second)["power:energy-psys:0"].Event)
+	m.joules["24/5"] = 5
+	assert.InDelta(t, 2, joules(m.read(time.Second)["power:energy-psys:0"]), 1e-6)
 }
 
 func TestTheCounterGoesOnWhenAnotherCPUCountsThePackage(t *testing.T) {
@@ -266,7 +296,7 @@ func TestTheCounterGoesOnWhenAnotherCPUCountsThePackage(t *testing.T) {
 	m.read(0)
 	m.joules["24/2"] = 10
 	m.write("sys/devices/power/cpumask", "3\n") // the kernel has moved the counters
-	r := m.read(discoverEvery)["power:energy-pkg:0"]
+	r := m.read(10 * time.Second)["power:energy-pkg:0"]
 	assert.InDelta(t, 10, joules(r), 1e-6)
 	assert.Equal(t, 1, m.opens)
 	m.joules["24/2"] = 30
@@ -314,16 +344,16 @@ func TestAnotherCPUIsFoundAtTheNextRead(t *testing.T) {
 	m.write("sys/devices/power/cpumask", "1\n")
 	first := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
 	require.ErrorIs(t, first.Err, syscall.ENODEV)
-	m.read(retryEvery)
+	m.read(time.Second)
 	second := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
 	require.NoError(t, second.Err)
 
 	m.stop(1)
 	m.write("sys/devices/power/cpumask", "2\n")
 	m.read(10 * time.Millisecond)
-	assert.Equal(t, 1, m.meter.groups[0].cpu)
+	assert.Equal(t, 1, m.source.groups[0].cpu)
 	m.read(10 * time.Millisecond)
-	assert.Equal(t, 2, m.meter.groups[0].cpu)
+	assert.Equal(t, 2, m.source.groups[0].cpu)
 }
 
 func TestZonesKeepTheirNamesWhileAllOtherDiesAreOffline(t *testing.T) {
@@ -331,7 +361,7 @@ func TestZonesKeepTheirNamesWhileAllOtherDiesAreOffline(t *testing.T) {
 	m.read(0)
 	m.write("sys/devices/power/cpumask", "0,48\n")
 	m.joules["31/2"] = 10
-	r := m.read(discoverEvery)
+	r := m.read(10 * time.Second)
 	assert.Len(t, r, 4)
 	require.NoError(t, r["power:energy-pkg:0:0"].Err)
 	require.ErrorIs(t, r["power:energy-pkg:0:1"].Err, errOffline)
@@ -345,7 +375,7 @@ func TestDiesThatComeOnlineLaterMakeZonesOfDies(t *testing.T) {
 	assert.Equal(t, []string{"power:energy-pkg:0", "power:energy-pkg:1"}, slices.Sorted(maps.Keys(m.read(0))))
 	m.write("sys/devices/power/cpumask", "0,24,48,72\n")
 	m.joules["31/2"] = 10
-	r := m.read(discoverEvery)
+	r := m.read(10 * time.Second)
 	assert.Len(t, r, 4)
 	for id, reading := range r {
 		assert.NoError(t, reading.Err, id)
@@ -358,28 +388,10 @@ func TestDiesThatComeOnlineLaterMakeZonesOfDies(t *testing.T) {
 	}
 }
 
-func TestAMissingPermissionIsToldAndAGrantTakesEffect(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package, power.DRAM)
-	m.denied = syscall.EACCES
-	for range 3 {
-		r, err := m.tryRead(time.Second)
-		require.NoError(t, err)
-		assert.Len(t, r, 2)
-		for _, r := range r {
-			require.ErrorIs(t, r.Err, fs.ErrPermission)
-			assert.Zero(t, r.At)
-		}
-	}
-	m.denied = nil
-	assert.Equal(t, power.Appeared, m.read(time.Second)["power:energy-pkg:0"].Event)
-	m.joules["24/2"] = 5
-	assert.InDelta(t, 5, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
-}
-
 func TestOpeningIsTriedOnceASecond(t *testing.T) {
 	m := newMachine(t, "laptop", power.Package)
 	tries := 0
-	m.meter.kernel = denier{m, &tries}
+	m.source.kernel = denier{m, &tries}
 	for range 100 {
 		_, _ = m.tryRead(10 * time.Millisecond)
 	}
@@ -397,18 +409,6 @@ func (d denier) open(uint32, []uint64, int) (counters, error) {
 	return nil, syscall.EPERM
 }
 
-func TestAReadThatFailsOnceLosesNothing(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.joules["24/2"], m.failing = 10, syscall.EIO
-	r := m.read(time.Second)["power:energy-pkg:0"]
-	require.ErrorIs(t, r.Err, syscall.EIO)
-	assert.Zero(t, r.Total)
-	m.joules["24/2"], m.failing = 25, nil
-	assert.InDelta(t, 25, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
-	assert.Equal(t, 1, m.opens)
-}
-
 // A PMU that is registered anew has another number, and the counters of the old one fail.
 func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	m := newMachine(t, "laptop", power.Package)
@@ -417,7 +417,7 @@ func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	m.read(time.Second)
 	m.write("sys/devices/power/type", "25\n")
 	m.joules["25/2"] = 1000
-	m.read(discoverEvery)
+	m.read(10 * time.Second)
 	m.joules["25/2"] = 1005
 	r := m.read(time.Second)["power:energy-pkg:0"]
 	require.NoError(t, r.Err)
@@ -472,32 +472,8 @@ func TestAnEventThatCannotBeConvertedIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestCloseClosesAllCounters(t *testing.T) {
-	m := newMachine(t, "genoa")
-	m.read(0)
-	assert.Len(t, m.counting, 6)
-	require.NoError(t, m.meter.Close())
-	assert.Empty(t, m.counting)
-	require.NoError(t, m.meter.Close())
-	_, err := m.tryRead(time.Second)
-	require.ErrorIs(t, err, fs.ErrClosed)
-}
-
 func TestARegisterIsReadBeforeItCanWrapTwice(t *testing.T) {
 	m := newMachine(t, "laptop", power.Package)
 	raw := m.read(0)["power:energy-pkg:0"].Raw
 	assert.Equal(t, power.Raw{Range: 65_536 * units.Joule, MaxWatts: power.MaxSocketWatts}, raw)
-}
-
-func TestAReadDoesNotAllocate(t *testing.T) {
-	m := newMachine(t, "genoa")
-	m.read(0)
-	sample := power.Sample{At: m.now}
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		m.running++
-		for c := range m.counting {
-			c.last, c.stopped = c.start, m.running // without the strings of the fake
-		}
-		_, _ = m.meter.Read(context.Background(), sample)
-	}))
 }

@@ -3,6 +3,7 @@
 package powercap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,45 +20,42 @@ import (
 // raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
 const raplControl = "intel-rapl"
 
-// discover lists the current zones. It opens no counter, so it succeeds even if counters may not be
-// read. The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined
-// with errors of reading zones, if there is no zone to use, as in a container whose runtime masks
-// /sys/devices/virtual/powercap; and otherwise the error of reading the directory. Previously known
-// zones stay known. Only the TakeOver changes zones.
-func (m *Meter) discover() power.TakeOver {
-	entries, err := os.ReadDir(m.dir)
-	_, err = kernfs.Result(m.dir, nil, err)
-	if err != nil {
-		return func() error { return m.lose(err) }
+// find lists the current zones. It opens no counter, so it succeeds even if counters may not be read.
+// The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined with errors
+// of reading zones, if there is no zone to use, as in a container whose runtime masks
+// /sys/devices/virtual/powercap; and otherwise the error of reading the directory.
+func (s *source) find() func() error {
+	entries, err := os.ReadDir(s.dir)
+	_, err = kernfs.Result(s.dir, nil, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return func() error {
+			s.Merge(nil, nil)
+			return fmt.Errorf("no powercap interface below %s: %w", s.root, err)
+		}
+	case err != nil:
+		return func() error { return fmt.Errorf("list powercap zones: %w", err) }
 	}
-	dirs := zoneDirs(m.dir, entries)
-	f := m.inspect(dirs)
+	dirs := zoneDirs(s.dir, entries)
+	f := s.inspect(dirs)
 	return func() error {
-		m.merge(f)
-		return m.lacks(&f, len(dirs))
+		s.Merge(f.files, func(z *power.Zone) (stays, open bool) {
+			first, taken := f.owner[s.names[z.ID]]
+			return !taken || first == controlOf(z.ID), f.unread[z.ID] // else a repeat that was seen before its owner
+		})
+		return s.lacks(&f, len(dirs))
 	}
-}
-
-// lose notes that the class directory could not be listed.
-func (m *Meter) lose(err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list powercap zones: %w", err)
-	}
-	for _, z := range m.zones {
-		z.CloseFile()
-	}
-	return fmt.Errorf("no powercap interface below %s: %w", m.root, err)
 }
 
 // lacks returns why a discovery found no zone in some directories, nil if it found one.
-func (m *Meter) lacks(f *found, dirs int) error {
+func (s *source) lacks(f *found, dirs int) error {
 	switch {
-	case len(f.zones) > 0:
+	case len(f.files) > 0:
 		return nil
 	case f.reason != nil:
-		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
+		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, s.dir, f.reason)
 	}
-	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, m.dir, dirs)
+	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, s.dir, dirs)
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
@@ -96,53 +94,43 @@ func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 
 // found is the result of a discovery.
 type found struct {
-	zones  []foundZone
+	files  []power.CounterFile
 	owner  map[string]string // control type that a qualified name belongs to
 	unread map[string]bool   // IDs that are there and could not be looked at
 	reason error             // why the first of them could not
 }
 
-// foundZone is a zone as its directory describes it.
-type foundZone struct {
-	id, name, control, qualified, dir string
-	kind                              power.Kind
-	wrapAt                            units.Energy
-	counter                           os.FileInfo // nil if it is not known
-}
-
 // inspect reads what the zone directories say of themselves and selects the zones to use.
-func (m *Meter) inspect(dirs map[string]string) found {
+func (s *source) inspect(dirs map[string]string) found {
 	f := found{owner: make(map[string]string, len(dirs)), unread: make(map[string]bool)}
-	for _, z := range m.zones { // a zone that is away for now keeps others from its counter
+	for z := range s.Zones { // a zone that is away for now keeps others from its counter
 		if controlOf(z.ID) == raplControl {
-			f.owner[z.qualified] = raplControl
+			f.owner[s.names[z.ID]] = raplControl
 		}
 	}
 	for _, id := range ownersFirst(dirs) {
-		z := foundZone{id: id, dir: dirs[id], control: controlOf(id)}
-		if parent := ParentOf(id); f.unread[parent] && m.names[parent] == "" { // the name of its package could not be read yet
+		if parent := ParentOf(id); f.unread[parent] && s.names[parent] == "" { // the name of its package could not be read yet
 			f.unread[id] = true
 			continue
 		}
-		var err error
-		if z.name, err = m.readName(z.dir); err != nil {
+		name, err := readName(dirs[id])
+		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				f.unread[id] = true
-				if f.reason == nil {
-					f.reason = err
-				}
+				f.reason = cmp.Or(f.reason, err)
 			}
 			continue
 		}
-		z.qualified = m.qualify(&z)
-		if !m.usable(&z) {
+		qualified := s.qualify(id, name)
+		c, ok := s.counterOf(id, name, dirs[id])
+		if !ok {
 			continue
 		}
-		if first, taken := f.owner[z.qualified]; taken && first != z.control {
+		if first, taken := f.owner[qualified]; taken && first != controlOf(id) {
 			continue // the same counter by another way: intel-rapl-mmio
 		}
-		f.owner[z.qualified] = z.control
-		f.zones = append(f.zones, z)
+		f.owner[qualified] = controlOf(id)
+		f.files = append(f.files, c)
 	}
 	return f
 }
@@ -166,106 +154,45 @@ func ownersFirst(dirs map[string]string) []string {
 	return ids
 }
 
-// qualify returns the zone's name after those of its parents, and remembers it for its children.
-func (m *Meter) qualify(z *foundZone) string {
-	qualified := z.name
-	if parent := ParentOf(z.id); parent != "" {
-		above, ok := m.names[parent]
+// qualify returns the name of a zone after those of its parents, and remembers it for its children.
+func (s *source) qualify(id, name string) string {
+	qualified := name
+	if parent := ParentOf(id); parent != "" {
+		above, ok := s.names[parent]
 		if !ok { // the parent was never seen: its number takes the place of its name
-			above = strings.TrimPrefix(parent, z.control)
+			above = strings.TrimPrefix(parent, controlOf(id))
 		}
-		qualified = above + "/" + z.name
+		qualified = above + "/" + name
 	}
-	m.names[z.id] = qualified
+	s.names[id] = qualified
 	return qualified
 }
 
-// usable reports whether the zone is of a wanted kind and counts energy, and fills in its kind and range.
-func (m *Meter) usable(z *foundZone) bool {
-	var ok bool
-	if z.kind, ok = KindOf(z.name); !ok || !m.want(z.kind) {
-		return false
+// counterOf returns the counter of the zone in a directory, and reports whether the zone is of a
+// wanted kind and counts energy.
+func (s *source) counterOf(id, name, dir string) (c power.CounterFile, ok bool) {
+	kind, ok := KindOf(name)
+	if !ok || !s.want(kind) {
+		return c, false
 	}
-	counter, err := os.Stat(filepath.Join(z.dir, "energy_uj"))
+	c = power.CounterFile{Path: filepath.Join(dir, "energy_uj"), Zone: power.Zone{
+		ID: id, Name: name, Kind: kind, Parent: ParentOf(id), Method: power.Measured,
+		Domain: domainOf(s.names[id]), MaxWatts: power.MaxWatts(kind), Prompt: kind != power.PSys,
+	}}
+	info, err := os.Stat(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false // limits power without counting energy
+		return c, false // limits power without counting energy
 	}
 	if err == nil {
-		z.counter = counter
+		c.Info = info
 	}
-	z.wrapAt, ok = m.readRange(z.dir)
-	return ok || z.control == raplControl // else not a counter that wraps: dtpm estimates
-}
-
-// merge brings the known zones up to what was found.
-func (m *Meter) merge(f found) {
-	byID := make(map[string]*zone, len(m.zones)+len(f.zones))
-	for _, z := range m.zones {
-		byID[z.ID] = z
-	}
-	present := make(map[string]bool, len(f.zones))
-	for i := range f.zones {
-		seen := &f.zones[i]
-		present[seen.id] = true
-		z := byID[seen.id]
-		if z != nil && z.qualified != seen.qualified { // sockets that came back in another order
-			z.CloseFile()
-			z = nil
-		}
-		if z == nil {
-			byID[seen.id] = m.newZone(seen)
-			continue
-		}
-		if seen.wrapAt != 0 {
-			z.Counter.SetWrapAt(seen.wrapAt)
-		}
-		if path := filepath.Join(seen.dir, "energy_uj"); z.File.Path != path || z.File.IsOther(seen.counter) {
-			z.CloseFile()
-			z.File.Path = path
-		}
-	}
-
-	m.zones = m.zones[:0:0]
-	for id, z := range byID {
-		if first, taken := f.owner[z.qualified]; taken && first != controlOf(id) {
-			z.CloseFile() // a repeat that was seen before its owner
-			continue
-		}
-		if !present[id] && !f.unread[id] {
-			z.CloseFile() // vanished; the descriptor of a plain file would go on giving its last value
-		}
-		m.zones = append(m.zones, z)
-	}
-	slices.SortFunc(m.zones, func(a, b *zone) int { return power.CompareIDs(a.ID, b.ID) })
-	files := make([]*power.CounterFile, len(m.zones))
-	for i, z := range m.zones {
-		files[i] = &z.CounterFile
-	}
-	m.files.SetZones(files)
-}
-
-func (m *Meter) newZone(seen *foundZone) *zone {
-	z := power.Zone{
-		ID: seen.id, Name: seen.name, Kind: seen.kind, Parent: ParentOf(seen.id),
-		Method: power.Measured, Domain: domainOf(seen.qualified), MaxWatts: power.MaxWatts(seen.kind),
-		Prompt: seen.kind != power.PSys,
-	}
-	return &zone{
-		CounterFile: power.CounterFile{
-			Zone: z,
-			File: kernfs.File{
-				Path: filepath.Join(seen.dir, "energy_uj"),
-				Open: func(path string) (*os.File, error) { return m.open(path) },
-			},
-			Counter: power.NewCounter(z.MaxWatts, seen.wrapAt),
-		},
-		qualified: seen.qualified,
-	}
+	c.Range, ok = readRange(dir)
+	return c, ok || controlOf(id) == raplControl // else not a counter that wraps: dtpm estimates
 }
 
 // readText returns the text of a small attribute as it is.
-func (m *Meter) readText(path string) (string, error) {
-	f := kernfs.File{Path: path, Open: m.open}
+func readText(path string) (string, error) {
+	f := kernfs.File{Path: path}
 	defer func() { _ = f.Close() }()
 	text, err := f.Read(make([]byte, 256))
 	if err != nil {
@@ -276,8 +203,8 @@ func (m *Meter) readText(path string) (string, error) {
 
 var errNameCut = errors.New("the zone's name has no end of line")
 
-func (m *Meter) readName(dir string) (string, error) {
-	text, err := m.readText(filepath.Join(dir, "name"))
+func readName(dir string) (string, error) {
+	text, err := readText(filepath.Join(dir, "name"))
 	if err != nil {
 		return "", err
 	}
@@ -290,8 +217,8 @@ func (m *Meter) readName(dir string) (string, error) {
 
 // readRange returns where the zone's counter wraps, 0 if that cannot be made out, and reports whether the zone
 // has a range at all.
-func (m *Meter) readRange(dir string) (units.Energy, bool) {
-	text, err := m.readText(filepath.Join(dir, "max_energy_range_uj"))
+func readRange(dir string) (units.Energy, bool) {
+	text, err := readText(filepath.Join(dir, "max_energy_range_uj"))
 	if err != nil {
 		return 0, !errors.Is(err, fs.ErrNotExist)
 	}

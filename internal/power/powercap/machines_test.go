@@ -69,6 +69,14 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 				"intel-rapl:1 package package-1 ", "intel-rapl:1:0 dram package-1 intel-rapl:1",
 			},
 		},
+		{
+			"a socket of two dies", "drivers/powercap/intel_rapl_common.c, rapl_add_package",
+			[]string{"intel-rapl:0 package-0-die-0 262143328850", "intel-rapl:0:0 dram 65712999613", "intel-rapl:1 package-0-die-1 262143328850"},
+			[]string{
+				"intel-rapl:0 package package-0-die-0 ", "intel-rapl:0:0 dram package-0-die-0 intel-rapl:0",
+				"intel-rapl:1 package package-0-die-1 ",
+			},
+		},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			tr := newTree(t)

@@ -5,60 +5,38 @@
 package powercap
 
 import (
-	"context"
-	"os"
 	"path/filepath"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Meter is the power.Meter of powercap's zones: energy_uj in microjoules, which wraps at max_energy_range_uj. Counters
-// are mode 0400, readable by root or with CAP_DAC_READ_SEARCH.
+// source is the power.Source of powercap's zones: energy_uj in microjoules, which wraps at
+// max_energy_range_uj. Counters are mode 0400, readable by root or with CAP_DAC_READ_SEARCH.
 //
 // A zone once seen stays known. Only a zone whose place was taken by another (its ID has a new
 // name, or it turned out to be a repeat) is forgotten.
-//
-// The zero Meter is not usable; call New.
-type Meter struct {
+type source struct {
+	power.Files
 	root  string
 	dir   string
 	want  func(power.Kind) bool
-	open  func(path string) (*os.File, error)
-	files power.CounterFiles
-	zones []*zone           // sorted by ID
-	names map[string]string // qualified names by ID, of every zone ever seen
+	names map[string]string // qualified names by ID, of every zone ever seen: own name after the parents'
 }
 
-// zone is a known zone and its counter.
-type zone struct {
-	power.CounterFile
-	qualified string // own name after the parents', unique within a control type
+// New returns a meter for the zones below root, "/" or where the host's root is mounted. want
+// reports whether zones of the kind are to be read; nil means all. New touches nothing.
+//
+// The error of Read is fs.ErrNotExist if there is no powercap interface, and power.ErrNoZones if it
+// has no zone to use.
+func New(root string, want func(power.Kind) bool) power.Meter {
+	return power.Direct("powercap", newSource(root, want))
 }
 
-// New returns a meter for the zones below root, "/" or where the host's root is mounted. want reports whether zones of
-// the kind are to be read; nil means all. New touches nothing.
-func New(root string, want func(power.Kind) bool) *Meter {
+func newSource(root string, want func(power.Kind) bool) *source {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
 	}
-	m := &Meter{
-		root:  root,
-		dir:   filepath.Join(root, "sys/class/powercap"),
-		want:  want,
-		open:  os.Open,
-		names: make(map[string]string),
-	}
-	m.files.Meter = "powercap"
-	m.files.Search.Root, m.files.Search.Dir = root, m.dir
-	m.files.Discover = m.discover
-	return m
+	s := &source{root: root, dir: filepath.Join(root, "sys/class/powercap"), want: want, names: make(map[string]string)}
+	s.Meter, s.Search.Root, s.Search.Dir, s.Find = "powercap", root, s.dir, s.find
+	return s
 }
-
-// Read reads the known zones, and discovers them when that is due; see power.CounterFiles. The error is fs.ErrNotExist
-// where there is no powercap interface, and power.ErrNoZones where it has no zone to use.
-func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	return m.files.Read(s)
-}
-
-// Close closes the counters. It may be called again; Read may not.
-func (m *Meter) Close() error { return m.files.Close() }
