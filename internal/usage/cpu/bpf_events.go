@@ -202,14 +202,10 @@ func (c *eventCounting) next() {
 
 // close closes the maps.
 func (c *eventCounting) close() error {
-	var errs []error
-	if c.events != nil {
-		errs = append(errs, c.events.Close())
+	if c.online == nil {
+		return nil
 	}
-	if c.online != nil {
-		errs = append(errs, c.online.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.events.Close(), c.online.Close())
 }
 
 // countMode is the part of the windows that are counted.

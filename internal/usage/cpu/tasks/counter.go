@@ -63,7 +63,7 @@ func (e *Events) shared() map[string]*ebpf.Map {
 // Close closes the maps.
 func (e *Events) Close() error {
 	var errs []error
-	for _, m := range e.maps {
+	for _, m := range e.shared() {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)
