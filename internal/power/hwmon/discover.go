@@ -62,13 +62,6 @@ type found struct {
 	missing error           // a named sensor that was never found, or is not the only one
 }
 
-// close closes the files of inputs that are not used.
-func (f found) close() {
-	for _, in := range f.inputs {
-		in.close()
-	}
-}
-
 var errNotListed = errors.New("list hwmon chips")
 
 // search looks for sensors. It reads no sensor.

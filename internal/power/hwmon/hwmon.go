@@ -10,15 +10,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -33,14 +30,12 @@ import (
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
-	finder   finder // of the goroutine that searches
-	search   kernfs.Search[found]
-	searched time.Time // sample time of the last search, zero before the first
-	found    found     // by the last search that could list the chips
-	inputs   []*input  // found and vanished ones, in the order of their IDs
-	sources  []*source // that read them, in the order of their devices
-	readings []power.Reading
-	closed   bool
+	finder    finder // of the goroutine that searches
+	discovery power.Discovery
+	found     found     // by the last search that could list the chips
+	inputs    []*input  // found and vanished ones, in the order of their IDs
+	sources   []*source // that read them, in the order of their devices
+	readings  []power.Reading
 }
 
 // Options say which sensors are read.
@@ -68,12 +63,8 @@ func (s *Sensor) String() string {
 	return s.Chip + "/" + s.Device + "/" + s.Sensor
 }
 
-const (
-	// searchEvery is the sample time between two searches while no file is missing.
-	searchEvery = time.Minute
-	// retryEvery is the sample time between two searches while a file is missing or closed.
-	retryEvery = time.Second
-)
+// searchEvery is the sample time between two searches while no file is missing.
+const searchEvery = time.Minute
 
 // New returns a meter. It opens no file.
 func New(o Options) *Meter {
@@ -81,10 +72,12 @@ func New(o Options) *Meter {
 		o.Want = func(power.Kind) bool { return true }
 	}
 	class := filepath.Join(o.Root, "sys/class/hwmon")
-	return &Meter{
+	m := &Meter{
 		finder: finder{root: o.Root, class: class, want: o.Want, named: o.Sensors, open: os.Open, seen: make([]bool, len(o.Sensors))},
-		search: kernfs.Search[found]{Root: o.Root, Dir: class, Drop: found.close},
 	}
+	m.discovery = power.Discovery{Meter: "hwmon", Find: m.find, Patience: searchEvery}
+	m.discovery.Search.Root, m.discovery.Search.Dir = o.Root, class
+	return m
 }
 
 // Read returns the readings of all chips, and searches for chips every minute of sample time, or
@@ -92,46 +85,32 @@ func New(o Options) *Meter {
 // interface, and power.ErrNoZones if it has no zone to use. With readings, the error reports a
 // sensor that the configuration names and that was never found.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
-	if m.closed {
-		return nil, fmt.Errorf("hwmon meter: %w", fs.ErrClosed)
-	}
-	m.update(s)
+	m.discovery.Run(s, len(m.inputs))
 	m.readings = m.readings[:0]
-	err := m.found.err
-	if hangs := m.search.Err(); hangs != nil {
-		err = fmt.Errorf("hwmon meter: %w", hangs)
-	}
+	var failure error
+	lost := false
 	for _, c := range m.sources {
-		readings, failure := c.meter.Read(ctx, s)
-		if len(readings) == 0 { // else the failure is in the readings
-			err = cmp.Or(err, failure)
+		readings, err := c.meter.Read(ctx, s)
+		if len(readings) == 0 { // else the error is in the readings
+			failure = cmp.Or(failure, err)
 		}
 		m.readings = append(m.readings, readings...)
+		lost = lost || c.lost.Load()
 	}
-	return m.readings, cmp.Or(err, m.found.missing)
+	good := slices.ContainsFunc(m.readings, func(r power.Reading) bool { return r.Err == nil })
+	return m.readings, cmp.Or(m.discovery.Note(s.At, good, lost), failure, m.found.missing)
 }
 
-// update searches for chips if that is due.
-func (m *Meter) update(s power.Sample) {
-	every := searchEvery
-	if slices.ContainsFunc(m.sources, func(c *source) bool { return c.lost.Load() }) {
-		every = retryEvery
+// find searches for chips, and returns a function that merges the result.
+func (m *Meter) find() func() error {
+	found := m.finder.search()
+	return func() error {
+		if !errors.Is(found.err, errNotListed) {
+			m.found = found
+			m.merge()
+		}
+		return found.err
 	}
-	if !m.searched.IsZero() && s.At.Sub(m.searched) < every && !m.search.Running() {
-		return
-	}
-	m.search.Waits = s.Waits
-	found, ok := m.search.Run(m.finder.search)
-	if !ok {
-		return
-	}
-	m.searched = s.At
-	if errors.Is(found.err, errNotListed) {
-		m.found.err = found.err
-		return
-	}
-	m.found = found
-	m.merge()
 }
 
 // merge passes the sources the inputs of the search, and earlier inputs that have vanished. A
@@ -190,8 +169,7 @@ func (m *Meter) Unused() []string { return m.found.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.
 func (m *Meter) Close() error {
-	m.closed = true
-	m.search.Close()
+	m.discovery.Search.Close()
 	errs := make([]error, len(m.sources))
 	var closing sync.WaitGroup
 	for i, c := range m.sources {

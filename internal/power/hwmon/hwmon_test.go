@@ -16,13 +16,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powertest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -183,13 +182,22 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
 
-func TestACounterThatIsMadeAgainIsOpenedAgain(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	tr.read(m, 0)
-	tr.ok(os.Remove(tr.path(socket0)))
-	tr.write("3000\n", socket0)
-	tr.expectTotal(tr.read(m, searchEvery)["amd_energy.0:Esocket0"], 2000)
+func TestFastCountersAreFiles(t *testing.T) {
+	powertest.Files(t, func(t testing.TB, always bool) *powertest.Machine {
+		tr := newTree(t, "amd_energy")
+		m := tr.meter()
+		m.discovery.Search.Always = always
+		files := [2]string{socket0, socket1}
+		set := func(zone, joules int) { tr.write(strconv.Itoa(joules)+"000000\n", files[zone]) }
+		set(0, 1000)
+		set(1, 1000)
+		class := tr.path("sys/class/hwmon")
+		return &powertest.Machine{
+			Meter: m, Zones: [2]string{"amd_energy.0:Esocket0", "amd_energy.0:Esocket1"}, Set: set,
+			Dir: class, Searched: class + "/hwmon2/name",
+			Path: func(zone int) string { return class + "/hwmon2/" + filepath.Base(files[zone]) },
+		}
+	})
 }
 
 func TestADriversOverflowIsAWrap(t *testing.T) {
@@ -203,26 +211,16 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	assert.Equal(t, power.Wrapped, r.Event)
 }
 
-func TestACounterThatCannotBeReadFailsAloneAndRecovers(t *testing.T) {
-	const id = "amd_energy.0:Esocket0"
+func TestOnlySearchesOpenFilesOfFastCounters(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
-	expectError := func(at time.Duration, want string) {
-		t.Helper()
-		rs := tr.read(m, at)
-		tr.expectTotal(rs["amd_energy.0:Esocket1"], 0)
-		assert.ErrorContains(t, rs[id].Err, want)
-	}
+	read := func(at time.Duration) error { return tr.read(m, at)["amd_energy.0:Esocket0"].Err }
 	grant := refuse(m, "energy17_input", syscall.EACCES)
-	expectError(0, "permission denied")
+	assert.ErrorIs(t, read(0), syscall.EACCES)
+	assert.ErrorIs(t, read(1), syscall.EACCES, "after a second search")
 	grant()
-	expectError(retryEvery-1, "permission denied") // only a search opens files
-	tr.write("abc\n", socket0)
-	expectError(retryEvery, "hwmon2/energy17_input: not a decimal number")
-	tr.write("2000\n", socket0)
-	r := tr.read(m, retryEvery+1)[id]
-	tr.expectTotal(r, 0)
-	assert.Equal(t, power.Appeared, r.Event)
+	assert.ErrorIs(t, read(2), syscall.EACCES)
+	assert.NoError(t, read(2*time.Second))
 }
 
 // refuse makes the meter's opens of files whose path has the suffix fail until the returned function is called.
@@ -269,31 +267,6 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr.expectIDs(m, 2*searchEvery, "ibmpowernv:System") // without a device
 }
 
-// On a real sysfs any user can block the directories.
-func TestASearchThatHangsDelaysNoCollection(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Root: tr.root})
-		m.search.Always = true
-		blocked := make(chan struct{})
-		m.finder.open = func(path string) (*os.File, error) { <-blocked; return os.Open(path) }
-		read := func() ([]power.Reading, error) {
-			return m.Read(t.Context(), power.Sample{At: time.Now()})
-		}
-		began := time.Now()
-		rs, err := read()
-		assert.Empty(t, rs)
-		assert.ErrorContains(t, err, "looking for files in "+tr.path("sys/class/hwmon")+" hangs")
-		assert.LessOrEqual(t, time.Since(began), 2*time.Second)
-		close(blocked)
-		synctest.Wait()
-		rs, err = read()
-		assert.Len(t, rs, 2)
-		assert.NoError(t, err)
-		assert.NoError(t, m.Close())
-	})
-}
-
 func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {
 	for name, tr := range map[string]tree{"no hwmon": {t, t.TempDir()}, "no energy": newTree(t, "nothing")} {
 		m := tr.meter()
@@ -313,10 +286,7 @@ func TestZonesOutlastASearchThatCannotListTheChips(t *testing.T) {
 	tr.read(m, 0)
 	fault(t, "sys/class/hwmon", func() error { return syscall.EMFILE })
 	tr.write("3000\n", socket0)
-	rs, err := m.Read(t.Context(), power.Sample{At: epoch.Add(searchEvery)})
-	assert.ErrorIs(t, err, syscall.EMFILE)
-	require.Len(t, rs, 2)
-	tr.expectTotal(rs[0], 2000)
+	tr.expectTotal(tr.read(m, searchEvery)["amd_energy.0:Esocket0"], 2000)
 }
 
 func TestAChipMayHaveFastCountersAndPolledPowers(t *testing.T) {
@@ -334,19 +304,6 @@ func TestAChipMayHaveFastCountersAndPolledPowers(t *testing.T) {
 		later(time.Millisecond)
 		tr.expectTotal(tr.one(m, "opal-sensor:Chip 8"), 1000)
 	})
-}
-
-func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := New(Options{Root: tr.root})
-	tr.read(m, 0)
-	tr.ok(m.Close())
-	tr.ok(m.Close())
-	for _, in := range m.inputs {
-		assert.False(t, in.files[0].IsOpen(), in.zone.ID)
-	}
-	_, err := m.Read(t.Context(), power.Sample{At: epoch})
-	assert.ErrorIs(t, err, fs.ErrClosed)
 }
 
 func FuzzLabel(f *testing.F) {

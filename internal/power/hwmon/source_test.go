@@ -370,7 +370,7 @@ func TestAPollAllocatesNothing(t *testing.T) {
 	for name, machine := range map[string]string{"powers": "acpi_grace", "a card": "amdgpu", "counters": "intel_cards", "products": "jetson_orin_nx"} {
 		tr := newTree(t, machine)
 		m := tr.meter()
-		m.update(power.Sample{At: epoch})
+		m.discovery.Run(power.Sample{At: epoch}, 0)
 		for _, c := range m.sources {
 			poll := func() {
 				if _, err := c.Answer(context.Background(), power.Sample{}); err != nil {
