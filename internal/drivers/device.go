@@ -12,6 +12,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 )
 
+const (
+	deviceInterval    = 10 * time.Second
+	deviceTimeout     = 5 * time.Second // of a request
+	minDeviceInterval = time.Second
+)
+
 // AddressConfig configures a server that is reached by TCP.
 type AddressConfig struct {
 	// Endpoint is the address of the device or its server, host:port.

@@ -85,7 +85,7 @@ func TestNamedSectionsHaveTheirDefaults(t *testing.T) {
 	decode := func(meters map[string]any) error { return confmap.NewFromStringMap(meters).Unmarshal(&c) }
 	require.NoError(t, decode(map[string]any{"http/a": map[string]any{"unit": "W"}, "http/b": nil}))
 	for id, section := range c.HTTP {
-		assert.Equal(t, httpTimeout, section.Timeout, id)
+		assert.Equal(t, deviceTimeout, section.Timeout, id)
 	}
 	assert.Len(t, c.HTTP, 2)
 	assert.ErrorContains(t, decode(map[string]any{"http/c": "secret"}), "http/c: must be a map of settings")

@@ -44,16 +44,10 @@ type HTTPConfig struct {
 	_ struct{}
 }
 
-const (
-	httpInterval    = 10 * time.Second
-	httpTimeout     = 5 * time.Second // of a request
-	minHTTPInterval = time.Second
-)
-
 // Unmarshal implements confmap.Unmarshaler. It sets the defaults.
 func (c *HTTPConfig) Unmarshal(conf *confmap.Conf) error {
 	*c = HTTPConfig{
-		ClientConfig: confighttp.ClientConfig{Timeout: httpTimeout}, PollConfig: PollConfig{PollInterval: httpInterval},
+		ClientConfig: confighttp.ClientConfig{Timeout: deviceTimeout}, PollConfig: PollConfig{PollInterval: deviceInterval},
 		CorrectionConfig: uncorrected, NumberConfig: NumberConfig{Zone: power.Platform},
 	}
 	return conf.Unmarshal(c)
@@ -68,7 +62,7 @@ func (c *HTTPConfig) validate(wrong invalid.Reporter) {
 		wrong("pointer", "%w", err)
 	}
 	c.NumberConfig.validate(wrong)
-	c.PollConfig.validate(wrong, minHTTPInterval)
+	c.PollConfig.validate(wrong, minDeviceInterval)
 	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	if c.Timeout < 0 {
 		wrong("timeout", "must not be negative, is %v", c.Timeout)
@@ -104,7 +98,7 @@ func (c *HTTPConfig) source(ctx context.Context, name string, env *Env) (httpmet
 	}
 	return httpmeter.Source{
 		Name: name, Client: client, URL: c.Endpoint, Pointer: pointer, Unit: unit, Kind: c.Zone,
-		Every: c.PollInterval, Timeout: cmp.Or(c.Timeout, httpTimeout),
+		Every: c.PollInterval, Timeout: cmp.Or(c.Timeout, deviceTimeout),
 	}, nil
 }
 

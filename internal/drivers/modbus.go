@@ -52,7 +52,7 @@ const maxModbusScale = 1e9
 // Unmarshal implements confmap.Unmarshaler. It sets the defaults of a section.
 func (c *ModbusConfig) Unmarshal(conf *confmap.Conf) error {
 	*c = ModbusConfig{
-		AddressConfig: AddressConfig{Timeout: httpTimeout}, PollConfig: PollConfig{PollInterval: httpInterval},
+		AddressConfig: AddressConfig{Timeout: deviceTimeout}, PollConfig: PollConfig{PollInterval: deviceInterval},
 		CorrectionConfig: uncorrected, NumberConfig: NumberConfig{Zone: power.Platform},
 		UnitID: 1, Table: "holding", WordOrder: "high_first", Scale: 1,
 	}
@@ -61,7 +61,7 @@ func (c *ModbusConfig) Unmarshal(conf *confmap.Conf) error {
 
 func (c *ModbusConfig) validate(wrong invalid.Reporter) {
 	c.AddressConfig.validate(wrong)
-	c.PollConfig.validate(wrong, minHTTPInterval)
+	c.PollConfig.validate(wrong, minDeviceInterval)
 	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	c.NumberConfig.validate(wrong)
 	invalid.OneOf(wrong, "table", c.Table, "holding", "input")

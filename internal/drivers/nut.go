@@ -36,15 +36,15 @@ type NUTConfig struct {
 // Unmarshal implements confmap.Unmarshaler. It sets the defaults of a section.
 func (c *NUTConfig) Unmarshal(conf *confmap.Conf) error {
 	*c = NUTConfig{
-		AddressConfig: AddressConfig{Endpoint: "localhost:3493", Timeout: httpTimeout},
-		PollConfig:    PollConfig{PollInterval: httpInterval}, CorrectionConfig: uncorrected,
+		AddressConfig: AddressConfig{Endpoint: "localhost:3493", Timeout: deviceTimeout},
+		PollConfig:    PollConfig{PollInterval: deviceInterval}, CorrectionConfig: uncorrected,
 	}
 	return conf.Unmarshal(c)
 }
 
 func (c *NUTConfig) validate(wrong invalid.Reporter) {
 	c.AddressConfig.validate(wrong)
-	c.PollConfig.validate(wrong, minHTTPInterval)
+	c.PollConfig.validate(wrong, minDeviceInterval)
 	c.CorrectionConfig.validate(wrong, c.PollInterval)
 	if err := nut.CheckUPS(c.UPS); err != nil {
 		wrong("ups", "%w", err)
