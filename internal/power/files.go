@@ -80,27 +80,15 @@ func (f *Files) Merge(found []CounterFile, left func(*Zone) (stays, open bool)) 
 			continue
 		}
 		present[c.ID] = true
-		z := known[c.ID]
+		f.zones = append(f.zones, f.update(known[c.ID], c))
 		delete(known, c.ID)
-		if z == nil || *z.shown.Zone != c.Zone {
-			if z != nil {
-				z.close()
-			}
-			z = &counterFile{file: kernfs.File{Path: c.Path, Open: f.open}, shown: Shown{Zone: &c.Zone}}
-		}
-		if z.file.Path != c.Path || z.file.IsOther(c.Info) {
-			z.close()
-			z.file.Path = c.Path
-		}
-		z.shown.Range = cmp.Or(c.Range, z.shown.Range)
-		f.zones = append(f.zones, z)
 	}
 	for _, z := range known {
 		stays, open := true, false
 		if left != nil {
 			stays, open = left(z.shown.Zone)
 		}
-		if !open {
+		if !stays || !open {
 			z.close() // the descriptor of a plain file would go on giving its last value
 		}
 		if stays {
@@ -108,6 +96,22 @@ func (f *Files) Merge(found []CounterFile, left func(*Zone) (stays, open bool)) 
 		}
 	}
 	slices.SortFunc(f.zones, func(a, b *counterFile) int { return CompareIDs(a.shown.Zone.ID, b.shown.Zone.ID) })
+}
+
+// update returns the zone of a file: z, or a new zone if z is nil or has other properties.
+func (f *Files) update(z *counterFile, c *CounterFile) *counterFile {
+	if z == nil || *z.shown.Zone != c.Zone {
+		if z != nil {
+			z.close()
+		}
+		z = &counterFile{file: kernfs.File{Path: c.Path, Open: f.open}, shown: Shown{Zone: &c.Zone}}
+	}
+	if z.file.Path != c.Path || z.file.IsOther(c.Info) {
+		z.close()
+		z.file.Path = c.Path
+	}
+	z.shown.Range = cmp.Or(c.Range, z.shown.Range)
+	return z
 }
 
 // Zones yields all zones.
