@@ -167,6 +167,16 @@ func TestATransientCounterHasNoRawValueButARange(t *testing.T) {
 	assert.Equal(t, 43*time.Second, r.Raw.wrapsAfter().Truncate(time.Second))
 }
 
+func TestAResetIsReportedBeforeOtherEventsOfTheSameTime(t *testing.T) {
+	as, zone := polled(), platform("bmc")
+	var a *account
+	for i, s := range []Shown{counterOf(zone, 100), counterOf(zone, 5), powerOf(zone, watt)} { // Appeared, Rebased, Gap
+		a = as.take(&s, after(time.Duration(i)*time.Second))
+	}
+	assert.Equal(t, Rebased, a.read().Event)
+	assert.Equal(t, NoEvent, a.read().Event)
+}
+
 // shower is a Source that answers at once.
 type shower struct {
 	answer Answer
