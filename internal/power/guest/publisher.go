@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -28,11 +29,10 @@ import (
 type Publisher struct {
 	path string
 	wake chan struct{} // holds one element while there may be something to write
-	stop chan struct{}
+	stop context.CancelFunc
 	done chan struct{}
 	// abandoned reports whether Close no longer waits.
 	abandoned atomic.Bool
-	closing   sync.Once
 
 	mu       sync.Mutex          // guards the fields up to writing
 	machines map[string]*machine // by ID
@@ -108,15 +108,16 @@ var (
 // NewPublisher returns a publisher. Close ends it. The directory at path gets a directory for each
 // virtual machine. Its parent must exist. If path is empty, no trees are written.
 func NewPublisher(path string) *Publisher {
+	ctx, stop := context.WithCancel(context.Background())
 	p := &Publisher{
-		path: path, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		path: path, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 		machines: map[string]*machine{}, dirs: map[string]*machine{}, cids: map[uint32]*machine{},
 		openTrees: openTrees, trees: map[string]*tree{},
 	}
 	if path == "" {
 		close(p.done)
 	} else {
-		go p.run()
+		go p.run(ctx)
 	}
 	return p
 }
@@ -164,8 +165,8 @@ func (p *Publisher) take(vm *VM, at, now time.Time) {
 	m.at = at
 }
 
-// add adds the new energy of the totals, and reports whether there is any. Psys and platform have one
-// place: only the first of them that a machine had is exported.
+// add adds the new energy of the totals, and reports whether there is any. Psys and platform have
+// one place: only the first of them that a machine had is exported.
 func (m *machine) add(vm *VM, round uint64) (changed bool) {
 	if !m.start.Equal(vm.Start) {
 		m.start = vm.Start
@@ -212,10 +213,10 @@ func (m *machine) present(energy func(*machineZone) units.Energy) (zones []Zone)
 	return zones
 }
 
-// dirOf returns the directory that a machine should have, empty if there is no safe name. A machine of
-// the host has the directory of its name, or else of its ID. Users and containers can choose the names
-// of their machines freely, so the directory is the ID, with a plus sign for each slash. Machines of
-// the host never have such a directory.
+// dirOf returns the directory that a machine should have, empty if there is no safe name. A machine
+// of the host has the directory of its name, or else of its ID. Users and containers can choose the
+// names of their machines freely, so the directory is the ID, with a plus sign for each slash.
+// Machines of the host never have such a directory.
 func dirOf(vm *VM) string {
 	if strings.Contains(vm.ID, "/") {
 		if dir := strings.ReplaceAll(vm.ID, "/", "+"); !strings.Contains(vm.ID, "+") && isSafeName(dir, 255, "._-@+") {
@@ -244,8 +245,8 @@ func isSafeName(s string, longest int, others string) bool {
 }
 
 // assign assigns each key to the running machine that should have it. A machine of the host takes
-// precedence over a machine of a user or a container. A key that several machines should have is not
-// assigned: a machine must not read the energy of another machine.
+// precedence over a machine of a user or a container. A key that several machines should have is
+// not assigned: a machine must not read the energy of another machine.
 func assign[K comparable](owners map[K]*machine, machines map[string]*machine, keyOf func(*machine) K) {
 	clear(owners)
 	var noKey K
@@ -292,8 +293,8 @@ func (p *Publisher) assignDirs() error {
 	return refused.err("no directory for")
 }
 
-// assignCIDs assigns the vsock context IDs, and returns the IDs that several machines should have. The
-// kernel assigns each context ID once, but the arguments of a process can contain any ID.
+// assignCIDs assigns the vsock context IDs, and returns the IDs that several machines should have.
+// The kernel assigns each context ID once, but the arguments of a process can contain any ID.
 func (p *Publisher) assignCIDs() error {
 	assign(p.cids, p.machines, func(m *machine) uint32 { return m.cid })
 	var refused refusals
@@ -328,11 +329,11 @@ func (p *Publisher) Err() error {
 	return oneline.Join(p.refused, trouble)
 }
 
-// Close writes the last reports and ends the publisher. It waits for up to three seconds. If the disk
-// does not respond by then, Close returns an error, and no further file is written. Report continues to
-// return the last reports.
+// Close writes the last reports and ends the publisher. It waits for up to three seconds. If the
+// disk does not respond by then, Close returns an error, and no further file is written. Report
+// continues to return the last reports.
 func (p *Publisher) Close() error {
-	p.closing.Do(func() { close(p.stop) })
+	p.stop()
 	select {
 	case <-p.done:
 		return nil
@@ -343,13 +344,13 @@ func (p *Publisher) Close() error {
 }
 
 // run writes trees until the publisher is closed.
-func (p *Publisher) run() {
+func (p *Publisher) run(ctx context.Context) {
 	defer close(p.done)
 	for {
 		select {
 		case <-p.wake:
 			p.writeTrees()
-		case <-p.stop:
+		case <-ctx.Done():
 			p.writeTrees()
 			return
 		}
@@ -430,7 +431,8 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 	return err
 }
 
-// wrote notes that the report of a job was written. If its tree is not complete, it is written again.
+// wrote notes that the report of a job was written. If its tree is not complete, it is written
+// again.
 func (p *Publisher) wrote(job *job, complete bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -495,8 +497,8 @@ type refusals []error
 
 func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
 
-// err returns the first refusals, in an order that does not change, and the number of the others. It
-// returns nil without refusals.
+// err returns the first refusals, in an order that does not change, and the number of the others.
+// It returns nil without refusals.
 func (r refusals) err(what string) error {
 	if len(r) == 0 {
 		return nil

@@ -41,7 +41,8 @@ var (
 // tree of another program. Scaphandre's trees have no names and no ranges, and its files are
 // rewritten in place.
 //
-// The directory may hold anything. No link is followed, and only regular files of limited size are read.
+// The directory may hold anything. No link is followed, and only regular files of limited size are
+// read.
 type reader struct {
 	path     string
 	want     func(power.Kind) bool
@@ -72,8 +73,8 @@ func (r *reader) read() (*Report, error) {
 	return report, nil
 }
 
-// readForeign reads a tree of another program. A counter that changed, or was rewritten, makes a new
-// generation.
+// readForeign reads a tree of another program. A counter that changed, or was rewritten, makes a
+// new generation.
 func (r *reader) readForeign(root *os.Root) (*Report, error) {
 	f := foreign{want: r.want}
 	if err := f.readZonesIn(root, ""); err != nil {
@@ -210,7 +211,8 @@ func readNumber(dir *os.Root, name string) (number uint64, exists bool, err erro
 	return number, true, nil
 }
 
-// readLine returns the text of a small file without the end of its line, and reports whether the file exists.
+// readLine returns the text of a small file without the end of its line, and reports whether the
+// file exists.
 func readLine(dir *os.Root, name string) (text []byte, exists bool, err error) {
 	text, err = regular.ReadIn(dir, name, maxFile)
 	switch {

@@ -25,8 +25,8 @@ const (
 	// publisher continues from it.
 	reportFile = "report.json"
 
-	// A zone has the files of powercap (Documentation/power/powercap/powercap.rst), for programs that do
-	// not read the report. They are written and never read.
+	// A zone has the files of powercap (Documentation/power/powercap/powercap.rst), for programs that
+	// do not read the report. They are written and never read.
 	energyFile = "energy_uj"
 	nameFile   = "name"
 	rangeFile  = "max_energy_range_uj"
@@ -35,7 +35,8 @@ const (
 	newFile = ".new"
 )
 
-// maxEnergy is the range of the counters of a tree. A total stays there: no virtual machine uses 2.5 TWh.
+// maxEnergy is the range of the counters of a tree. A total stays there: no virtual machine uses
+// 2.5 TWh.
 const maxEnergy units.Energy = math.MaxInt64
 
 // keepZones is how long a tree that continues from a report shows the zones of the report even if
@@ -92,8 +93,8 @@ func openTree(root *os.Root, of *machine) (*tree, error) {
 	return t, nil
 }
 
-// writeReport adds the energy that zones gained, and writes the next report. After an error, the last
-// report and its totals remain.
+// writeReport adds the energy that zones gained, and writes the next report. After an error, the
+// last report and its totals remain.
 func (t *tree) writeReport(root *os.Root, at time.Time, gained []Zone) error {
 	next := t.add(gained)
 	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: at, Zones: next.shown})
@@ -212,7 +213,8 @@ func makeZone(root *os.Root, dir, name string) error {
 		return err
 	}
 	if flat := path.Base(dir); flat != dir {
-		// Programs that expect the links of /sys/class/powercap find the zone at the top. The tree is complete without.
+		// Programs that expect the links of /sys/class/powercap find the zone at the top. The tree is
+		// complete without.
 		_ = putLink(root, flat, dir)
 	}
 	return putNumber(root, path.Join(dir, rangeFile), uint64(maxEnergy))
@@ -263,7 +265,8 @@ func putNumber(root *os.Root, name string, number uint64) error {
 	return put(root, name, strconv.FormatUint(number, 10))
 }
 
-// put replaces a file of the tree by a file with a line, so that a reader sees one of them as a whole.
+// put replaces a file of the tree by a file with a line, so that a reader sees one of them as a
+// whole.
 func put(root *os.Root, name, line string) error {
 	return replace(root, name, func() error { return create(root, line) })
 }
