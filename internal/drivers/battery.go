@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/battery"
 )
 
-// batteryDriver is opt-in. Once a battery has measured the machine, the power model no longer
-// estimates packages, and on mains power the battery has no reading. A virtual machine may show the
-// battery of its host.
+// batteryDriver is opt-in for two reasons. Once a battery has measured the machine, the power model
+// no longer estimates packages, even on mains power, when the battery has no reading. And a virtual
+// machine may show the battery of its host.
 var batteryDriver = Driver{
 	Name: "battery", Energy: "measured by the batteries while they are the only supply", Local: true, OptIn: true, Only: power.Platform,
 	IDs: regexp.MustCompile("^battery$"),

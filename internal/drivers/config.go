@@ -22,10 +22,10 @@ type Config struct {
 	// Use lists the local meters in order of preference. For each zone kind, the receiver reads the
 	// first meter that works. If the list is empty, the receiver reads no local meter.
 	Use []string `mapstructure:"use"`
-	// Powercap configures the meter powercap, which reads RAPL below /sys/class/powercap.
+	// Powercap configures the meter powercap, which reads RAPL counters in /sys/class/powercap.
 	Powercap PowercapConfig `mapstructure:"powercap"`
-	// Hwmon configures the meter hwmon, which reads sensors below /sys/class/hwmon. lag, factor and
-	// offset apply to zones of the whole machine.
+	// Hwmon configures the meter hwmon, which reads sensors in /sys/class/hwmon. lag, factor and
+	// offset apply only to zones of the whole machine.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// IPMI configures the meter ipmi, which reads the power of the machine from its BMC through
 	// DCMI. poll_interval is at least 5s.
@@ -38,23 +38,23 @@ type Config struct {
 	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
 	// Vsock reads the energy of this virtual machine from the receiver on its host.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`
-	// HTTP reads JSON documents over HTTP from smart plugs, PDUs or Prometheus. Each section
-	// provides the power or energy of one zone. The keys are http/NAME; the hw.id of the zone is
-	// http:NAME. poll_interval is at least 1s. Each section also has the settings of confighttp
-	// clients, such as endpoint, tls, headers and timeout.
+	// HTTP reads JSON documents over HTTP, for example from smart plugs, PDUs or Prometheus. Each
+	// section provides the power or energy of one zone. The key of a section is http/NAME, and the
+	// hw.id of its zone is http:NAME. poll_interval is at least 1s. Each section also has the
+	// settings of confighttp clients, such as endpoint, tls, headers and timeout.
 	HTTP map[component.ID]HTTPConfig `mapstructure:",remain" keys:"http/NAME"`
-	// Modbus reads registers of Modbus TCP devices, such as PDUs or energy meters. Each section
-	// provides the power or energy of one zone. The keys are modbus/NAME; the hw.id of the zone is
-	// modbus:NAME. poll_interval is at least 1s.
+	// Modbus reads registers of Modbus TCP devices, such as PDUs and energy meters. Each section
+	// provides the power or energy of one zone. The key of a section is modbus/NAME, and the hw.id
+	// of its zone is modbus:NAME. poll_interval is at least 1s.
 	Modbus map[component.ID]ModbusConfig `mapstructure:",remain" keys:"modbus/NAME"`
-	// NUT reads the power of UPSes from upsd, the server of Network UPS Tools. The keys are
-	// nut/NAME; the hw.id of the zone is nut:NAME. poll_interval is at least 1s.
+	// NUT reads the power of UPSes from upsd, the server of Network UPS Tools. The key of a section
+	// is nut/NAME, and the hw.id of its zone is nut:NAME. poll_interval is at least 1s.
 	NUT map[component.ID]NUTConfig `mapstructure:",remain" keys:"nut/NAME"`
 
 	_ struct{}
 }
 
-// Default returns the configuration of the meters with its defaults.
+// Default returns the default configuration of the meters.
 func Default() Config {
 	c := Config{Use: Local()}
 	for _, d := range All {
@@ -65,8 +65,8 @@ func Default() Config {
 	return c
 }
 
-// Unmarshal implements confmap.Unmarshaler. It returns an error for each key that is neither a
-// setting nor the key of a section with a name, which it decodes.
+// Unmarshal implements confmap.Unmarshaler. It decodes the named sections, such as http/NAME, and
+// then the other settings. An invalid key is an error.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	var keys []string
 	for field := range reflect.TypeFor[Config]().Fields() {
@@ -95,8 +95,8 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(c)
 }
 
-// Check reports invalid settings. zones are the attributed zone kinds. hasModel reports whether
-// there is a power model, without which a meter is required.
+// Check reports invalid settings to wrong. zones are the attributed zone kinds. hasModel reports
+// whether a power model is configured. Without a power model, at least one meter is required.
 func (c *Config) Check(wrong invalid.Reporter, zones []power.Kind, hasModel bool) {
 	under := wrong.Under("meters")
 	for i, meter := range c.Use {
@@ -106,7 +106,7 @@ func (c *Config) Check(wrong invalid.Reporter, zones []power.Kind, hasModel bool
 			under(field, "%q is named twice", meter)
 		}
 	}
-	if !hasModel && len(c.Selected()) == 1 { // the driver of the model
+	if !hasModel && len(c.Selected()) == 1 { // only the driver of the model
 		under("use", "must name at least one of %s if no other meter and no model is configured", invalid.Join(Local()))
 	}
 	if c.Powercap.Path != "" && c.Vsock.HasValue() {
@@ -131,7 +131,7 @@ func (c *Config) sections() (all []Section) {
 	return all
 }
 
-// zones returns the settings that state zone kinds.
+// zones returns the zone kinds that settings contain, by the name of the setting.
 func (c *Config) zones() map[string]power.Kind {
 	all := map[string]power.Kind{}
 	for _, section := range c.sections() {
@@ -144,13 +144,13 @@ func (c *Config) zones() map[string]power.Kind {
 	return all
 }
 
-// HasZone reports whether a setting names a sensor of a zone kind.
+// HasZone reports whether any setting assigns a sensor to the given zone kind.
 func (c *Config) HasZone(kind power.Kind) bool {
 	return slices.Contains(slices.Collect(maps.Values(c.zones())), kind)
 }
 
-// Selected returns the drivers of the meters that the configuration asks for, in order of
-// preference. The power model is always the last one.
+// Selected returns the drivers of the configured meters, in order of preference. The driver of the
+// power model is always included, and is the last one.
 func (c *Config) Selected() (selected []*Driver) {
 	for _, d := range All {
 		if !d.Local && len(d.sections(c)) > 0 && (d != &gpuDriver || len(c.GPU.Extensions) > 0) {
@@ -163,8 +163,8 @@ func (c *Config) Selected() (selected []*Driver) {
 	return append(selected, &modelDriver)
 }
 
-// Requires reports whether the configuration requires a meter, rather than using it if the machine
-// has it.
+// Requires reports whether the configuration requires the given meter. Meters that are not required
+// are used only if the machine has them.
 func (c *Config) Requires(meter string) bool {
 	switch d := Lookup(meter); {
 	case d.StandsIn:
@@ -175,7 +175,8 @@ func (c *Config) Requires(meter string) bool {
 	return true
 }
 
-// Unused returns the local meters that are configured but not in use.
+// Unused returns the names of the local meters whose settings differ from the defaults, but which
+// meters::use does not contain.
 func (c *Config) Unused() (names []string) {
 	defaults := Default()
 	for _, d := range All {
@@ -189,15 +190,16 @@ func (c *Config) Unused() (names []string) {
 // AreReported reports whether the hypervisor provides the energy of this virtual machine.
 func (c *Config) AreReported() bool { return c.Powercap.Path != "" || c.Vsock.HasValue() }
 
-// Correction returns the function that corrects the zones of a meter, or nil if the meter has no
-// settings for it. A section with a name corrects the zone with its name. Other sections correct
-// the zones of the whole machine: chips of hwmon also have zones that cannot be calibrated.
+// Correction returns a function that returns the correction of each zone of a meter. It returns nil
+// if the meter cannot be corrected. A named section, such as http/NAME, corrects the zone with its
+// name. Other sections correct only zones of the whole machine, because the other zones of hwmon
+// cannot be calibrated.
 func (c *Config) Correction(meter string) func(*power.Zone) power.Correction {
 	d := Lookup(meter)
 	if !d.Corrected {
 		return nil
 	}
-	of := map[string]power.Correction{} // by the name of the section
+	of := map[string]power.Correction{} // by the NAME in the section's key, or ""
 	for _, section := range d.sections(c) {
 		_, name, _ := strings.Cut(section.Key, "/")
 		of[name] = section.settings.(interface{ Correction() power.Correction }).Correction()

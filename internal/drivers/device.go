@@ -14,13 +14,13 @@ import (
 
 const (
 	deviceInterval    = 10 * time.Second
-	deviceTimeout     = 5 * time.Second // of a request
+	deviceTimeout     = 5 * time.Second // default time limit of a request
 	minDeviceInterval = time.Second
 )
 
-// AddressConfig configures a server that is reached by TCP.
+// AddressConfig configures the connection to a TCP server.
 type AddressConfig struct {
-	// Endpoint is the address of the device or its server, host:port.
+	// Endpoint is the address of the device or of its server, as host:port.
 	Endpoint string `mapstructure:"endpoint"`
 	// Timeout is the time limit of a poll.
 	Timeout time.Duration `mapstructure:"timeout"`
@@ -38,11 +38,11 @@ func (c *AddressConfig) validate(wrong invalid.Reporter) {
 	}
 }
 
-// NumberConfig configures the meaning of a number of a device.
+// NumberConfig describes a number that a device provides.
 type NumberConfig struct {
-	// Unit is the unit of the number, of power or of energy.
+	// Unit is the unit of the number, a unit of power or of energy.
 	Unit string `mapstructure:"unit"`
-	// Zone is the zone kind that the number measures.
+	// Zone is the zone kind whose power or energy the number measures.
 	Zone power.Kind `mapstructure:"zone"`
 
 	_ struct{}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drivers has a driver for each meter: its configuration, and how it is opened. A new meter
-// is a file with its driver, a line in All, and a field of Config if it has settings.
+// Package drivers configures and opens the meters. Each meter has a driver. To add a meter, write a
+// file with its driver, add the driver to All, and add a field to Config if the meter has settings.
 package drivers
 
 import (
@@ -17,47 +17,52 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// All lists the drivers in order of preference: the meters that the configuration describes, the
-// local meters in their default order, and the power model.
+// All lists the drivers in order of preference: first the meters that need a section of the
+// configuration, then the local meters in their default order, then the power model.
 var All = []*Driver{
 	&httpDriver, &modbusDriver, &redfishDriver, &nutDriver, &gpuDriver, &vsockDriver,
 	&powercapDriver, &perfDriver, &crayDriver, &hwmonDriver, &ipmiDriver, &batteryDriver,
 	&modelDriver,
 }
 
-// Driver describes a meter to the rest of the project.
+// Driver describes a meter: its name, its properties, its settings, and how to open it.
 type Driver struct {
-	Name   string // in meters::use, logs and states; the section has the key Name or Name/NAME
+	Name   string // in meters::use, logs and saved state; the key of a section is Name or Name/NAME
 	Energy string // completes the log message "Meter selected: energy is ..."
-	// Local reports whether the meter reads this machine without being configured. Local meters are
-	// the values of meters::use. Their errors and zone IDs contain no names that a user configured.
-	Local    bool
-	OptIn    bool // the default of meters::use does not contain the local meter
-	StandsIn bool // as the next two, a field of power.Member
+	// Local reports whether the meter reads this machine without a section of the configuration.
+	// Local meters are the valid values of meters::use. Their errors and zone IDs contain no names
+	// from the configuration.
+	Local bool
+	OptIn bool // the default of meters::use does not contain the local meter
+	// StandsIn, Family and Only are the fields of power.Member with the same names.
+	StandsIn bool
 	Family   string
 	Only     power.Kind
-	// IDs matches the IDs of the meter's zones. By default, they begin with the name and a colon.
+	// IDs matches the IDs of the meter's zones. If it is nil, the IDs begin with Name and a colon.
 	IDs *regexp.Regexp
-	// The next fields describe the settings, and are empty without settings. Sections returns the
-	// sections. Decode decodes a section with a name, if they have names. Defaults sets the default
-	// settings that are not zero. Corrected reports whether sections contain CorrectionConfig.
-	Sections  func(*Config) []Section
-	Decode    func(*Config, component.ID, *confmap.Conf) error
-	Defaults  func(*Config)
+	// Sections returns the sections of the meter in a configuration. It is nil if the meter has no
+	// settings.
+	Sections func(*Config) []Section
+	// Decode decodes a named section, such as http/NAME, into a configuration. It is nil if the
+	// meter has no named sections.
+	Decode func(*Config, component.ID, *confmap.Conf) error
+	// Defaults sets the defaults that differ from the zero value. It may be nil.
+	Defaults func(*Config)
+	// Corrected reports whether the sections contain CorrectionConfig.
 	Corrected bool
-	// Open opens a meter that the configuration asks for, and returns nil if it does not apply to
-	// the rest of the configuration. Only the driver of the model reads the machine in Open: the
-	// curves depend on the CPU model and the size of the memory.
+	// Open opens a selected meter. It returns a nil meter if other settings exclude the meter. Only
+	// the driver of the model reads the machine in Open, because the curves depend on the CPU model
+	// and the memory size.
 	Open func(context.Context, *Config, *Env) (power.Meter, error)
 }
 
-// Env provides what drivers need in addition to their settings.
+// Env provides the environment in which a driver opens its meter.
 type Env struct {
 	Root      string                      // root directory of the host
 	Want      func(power.Kind) bool       // zone kinds to read; nil for all
-	Interval  time.Duration               // between two collections
+	Interval  time.Duration               // the time between two collections
 	Host      component.Host              // provides extensions
-	Telemetry component.TelemetrySettings // of HTTP clients
+	Telemetry component.TelemetrySettings // used by HTTP clients
 	Model     func() (power.Meter, error) // opens the power model
 }
 
@@ -91,7 +96,7 @@ func local() (names []string) {
 	return names
 }
 
-// Member returns a meter that the driver opened as a member of a set.
+// Member returns the power.Member for a meter that the driver opened.
 func (d *Driver) Member(meter power.Meter) power.Member {
 	return power.Member{Name: d.Name, Meter: meter, StandsIn: d.StandsIn, Family: d.Family, Only: d.Only}
 }
@@ -111,9 +116,9 @@ func (d *Driver) sections(c *Config) []Section {
 	return d.Sections(c)
 }
 
-// CorrectedBy returns the key of the section whose lag, factor and offset correct the zone with an
-// ID, or "". hwmon names zones after devices, so that any ID with a colon that no other driver
-// matches belongs to hwmon.
+// CorrectedBy returns the key of the section whose lag, factor and offset correct the zone with the
+// given ID, or "" if no section corrects the zone. hwmon names zones after devices, so an ID with a
+// colon that no other driver matches is an ID of hwmon.
 func CorrectedBy(zone string) string {
 	kind, name, hasName := strings.Cut(zone, ":")
 	i := slices.IndexFunc(All, func(d *Driver) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// hanging returns paths that a plain read hangs on or never ends, by what is there.
+// hanging returns paths whose plain read fails, blocks or never ends, by the type of the file.
 func hanging(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,7 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/library"
 )
 
-// gpuDriver owns PCI devices. hwmon may read them, but they are not the whole machine.
+// gpuDriver matches the IDs of PCI devices. hwmon may read the same devices, but lag, factor and
+// offset of hwmon do not apply to them.
 var gpuDriver = Driver{
 	Name: "gpu", Energy: "measured by the extensions of meters::gpu", Only: power.GPU,
 	IDs:      regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]:`),
@@ -30,7 +31,7 @@ type GPUConfig struct {
 	PollConfig `mapstructure:",squash"`
 
 	// Extensions are the component IDs of extensions that read GPUs through a vendor's library,
-	// such as nvml. Each must be among service::extensions.
+	// such as nvml. Each of them must also be listed in service::extensions.
 	Extensions []component.ID `mapstructure:"extensions"`
 
 	_ struct{}
@@ -38,8 +39,8 @@ type GPUConfig struct {
 
 const (
 	defaultGPUInterval = time.Second
-	// The bounds of PollInterval: the counters that a library reads are refreshed every 20 to 100
-	// ms, and NVIDIA's driver keeps samples of GPU usage for about eight seconds.
+	// minGPUInterval and maxGPUInterval are the bounds of PollInterval. Drivers refresh the counters
+	// every 20 to 100 ms, and NVIDIA's driver keeps samples of GPU usage for about 8 s.
 	minGPUInterval = 100 * time.Millisecond
 	maxGPUInterval = 5 * time.Second
 )

@@ -29,22 +29,22 @@ var httpDriver = Driver{
 	Open:   openHTTP,
 }
 
-// HTTPConfig configures a number in a JSON document that is read over HTTP: the power or energy
-// that a smart plug or another device measures.
+// HTTPConfig configures the section http/NAME. A section reads one number, a power or an energy,
+// from a JSON document over HTTP.
 type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
 	NumberConfig            `mapstructure:",squash"`
 
-	// Pointer is the JSON pointer (RFC 6901) to the number. It is empty if the document is the
-	// number.
+	// Pointer is the JSON pointer (RFC 6901) to the number. Leave it empty if the whole document is
+	// the number.
 	Pointer string `mapstructure:"pointer"`
 
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It sets the defaults.
+// Unmarshal implements confmap.Unmarshaler. It sets the defaults of a section.
 func (c *HTTPConfig) Unmarshal(conf *confmap.Conf) error {
 	*c = HTTPConfig{
 		ClientConfig: confighttp.ClientConfig{Timeout: deviceTimeout}, PollConfig: PollConfig{PollInterval: deviceInterval},
@@ -82,7 +82,7 @@ func openHTTP(ctx context.Context, c *Config, env *Env) (power.Meter, error) {
 	return httpmeter.New(sources), nil
 }
 
-// source returns the source of a section with a name.
+// source returns the source of the section http/name.
 func (c *HTTPConfig) source(ctx context.Context, name string, env *Env) (httpmeter.Source, error) {
 	pointer, err := httpmeter.ParsePointer(c.Pointer)
 	if err != nil {
@@ -92,7 +92,9 @@ func (c *HTTPConfig) source(ctx context.Context, name string, env *Env) (httpmet
 	if !ok {
 		return httpmeter.Source{}, fmt.Errorf("no unit %q", c.Unit)
 	}
-	client, err := env.client(ctx, c.ClientConfig, 0) // the poller has the timeout: two would end a request with one error or the other
+	// The client has no timeout, because the poller has one. With two timeouts, the error would depend
+	// on which of them expires first.
+	client, err := env.client(ctx, c.ClientConfig, 0)
 	if err != nil {
 		return httpmeter.Source{}, err
 	}
@@ -102,10 +104,10 @@ func (c *HTTPConfig) source(ctx context.Context, name string, env *Env) (httpmet
 	}, nil
 }
 
-const idleConnTimeout = 90 * time.Second // of http.DefaultTransport
+const idleConnTimeout = 90 * time.Second // as in http.DefaultTransport
 
-// client returns a client with the collector's settings and a timeout, if it is not 0. The error
-// does not contain proxy_url, which may contain a password.
+// client returns an HTTP client with the given settings. If timeout is 0, the client has no
+// timeout. The error does not contain proxy_url, which may contain a password.
 func (e *Env) client(ctx context.Context, settings confighttp.ClientConfig, timeout time.Duration) (*http.Client, error) {
 	if err := regular.Check(
 		regular.Setting{Name: "tls::ca_file", Path: settings.TLS.CAFile},

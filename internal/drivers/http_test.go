@@ -183,8 +183,8 @@ func TestAProxysPasswordIsInNoError(t *testing.T) {
 	}
 }
 
-// document is the answer of a device at an address before and after it used some energy. The shapes
-// are the vendors'.
+// document is the answer of a device at an address, before and after the device used some energy.
+// The documents have the format of the vendors' documentation.
 type document struct {
 	address       string
 	before, after string

@@ -30,10 +30,10 @@ var hwmonDriver = Driver{
 
 // HwmonConfig configures the meter hwmon.
 type HwmonConfig struct {
-	// Sensors maps sensors that the meter cannot interpret to the zone kind that they measure. The
-	// keys are chip/device/sensor, as the startup log lists them, or chip/sensor for the sensor of
-	// any device. These sensors replace other sensors of the same zone kind. Sensors of one zone
-	// kind are added up.
+	// Sensors assigns a zone kind to sensors whose meaning the meter cannot detect. A key is
+	// chip/device/sensor, as listed in the startup log, or chip/sensor for this sensor of any device.
+	// These sensors replace the detected sensors of the same zone kind. Sensors of the same zone kind
+	// are added up.
 	Sensors          map[string]power.Kind `mapstructure:"sensors" keys:"chip/device/sensor"`
 	CorrectionConfig `mapstructure:",squash"`
 
@@ -66,7 +66,7 @@ func (c *HwmonConfig) zones() map[string]power.Kind {
 	return zones
 }
 
-// ParseSensor returns the sensor that a key of HwmonConfig.Sensors names.
+// ParseSensor parses a key of HwmonConfig.Sensors. A key without a slash has an empty Sensor.
 func ParseSensor(key string) (s hwmon.Sensor) {
 	s.Chip, s.Sensor, _ = strings.Cut(key, "/")
 	if device, sensor, hasDevice := strings.Cut(s.Sensor, "/"); hasDevice {

@@ -32,8 +32,8 @@ type IPMIConfig struct {
 	_ struct{}
 }
 
-// minIPMIInterval is the shortest time between two requests. Each keeps the BMC busy for some
-// milliseconds to seconds, and its other users waiting.
+// minIPMIInterval is the minimum time between two requests. A request keeps the BMC busy for
+// milliseconds to seconds. Other users of the BMC wait during this time.
 const minIPMIInterval = 5 * time.Second
 
 func (c *IPMIConfig) validate(wrong invalid.Reporter) {

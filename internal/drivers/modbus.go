@@ -23,25 +23,29 @@ var modbusDriver = Driver{
 	Open:   openModbus,
 }
 
-// ModbusConfig configures a number in the registers of a Modbus TCP device.
+// ModbusConfig configures the section modbus/NAME. A section reads one number, a power or an
+// energy, from the registers of a Modbus TCP device.
 type ModbusConfig struct {
 	AddressConfig    `mapstructure:",squash"`
 	PollConfig       `mapstructure:",squash"`
 	CorrectionConfig `mapstructure:",squash"`
 	NumberConfig     `mapstructure:",squash"`
 
-	// UnitID is the unit ID, from 0 to 255. It selects a device behind a gateway.
+	// UnitID is the Modbus unit ID, from 0 to 255. It selects a device behind a gateway.
 	UnitID int `mapstructure:"unit_id"`
 	// Table is the table of the register: holding (function 3) or input (function 4).
 	Table string `mapstructure:"table"`
-	// Register is the address of the first register, from 0 to 65535, as in the protocol. The
-	// registers 40001 and 30001 of a manual have the address 0.
+	// Register is the protocol address of the first register of the number, from 0 to 65535. The
+	// registers that manuals number 40001 and 30001 have the address 0.
 	Register int `mapstructure:"register"`
-	// Type is the type of the number. Types of 32 and 64 bits have two and four registers.
+	// Type is the data type of the number. A number of 32 bits has two registers, and a number of 64
+	// bits has four.
 	Type string `mapstructure:"type"`
-	// WordOrder is the order of the registers of a number: high_first or low_first.
+	// WordOrder is high_first if the first register has the most significant bits of the number, and
+	// low_first if it has the least significant bits.
 	WordOrder string `mapstructure:"word_order"`
-	// Scale multiplies the number: 0.1 if the register counts tenths of the unit.
+	// Scale multiplies the number. Set it to 0.1 if the register counts tenths of the unit. It is
+	// above 0 and at most 1e9.
 	Scale float64 `mapstructure:"scale"`
 
 	_ struct{}
@@ -87,7 +91,7 @@ func openModbus(_ context.Context, c *Config, _ *Env) (power.Meter, error) {
 	return m, nil
 }
 
-// add adds the number of a section with a name to a meter. Check has accepted the settings.
+// add adds the number of the section modbus/name to a meter. The settings must be valid.
 func (c *ModbusConfig) add(m *power.Several, name string) {
 	number := modbus.Number{LowWordFirst: c.WordOrder == "low_first", Scale: c.Scale}
 	number.Type, _ = modbus.LookupType(c.Type)

@@ -21,13 +21,14 @@ var nutDriver = Driver{
 	Open:   openNUT,
 }
 
-// NUTConfig configures a UPS that Network UPS Tools (NUT) monitors.
+// NUTConfig configures the section nut/NAME. A section reads the power of one UPS that Network UPS
+// Tools (NUT) monitors.
 type NUTConfig struct {
 	AddressConfig    `mapstructure:",squash"`
 	PollConfig       `mapstructure:",squash"`
 	CorrectionConfig `mapstructure:",squash"`
 
-	// UPS is the name of the UPS in upsd's configuration.
+	// UPS is the name of the UPS in ups.conf, the configuration of NUT.
 	UPS string `mapstructure:"ups"`
 
 	_ struct{}

@@ -28,7 +28,8 @@ var powercapDriver = Driver{
 // PowercapConfig configures the meter powercap.
 type PowercapConfig struct {
 	// Path is the absolute path of a directory with the energy that the hypervisor reports for this
-	// virtual machine. The meter reads it instead of the machine's own zones. root_path is not prepended.
+	// virtual machine. The meter reads this directory instead of /sys/class/powercap. root_path is
+	// not prepended.
 	Path string `mapstructure:"path"`
 
 	_ struct{}

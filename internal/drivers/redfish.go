@@ -36,18 +36,18 @@ type RedfishConfig struct {
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
 
-	// Username is the name of an account on the BMC. Without it, auth authorizes requests, or
-	// requests are not authorized.
+	// Username is the name of an account on the BMC. If it is empty, the extension of auth
+	// authorizes requests. Without username and auth, requests are sent without credentials.
 	Username string `mapstructure:"username"`
 	// Password is the password of the account.
 	Password configopaque.String `mapstructure:"password"`
-	// PasswordFile is the path of a file that contains the password. It is read at each login and
-	// replaces password.
+	// PasswordFile is the path of a file that contains the password. The file is read at each login.
+	// It must not be set together with password.
 	PasswordFile string `mapstructure:"password_file"`
-	// System is the ID of this machine's system. Set it if the service has several systems, and
-	// no system has this machine's UUID.
+	// System is the Redfish ID of this machine's system. Set it if the service has several systems,
+	// and none of them has the UUID or serial number of this machine.
 	System string `mapstructure:"system"`
-	// Chassis is the ID of this machine's chassis. Set it if the system has several chassis.
+	// Chassis is the Redfish ID of this machine's chassis. Set it if the system has several chassis.
 	Chassis string `mapstructure:"chassis"`
 
 	_ struct{}
@@ -55,16 +55,16 @@ type RedfishConfig struct {
 
 const (
 	redfishInterval    = 10 * time.Second
-	redfishTimeout     = time.Minute // of one request: some BMCs take half of it
+	redfishTimeout     = time.Minute // default time limit of a request; some BMCs take 30 s
 	minRedfishInterval = time.Second
-	// A poll that searches for the machine sends about ten requests. A poll that reads power
-	// supplies sends one for each.
+	// redfishRequests is the time limit of a poll, in timeouts of a request. A search for the machine
+	// sends about ten requests. Reading the power supplies sends one request for each of them.
 	redfishRequests = 20
-	// redfishGap is the maximum number of timeouts between readings that are integrated. Some BMCs
-	// take long to answer.
+	// redfishGap is the maximum gap between two power readings that are integrated, in timeouts of a
+	// request. Some BMCs take a long time to answer.
 	redfishGap = 5
-	// redfishStandsStill allows for counters of 1 kWh, which some BMCs have without a power
-	// reading.
+	// redfishStandsStill is the time after which an unchanged counter is an error. Some BMCs have only
+	// a counter with a resolution of 1 kWh, and no power reading.
 	redfishStandsStill = 24 * time.Hour
 )
 
@@ -92,7 +92,7 @@ func (c *RedfishConfig) validate(wrong invalid.Reporter) {
 	}
 }
 
-// readPassword returns the account's password. It never blocks.
+// readPassword returns the password from password or password_file. It never blocks.
 func (c *RedfishConfig) readPassword() (string, error) {
 	if c.PasswordFile == "" {
 		return string(c.Password), nil

@@ -36,7 +36,7 @@ func bmc(t *testing.T) (*redfishtest.Server, *RedfishConfig) {
 	return server, c
 }
 
-// ask opens the sensor and polls it once.
+// ask opens the sensor, polls it once, and returns the error.
 func ask(t *testing.T, c *RedfishConfig) error {
 	t.Helper()
 	sensor, err := c.sensor(t.Context(), testEnv())

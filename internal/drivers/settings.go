@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/window"
 )
 
-// Section is a section of the setting meters.
+// Section is a section of the setting meters. Key is the key of the section, such as ipmi or
+// http/NAME.
 type Section struct {
 	Key string
 	settings
@@ -25,13 +26,13 @@ type Section struct {
 
 type settings interface{ validate(wrong invalid.Reporter) }
 
-// pointer is a pointer to settings.
+// pointer constrains a type to a pointer to T that implements settings.
 type pointer[T any] interface {
 	*T
 	settings
 }
 
-// single returns a section, or an empty list if the pointer is nil.
+// single returns a list with one section, or an empty list if of is nil.
 func single[T any, P pointer[T]](key string, of P) []Section {
 	if of == nil {
 		return nil
@@ -48,7 +49,7 @@ func named[T any, P pointer[T]](sections map[component.ID]T) (all []Section) {
 	return all
 }
 
-// add decodes a section into a map.
+// add decodes a named section and adds it to a map.
 func add[T any](sections *map[component.ID]T, id component.ID, conf *confmap.Conf) error {
 	var section T
 	if err := conf.Unmarshal(&section); err != nil {
@@ -63,7 +64,7 @@ func add[T any](sections *map[component.ID]T, id component.ID, conf *confmap.Con
 
 // PollConfig configures a meter that is polled.
 type PollConfig struct {
-	// PollInterval is the time between the starts of two polls.
+	// PollInterval is the time from the start of a poll to the start of the next one.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
 
 	_ struct{}
@@ -75,16 +76,16 @@ func (c *PollConfig) validate(wrong invalid.Reporter, least time.Duration) {
 	}
 }
 
-// CorrectionConfig corrects a meter as energy model prints it. The corrected power is factor
-// times the meter's power, plus offset.
+// CorrectionConfig corrects the readings of a meter. The command "energy model" prints these
+// settings. The corrected power is factor times the meter's power, plus offset.
 type CorrectionConfig struct {
-	// Lag is how late the meter shows the power, from 0s to 2m. Energy is attributed by the usage
-	// at the corrected time.
+	// Lag is the delay between a change of power and the reading that shows it, from 0s to 2m. Energy
+	// is attributed according to the usage at the time of the reading minus lag.
 	Lag time.Duration `mapstructure:"lag"`
-	// Factor scales the power of each zone of the meter. Values from 0.1 to 10 are valid.
+	// Factor multiplies the power of each zone of the meter. It is from 0.1 to 10.
 	Factor float64 `mapstructure:"factor"`
-	// Offset is added to the scaled power of each zone of the meter. It is from -10000 to 10000
-	// watts.
+	// Offset is added to the power of each zone of the meter after factor is applied. It is from
+	// -10000 to 10000 watts.
 	Offset float64 `mapstructure:"offset"`
 
 	_ struct{}
@@ -92,7 +93,7 @@ type CorrectionConfig struct {
 
 var uncorrected = CorrectionConfig{Factor: 1}
 
-// validate checks the settings of a meter with a poll interval, or 0 without one.
+// validate checks the settings. poll is the poll interval of the meter, or 0 if the meter has none.
 func (c *CorrectionConfig) validate(wrong invalid.Reporter, poll time.Duration) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
@@ -108,7 +109,8 @@ func (c *CorrectionConfig) validate(wrong invalid.Reporter, poll time.Duration) 
 	}
 }
 
-// Correction converts the settings to parts per million and microwatts.
+// Correction returns the settings as a power.Correction, with the factor in parts per million and
+// the offset in microwatts.
 func (c *CorrectionConfig) Correction() power.Correction {
 	return power.Correction{
 		Lag: c.Lag, Factor: uint64(math.Round(c.Factor * power.Unscaled)), Offset: int64(math.Round(c.Offset * 1e6)),

@@ -14,12 +14,12 @@ var vsockDriver = Driver{
 	Name: "vsock", Energy: "reported by the hypervisor", Family: "rapl",
 	Sections: func(c *Config) []Section { return single("vsock", c.Vsock.Get()) },
 	Open: func(_ context.Context, c *Config, env *Env) (power.Meter, error) {
-		port := uint32(c.Vsock.Get().Port) // Check bounds it
+		port := uint32(c.Vsock.Get().Port) // Check has validated the range
 		return power.Poll(guest.NewClient(port, env.Want), guest.PollOptions("vsock")), nil
 	},
 }
 
-// VsockConfig is a vsock port between a host and its virtual machines.
+// VsockConfig configures the meter vsock.
 type VsockConfig struct {
 	// Port is the vsock port of the host's receiver, from 1 to 4294967294.
 	Port int64 `mapstructure:"port"`

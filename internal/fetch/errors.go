@@ -19,7 +19,7 @@ import (
 	"unicode"
 )
 
-// What keeps a request from being answered, with the setting that mends it.
+// The reasons why a request has no response, with the setting that solves the problem.
 var (
 	ErrTimeout   = errors.New("no answer in time: the server is slow or cannot be reached; timeout is the limit")
 	ErrResolve   = errors.New("the server's name cannot be resolved")
@@ -33,8 +33,8 @@ var (
 	ErrPlain = errors.New("the server does not speak TLS: set endpoint to its http:// address, if the network is trusted")
 )
 
-// explain returns why there is no answer. The text of err itself may have the request's URL, a port
-// that changes with each request, or the time of day.
+// explain returns the reason why there is no response. The text of err cannot be used: it may
+// contain the URL of the request, a port that changes with each request, or the time of day.
 func explain(err error) error {
 	if e := explainTLS(err); e != nil {
 		return e
@@ -66,7 +66,7 @@ func explain(err error) error {
 	return other(err)
 }
 
-// explainTLS returns what is wrong with the server's certificate, or nil.
+// explainTLS returns the reason why TLS failed, or nil if err is not an error of TLS.
 func explainTLS(err error) error {
 	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
 	_, hostname := errors.AsType[x509.HostnameError](err)
@@ -81,7 +81,7 @@ func explainTLS(err error) error {
 	case isInvalid && invalid.Reason == x509.Expired:
 		return ErrExpired
 	case isInvalid:
-		return fmt.Errorf("the server's certificate is invalid: %w", x509.CertificateInvalidError{Reason: invalid.Reason}) // its detail may be the server's text
+		return fmt.Errorf("the server's certificate is invalid: %w", x509.CertificateInvalidError{Reason: invalid.Reason}) // without Detail, which may contain a text from the server
 	case noTLS, errors.Is(err, http.ErrSchemeMismatch):
 		return ErrPlain
 	case refused:
@@ -90,8 +90,9 @@ func explainTLS(err error) error {
 	return nil
 }
 
-// withCause adds the error of the system call, if one failed. Nothing is wrapped: a connection that
-// may not be made is no fs.ErrPermission.
+// withCause returns an error with the text what and, if a system call failed, the text of its
+// error. The error of the system call is not wrapped, because a connection that is not permitted
+// must not be treated as fs.ErrPermission.
 func withCause(what string, err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errors.New(what + ": " + errno.Error())
@@ -99,18 +100,18 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// unstable matches the parts of an error's text that may come from the server or from a setting, such
-// as a proxy's password, or that change with each request: quoted text, and the numbers of HTTP/2's
-// streams.
+// unstable matches the parts of an error text that must not be logged. Quoted texts may come from
+// the server or from a setting, such as the password of a proxy. The stream IDs of HTTP/2 change
+// with each request.
 var unstable = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
 
-// other returns the first line of any other error, of the transport or an extension, without the URL
-// and without quoted texts.
+// other returns an error with the first line of the text of err, without the URL and without quoted
+// texts. err is any other error of the transport or of an extension.
 func other(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // its text may have a line of the answer
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // its text may contain a line of the response
 		return errNotHTTP
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch gets JSON from a server that may be slow, broken or hostile. Answers are bounded,
-// requests never follow a redirect to another server, and the text of an error stays the same for
-// as long as its cause does. No error has the request's URL or headers, which may hold secrets, and
-// of the texts of a server only identifiers are shown.
+// Package fetch reads JSON from a server that may be slow, broken or hostile. The size of a
+// response is limited, and redirects to another server are not followed. The same cause always has
+// the same error text. No error contains the URL or the headers of the request, which may contain
+// secrets. Errors contain only those texts from the server that are identifiers.
 package fetch
 
 import (
@@ -19,28 +19,29 @@ import (
 	"time"
 )
 
-// MaxAnswer is the most bytes of an answer's body that are read.
+// MaxAnswer is the maximum size of a response body in bytes.
 const MaxAnswer = 4 << 20
 
 const maxRedirects = 5
 
-// Client sends requests to one server. It may be used by several goroutines.
+// Client sends requests to one server. It is safe for concurrent use.
 type Client struct{ http http.Client }
 
-// New returns a client that sends requests as h does, with the redirects and limits of this package.
+// New returns a client that uses a copy of h, with the redirect rules and limits of this package.
 func New(h *http.Client) *Client {
 	c := &Client{http: *h}
 	c.http.CheckRedirect = checkRedirect
 	return c
 }
 
-// hidden replaces a text of the server.
+// hidden replaces a text from the server that is not an identifier.
 const hidden = "…"
 
 var identifier = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// ID returns a text of the server for logs, errors and attributes if it is an identifier: 1 to 64 ASCII
-// letters, digits, dots, colons, underscores and hyphens. It returns "…" in place of any other text.
+// ID returns text if it is an identifier: 1 to 64 ASCII letters, digits, dots, colons, underscores
+// and hyphens. Otherwise it returns "…". Use it for each text from a server in logs, errors and
+// attributes.
 func ID(text string) string {
 	if identifier.MatchString(text) {
 		return text
@@ -48,26 +49,26 @@ func ID(text string) string {
 	return hidden
 }
 
-// Answer is an answer with a status of 200 to 299.
+// Answer is a response with a status from 200 to 299.
 type Answer struct {
 	Header http.Header
 	Body   []byte
-	At     time.Time // when the answer began to arrive
+	At     time.Time // the time at which the headers of the response arrived
 }
 
-// StatusError is an answer with any other status.
+// StatusError is the error for a response with any other status.
 type StatusError struct {
 	Code   int
 	Header http.Header
-	Body   []byte // its first MaxAnswer bytes
+	Body   []byte // at most the first MaxAnswer bytes of the body
 }
 
-// Error returns the status.
+// Error returns a text with the status code and its standard name.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answered %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// Status returns the status of an error that is a StatusError, else 0.
+// Status returns the status code of a StatusError in err, or 0 if err contains no StatusError.
 func Status(err error) int {
 	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.Code
@@ -75,28 +76,28 @@ func Status(err error) int {
 	return 0
 }
 
-// ErrTooLarge is returned for an answer that is larger than MaxAnswer.
+// ErrTooLarge is the error for a response that is larger than MaxAnswer.
 var ErrTooLarge = fmt.Errorf("the answer is larger than %d MiB", MaxAnswer>>20)
 
-// Do sends a request and reads the answer. The error is a *StatusError, ErrTooLarge, or one that
-// says why there is no answer.
+// Do sends a request and reads the response. The error is a *StatusError, ErrTooLarge, or the
+// reason why there is no response.
 func (c *Client) Do(req *http.Request) (*Answer, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, explain(err)
 	}
 	answer := &Answer{Header: resp.Header, At: time.Now()}
-	defer func() { _ = resp.Body.Close() }() // read: nothing can be lost
+	defer func() { _ = resp.Body.Close() }() // read only: no data can be lost
 	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
 	if good && resp.ContentLength > MaxAnswer {
 		return nil, ErrTooLarge
 	}
 	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
-	if err == nil { // a server that sees the request end may end its answer, too
+	if err == nil { // a server may end the body early, but without error, when the request is canceled
 		err = req.Context().Err()
 	}
 	switch {
-	case !good: // the status says more than what became of its body
+	case !good: // the status is more useful than an error of reading the body
 		return nil, &StatusError{Code: resp.StatusCode, Header: resp.Header, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}
 	case err != nil:
 		return nil, explain(err)
@@ -106,21 +107,21 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 	return answer, nil
 }
 
-// ErrNotJSON is returned for an answer that cannot be decoded.
+// ErrNotJSON is the error for a response that cannot be decoded.
 var ErrNotJSON = errors.New("the answer is not the expected JSON")
 
-// JSON decodes the body into v.
+// JSON decodes the body into v. The error is ErrNotJSON.
 func (a *Answer) JSON(v any) error {
-	if json.Unmarshal(a.Body, v) != nil { // its text quotes the answer
+	if json.Unmarshal(a.Body, v) != nil { // the error is not returned: it quotes the response
 		return ErrNotJSON
 	}
 	return nil
 }
 
-// checkRedirect follows redirects on the same server only: another server must not receive the
-// credentials, and its answers are not trusted. A POST is never repeated: it may have had an effect
-// already. Nor is a request followed by one with another method: the answer to a GET does not
-// report the outcome of a DELETE.
+// checkRedirect allows redirects only on the same server. Another server must not receive the
+// credentials, and its responses are not trusted. A POST is not repeated, because the first POST
+// may already have had an effect. Redirects that change the method are not followed, because the
+// response to a GET does not report the result of a DELETE.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if to := server(req.URL); to != server(via[0].URL) {
 		if ID(req.URL.Hostname()) == hidden {
@@ -148,7 +149,7 @@ func server(u *url.URL) string {
 
 var errRedirects = fmt.Errorf("the server redirects more than %d times", maxRedirects)
 
-// redirectError is a redirect that is not followed.
+// redirectError is the error for a redirect to another server, which is not followed.
 type redirectError struct{ to string }
 
 func (e *redirectError) Error() string {

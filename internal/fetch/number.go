@@ -15,8 +15,8 @@ var (
 	ErrNotNumber = errors.New("the value is not a number")
 )
 
-// Number returns the finite number that a JSON value is, or that a string holds. The error is
-// ErrNoValue for null, an empty string and a value that is absent, else ErrNotNumber.
+// Number returns the finite number in a JSON number or JSON string. The error is ErrNoValue if the
+// value is absent, null or an empty string, and ErrNotNumber for any other value.
 func Number(value json.RawMessage) (float64, error) {
 	text, err := NumberText(value)
 	if err != nil {
@@ -29,7 +29,7 @@ func Number(value json.RawMessage) (float64, error) {
 	return number, nil
 }
 
-// NumberText is like Number but returns the digits as they were sent: a JSON number.
+// NumberText is like Number, but returns the text of the JSON number as the server sent it.
 func NumberText(value json.RawMessage) (string, error) {
 	value = bytes.TrimSpace(value)
 	if len(value) > 0 && value[0] == '"' {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package battery reads the power of a laptop from its batteries while they are its only supply.
+// Package battery reads the power of a laptop from its batteries while they are its only power
+// supply.
 package battery
 
 import (
@@ -20,13 +21,14 @@ import (
 // Source is the power.Source of the batteries in /sys/class/power_supply. Its only zone is the
 // whole machine. The power of the zone is the sum over all discharging batteries.
 //
-// On mains power the zone has an error, so that the time counts as unmeasured. A battery may
-// discharge next to an online supply that is weak, or because it is above its charge limit. Then it
-// provides only a part of the machine's power.
+// On mains power, the zone has an error, and the time counts as unmeasured. A battery may discharge
+// on mains power, because the power supply is weak or the battery is above its charge limit. Such a
+// battery provides only a part of the machine's power.
 //
-// The power is power_now, else current_now times voltage_now. Differences of energy_now are not
-// used: the battery's gauge corrects this estimate in both directions. Its steps are mostly 10 mWh,
-// 36 J, which a laptop uses in about 5 s.
+// The power is power_now or, if the driver does not report power_now, current_now times
+// voltage_now. Differences of energy_now are not used, because energy_now is an estimate that the
+// battery corrects up and down. Most batteries report it in steps of 10 mWh (36 J), which a laptop
+// uses in about 5 s.
 type Source struct {
 	dir   string
 	zone  power.Zone
@@ -34,12 +36,12 @@ type Source struct {
 	buf   [64]byte
 }
 
-// maxWatts is more than any laptop uses. Some firmware reports 0xffff mA at 12 V, 786 W, for a
-// current that is not available.
+// maxWatts is the maximum plausible power of a laptop. If the current is not available, some
+// firmware reports 0xffff mA, which is 786 W at 12 V.
 const maxWatts = 500
 
-// New returns a source for the batteries below root, "/" or the mount point of the host's root. It
-// reads no file.
+// New returns a source for the batteries of the machine whose root directory is root. In a
+// container, root is the mount point of the host's root directory. New reads no file.
 func New(root string) *Source {
 	return &Source{
 		dir: filepath.Join(root, "sys/class/power_supply"),
@@ -49,15 +51,15 @@ func New(root string) *Source {
 	}
 }
 
-// The reasons why the batteries do not measure the machine.
+// The errors of the zone while the batteries do not measure the machine.
 var (
-	errMains    = errors.New("on mains power, which batteries do not measure")
+	errMains    = errors.New("the machine is on mains power, which batteries do not measure")
 	errNotInUse = errors.New("no battery is discharging")
 	errNoPower  = errors.New("the discharging batteries report a power of 0 W")
 )
 
 // Answer reads the batteries. The error is power.ErrNoZones if the machine has no battery.
-// Batteries of attached devices, such as mice, are not batteries of the machine.
+// Batteries of peripheral devices, such as mice, are ignored.
 func (s *Source) Answer(context.Context, power.Sample) (power.Answer, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +72,7 @@ func (s *Source) Answer(context.Context, power.Sample) (power.Answer, error) {
 		case s.text(name, "scope") == "Device":
 		case s.text(name, "type") == "Battery":
 			batteries = append(batteries, name)
-		default: // 0: offline, 1: online at a fixed voltage, 2: online at a programmable voltage
+		default: // online is 0: offline, 1: online at a fixed voltage, 2: online at a programmable voltage
 			state := s.text(name, "online")
 			online = online || state != "" && state != "0"
 		}
@@ -98,10 +100,10 @@ func (s *Source) power(batteries []string) (int64, error) {
 		}
 		sum, err = units.AddSaturating(sum, microwatts), nil
 	}
-	if sum == 0 && err == nil { // while it discharges, this machine runs on it
+	if sum == 0 && err == nil { // a running machine uses power, so that 0 W is wrong
 		err = errNoPower
 	}
-	return int64(min(sum, 2*maxWatts*1e6)), err // impossible powers are rejected by the zone's account
+	return int64(min(sum, 2*maxWatts*1e6)), err // the caller rejects a power above maxWatts
 }
 
 // powerOf returns the power of one battery in microwatts.
@@ -118,12 +120,12 @@ func (s *Source) powerOf(name string) (uint64, error) {
 	return units.MulDiv(microamperes, microvolts, 1e6), err
 }
 
-// errNotReported means that the driver does not have the value, or that the firmware does not
-// report it at the moment (ENODATA, ENODEV).
+// errNotReported is the error for a property that the driver does not provide, or that the firmware
+// does not report at the moment (ENODATA, ENODEV).
 var errNotReported = errors.New("not reported")
 
-// number returns the absolute value of a number. The kernel defines the current of a discharging
-// battery as negative, but many drivers report a positive one.
+// number returns the absolute value of a property. The kernel defines the current of a discharging
+// battery as negative, but many drivers report a positive current.
 func (s *Source) number(name, property string) (uint64, error) {
 	text := s.text(name, property)
 	if text == "" {
@@ -136,10 +138,11 @@ func (s *Source) number(name, property string) (uint64, error) {
 	return n, nil
 }
 
-// text returns a property of a supply without white space at its ends, empty if it cannot be read.
+// text returns a property of a power supply without surrounding white space. It returns an empty
+// string if the property cannot be read.
 func (s *Source) text(name, property string) string {
 	f := kernfs.File{Path: filepath.Join(s.dir, name, property)}
-	defer func() { _ = f.Close() }() // it was only read from
+	defer func() { _ = f.Close() }() // read only: no data can be lost
 	text, err := f.Read(s.buf[:])
 	if err != nil {
 		return ""

@@ -18,8 +18,8 @@ import (
 
 var _ power.Source = (*Source)(nil)
 
-// laptop makes the supplies of a machine, whose properties are given as in uevent, without
-// POWER_SUPPLY_, and returns the machine's root.
+// laptop creates the power supplies of a machine and returns its root directory. The properties
+// have the format of uevent, without the prefix POWER_SUPPLY_.
 func laptop(t *testing.T, supplies map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package modbus reads power and energy from the registers of Modbus TCP devices, such as power
-// distribution units and energy meters. Each source is one number of one device, and one zone.
+// distribution units (PDUs) and energy meters. Each source reads one number of one device.
 package modbus
 
 import (
@@ -20,22 +20,22 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Options identify a number of a device.
+// Options specify a number of a device.
 type Options struct {
-	Zone     *power.Zone   // of kind Platform, Package, DRAM or GPU
-	Endpoint string        // host:port
-	UnitID   uint8         // of the device behind the endpoint
-	Timeout  time.Duration // of one request; connecting may take 5 s more
-	Address  uint16        // of the first register, as in the protocol: from 0
-	Input    bool          // reads input registers (function 4) instead of holding registers (function 3)
-	Number   Number
-	Unit     httpmeter.Unit
+	Zone     *power.Zone    // the zone that the number measures, of kind Platform, Package, DRAM or GPU
+	Endpoint string         // the address of the device or gateway, as host:port
+	UnitID   uint8          // the Modbus unit ID of the device behind the endpoint
+	Timeout  time.Duration  // the time limit of one request; connecting may take 5 s more
+	Address  uint16         // the protocol address of the first register; addresses start at 0
+	Input    bool           // reads input registers (function 4) instead of holding registers (function 3)
+	Number   Number         // the format of the number
+	Unit     httpmeter.Unit // the unit of the number after it is multiplied by Number.Scale
 }
 
 // Source is the power.Source of one number.
 //
-// It opens a connection for each request, because many devices serve only a few connections, and
-// the collectors of several machines may read one device.
+// A Source opens a connection for each request. Many devices accept only a few connections, and the
+// collectors of several machines may read the same device.
 type Source struct {
 	Options
 	shown [1]power.Shown
@@ -44,16 +44,17 @@ type Source struct {
 // New returns a source. It opens no connection.
 func New(o Options) *Source { return &Source{Options: o} }
 
-// registers is the result of a request.
+// registers is the result of a request: the bytes of the registers, or an error.
 type registers struct {
 	bytes []byte
 	err   error
 }
 
-// Answer sends one request. It returns once ctx is done; the request may go on until its timeout.
+// Answer sends one request. If ctx is done, Answer returns, but the request may continue until its
+// timeout. The Modbus library does not support contexts.
 func (s *Source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	done := make(chan registers, 1)
-	go func() { done <- s.request() }() // the library has no contexts
+	go func() { done <- s.request() }()
 	var r registers
 	select {
 	case <-ctx.Done():
@@ -99,11 +100,11 @@ func (s *Source) request() (r registers) {
 
 var (
 	errTimeout = errors.New("no answer in time: the device is slow or cannot be reached")
-	errEnded   = errors.New("the device ended the connection: it may serve no more connections")
+	errEnded   = errors.New("the device closed the connection: it may have reached its limit of connections")
 )
 
-// explain returns an error whose text does not change while its cause lasts. The texts of package
-// net contain the port of the connection.
+// explain returns an error with the same text for the same cause, so that it is logged once. The
+// errors of package net contain the port of the connection, which changes.
 func explain(err error) error {
 	op, broke := errors.AsType[*net.OpError](err)
 	switch {

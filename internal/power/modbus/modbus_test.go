@@ -21,8 +21,8 @@ import (
 
 var _ power.Source = (*Source)(nil)
 
-// device serves Modbus TCP on loopback until the test ends. answer returns the bytes to send for a
-// request of 12 bytes. If there are none, the device ends the connection.
+// device serves Modbus TCP on loopback until the test ends. answer returns the response to a
+// request of 12 bytes. If the response is empty, the device closes the connection.
 func device(t *testing.T, answer func(request []byte) []byte) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,14 +47,13 @@ func device(t *testing.T, answer func(request []byte) []byte) string {
 	return l.Addr().String()
 }
 
-// frame returns an answer: the header of the request, with the length, and what follows the unit
-// ID.
+// frame returns a response: the header of the request with the new length, then the given bytes.
 func frame(request []byte, pdu ...byte) []byte {
 	header := binary.BigEndian.AppendUint16(request[:4:4], uint16(1+len(pdu)))
 	return append(append(header, request[6]), pdu...)
 }
 
-// registersOf returns an answer with registers, in hexadecimal digits.
+// registersOf returns a response that contains registers, which are given in hexadecimal digits.
 func registersOf(t *testing.T, digits string) func(request []byte) []byte {
 	bytes, err := hex.DecodeString(digits)
 	require.NoError(t, err)
@@ -165,7 +164,7 @@ func TestADeviceThatHangsIsLeft(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	endpoint := device(t, func(request []byte) []byte {
 		asked <- struct{}{}
-		return []byte{} // never any answer
+		return []byte{} // empty but not nil: the device sends no response and keeps the connection open
 	})
 	t.Run("after the timeout", func(t *testing.T) {
 		s := source(t, endpoint, "uint16", "W", 1)
@@ -175,7 +174,7 @@ func TestADeviceThatHangsIsLeft(t *testing.T) {
 	})
 	t.Run("once the context is done", func(t *testing.T) {
 		s := source(t, endpoint, "uint16", "W", 1)
-		s.Timeout = 500 * time.Millisecond // after which the request ends, too
+		s.Timeout = 500 * time.Millisecond // the request ends after this timeout
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-asked

@@ -14,20 +14,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 )
 
-// Number is the format of a number in registers of 16 bits.
+// Number is the format of a number in 16-bit registers.
 type Number struct {
 	Type Type
-	// LowWordFirst reports whether the first register has the lowest bits.
+	// LowWordFirst reports whether the first register has the least significant bits.
 	LowWordFirst bool
-	// Scale multiplies the number, such as 0.1 for tenths. It is positive and finite.
+	// Scale multiplies the number. It is 0.1 if the registers count tenths. It must be positive and
+	// finite.
 	Scale float64
 }
 
-// Type is the type of a number.
+// Type is the data type of a number, such as uint32 or float32.
 type Type struct {
 	Name   string
 	size   int                                 // in bytes
-	decode func(r *big.Rat, b []byte) *big.Rat // sets r, and returns nil if the number is not finite
+	decode func(r *big.Rat, b []byte) *big.Rat // sets and returns r, or returns nil if the number is not finite
 }
 
 var types = []Type{
@@ -45,7 +46,7 @@ var types = []Type{
 	}},
 }
 
-// Types lists the names of all types.
+// Types returns the names of all types.
 func Types() []string {
 	names := make([]string, len(types))
 	for i := range types {
@@ -54,7 +55,7 @@ func Types() []string {
 	return names
 }
 
-// LookupType returns the type with a name, and reports whether it exists.
+// LookupType returns the type with the given name, and reports whether the type exists.
 func LookupType(name string) (Type, bool) {
 	i := slices.IndexFunc(types, func(t Type) bool { return t.Name == name })
 	if i < 0 {
@@ -65,7 +66,8 @@ func LookupType(name string) (Type, bool) {
 
 var errNotFinite = errors.New("the number is not finite")
 
-// micro returns the number in registers, as they were sent, in microwatts or microjoules.
+// micro converts the bytes of registers, in the order of the response, to microwatts or
+// microjoules.
 func (n *Number) micro(registers []byte, unit httpmeter.Unit) (uint64, error) {
 	if len(registers) != n.Type.size {
 		return 0, fmt.Errorf("%d bytes instead of %d", len(registers), n.Type.size)
@@ -77,12 +79,13 @@ func (n *Number) micro(registers []byte, unit httpmeter.Unit) (uint64, error) {
 	if number == nil {
 		return 0, errNotFinite
 	}
-	// The decimal digits of the scale are exact: 0.1 is a tenth, which no double is.
+	// The scale is converted through its decimal digits, because a float64 cannot represent 0.1
+	// exactly.
 	scale, _ := new(big.Rat).SetString(strconv.FormatFloat(n.Scale, 'g', -1, 64))
 	return unit.MicroOf(number.Mul(number, scale))
 }
 
-// reverseWords returns words of 16 bits in reverse order.
+// reverseWords returns the 16-bit words of b in reverse order.
 func reverseWords(b []byte) []byte {
 	reversed := make([]byte, 0, len(b))
 	for i := len(b) - 2; i >= 0; i -= 2 {

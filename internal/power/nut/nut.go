@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nut reads the power that an uninterruptible power supply (UPS) provides, from upsd, the
-// server of Network UPS Tools (NUT).
+// Package nut reads the output power of an uninterruptible power supply (UPS) from upsd, the server
+// of Network UPS Tools (NUT). The protocol is RFC 9271.
 package nut
 
 import (
@@ -22,22 +22,23 @@ import (
 // Source is the power.Source of one UPS. Its only zone is the whole machine, so the machine must be
 // the only load of the UPS.
 //
-// The power is the variable ups.realpower, in watts. Most small UPSes do not have it: for them, the
-// power is ups.load, in percent, of ups.realpower.nominal. upsd serves variables without a login,
-// so the source sends no password.
+// The power is the variable ups.realpower, in watts. Most small UPSes do not report this variable.
+// For these, the power is ups.realpower.nominal, in watts, times ups.load, in percent. upsd
+// requires no login for reading variables, so the source sends no password.
 type Source struct {
 	zone          *power.Zone
 	endpoint, ups string
 	shown         [1]power.Shown
 }
 
-// New returns a source for a UPS of the server at an endpoint, host:port. ups is the server's name
-// of the UPS, which CheckUPS accepts. New opens no connection.
+// New returns a source for a UPS. endpoint is the address of upsd, as host:port. ups is the name of
+// the UPS in ups.conf, which CheckUPS must accept. New opens no connection.
 func New(zone *power.Zone, endpoint, ups string) *Source {
 	return &Source{zone: zone, endpoint: endpoint, ups: ups}
 }
 
-// CheckUPS returns an error unless upsd accepts the name of a UPS as one word.
+// CheckUPS returns an error if ups is not valid as the name of a UPS: 1 to 64 letters, digits,
+// dots, underscores and dashes. A request to upsd can contain such a name without quotes.
 func CheckUPS(ups string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	if ups == "" || len(ups) > maxName || strings.Trim(ups, letters) != "" {
@@ -48,11 +49,12 @@ func CheckUPS(ups string) error {
 
 const (
 	maxName = 64
-	maxLine = 512 // bytes of a line of the server; longer lines are errors
-	most    = 1e9 // W, and percent: any larger number is no measurement
+	maxLine = 512 // the maximum length of a line from upsd, in bytes
+	most    = 1e9 // the maximum of a variable, in watts or percent
 )
 
-// Answer asks the server once. A UPS that reports 0 W, as models without a sensor do, is an error.
+// Answer reads the power of the UPS. A power of 0 W is an error, because UPSes without a sensor
+// report 0 W.
 func (s *Source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", s.endpoint)
@@ -94,12 +96,12 @@ type session struct {
 }
 
 var (
-	errNoVariable = errors.New("the UPS does not report it")
-	errLine       = errors.New("the server does not speak NUT's protocol")
-	errEnded      = errors.New("the server ended the connection")
+	errNoVariable = errors.New("the UPS does not report this variable")
+	errLine       = errors.New("the server does not use the NUT protocol")
+	errEnded      = errors.New("the server closed the connection")
 )
 
-// get returns the number that a variable of a UPS has, at least 0.
+// get returns the value of a variable of a UPS. The value is from 0 to most.
 func (c *session) get(ups, variable string) (float64, error) {
 	request := "VAR " + ups + " " + variable
 	_, err := io.WriteString(c, "GET "+request+"\n")
@@ -110,7 +112,7 @@ func (c *session) get(ups, variable string) (float64, error) {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		return 0, errLine
-	case err != nil: // its text has the port of the connection
+	case err != nil: // the text of err contains the port of the connection, which changes
 		return 0, errEnded
 	}
 	text := string(bytes.TrimRight(line, "\r\n"))
@@ -124,12 +126,12 @@ func (c *session) get(ups, variable string) (float64, error) {
 	}
 	number, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(number >= 0 && number <= most) {
-		return 0, fmt.Errorf("%s: %.20q is no power or load", variable, value)
+		return 0, fmt.Errorf("%s: %.20q is not a valid power or load", variable, value)
 	}
 	return number, nil
 }
 
-// failure returns an error for upsd's answer to a request that failed.
+// failure returns the error for the response "ERR reason" of upsd.
 func failure(variable, reason string) error {
 	if reason == "VAR-NOT-SUPPORTED" {
 		return fmt.Errorf("%s: %w", variable, errNoVariable)

@@ -17,8 +17,9 @@ import (
 
 var _ power.Source = (*Source)(nil)
 
-// upsd serves on loopback until the test ends. The answer depends on the last word of a request; {}
-// stands for the request without GET. If there is no answer, upsd ends the connection.
+// upsd serves the NUT protocol on loopback until the test ends. answers has the response for the
+// last word of a request. In a response, {} is replaced by the request without GET. If answers has
+// no response, upsd closes the connection.
 func upsd(t *testing.T, answers map[string]string) *Source {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,10 +74,10 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 		answers map[string]string
 		want    string
 	}{
-		"no sensor": {map[string]string{"ups.realpower": unsupported, "ups.load": unsupported}, "ups.load: the UPS does not report it"},
+		"no sensor": {map[string]string{"ups.realpower": unsupported, "ups.load": unsupported}, "ups.load: the UPS does not report this variable"},
 		"no nominal power": {
 			map[string]string{"ups.realpower": unsupported, "ups.load": "{} \"21\"\n", "ups.realpower.nominal": unsupported},
-			"ups.realpower.nominal: the UPS does not report it",
+			"ups.realpower.nominal: the UPS does not report this variable",
 		},
 		// https://github.com/networkupstools/nut/issues/2874
 		"load is always 0": {
@@ -85,11 +86,11 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 		},
 		"driver is gone":   {map[string]string{"ups.realpower": "ERR DATA-STALE\n"}, `ups.realpower: upsd answers "DATA-STALE"`},
 		"long reason":      {map[string]string{"ups.realpower": "ERR " + strings.Repeat("x", 400) + "\n"}, `ups.realpower: upsd answers "` + strings.Repeat("x", 40) + `"`},
-		"negative":         {map[string]string{"ups.realpower": "{} \"-1\"\n"}, `ups.realpower: "-1" is no power or load`},
-		"NaN":              {map[string]string{"ups.realpower": "{} \"NaN\"\n"}, `ups.realpower: "NaN" is no power or load`},
-		"infinite":         {map[string]string{"ups.realpower": "{} \"Inf\"\n"}, `ups.realpower: "Inf" is no power or load`},
-		"huge":             {map[string]string{"ups.realpower": "{} \"1e300\"\n"}, `ups.realpower: "1e300" is no power or load`},
-		"text":             {map[string]string{"ups.realpower": "{} \"OL CHRG\"\n"}, `ups.realpower: "OL CHRG" is no power or load`},
+		"negative":         {map[string]string{"ups.realpower": "{} \"-1\"\n"}, `ups.realpower: "-1" is not a valid power or load`},
+		"NaN":              {map[string]string{"ups.realpower": "{} \"NaN\"\n"}, `ups.realpower: "NaN" is not a valid power or load`},
+		"infinite":         {map[string]string{"ups.realpower": "{} \"Inf\"\n"}, `ups.realpower: "Inf" is not a valid power or load`},
+		"huge":             {map[string]string{"ups.realpower": "{} \"1e300\"\n"}, `ups.realpower: "1e300" is not a valid power or load`},
+		"text":             {map[string]string{"ups.realpower": "{} \"OL CHRG\"\n"}, `ups.realpower: "OL CHRG" is not a valid power or load`},
 		"no quotes":        {map[string]string{"ups.realpower": "{} 100\n"}, errLine.Error()},
 		"another variable": {map[string]string{"ups.realpower": "VAR ups1 ups.power \"100\"\n"}, errLine.Error()},
 		"endless line":     {map[string]string{"ups.realpower": strings.Repeat("x", 2*maxLine)}, errLine.Error()},

@@ -89,7 +89,8 @@ var (
 	}
 )
 
-// whole returns which of several chassis with this system alone may be the whole machine, at least one.
+// whole returns which of several chassis with this system alone may be the whole machine, at least
+// one.
 func whole(candidates []*chassis) []*chassis {
 	for _, isOut := range []func(c *chassis) bool{
 		func(c *chassis) bool { // an enclosure of machines, of which the service knows this one only

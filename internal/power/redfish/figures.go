@@ -76,10 +76,12 @@ type powerControl struct {
 	RelatedItem        []link
 }
 
-// maxAverage bounds the time that is averaged over. With a longer one the figure says little about the present.
+// maxAverage bounds the time that is averaged over. With a longer one the figure says little about
+// the present.
 const maxAverage = 5 * time.Minute
 
-// average returns the average power, which is of use where there is no other figure and it is of the last minutes.
+// average returns the average power, which is of use where there is no other figure and it is of
+// the last minutes.
 func (c *powerControl) average() excerpt {
 	minutes, err := fetch.Number(c.PowerMetrics.IntervalInMin)
 	if over := time.Duration(minutes * float64(time.Minute)); err == nil && minutes > 0 && minutes <= maxAverage.Minutes() {
@@ -224,7 +226,8 @@ type counter struct {
 	frozen bool      // it stood still while the machine used energy
 }
 
-// isFine takes a reading and reports whether the counter is better than power: its steps are small, and it moves.
+// isFine takes a reading and reports whether the counter is better than power: its steps are small,
+// and it moves.
 func (c *counter) isFine(r *reading, watts float64, at time.Time) bool {
 	if c.step == 0 || r.step < c.step {
 		c.step = r.step

@@ -15,11 +15,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has
-// more, and is no BMC.
+// maxMembers is the maximum number of systems, chassis or power supplies that are read. A service
+// with more members manages a rack and is not the BMC of a machine.
 const maxMembers = 64
 
-// maxLinks is the maximum number of links of a system or chassis. All are held during the search for the machine.
+// maxLinks is the maximum number of links of a system or chassis. All of them are in memory during
+// the search for the machine.
 const maxLinks = 1024
 
 type collection struct{ Members []link }
@@ -72,7 +73,7 @@ func clean(p string) string { return strings.TrimRight(p, "/") }
 // id returns the ID of a resource, which is the end of its path.
 func id(p string) string { return path.Base(p) }
 
-// name returns the path of a resource below the service root, for people.
+// name returns the path of a resource below the service root, for logs and errors.
 func (*service) name(p string) string {
 	ids := strings.Split(strings.TrimPrefix(clean(p), rootPath), "/")
 	for i := range ids {
@@ -81,7 +82,7 @@ func (*service) name(p string) string {
 	return strings.Join(ids, "/")
 }
 
-// ids returns the IDs of resources, for errors that stay the same.
+// ids returns the IDs of resources for errors. The text is the same for the same resources.
 func (*service) ids(paths []string) string {
 	names := make([]string, len(paths))
 	for i, p := range paths {
@@ -117,8 +118,8 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	return found, s.bound(p, found.Links.ComputerSystems, found.Links.Contains)
 }
 
-// findSystem returns the system that is this machine: the one of the options, the only one, or the
-// one with the UUID or serial number that the firmware reported to the kernel.
+// findSystem returns the system that is this machine: the system in the options, the only system,
+// or the system whose UUID or serial number is the one that the firmware reported to the kernel.
 func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if err := s.service.open(ctx); err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	return s.matchSystem(ctx, all)
 }
 
-// matchSystem returns the one of several systems that is this machine.
+// matchSystem returns the system with this machine's UUID or serial number.
 func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error) {
 	uuid, serial := s.dmi("product_uuid"), s.dmi("product_serial")
 	var byUUID, bySerial []*system
@@ -172,21 +173,23 @@ func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error)
 		"set system to one of: %s", s.service.ids(all))
 }
 
-// dmi returns a value that the firmware reported to the kernel about the machine, empty if it
-// cannot be read: most values are readable by root only.
+// dmi returns a value in /sys/class/dmi/id, which the firmware reported to the kernel. It returns
+// an empty string if the value cannot be read. Most values are readable only by root.
 func (s *Sensor) dmi(file string) string {
 	text, _ := os.ReadFile(filepath.Join(s.options.Root, "sys/class/dmi/id", file))
 	return strings.TrimSpace(string(text))
 }
 
-// sameUUID reports whether two texts are the same UUID, also where one has the first three fields in SMBIOS' byte order
-// (DSP0134, 7.2.1), as some BMCs have (https://github.com/metal-stack/go-hal/issues/57).
+// sameUUID reports whether a and b are the same UUID. Some BMCs report the first three fields of the
+// UUID in the byte order of SMBIOS (DSP0134, 7.2.1), which also counts as the same UUID:
+// https://github.com/metal-stack/go-hal/issues/57
 func sameUUID(a, b string) bool {
 	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))
 	return isUUID(a) && isUUID(b) && (a == b || a == swapped(b))
 }
 
-// isUUID reports whether a text has the form of a UUID that is not all one digit, as where the firmware has none.
+// isUUID reports whether s has the format of a UUID and consists of more than one digit.
+// Firmware without a UUID reports, for example, only zeros.
 func isUUID(s string) bool {
 	if len(s) != 36 || strings.Trim(s, s[:1]+"-") == "" {
 		return false
@@ -199,7 +202,7 @@ func isUUID(s string) bool {
 	return true
 }
 
-// swapped returns a UUID with the bytes of its first three fields in the other order.
+// swapped returns a UUID with the bytes of each of its first three fields in reverse order.
 func swapped(uuid string) string {
 	u := []byte(uuid)
 	for _, field := range [][2]int{{0, 8}, {9, 13}, {14, 18}} {

@@ -100,7 +100,8 @@ func TestASystemThatCannotBeFoundIsAnErrorThatListsAll(t *testing.T) {
 	}
 }
 
-// chassisTree is a system with chassis of these types, each with power of its own, and what contains what.
+// chassisTree is a system with chassis of these types, each with power of its own, and what
+// contains what.
 func chassisTree(types map[string]string, contains map[string][]string) rt.Tree {
 	tree := dell()
 	var all []string

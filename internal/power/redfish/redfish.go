@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redfish reads the power or energy of the whole machine from its BMC by Redfish (DMTF
+// Package redfish reads the power or energy of the whole machine from its BMC through Redfish (DMTF
 // DSP0266, schemas DSP8010).
 //
-// The figure is taken from the first of these resources of the machine's own chassis that has one:
+// The reading is taken from the first of these resources of the machine's chassis that has a
+// reading:
 //
 //	EnvironmentMetrics                             EnergyJoules, EnergykWh, PowerWatts
 //	PowerSubsystem/PowerSupplies/{id}/Metrics      EnergykWh, InputPowerWatts, OutputPowerWatts: the sum of all supplies
 //	Power                                          PowerControl[].PowerConsumedWatts
 //
-// Several chassis are never added up: what contains several machines is not this one, and what is
-// part of this one is in its figure.
+// The readings of several chassis are never added up. A chassis that contains several machines
+// measures more than this machine, and a chassis inside the machine's chassis is already included.
 package redfish
 
 import (
@@ -25,27 +26,31 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// maxLogout bounds how long Close waits for the BMC.
+// maxLogout is the maximum time for which Close waits for the BMC.
 const maxLogout = 2 * time.Second
 
-// Options describe a Redfish service and which of its systems is this machine.
+// Options specify a Redfish service and the system in it that is this machine.
 type Options struct {
-	// Client sends the requests. Its Timeout bounds each of them.
+	// Client sends the requests. Its Timeout is the time limit of each request.
 	Client *http.Client
-	// Endpoint is the scheme, host and port of the service: https://bmc.example.
+	// Endpoint is the scheme, host and port of the service, such as https://bmc.example.
 	Endpoint string
-	// Username is the account's. Without one nothing is logged in: requests are as Client sends them.
+	// Username is the name of the account. If it is empty, the sensor does not log in, and adds no
+	// credentials to the requests.
 	Username string
-	// Password returns the account's password, and is called at each login. Its error must not contain it.
+	// Password returns the password of the account. It is called before each login. Its error must
+	// not contain the password.
 	Password func() (string, error)
-	// System and Chassis are the IDs of this machine's, where they cannot be found or are to be others.
+	// System and Chassis are the Redfish IDs of this machine's system and chassis. An ID that is
+	// empty is detected.
 	System, Chassis string
-	// Root is the path of the host's root directory: the machine's UUID and serial number identify
-	// its system.
+	// Root is the host's root directory. The UUID and serial number of the machine are read from
+	// there, to find its system.
 	Root string
 }
 
-// Sensor reads one zone, of kind platform, with the system's UUID in its ID. It implements power.Source.
+// Sensor is the power.Source of one machine. Its only zone has the kind Platform, and its ID
+// contains the UUID of the system.
 type Sensor struct {
 	service service
 	options Options
@@ -53,7 +58,7 @@ type Sensor struct {
 	shown   [1]power.Shown
 }
 
-// New returns a sensor that asks the service. It sends nothing.
+// New returns a sensor. It sends no request. The error is ErrEndpoint if the endpoint is invalid.
 func New(options Options) (*Sensor, error) {
 	base, err := ParseEndpoint(options.Endpoint)
 	if err != nil {
@@ -68,11 +73,11 @@ func New(options Options) (*Sensor, error) {
 	}, nil
 }
 
-// ErrEndpoint is returned for an address that is not one of a service.
+// ErrEndpoint is the error for an endpoint that is not the address of a service.
 var ErrEndpoint = errors.New("must be the address of a BMC, such as https://bmc.example, without a path, user or password")
 
-// ParseEndpoint returns the address of a service as a URL. Its error does not quote the text, which
-// may have a password.
+// ParseEndpoint returns the scheme, host and port of an endpoint. Its error is ErrEndpoint, which
+// does not quote the endpoint because the endpoint may contain a password.
 func ParseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -83,9 +88,9 @@ func ParseEndpoint(text string) (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// Answer returns the machine's energy or power. At first, and when its resource is gone, it looks
-// for the machine's system, chassis and resource. The warning says why the BMC is read without a
-// session although it has sessions.
+// Answer returns the machine's energy or power. The first call, and each call after the resource
+// has disappeared, searches for the machine's system, chassis and resource. The warning is the
+// reason why the BMC is read without a session, if the BMC supports sessions.
 func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	shown, err := s.read(ctx)
 	if err != nil {
@@ -110,8 +115,8 @@ func (s *Sensor) read(ctx context.Context) (power.Shown, error) {
 	return shown, nil
 }
 
-// Close ends the session. It waits for the BMC for two seconds at most. The error reports a session
-// that was not ended.
+// Close ends the session. It waits at most 2 s for the BMC. It returns an error if a session may
+// still be open.
 func (s *Sensor) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxLogout)
 	defer cancel()

@@ -97,7 +97,8 @@ func (b *bench) warned(after time.Duration) string {
 	return err.Error()
 }
 
-// failure reads the meter until now and two polls later, and returns the error, which must be the same.
+// failure reads the meter until now and two polls later, and returns the error, which must be the
+// same.
 func (b *bench) failure() string {
 	b.Helper()
 	var texts []string

@@ -20,13 +20,13 @@ import (
 // rootPath is fixed by the specification (DSP0266, 6.3).
 const rootPath = "/redfish/v1/"
 
-// maxResource is the maximum size of a resource in bytes. Real resources have about 10 KB. Up to 64
-// resources are held at a time, and decoded JSON may take ten times its size.
+// maxResource is the maximum size of a resource in bytes. Typical resources have about 10 KB. Up to
+// 64 resources are in memory at the same time, and decoded JSON may take ten times its size.
 const maxResource = 512 << 10
 
 var (
 	errResource     = fmt.Errorf("the resource is larger than %d KiB", maxResource>>10)
-	errUnauthorized = errors.New("the BMC wants a login: set username and password, or auth")
+	errUnauthorized = errors.New("the BMC requires a login: set username and password, or auth")
 	errNoService    = errors.New("there is no Redfish service at the endpoint, or it is switched off")
 	errLink         = errors.New("a link is not a path")
 )
@@ -35,7 +35,7 @@ var (
 type service struct {
 	client       *fetch.Client
 	base         *url.URL
-	username     string // empty: requests are sent as the client sends them
+	username     string // empty: requests are sent without credentials of this package
 	readPassword func() (string, error)
 	root         *serviceRoot // nil until it was read
 	state
@@ -64,7 +64,7 @@ func (s *service) get(ctx context.Context, path string, resource any) (time.Time
 	return answer.At, answer.JSON(resource)
 }
 
-// findRoot reads the service root unless it was read.
+// findRoot reads the service root if it has not been read yet.
 func (s *service) findRoot(ctx context.Context) error {
 	if s.root != nil {
 		return nil
@@ -72,8 +72,8 @@ func (s *service) findRoot(ctx context.Context) error {
 	return s.readRoot(ctx)
 }
 
-// readRoot reads the service root without credentials. It should need none (DSP0266, 13.3.1); if it
-// does, its links are taken to be the usual ones.
+// readRoot reads the service root without credentials. The specification requires services to allow
+// this (DSP0266, 13.3.1). If the service refuses, readRoot assumes the usual links.
 func (s *service) readRoot(ctx context.Context) error {
 	req, err := s.request(ctx, http.MethodGet, rootPath, nil)
 	if err != nil {
@@ -118,7 +118,8 @@ func (s *service) send(ctx context.Context, method, path string) (*fetch.Answer,
 	return s.client.Do(req)
 }
 
-// request returns a request without credentials. It goes to the endpoint, whatever host the path names.
+// request returns a request without credentials. It goes to the endpoint, whatever host the path
+// names.
 func (s *service) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	to, err := url.Parse(path)
 	if err != nil || !strings.HasPrefix(to.Path, "/") {
@@ -137,8 +138,8 @@ func (s *service) request(ctx context.Context, method, path string, body []byte)
 	return req, nil
 }
 
-// withMessage adds to an error the name of the first message in the service's answer (DSP0266, 8.6), such as
-// SessionLimitExceeded.
+// withMessage adds to an error the name of the first message in the service's answer (DSP0266,
+// 8.6), such as SessionLimitExceeded.
 func withMessage(err, answered error) error {
 	status, ok := errors.AsType[*fetch.StatusError](answered)
 	if !ok {

@@ -19,11 +19,11 @@ import (
 const (
 	// loginEvery is the minimum time between two logins with the same password.
 	loginEvery = 10 * time.Minute
-	// loginPause is the time between a refused login and the next one. BMCs lock an account after
-	// three to five wrong logins within minutes, and some lock the sender's address.
+	// loginPause is the time between a refused login and the next login. BMCs lock an account after
+	// three to five wrong logins within minutes. Some also block the address of the client.
 	loginPause = time.Hour
-	// maxSession is the longest time for which a BMC keeps a session without requests (DSP8010,
-	// SessionService, SessionTimeout).
+	// maxSession is the maximum time for which a BMC keeps an idle session: the maximum of
+	// SessionTimeout in the schema SessionService (DSP8010).
 	maxSession = 24 * time.Hour
 )
 
@@ -37,35 +37,37 @@ var (
 	errNoPath       = errors.New("the BMC's answer to the login has no path of the session")
 )
 
-// state is how requests are authorized: by a session of the BMC (DSP0266, 13.3.4), by the password in
-// each request (basic authentication, 13.3.3), or not at all because the BMC refused the password.
-// Every service has to accept both. A session is preferred because many BMCs check a password slowly
-// and log each check.
+// state is the state of authorization. Requests are authorized by a session (DSP0266, 13.3.4) or,
+// without a session, by the password in each request (basic authentication, 13.3.3). Every service
+// must accept both. After the BMC has refused the password, no request is sent until the next
+// login. A session is preferred because many BMCs check a password slowly and log each check.
 //
 // A BMC supports 4 to 16 sessions, and drops an abandoned session only after its timeout. Therefore
 // at most one session is open at any time:
 //
-//   - Logins are at least 10 minutes apart. Requests carry the password meanwhile.
+//   - Logins are at least 10 minutes apart. If a session ends earlier, requests carry the password
+//     until the next login.
 //   - If the BMC refuses a request twice in a row, the session is ended (DELETE) before the next
-//     login, with the password if the BMC refuses its token for that, too.
-//   - If a session may be left open, because a login's answer was lost or a DELETE failed, the next
-//     login follows after the session was ended, or after 24 hours, when it has expired. If the BMC
-//     refuses the password in requests, the next login follows after an hour.
+//     login. If the BMC refuses the token for the DELETE, the DELETE is sent with the password.
+//   - A session is abandoned if the response to its login was lost or its DELETE failed. The next
+//     login waits until the abandoned session was ended, or has expired after 24 hours. If the BMC
+//     also refuses requests with the password, the next login follows after an hour.
 //
-// The zero state has no password yet: a login is due.
+// The zero state has no password: a login is due.
 type state struct {
-	token    string    // of the open session; empty without a session
-	used     bool      // a request in the session was not refused
-	password string    // of the last login
-	refused  error     // not nil if the BMC refused the password, which is not sent until then
-	why      error     // the reason why there is no session; nil if the BMC has no sessions
+	token    string    // token of the open session; empty if no session is open
+	used     bool      // reports whether the BMC accepted a request in the open session
+	password string    // password of the last login
+	refused  error     // not nil if the BMC refused the password; then no request is sent before until
+	why      error     // the reason why no session is open; nil if the BMC does not support sessions
 	until    time.Time // time of the next login
-	path     string    // of the session that is open or left; empty if it is unknown
-	expires  time.Time // when the session that is left has expired; zero if no session is left
+	path     string    // path of the open or abandoned session; empty if the BMC did not report it
+	expires  time.Time // time at which the abandoned session expires; zero if no session is abandoned
 }
 
-// authorized requests a resource. A refused request is repeated once in the same session, because
-// some BMCs refuse a valid one now and then, and then with other credentials.
+// authorized requests a resource. If the BMC refuses a request in a session, the request is
+// repeated once in the same session, because some BMCs occasionally refuse a valid request. If the
+// BMC refuses it again, the request is repeated with other credentials.
 func (s *service) authorized(ctx context.Context, path string) (*fetch.Answer, error) {
 	for {
 		if err := s.open(ctx); err != nil {
@@ -89,12 +91,12 @@ func (s *service) authorized(ctx context.Context, path string) (*fetch.Answer, e
 		if !s.used {
 			s.why, s.until = errUnprivileged, time.Now().Add(loginPause)
 		}
-		_ = s.end(ctx) // a session that is left is in the state
+		_ = s.end(ctx) // if this fails, the state contains the abandoned session
 	}
 }
 
-// denies reports whether the BMC denied a read its credentials. A BMC that does not accept basic
-// authentication in place of a session may answer 400 or 403.
+// denies reports whether err means that the BMC refused the credentials of a read. A BMC that does
+// not accept basic authentication instead of a session may respond with 400 or 403.
 func (s *service) denies(err error) bool {
 	switch fetch.Status(err) {
 	case http.StatusUnauthorized:
@@ -105,7 +107,7 @@ func (s *service) denies(err error) bool {
 	return false
 }
 
-// open logs in if a login is due. The error reports why no request is sent.
+// open logs in if a login is due. If it returns an error, no request may be sent.
 func (s *service) open(ctx context.Context) error {
 	waits := time.Now().Before(s.until)
 	if s.username == "" || s.token != "" || waits && s.refused == nil {
@@ -122,15 +124,16 @@ func (s *service) open(ctx context.Context) error {
 	if s.isLeft(ctx) {
 		return s.refused
 	}
-	// A BMC that does not answer is not sent a login, which could open a session.
+	// If the BMC does not respond, no login is sent, because it could open a session whose token is
+	// lost.
 	if err := s.readRoot(ctx); err != nil {
 		return err
 	}
 	return s.logIn(ctx)
 }
 
-// logIn sends a login. The error reports a refused password; any other failure is the reason for
-// basic authentication.
+// logIn sends a login. It returns an error if the BMC refuses the password. After any other
+// failure, it sets s.why, and requests use basic authentication.
 func (s *service) logIn(ctx context.Context) error {
 	credentials, err := json.Marshal(map[string]string{"UserName": s.username, "Password": s.password})
 	if err != nil {
@@ -158,18 +161,19 @@ func (s *service) logIn(ctx context.Context) error {
 		named := withMessage(err, err)
 		s.why = fmt.Errorf("login: %w", named)
 		refused := status >= 400 && status < 500 || status == http.StatusServiceUnavailable
-		if !refused || named.Error() == err.Error() { // possibly the error of a proxy that lost the BMC's answer
+		// Without a Redfish message, the error may come from a proxy that lost the BMC's response.
+		if !refused || named.Error() == err.Error() {
 			s.until, s.expires = day, day
 		}
 	}
 	return s.refused
 }
 
-// sessionPath returns the path of the session that a login opened, or an empty string if the answer
-// has none. A DELETE of any other path could do harm.
+// sessionPath returns the path of the session that a login opened, or an empty string if the
+// response has no such path. A DELETE of a path that is not a session could do harm.
 func sessionPath(a *fetch.Answer) string {
 	var created link
-	_ = a.JSON(&created) // the header usually has the path, too
+	_ = a.JSON(&created) // an error is ignored: the header Location usually has the path, too
 	for _, text := range []string{a.Header.Get("Location"), created.Path} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -183,9 +187,9 @@ func sessionPath(a *fetch.Answer) string {
 	return ""
 }
 
-// refusePassword records that the BMC refused the password in a request. If it has sessions, it may
-// accept no other authorization, so that the next login follows after an hour even if a session is
-// left. It returns the error for the time until then.
+// refusePassword records that the BMC refused the password in a request. A BMC with sessions may
+// accept no other authorization, so the next login follows after an hour, even if a session is
+// abandoned. refusePassword returns the error of all requests until then.
 func (s *service) refusePassword() error {
 	hour := time.Now().Add(loginPause)
 	if s.why == nil {
@@ -200,7 +204,7 @@ func (s *service) refusePassword() error {
 	return s.refused
 }
 
-// end ends the open session. If that fails, the session is left.
+// end ends the open session. If this fails, the session is abandoned.
 func (s *service) end(ctx context.Context) error {
 	err := errNoPath
 	if s.path != "" {
@@ -211,14 +215,14 @@ func (s *service) end(ctx context.Context) error {
 		return nil
 	}
 	s.expires = time.Now().Add(maxSession)
-	if fetch.Status(err) != 0 && !s.isLeft(ctx) { // mostly 401, because the session has expired
+	if fetch.Status(err) != 0 && !s.isLeft(ctx) { // usually 401, because the session has expired
 		return nil
 	}
 	return err
 }
 
-// isLeft reports whether a session may be open. It tries to end that session with the password, and
-// again after loginEvery.
+// isLeft reports whether an abandoned session may still be open. It tries to end this session with
+// the password. The next attempt follows after loginEvery.
 func (s *service) isLeft(ctx context.Context) bool {
 	if !time.Now().Before(s.expires) {
 		s.expires = time.Time{}
@@ -239,7 +243,7 @@ func (s *service) isLeft(ctx context.Context) bool {
 	return err != nil
 }
 
-// delete ends the session at path. A session that does not exist has ended.
+// delete ends the session at s.path. It returns nil if the session does not exist.
 func (s *service) delete(ctx context.Context) error {
 	_, err := s.send(ctx, http.MethodDelete, s.path)
 	switch fetch.Status(err) {
@@ -249,7 +253,7 @@ func (s *service) delete(ctx context.Context) error {
 	return err
 }
 
-// close ends the session that is open or left.
+// close ends the open or abandoned session.
 func (s *service) close(ctx context.Context) error {
 	var err error
 	if s.token != "" {
@@ -263,8 +267,8 @@ func (s *service) close(ctx context.Context) error {
 	return nil
 }
 
-// warning returns why requests carry the password. It returns nil if they do not or if the BMC has no
-// sessions.
+// warning returns the reason why requests carry the password. It returns nil if requests do not
+// carry the password, or if the BMC does not support sessions.
 func (s *service) warning() error {
 	if s.token != "" || s.refused != nil || s.why == nil {
 		return nil

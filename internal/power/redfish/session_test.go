@@ -29,21 +29,21 @@ func (b *bench) logins(created, refused int) {
 	assert.Equal(b, [2]int{created, refused}, [2]int{c, r}, "sessions opened and logins refused")
 }
 
-// abandon closes the meter, which leaves a session open.
+// abandon closes the meter and asserts that a session remains open.
 func (b *bench) abandon() {
 	b.Helper()
 	assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
 	b.meter = nil
 }
 
-// by returns a function for Fail that reports requests with a method.
+// by returns a function for Server.Fail that reports whether a request has the given method.
 func by(method string) func(*http.Request) bool {
 	return func(r *http.Request) bool { return r.Method == method }
 }
 
 func hasToken(r *http.Request) bool { return r.Header.Get("X-Auth-Token") != "" }
 
-// without returns the strings that are not s.
+// without returns the given strings except those equal to s.
 func without(all []string, s string) []string {
 	return slices.DeleteFunc(all, func(one string) bool { return one == s })
 }
@@ -109,7 +109,7 @@ func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
 				}, func(r *http.Request) bool { return r.Method == http.MethodDelete || hasToken(r) })
 				assert.Contains(b, b.warned(time.Hour), "the BMC ended the session")
 				b.logins(1, 0)
-				assert.LessOrEqual(b, len(deletes(b.server.Requests())), 8, "one in ten minutes after the first two")
+				assert.LessOrEqual(b, len(deletes(b.server.Requests())), 8, "after the first two, at most one every ten minutes")
 				b.server.Fail(nil, nil)
 				b.one(15 * time.Minute)
 				b.logins(2, 0)
@@ -284,7 +284,7 @@ func TestAServiceWithoutRoomForSessionsIsReadWithAWarning(t *testing.T) {
 func TestWithoutAUsernameRequestsAreSentAsTheClientSendsThem(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.options.Username = ""
-		assert.Equal(b, "redfish bmc.example: Systems: the BMC wants a login: set username and password, or auth", b.failure())
+		assert.Equal(b, "redfish bmc.example: Systems: the BMC requires a login: set username and password, or auth", b.failure())
 		b.logins(0, 0)
 	})
 	withService(t, dell(), func(b *bench) {
@@ -435,7 +435,7 @@ func TestAtMostOneSessionIsOpenWhateverRequestsFail(t *testing.T) {
 				mu.Lock()
 				n := len(faults)
 				if !hasToken(r) {
-					n-- // a refused password would end the test
+					n-- // do not refuse this request: a refused password would end the test
 				}
 				fault := faults[random.IntN(n)]
 				mu.Unlock()

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// maxMisses is how many polls in a row may lack the figure that is read until another one is looked for.
+	// maxMisses is how many polls in a row may lack the figure that is read until another one is
+	// looked for.
 	maxMisses = 3
 	// stale is how long a resource may carry the same time.
 	stale = 10 * time.Minute
@@ -51,7 +52,7 @@ type source struct {
 	stamped time.Time // when it said that first
 }
 
-// choose finds the machine and returns the first source that has a figure, with its zone.
+// choose finds the machine and returns its first source that has a reading, with this reading.
 func (s *Sensor) choose(ctx context.Context) (*source, power.Shown, error) {
 	sys, err := s.findSystem(ctx)
 	if err != nil {
@@ -105,7 +106,7 @@ func isAbout(err error) bool {
 	return false
 }
 
-// single returns a resource as a source, nil where there is none.
+// single returns the resource of a link as a source, or nil if the link is empty.
 func (s *Sensor) single(l link) (*source, error) {
 	if l.Path == "" {
 		return nil, nil
@@ -113,7 +114,7 @@ func (s *Sensor) single(l link) (*source, error) {
 	return &source{name: s.service.name(l.Path), paths: []string{clean(l.Path)}}, nil
 }
 
-// supplies returns the chassis' power supplies as a source, nil where there are none.
+// supplies returns the power supplies of a chassis as a source, or nil if there are none.
 func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	if c.PowerSubsystem.Path == "" {
 		return nil, nil
@@ -155,7 +156,8 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	return found, nil
 }
 
-// begin says which machine the source is of. Where it is the source that was read before, it goes on with its zone.
+// begin sets the zone of the machine. If the source equals the previous source, begin resumes its
+// state.
 func (s *source) begin(from *service, sys *system, ch *chassis, before *source) {
 	machine := strings.ToLower(strings.TrimSpace(sys.UUID))
 	if !isUUID(machine) {
@@ -177,7 +179,7 @@ func (s *source) due() bool {
 	return s.misses >= maxMisses || !s.expires.IsZero() && time.Now().After(s.expires)
 }
 
-// first reads the source after it was chosen. A figure that is missing is an error.
+// first reads a source for the first time. A missing reading is an error.
 func (s *source) first(ctx context.Context, from *service) (power.Shown, error) {
 	all, err := s.fetch(ctx, from)
 	if err != nil {
@@ -189,7 +191,7 @@ func (s *source) first(ctx context.Context, from *service) (power.Shown, error) 
 	return s.show(&all), nil
 }
 
-// read returns the present value. The error is errGone where the resource is not there any more.
+// read returns the current reading. The error is errGone if the resource no longer exists.
 func (s *source) read(ctx context.Context, from *service) (power.Shown, error) {
 	all, err := s.fetch(ctx, from)
 	if err != nil {
@@ -206,7 +208,7 @@ func (s *source) read(ctx context.Context, from *service) (power.Shown, error) {
 	return s.show(&all), nil
 }
 
-// fetch reads all resources and adds up their figures.
+// fetch reads all resources and adds up their readings.
 func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
 	var all totals
 	for i, p := range s.paths {
@@ -225,7 +227,8 @@ func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
 	return all, nil
 }
 
-// pick decides which figure is read: the first counter that is fine enough and moves, or power; else the first counter.
+// pick selects the property to read: the first property that is a power, or a counter that increases
+// and has a sufficient resolution. If there is no such property, pick selects the first counter.
 func (s *source) pick(all *totals) error {
 	best, bestFine := -1, false
 	watts := all.watts()
@@ -251,7 +254,8 @@ func (s *source) pick(all *totals) error {
 	return nil
 }
 
-// show returns the zone with its figure. A power whose time has not changed is the one from before.
+// show returns the zone with its reading. If the BMC's time of a power has not changed, the power
+// is the previous reading, and keeps its time.
 func (s *source) show(all *totals) power.Shown {
 	r := &all.readings[s.figure]
 	shown := power.Shown{Zone: s.current, At: all.at}

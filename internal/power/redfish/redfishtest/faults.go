@@ -28,10 +28,10 @@ func Text(body string) http.HandlerFunc {
 // Hang is a fault: no answer.
 func Hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// Break is a fault: the connection ends without an answer.
+// Break is a fault: the connection is closed without a response.
 func Break(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// Slow returns a fault: the server acts after a delay.
+// Slow returns a fault: the server waits, then processes the request and responds.
 func (s *Server) Slow(delay time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		wait(r, delay)
@@ -39,7 +39,7 @@ func (s *Server) Slow(delay time.Duration) http.HandlerFunc {
 	}
 }
 
-// Then returns a fault: the server acts on the request, and another handler answers it.
+// Then returns a fault: the server processes the request, but another handler responds.
 func (s *Server) Then(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.serve(httptest.NewRecorder(), r)
@@ -47,12 +47,12 @@ func (s *Server) Then(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// Late returns a fault: the server acts at once and answers after a delay.
+// Late returns a fault: the server processes the request at once, but responds after a delay.
 func (s *Server) Late(delay time.Duration) http.HandlerFunc {
 	return s.edited(func(r *http.Request, _ http.Header) { wait(r, delay) })
 }
 
-// With returns a fault: the server's answer with another header.
+// With returns a fault: the response of the server has a changed header.
 func (s *Server) With(name, value string) http.HandlerFunc {
 	return s.edited(func(_ *http.Request, h http.Header) { h.Set(name, value) })
 }
@@ -75,8 +75,8 @@ func wait(r *http.Request, delay time.Duration) {
 	}
 }
 
-// RoundTrip answers a request without a network, so that a synctest bubble can wait for it. It makes
-// a Server an http.RoundTripper.
+// RoundTrip implements http.RoundTripper. It serves a request without a network, so that tests can
+// use package synctest.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redfishtest is a Redfish service for tests: the resources of a BMC, sessions that expire, accounts that are
-// locked, and faults. Its trees have the shapes of three vendors' services with invented values.
+// Package redfishtest is a Redfish service for tests: the resources of a BMC, sessions that expire,
+// accounts that are locked, and faults. Its trees have the shapes of three vendors' services with
+// invented values.
 package redfishtest
 
 import (
@@ -44,9 +45,9 @@ type Server struct {
 	password string
 	sessions map[string]*session // by token
 	created  int
-	most     int // sessions that were open at the same time
+	most     int // the maximum number of sessions that were open at the same time
 	refused  int
-	logins   []time.Time // all that were sent, also those that a fault answered
+	logins   []time.Time // the times of all login requests, including requests that a fault handled
 	requests []string
 	fault    http.HandlerFunc
 	faulty   func(*http.Request) bool
@@ -62,8 +63,8 @@ func New(tree Tree) *Server {
 	return &Server{tree: maps.Clone(tree), password: Password, sessions: map[string]*session{}}
 }
 
-// Set sets a value in a resource, which is made if it is not there: Set(path, 12, "PowerWatts", "Reading"). A nil value
-// removes the key; without keys the resource is removed.
+// Set sets a value in a resource, which is made if it is not there: Set(path, 12, "PowerWatts",
+// "Reading"). A nil value removes the key; without keys the resource is removed.
 func (s *Server) Set(path string, value any, keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,8 @@ func (s *Server) SetPassword(password string) {
 	s.password = password
 }
 
-// Fail answers the requests that which reports by a fault instead: all where which is nil. A nil fault ends it.
+// Fail answers the requests that which reports by a fault instead: all where which is nil. A nil
+// fault ends it.
 func (s *Server) Fail(fault http.HandlerFunc, which func(*http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,14 +120,16 @@ func (s *Server) EndSessions() {
 	clear(s.sessions)
 }
 
-// Sessions returns how many sessions are open, how many there were, and how many logins were refused.
+// Sessions returns how many sessions are open, how many there were, and how many logins were
+// refused.
 func (s *Server) Sessions() (open, created, refused int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions), s.created, s.refused
 }
 
-// Logins returns when logins were sent, and how many sessions were open at the same time.
+// Logins returns the times of all login requests, and the maximum number of sessions that were open
+// at the same time.
 func (s *Server) Logins() (at []time.Time, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,8 @@ package redfishtest
 
 import "encoding/json"
 
-// UUIDs of the systems. LenovoUUID is in SMBIOS' byte order in the service; the kernel shows it as LenovoProductUUID.
+// UUIDs of the systems. LenovoUUID is in SMBIOS' byte order in the service; the kernel shows it as
+// LenovoProductUUID.
 const (
 	DellUUID          = "4c4c4544-0041-3510-8052-c2c04f593033"
 	HPEUUID           = "30313736-3839-5a43-3331-333030315832"
@@ -88,11 +89,12 @@ func system(id, uuid string, chassis []any) Object {
 	})
 }
 
-// Dell returns resources as of an iDRAC 9: EnvironmentMetrics with power and a counter, Power with the last minute's
-// average, and an enclosure of drives beside the machine.
+// Dell returns resources as of an iDRAC 9: EnvironmentMetrics with power and a counter, Power with
+// the last minute's average, and an enclosure of drives beside the machine.
 //
-// Shapes: Dell's Redfish scripts (github.com/dell/iDRAC-Redfish-Scripting) and Checkmk's test data of an iDRAC's
-// EnvironmentMetrics (github.com/Checkmk/checkmk, tests of redfish_environmentmetrics).
+// Shapes: Dell's Redfish scripts (github.com/dell/iDRAC-Redfish-Scripting) and Checkmk's test data
+// of an iDRAC's EnvironmentMetrics (github.com/Checkmk/checkmk, tests of
+// redfish_environmentmetrics).
 func Dell(live Live) Tree {
 	const chassis, drives = "/redfish/v1/Chassis/System.Embedded.1", "/redfish/v1/Chassis/Enclosure.Internal.0-1"
 	t := root("Dell", Links("/redfish/v1/Systems/System.Embedded.1"), Links(chassis, drives))
@@ -119,8 +121,8 @@ func Dell(live Live) Tree {
 	return t
 }
 
-// HPE returns resources as of an iLO 6: no EnvironmentMetrics, two power supplies and an empty bay, and Power with the
-// average of 20 minutes. Its links end with a slash.
+// HPE returns resources as of an iLO 6: no EnvironmentMetrics, two power supplies and an empty bay,
+// and Power with the average of 20 minutes. Its links end with a slash.
 //
 // Shapes: HPE's reference of iLO 6, chassis and power resources
 // (servermanagementportal.ext.hpe.com/docs/redfishservices/ilos/ilo6).
@@ -158,13 +160,13 @@ func HPE(live Live) Tree {
 	return t
 }
 
-// value is a number that a function returns for each answer.
+// value is a JSON number. The function returns the number for each response.
 type value func() any
 
 // MarshalJSON calls the function.
 func (v value) MarshalJSON() ([]byte, error) { return json.Marshal(v()) }
 
-// scaled returns a number, or a value that a function returns, multiplied.
+// scaled returns a number, or the result of a function, multiplied by a factor.
 func scaled(v any, by float64) any {
 	switch v := v.(type) {
 	case func() any:
@@ -177,8 +179,8 @@ func scaled(v any, by float64) any {
 	return v
 }
 
-// Lenovo returns resources as of an XClarity Controller in a D2 enclosure: a node and the enclosure of four, Power with
-// the node's power and that of its processors.
+// Lenovo returns resources as of an XClarity Controller in a D2 enclosure: a node and the enclosure
+// of four, Power with the node's power and that of its processors.
 //
 // Shapes: Lenovo's XCC REST API guide, Chassis and Power of nodes and of the D2 enclosure
 // (pubs.lenovo.com/xcc-restapi).
