@@ -56,7 +56,7 @@ type Driver struct {
 	Open func(context.Context, *Config, *Env) (power.Meter, error)
 }
 
-// Env provides the environment in which a driver opens its meter.
+// Env is the environment of the receiver, which drivers need to open their meters.
 type Env struct {
 	Root      string                      // root directory of the host
 	Want      func(power.Kind) bool       // zone kinds to read; nil for all

@@ -41,8 +41,8 @@ type ModbusConfig struct {
 	// Type is the data type of the number. A number of 32 bits has two registers, and a number of 64
 	// bits has four.
 	Type string `mapstructure:"type"`
-	// WordOrder is high_first if the first register has the most significant bits of the number, and
-	// low_first if it has the least significant bits.
+	// WordOrder is the order of the registers of a number. high_first: the first register has the most
+	// significant bits. low_first: the first register has the least significant bits.
 	WordOrder string `mapstructure:"word_order"`
 	// Scale multiplies the number. Set it to 0.1 if the register counts tenths of the unit. It is
 	// above 0 and at most 1e9.

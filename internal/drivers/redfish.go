@@ -36,16 +36,16 @@ type RedfishConfig struct {
 	PollConfig              `mapstructure:",squash"`
 	CorrectionConfig        `mapstructure:",squash"`
 
-	// Username is the name of an account on the BMC. If it is empty, the extension of auth
-	// authorizes requests. Without username and auth, requests are sent without credentials.
+	// Username is the name of an account on the BMC. If it is empty, the extension in auth provides
+	// the credentials. Without username and auth, requests are sent without credentials.
 	Username string `mapstructure:"username"`
 	// Password is the password of the account.
 	Password configopaque.String `mapstructure:"password"`
 	// PasswordFile is the path of a file that contains the password. The file is read at each login.
 	// It must not be set together with password.
 	PasswordFile string `mapstructure:"password_file"`
-	// System is the Redfish ID of this machine's system. Set it if the service has several systems,
-	// and none of them has the UUID or serial number of this machine.
+	// System is the Redfish ID of this machine's system. Set it if the service has several systems and
+	// the receiver cannot find this machine by its UUID or serial number.
 	System string `mapstructure:"system"`
 	// Chassis is the Redfish ID of this machine's chassis. Set it if the system has several chassis.
 	Chassis string `mapstructure:"chassis"`

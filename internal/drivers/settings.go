@@ -84,8 +84,8 @@ type CorrectionConfig struct {
 	Lag time.Duration `mapstructure:"lag"`
 	// Factor multiplies the power of each zone of the meter. It is from 0.1 to 10.
 	Factor float64 `mapstructure:"factor"`
-	// Offset is added to the power of each zone of the meter after factor is applied. It is from
-	// -10000 to 10000 watts.
+	// Offset is the power in watts that is added to each zone of the meter after factor is applied. It
+	// is from -10000 to 10000.
 	Offset float64 `mapstructure:"offset"`
 
 	_ struct{}
@@ -93,7 +93,8 @@ type CorrectionConfig struct {
 
 var uncorrected = CorrectionConfig{Factor: 1}
 
-// validate checks the settings. poll is the poll interval of the meter, or 0 if the meter has none.
+// validate checks the settings. poll is the poll interval of the meter, or 0 for meters without
+// one.
 func (c *CorrectionConfig) validate(wrong invalid.Reporter, poll time.Duration) {
 	if c.Lag < 0 || c.Lag > power.MaxLag {
 		wrong("lag", "must be between 0s and %v, is %v", power.MaxLag, c.Lag)
