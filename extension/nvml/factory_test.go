@@ -6,6 +6,8 @@ package nvml
 
 import (
 	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -99,4 +101,15 @@ func TestReadersOfOneExtensionShareNothing(t *testing.T) {
 		})
 	}
 	readers.Wait()
+}
+
+// TestWithoutCgo repeats the tests as the collector is built: tests with the race detector use cgo.
+func TestWithoutCgo(t *testing.T) {
+	if os.Getenv("CGO_ENABLED") == "0" {
+		t.Skip("the tests run without cgo already: CGO_ENABLED=0")
+	}
+	test := exec.Command("go", "test", ".", "./internal/nvml")
+	test.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := test.CombinedOutput()
+	assert.NoError(t, err, "%s", output)
 }

@@ -44,8 +44,6 @@ type gpu struct {
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32
-	// open returns the PIDs that have the GPU open.
-	open func(at time.Duration) []uint32
 	// watts is the power while a process runs, and at index 0 that of the idle GPU.
 	watts map[uint32]float64
 
@@ -73,7 +71,6 @@ type gpu struct {
 	samples []sample
 	taken   int
 	shown   time.Duration // when the last sample shows
-	calls   int           // of ProcessUtilization
 }
 
 type sample struct {
@@ -88,7 +85,6 @@ const step = time.Millisecond
 func newGPU(runs func(at time.Duration) uint32) *gpu {
 	return &gpu{
 		uuid: "GPU-1", address: "0000:65:00.0", limit: 300_000, runs: runs, watts: map[uint32]float64{0: 50},
-		open:   func(time.Duration) []uint32 { return nil },
 		period: time.Second / 6, refresh: 20 * time.Millisecond, keeps: 72,
 		lag:   func(int) time.Duration { return 0 },
 		clock: func(at time.Time) uint64 { return uint64(at.UnixMicro()) },
@@ -169,10 +165,7 @@ func (g *gpu) Multiprocessors() (uint32, error)   { return g.multiprocessors, ni
 func (g *gpu) GPMSample() (nvml.GPMSample, error) { return nil, nvml.NotSupported }
 func (g *gpu) TotalEnergy() (uint64, error)       { g.advance(); return g.counter, g.noEnergy }
 func (g *gpu) Power() (uint32, bool, error)       { g.advance(); return g.now(), false, nil }
-func (g *gpu) Processes() ([]uint32, error) {
-	g.advance()
-	return g.open(g.at), nil
-}
+func (g *gpu) Processes() ([]uint32, error)       { return nil, nil }
 
 // now returns the power in mW.
 func (g *gpu) now() uint32 {
@@ -195,7 +188,6 @@ func (g *gpu) UtilizationSamples(since uint64) ([]nvml.Utilization, error) {
 }
 
 func (g *gpu) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
-	g.calls++
 	if g.noProcesses != nil {
 		return nil, g.noProcesses
 	}
@@ -227,13 +219,11 @@ type account struct {
 	idle         float64 // W
 	at           time.Time
 	energy       uint64
-	first        uint64
 	joules       map[uint32]float64 // active
 	used         map[uint32]time.Duration
 	busy         time.Duration
 	elapsed      time.Duration
 	unattributed time.Duration
-	lost         float64 // unattributed J
 }
 
 func newAccount(idle float64) *account {
@@ -247,7 +237,7 @@ func (a *account) take(t testing.TB, d *gpulibrary.Device) {
 	}
 	checkDevice(t, d)
 	if a.at.IsZero() {
-		a.at, a.energy, a.first = d.At, d.Energy, d.Energy
+		a.at, a.energy = d.At, d.Energy
 		return
 	}
 	elapsed := d.At.Sub(a.at)
@@ -265,11 +255,6 @@ func (a *account) take(t testing.TB, d *gpulibrary.Device) {
 		if sum > 0 {
 			a.joules[uint32(u.PIDs[0])] += active * float64(u.Used) / float64(sum)
 		}
-	}
-	if sum == 0 {
-		a.lost += active
-	} else {
-		a.lost += active * float64(d.Unattributed) / float64(sum)
 	}
 	a.busy += d.Busy
 	a.elapsed += d.Elapsed

@@ -3,7 +3,6 @@
 package gpus
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -100,31 +99,6 @@ func TestSlicesThatComeAndGo(t *testing.T) {
 	})
 }
 
-// To come to a slice takes some milliseconds, in one poll more than in the next.
-func TestPollsThatTakeLongerOrShorter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &unsteady{script: newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}})}
-		p := poller(t, s)
-		for range 20 {
-			s.takes = 20*time.Millisecond - s.takes
-			if d := p.after(100*time.Millisecond - (20*time.Millisecond - s.takes)); d.UsageErr != nil {
-				t.Fatal(d.UsageErr)
-			}
-		}
-	})
-}
-
-// unsteady is a GPU whose slices take a while to list.
-type unsteady struct {
-	*script
-	takes time.Duration
-}
-
-func (u *unsteady) MIGDevices() ([]nvml.Device, error) {
-	time.Sleep(u.takes)
-	return u.script.MIGDevices()
-}
-
 func TestPollsCloserThanThePerformanceMonitors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poller(t, newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}}))
@@ -202,18 +176,3 @@ func TestMIGThatIsTurnedOnAndOff(t *testing.T) {
 		}
 	})
 }
-
-func TestModeThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &modeless{newScript()}
-		p := poller(t, s)
-		p.after(time.Second)
-		if d := p.after(time.Second); !errors.Is(d.UsageErr, nvml.Unknown) || d.Energy == 0 || d.Err != nil {
-			t.Errorf("%+v", d)
-		}
-	})
-}
-
-type modeless struct{ *script }
-
-func (*modeless) MIG() (bool, error) { return false, nvml.Unknown }

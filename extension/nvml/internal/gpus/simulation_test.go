@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,20 +14,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// watch polls a GPU every second, for so long, and returns what the polls returned. each is called after every poll.
-func watch(t *testing.T, g *gpu, every, length time.Duration, each func(a *account)) *account {
+// watch polls a GPU every second, for so long, and returns what the polls returned.
+func watch(t *testing.T, g *gpu, length time.Duration) *account {
 	t.Helper()
 	r := New((&driver{devices: []nvml.Device{g}}).open)
 	a := newAccount(g.watts[0])
-	for began := time.Now(); time.Since(began) < length; time.Sleep(every) {
+	for began := time.Now(); time.Since(began) < length; time.Sleep(time.Second) {
 		devices, err := r.Poll(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.take(t, &devices[0])
-		if each != nil {
-			each(a)
-		}
 	}
 	return a
 }
@@ -97,7 +93,7 @@ func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
 					if boot {
 						g.clock = sinceBoot(g.began)
 					}
-					a := watch(t, g, time.Second, 20*time.Minute, nil)
+					a := watch(t, g, 20*time.Minute)
 					worst, all := misattributed(g, a.joules)
 					t.Logf("worst process %.2f %%, of all energy %.2f %%", 100*worst, 100*all)
 					limit := 0.05
@@ -116,52 +112,4 @@ func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
 			})
 		}
 	}
-}
-
-// jobs are processes that are born and end: each has the GPU open for 40 s, one starts every 8 s,
-// and those that have it open take turns in bursts. Process 1 only holds memory. The first of every
-// five works twice as often.
-func jobs(seed uint64) (runs func(time.Duration) uint32, open func(time.Duration) []uint32) {
-	rng := rand.New(rand.NewPCG(seed, 5))
-	open = func(at time.Duration) []uint32 {
-		list := []uint32{1}
-		for i := int(at / (8 * time.Second)); i >= 0 && i > int(at/(8*time.Second))-5; i-- {
-			list = append(list, uint32(100+i))
-		}
-		return list
-	}
-	var until time.Duration
-	var pid uint32
-	runs = func(at time.Duration) uint32 {
-		for at >= until {
-			until += 50*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
-			list := open(at)[1:]
-			i := rng.IntN(len(list) + 3)
-			if pid = 0; i < len(list)+1 {
-				pid = list[i%len(list)]
-			}
-		}
-		if pid != 0 && !slices.Contains(open(at), pid) {
-			return 0
-		}
-		return pid
-	}
-	return runs, open
-}
-
-func TestJobsThatTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const length = 20 * time.Minute
-		for _, every := range []time.Duration{time.Second, 5 * time.Second} {
-			g := newGPU(nil)
-			g.runs, g.open = jobs(1)
-			g.lag = func(i int) time.Duration { return time.Duration(i%6) * 50 * time.Millisecond }
-			a := watch(t, g, every, length, nil)
-			worst, all := misattributed(g, a.joules)
-			t.Logf("every %v: worst process %.1f %%, not to its process %.2f %%", every, 100*worst, 100*all)
-			if all > 0.03 {
-				t.Errorf("%.2f %% of the energy did not get to its process", 100*all)
-			}
-		}
-	})
 }

@@ -60,24 +60,6 @@ func TestSamplesOfTheGPU(t *testing.T) {
 	assert.Equal(t, NotSupported, err)
 }
 
-func TestLoadsAreSampledEachPeriod(t *testing.T) {
-	d, _ := openDevice(t, "clock 1000000\ndevice 0:1:0.0\nperiod 200000\nload 10 75 300000\nload 11 40 0 500000")
-	instants, err := d.UtilizationSamples(200_000)
-	require.NoError(t, err)
-	assert.Equal(t, []Utilization{
-		{Timestamp: 400_000, Percent: 78}, // 40 and half of 75
-		{Timestamp: 600_000, Percent: 95},
-		{Timestamp: 800_000, Percent: 75},
-		{Timestamp: 1_000_000, Percent: 75},
-	}, instants)
-	samples, err := d.ProcessUtilization(200_000)
-	require.NoError(t, err)
-	assert.Equal(t, []Sample{
-		{PID: 10, Timestamp: 1_000_000, SM: 66}, // the mean of 37.5, 75, 75 and 75
-		{PID: 11, Timestamp: 600_000, SM: 15},   // the mean of 40, 20, 0 and 0
-	}, samples)
-}
-
 func TestMoreSamplesThanTheBuffer(t *testing.T) {
 	var script strings.Builder
 	script.WriteString("device 0:1:0.0\nundersize 100\n")
