@@ -15,21 +15,22 @@ import (
 var (
 	errNotListed   = errors.New("the sensor no longer reports this zone")
 	errStandsStill = errors.New("the energy counter stands still")
-	errImpossible  = errors.New("the energy rose by more than is possible in the elapsed time: the step is not counted")
+	errImpossible  = errors.New("the energy rose by more than is possible in the elapsed time: this increase is not counted")
 )
 
 // accounts holds the accounts of a meter, in the order in which its zones appeared.
 type accounts struct {
 	all []*account
-	// longestGap is the longest time between two powers that are integrated.
+	// longestGap is the maximum time between two power readings that are integrated.
 	longestGap time.Duration
-	// late marks counters that others update at a later time: while such a counter stands still, its
-	// zone has nothing new. After standsStill that is an error, unless standsStill is 0.
+	// late marks counters that the device updates at its own times. An unchanged counter is then not a
+	// new reading. If standsStill is not 0, a counter that is unchanged for longer is an error.
 	late        bool
 	standsStill time.Duration
 }
 
-// take adds what a zone shows to its account, which it returns. now replaces a zero time.
+// take adds a reading of the hardware to the account of its zone, and returns the account. If the
+// time of the reading is zero, now is used.
 func (as *accounts) take(s *Shown, now time.Time) *account {
 	a := as.of(s)
 	if a.reading.Err = s.Err; s.Err != nil {
@@ -47,7 +48,7 @@ func (as *accounts) take(s *Shown, now time.Time) *account {
 	return a
 }
 
-// of returns the account of a zone, which it makes for a new zone.
+// of returns the account of a zone. It creates the account for a new zone.
 func (as *accounts) of(s *Shown) *account {
 	i := slices.IndexFunc(as.all, func(a *account) bool { return a.reading.Zone == s.Zone })
 	if i >= 0 {
@@ -62,19 +63,20 @@ func (as *accounts) of(s *Shown) *account {
 	return a
 }
 
-// account makes the Reading of a zone of what the zone shows.
+// account converts the counters and powers of a zone to its Reading.
 type account struct {
 	reading    Reading
 	counter    *Counter
 	integrator *Integrator
-	epoch      string // of the counter
-	// ahead is energy that powers added since the counter was last read. The counter counts it too.
+	epoch      string // epoch of the counter
+	// ahead is the energy that powers added since the counter was last read. It is subtracted from the
+	// next increase of the counter, which includes it.
 	ahead    units.Energy
-	taken    time.Time // moment of the last Shown without an error
-	err      error     // why that was not counted, or nil
-	rejected error     // of the first impossible power since the last good one
-	moved    time.Time // when the counter last changed
-	listed   time.Time // end of the last poll that showed the zone or its error
+	taken    time.Time // time of the last Shown without an error
+	err      error     // the reason why the last Shown was not counted, or nil
+	rejected error     // error of the first impossible power since the last valid power, or nil
+	moved    time.Time // time at which the counter last changed
+	listed   time.Time // end of the last poll that returned the zone or its error
 }
 
 func newAccount(s *Shown, longestGap time.Duration) *account {
@@ -83,7 +85,7 @@ func newAccount(s *Shown, longestGap time.Duration) *account {
 	}
 }
 
-// newCounter returns a counter for the epoch of what is shown.
+// newCounter returns a Counter for a reading with or without an epoch.
 func newCounter(s *Shown) *Counter {
 	if s.Epoch != "" {
 		return NewReportCounter()
@@ -93,14 +95,14 @@ func newCounter(s *Shown) *Counter {
 
 func mostWatts(z *Zone) uint64 { return cmp.Or(z.MaxWatts, MaxWatts(z.Kind)) }
 
-// read returns the reading. Its event is not returned again.
+// read returns the reading. Each event is returned once.
 func (a *account) read() Reading {
 	r := a.reading
 	a.reading.Event = NoEvent
 	return r
 }
 
-// add adds a power or a step of the counter. The error is why it is not counted.
+// add adds a power or an increase of the counter. The error is the reason why it is not counted.
 func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 	if s.IsPower {
 		return a.addPower(s, at)
@@ -123,7 +125,7 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 	}
 	a.moved = at
 	if event != NoEvent {
-		a.ahead = 0 // the counter does not say what was before
+		a.ahead = 0 // the counter does not contain energy from before the event
 	}
 	a.integrator.Skip(at, event != Appeared)
 	known := min(counted, a.ahead)
@@ -135,8 +137,8 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 	return nil
 }
 
-// follow prepares the counter for the epoch and the range of what is shown, and reports whether it
-// is another counter than before.
+// follow sets the epoch and the range of the counter, and reports whether the counter restarted
+// because the epoch changed.
 func (a *account) follow(s *Shown) (restarted bool) {
 	if restarted = s.Epoch != a.epoch; restarted {
 		if a.epoch != "" && s.Epoch != "" {
@@ -170,7 +172,7 @@ func (a *account) addPower(s *Shown, at time.Time) error {
 	return nil
 }
 
-// count adds energy up to a moment.
+// count adds energy that was used until the time at.
 func (a *account) count(energy units.Energy, event Event, at time.Time) {
 	r := &a.reading
 	r.Total = units.AddSaturating(r.Total, energy)
@@ -181,7 +183,7 @@ func (a *account) count(energy units.Energy, event Event, at time.Time) {
 	a.note(event)
 }
 
-// note keeps an event until it is read. A Rebased is kept before others.
+// note keeps an event until it is read. If there are several, it keeps Rebased or else the first.
 func (a *account) note(event Event) {
 	if a.reading.Event == NoEvent || event == Rebased {
 		a.reading.Event = event

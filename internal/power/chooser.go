@@ -9,43 +9,46 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// chooser selects the meter that each zone kind is read from, because two meters of the same thing
-// must never be added up. The meters are in order of preference:
+// chooser selects one meter for each zone kind, because the energy that two meters measure for the
+// same hardware must never be added up. The meters are in order of preference:
 //
-//	meter that has ever read a zone of the kind    zones of the kind that are used
-//	none                                           those of the first sensor that lists one, with their errors
-//	one or several                                 those of the first of them, also while it fails
+//	meters that have ever read a zone of the kind    zones of the kind that are used
+//	no meter                                         zones of the first sensor that lists any, with their errors
+//	one or several meters                            zones of the first of these meters, even while it fails
 //
-// So a meter loses the kind once a preferred meter reads it, and does not get it back if that meter
-// fails: the zones of a failing sensor wait until it can be read. Other kinds are not affected.
+// If a preferred meter reads a kind, it replaces the current meter. It is not replaced again if it
+// fails: its zones have an error until they can be read. Other kinds are not affected.
 //
-// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of
-// its own. The PCI address in a zone's domain identifies the card. A zone of kind GPU without a PCI
-// address may belong to any card, so it is never used beside the cards of another meter:
+// For graphics cards, the meter of each card is selected by the same table, because different cards
+// need different meters. The PCI address in the domain of a zone identifies the card. A zone of
+// kind GPU without a PCI address may belong to any card, so it is never used together with the
+// cards of another meter:
 //
 //	the first meter that has ever read a zone of kind GPU    zones of kind GPU that are used
-//	has read one without a PCI address                       only that meter's
-//	has read only cards with a PCI address                   for each card those of the first meter that has ever read it
+//	has read a zone without a PCI address                    only the zones of this meter
+//	has read only cards with a PCI address                   for each card, the zones of the first meter that has ever read it
 //
-// A stand-in (a model) gives a kind up for good if it would model a part beside the whole:
+// A stand-in is a model. It permanently stops modeling a part of the machine if the whole machine
+// is measured:
 //
-//	the whole machine (platform or psys) is measured or reported, and    package      dram
-//	no sensor lists the kind                                             given up     given up
-//	a sensor lists it and has never read it                              stands in    given up
+//	the whole machine (platform or psys) is measured or reported    package        dram
+//	no sensor lists the kind                                        not modeled    not modeled
+//	a sensor lists the kind and has never read it                   modeled        not modeled
 //
-// The energy that is not modeled is in the zone other. DRAM is given up as well if a sensor has read
-// the packages and none lists DRAM, unless the stand-in completes sensors.
+// The energy that is not modeled is in the zone other. DRAM is also not modeled if a sensor has
+// read the packages and no sensor lists DRAM, unless the stand-in completes sensors.
 type chooser struct {
 	meters  []Status
-	choices []choice // of the kinds, by the index in Kinds, and of all cards with a PCI address
+	choices []choice // one per kind, in the order of Kinds, then one per card with a PCI address
 }
 
-// choice is the meter that a zone kind or a graphics card is read from. Meters are given by their index.
+// choice is the selected meter of a zone kind or graphics card. Meters are identified by their
+// index.
 type choice struct {
-	card   units.Domain // empty for a kind
-	read   int          // the first meter that has ever read a zone of the kind, or of the card
-	listed int          // the first sensor that has ever listed one, whether or not it could be read
-	gaveUp bool         // stand-ins are no longer used, because a kind that contains this one is measured
+	card   units.Domain // the graphics card, or empty for a kind
+	read   int          // the first meter that has ever read a zone of the kind or card, or noMeter
+	listed int          // the first sensor that has ever listed such a zone, readable or not, or noMeter
+	gaveUp bool         // stand-ins are no longer used, because a kind that contains this kind is measured
 }
 
 const noMeter = math.MaxInt
@@ -60,7 +63,7 @@ func newChooser(meters []Status) chooser {
 
 func (c *chooser) kind(k Kind) *choice { return &c.choices[slices.Index(Kinds, k)] }
 
-// card returns the choice of the graphics card of a zone, nil if the zone has no PCI address.
+// card returns the choice for the graphics card of a zone, or nil if the zone has no PCI address.
 func (c *chooser) card(z *Zone) *choice {
 	if _, located := z.Domain.PCIAddress(); !located || z.Kind != GPU {
 		return nil
@@ -73,8 +76,8 @@ func (c *chooser) card(z *Zone) *choice {
 	return &c.choices[i]
 }
 
-// choose gives the kind of a zone to its meter if no preferred meter has read the kind, and a
-// graphics card alike.
+// choose selects the meter for the kind and the graphics card of a zone that the meter has read, if
+// no preferred meter has read them.
 func (c *chooser) choose(meter int, r *Reading) {
 	m, kind := &c.meters[meter], c.kind(r.Zone.Kind)
 	if m.StandsIn {
@@ -94,8 +97,8 @@ func (c *chooser) choose(meter int, r *Reading) {
 	}
 }
 
-// isUnneeded reports whether a stand-in must not report a kind. A package that a sensor only lists is
-// still modeled: without it nothing but the whole machine could be attributed.
+// isUnneeded reports whether a stand-in must not report a kind. A package that a sensor lists but
+// cannot read is still modeled. Otherwise only the whole machine could be attributed.
 func (c *chooser) isUnneeded(m *Status, k Kind) bool {
 	listed := c.kind(k).listed != noMeter
 	if whole := c.measures(PSys) || c.measures(Platform); whole && isPart(k, PSys) && !(k == Package && listed) {
@@ -110,8 +113,8 @@ func (c *chooser) measures(k Kind) bool {
 	return read != noMeter && !c.meters[read].StandsIn
 }
 
-// take gives the choice to a meter that has read a zone, if no preferred meter has. It reports whether the meter is
-// another than before.
+// take selects a meter that has read a zone, unless a preferred meter has already read it. It
+// reports whether the selected meter changed.
 func (c *choice) take(m *Status, meter int, r *Reading) bool {
 	if !m.StandsIn {
 		c.listed = min(c.listed, meter)
@@ -123,7 +126,7 @@ func (c *choice) take(m *Status, meter int, r *Reading) bool {
 	return true
 }
 
-// drop takes the choice from a meter.
+// drop removes a meter from the choice.
 func (c *choice) drop(meter int) {
 	if c.read == meter {
 		c.read = noMeter
@@ -133,7 +136,7 @@ func (c *choice) drop(meter int) {
 	}
 }
 
-// replace takes all choices from a meter.
+// replace marks a meter as replaced and removes it from all choices.
 func (c *chooser) replace(meter int) {
 	c.meters[meter].Replaced = true
 	for i := range c.choices {
@@ -141,8 +144,8 @@ func (c *chooser) replace(meter int) {
 	}
 }
 
-// lead uses a meter instead of the others of its family. The preferred ones are still read, because
-// they lead once they can read a zone.
+// lead selects a meter and replaces the other meters of its family. The Set still reads preferred
+// meters of the family, because such a meter leads as soon as it can read a zone.
 func (c *chooser) lead(meter int) {
 	for i := range c.meters {
 		if i != meter && c.meters[i].Family == c.meters[meter].Family {
@@ -152,8 +155,9 @@ func (c *chooser) lead(meter int) {
 	c.meters[meter].Replaced = false
 }
 
-// readsAllCards returns the meter beside which no less preferred meter's graphics cards are used,
-// because it has read one without a PCI address, or noMeter.
+// readsAllCards returns the meter that reads all graphics cards, or noMeter. It is the first meter
+// that has read cards, if it has read a card without a PCI address. The cards of less preferred
+// meters are then not used.
 func (c *chooser) readsAllCards() int {
 	if first := c.kind(GPU).read; first != noMeter && c.meters[first].unlocated {
 		return first
@@ -161,8 +165,8 @@ func (c *chooser) readsAllCards() int {
 	return noMeter
 }
 
-// isSuperseded reports whether preferred meters have read everything that the meter can have, because
-// they are of its family or its zones are all of one kind.
+// isSuperseded reports whether preferred meters have read all zones that the meter can have. The
+// reason is a leading meter of the same family, or that all zones of the meter have one kind.
 func (c *chooser) isSuperseded(meter int) bool {
 	m := &c.meters[meter]
 	leads := func(o Status) bool { return o.Family == m.Family && !o.Replaced }
@@ -182,7 +186,8 @@ func (c *chooser) isInUse(meter int) bool {
 	})
 }
 
-// uses reports whether the readings of a meter's zone are used, and whether they would be if the zone could be read.
+// uses reports whether the readings of a zone of a meter are used, and whether they would be used
+// if the zone could be read.
 func (c *chooser) uses(meter int, z *Zone) (used, wanted bool) {
 	of := c.card(z)
 	switch {

@@ -42,7 +42,7 @@ func (c Correction) Scales() bool { return c.Factor != 0 && c.Factor != Unscaled
 // corrections is the step of a Set that corrects the readings of a meter.
 type corrections struct {
 	of       func(*Zone) Correction // nil if no zone is corrected
-	zones    map[string]*corrected  // by ID, nil for a zone without a correction
+	zones    map[string]*corrected  // by ID; nil for a zone without a correction
 	readings []Reading
 }
 
@@ -62,7 +62,7 @@ func (c *corrections) correct(readings []Reading) []Reading {
 }
 
 // zone returns the corrected total of a zone, or nil if the zone is not corrected. A zone that
-// replaces another zone with the same ID has a total of its own.
+// replaces a zone with the same ID has a new total.
 func (c *corrections) zone(z *Zone) *corrected {
 	zone, ok := c.zones[z.ID]
 	if ok && (zone == nil || zone.zone == z) {
@@ -112,7 +112,7 @@ func (c *corrected) correct(r *Reading) {
 	}
 	elapsed := r.At.Sub(c.at) - (r.Unmeasured - c.unmeasured)
 	if r.Event == Rebased {
-		elapsed = 0 // its energy is not known
+		elapsed = 0 // no energy was measured in this time
 	}
 	if !r.At.Equal(c.at) || r.Total != c.raw {
 		c.total = units.AddSaturating(c.total, c.convert(units.Advance(c.raw, r.Total), elapsed))
@@ -154,8 +154,8 @@ func product(a, b uint64) (quotient, rest int64) {
 	return int64(min(q, maxMicrojoules)), int64(r)
 }
 
-// beside returns the true energy since the past that is not in the total of the last reading. energy
-// is what the counter of the zone counted since the past, in the time elapsed.
+// beside returns the true energy since the past that is not in the total of the last reading.
+// energy is what the counter of the zone counted since the past, in the time elapsed.
 func (c *corrected) beside(energy units.Energy, elapsed time.Duration) units.Energy {
 	return c.convert(units.Advance(c.raw, energy), elapsed-c.at.Sub(c.since))
 }

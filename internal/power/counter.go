@@ -20,11 +20,13 @@ const (
 	MaxPlatformWatts = 30_000 // platform, and whatever else
 )
 
-// smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ, has 65 kJ.
+// smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ,
+// has 65 kJ.
 const smallestRange = 1000 * units.Joule
 
-// counterSlack is added to every elapsed time. RAPL updates about once per millisecond, and the sample
-// time is taken before the counter is read, so that two close reads may lie further apart than their times.
+// counterSlack is added to every elapsed time. RAPL updates about once per millisecond, and the
+// sample time is taken before the counter is read, so that two close reads may lie further apart
+// than their times.
 const counterSlack = 10 * time.Millisecond
 
 // reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include
@@ -67,8 +69,8 @@ type Counter struct {
 // to 0 after wrapAt; if wrapAt is 0, each step back is a reset.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
-// (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15 or
-// 61 µJ) longer; the specification leaves that out, and so does this.
+// (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15
+// or 61 µJ) longer; the specification leaves that out, and so does this.
 func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
 	return &Counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
@@ -80,7 +82,8 @@ func NewReportCounter() *Counter {
 	return &Counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
 }
 
-// Restart makes the next reading a first one, of another counter of the same zone. The total and the slack stay.
+// Restart makes the next reading a first one, of another counter of the same zone. The total and
+// the slack stay.
 func (c *Counter) Restart() { c.seen = false }
 
 // Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
@@ -94,13 +97,14 @@ func (c *Counter) Raw() Raw {
 	return Raw{Energy: c.prev, Range: c.wrapAt, MaxWatts: c.watts, At: c.at}
 }
 
-// Add takes the reading cur made at the given moment and returns what it added to the total. A counter without a known
-// range may be updated rarely: it is judged by the time since it last changed.
+// Add takes the reading cur made at the given moment and returns what it added to the total. A
+// counter without a known range may be updated rarely: it is judged by the time since it last
+// changed.
 //
-// A time without a monotonic clock reading is allowed, one before the last reading counts as no time
-// elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is wanted: a
-// suspended CPU uses next to nothing and its counter restarts, and a night asleep must not make room for
-// a jump that the minute awake could not have caused.
+// A time without a monotonic clock reading is allowed, one before the last reading counts as no
+// time elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is
+// wanted: a suspended CPU uses next to nothing and its counter restarts, and a night asleep must
+// not make room for a jump that the minute awake could not have caused.
 func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
 	if c.seen && cur == c.prev && c.wrapAt == 0 {
 		return 0, NoEvent // it may be updated rarely, so the next step may hold the energy since it last changed
@@ -154,9 +158,8 @@ func (c *Counter) addSpare(spare time.Duration) {
 	}
 }
 
-// wrapsAfter returns how long the counter takes for its whole range at the zone's highest power. It
-// returns 0 if the range is not known, or so small that it cannot be true: no reader needs to hurry
-// for that.
+// wrapsAfter returns the time in which the counter passes through its range at the maximum power of
+// the zone. It returns 0 if the range is not available, or too small to be true.
 func (r *Raw) wrapsAfter() time.Duration {
 	if r.Range < smallestRange {
 		return 0

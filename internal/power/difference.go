@@ -13,10 +13,10 @@ import (
 // marks the tracks that belong to the whole or are a part.
 type difference struct {
 	tracks []*track // of the zones that were read in the last forgetAfter
-	gone   int64    // energy of forgotten parts since settled, in µJ
+	gone   int64    // energy of removed parts since the last settled time, in µJ
 
-	// candidate is the end of the time that settle adds next: the time of the first reading of the whole after settled.
-	// It is zero before this reading.
+	// candidate is the end of the time that settle adds next: the time of the first reading of the
+	// whole after settled. It is zero before this reading.
 	candidate time.Time
 	proposed  time.Time // sample time when the candidate was chosen
 	restart   bool      // settle leaves out the time from settled to candidate: the whole changed or missed a part of it
@@ -29,8 +29,9 @@ type difference struct {
 const (
 	// partPatience is how long a part is waited for.
 	partPatience = 2 * time.Minute
-	// forgetAfter is longer than any reading of a whole is late, so that a vanished part used all of
-	// its energy before the next candidate.
+	// forgetAfter is the time after which the track of a vanished part is removed. It is longer than
+	// the maximum delay of a reading of the whole, so the part used all its energy before the next
+	// candidate.
 	forgetAfter = 10 * time.Minute
 	// maxStep bounds the energy that a zone adds to the balance at once, in µJ. maxBalance bounds the
 	// balance, in µJ. They prevent overflows.
@@ -38,8 +39,8 @@ const (
 	maxBalance = 1 << 61
 )
 
-// note adds a reading to the track of its zone, which it returns. A zone that replaces another zone
-// has a track of its own.
+// note adds a reading to the track of its zone, and returns the track. A zone that replaces a zone
+// with the same ID has a new track.
 func (d *difference) note(r *Reading, now time.Time) *track {
 	i := slices.IndexFunc(d.tracks, func(t *track) bool { return t.zone == r.Zone })
 	if i < 0 {
@@ -52,8 +53,8 @@ func (d *difference) note(r *Reading, now time.Time) *track {
 	return t
 }
 
-// forget removes the tracks of zones that vanished forgetAfter ago. A zone that returns later begins
-// anew. While settle waits for readings at the candidate, no track is removed.
+// forget removes the tracks of zones that vanished forgetAfter ago. A zone that returns later
+// begins anew. While settle waits for readings at the candidate, no track is removed.
 func (d *difference) forget(now time.Time) {
 	if !d.candidate.IsZero() {
 		return

@@ -11,43 +11,48 @@ import (
 )
 
 const (
-	// discoverEvery is the sample time between two discoveries, and retryEvery while something fails.
+	// discoverEvery is the sample time between two discoveries. While a zone cannot be read, it is
+	// retryEvery.
 	discoverEvery = 10 * time.Second
 	retryEvery    = time.Second
-	// longestPause is the longest time between two discoveries of a meter without zones.
+	// longestPause is the maximum sample time between two discoveries of a meter without zones.
 	longestPause = time.Minute
 )
 
-// Discovery decides when a Source looks for zones: at first, after an Answer in which a zone began
-// to fail, and every 10 s of sample time. The interval is a second while a zone fails. While there
-// is no zone, it grows from a second to a minute: so a driver that is loaded during boot is found
-// soon, and a machine without the meter is searched once a minute.
+// Discovery schedules the searches of a Source for zones. The first search is immediate. The next
+// searches follow after an Answer with a zone that began to fail, and every 10 s of sample time:
 //
-// Below a root directory with a sysfs, Find runs on another goroutine, because any user can block
-// it (kernfs.Search). Run waits for it for up to a second once.
+//	a zone fails    every second
+//	no zone         first every second, then less often, up to once a minute
 //
-// Set the exported fields. A Discovery is not safe for concurrent use.
+// So a driver that is loaded during boot is found soon, and a machine without the meter is searched
+// once a minute.
+//
+// If the root directory contains a sysfs, Find runs on a separate goroutine, because any user can
+// block it (kernfs.Search). Run waits for the first Find that blocks, for up to a second.
+//
+// Set the exported fields before the first Run. A Discovery is not safe for concurrent use.
 type Discovery struct {
-	Meter string // its name, for errors
-	// Search configures where Find looks.
+	Meter string // name of the meter, for errors
+	// Search configures the directory of the search and how Find runs.
 	Search kernfs.Search[func() error]
-	// Find looks for zones, and returns a function that takes the result over, which Run calls. The
-	// error of that function is the reason why there is no zone. An Answer may run during Find, but
-	// no other Find, and no function that a Find returned.
+	// Find searches for zones. It returns a function that applies the result, which Run calls. The
+	// error of this function is the reason why there is no zone. An Answer may run concurrently with
+	// Find. Another Find or a returned function may not.
 	Find func() (takeOver func() error)
-	// Patience replaces the 10 s and the interval while there is no zone. 0 means neither.
+	// Patience replaces the interval of 10 s, and the interval without zones. 0 keeps the defaults.
 	Patience time.Duration
 
 	found   time.Time // sample time of the last discovery, zero before the first
-	absent  time.Time // sample time of the first discovery in a row without a zone
-	err     error     // of the last discovery
-	due     bool      // a zone began to fail: discover in the next Run
+	absent  time.Time // sample time of the first of the last discoveries that found no zone
+	err     error     // error of the last discovery
+	due     bool      // a zone began to fail, so the next Run discovers zones
 	failing bool      // a zone could not be read in the last Answer
-	failed  time.Time // sample time of the last such Answer
+	failed  time.Time // sample time of the last Answer with a zone that could not be read
 }
 
-// Run discovers zones if that is due, and reports whether a discovery has ended. zones is the number
-// of zones that were found before.
+// Run discovers zones if a discovery is due, and reports whether a discovery has finished. zones is
+// the current number of zones.
 func (d *Discovery) Run(s Sample, zones int) bool {
 	d.Search.Waits = s.Waits
 	if !d.found.IsZero() && !d.due && s.At.Sub(d.found) < d.pause(zones) && !d.Search.Running() {
@@ -64,8 +69,8 @@ func (d *Discovery) Run(s Sample, zones int) bool {
 	return true
 }
 
-// pause returns the sample time from the last discovery to the next. A discovery takes about a
-// hundred system calls: too many at a hundred reads per second if a counter is not readable.
+// pause returns the sample time from the last discovery to the next. A discovery takes about 100
+// system calls, which is too many for each of a hundred reads per second.
 func (d *Discovery) pause(zones int) time.Duration {
 	switch {
 	case zones > 0 && (d.failing || d.err != nil):
@@ -76,9 +81,9 @@ func (d *Discovery) pause(zones int) time.Duration {
 	return cmp.Or(d.Patience, discoverEvery)
 }
 
-// Note notes whether a zone could be read at the sample time, and whether one could not. It returns
-// the error of the Answer: that of the last discovery if no zone could be read, and always an error
-// while a discovery hangs.
+// Note records whether any zone was read at the sample time (good), and whether any zone could not
+// be read (failing). It returns the error of the Answer. If no zone was read, this is the error of
+// the last discovery. While a discovery hangs, Note always returns an error.
 func (d *Discovery) Note(at time.Time, good, failing bool) error {
 	if d.failing = failing; failing {
 		d.due = d.due || at.Sub(d.failed) >= retryEvery

@@ -2,9 +2,10 @@
 
 // Package power measures how much energy the node uses.
 //
-// A Meter turns what a machine offers into zones with monotonic totals in microjoules that start at
-// 0. Each meter has a folder; package drivers lists them. A Set reads several meters side by side.
-// A Source becomes a Meter by Direct, or by Poll if it may take long to answer. Wraparound, resets
-// and failed reads are handled here, so that no other package sees a raw counter. The package does
-// not attribute energy.
+// A Meter provides zones with monotonic totals in microjoules that start at 0. Each meter has a
+// package below this package, and package drivers lists all meters. A Set reads several meters.
+//
+// Most meters implement a Source, which reads raw counters and powers. Direct converts a Source to
+// a Meter. Poll does the same for a Source that may be slow. Both handle wraparound, resets and
+// failed reads, so no other package uses raw counters. The package does not attribute energy.
 package power

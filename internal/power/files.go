@@ -14,42 +14,43 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// CounterFile is a zone whose energy counter is the number in a small file of the kernel, as a
-// discovery found it.
+// CounterFile is a zone that a discovery found. Its energy counter is the number in a small file of
+// the kernel.
 type CounterFile struct {
 	Zone
 	Path string
-	// Info describes the file at Path, or is nil.
+	// Info is the result of os.Stat for Path, or nil. It detects that the file was replaced.
 	Info os.FileInfo
-	// Range is the energy after which the counter begins at 0. If it is 0, the zone keeps the range
-	// that it had.
+	// Range is the energy in µJ after which the counter restarts at 0. If it is 0, the zone keeps its
+	// previous range.
 	Range units.Energy
 }
 
-// Files is a Source of counters that are files. It reads the zones and opens their files; its
-// Discovery calls Merge.
+// Files is a Source whose counters are files. It opens and reads the files. The function Find of
+// its Discovery passes the zones that it finds to Merge.
 //
-// A zone that was found stays. While it cannot be read, it shows why.
+// A zone is kept after it was found. While it cannot be read, it has an error.
 //
-// Below a root directory with a sysfs, another goroutine opens files, because any user can block
-// that (kernfs.Search). Answer waits for it for up to a second once, and reads the open files
-// meanwhile. A closed file is then opened by the next discovery; below other root directories, by
-// the next read.
+// If the root directory contains a sysfs, another goroutine opens the files, because any user can
+// block this (kernfs.Search). Answer waits for the first open that blocks, for up to a second, and
+// then reads only the open files. A closed file is opened again by the next discovery. Below other
+// root directories, a closed file is opened again by the next read.
 //
-// Set the fields of Discovery. A Files is not safe for concurrent use.
+// Set the fields of Discovery before the first Answer. A Files is not safe for concurrent use.
 type Files struct {
 	Discovery
-	// More are other files that the meter reads. They are opened together with the counters.
+	// More contains other files that the meter reads. They are opened together with the counters.
 	More []*kernfs.File
-	// Parse returns the energy in a counter's text. nil means that it is a number of microjoules.
+	// Parse returns the energy in the text of a counter. If Parse is nil, the text is a number of
+	// microjoules.
 	Parse func(text []byte) (units.Energy, error)
-	// Torn reports whether counters changed while all were read: then they are read again, up to
-	// three times. nil means no.
+	// Torn reports whether counters were updated during a read of all counters. The counters are then
+	// read again, at most three times in total. If Torn is nil, they are read once.
 	Torn func() bool
 
 	zones  []*counterFile
 	shown  []Shown
-	buf    [64]byte // 20 digits, a unit, a time and a newline, with room to see what is too long
+	buf    [64]byte // larger than any valid text (20 digits, a unit, a time and a newline)
 	opener kernfs.Search[[]opened]
 	open   func(path string) (*os.File, error) // nil except in tests
 }
@@ -58,15 +59,15 @@ type Files struct {
 type counterFile struct {
 	file   kernfs.File
 	shown  Shown // result of the last read
-	closed error // why the last search could not open the file
+	closed error // the reason why the last search could not open the file
 }
 
-func (z *counterFile) close() { _ = z.file.Close() } // it was only read from
+func (z *counterFile) close() { _ = z.file.Close() } // read only: no data can be lost
 
-// Merge adds the found zones. A zone that was found with other properties than before is a new zone.
-// Of several zones with one ID the first counts. left reports whether a zone that was found before and
-// not this time stays, and whether its file may still be there. nil means that the zone stays without
-// its file.
+// Merge adds the found zones. If the properties of a zone changed, it is a new zone. If several
+// zones have the same ID, only the first is added. left is called for each previous zone that was
+// not found. It reports whether the zone stays, and whether its file stays open. If left is nil,
+// the zone stays and its file is closed.
 func (f *Files) Merge(found []CounterFile, left func(*Zone) (stays, open bool)) {
 	known := make(map[string]*counterFile, len(f.zones))
 	for _, z := range f.zones {
@@ -89,7 +90,7 @@ func (f *Files) Merge(found []CounterFile, left func(*Zone) (stays, open bool)) 
 			stays, open = left(z.shown.Zone)
 		}
 		if !stays || !open {
-			z.close() // the descriptor of a plain file would go on giving its last value
+			z.close() // the descriptor of a deleted plain file would continue to return the last value
 		}
 		if stays {
 			f.zones = append(f.zones, z)
@@ -98,7 +99,8 @@ func (f *Files) Merge(found []CounterFile, left func(*Zone) (stays, open bool)) 
 	slices.SortFunc(f.zones, func(a, b *counterFile) int { return CompareIDs(a.shown.Zone.ID, b.shown.Zone.ID) })
 }
 
-// update returns the zone of a file: z, or a new zone if z is nil or has other properties.
+// update returns z with the path and range of c, or a new zone if z is nil or its properties
+// changed.
 func (f *Files) update(z *counterFile, c *CounterFile) *counterFile {
 	if z == nil || *z.shown.Zone != c.Zone {
 		if z != nil {
@@ -123,11 +125,11 @@ func (f *Files) Zones(yield func(*Zone) bool) {
 	}
 }
 
-// Answer reads all zones, and discovers zones if that is due. Without discoveries and failures it
-// makes one system call for each zone and does not allocate.
+// Answer reads all zones, and discovers zones if a discovery is due. Without a discovery or
+// failure, it makes one system call per zone and does not allocate.
 func (f *Files) Answer(_ context.Context, s Sample) (Answer, error) {
 	f.opener.Waits = s.Waits
-	if f.opener.Running() || f.Run(s, len(f.zones)) { // zones stay as they are until their files are open
+	if f.opener.Running() || f.Run(s, len(f.zones)) { // no discovery runs until the files are open
 		f.openClosed()
 	}
 	f.readZones()
@@ -144,7 +146,8 @@ func (f *Files) Answer(_ context.Context, s Sample) (Answer, error) {
 	return Answer{Shown: f.shown}, err
 }
 
-// readZones reads the counters so that they belong together.
+// readZones reads all counters. It repeats the read if counters were updated during the read
+// (Torn).
 func (f *Files) readZones() {
 	for range 3 {
 		for _, z := range f.zones {
@@ -160,7 +163,7 @@ func (f *Files) readZones() {
 
 var errNotOpen = errors.New("its file is not open yet")
 
-// read returns the energy in a counter's file. An attribute of sysfs fails with ENODEV once its
+// read returns the energy in the file of a counter. A read from sysfs fails with ENODEV after the
 // device was unregistered.
 func (f *Files) read(z *counterFile) (units.Energy, error) {
 	if !z.file.IsOpen() && f.Search.IsGuarded() {
@@ -188,13 +191,14 @@ func (f *Files) parse(text []byte) (units.Energy, error) {
 
 // opened is a file that a search has opened, or could not open.
 type opened struct {
-	zone *counterFile // nil for one of More
+	zone *counterFile // nil for a file in More
 	of   *kernfs.File
 	file *os.File
 	err  error
 }
 
-// openClosed opens closed files, unless reads open them.
+// openClosed opens the closed files on another goroutine. Below root directories without a sysfs,
+// it does nothing, because read opens the files.
 func (f *Files) openClosed() {
 	if !f.Search.IsGuarded() {
 		return
@@ -206,7 +210,7 @@ func (f *Files) openClosed() {
 		if len(closed) == 0 {
 			return
 		}
-		find = func() []opened { // no path changes while it runs
+		find = func() []opened { // the paths do not change while this function runs
 			for i := range closed {
 				closed[i].file, closed[i].err = closed[i].of.OpenPath()
 			}
@@ -241,7 +245,7 @@ func (f *Files) findClosed() (closed []opened) {
 func closeOpened(files []opened) {
 	for _, o := range files {
 		if o.err == nil {
-			_ = o.file.Close() // it was not read from
+			_ = o.file.Close() // no data can be lost
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 // further apart than the longest gap, nothing is assumed about the time that the second one does
 // not cover: it adds to Unmeasured.
 //
-// The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent use.
+// The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent
+// use.
 type Integrator struct {
 	maxPower   uint64 // in µW; a reading above is rejected
 	longestGap time.Duration

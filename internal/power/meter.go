@@ -13,9 +13,10 @@ import (
 
 // Meter reads the energy of zones. One goroutine uses it.
 type Meter interface {
-	// Read returns every known zone, and is called once an interval. It does not block: a meter that is slow or remote
-	// reads on its own goroutine and returns what it has. A reading with the same At as before has nothing new: its zone
-	// waits with the claims of the interval. The readings are valid until the next call.
+	// Read returns every known zone, and is called once an interval. It does not block: a meter that
+	// is slow or remote reads on its own goroutine and returns what it has. A reading with the same At
+	// as before has nothing new: its zone waits with the claims of the interval. The readings are
+	// valid until the next call.
 	//
 	// The error reports what kept all zones from being read, or with good readings a warning; the
 	// error of one zone is in its Reading. If there is nothing to read, the error is fs.ErrNotExist
@@ -25,8 +26,8 @@ type Meter interface {
 	Close() error
 }
 
-// ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none
-// of a wanted kind, or only zones that cannot be looked at.
+// ErrNoZones is the error of a meter whose interface exists but has no usable zone: it has no zone
+// of a wanted kind, or only zones that cannot be inspected.
 var ErrNoZones = errors.New("no usable zone")
 
 // Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns
@@ -50,12 +51,12 @@ type Zone struct {
 	Prompt bool
 }
 
-// Kind is a zone kind: the hardware that a zone measures. Energy of zones of one kind is reported together, over all
-// sockets and dies.
+// Kind is a zone kind: the hardware that a zone measures. Energy of zones of one kind is reported
+// together, over all sockets and dies.
 type Kind string
 
-// The zone kinds. Package to PSys are the kernel's RAPL domains (drivers/powercap/intel_rapl_common.c,
-// rapl_domain_names).
+// The zone kinds. Package to PSys are the kernel's RAPL domains
+// (drivers/powercap/intel_rapl_common.c, rapl_domain_names).
 const (
 	Package  Kind = "package"  // a CPU socket or die: cores, uncore, cache
 	Core     Kind = "core"     // the cores, inside Package
@@ -80,14 +81,15 @@ const (
 	Reported Method = "reported" // by the hypervisor, to the virtual machine that this is
 )
 
-// Class is a zone kind and a method. Energy of zones of one class is attributed and reported together.
+// Class is a zone kind and a method. Energy of zones of one class is attributed and reported
+// together.
 type Class struct {
 	Zone   Kind
 	Method Method
 }
 
-// Sample is the moment of a read and the node's CPU time until then, from which a model derives power. Both CPU times
-// are cumulative and never go down.
+// Sample is the moment of a read and the node's CPU time until then, from which a model derives
+// power. Both CPU times are cumulative and never go down.
 type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
@@ -106,8 +108,8 @@ type Sample struct {
 // Reading is one zone in one read.
 type Reading struct {
 	Zone *Zone
-	// Total is the energy since the zone's first good read. It never goes down. A failed read leaves it as it was, and
-	// the next good one adds what was missed.
+	// Total is the energy since the zone's first good read. It never goes down. A failed read leaves
+	// it as it was, and the next good one adds what was missed.
 	Total units.Energy
 	// At is when Total was last brought up to date; zero until the first good read.
 	At time.Time

@@ -20,7 +20,8 @@ type module struct {
 	err    error
 }
 
-// modules is the step of a Set that replaces the readings of modules with readings of their GPUs.
+// modules is the step of a Set that replaces the readings of modules (a CPU socket and its GPU)
+// with readings of their GPUs.
 type modules []*module
 
 // separate derives the readings of the GPUs, and returns all readings.

@@ -42,8 +42,8 @@ type Remainder struct {
 	difference
 	zone    Zone
 	kind    Kind   // of the whole
-	read    []Kind // kinds of the zones that were ever read
-	foreign *Zone  // a part that is not measured, or nil
+	read    []Kind // kinds of the zones that were read at least once
+	foreign *Zone  // a part that is modeled or reported, or nil
 	lacks   string // description of missing zones, or ""
 
 	resuming bool // the balance is that of the past, and there was no reading since
@@ -65,8 +65,8 @@ const (
 // Deficit returns the energy by which the parts exceed the whole since the zone's total last grew.
 func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
 
-// Lacks returns the missing zone kinds without which the zone is not reported: the whole or every
-// part. It is empty if none is missing.
+// Lacks returns the zone kinds that are missing, so that the zone is not reported: the whole or
+// every part. It is empty if no kind is missing.
 func (m *Remainder) Lacks() string { return m.lacks }
 
 // IsForeign reports whether there is no zone because a part is not measured.
@@ -77,7 +77,7 @@ func (m *Remainder) IsForeign() bool { return m.foreign != nil }
 func (m *Remainder) Err() error {
 	switch {
 	case m.foreign != nil:
-		return fmt.Errorf("%s is %s, and only what is measured is subtracted from what is measured; no energy is reported for other",
+		return fmt.Errorf("%s is %s, and only measured energy is subtracted from measured energy; no energy is reported for other",
 			m.foreign.Kind, m.foreign.Method)
 	case m.excessive:
 		return errDeficit
@@ -93,7 +93,7 @@ func (m *Remainder) resume(p PastOther) {
 	m.zone = otherZone(0)
 }
 
-// past returns what another Remainder needs to continue after the last readings.
+// past returns the state from which another Remainder can continue after the last readings.
 func (m *Remainder) past() PastOther {
 	switch {
 	case m.resuming:
@@ -216,7 +216,8 @@ func otherZone(maxWatts uint64) Zone {
 	return Zone{ID: string(Other), Name: string(Other), Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: maxWatts}
 }
 
-// judge decides whether the deficit is more than noise. whole is the energy of the whole during elapsed.
+// judge decides whether the deficit is more than noise. whole is the energy of the whole during
+// elapsed.
 func (m *Remainder) judge(whole int64, elapsed time.Duration) {
 	deficit := float64(m.Deficit())
 	if deficit == 0 {

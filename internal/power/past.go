@@ -12,8 +12,8 @@ import (
 )
 
 // Raw is an energy counter as it was read, from which another process of the same boot can go on.
-// At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter that
-// begins when it is opened.
+// At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter
+// that begins when it is opened.
 type Raw struct {
 	Energy   units.Energy
 	Range    units.Energy // after which the counter goes on from 0, 0 if that is not known
@@ -34,7 +34,7 @@ func (r Raw) IsZero() bool { return r.At.IsZero() }
 // one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see Counter.Add).
 type Past struct {
 	Sample Sample     // of the last Read
-	Zones  []PastZone // that were reported, without Other
+	Zones  []PastZone // the reported zones except Other
 	Other  PastOther
 }
 
@@ -42,13 +42,13 @@ type Past struct {
 type PastZone struct {
 	Zone
 	Meter string    // name of the Member
-	At    time.Time // when the zone's energy was last counted
-	Raw   Raw       // the counter at that time
+	At    time.Time // time at which the energy of the zone was last counted
+	Raw   Raw       // the counter at the time At
 }
 
 // PastOther is the state from which the zone of kind Other resumes.
 type PastOther struct {
-	Known bool // there was such a zone
+	Known bool // reports whether the zone was reported
 	// Balance is the energy that the whole used beyond its parts since the zone was last brought up
 	// to date, less the deficit, in µJ.
 	Balance int64
@@ -76,14 +76,14 @@ var (
 	errAwaited = errors.New("not read yet since the receiver was started")
 )
 
-// resume is the step of a Set that continues the zones of an earlier Set. A zone of the past is
-// awaited until its meter reads it or another meter takes its place.
+// resume is the step of a Set that continues the zones of an earlier Set. A zone of the earlier Set
+// is awaited until its meter reads it, or another meter replaces its meter.
 type resume struct {
 	meters  []Status
 	awaited []*awaited
-	zones   map[*Zone]resumed // zones that were read since
+	zones   map[*Zone]resumed // zones that were read after Resume
 	began   time.Time         // sample time of the first Read with awaited zones
-	done    []Resumption      // in the last Read
+	done    []Resumption      // zones that the last Read resumed or gave up
 }
 
 // awaited is a zone of the past that no Read has found yet.
@@ -92,10 +92,10 @@ type awaited struct {
 	meter int // negative if there is no such meter
 }
 
-// resumed is the state of a resumed zone in addition to its meter's readings.
+// resumed is the state of a resumed zone that is added to the readings of its meter.
 type resumed struct {
 	energy units.Energy
-	since  time.Time // when its total was 0, zero if some energy since then is lost
+	since  time.Time // time at which the total was 0; zero if energy since then is lost
 }
 
 // from sets the state to continue from.
@@ -110,8 +110,8 @@ func (s *resume) from(p *Past) {
 	}
 }
 
-// past appends the zones that another Set can continue to zones: those that were read, and those
-// that are still awaited.
+// past appends to zones the zones that another Set can continue: the zones that were read and the
+// zones that are still awaited.
 func (s *resume) past(zones []PastZone, readings []Reading) []PastZone {
 	for i := range readings {
 		if r := &readings[i]; !r.At.IsZero() && r.Zone.Kind != Other {
@@ -124,8 +124,8 @@ func (s *resume) past(zones []PastZone, readings []Reading) []PastZone {
 	return zones
 }
 
-// isPatient reports whether readings of awaited zones may still come: its first call was less than
-// partPatience ago.
+// isPatient reports whether awaited zones may still be read. It returns true until partPatience
+// after its first call.
 func (s *resume) isPatient(now time.Time) bool {
 	if s.began.IsZero() {
 		s.began = now
@@ -134,14 +134,15 @@ func (s *resume) isPatient(now time.Time) bool {
 }
 
 // reserves reports whether a zone of a meter must not be used yet, because a preferred meter read
-// the hardware in the past and has not answered.
+// the same hardware in the past and has not responded yet.
 func (s *resume) reserves(meter int, z *Zone, now time.Time) bool {
 	return len(s.awaited) > 0 && s.isPatient(now) && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
 		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].IsWaiting() && measureSame(&a.Zone, z)
 	})
 }
 
-// measureSame reports whether only one of two zones may be used, because they measure the same hardware.
+// measureSame reports whether only one of two zones may be used, because they measure the same
+// hardware.
 func measureSame(a, b *Zone) bool {
 	_, locatedA := a.Domain.PCIAddress()
 	_, locatedB := b.Domain.PCIAddress()
@@ -179,7 +180,8 @@ func (s *resume) apply(readings []Reading, now time.Time) []Reading {
 	return readings
 }
 
-// giveUp ends the wait for zones that another meter has read: their energy until now would count twice.
+// giveUp stops awaiting zones whose hardware another meter has read. Otherwise, their energy until
+// now would be counted twice.
 func (s *resume) giveUp(readings []Reading, now time.Time) {
 	s.awaited = slices.DeleteFunc(s.awaited, func(a *awaited) bool {
 		replaced := slices.ContainsFunc(readings, func(r Reading) bool {
@@ -201,7 +203,7 @@ func (s *resume) find(meter int) {
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
-		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // only powers so far, as of a suspended card
+		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // the reading has no counter yet, such as of a suspended card
 			continue
 		}
 		s.resumeZone(m, r, &s.awaited[of].PastZone)
@@ -214,12 +216,12 @@ func (z *PastZone) isSame(o *Zone) bool {
 	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Method == o.Method && z.Domain == o.Domain
 }
 
-// resumeZone continues a zone from its past.
+// resumeZone continues a zone from its state in the earlier Set.
 func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone) {
 	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
 	var before resumed
 	switch {
-	case r.Zone.Method == Modeled: // the meter itself resumed
+	case r.Zone.Method == Modeled: // the model has already added the energy
 	case past.Raw.IsZero():
 		done.Err = ErrNotCounted
 	default:
@@ -241,7 +243,8 @@ func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone) {
 	s.done = append(s.done, done)
 }
 
-// until returns the energy that was counted between two readings of a counter by different processes.
+// until returns the energy that was counted between two readings of a counter by different
+// processes.
 func (r *Raw) until(now *Raw) (units.Energy, error) {
 	if r.Epoch != now.Epoch {
 		return 0, ErrReset

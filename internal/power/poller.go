@@ -12,76 +12,78 @@ import (
 	"time"
 )
 
-// PollOptions say how a Source is polled.
+// PollOptions configure a Poller.
 type PollOptions struct {
-	Name string // of the meter, for errors
-	// Find returns nil if there may be something to poll, and otherwise the reason: fs.ErrNotExist
-	// or ErrNoZones. It does not block for longer than a second, and is called before the first
-	// poll only. A nil Find stands for one that returns nil.
+	Name string // name of the meter, for errors
+	// Find reports whether the machine has the device. It returns nil if it may have the device, and
+	// fs.ErrNotExist or ErrNoZones otherwise. It must return within a second, and is called only
+	// before the first poll. If Find is nil, the first Read starts the polls.
 	Find func() error
-	// Every is the time from the start of one poll to the start of the next. 0 means ten seconds.
-	// After a poll that took more than half of it, the Source rests for as long as the poll took.
+	// Every is the time from the start of one poll to the start of the next. 0 selects 10 s. After a
+	// poll that took more than half of this time, the next poll starts after a pause that is as long
+	// as the poll.
 	Every time.Duration
-	// Timeout is how long one poll may take. 0 means a minute.
+	// Timeout is the time limit of a poll. 0 selects one minute.
 	Timeout time.Duration
-	// MaxBackoff is the longest time between polls that fail. 0 means five minutes.
+	// MaxBackoff is the maximum time between failed polls. 0 selects five minutes.
 	MaxBackoff time.Duration
-	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the
-	// largest of two minutes, three times Every and twice Timeout.
+	// LongestGap is the maximum time between two power readings that are integrated. 0 selects the
+	// maximum of two minutes, three times Every and twice Timeout.
 	LongestGap time.Duration
-	// StandsStill is how long an energy counter may show the same value before its zone has an
-	// error. 0 means forever. It is for counters of what always uses energy, and more than the time
-	// in which the least power adds one unit.
+	// StandsStill is the time after which an unchanged energy counter is an error. 0 means never. Set
+	// it only for hardware that always uses energy. It must be longer than the hardware needs to use
+	// one unit of the counter at its minimum power.
 	StandsStill time.Duration
-	// Lead is how long before the next Read a poll begins, if the time between two Reads is a multiple
-	// of Every: a reading is then of the same time as usage that is read with it. 0 means any time.
+	// Lead is the time from the start of a poll to the next Read, if the interval of Read is a
+	// multiple of Every. The reading and the CPU times of the same Read then cover the same time. 0
+	// means that polls are not aligned with Reads.
 	Lead time.Duration
 }
 
-// Poller asks a Source on its own goroutine, so that the Source delays no caller. It implements
-// Meter.
+// Poller is a Meter that polls a Source on a separate goroutine, so a slow Source does not delay
+// Read.
 //
-// A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their
-// totals and their readings have its error; after the second failure in a row, polls are repeated
-// less and less often, up to every MaxBackoff. A zone that good polls leave out for longer than the
-// longest gap is left out of the readings until it is back. What an energy counter counted
-// meanwhile is added then.
+// The first Read starts the polls, and Close stops them. If a poll fails, the zones keep their
+// totals, and their readings have the error of the poll. After the second failure in a row, the
+// time between polls grows up to MaxBackoff. If successful polls do not return a zone for longer
+// than LongestGap, Read omits the zone until a poll returns it again. The energy that its counter
+// counted in between is then added.
 type Poller struct {
 	source  Source
 	options PollOptions
-	timeout error              // of a poll that has no answer in time
+	timeout error              // the error of a poll that exceeds the timeout
 	stop    context.CancelFunc // nil before the first Read
-	done    chan error         // what Source.Close returned
+	done    chan error         // receives the result of Source.Close
 	closed  bool
 
-	notFound error         // what the last Find returned
+	notFound error         // result of the last Find
 	foundAt  time.Time     // sample time of the last Find
-	every    time.Duration // between polls; of the goroutine that polls
+	every    time.Duration // time between polls; used only by the polling goroutine
 
 	readings []Reading
 
 	mu       sync.Mutex // guards the fields below
-	read     time.Time  // when Read was called last
+	read     time.Time  // time of the last Read
 	accounts accounts
-	polled   time.Time // end of the last good poll
-	err      error     // what the last poll failed with, or its warning
+	polled   time.Time // end of the last successful poll
+	err      error     // error or warning of the last poll
 }
 
 const (
-	// findEvery is how often Find is called.
+	// findEvery is the sample time between two calls of Find.
 	findEvery = time.Minute
-	// hangGrace is how long after its timeout a poll may still return. After that the timeout is
-	// reported although the poll goes on: the Source ignores its context.
+	// hangGrace is the additional time in which a poll may return after its timeout. If it does not
+	// return, the Source ignores its context, and the timeout is reported although the poll continues.
 	hangGrace = time.Second
-	// maxClose is how long Close waits for the Source.
+	// maxClose is the maximum time for which Close waits for the Source.
 	maxClose = 3 * time.Second
-	// minLongestGap is the smallest default of PollOptions.LongestGap.
+	// minLongestGap is the minimum of the default of PollOptions.LongestGap.
 	minLongestGap = 2 * time.Minute
 )
 
-var errHangs = errors.New("the sensor still did not return from its last poll")
+var errHangs = errors.New("the sensor has not returned from its last poll")
 
-// Poll returns a meter that polls the Source. It touches nothing.
+// Poll returns a meter that polls the Source. It does not call the Source yet.
 func Poll(source Source, options PollOptions) *Poller {
 	options.Every = cmp.Or(options.Every, 10*time.Second)
 	options.Timeout = cmp.Or(options.Timeout, time.Minute)
@@ -94,14 +96,14 @@ func Poll(source Source, options PollOptions) *Poller {
 	}
 }
 
-// Read returns the readings of the last polls. The error is that of the last poll, or its warning.
-// Before the first poll has ended there are no readings and no error. Read waits for no poll and
-// allocates nothing. While Find returns an error, it is called once a minute of sample time, and
-// nothing is polled.
+// Read returns the readings of the last polls, and the error or warning of the last poll. Before
+// the end of the first poll, it returns no readings and no error. Read does not wait for polls and
+// does not allocate. While Find returns an error, Read calls Find once per minute of sample time,
+// and does not start the polls.
 func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.read = time.Now() // before the first poll, which plans the second one by it
+	p.read = time.Now() // set before the first poll starts, because it determines the time of the second
 	switch {
 	case p.closed:
 		return nil, fmt.Errorf("%s meter: %w", p.options.Name, fs.ErrClosed)
@@ -122,7 +124,7 @@ func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	return p.readings, p.err
 }
 
-// find returns why there is nothing to poll.
+// find returns the result of Find, which it calls at most once per findEvery.
 func (p *Poller) find(at time.Time) error {
 	if p.options.Find != nil && (p.notFound == nil || at.Sub(p.foundAt) >= findEvery) {
 		p.notFound, p.foundAt = p.options.Find(), at
@@ -130,7 +132,7 @@ func (p *Poller) find(at time.Time) error {
 	return p.notFound
 }
 
-// run polls until ctx is done, and closes the Source.
+// run polls until ctx is done, then closes the Source.
 func (p *Poller) run(ctx context.Context) {
 	defer func() { p.done <- p.source.Close() }()
 	timer := time.NewTimer(0)
@@ -153,8 +155,8 @@ func (p *Poller) run(ctx context.Context) {
 	}
 }
 
-// shift returns by how much a poll must be moved to begin Lead before a Read: later, or earlier by up
-// to a quarter of the time between two polls.
+// shift returns the delay of the next poll that makes the poll start Lead before a Read. It may be
+// negative, by at most a quarter of the time between two polls.
 func (p *Poller) shift(at time.Time, every time.Duration) time.Duration {
 	if p.options.Lead == 0 || every < 4*p.options.Lead {
 		return 0
@@ -168,7 +170,7 @@ func (p *Poller) shift(at time.Time, every time.Duration) time.Duration {
 	return every - late
 }
 
-// pause returns the time between the starts of two polls after so many that failed.
+// pause returns the time between the starts of two polls after the given number of failed polls.
 func (p *Poller) pause(failures int) time.Duration {
 	pause := p.every
 	for most := p.options.MaxBackoff; failures > 1 && pause < most; failures-- {
@@ -177,7 +179,7 @@ func (p *Poller) pause(failures int) time.Duration {
 	return pause
 }
 
-// poll asks once and reports whether there was an answer.
+// poll polls the Source once and reports whether the poll was successful.
 func (p *Poller) poll(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
 	defer cancel()
@@ -199,7 +201,7 @@ func (p *Poller) poll(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		p.take(&answer, now)
-	case ctx.Err() == context.DeadlineExceeded: // the Source's own error may differ from poll to poll, and would be logged each time
+	case ctx.Err() == context.DeadlineExceeded: // not the error of the Source, whose text may differ and would be logged each time
 		p.fail(p.timeout)
 	default:
 		p.fail(err)
@@ -215,8 +217,8 @@ func (p *Poller) fail(err error) {
 	}
 }
 
-// take adds the answer of a poll that ended at the time now. A zone that is not in the answer has
-// an error.
+// take adds the answer of a poll that ended at the time now. Zones that the answer does not contain
+// have an error.
 func (p *Poller) take(answer *Answer, now time.Time) {
 	p.err, p.polled = answer.Warning, now
 	for i := range answer.Shown {
@@ -229,9 +231,9 @@ func (p *Poller) take(answer *Answer, now time.Time) {
 	}
 }
 
-// Close ends the polls and closes the Source. It waits for up to three seconds. If the Source does
-// not return from a poll, or from being closed, Close returns an error, and the Source is closed as
-// soon as its poll ends. Close may be called again; Read may not.
+// Close stops the polls and closes the Source. It waits up to three seconds. If Source.Answer or
+// Source.Close do not return within this time, Close returns an error, and the Source is closed
+// after its poll ends. Close may be called again. Read must not be called after Close.
 func (p *Poller) Close() error {
 	switch {
 	case p.closed:
@@ -250,7 +252,8 @@ func (p *Poller) Close() error {
 	}
 }
 
-// ClosePollers closes the pollers side by side, so that it waits no longer than for one of them.
+// ClosePollers closes the pollers concurrently, so it waits only as long as for the slowest of
+// them.
 func ClosePollers(pollers ...*Poller) error {
 	errs := make([]error, len(pollers))
 	var closing sync.WaitGroup

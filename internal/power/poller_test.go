@@ -282,7 +282,7 @@ func TestAPollThatIgnoresItsContextBlocksNobody(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("Close took %v", took)
 		}
-		if err == nil || err.Error() != "ipmi meter: the sensor still did not return from its last poll" {
+		if err == nil || err.Error() != "ipmi meter: the sensor has not returned from its last poll" {
 			t.Errorf("Close returned %v", err)
 		}
 		if sensor.closed > 0 {

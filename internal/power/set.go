@@ -18,7 +18,8 @@ import (
 //	separate    subtracts CPU sockets from GPUs whose meters include them
 //	Remainder   derives the zone other
 //
-// A meter that can have no zone that is reported is closed. A Set is not safe for concurrent use.
+// A Set closes a meter if none of its zones can be reported any more. A Set is not safe for
+// concurrent use.
 type Set struct {
 	// Remainder, if it is not nil, derives the zone other from the zones that are reported.
 	Remainder *Remainder
@@ -43,10 +44,10 @@ type Member struct {
 	StandsIn bool
 	// Completes makes a stand-in report DRAM although a sensor measures the packages.
 	Completes bool
-	// Family identifies the registers that the meter reads. Of the meters with the same Family, only one
-	// is used. Empty if no other meter reads the registers.
+	// Family identifies the hardware registers that the meter reads. Only one of the meters with the
+	// same Family is used. It is empty if no other meter reads the same registers.
 	Family string
-	// Only is the kind of all zones that the meter can have, empty if they may be of several kinds.
+	// Only is the kind of all zones of the meter. It is empty if the zones may have different kinds.
 	Only Kind
 	// Correction returns the correction of a zone, which depends on the zone's kind and ID only. If
 	// Correction is nil, no zone is corrected.
@@ -69,10 +70,10 @@ type Status struct {
 
 	corrections corrections
 	retired     bool // the meter is closed: no Read follows
-	unlocated   bool // the meter has ever read a zone of kind GPU without a PCI address
+	unlocated   bool // the meter has read a zone of kind GPU without a PCI address at least once
 }
 
-// IsWaiting reports whether the meter has not answered yet.
+// IsWaiting reports whether the meter has returned neither a reading nor an error yet.
 func (m *Status) IsWaiting() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
 
 // NewSet returns a set of the meters, which are in order of preference.
@@ -85,7 +86,8 @@ func NewSet(members ...Member) *Set {
 	return s
 }
 
-// Read reads all meters and returns the zones to report. The readings are valid until the next Read.
+// Read reads all meters and returns the zones to report. The readings are valid until the next
+// Read.
 func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	s.sample = sample
 	for i := range s.meters {
@@ -106,7 +108,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	return s.readings
 }
 
-// read reads a meter and chooses among its zones.
+// read reads a meter and updates the choices by its zones.
 func (s *Set) read(ctx context.Context, meter int) {
 	m := &s.meters[meter]
 	if m.Took = m.Took[:0]; m.retired {
@@ -124,7 +126,7 @@ func (s *Set) read(ctx context.Context, meter int) {
 	}
 }
 
-// retire replaces a meter and closes it, without waiting for it.
+// retire removes a meter from all choices and closes it on another goroutine.
 func (s *Set) retire(meter int) {
 	s.chooser.replace(meter)
 	m := &s.meters[meter]
@@ -134,7 +136,7 @@ func (s *Set) retire(meter int) {
 	}
 }
 
-// collect adds the readings of a meter to those that are reported, and to those that failed.
+// collect appends the readings of a meter that are reported, and its zones that could not be read.
 func (s *Set) collect(meter int) {
 	m := &s.meters[meter]
 	if m.InUse = s.chooser.isInUse(meter); m.Replaced {
@@ -156,14 +158,14 @@ func (s *Set) collect(meter int) {
 // Status returns the state of each meter after the last Read. It is valid until the next Read.
 func (s *Set) Status() []Status { return s.meters }
 
-// Failed returns the zones that the last Read could not read and that would be reported if it could. It is valid until
-// the next Read.
+// Failed returns the zones that the last Read could not read, and that would be reported otherwise.
+// The result is valid until the next Read.
 func (s *Set) Failed() []Reading { return s.failed }
 
-// Resume makes the set continue from the state of another Set: the first good reading of a zone that
-// was reported then has the energy since. Until then the zone has a reading with an error, for up to
-// two minutes, and no less preferred meter is used in its place while its meter has not answered.
-// Resume must precede the first Read. The set keeps no part of p.
+// Resume makes the set continue from the state of another Set. The first successful reading of a
+// zone that was reported in this state includes the energy since then. Before this reading, the
+// zone has an error for up to two minutes. No less preferred meter replaces its meter before this
+// meter responds. Resume must be called before the first Read. The set does not retain p.
 func (s *Set) Resume(p *Past) {
 	s.resume.from(p)
 	if s.Remainder != nil && p.Other.Known {
@@ -171,11 +173,12 @@ func (s *Set) Resume(p *Past) {
 	}
 }
 
-// Resumptions returns the zones that the last Read resumed, or gave up. They are valid until the next Read.
+// Resumptions returns the zones that the last Read resumed or gave up. The result is valid until
+// the next Read.
 func (s *Set) Resumptions() []Resumption { return s.resume.done }
 
-// Past stores in p the state after the last Read, from which another Set can resume. It allocates nothing if p was
-// used before.
+// Past stores in p the state after the last Read, from which another Set can resume. It does not
+// allocate if p has been used before.
 func (s *Set) Past(p *Past) {
 	p.Sample, p.Other = s.sample, PastOther{}
 	p.Zones = s.resume.past(p.Zones[:0], s.readings)
@@ -187,7 +190,8 @@ func (s *Set) Past(p *Past) {
 // ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
-// SoonestWrap returns how soon a counter of a reported zone can wrap unnoticed, 0 if none can.
+// SoonestWrap returns the shortest time in which a counter of a reported zone can wrap unnoticed.
+// It returns 0 if no counter can wrap.
 func (s *Set) SoonestWrap() (soonest time.Duration) {
 	for i := range s.readings {
 		if after := s.readings[i].Raw.wrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {

@@ -10,19 +10,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Several is the Meter of several devices, such as two plugs of two power supplies. Each is one
-// zone with a Poller, so that a device that does not answer delays no other. The zero Several is
-// ready to use.
+// Several is the Meter of several devices, such as the smart plugs of two power supplies. Each
+// device is one zone with its own Poller, so a device that does not respond does not delay the
+// others. The zero Several is ready to use.
 type Several struct {
 	zones    []*Zone
 	pollers  []*Poller
 	readings []Reading
 }
 
-// NewDevice returns the zone of a device that a user named. Its ID is the name of the meter, a
-// colon and the name. If the name of a graphics card is its PCI address as sysfs writes it, the
-// zone is that card; otherwise, it may be any card. The device may be all sockets or cards
-// together.
+// NewDevice returns the zone of a device with a name from the configuration. The ID of the zone is
+// meter:name. If kind is GPU and the name is a PCI address in the format of sysfs, the zone is the
+// graphics card with this address. Otherwise the zone may be any card, or all sockets or cards.
 func NewDevice(meter, name string, kind Kind) *Zone {
 	domain := units.NodeCPUs
 	if kind == GPU {
@@ -33,20 +32,20 @@ func NewDevice(meter, name string, kind Kind) *Zone {
 	}
 }
 
-// deviceStandsStill is how long the counter of a machine may stand still. A small computer of 6 W
-// uses 1 kWh in this time.
+// deviceStandsStill is the time after which an unchanged counter of a machine is an error. A small
+// computer of 6 W uses 1 kWh in this time, which is the resolution of some counters.
 const deviceStandsStill = 7 * 24 * time.Hour
 
-// Add adds a device with a zone, before the first Read.
+// Add adds a device. It must be called before the first Read.
 func (m *Several) Add(zone *Zone, source Source, options PollOptions) {
-	if zone.Kind == Platform { // parts may be off
+	if zone.Kind == Platform { // other zones may use no energy, such as a graphics card that is off
 		options.StandsStill = deviceStandsStill
 	}
 	m.zones, m.pollers = append(m.zones, zone), append(m.pollers, Poll(source, options))
 }
 
-// Read returns the readings of the last polls. A device has no reading before its first answer. The
-// error reports the failures of devices without a reading.
+// Read returns the readings of the last polls. A device has no reading before its first successful
+// poll. The error joins the errors of all devices without a reading.
 func (m *Several) Read(ctx context.Context, s Sample) ([]Reading, error) {
 	m.readings = m.readings[:0]
 	var failed error
@@ -64,5 +63,5 @@ func (m *Several) Read(ctx context.Context, s Sample) ([]Reading, error) {
 	return m.readings, failed
 }
 
-// Close ends all polls. It may be called again; Read may not.
+// Close stops all pollers. Close may be called again. Read must not be called after Close.
 func (m *Several) Close() error { return ClosePollers(m.pollers...) }

@@ -9,10 +9,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// track holds the readings of a whole or a part.
+// track holds the readings of a zone that is the whole, or a part of the whole.
 type track struct {
 	zone  *Zone
-	seen  time.Time // last sample time whose readings contain the zone
+	seen  time.Time // sample time of the last readings that contain the zone
 	whole bool      // the zone belongs to the whole
 	part  bool      // the zone is a part
 	// abandoned marks a part that had no new reading for partPatience. settle does not wait for the
@@ -22,10 +22,10 @@ type track struct {
 
 	points     []point // readings, by time
 	unmeasured time.Duration
-	missed     [][2]time.Time // pairs of successive readings with unmeasured time between them
+	missed     [][2]time.Time // times of successive readings with unmeasured time between them
 	setBack    bool           // the clock of the readings was set back
 
-	settled units.Energy // total at the time that was last settled, at first the total of the first reading
+	settled units.Energy // total at the last settled time; at first, the total of the first reading
 	value   units.Energy // total at the candidate, valid if known is set
 	known   bool
 }
@@ -84,15 +84,16 @@ func (t *track) add(p point) {
 	t.points = append(t.points, p)
 }
 
-// missedBetween reports whether some of the time between two times was not measured. It removes pairs that end earlier.
+// missedBetween reports whether there is unmeasured time between two times. It removes the pairs
+// that end before them.
 func (t *track) missedBetween(from, to time.Time) bool {
 	t.missed = slices.DeleteFunc(t.missed, func(gap [2]time.Time) bool { return !gap[1].After(from) })
 	return slices.ContainsFunc(t.missed, func(gap [2]time.Time) bool { return gap[0].Before(to) })
 }
 
-// resolve finds the total at a time, and reports whether it found the total. patient reports whether
-// a part is waited for. For an abandoned part it is the last total, even if the total at the time
-// settled before was an interpolated one.
+// resolve sets value to the total at a time, and reports whether the total is available. patient
+// reports whether to wait for a later reading of a part. For an abandoned part, the total is the
+// last total, even if the previous settled total was interpolated.
 func (t *track) resolve(at time.Time, patient bool) bool {
 	switch {
 	case t.known:

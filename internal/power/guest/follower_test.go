@@ -150,7 +150,7 @@ func TestNewGenerationIsNewsAlsoWithoutEnergy(t *testing.T) {
 	})
 }
 
-const impossible = "the energy rose by more than is possible in the elapsed time: the step is not counted"
+const impossible = "the energy rose by more than is possible in the elapsed time: this increase is not counted"
 
 func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 	const most = 30_000 * (10 + 60) // J: 30 kW for 10 s and a minute
