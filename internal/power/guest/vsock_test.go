@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
@@ -324,79 +323,6 @@ func (g *inGuest) poll() ([]power.Shown, error) {
 	defer cancel()
 	answer, err := g.Answer(ctx, power.Sample{})
 	return answer.Shown, err
-}
-
-// What a publisher is given arrives in the guest, to the microjoule, over whichever restarts and failures.
-func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		random := rand.New(rand.NewPCG(1, 2))
-		var (
-			publisher *Publisher
-			server    *Server
-			current   atomic.Pointer[sockets]
-			given     units.Energy // since the host's receiver started
-			told      units.Energy // since the guest's did
-		)
-		start := func() {
-			s := newSockets()
-			current.Store(s)
-			given = 0
-			publisher = NewPublisher("")
-			server = NewServer(9480, publisher.Report)
-			server.Listen = s.listen
-			server.Start()
-		}
-		stop := func() {
-			assert.NoError(t, server.Close())
-			assert.NoError(t, publisher.Close())
-		}
-		publish := func() {
-			vms := []VM{{ID: "web", CID: 3, Zones: []Zone{{Kind: power.Package, Energy: given}}}, {ID: "db", CID: 4}}
-			publisher.Publish(vms, time.Now())
-		}
-		client := NewClient(9480, nil)
-		client.dial = func(context.Context) (net.Conn, error) {
-			s := current.Load()
-			select {
-			case <-s.closed:
-				return nil, syscall.ECONNRESET
-			default:
-				return s.from(3), nil
-			}
-		}
-		meter := power.Poll(client, PollOptions("hypervisor"))
-		read := func() units.Energy {
-			time.Sleep(1500 * time.Millisecond)
-			synctest.Wait()
-			readings, _ := meter.Read(t.Context(), power.Sample{At: time.Now()})
-			if len(readings) == 0 {
-				return 0
-			}
-			return readings[0].Total
-		}
-		start()
-		publish()
-		read()
-		assert.Zero(t, read())
-		for i := range 2000 {
-			switch random.IntN(20) {
-			case 0:
-				stop()
-				read()
-				start() // under another epoch, whose first total is where counting goes on
-				given += units.Energy(random.IntN(1e9))
-				publish()
-				assert.Equal(t, told, read())
-			default:
-				step := units.Energy(random.IntN(1e9))
-				given, told = given+step, told+step
-				publish()
-			}
-			require.Equal(t, told, read(), i)
-		}
-		stop()
-		assert.NoError(t, meter.Close())
-	})
 }
 
 func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
