@@ -37,7 +37,6 @@ func TestChoice(t *testing.T) {
 		"a model does not stand in for DRAM beside package": {"rapl model*", []step{{"rapl:package model:package model:dram", "rapl:package", ""}}, ""},
 		"a model that completes sensors does":               {"rapl model+", []step{{"rapl:package model:package model:dram", "rapl:package model:dram", ""}}, ""},
 		"only memory is measured":                           {"rapl model+", []step{{"rapl:dram model:package model:dram", "rapl:dram model:package", ""}}, ""},
-		"package and memory are measured":                   {"rapl model+", []step{{"rapl:package rapl:dram model:package model:dram", "rapl:package rapl:dram", ""}}, ""},
 		"psys is measured":                                  {"rapl model+", []step{{"rapl:psys model:package model:dram", "rapl:psys", ""}}, ""},
 		"platform is measured":                              {"bmc model+", []step{{"bmc:platform model:package model:dram", "bmc:platform", ""}}, ""},
 		"a graphics card is measured":                       {"lib model+", []step{{"lib:gpu@1 model:package model:dram", "lib:gpu@1 model:package model:dram", ""}}, ""},

@@ -173,35 +173,3 @@ func TestAnIntegratorIsExact(t *testing.T) {
 		}
 	}
 }
-
-func FuzzIntegrator(f *testing.F) {
-	f.Add(int64(100*watt), int64(200*watt), int64(150*watt), int64(time.Second), int64(10*time.Second), int64(0), uint64(1500))
-	f.Add(int64(-1), int64(0), int64(math.MaxInt64), int64(-1), int64(time.Hour), int64(time.Minute), uint64(10_000))
-	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64),
-		uint64(math.MaxUint64))
-	f.Add(int64(math.MinInt64), int64(1), int64(1), int64(math.MinInt64), int64(math.MinInt64), int64(math.MinInt64), uint64(0))
-	f.Add(int64(1), int64(1), int64(1), int64(0), int64(1), int64(0), uint64(1))
-	f.Fuzz(func(t *testing.T, a, b, c, average, elapsed, gap int64, most uint64) {
-		i, oracle := NewIntegrator(most, time.Duration(gap)), &powerOracle{halves: new(big.Int)}
-		// Two readings after the first, each no further than the other from it: no Duration overflows.
-		elapsed /= 2
-		for n, power := range []int64{a, b, c} {
-			at := time.Duration(n) * time.Duration(elapsed)
-			before, unmeasured := i.Total(), i.Unmeasured()
-			energy, event := i.Add(power, time.Duration(average), after(at))
-			if i.Total()-before != energy || i.Total() < before || i.Unmeasured() < unmeasured {
-				t.Fatalf("reading %d: the total went from %d to %d by %d, unmeasured from %v to %v",
-					n, before, i.Total(), energy, unmeasured, i.Unmeasured())
-			}
-			if energy > 0 && event != NoEvent && event != Gap {
-				t.Fatalf("reading %d: %d µJ with event %d", n, energy, event)
-			}
-			if event != Rejected {
-				oracle.add(power, time.Duration(average), at, time.Duration(gap))
-			}
-			if uint64(i.Total()) != oracle.total() || i.Unmeasured() != oracle.unmeasured {
-				t.Fatalf("reading %d: %d µJ and %v, exactly %d and %v", n, i.Total(), i.Unmeasured(), oracle.total(), oracle.unmeasured)
-			}
-		}
-	})
-}

@@ -546,7 +546,8 @@ func TestAPollPrecedesARead(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 2500 * time.Millisecond} { // between Reads
 		synctest.Test(t, func(t *testing.T) {
 			zone := &Zone{ID: "card", Kind: GPU}
-			p := Poll(alignedSensor{zone}, PollOptions{Name: "test", Every: time.Second, Lead: 50 * time.Millisecond})
+			p := Poll(&scripted{poll: func(context.Context) ([]Shown, error) { return []Shown{powerOf(zone, 1)}, nil }},
+				PollOptions{Name: "test", Every: time.Second, Lead: 50 * time.Millisecond})
 			defer func() { assert.NoError(t, p.Close()) }()
 			time.Sleep(300 * time.Millisecond)
 			var ages []time.Duration
@@ -566,11 +567,3 @@ func TestAPollPrecedesARead(t *testing.T) {
 		})
 	}
 }
-
-type alignedSensor struct{ zone *Zone }
-
-func (s alignedSensor) Answer(context.Context, Sample) (Answer, error) {
-	return Answer{Shown: []Shown{powerOf(s.zone, 1)}}, nil
-}
-
-func (alignedSensor) Close() error { return nil }
