@@ -37,8 +37,8 @@ type documentZone struct {
 
 const (
 	documentVersion = 1
-	// maxDocument is the maximum size of a document in bytes, several times the size of a document with
-	// all zones and the largest numbers.
+	// maxDocument is the maximum size of a document in bytes, several times the size of a document
+	// with all zones and the largest numbers.
 	maxDocument = 4096
 	// maxEpoch is the maximum size of an epoch in bytes.
 	maxEpoch = 64
@@ -60,8 +60,8 @@ func marshal(r *Report) ([]byte, error) {
 	return json.Marshal(&d)
 }
 
-// unmarshal returns the report of a document. The text of its errors does not depend on where in
-// the document something is wrong.
+// unmarshal returns the report in a document. The texts of its errors do not contain the position
+// of the error in the document.
 func unmarshal(text []byte) (*Report, error) {
 	if len(text) > maxDocument {
 		return nil, errNoDocument

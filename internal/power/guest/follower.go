@@ -13,32 +13,33 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Follower shows the zones of the reports that a virtual machine reads again and again, over
-// whichever way.
+// Follower converts the reports that a virtual machine reads to readings of zones. The reports may
+// come from a directory or over vsock.
 //
-// A report is new if its epoch or generation differs from that of the previous report. A new report
-// without energy means that none was used. Reports without an epoch are not those of this package:
-// their counters may wrap.
+// A report is new if its epoch or generation differs from the previous report. If the energy of a
+// zone is unchanged in a new report, the zone used no energy. Reports without an epoch come from
+// another program, and their counters may wrap.
 //
-// If there is no new report for longer than three of the host's usual intervals, and at least 30 s,
-// every zone has an error, and energy that is reported later is added then. A zone that is missing
-// in new reports shows nothing new for the same time, and is then left out: after a restart of the
-// host's receiver some zones appear later than others. Time is from the guest's monotonic clock,
-// which stops while the guest is suspended. The host's clock appears only in error messages.
+// If there is no new report for longer than three usual intervals of the host, and at least 30 s,
+// every zone has an error. The next new report adds the energy of this time. If new reports do not
+// contain a zone, its last reading is repeated for the same time, and the zone is then omitted.
+// After a restart of the host's receiver, some zones appear later than others. All times are from
+// the guest's monotonic clock, which stops while the guest is suspended. The host's clock is used
+// only in error messages.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
 type Follower struct {
-	from string // what is read, for errors
+	from string // source of the reports, for errors
 	want func(power.Kind) bool
 
-	last    Report // the last news, without its zones
-	started bool   // there was a report
+	last    Report // the last new report, without its zones
+	started bool   // at least one report was read
 	since   time.Time
 	gaps    [5]time.Duration // the last times between news, 0 where there were fewer
 	newest  int              // index of the newest of gaps
 	zones   []*followed
 	shown   []power.Shown
-	stale   error // made when the news became stale
+	stale   error // error since the last report became stale, or nil
 }
 
 // Nothing new is stale after minPatience or later. As long as the host's interval is not known,
@@ -59,8 +60,8 @@ type followed struct {
 	listed bool // that was the last report
 }
 
-// NewFollower returns a follower of reports. from says in errors what they are read from. want
-// reports whether zones of the kind are to be read; nil means all.
+// NewFollower returns a follower. from is the source of the reports in errors, such as a path. want
+// reports whether to read zones of a kind. If want is nil, all zones are read.
 func NewFollower(from string, want func(power.Kind) bool) *Follower {
 	if want == nil {
 		want = func(power.Kind) bool { return true }
@@ -68,8 +69,8 @@ func NewFollower(from string, want func(power.Kind) bool) *Follower {
 	return &Follower{from: from, want: want}
 }
 
-// Show returns the zones of a report, which was read at the time now. They are valid until the next
-// call. The error is that the report has no zone of a wanted kind.
+// Show returns the zones of a report that was read at the time now. The result is valid until the
+// next call. If the report has no zone of a wanted kind, Show returns an error.
 func (f *Follower) Show(r *Report, now time.Time) ([]power.Shown, error) {
 	if !f.started || r.Epoch != f.last.Epoch || r.Generation != f.last.Generation {
 		f.take(r, now)
@@ -77,8 +78,9 @@ func (f *Follower) Show(r *Report, now time.Time) ([]power.Shown, error) {
 	return f.current(now, errNothingNew)
 }
 
-// Waiting returns the zones if there is no report at the time now, for a reason that is likely to
-// pass: they show nothing new. Once the last report is stale, their error is the reason.
+// Waiting returns the last readings of the zones. It is called instead of Show if no report could
+// be read at the time now, for a reason that is probably temporary. If the last report is stale,
+// the zones have this reason as their error.
 func (f *Follower) Waiting(reason error, now time.Time) ([]power.Shown, error) {
 	if f.since.IsZero() {
 		f.since = now
@@ -92,7 +94,7 @@ func (f *Follower) Waiting(reason error, now time.Time) ([]power.Shown, error) {
 	return nil, fmt.Errorf("%s: %w", f.from, reason)
 }
 
-// take notes the news of a report.
+// take stores a new report.
 func (f *Follower) take(r *Report, now time.Time) {
 	if f.started {
 		f.newest = (f.newest + 1) % len(f.gaps)
@@ -110,7 +112,7 @@ func (f *Follower) take(r *Report, now time.Time) {
 	f.last.Zones = nil
 }
 
-// show notes what a report of the epoch has of a zone.
+// show stores the reading of a zone in a report with the given epoch.
 func (f *Follower) show(reported *Zone, epoch string, now time.Time) {
 	zone := power.Zone{
 		ID: reported.ID, Name: reported.Name, Kind: reported.Kind, Parent: reported.Parent,
@@ -139,7 +141,8 @@ func (f *Follower) show(reported *Zone, epoch string, now time.Time) {
 	*f.zones[i] = followed{shown, true}
 }
 
-// current returns all zones as of the last news, or why they show nothing new if that is stale.
+// current returns the readings of all zones in the last new report. If that report is stale, the
+// zones have an error with the given reason.
 func (f *Follower) current(now time.Time, reason error) ([]power.Shown, error) {
 	if f.stale == nil && now.Sub(f.since) > f.patience() {
 		f.stale = f.staleFor(reason)
@@ -159,7 +162,7 @@ func (f *Follower) current(now time.Time, reason error) ([]power.Shown, error) {
 	return f.shown, nil
 }
 
-// staleFor returns the error of stale news. Its text stays the same until there are others.
+// staleFor returns the error of a stale report. Its text is the same until there is a new report.
 func (f *Follower) staleFor(reason error) error {
 	since := ""
 	if !f.last.Time.IsZero() {
@@ -168,7 +171,8 @@ func (f *Follower) staleFor(reason error) error {
 	return fmt.Errorf("%s is stale%s: %w", f.from, since, reason)
 }
 
-// patience returns how long nothing may be new: three times the median of the last gaps.
+// patience returns the time after which the last report is stale: three times the median of the
+// last gaps, and at least minPatience.
 func (f *Follower) patience() time.Duration {
 	sorted := f.gaps
 	slices.Sort(sorted[:])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guest exports to the virtual machines of a node the energy that was attributed to them. It
-// also reads this energy in a virtual machine, from a directory that the hypervisor shares with the
-// virtual machine, or over vsock.
+// Package guest exports to the virtual machines of a node the energy that was attributed to them.
+// It also reads this energy in a virtual machine, from a directory that the hypervisor shares with
+// the virtual machine, or over vsock.
 package guest
 
 import (
@@ -17,40 +17,40 @@ import (
 type Report struct {
 	// ID is the VM.ID in the report of a tree, and empty elsewhere.
 	ID string
-	// Epoch identifies the series of totals: a random word that is made with the first report about
-	// a virtual machine. Under another epoch the totals begin anew: the virtual machine is on
-	// another host.
+	// Epoch is a random identifier of the series of totals. It is created with the first report about
+	// a virtual machine. In a new epoch, the totals restart at 0, for example on another host.
 	Epoch string
-	// Generation grows with each report of an epoch. Two readers that see the same generation see the same energy.
+	// Generation increases with each report of an epoch. Reports with the same epoch and generation
+	// have the same energy.
 	Generation uint64
-	// Time is when the energy was attributed, by the host's clock.
+	// Time is the time up to which the energy was attributed, by the host's clock.
 	Time time.Time
-	// Zones has one zone a kind. What others than this package wrote may have more.
+	// Zones has one zone per kind. A report from another program may have several zones of a kind.
 	Zones []Zone
 }
 
-// Zone is the energy of a zone kind that a virtual machine was attributed, over all sockets of the
-// host, active and idle.
+// Zone is the energy of a zone kind that was attributed to a virtual machine. It is the sum over
+// all sockets of the host, and of active and idle energy.
 type Zone struct {
 	Kind power.Kind
-	// Energy is the total of the epoch. It never goes down.
+	// Energy is the total in µJ since the start of the epoch. It never decreases.
 	Energy units.Energy
-	// ID, Name and Parent describe a zone of another program's powercap tree. In all other reports they
-	// are empty, and Place has them.
+	// ID, Name and Parent describe a zone of another program's powercap tree. In all other reports
+	// they are empty, and Place has them.
 	ID, Name, Parent string
 	// Range is the range of the counter in such a tree, 0 if it is not given.
 	Range units.Energy
 }
 
 // IsExported reports whether the energy of a zone kind is exported to guests: it must have a place
-// in a powercap tree. GPU and Other do not. A graphics card that is assigned to a machine is read by
-// the machine's own meters: if its energy were exported as well, it would be counted twice. For a
-// card that is shared with the host or with other machines, only the host reports the energy.
+// in a powercap tree. GPU and Other do not. A graphics card that is assigned to a machine is read
+// by the machine's own meters: if its energy were exported as well, it would be counted twice. For
+// a card that is shared with the host or with other machines, only the host reports the energy.
 func IsExported(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
 
 // Place returns the ID and the name of the zone of a kind in a virtual machine's powercap tree, and
-// the ID of its parent zone, empty at the top. Psys and platform have one place: both cover the whole
-// machine. The kind must be exported to guests.
+// the ID of its parent zone, empty at the top. Psys and platform have one place: both cover the
+// whole machine. The kind must be exported to guests.
 func Place(k power.Kind) (id, name, parent string) {
 	const top = "intel-rapl:0"
 	switch k {
@@ -78,9 +78,10 @@ type VM struct {
 	ID, Name string
 	// CID is the machine's vsock context ID (vsock(7)), 0 if the machine has no vsock device.
 	CID uint32
-	// Start is when the totals were 0. A series that began again has another Start.
+	// Start is the time at which the totals were 0. It changes if the totals restart.
 	Start time.Time
-	// Zones has the energy of each zone kind. A total that goes down means that the series began again, too.
+	// Zones has the energy of each zone kind. A total that decreases also means that the totals
+	// restarted.
 	Zones []Zone
 	// Ended marks a machine that has stopped or no longer receives an export: these are its last
 	// totals.

@@ -24,8 +24,8 @@ import (
 // writes their trees on its own goroutine, and provides their reports to servers. Its methods may
 // be called concurrently and do not wait for disk I/O.
 //
-// Trees and reports over vsock have epochs of their own. The epoch of a tree continues in the next
-// publisher. The epoch of other reports begins with the publisher.
+// Trees and reports over vsock have separate epochs. The epoch of a tree continues in the next
+// publisher. The epoch of reports over vsock starts with the publisher.
 type Publisher struct {
 	path string
 	wake chan struct{} // holds one element while there may be something to write
@@ -37,11 +37,11 @@ type Publisher struct {
 	mu       sync.Mutex          // guards the fields up to writing
 	machines map[string]*machine // by ID
 	round    uint64              // counts calls of Publish
-	dirs     map[string]*machine // that run, by directory; nil for a directory that several should have
-	cids     map[uint32]*machine // that run; nil for a context ID that several have
-	refused  error               // why machines have no export, of the last Publish
-	trouble  error               // what kept trees from being written the last time
-	writing  time.Time           // when the trees began to be written, zero while they are not
+	dirs     map[string]*machine // running machines by directory; nil if several need the same directory
+	cids     map[uint32]*machine // running machines by context ID; nil if several have the same ID
+	refused  error               // reasons in the last Publish why machines have no export, or nil
+	trouble  error               // error of the last attempt to write the trees, or nil
+	writing  time.Time           // start of the current attempt to write the trees, or zero
 
 	// Of the goroutine.
 	openTrees func(path string) (*os.Root, error)
@@ -101,7 +101,7 @@ const (
 
 var (
 	errSlow  = fmt.Errorf("writing the trees takes longer than %v", slowWrite)
-	errHangs = errors.New("the trees still were not written")
+	errHangs = errors.New("the last reports were not written, because the disk does not respond")
 	errMany  = fmt.Errorf("there are %d directories already: remove directories of virtual machines that no longer exist", maxTrees)
 )
 
@@ -122,9 +122,9 @@ func NewPublisher(path string) *Publisher {
 	return p
 }
 
-// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID,
-// and is not kept. A machine that is left out has stopped. What could not be written before is
-// written now.
+// Publish adds the energy that was attributed to all virtual machines until the time at. vms has
+// one VM per ID, and is not retained. A machine that vms does not contain has stopped. Reports that
+// could not be written before are written again.
 func (p *Publisher) Publish(vms []VM, at time.Time) {
 	p.mu.Lock()
 	now := time.Now()
@@ -146,7 +146,7 @@ func (p *Publisher) Publish(vms []VM, at time.Time) {
 	}
 }
 
-// take adds the energy that a machine was attributed since the last Publish.
+// take adds the energy that was attributed to a machine since the last Publish.
 func (p *Publisher) take(vm *VM, at, now time.Time) {
 	m := p.machines[vm.ID]
 	if m == nil {
@@ -318,7 +318,8 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.present((*machineZone).total)}, true
 }
 
-// Err returns why machines receive no export, nil if all do. The text changes only with the state.
+// Err returns the reasons why machines receive no export, or nil if all machines receive it. The
+// same state always has the same text.
 func (p *Publisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,9 +330,9 @@ func (p *Publisher) Err() error {
 	return oneline.Join(p.refused, trouble)
 }
 
-// Close writes the last reports and ends the publisher. It waits for up to three seconds. If the
-// disk does not respond by then, Close returns an error, and no further file is written. Report
-// continues to return the last reports.
+// Close writes the last reports and stops the publisher. It waits up to three seconds. If the disk
+// does not respond in this time, Close returns an error, and no more files are written. After
+// Close, Report returns the last reports.
 func (p *Publisher) Close() error {
 	p.stop()
 	select {
@@ -365,7 +366,7 @@ func (p *Publisher) writeTrees() {
 	p.trouble, p.writing = err, time.Time{}
 }
 
-// collectJobs returns the trees to write, and forgets the trees of machines that are forgotten.
+// collectJobs returns the trees to write, and removes the trees of removed machines from memory.
 func (p *Publisher) collectJobs() (jobs []job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -409,7 +410,7 @@ func (p *Publisher) do(jobs []job) error {
 	return oneline.Join(all, refused.err(p.path+":"))
 }
 
-// writeTree does a job.
+// writeTree writes the report and the counters of a job.
 func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 	root, err := p.openDir(trees, job)
 	if err != nil {
@@ -431,8 +432,8 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 	return err
 }
 
-// wrote notes that the report of a job was written. If its tree is not complete, it is written
-// again.
+// wrote records that the report of a job was written. If the tree is not complete, it is written
+// again later.
 func (p *Publisher) wrote(job *job, complete bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -462,7 +463,8 @@ func (p *Publisher) openDir(trees *os.Root, job *job) (*os.Root, error) {
 	return openDirectory(trees, job.dir)
 }
 
-// isFull reports whether there are so many trees that only machines of the host get another one.
+// isFull reports whether the number of trees has reached maxTrees, so only machines of the host get
+// further trees.
 func isFull(trees *os.Root) bool {
 	dir, err := trees.Open(".")
 	if err != nil {
@@ -473,7 +475,8 @@ func isFull(trees *os.Root) bool {
 	return len(names) == maxTrees
 }
 
-// openTrees opens the directory that has the trees, and makes it if only that is missing.
+// openTrees opens the directory of the trees. If it does not exist, openTrees creates it, but not
+// its parent.
 func openTrees(path string) (*os.Root, error) {
 	root, err := openPath(path)
 	if !errors.Is(err, fs.ErrNotExist) {

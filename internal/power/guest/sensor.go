@@ -12,27 +12,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Tree is a power.Source of the powercap tree that the hypervisor writes for this virtual machine.
-// It opens and closes its files in each Answer, so that the share can be mounted and unmounted at
-// any time. An Answer of a share that hangs does not return; the power.Poller reports that.
+// Tree is the power.Source of the directory that the hypervisor writes for this virtual machine. It
+// opens and closes its files in each Answer, so the share can be mounted and unmounted at any time.
+// If the share hangs, Answer does not return, and the power.Poller reports the timeout.
 type Tree struct {
 	path     string
 	reader   reader
 	follower *Follower
 }
 
-// NewTree returns a Source of the tree at path. want reports whether zones of the kind are to be
-// read; nil means all. It touches nothing.
+// NewTree returns a Source of the directory at path. want reports whether to read zones of a kind.
+// If want is nil, all zones are read. NewTree reads no file.
 func NewTree(path string, want func(power.Kind) bool) *Tree {
 	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("meters::powercap::path "+path, want)}
 }
 
-// PollOptions returns how the Source is to be polled, for the meter with the name.
+// PollOptions returns the options for polling a Tree or Client. name is the name of the meter.
 func PollOptions(name string) power.PollOptions {
 	return power.PollOptions{Name: name, Every: time.Second, Timeout: 5 * time.Second, MaxBackoff: 10 * time.Second}
 }
 
-// Answer reads the tree. A tree that is not there is an error like any other, not fs.ErrNotExist: it is configured.
+// Answer reads the directory. If the directory does not exist, the error is not fs.ErrNotExist,
+// because the directory is configured.
 func (t *Tree) Answer(context.Context, power.Sample) (power.Answer, error) {
 	report, err := t.reader.read()
 	now := time.Now()
@@ -50,5 +51,5 @@ func (t *Tree) Answer(context.Context, power.Sample) (power.Answer, error) {
 	return power.Answer{Shown: shown}, err
 }
 
-// Close does nothing: between answers nothing is open.
+// Close returns nil. No file is open between two calls of Answer.
 func (t *Tree) Close() error { return nil }

@@ -35,12 +35,12 @@ const (
 	newFile = ".new"
 )
 
-// maxEnergy is the range of the counters of a tree. A total stays there: no virtual machine uses
-// 2.5 TWh.
+// maxEnergy is the range of the counters of a tree, 2.5 TWh. A total does not exceed it.
 const maxEnergy units.Energy = math.MaxInt64
 
-// keepZones is how long a tree that continues from a report shows the zones of the report even if
-// they are not read. After a restart of the host's receiver, some meters answer later than others.
+// keepZones is the time for which a tree keeps the zones of the report that it continues from, even
+// if they are not read. After a restart of the host's receiver, some meters are read later than
+// others.
 const keepZones = time.Minute
 
 // treeKinds are the exported zone kinds. Each has its Place in every tree, so that a counter never

@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Client asks the hypervisor over vsock for the report about this virtual machine. It implements power.Source.
+// Client is the power.Source of the report that the hypervisor provides over vsock.
 type Client struct {
 	dial     func(context.Context) (net.Conn, error)
 	follower *Follower
@@ -26,7 +26,7 @@ type Client struct {
 }
 
 var (
-	// errNoVsock is returned where there is no way to a hypervisor: this is no virtual machine, or has no vsock device.
+	// errNoVsock is the error of a machine that is not a virtual machine or has no vsock device.
 	errNoVsock = errors.New("this machine has no vsock connection to a hypervisor: it needs a vsock device, the kernel module vmw_vsock_virtio_transport, and a sandbox that allows the family AF_VSOCK")
 	errUnknown = errors.New("the hypervisor has no energy of this virtual machine")
 	errSilent  = errors.New("no answer in time")
@@ -35,7 +35,7 @@ var (
 // maxPort is the largest port. The port above it means any port (VMADDR_PORT_ANY).
 const maxPort = math.MaxUint32 - 1
 
-// CheckPort returns an error unless a hypervisor can listen at a vsock port.
+// CheckPort returns an error if port is not a valid vsock port of a server, from 1 to 4294967294.
 func CheckPort(port int64) error {
 	if port < 1 || port > maxPort {
 		return fmt.Errorf("must be between 1 and %d, is %d", int64(maxPort), port)
@@ -43,8 +43,9 @@ func CheckPort(port int64) error {
 	return nil
 }
 
-// NewClient returns a Source that asks at the port that the hypervisor's Server listens at. It
-// touches nothing. want reports whether zones of a kind are to be read; nil means all.
+// NewClient returns a Source that queries the Server on the host. port is the vsock port of the
+// Server. want reports whether to read zones of a kind. If want is nil, all zones are read.
+// NewClient opens no connection.
 func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	return &Client{
 		dial:     func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Host, port, nil) },
@@ -53,7 +54,8 @@ func NewClient(port uint32, want func(power.Kind) bool) *Client {
 	}
 }
 
-// Answer asks once. While there is no answer, there is nothing new: the host may start its receiver again.
+// Answer queries the host once. If the host does not respond, Answer repeats the last readings,
+// because the host may be restarting its receiver.
 func (c *Client) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	r, err := c.ask(ctx)
 	now := time.Now()
@@ -67,7 +69,7 @@ func (c *Client) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 	return power.Answer{Shown: shown}, err
 }
 
-// Close does nothing: no connection outlives an Answer.
+// Close returns nil. No connection is open between two calls of Answer.
 func (c *Client) Close() error { return nil }
 
 func (c *Client) ask(ctx context.Context) (*Report, error) {
@@ -87,7 +89,7 @@ func (c *Client) ask(ctx context.Context) (*Report, error) {
 	return unmarshal(text)
 }
 
-// failure returns an error whose text stays the same while its cause does.
+// failure returns an error with the same text for the same cause.
 func (c *Client) failure(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

@@ -22,14 +22,14 @@ import (
 type input struct {
 	*sensor
 	is     *meaning
-	number uint64 // in the label
+	number uint64 // number in the label
 	zone   *power.Zone
 
-	// Of the source that reads it:
-	files   []kernfs.File // one, or two whose product counts
-	period  time.Duration // over which a power is averaged, 0 if the driver does not report it
-	last    power.Shown   // the last read, zero if it failed
-	failure error         // why the file of a fast input is closed
+	// The following fields are used by the source that reads the input.
+	files   []kernfs.File // one file, or two files (voltage and current) whose product is the power
+	period  time.Duration // time over which a power is averaged; 0 if the driver does not report it
+	last    power.Shown   // the last reading; zero if the last read failed
+	failure error         // the reason why the file of a fast input is closed
 }
 
 // fast reports whether the sensor is read with each collection.
@@ -50,8 +50,8 @@ func (in *input) paths() []string {
 	return []string{path("in" + in.digits() + "_input"), path("curr" + in.digits() + "_input")}
 }
 
-// assign sets the sensors that are used, of the kinds that are wanted, and those that could be named.
-// Of several sensors with one ID the first counts.
+// assign sets the sensors that are used, of the kinds that are wanted, and those that could be
+// named. Of several sensors with one ID the first counts.
 func (m *finder) assign(to *found, chips []*chip) {
 	named := m.findNamed(to, chips)
 	var known []*input
@@ -96,8 +96,8 @@ func (m *finder) prepare(in *input) {
 	}
 }
 
-// meaningOf returns the input of a sensor, nil if the sensor is not used, and reports whether the
-// table has its meaning.
+// meaningOf returns the input of a sensor, or nil if the sensor is not used. It also reports
+// whether the table of drivers contains the sensor.
 func (m *finder) meaningOf(s *sensor, chips []*chip) (f *input, isKnown bool) {
 	is, number := m.find(s, chips)
 	if is == nil || is.kind == notUsed {
@@ -110,7 +110,7 @@ func (m *finder) meaningOf(s *sensor, chips []*chip) (f *input, isKnown bool) {
 	return f, true
 }
 
-// repeats reports whether another sensor measures the same.
+// repeats reports whether another input measures the same hardware.
 func (in *input) repeats(other *input) bool {
 	return in.chip == other.chip && in.is == other.is && in.zone.Domain == other.zone.Domain
 }
@@ -145,10 +145,12 @@ func (m *finder) describeCard(f *input) {
 	}
 }
 
-// vendors are the names of the vendors of graphics cards, by their PCI ID (include/linux/pci_ids.h).
+// vendors are the names of the vendors of graphics cards, by their PCI ID
+// (include/linux/pci_ids.h).
 var vendors = map[string]string{"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 
-// addParents sets the parent of each input. An input whose parent has no sensor gets the kind whole.
+// addParents sets the parent of each input. An input whose parent has no sensor gets the kind
+// whole.
 func addParents(known []*input) {
 	for _, f := range known {
 		if f.is.parent == "" {
@@ -167,7 +169,8 @@ func addParents(known []*input) {
 // preferred removes inputs from the list of the table's inputs. A kind that the configuration names
 // a sensor for has only named sensors, even while they are missing. A kind that several drivers
 // measure has only the inputs of the first driver in the table. Each graphics card counts as a kind
-// of its own. But a named sensor without a PCI address may measure any card, and replaces all cards.
+// of its own. But a named sensor without a PCI address may measure any card, and replaces all
+// cards.
 func (m *finder) preferred(known, named []*input) []*input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
@@ -199,7 +202,7 @@ func (m *finder) findNamed(to *found, chips []*chip) (named []*input) {
 			m.seen[i] = true
 			f := m.newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip))
 			if n.Kind != power.GPU {
-				f.zone.MaxWatts = power.MaxPlatformWatts // it may measure all sockets together
+				f.zone.MaxWatts = power.MaxPlatformWatts // the sensor may measure all sockets together
 			}
 			named = append(named, f)
 		case len(sensors) > 1:

@@ -50,16 +50,16 @@ type finder struct {
 	want  func(power.Kind) bool
 	named []Sensor
 	open  func(path string) (*os.File, error)
-	seen  []bool // which of the named sensors were ever found
+	seen  []bool // reports for each named sensor whether it was found at least once
 }
 
 // found is the result of a search.
 type found struct {
-	inputs  []*input        // that are used, at most one of each ID
-	ids     map[string]bool // of the zones that all sensors would have
-	unused  []string        // sensors that the table does not list
-	err     error           // why no sensor is used
-	missing error           // a named sensor that was never found, or is not the only one
+	inputs  []*input        // inputs that are used, at most one per ID
+	ids     map[string]bool // IDs of the zones of all sensors, used or not
+	unused  []string        // sensors that the table does not contain
+	err     error           // the reason why no sensor is used, or nil
+	missing error           // error of a named sensor that was never found or is ambiguous, or nil
 }
 
 var errNotListed = errors.New("list hwmon chips")
@@ -100,8 +100,8 @@ func (m *finder) search() (f found) {
 	return f
 }
 
-// number makes the names of devices unique if a driver makes several chips of one device, such as one for each socket.
-// A driver makes them in the same order each time.
+// number makes the names of devices unique if a driver makes several chips of one device, such as
+// one for each socket. A driver makes them in the same order each time.
 func (c *chip) number(before []*chip) {
 	n := 0
 	for _, other := range before {
@@ -114,9 +114,10 @@ func (c *chip) number(before []*chip) {
 	}
 }
 
-// inspect returns the chip of a hwmon directory, or nil if it has neither energy nor power. Batteries and adapters
-// (drivers/power/supply/power_supply_hwmon.c) do not measure the power of the machine. Some drivers, such as
-// acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
+// inspect returns the chip of a hwmon directory, or nil if it has neither energy nor power.
+// Batteries and adapters (drivers/power/supply/power_supply_hwmon.c) do not measure the power of
+// the machine. Some drivers, such as acpi_power_meter before Linux 6.18, have their attributes in
+// the directory of the device.
 func (m *finder) inspect(dir string) (*chip, error) {
 	kernfs.List(dir)
 	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
@@ -130,7 +131,7 @@ func (m *finder) inspect(dir string) (*chip, error) {
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // it has just gone, or is no chip
+			err = nil // the chip was just removed, or the directory is not a chip
 		}
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (m *finder) inspect(dir string) (*chip, error) {
 func (m *finder) findSensors(c *chip) error {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return nil // it has just gone
+		return nil // the chip was just removed
 	}
 	byName := make(map[string]*sensor)
 	for _, e := range entries {

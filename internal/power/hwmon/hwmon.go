@@ -19,35 +19,37 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// Meter is the power.Meter of hwmon's sensors.
+// Meter is the power.Meter of hwmon sensors.
 //
-// Energy counters that are fast to read are read with each collection. Powers, and counters behind
-// a slow bus, are read by a goroutine for each chip, at the sensor's own pace.
+// Energy counters that are fast to read are read in each collection. Powers, and counters behind a
+// slow bus, are polled by one goroutine per chip, at the interval of the sensor.
 //
-// A zone is identified by its device and its label, and not by the number of its hwmon directory,
-// which changes when the driver is loaded again. A zone whose sensor vanishes keeps its total, and
-// its readings have an error.
+// The ID of a zone consists of its device and its label. The number of its hwmon directory is not
+// used, because it changes when the driver is reloaded. A zone whose sensor vanishes keeps its
+// total, and its readings have an error.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
-	finder    finder // of the goroutine that searches
+	finder    finder // used by the goroutine that searches
 	discovery power.Discovery
-	found     found     // by the last search that could list the chips
-	inputs    []*input  // found and vanished ones, in the order of their IDs
-	sources   []*source // that read them, in the order of their devices
+	found     found     // result of the last search that could list the chips
+	inputs    []*input  // found and vanished inputs, in the order of their IDs
+	sources   []*source // sources of the inputs, in the order of their devices
 	readings  []power.Reading
 }
 
-// Options say which sensors are read.
+// Options select the sensors to read.
 type Options struct {
-	Root string // "/" or the mount point of the host's root
-	// Want reports whether zones of the kind are to be read. nil means all.
+	Root string // root directory of the host: "/" or its mount point in a container
+	// Want reports whether to read zones of a kind. If Want is nil, all zones are read.
 	Want func(power.Kind) bool
-	// Sensors are read in addition to the sensors of the table, and replace sensors of the same kind.
+	// Sensors are read in addition to the sensors in the table of drivers. They replace sensors of the
+	// table that have the same kind.
 	Sensors []Sensor
 }
 
-// Sensor names a sensor and the kind of hardware that it measures. Sensors of one kind are added up.
+// Sensor names a sensor and the kind of hardware that it measures. Sensors of one kind are added
+// up.
 type Sensor struct {
 	Chip   string // the chip's name: "ina226"
 	Device string // the name of the chip's device, to distinguish chips with the same name: "1-0040"; empty means any
@@ -163,11 +165,12 @@ func (m *Meter) sourceOf(in *input) *source {
 	return c
 }
 
-// Unused lists the sensors of the last search that the table does not list, as the configuration
-// can name them: `xe/0000:03:00.0/energy2`.
+// Unused returns the sensors of the last search that the table of drivers does not contain. They
+// have the format of the setting meters::hwmon::sensors, such as xe/0000:03:00.0/energy2.
 func (m *Meter) Unused() []string { return m.found.unused }
 
-// Close ends the goroutines and closes the files. It may be called again; Read may not.
+// Close stops the goroutines and closes the files. Close may be called again. Read must not be
+// called after Close.
 func (m *Meter) Close() error {
 	m.discovery.Search.Close()
 	errs := make([]error, len(m.sources))

@@ -30,28 +30,28 @@ const (
 	defaultEvery  = time.Second
 	longestEvery  = time.Minute
 	longestGap    = 3 * longestEvery
-	// lead is more than reading a card takes.
+	// lead is longer than the time of reading a card.
 	lead = 50 * time.Millisecond
 )
 
 // source is the power.Source of the fast inputs of a chip, or of the other inputs.
 //
-// A graphics card that is suspended is not read, because that would wake it: its power counts as 0.
-// A card that may suspend itself is read less often than it takes to do so, because each read
-// counts as use.
+// A suspended graphics card is not read, because a read would wake it. Its power counts as 0. If a
+// card may suspend itself, the time between two reads is longer than its autosuspend delay, because
+// each read restarts this delay.
 type source struct {
-	chip  *chip // as it was found first; it may have another directory since
+	chip  *chip // the chip as first found; its directory may have changed since
 	fast  bool
 	meter power.Meter
 	next  atomic.Pointer[[]*input] // of the last search, nil once the source has taken them
 	lost  atomic.Bool              // a file is missing or closed, and a search may find it
 
-	// Of the goroutine that calls Answer:
+	// The following fields are used by the goroutine that calls Answer.
 	inputs     []*input
 	every      time.Duration
 	open       func(string) (*os.File, error)
 	isCard     bool        // a graphics card
-	maySuspend bool        // it is a card that suspends itself
+	maySuspend bool        // a graphics card that may suspend itself
 	status     kernfs.File // "suspended", "active"
 	shown      []power.Shown
 	buf        [32]byte
@@ -74,9 +74,9 @@ func newSource(in *input, open func(string) (*os.File, error)) *source {
 	return s
 }
 
-// Answer reads the inputs. If all of them fail, it returns an error, so that they are polled less
-// often: each failed read of a meter's firmware writes to the kernel's log. Missing files are still
-// looked for at the usual pace.
+// Answer reads the inputs. If all reads fail, it returns an error, and the inputs are polled less
+// often, because each failed read of an ACPI power meter writes to the kernel log. The search for
+// missing files keeps its interval.
 func (s *source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	s.update()
 	s.shown = s.shown[:0]
@@ -90,7 +90,7 @@ func (s *source) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 		if !suspended {
 			shown = in.show(s.buf[:])
 		}
-		if suspended || shown.Err != nil && s.sleeps() { // since a moment ago, or power/control was changed
+		if suspended || shown.Err != nil && s.sleeps() { // the card may have been suspended during the read
 			shown = in.asleep()
 		}
 		failure = cmp.Or(failure, shown.Err)
@@ -146,8 +146,8 @@ func (s *source) text(dir, name string) string {
 	return text
 }
 
-// sleeps reports whether the device is a card that is suspended, or about to be
-// (Documentation/ABI/testing/sysfs-devices-power). To ask does not wake it.
+// sleeps reports whether the device is a graphics card that is suspended or suspending
+// (Documentation/ABI/testing/sysfs-devices-power). Reading this state does not wake the card.
 func (s *source) sleeps() bool {
 	if !s.isCard {
 		return false
@@ -165,7 +165,7 @@ func (s *source) Close() error {
 	return s.status.Close()
 }
 
-// every returns how often the input is polled.
+// every returns the time between two polls of the input.
 func (in *input) every() time.Duration {
 	if in.period > 0 {
 		return min(max(in.period, shortestEvery), longestEvery)
@@ -175,11 +175,12 @@ func (in *input) every() time.Duration {
 
 func (in *input) close() {
 	for i := range in.files {
-		_ = in.files[i].Close() // it was only read from
+		_ = in.files[i].Close() // read only: no data can be lost
 	}
 }
 
-// show reads the input. If a polled sensor has no value yet (EAGAIN), the last value stands once.
+// show reads the input. If a polled sensor has no value yet (EAGAIN), show repeats the last value
+// once.
 func (in *input) show(buf []byte) power.Shown {
 	last := in.last
 	shown, err := in.read(buf)
@@ -194,9 +195,9 @@ func (in *input) show(buf []byte) power.Shown {
 	return power.Shown{Zone: in.zone, Err: fmt.Errorf("hwmon zone %s: %w", in.zone.ID, err)}
 }
 
-// asleep returns a power of 0, which stands for the suspended device. For a counter the power covers
-// the whole time since the last reading, so that no time is unmeasured. The next reading of the
-// counter adds the energy from before the suspension.
+// asleep returns the reading of a suspended card, a power of 0. For a counter, the power covers the
+// whole time since the last reading, so no time is unmeasured. The next reading of the counter adds
+// the energy from before the suspension.
 func (in *input) asleep() power.Shown {
 	shown := power.Shown{Zone: in.zone, At: time.Now(), IsPower: true}
 	if in.isEnergy() {
@@ -228,7 +229,7 @@ func (in *input) read(buf []byte) (power.Shown, error) {
 	}
 	if in.isEnergy() {
 		shown := power.Shown{Zone: in.zone, Counter: units.Energy(product), Range: in.is.wrapAt}
-		if !in.fast() { // else it was read at the moment of the sample
+		if !in.fast() { // a fast input is read at the time of the sample
 			shown.At = time.Now()
 		}
 		return shown, nil
