@@ -44,8 +44,7 @@ type gpu struct {
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32
-	// watts is the power while a process runs, and at index 0 that of the idle GPU.
-	watts map[uint32]float64
+	idle float64 // power in W of the idle GPU; it is busyWatts while a process runs
 
 	period  time.Duration // of the driver's samples
 	refresh time.Duration // of the energy counter
@@ -66,7 +65,7 @@ type gpu struct {
 	counter uint64                   // energy at the last refresh
 	used    map[uint32]time.Duration // true GPU time
 	active  map[uint32]float64       // true energy in J above that of the idle GPU
-	part    map[uint32]int           // steps since the last sample
+	part    int                      // steps since the last sample in which a process ran
 	last    uint32                   // the PID that ran last
 	samples []sample
 	taken   int
@@ -77,18 +76,21 @@ type sample struct {
 	at      uint64
 	shows   time.Duration
 	percent float64
-	of      map[uint32]float64
+	pid     uint32 // of the process that ran last, 0 for none
 }
 
-const step = time.Millisecond
+const (
+	step      = time.Millisecond
+	busyWatts = 250.0
+)
 
 func newGPU(runs func(at time.Duration) uint32) *gpu {
 	return &gpu{
-		uuid: "GPU-1", address: "0000:65:00.0", limit: 300_000, runs: runs, watts: map[uint32]float64{0: 50},
+		uuid: "GPU-1", address: "0000:65:00.0", limit: 300_000, runs: runs, idle: 50,
 		period: time.Second / 6, refresh: 20 * time.Millisecond, keeps: 72,
 		lag:   func(int) time.Duration { return 0 },
 		clock: func(at time.Time) uint64 { return uint64(at.UnixMicro()) },
-		began: time.Now(), used: map[uint32]time.Duration{}, active: map[uint32]float64{}, part: map[uint32]int{},
+		began: time.Now(), used: map[uint32]time.Duration{}, active: map[uint32]float64{},
 	}
 }
 
@@ -96,16 +98,12 @@ func newGPU(runs func(at time.Duration) uint32) *gpu {
 func (g *gpu) advance() {
 	for now := time.Since(g.began); g.at+step <= now; {
 		pid := g.runs(g.at)
-		watts := g.watts[0]
+		watts := g.idle
 		if pid != 0 {
-			if w, ok := g.watts[pid]; ok {
-				watts = w
-			} else {
-				watts = 250
-			}
+			watts = busyWatts
 			g.used[pid] += step
-			g.active[pid] += (watts - g.watts[0]) * step.Seconds()
-			g.part[pid]++
+			g.active[pid] += (watts - g.idle) * step.Seconds()
+			g.part++
 			g.last = pid
 		}
 		g.energy += watts * 1000 * step.Seconds()
@@ -122,18 +120,15 @@ func (g *gpu) advance() {
 
 // sample ends a period of the driver.
 func (g *gpu) sample() {
-	steps := 0
-	for _, n := range g.part {
-		steps += n
-	}
+	steps := g.part
+	g.part = 0
 	g.shown = max(g.shown, g.at+g.lag(g.taken))
-	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.shown, of: map[uint32]float64{}}
+	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.shown}
 	length := float64(g.period / step)
 	s.percent = math.Min(100*float64(steps)/length, 100)
 	if steps > 0 {
-		s.of[g.last] = s.percent // the process that ran last
+		s.pid = g.last
 	}
-	clear(g.part)
 	g.taken++
 	if g.dry && steps == 0 {
 		return
@@ -164,17 +159,8 @@ func (g *gpu) MIGDevices() ([]nvml.Device, error) { return g.slices, nil }
 func (g *gpu) Multiprocessors() (uint32, error)   { return g.multiprocessors, nil }
 func (g *gpu) GPMSample() (nvml.GPMSample, error) { return nil, nvml.NotSupported }
 func (g *gpu) TotalEnergy() (uint64, error)       { g.advance(); return g.counter, g.noEnergy }
-func (g *gpu) Power() (uint32, bool, error)       { g.advance(); return g.now(), false, nil }
+func (g *gpu) Power() (uint32, bool, error)       { return 0, false, nvml.NotSupported }
 func (g *gpu) Processes() ([]uint32, error)       { return nil, nil }
-
-// now returns the power in mW.
-func (g *gpu) now() uint32 {
-	pid := g.runs(g.at)
-	if watts, ok := g.watts[pid]; ok {
-		return uint32(watts * 1000)
-	}
-	return 250_000
-}
 
 func (g *gpu) UtilizationSamples(since uint64) ([]nvml.Utilization, error) {
 	if g.noSamples != nil {
@@ -194,13 +180,12 @@ func (g *gpu) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 	visible := g.visible(since)
 	var list []nvml.Sample
 	for _, s := range visible {
-		for pid := range s.of {
-			i := slices.IndexFunc(list, func(e nvml.Sample) bool { return e.PID == pid })
-			if i < 0 {
-				list = append(list, nvml.Sample{PID: pid, Timestamp: s.at, SM: uint32(math.Round(mean(visible, pid)))})
-			} else {
-				list[i].Timestamp = s.at
-			}
+		i := slices.IndexFunc(list, func(e nvml.Sample) bool { return e.PID == s.pid })
+		switch {
+		case i >= 0:
+			list[i].Timestamp = s.at
+		case s.pid != 0:
+			list = append(list, nvml.Sample{PID: s.pid, Timestamp: s.at, SM: uint32(math.Round(mean(visible, s.pid)))})
 		}
 	}
 	return list, nil
@@ -208,7 +193,9 @@ func (g *gpu) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 
 func mean(samples []sample, pid uint32) (sum float64) {
 	for _, s := range samples {
-		sum += s.of[pid]
+		if s.pid == pid {
+			sum += s.percent
+		}
 	}
 	return sum / float64(len(samples))
 }

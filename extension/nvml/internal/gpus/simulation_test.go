@@ -18,7 +18,7 @@ import (
 func watch(t *testing.T, g *gpu, length time.Duration) *account {
 	t.Helper()
 	r := New((&driver{devices: []nvml.Device{g}}).open)
-	a := newAccount(g.watts[0])
+	a := newAccount(g.idle)
 	for began := time.Now(); time.Since(began) < length; time.Sleep(time.Second) {
 		devices, err := r.Poll(context.Background())
 		if err != nil {

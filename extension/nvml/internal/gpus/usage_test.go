@@ -28,7 +28,7 @@ type script struct {
 
 func newScript() *script {
 	s := &script{gpu: newGPU(func(time.Duration) uint32 { return 0 })}
-	s.watts[0] = 100
+	s.idle = 100
 	return s
 }
 
@@ -562,11 +562,15 @@ func TestEnergyDoesNotGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
 		s.second(1, 0)
+		s.processes = []uint32{1}
 		time.Sleep(time.Second)
 		p := poller(t, &slow{s})
 		p.after(0)
 		s.noProcesses = nvml.Timeout
 		d := p.after(time.Second) // of now
+		if d.UsageErr == nil {
+			t.Fatal("the processes of the GPU were not read")
+		}
 		at, energy := d.At, d.Energy
 		s.noProcesses = nil
 		s.second(2, 0)
