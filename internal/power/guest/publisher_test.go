@@ -424,27 +424,3 @@ func TestPublishingAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { p.Publish(vms, noon) }))
 	require.NoError(t, p.Close())
 }
-
-// BenchmarkTrees writes the trees of 100 virtual machines, with package and dram, in memory and on the
-// disk of temporary files.
-func BenchmarkTrees(b *testing.B) {
-	b.Run("memory", func(b *testing.B) { benchmarkTrees(b, newDir(b)) })
-	b.Run("disk", func(b *testing.B) { benchmarkTrees(b, b.TempDir()) })
-}
-
-func benchmarkTrees(b *testing.B, dir string) {
-	trees, err := os.OpenRoot(dir)
-	require.NoError(b, err)
-	defer func() { _ = trees.Close() }()
-	p := NewPublisher("")
-	var jobs []job
-	for i := range 100 {
-		vm := &machine{id: fmt.Sprint("vm", i), hosts: true}
-		jobs = append(jobs, job{machine: vm, dir: vm.id, at: noon, gained: zones(power.Package, 1, power.DRAM, 1)})
-	}
-	for b.Loop() {
-		for i := range jobs {
-			require.NoError(b, p.writeTree(trees, &jobs[i]))
-		}
-	}
-}

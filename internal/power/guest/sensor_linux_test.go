@@ -115,19 +115,3 @@ func TestHalfWrittenTreeIsAnErrorOnceThatLasts(t *testing.T) {
 		assert.EqualError(t, m.pkg(time.Hour).Err, "meters::powercap::path "+m.path+" is stale: intel-rapl:0: it is half-written")
 	})
 }
-
-func BenchmarkTree(b *testing.B) {
-	for name, archive := range map[string]string{"report": "-- report.json --\n" + wholeDocument, "Scaphandre's": scaphandre, "kernel's": kernels} {
-		b.Run(name, func(b *testing.B) {
-			s := newShared(b)
-			s.put(archive)
-			r := s.reader()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := r.read(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

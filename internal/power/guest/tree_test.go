@@ -163,24 +163,6 @@ func TestATreeWithoutAReportOfTheMachineBeginsANewEpoch(t *testing.T) {
 	}
 }
 
-// Builds from before 0.1.0 had no report.
-func TestATreeOfAnEarlierLayoutIsReplaced(t *testing.T) {
-	d := newTreeDir(t, newDir(t))
-	for file, content := range map[string]string{
-		"generation": "8\n", "update_time": "1\n", "vm_id": uuid + "\n", "epoch": "ABC\n", "intel-rapl:0/name": "package-0\n",
-		"intel-rapl:0/energy_uj": "700\n", dramFile: "9\n",
-	} {
-		d.put(file, content)
-	}
-	tree := d.open(uuid)
-	d.write(tree, power.Package, 5)
-	assert.Equal(t, "5\n", d.files()["intel-rapl:0/energy_uj"])
-	assert.NotContains(t, d.files(), dramFile)
-	report, err := (&reader{path: d.Name()}).read()
-	require.NoError(t, err)
-	assert.Equal(t, &Report{ID: uuid, Epoch: tree.epoch, Generation: 1, Time: noon, Zones: zones(power.Package, 5)}, report)
-}
-
 // After a restart of the host's receiver, a zone is not removed because its meter is slow to answer.
 func TestATreeThatContinuesKeepsItsZonesForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -211,12 +211,3 @@ func TestAModelAllocatesNothing(t *testing.T) {
 	s := usual.samples(1, 2)[0]
 	assert.Zero(t, testing.AllocsPerRun(100, func() { m.Observe(s); _, _ = m.Coefficients() }))
 }
-
-func BenchmarkObserveAndFit(b *testing.B) {
-	samples := law{20, 4, 1e-9, 2e-7}.samples(1000, 1)
-	m := observed(&Model{}, samples)
-	for i := 0; b.Loop(); i++ {
-		m.Observe(samples[i%len(samples)])
-		_, _ = m.Coefficients()
-	}
-}
