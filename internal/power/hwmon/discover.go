@@ -23,7 +23,7 @@ type chip struct {
 	driver  string // content of the file name
 	device  string // name of its device, or the driver of a virtual chip: "amd_energy.0", "0000:03:00.0"
 	path    string // of the device
-	dir     string // of the attributes
+	dir     string // of the attributes, below the device: hwmon numbers in sys/class/hwmon are reused for other devices
 	sensors []*sensor
 }
 
@@ -135,7 +135,11 @@ func (m *finder) inspect(dir string) (*chip, error) {
 		}
 		return nil, err
 	}
-	c := &chip{driver: driver, device: driver, path: dir, dir: dir}
+	attributes, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, nil // it has just gone
+	}
+	c := &chip{driver: driver, device: driver, path: dir, dir: attributes}
 	if linkErr == nil {
 		c.device, c.path = filepath.Base(device), device
 	}

@@ -195,7 +195,7 @@ func TestFastCountersAreFiles(t *testing.T) {
 		return &powertest.Machine{
 			Meter: m, Zones: [2]string{"amd_energy.0:Esocket0", "amd_energy.0:Esocket1"}, Set: set,
 			Dir: class, Searched: class + "/hwmon2/name",
-			Path: func(zone int) string { return class + "/hwmon2/" + filepath.Base(files[zone]) },
+			Path: func(zone int) string { return tr.path(files[zone]) },
 		}
 	})
 }

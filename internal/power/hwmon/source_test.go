@@ -248,6 +248,31 @@ func TestAPolledChipIsFoundAgain(t *testing.T) {
 	}
 }
 
+func TestAChipWithTheNumberOfARemovedOneIsNotReadForIt(t *testing.T) {
+	tr := newTree(t, "amdgpu")
+	const other = "devices/pci0000:00/0000:00:01.2/0000:04:00.0/hwmon/hwmon"
+	class := tr.path("sys/class/hwmon/hwmon")
+	tr.ok(os.Remove(class + "2"))
+	tr.write("300000000\n", "sys/"+other+"2/power1_average")
+	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+		assert.NoError(t, tr.one(m, "0000:03:00.0:PPT").Err)
+		tr.ok(os.RemoveAll(tr.path(cards)))
+		tr.ok(os.Remove(class + "1"))
+		tr.ok(os.Rename(tr.path("sys/"+other+"2"), tr.path("sys/"+other+"1")))
+		tr.ok(os.Symlink("../../"+other+"1", class+"1"))
+		later(searchEvery)
+		tr.poll(m)
+		later(10 * time.Second)
+		before := tr.one(m, "0000:03:00.0:PPT")
+		assert.ErrorIs(t, before.Err, fs.ErrNotExist)
+		later(time.Minute)
+		after := tr.one(m, "0000:03:00.0:PPT")
+		assert.ErrorIs(t, after.Err, fs.ErrNotExist)
+		assert.Equal(t, before.Total, after.Total)
+		assert.NoError(t, tr.one(m, "0000:04:00.0:PPT").Err)
+	})
+}
+
 func TestAChipThatComesBackAsAnotherDeviceLeavesNoGoroutine(t *testing.T) {
 	const dir = "sys/devices/LNXSYSTM:00/LNXSYBUS:00/"
 	tr := newTree(t, "acpi_one")
