@@ -12,11 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
-	"net/url"
-	"regexp"
 	"strings"
 	"syscall"
-	"unicode"
 )
 
 // The reasons why a request has no response, with the setting that solves the problem.
@@ -100,29 +97,36 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// unstable matches the parts of an error text that must not be logged. Quoted texts may come from
-// the server or from a setting, such as the password of a proxy. The stream IDs of HTTP/2 change
-// with each request.
-var unstable = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
+// texts are parts of errors of net/http that have no exported type.
+var texts = []string{
+	"failed to parse Location header", "invalid proxy address", "malformed HTTP response", "server sent GOAWAY", "stream error",
+}
 
-// other returns an error with the first line of the text of err, without the URL and without quoted
-// texts. err is any other error of the transport or of an extension.
+// other returns the system call's error, a text of texts or of a status, or the type of any other
+// error of the transport or an extension. The text itself may come from a server or a setting: net/http
+// returns the reason with which a proxy refuses a connection, and authentication extensions the answer
+// to a request for a token.
 func other(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
-	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // its text may contain a line of the response
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		return errNotHTTP
 	}
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	text = unstable.ReplaceAllString(text, hidden)
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
+	if _, ok := errors.AsType[syscall.Errno](err); ok {
+		return withCause("no answer", err)
+	}
+	for next := err; next != nil; next = errors.Unwrap(next) {
+		err = next
+	}
+	for _, known := range texts {
+		if strings.Contains(err.Error(), known) {
+			return errors.New("no answer: " + known)
 		}
-		return r
-	}, text)
-	return fmt.Errorf("no answer: %.200s", text)
+	}
+	for code := http.StatusBadRequest; code < 600; code++ {
+		if text := http.StatusText(code); text != "" && text == err.Error() {
+			return fmt.Errorf("no answer: the proxy answered %d %s", code, text)
+		}
+	}
+	return fmt.Errorf("no answer: the text of the error (%T) may be confidential and is not shown", err)
 }
 
 var errNotHTTP = errors.New("no answer: the server does not speak HTTP")
