@@ -78,7 +78,7 @@ func (s *service) authorized(ctx context.Context, path string) (*fetch.Answer, e
 			answer, err = s.send(ctx, http.MethodGet, path)
 		}
 		if !s.denies(err) {
-			s.used = true
+			s.used = s.used || err == nil && s.token != ""
 			return answer, err
 		}
 		switch {

@@ -266,6 +266,22 @@ func TestAnAccountWithoutThePrivilegeLoginIsReportedAndItsSessionEnded(t *testin
 	})
 }
 
+func TestARequestWithoutAnAnswerDoesNotShowThePrivilegeLogin(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		requests := 0
+		b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
+			if requests++; requests == 1 {
+				rt.Hang(w, r)
+				return
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		}, rt.Path("/redfish/v1/Systems"))
+		assert.Contains(b, b.failure(), "the account needs the privilege Login")
+		_, _ = b.read(30 * time.Minute)
+		b.logins(1, 0)
+	})
+}
+
 func TestAServiceWithoutRoomForSessionsIsReadWithAWarning(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.server.MaxSessions = 1
