@@ -51,7 +51,8 @@ var (
 //     login. If the BMC refuses the token for the DELETE, the DELETE is sent with the password.
 //   - A session is abandoned if the response to its login was lost or its DELETE failed. The next
 //     login waits until the abandoned session was ended, or has expired after 24 hours. If the BMC
-//     also refuses requests with the password, the next login follows after an hour.
+//     also refuses requests with the password, the next login follows after an hour, or after 10
+//     minutes if only one login had no response.
 //
 // The zero state has no password: a login is due.
 type state struct {
@@ -61,6 +62,7 @@ type state struct {
 	refused  error     // not nil if the BMC refused the password; then no request is sent before until
 	why      error     // the reason why no session is open; nil if the BMC does not support sessions
 	until    time.Time // time of the next login
+	lost     int       // number of consecutive logins without a response
 	path     string    // path of the open or abandoned session; empty if the BMC did not report it
 	expires  time.Time // time at which the abandoned session expires; zero if no session is abandoned
 }
@@ -143,6 +145,7 @@ func (s *service) logIn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	lost := s.lost
 	s.state = state{password: s.password, until: time.Now().Add(loginEvery)}
 	answer, err := s.client.Do(req)
 	day := time.Now().Add(maxSession)
@@ -158,6 +161,9 @@ func (s *service) logIn(ctx context.Context) error {
 		s.until = time.Now().Add(loginPause)
 		s.refused = withMessage(errRefused, err)
 	default:
+		if status == 0 {
+			s.lost = lost + 1
+		}
 		named := withMessage(err, err)
 		s.why = fmt.Errorf("login: %w", named)
 		refused := status >= 400 && status < 500 || status == http.StatusServiceUnavailable
@@ -188,19 +194,27 @@ func sessionPath(a *fetch.Answer) string {
 }
 
 // refusePassword records that the BMC refused the password in a request. A BMC with sessions may
-// accept no other authorization, so the next login follows after an hour, even if a session is
-// abandoned. refusePassword returns the error of all requests until then.
+// accept no other authorization, so the next login follows even if a session is abandoned: after an
+// hour, or after loginEvery if only one login had no response. refusePassword returns the error of all
+// requests until then.
 func (s *service) refusePassword() error {
-	hour := time.Now().Add(loginPause)
+	pause, advice := loginPause, "check username and password"
+	if s.lost == 1 {
+		pause = loginEvery
+	}
+	if errors.Is(s.why, fetch.ErrTimeout) {
+		advice = "set redfish::timeout to more than a login takes, and check username and password"
+	}
+	next := time.Now().Add(pause)
 	if s.why == nil {
-		s.until, s.refused = hour, errRefused
+		s.until, s.refused = next, errRefused
 		return s.refused
 	}
 	if !s.expires.IsZero() {
-		s.until, s.expires = hour, hour
+		s.until, s.expires = next, next
 	}
-	s.refused = fmt.Errorf("%w, and the BMC refuses the password: check username and password; "+
-		"the next attempt is within an hour, or when password_file has another password", s.why)
+	s.refused = fmt.Errorf("%w, and the BMC refuses the password: %s; "+
+		"the next attempt is within an hour, or when password_file has another password", s.why, advice)
 	return s.refused
 }
 

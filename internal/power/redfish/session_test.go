@@ -141,21 +141,55 @@ func TestALoginWhoseAnswerIsLostIsRepeatedAfterADay(t *testing.T) {
 	}
 }
 
-func TestALoginWhoseAnswerIsLostIsRepeatedAfterAnHourIfTheBMCRefusesThePassword(t *testing.T) {
+func TestALoginWhoseAnswerIsLostIsRepeatedSoonOnceIfTheBMCRefusesThePassword(t *testing.T) {
+	for name, lost := range map[string]struct {
+		by   func(*rt.Server) http.HandlerFunc
+		want string
+	}{
+		"a broken connection": {func(s *rt.Server) http.HandlerFunc { return s.Then(rt.Break) },
+			"login: the server ended the connection, and the BMC refuses the password: check username and password"},
+		"a timeout": {func(s *rt.Server) http.HandlerFunc { return s.Late(3 * time.Minute) },
+			"timeout is the limit, and the BMC refuses the password: set redfish::timeout to more than a login takes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withService(t, dell(), func(b *bench) {
+				b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodPost {
+						lost.by(b.server)(w, r)
+						return
+					}
+					w.WriteHeader(http.StatusUnauthorized)
+				}, func(r *http.Request) bool { return r.URL.Path != "/redfish/v1/" })
+				for _, c := range []struct{ minutes, logins int }{{5, 1}, {15, 2}, {45, 2}, {25, 3}} {
+					_, err := b.read(time.Duration(c.minutes) * time.Minute)
+					assert.ErrorContains(b, err, lost.want)
+					b.logins(c.logins, 0)
+				}
+				b.abandon()
+			})
+		})
+	}
+}
+
+func TestALoginThatIsSlowOnceIsRepeatedOnABMCWithoutBasicAuthentication(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
+		logins := 0
 		b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				b.server.Then(rt.Break)(w, r)
+				rt.Hang(w, r)
 				return
 			}
 			w.WriteHeader(http.StatusUnauthorized)
-		}, func(r *http.Request) bool { return r.URL.Path != "/redfish/v1/" })
-		assert.Contains(b, b.failure(), "login: the server ended the connection, and the BMC refuses the password")
-		_, _ = b.read(30 * time.Minute)
-		b.logins(1, 0)
-		_, _ = b.read(20 * time.Minute)
-		b.logins(2, 0)
-		b.abandon()
+		}, func(r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				logins++
+			}
+			_, _, basic := r.BasicAuth()
+			return basic || r.Method == http.MethodPost && logins == 1
+		})
+		_, err := b.read(5 * time.Minute)
+		assert.ErrorContains(b, err, "set redfish::timeout")
+		b.one(15 * time.Minute)
 	})
 }
 
