@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package invalid reports invalid settings of a configuration. Each error begins with the path of
-// its setting, whose parts are separated by two colons.
+// its setting, such as meters::ipmi::poll_interval.
 package invalid
 
 import (
@@ -9,22 +9,23 @@ import (
 	"strings"
 )
 
-// Reporter reports an invalid setting. The format begins with the requirement, such as "must be".
+// Reporter reports an invalid setting. setting is the path of the setting. format describes the
+// requirement, and begins with a verb such as "must be".
 type Reporter func(setting, format string, args ...any)
 
-// Under returns a reporter for the settings of a section.
+// Under returns a Reporter for the settings of a section. It prefixes their paths with the section.
 func (r Reporter) Under(section string) Reporter {
 	return func(setting, format string, args ...any) { r(section+"::"+setting, format, args...) }
 }
 
-// OneOf reports a value that is not among the allowed values.
+// OneOf reports a setting whose value is not one of the allowed values.
 func OneOf[T ~string](wrong Reporter, setting string, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
 		wrong(setting, "must be one of %s, is %q", Join(allowed), value)
 	}
 }
 
-// Join lists values, separated by commas.
+// Join returns a list of the values, separated by commas.
 func Join[T ~string](values []T) string {
 	s := make([]string, len(values))
 	for i, v := range values {

@@ -27,10 +27,11 @@ import (
 
 // source is the power.Source of the counters of one node.
 //
-// The file freshness counts the controller's measurements. As long as it stays the same there is
-// nothing new; where it changes while the counters are read, they are read again, so that the parts
-// belong to the whole. A controller that restarts begins at 0, which power.Counter sees. The file
-// generation, which counts changes of power caps, does not matter.
+// The file freshness counts the measurements of the controller. While it is unchanged, there is no
+// new reading. If it changes during a read of the counters, they are read again, so that all
+// counters are from the same measurement. After a restart of the controller, the counters restart
+// at 0, which power.Counter detects. The file generation counts changes of power caps and is not
+// used.
 type source struct {
 	dir   string
 	want  func(power.Kind) bool
@@ -38,26 +39,26 @@ type source struct {
 
 	freshness kernfs.File
 	buf       [64]byte
-	measured  uint64       // the freshness of what was read last
-	since     time.Time    // sample time at which that was read
-	last      power.Answer // of that read
-	failing   bool         // a zone could not be read then
+	measured  uint64       // freshness of the last new reading
+	since     time.Time    // sample time of the last new reading
+	last      power.Answer // the last new reading
+	failing   bool         // a zone could not be read in the last new reading
 }
 
 const (
-	// searchEvery is how often the counters are looked for. Hardly any machine has them.
+	// searchEvery is the time between two searches for the counters. Few machines have them.
 	searchEvery = time.Minute
-	// frozenAfter is how long the controller may measure nothing until its zones have an error.
+	// frozenAfter is the time without a new measurement after which the zones have an error.
 	frozenAfter = 10 * time.Second
 )
 
 var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness stands still)")
 
 // New returns a meter for the counters below root, "/" or where the host's root is mounted. want
-// reports whether zones of the kind are to be read; nil means all. New touches nothing.
+// reports whether zones of the kind are to be read; nil means all. New reads no file.
 //
-// The error of Read is fs.ErrNotExist if there are no such counters, and power.ErrNoZones if there is
-// none to use.
+// The error of Read is fs.ErrNotExist if there are no such counters, and power.ErrNoZones if there
+// is none to use.
 func New(root string, want func(power.Kind) bool) power.Meter {
 	return power.Direct("cray", newSource(root, want))
 }
@@ -74,7 +75,7 @@ func newSource(root string, want func(power.Kind) bool) *source {
 	return s
 }
 
-// Answer reads the known zones if there is something new.
+// Answer reads the zones if there is a new measurement. Otherwise it returns the last Answer.
 func (s *source) Answer(ctx context.Context, now power.Sample) (power.Answer, error) {
 	measured, err := s.readFreshness()
 	switch {
@@ -94,7 +95,7 @@ func (s *source) Answer(ctx context.Context, now power.Sample) (power.Answer, er
 	return s.last, err
 }
 
-// repeat returns the last Answer again.
+// repeat returns the last Answer.
 func (s *source) repeat(at time.Time) power.Answer {
 	if at.Sub(s.since) >= frozenAfter {
 		for i := range s.last.Shown {

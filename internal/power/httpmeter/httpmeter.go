@@ -34,7 +34,8 @@ type Source struct {
 	Timeout time.Duration
 }
 
-// New returns a meter of the sources, several of which may be of one kind. It asks none of them.
+// New returns a meter of the sources. Several sources may have the same zone kind. New sends no
+// request.
 func New(sources []Source) *power.Several {
 	m := new(power.Several)
 	for i := range sources {
@@ -55,11 +56,11 @@ func newReader(s *Source) *reader {
 	return &reader{Source: s, client: fetch.New(s.Client), zone: power.NewDevice("http", s.Name, s.Kind)}
 }
 
-// Answer asks once.
+// Answer sends one request.
 func (s *reader) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return power.Answer{}, errURL // its text quotes the address
+		return power.Answer{}, errURL // the text of err quotes the address
 	}
 	request.Header.Set("Accept", "application/json")
 	answer, err := s.client.Do(request)

@@ -51,14 +51,14 @@ type Sensor struct {
 
 // device sends requests to a BMC.
 type device interface {
-	// request sends a request of the network function for groups, and returns the response from its completion code on. It
-	// returns soon after ctx is done.
+	// request sends a request of the network function for groups, and returns the response from its
+	// completion code on. It returns soon after ctx is done.
 	request(ctx context.Context, command byte, data []byte) ([]byte, error)
 	Close() error
 }
 
 // New returns a sensor for the devices below root, "/" or where the host's root is mounted, that
-// will be polled so often. It touches nothing.
+// will be polled so often. It reads no file.
 func New(root string, every time.Duration) *Sensor {
 	return &Sensor{
 		root: root, every: every, open: openDevice,
@@ -81,7 +81,7 @@ func (s *Sensor) Find() error {
 
 var errListHangs = errors.New("looking for BMC devices in /dev hangs: a process may block this directory")
 
-// Answer reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones
+// Answer reads the power. The error is fs.ErrNotExist if there is no device, and power.ErrNoZones
 // if no BMC has ever reported its power and that is not a failure: it has no DCMI or no sensor, or
 // the device may not be opened (then it is also fs.ErrPermission).
 func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
@@ -104,12 +104,12 @@ func (s *Sensor) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 	return power.Answer{}, reason
 }
 
-// isMissing reports whether the error says that there is nothing to read rather than that reading failed.
+// isMissing reports whether err means that the machine has no device, and not that a read failed.
 func isMissing(err error) bool {
 	return isRefused(err) || errors.Is(err, errNoPower) || errors.Is(err, fs.ErrPermission)
 }
 
-// devices returns the paths of the devices to read: that which was read last, or all that there are.
+// devices returns the paths of the devices to read: the device that was read last, or all devices.
 func (s *Sensor) devices() ([]string, error) {
 	if _, err := os.Stat(s.path); err == nil {
 		return []string{s.path}, nil
@@ -145,7 +145,8 @@ func name(path string) string {
 // errNoPower is the answer of a BMC that knows no power.
 var errNoPower = errors.New("it reports no power")
 
-// read reads the power by one device. Once there is a zone, a BMC that knows no power is the zone's error.
+// read reads the power through one device. If the zone exists, the error of a BMC without a power
+// reading is an error of the zone.
 func (s *Sensor) read(ctx context.Context, path string) (power.Shown, error) {
 	d, err := s.open(path)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// source is the power.Source of the power PMU's events. Their counters have 64 bits in units of 2^-32
-// J: the kernel absorbs the wraps of the registers.
+// source is the power.Source of the power PMU's events. Their counters have 64 bits in units of
+// 2^-32 J: the kernel absorbs the wraps of the registers.
 //
 // A zone is an event on one package, or on one die where the PMU counts dies: "power:energy-pkg:0"
 // is energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only
 // the power_core PMU counts them (AMD, each core by itself), the zone "power_core:energy-core:0" is
 // the sum over the cores of package 0.
 //
-// A zone once seen stays known, unless it turns out to be that of a die. The kernel moves a counter
-// to another CPU of its package or core when its CPU goes offline, so counters stay open for as
-// long as they count.
+// A zone is kept after it was found, unless it proves to be the zone of a die. The kernel moves a
+// counter to another CPU of its package or core when its CPU goes offline, so counters stay open
+// for as long as they count.
 type source struct {
 	power.Discovery
 	root   string
@@ -37,11 +37,11 @@ type source struct {
 	zones  []*zone // sorted by ID
 	groups []*group
 	shown  []power.Shown
-	byDie  bool // packages have several dies with counters of their own
+	byDie  bool // the PMU has separate counters for each die of a package
 }
 
 const (
-	// openEvery is how much sample time passes between two attempts to open counters.
+	// openEvery is the sample time between two attempts to open counters.
 	openEvery = time.Second
 	// registerRange is the smallest range of a socket's registers: 2^32 units of 2^-16 J. The kernel
 	// misses a wrap if a register wraps twice between reads. Its own timer suffices up to 400 W
@@ -49,17 +49,17 @@ const (
 	registerRange = 65_536 * units.Joule
 )
 
-// zone is a known zone.
+// zone is a zone that was found.
 type zone struct {
 	power.Zone
-	energy units.Energy // that its events have counted; it may wrap
-	groups int          // how many have an event of it
-	err    error        // of the current read
+	energy units.Energy // energy that the events of the zone have counted; it may wrap
+	groups int          // number of groups that contain an event of the zone
+	err    error        // error of the current read
 }
 
 // New returns a meter for the CPUs whose files are below root, "/" or where the host's root is
 // mounted. It counts nothing unless these are of the kernel that it runs on. want reports whether
-// zones of the kind are to be read; nil means all. New touches nothing.
+// zones of the kind are to be read; nil means all. New reads no file.
 //
 // The error of Read is fs.ErrNotExist if there is no power PMU, and power.ErrNoZones if it has no
 // event to use, if its only event counts nothing, or if the files below root are of another kernel.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package powercap reads RAPL, the energy counters of Intel and AMD CPUs, through the kernel's powercap interface
-// (Documentation/power/powercap/powercap.rst).
+// Package powercap reads RAPL, the energy counters of Intel and AMD CPUs, through the kernel's
+// powercap interface (Documentation/power/powercap/powercap.rst).
 package powercap
 
 import (
@@ -13,18 +13,18 @@ import (
 // source is the power.Source of powercap's zones: energy_uj in microjoules, which wraps at
 // max_energy_range_uj. Counters are mode 0400, readable by root or with CAP_DAC_READ_SEARCH.
 //
-// A zone once seen stays known. Only a zone whose place was taken by another (its ID has a new
-// name, or it turned out to be a repeat) is forgotten.
+// A zone is kept after it was found. It is removed only if another zone replaces it: its ID has a
+// new name, or its counter proves to be the counter of another zone.
 type source struct {
 	power.Files
 	root  string
 	dir   string
 	want  func(power.Kind) bool
-	names map[string]string // qualified names by ID, of every zone ever seen: own name after the parents'
+	names map[string]string // qualified names (parent and own name) of all zones that were found, by ID
 }
 
-// New returns a meter for the zones below root, "/" or where the host's root is mounted. want
-// reports whether zones of the kind are to be read; nil means all. New touches nothing.
+// New returns a meter for the powercap zones of the host whose root directory is root. want reports
+// whether to read zones of a kind. If want is nil, all zones are read. New reads no file.
 //
 // The error of Read is fs.ErrNotExist if there is no powercap interface, and power.ErrNoZones if it
 // has no zone to use.

@@ -23,32 +23,32 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Machine is a machine with energy counters.
+// Machine is a simulated machine with energy counters in files or perf events.
 type Machine struct {
 	// Meter reads the counters.
 	Meter power.Meter
-	// Zones are the IDs of two zones.
+	// Zones are the IDs of two zones. The other fields identify a zone by its index in Zones.
 	Zones [2]string
 	// Set sets the counter of a zone to an energy in joules.
 	Set func(zone, joules int)
-	// Dir is the directory of the counters, without which the machine has no such meter.
+	// Dir is the directory of the counters. If it does not exist, the machine has no such meter.
 	Dir string
 	// Searched is a path that only discoveries read.
 	Searched string
-	// Path returns the file of a zone's counter. It is nil if counters are not files.
+	// Path returns the path of the counter of a zone. It is nil if the counters are not files.
 	Path func(zone int) string
-	// Deny makes opening a zone's counter fail until restore is called. It is nil if counters are
-	// files.
+	// Deny makes opening the counter of a zone fail until restore is called. It is nil if the counters
+	// are files.
 	Deny func(zone int, err error) (restore func())
-	// Pass shows the machine that time passes, and does not allocate. It may be nil.
+	// Pass advances the time of the machine. It must not allocate. It may be nil.
 	Pass func(time.Duration)
 
 	testing.TB
 	now time.Time
 }
 
-// Files tests the meter of energy counters that the kernel shows. newMachine returns a machine whose
-// counters show 1000 J. If always is set, the meter's discoveries run on another goroutine.
+// Files tests the meter of energy counters that the kernel shows. newMachine returns a machine
+// whose counters show 1000 J. If always is set, the meter's discoveries run on another goroutine.
 func Files(t *testing.T, newMachine func(t testing.TB, always bool) *Machine) {
 	begin := func(t testing.TB, always bool) *Machine {
 		m := newMachine(t, always)

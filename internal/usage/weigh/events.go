@@ -14,7 +14,8 @@ import (
 // machines may pretend to have counters.
 const silentLimit = units.Second
 
-// ErrRestarted is the error of a NodeCounter that starts to count again.
+// ErrRestarted is the error of a NodeCounter that has opened its counters again. The events before
+// are lost.
 var ErrRestarted = errors.New("the counters were opened again")
 
 var (
