@@ -58,7 +58,8 @@ type weightsJSON struct {
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
 	CurveFit    []float64                  `json:"CurveFit_Weights"`
-	XGBoost     []byte                     `json:"XGboost_Weights"` // the JSON of XGBoost, in base64
+	Polynomial  json.RawMessage            `json:"Polynomial_Weights"` // of former versions of export.py; an error
+	XGBoost     []byte                     `json:"XGboost_Weights"`    // the JSON of XGBoost, in base64
 }
 
 // featureJSON scales a feature to x = (feature - mean) / scale.
@@ -192,8 +193,10 @@ func (s *specJSON) machine() (machine.Machine, error) {
 }
 
 var (
-	errNoModel = errors.New("it is neither a model of energy model, which has a version, nor one of Kepler Model Server, which has All_Weights")
-	errArchive = errors.New("it has no All_Weights, as in the archives of the trainers without JSON weights, which are read by Python only: " +
+	errNoModel    = errors.New("it is neither a model of energy model, which has a version, nor one of Kepler Model Server, which has All_Weights")
+	errPolynomial = errors.New("Polynomial_Weights are no longer read: convert the archive of the model again with dev/kepler/export.py")
+	errConstant   = errors.New("no feature has a weight, so the power would be constant: use a model of another trainer")
+	errArchive    = errors.New("it has no All_Weights, as in the archives of the trainers without JSON weights, which are read by Python only: " +
 		"convert the archive with dev/kepler/export.py (KNeighbors and SVR cannot be converted), or use a model of another trainer")
 )
 
@@ -208,7 +211,7 @@ func (w *weightsJSON) isEmpty() bool {
 	if n := len(w.CurveFit); n > 0 {
 		return w.CurveFit[0] == 0 && w.CurveFit[n-1] == 0 // the factor and the offset
 	}
-	if len(w.XGBoost) > 0 {
+	if len(w.XGBoost) > 0 || len(w.Polynomial) > 0 {
 		return false // see isNothing
 	}
 	for _, f := range w.Numerical {
@@ -223,6 +226,8 @@ func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
 	switch {
 	case len(w.Categorical) > 0:
 		return nil, fmt.Errorf("it depends on %.200q, which is not known here", names(w.Categorical))
+	case len(w.Polynomial) > 0:
+		return nil, errPolynomial
 	case len(w.XGBoost) > 0:
 		return w.boosted()
 	case len(w.CurveFit) > 0:
@@ -234,6 +239,9 @@ func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
 // linear returns the sum of the features times their weights (linear.go of Kepler).
 func (w *weightsJSON) linear() (*keplerZone, error) {
 	uses := func(name string) bool { return w.Numerical[name].Weight != 0 }
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(w.Numerical)), uses) {
+		return nil, errConstant
+	}
 	var weights []float64
 	for _, name := range slices.Sorted(maps.Keys(w.Numerical)) {
 		weights = append(weights, w.Numerical[name].Weight)
