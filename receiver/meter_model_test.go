@@ -193,7 +193,7 @@ func TestTrainedModelIsUsed(t *testing.T) {
 	curve, err := model.Linear(10, 30)
 	require.NoError(t, err)
 	file := trained.Model{Created: n.host.Now(), Machine: what, Zones: map[power.Kind]trained.Zone{
-		power.Package: {Curve: curve, Error: 0.02, Seconds: 600, Utilization: [2]float64{0, 1}},
+		power.Package: {Curve: curve, Error: 0.02, Seconds: 600, Utilization: []float64{0, 1}},
 	}}
 	text, err := file.Encode()
 	require.NoError(t, err)

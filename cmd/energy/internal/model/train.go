@@ -128,7 +128,7 @@ func (z *trainedZone) fit(windows []window) error {
 		return fmt.Errorf("%w: the error is %.0f %%", errUnrelated, 100*z.Error)
 	}
 	z.bins, z.Seconds = len(c), math.Round(z.Seconds)
-	z.Utilization = [2]float64{rounded(c[0].Utilization, 1e4), rounded(c[len(c)-1].Utilization, 1e4)}
+	z.Utilization = []float64{rounded(c[0].Utilization, 1e4), rounded(c[len(c)-1].Utilization, 1e4)}
 	for _, p := range extended(c) {
 		p = model.Point{Utilization: rounded(p.Utilization, 1e4), Watts: rounded(p.Watts, 1e3)}
 		if n := len(z.Curve); n == 0 || p.Utilization > z.Curve[n-1].Utilization {

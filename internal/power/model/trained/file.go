@@ -27,8 +27,36 @@ type Model struct {
 	// Created is when it was trained, to the second.
 	Created time.Time `json:"created"`
 	// Machine is the machine that the model was trained on.
-	Machine machine.Machine     `json:"machine"`
-	Zones   map[power.Kind]Zone `json:"zones"`
+	Machine machine.Machine `json:"machine"`
+	Zones   Zones           `json:"zones"`
+}
+
+// Zones are the zones of a model by their kinds.
+type Zones map[power.Kind]Zone
+
+// UnmarshalJSON implements json.Unmarshaler. It returns an error if a zone kind occurs twice.
+func (z *Zones) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return errors.New("zones must be an object")
+	}
+	if *z == nil {
+		*z = Zones{}
+	}
+	for d.More() {
+		key, _ := d.Token() // data is valid JSON
+		kind := power.Kind(fmt.Sprint(key))
+		if _, twice := (*z)[kind]; twice {
+			return fmt.Errorf("zone %.40q occurs twice", kind)
+		}
+		var zone Zone
+		if err := d.Decode(&zone); err != nil {
+			return err
+		}
+		(*z)[kind] = zone
+	}
+	return nil
 }
 
 // Zone is the trained curve of a zone kind, over all zones of the kind together.
@@ -42,7 +70,7 @@ type Zone struct {
 	Seconds float64 `json:"seconds"`
 	// Utilization has the lowest and the highest utilization, 0 to 1, of the training. Beyond them,
 	// the curve is extrapolated.
-	Utilization [2]float64 `json:"utilization"`
+	Utilization []float64 `json:"utilization"`
 }
 
 // What a field may have.
@@ -161,7 +189,7 @@ func (z *Zone) check() error {
 		return fmt.Errorf("error: %v is not a share from 0 up", z.Error)
 	case !(z.Seconds >= 0 && z.Seconds <= math.MaxInt32):
 		return fmt.Errorf("seconds: %v is not a time from 0 up", z.Seconds)
-	case !(0 <= u[0] && u[0] <= u[1] && u[1] <= 1):
+	case len(u) != 2 || !(0 <= u[0] && u[0] <= u[1] && u[1] <= 1):
 		return fmt.Errorf("utilization: %v are not two ascending shares", u)
 	}
 	for i, p := range z.Curve {

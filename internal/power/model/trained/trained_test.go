@@ -48,8 +48,8 @@ func trainedOn(t testing.TB, m machine.Machine, relativeError float64) *Model {
 	return &Model{
 		Created: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Machine: m,
 		Zones: map[power.Kind]Zone{
-			power.Package: {Curve: curve(t, model.Point{Utilization: 0, Watts: 60}, model.Point{Utilization: 0.5, Watts: 300}, model.Point{Utilization: 1, Watts: 400}), Error: relativeError, Seconds: 3600, Utilization: [2]float64{0, 1}},
-			power.DRAM:    {Curve: curve(t, model.Point{Utilization: 0, Watts: 40}, model.Point{Utilization: 1, Watts: 80}), Error: relativeError / 2, Seconds: 3600, Utilization: [2]float64{0.02, 0.9}},
+			power.Package: {Curve: curve(t, model.Point{Utilization: 0, Watts: 60}, model.Point{Utilization: 0.5, Watts: 300}, model.Point{Utilization: 1, Watts: 400}), Error: relativeError, Seconds: 3600, Utilization: []float64{0, 1}},
+			power.DRAM:    {Curve: curve(t, model.Point{Utilization: 0, Watts: 40}, model.Point{Utilization: 1, Watts: 80}), Error: relativeError / 2, Seconds: 3600, Utilization: []float64{0.02, 0.9}},
 		},
 	}
 }
@@ -81,7 +81,7 @@ func curvesOf(t testing.TB, m *Model, here machine.Machine, o Options) []model.Z
 
 func TestAModelIsReadAsItWasWritten(t *testing.T) {
 	m := trainedOn(t, xeon, 0.021)
-	m.Zones[power.Platform] = Zone{Curve: curve(t, model.Point{Utilization: 0.123456789, Watts: 0.1 + 0.2}), Utilization: [2]float64{0.1, 0.1}}
+	m.Zones[power.Platform] = Zone{Curve: curve(t, model.Point{Utilization: 0.123456789, Watts: 0.1 + 0.2}), Utilization: []float64{0.1, 0.1}}
 	data, err := m.Encode()
 	require.NoError(t, err)
 	again, err := Parse(data)
@@ -131,6 +131,11 @@ func TestAMalformedModelIsRefused(t *testing.T) {
 		"negative error":       {`"error":0.021`, `"error":-1`, "error: -1"},
 		"negative time":        {`"seconds":3600`, `"seconds":-1`, "seconds: -1"},
 		"falling utilizations": {`"utilization":[0,1]`, `"utilization":[1,0]`, "two ascending shares"},
+		"no utilization":       {`,"utilization":[0,1]`, ``, "two ascending shares"},
+		"three utilizations":   {`"utilization":[0,1]`, `"utilization":[0,0.5,1]`, "two ascending shares"},
+		"a zone named twice":   {`"dram"`, `"package"`, `zone "package" occurs twice`},
+		"a list of zones":      {good[strings.Index(good, `"zones"`):], `"zones": ["package", {}]}`, "must be an object"},
+		"unknown field, zone":  {`"seconds":3600`, `"seconds":3600,"more":1`, `unknown field "more"`},
 		"no threads":           {`"threads":96`, `"threads":0`, "threads: 0"},
 		"negative cores":       {`"cores":48`, `"cores":-48`, "-48 is not between"},
 		"an escape sequence":   {`"GenuineIntel"`, `"\u001b[2J"`, "cannot be printed"},
