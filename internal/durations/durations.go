@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durations decodes configurations in which every duration must have a unit.
+// Package durations decodes configurations in which every duration must have a unit, and no integer
+// a fraction.
 package durations
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,7 +19,7 @@ import (
 
 // Decode decodes conf into config, a pointer to a struct, like conf.Unmarshal. In addition, it returns
 // an error for each time.Duration that is a number other than 0, because conf.Unmarshal takes a number
-// for nanoseconds. The Unmarshal methods of component configurations call Decode.
+// for nanoseconds, and for each integer with a fraction, which conf.Unmarshal drops. The Unmarshal methods of component configurations call Decode.
 func Decode(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
@@ -25,7 +27,7 @@ func Decode(conf *confmap.Conf, config any) error {
 	return conf.Unmarshal(config)
 }
 
-// check returns an error for each number that would be decoded into a duration in a t.
+// check returns an error for each number in value that decoding into a t would change.
 func check(path string, t reflect.Type, value any) error {
 	if of := elementOf(t); of != nil {
 		return check(path, of, value)
@@ -35,6 +37,10 @@ func check(path string, t reflect.Type, value any) error {
 		return nil
 	case t == reflect.TypeFor[time.Duration]():
 		return checkDuration(path, reflect.ValueOf(value))
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		if number, ok := value.(float64); ok && number != math.Trunc(number) {
+			return fmt.Errorf("%s: must be an integer, is %v", path, number)
+		}
 	}
 	values, _ := value.(map[string]any)
 	elements, _ := value.([]any)

@@ -25,6 +25,7 @@ type settings struct {
 
 type Poll struct {
 	Every time.Duration `mapstructure:"every"`
+	Max   uint16        `mapstructure:"max"`
 }
 
 func decode(t *testing.T, text string) error {
@@ -34,7 +35,7 @@ func decode(t *testing.T, text string) error {
 	return Decode(confmap.NewFromStringMap(values), &settings{})
 }
 
-func TestADurationWithoutAUnitIsAnErrorWhereverItIs(t *testing.T) {
+func TestADurationWithoutAUnitAndAFractionOfAnIntegerAreErrorsWhereverTheyAre(t *testing.T) {
 	for text, want := range map[string]string{
 		"every: 10":                           "every: 10 has no unit; write 10s",
 		"every: 0.5":                          "every: 0.5 has no unit; write 0.5s",
@@ -43,6 +44,9 @@ func TestADurationWithoutAUnitIsAnErrorWhereverItIs(t *testing.T) {
 		"more: {every: 3}":                    "more::every: 3 has no unit; write 3s",
 		"other/a: {every: 1, wait: 3}":        "other/a::wait: 3 has no unit; write 3s",
 		"{every: 1, list: [{every: 2}]}":      "every: 1 has no unit; write 1s\nlist::0::every: 2 has no unit; write 2s",
+		"max: 2.7":                            "max: must be an integer, is 2.7",
+		"more: {max: 72.9}":                   "more::max: must be an integer, is 72.9",
+		"{max: 2.0, section: {max: 1e3}}":     "",
 		"{every: 10s, section: , list: }":     "",
 		"{every: 0, section: {every: 1h30m}}": "",
 	} {
