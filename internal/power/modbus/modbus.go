@@ -15,6 +15,7 @@ import (
 
 	"github.com/simonvetter/modbus"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -106,8 +107,11 @@ var (
 // explain returns an error with the same text for the same cause, so that it is logged once. The
 // errors of package net contain the port of the connection, which changes.
 func explain(err error) error {
+	_, unresolved := errors.AsType[*net.DNSError](err)
 	op, broke := errors.AsType[*net.OpError](err)
 	switch {
+	case unresolved:
+		return fetch.ErrResolve
 	case errors.Is(err, modbus.ErrRequestTimedOut), broke && op.Timeout():
 		return errTimeout
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), broke && op.Op != "dial":

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -157,6 +159,21 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 			_, err := s.Answer(t.Context(), power.Sample{})
 			assert.EqualError(t, err, c.want, name)
 		}
+	}
+}
+
+func TestANameThatCannotBeResolvedHasAConstantText(t *testing.T) {
+	resolver := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = resolver })
+	port := 40000
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		port++
+		return nil, fmt.Errorf("read udp 127.0.0.1:%d->127.0.0.1:53: connection refused", port)
+	}}
+	s := source(t, "pdu.example.org:502", "uint16", "W", 1)
+	for range 2 {
+		_, err := s.Answer(t.Context(), power.Sample{})
+		assert.ErrorIs(t, err, fetch.ErrResolve)
 	}
 }
 

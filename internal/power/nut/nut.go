@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -58,6 +59,9 @@ const (
 func (s *Source) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", s.endpoint)
+	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved { // its text has a port that changes
+		err = fetch.ErrResolve
+	}
 	if err != nil {
 		return power.Answer{}, err
 	}

@@ -5,6 +5,7 @@ package nut
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -101,6 +103,21 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 			_, err := s.Answer(t.Context(), power.Sample{})
 			assert.EqualError(t, err, c.want, name)
 		}
+	}
+}
+
+func TestANameThatCannotBeResolvedHasAConstantText(t *testing.T) {
+	resolver := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = resolver })
+	port := 40000
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		port++
+		return nil, fmt.Errorf("read udp 127.0.0.1:%d->127.0.0.1:53: connection refused", port)
+	}}
+	s := New(power.NewDevice("nut", "rack", power.Platform), "ups.example.org:3493", "ups1")
+	for range 2 {
+		_, err := s.Answer(t.Context(), power.Sample{})
+		assert.ErrorIs(t, err, fetch.ErrResolve)
 	}
 }
 
