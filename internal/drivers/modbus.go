@@ -74,8 +74,9 @@ func (c *ModbusConfig) validate(wrong invalid.Reporter) {
 	if c.UnitID < 0 || c.UnitID > math.MaxUint8 {
 		wrong("unit_id", "must be between 0 and %d, is %d", math.MaxUint8, c.UnitID)
 	}
-	if c.Register < 0 || c.Register > math.MaxUint16 {
-		wrong("register", "must be between 0 and %d, is %d", math.MaxUint16, c.Register)
+	of, _ := modbus.LookupType(c.Type)
+	if last := math.MaxUint16 + 1 - max(of.Registers(), 1); c.Register < 0 || c.Register > last {
+		wrong("register", "must be between 0 and %d, is %d", last, c.Register)
 	}
 	if !(c.Scale > 0 && c.Scale <= maxModbusScale) {
 		wrong("scale", "must be above 0 and at most %g, is %g", maxModbusScale, c.Scale)

@@ -46,6 +46,9 @@ var types = []Type{
 	}},
 }
 
+// Registers returns the number of registers of a number, or 0 for the zero Type.
+func (t Type) Registers() int { return t.size / 2 }
+
 // Types returns the names of all types.
 func Types() []string {
 	names := make([]string, len(types))

@@ -184,6 +184,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"modbus endpoint without a port", "meters: {modbus/a: {endpoint: pdu}}", `meters::modbus/a::endpoint: must be an address host:port, is "pdu"`},
 		{"modbus unit_id too large", "meters: {modbus/a: {unit_id: 256}}", "meters::modbus/a::unit_id: must be between 0 and 255, is 256"},
 		{"modbus register negative", "meters: {modbus/a: {register: -1}}", "meters::modbus/a::register: must be between 0 and 65535, is -1"},
+		{"modbus register past the last", "meters: {modbus/a: {type: float32, register: 65535}}", "meters::modbus/a::register: must be between 0 and 65534, is 65535"},
 		{"modbus type left out", "meters: {modbus/a: {unit: W}}",
 			`meters::modbus/a::type: must be one of uint16, int16, uint32, int32, uint64, int64, float32, float64, is ""`},
 		{"modbus scale of 0", "meters: {modbus/a: {scale: 0}}", "meters::modbus/a::scale: must be above 0 and at most 1e+09, is 0"},
