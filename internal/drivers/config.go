@@ -179,6 +179,9 @@ func (c *Config) Requires(meter string) bool {
 // meters::use does not contain.
 func (c *Config) Unused() (names []string) {
 	defaults := Default()
+	if len(c.Hwmon.Sensors) == 0 { // an empty map, as Helm renders it, is no setting
+		defaults.Hwmon.Sensors = c.Hwmon.Sensors
+	}
 	for _, d := range All {
 		if d.Local && !slices.Contains(c.Use, d.Name) && !reflect.DeepEqual(d.sections(c), d.sections(&defaults)) {
 			names = append(names, d.Name)

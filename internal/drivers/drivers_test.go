@@ -80,6 +80,15 @@ func TestConfiguredMetersPrecedeTheOnesInUse(t *testing.T) {
 	assert.Equal(t, []string{"http", "redfish", "ipmi", "powercap", "model"}, names())
 }
 
+func TestAMeterWithSettingsThatIsNotInUseIsUnused(t *testing.T) {
+	for _, sensors := range []map[string]any{nil, {}, {"chip/sensor": "package"}} {
+		c := Default()
+		conf := confmap.NewFromStringMap(map[string]any{"use": []any{"powercap"}, "hwmon": map[string]any{"sensors": sensors}})
+		require.NoError(t, conf.Unmarshal(&c))
+		assert.Len(t, c.Unused(), len(sensors))
+	}
+}
+
 func TestNamedSectionsHaveTheirDefaults(t *testing.T) {
 	c := Default()
 	decode := func(meters map[string]any) error { return confmap.NewFromStringMap(meters).Unmarshal(&c) }
