@@ -251,7 +251,8 @@ func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
 	require.NoError(t, os.WriteFile(page, []byte(before+tables()+after), 0o644))
 }
 
-// TestExpectedErrorsAreThoseOfTheTables compares the constants with the computation.
+// TestExpectedErrorsAreThoseOfTheTables compares the constants with the computation. The bounds at its
+// end keep the estimates of servers from getting worse when the tables are written again.
 func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 	_, servers := deviations(true)
 	_, others := deviations(false)
@@ -273,6 +274,14 @@ func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 	} {
 		if math.Abs(tc.constant-tc.want) > 0.005 {
 			t.Errorf("%s is %g, the tables have %.4f", tc.name, tc.constant, tc.want)
+		}
+	}
+	if got := median(means(servers[0])); got > 0.10 {
+		t.Errorf("TDP and shape: the median is %.3f", got)
+	}
+	for i, d := range servers[0] {
+		if known := servers[3][i].mean; d.worst > 0.30 || known > 0.04 {
+			t.Errorf("TDP and shape: %.3f at the worst load; idle and full known: mean %.3f", d.worst, known)
 		}
 	}
 }
