@@ -30,7 +30,7 @@ type AddressConfig struct {
 
 func (c *AddressConfig) validate(wrong invalid.Reporter) {
 	host, port, err := net.SplitHostPort(c.Endpoint)
-	if _, badPort := strconv.ParseUint(port, 10, 16); err != nil || badPort != nil || host == "" {
+	if number, badPort := strconv.ParseUint(port, 10, 16); err != nil || badPort != nil || number == 0 || host == "" {
 		wrong("endpoint", "must be an address host:port, is %q", c.Endpoint)
 	}
 	if c.Timeout <= 0 {

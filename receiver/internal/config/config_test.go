@@ -182,6 +182,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"vsock port negative", "meters: {vsock: {port: -1}}", "meters::vsock::port: must be between 1 and 4294967294, is -1"},
 		{"vsock port that means any", "meters: {vsock: {port: 4294967295}}", "meters::vsock::port: must be between 1 and 4294967294, is 4294967295"},
 		{"modbus endpoint without a port", "meters: {modbus/a: {endpoint: pdu}}", `meters::modbus/a::endpoint: must be an address host:port, is "pdu"`},
+		{"modbus endpoint with port 0", "meters: {modbus/a: {endpoint: pdu:0}}", `meters::modbus/a::endpoint: must be an address host:port, is "pdu:0"`},
 		{"modbus unit_id too large", "meters: {modbus/a: {unit_id: 256}}", "meters::modbus/a::unit_id: must be between 0 and 255, is 256"},
 		{"modbus register negative", "meters: {modbus/a: {register: -1}}", "meters::modbus/a::register: must be between 0 and 65535, is -1"},
 		{"modbus register past the last", "meters: {modbus/a: {type: float32, register: 65535}}", "meters::modbus/a::register: must be between 0 and 65534, is 65535"},
