@@ -54,7 +54,7 @@ func (as *accounts) of(s *Shown) *account {
 	if i >= 0 {
 		return as.all[i]
 	}
-	a := newAccount(s, as.longestGap)
+	a := newAccount(s, as)
 	if i = slices.IndexFunc(as.all, func(a *account) bool { return a.reading.Zone.ID == s.Zone.ID }); i >= 0 {
 		as.all[i] = a
 	} else {
@@ -79,9 +79,10 @@ type account struct {
 	listed   time.Time // end of the last poll that returned the zone or its error
 }
 
-func newAccount(s *Shown, longestGap time.Duration) *account {
+func newAccount(s *Shown, as *accounts) *account {
 	return &account{
-		reading: Reading{Zone: s.Zone}, counter: newCounter(s), integrator: NewIntegrator(mostWatts(s.Zone), longestGap), epoch: s.Epoch,
+		reading: Reading{Zone: s.Zone, polled: as.late}, counter: newCounter(s), epoch: s.Epoch,
+		integrator: NewIntegrator(mostWatts(s.Zone), as.longestGap),
 	}
 }
 

@@ -147,7 +147,7 @@ func TestAReportedTotalOfAnotherMomentIsNews(t *testing.T) {
 		{9, "", 10, 53*j + 4, 9, NoEvent, nil},
 	} {
 		r := as.takeAfter(c.second*time.Second, reported(zone, c.epoch, c.total))
-		want := Reading{Zone: zone, Total: c.want, At: after(c.at * time.Second), Err: c.err, Event: c.event}
+		want := Reading{Zone: zone, Total: c.want, At: after(c.at * time.Second), Err: c.err, Event: c.event, polled: true}
 		if r.Raw.Epoch != c.epoch && c.err == nil {
 			t.Errorf("second %d: %+v", c.second, r.Raw)
 		}

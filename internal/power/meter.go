@@ -128,6 +128,8 @@ type Reading struct {
 
 	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
 	meter int       // index of the meter in its Set
+	// polled marks a zone of a Poller, which reads the counter between calls of Read, too.
+	polled bool
 }
 
 // Event is an incident of a counter or an integrator in addition to counting.

@@ -116,7 +116,7 @@ func TestAPollerReturnsWhatTheLastPollFound(t *testing.T) {
 		if readings, err := read(t, p); len(readings) > 0 || err != nil {
 			t.Errorf("before the first poll has ended: %v, %v", readings, err)
 		}
-		want := Reading{Zone: zone, At: began, Event: Appeared}
+		want := Reading{Zone: zone, At: began, Event: Appeared, polled: true}
 		assert.Equal(t, want, one(t, p))
 		want.Event = NoEvent
 		pass(4 * time.Second)

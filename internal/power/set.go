@@ -191,10 +191,12 @@ func (s *Set) Past(p *Past) {
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
 // SoonestWrap returns the shortest time in which a counter of a reported zone can wrap unnoticed.
-// It returns 0 if no counter can wrap.
+// It returns 0 if no counter can wrap. Counters of a Poller do not count: a Poller reads them
+// between two calls of Read, too.
 func (s *Set) SoonestWrap() (soonest time.Duration) {
 	for i := range s.readings {
-		if after := s.readings[i].Raw.wrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
+		r := &s.readings[i]
+		if after := r.Raw.wrapsAfter(); !r.polled && after > 0 && (soonest == 0 || after < soonest) {
 			soonest = after
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -183,6 +184,23 @@ func TestTheSoonestWrapIsThatOfAReportedZone(t *testing.T) {
 	s.meters["second"].readings[1].Raw = s.meters["second"].readings[0].Raw
 	s.Read(context.Background(), Sample{})
 	assert.Equal(t, time.Minute, s.SoonestWrap())
+}
+
+func TestAPollerReadsItsCountersBeforeTheyWrap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shown := []Shown{{Zone: platform("vm"), Range: 60_000 * units.Joule}}
+		poller, _ := asked(t, PollOptions{}, func(context.Context) ([]Shown, error) { return shown, nil })
+		direct := Direct("powercap", &shower{answer: Answer{Shown: shown}})
+		for meter, want := range map[Meter]time.Duration{poller: 0, direct: 2 * time.Second} {
+			s := NewSet(Member{Meter: meter})
+			s.Read(t.Context(), Sample{At: time.Now()})
+			pass(time.Second)
+			readings := s.Read(t.Context(), Sample{At: time.Now()})
+			require.Len(t, readings, 1)
+			assert.Equal(t, want, s.SoonestWrap())
+			assert.Equal(t, shown[0].Range, readings[0].Raw.Range, "another process needs the range to resume")
+		}
+	})
 }
 
 // The set chooses, corrects, resumes, separates a module and derives other.
