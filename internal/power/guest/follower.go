@@ -134,11 +134,18 @@ func (f *Follower) show(reported *Zone, epoch string, now time.Time) {
 		f.zones = append(f.zones, new(followed))
 	}
 	shown.Zone = f.zones[i].Zone
-	if shown.Zone == nil || *shown.Zone != zone { // another zone may have taken the ID
+	if shown.Zone == nil || !isSame(*shown.Zone, zone) { // another zone may have taken the ID
 		other := zone // only a new zone is allocated
 		shown.Zone = &other
 	}
 	*f.zones[i] = followed{shown, true}
+}
+
+// isSame reports whether two zones are the same. The range of a zone can be missing in some reports.
+// It determines MaxWatts.
+func isSame(a, b power.Zone) bool {
+	a.MaxWatts = b.MaxWatts
+	return a == b
 }
 
 // current returns the readings of all zones in the last new report. If that report is stale, the

@@ -435,6 +435,20 @@ func TestAZoneOfAnotherKindWithTheSameIDHasItsOwnTotal(t *testing.T) {
 	}
 }
 
+func TestAZoneWithoutARangeForATimeKeepsItsTotal(t *testing.T) {
+	for _, ranges := range [][]units.Energy{{0, 10_000, 10_000}, {10_000, 0, 10_000}} {
+		d := newDirect(t)
+		var zones []*power.Zone
+		for i, e := range []units.Energy{9_800, 9_900, 50} { // the counter wraps
+			readings := d.tell("", time.Second, Zone{Kind: power.Package, Energy: e * units.Joule, Range: ranges[i] * units.Joule})
+			require.Len(t, readings, 1)
+			assert.Equal(t, []units.Energy{0, 100, 250}[i]*units.Joule, readings[0].Total)
+			zones = append(zones, readings[0].Zone)
+		}
+		assert.Same(t, zones[0], zones[2])
+	}
+}
+
 func TestOnlyWantedKindsAreFollowed(t *testing.T) {
 	f := NewFollower("the tree", func(k power.Kind) bool { return k == power.DRAM })
 	r := Report{Zones: []Zone{{Kind: power.Package}}}
