@@ -24,11 +24,12 @@ const (
 	// maxEntries is the maximum number of entries of a directory, and of directories in a tree. No
 	// machine comes near it.
 	maxEntries = 1024
-	// maxFile is the maximum size in bytes of a file of another program's tree.
-	maxFile = 256
-	// zonePrefix is the prefix of zone IDs. Zones of other control types repeat the same zones, or
-	// estimate.
-	zonePrefix = "intel-rapl:"
+	// maxFile is the maximum size in bytes of a file of another program's tree. Every file of sysfs
+	// has this size.
+	maxFile = 4096
+	// controlType is the control type whose zones are read. Zones of other control types repeat the
+	// same zones, or estimate.
+	controlType = "intel-rapl"
 )
 
 var (
@@ -91,7 +92,8 @@ func (r *reader) readForeign(root *os.Root) (*Report, error) {
 	return &r.report, nil
 }
 
-// foreign is a powercap tree of another program. Subzones lie in their parents or next to them.
+// foreign is a powercap tree of another program. Zones lie in the tree or in a directory of their
+// control type, subzones in their parents or next to them.
 type foreign struct {
 	want     func(power.Kind) bool
 	zones    []Zone
@@ -99,8 +101,8 @@ type foreign struct {
 	visited  int       // directories
 }
 
-// readZonesIn reads the zones in a directory: subzones of the zone with the ID parent, or all zones
-// if parent is empty.
+// readZonesIn reads the zones in the directory of the control type or of a zone, or in the tree if
+// parent is empty.
 func (f *foreign) readZonesIn(dir *os.Root, parent string) error {
 	names, err := list(dir)
 	if err != nil {
@@ -108,18 +110,20 @@ func (f *foreign) readZonesIn(dir *os.Root, parent string) error {
 	}
 	for _, name := range names {
 		isRead := slices.ContainsFunc(f.zones, func(z Zone) bool { return z.ID == name })
-		if !isZoneID(name) || !strings.HasPrefix(name, parent) || name == parent || isRead {
+		switch {
+		case parent == "" && name == controlType:
+		case !isZoneID(name) || !strings.HasPrefix(name, parent) || name == parent || isRead:
 			continue
 		}
-		if err := f.readZoneAt(dir, name); err != nil {
+		if err := f.readZonesAt(dir, name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// readZoneAt reads the zone with the ID and its subzones.
-func (f *foreign) readZoneAt(in *os.Root, id string) error {
+// readZonesAt reads the zone with the ID and its subzones, or the zones of the control type.
+func (f *foreign) readZonesAt(in *os.Root, id string) error {
 	if f.visited++; f.visited > maxEntries {
 		return errTooMany
 	}
@@ -128,8 +132,10 @@ func (f *foreign) readZoneAt(in *os.Root, id string) error {
 		return cause(err)
 	}
 	defer func() { _ = dir.Close() }()
-	if err := f.readZone(dir, id); err != nil || powercap.ParentOf(id) != "" {
-		return err // RAPL's zones have no grandchildren
+	if id != controlType {
+		if err := f.readZone(dir, id); err != nil || powercap.ParentOf(id) != "" {
+			return err // RAPL's zones have no grandchildren
+		}
 	}
 	return f.readZonesIn(dir, id)
 }
@@ -144,7 +150,7 @@ func (f *foreign) readZone(dir *os.Root, id string) error {
 	case named:
 		z.Name = string(name)
 	case z.Parent == "": // Scaphandre
-		z.Name = "package-" + strings.TrimPrefix(id, zonePrefix)
+		z.Name = "package-" + strings.TrimPrefix(id, controlType+":")
 	}
 	var isKnown bool
 	if z.Kind, isKnown = powercap.KindOf(z.Name); !isKnown || f.want != nil && !f.want(z.Kind) {
@@ -168,7 +174,7 @@ func (f *foreign) readZone(dir *os.Root, id string) error {
 
 // isZoneID reports whether a name is the ID of a zone or subzone, such as intel-rapl:0:1.
 func isZoneID(name string) bool {
-	rest, ok := strings.CutPrefix(name, zonePrefix)
+	rest, ok := strings.CutPrefix(name, controlType+":")
 	zone, subzone, nested := strings.Cut(rest, ":")
 	return ok && isShortNumber(zone) && (!nested || isShortNumber(subzone))
 }
@@ -177,19 +183,26 @@ func isShortNumber(s string) bool {
 	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
 }
 
-// list returns the names in a directory.
+// list returns the names in a directory without those of links to subzones, which lie in their
+// parents.
 func list(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
 		return nil, cause(err)
 	}
 	defer func() { _ = f.Close() }()
-	names, err := f.Readdirnames(maxEntries + 1)
+	entries, err := f.ReadDir(maxEntries + 1)
 	switch {
-	case len(names) > maxEntries:
+	case len(entries) > maxEntries:
 		return nil, errTooMany
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, cause(err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 || powercap.ParentOf(e.Name()) == "" {
+			names = append(names, e.Name())
+		}
 	}
 	slices.Sort(names)
 	return names, nil

@@ -106,6 +106,10 @@ func TestReadsTreesOfEachLayout(t *testing.T) {
 		"a report":     {"-- report.json --\n" + wholeDocument + "\n" + scaphandre, *wholeReport()},
 		"Scaphandre's": {scaphandre, Report{Generation: 1, Zones: []Zone{top("intel-rapl:0", power.Package, "package-0", 8_700_000, 0)}}},
 		"the kernel's": {kernels, Report{Generation: 1, Zones: sockets}},
+		"the kernel's directory of the control type": {
+			"-- intel-rapl-mmio/intel-rapl-mmio:0/energy_uj --\n1\n" + strings.ReplaceAll(kernels, "-- ", "-- intel-rapl/"),
+			Report{Generation: 1, Zones: sockets},
+		},
 		"subzones next to their parents and in them": {
 			kernels + "-- intel-rapl:0:0/name --\ncore\n-- intel-rapl:0:0/energy_uj --\n3000\n-- intel-rapl:0:0/max_energy_range_uj --\n262143328850\n",
 			Report{Generation: 1, Zones: sockets},
@@ -138,6 +142,7 @@ func TestOnlyWantedZonesOfOtherProgramsAreRead(t *testing.T) {
 	s := newShared(t)
 	s.put(kernels)
 	s.write("intel-rapl:0/intel-rapl:0:0/energy_uj", "damaged")
+	require.NoError(t, os.Symlink("intel-rapl:0/intel-rapl:0:0", filepath.Join(s.path, "intel-rapl:0:0")))
 	r := &reader{path: s.path, want: func(k power.Kind) bool { return k == power.Package }}
 	got, err := r.read()
 	require.NoError(t, err)
@@ -213,7 +218,7 @@ func TestHostileTreesAreRefused(t *testing.T) {
 		"a FIFO":                          {pipe(energy), "intel-rapl:0: energy_uj: not a regular file"},
 		"a FIFO for a zone":               {pipe("intel-rapl:7"), "intel-rapl:7: not a directory"},
 		"a directory for a counter":       {directories("intel-rapl:7/energy_uj/%d", 1), "intel-rapl:7: energy_uj: not a regular file"},
-		"a huge file":                     {huge(energy), "intel-rapl:0: energy_uj: the file is too large: the limit is 256 bytes"},
+		"a huge file":                     {huge(energy), "intel-rapl:0: energy_uj: the file is too large: the limit is 4096 bytes"},
 		"a negative counter":              {write(energy, "-1\n"), "intel-rapl:0: energy_uj: not a decimal number"},
 		"more than 64 bits":               {write(energy, "18446744073709551616\n"), "intel-rapl:0: energy_uj: number exceeds 64 bits"},
 		"too many directories":            {directories("intel-rapl:%d", maxEntries+1), "more than 1024 entries"},
@@ -253,6 +258,16 @@ func openFiles(t *testing.T) int {
 	names, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(names)
+}
+
+func TestFilesOfSysfsAreRead(t *testing.T) {
+	root, err := os.OpenRoot("/sys/devices/system/cpu")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, root.Close()) }()
+	text, exists, err := readLine(root, "possible")
+	require.NoError(t, err)
+	assert.True(t, exists)
+	assert.NotEmpty(t, text)
 }
 
 func TestReadingLeavesNoFileOpen(t *testing.T) {
