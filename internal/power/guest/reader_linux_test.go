@@ -125,7 +125,6 @@ func TestReadsTreesOfEachLayout(t *testing.T) {
 	}
 }
 
-// The zones of another program are read only while a directory never had a report.
 func TestAReportThatIsMissingForAMomentIsAnError(t *testing.T) {
 	s := newShared(t)
 	s.put(scaphandre)

@@ -19,6 +19,7 @@ type Tree struct {
 	path     string
 	reader   reader
 	follower *Follower
+	missing  time.Time // when the report was first found missing, zero while it exists
 }
 
 // NewTree returns a Source of the directory at path. want reports whether to read zones of a kind.
@@ -37,6 +38,7 @@ func PollOptions(name string) power.PollOptions {
 func (t *Tree) Answer(context.Context, power.Sample) (power.Answer, error) {
 	report, err := t.reader.read()
 	now := time.Now()
+	t.note(errors.Is(err, fs.ErrNotExist), now)
 	var shown []power.Shown
 	switch {
 	case err == nil:
@@ -49,6 +51,19 @@ func (t *Tree) Answer(context.Context, power.Sample) (power.Answer, error) {
 		err = fmt.Errorf("meters::powercap::path %s: %w", t.path, err)
 	}
 	return power.Answer{Shown: shown}, err
+}
+
+// note records whether the report is missing. If it is missing for long, the reader no longer expects
+// it: the virtual machine may have migrated to a host with another program.
+func (t *Tree) note(isMissing bool, now time.Time) {
+	switch {
+	case !isMissing:
+		t.missing = time.Time{}
+	case t.missing.IsZero():
+		t.missing = now
+	case now.Sub(t.missing) > t.follower.patience() && t.reader.report.Epoch != "":
+		t.reader.report = Report{}
+	}
 }
 
 // Close returns nil. No file is open between two calls of Answer.

@@ -115,3 +115,24 @@ func TestHalfWrittenTreeIsAnErrorOnceThatLasts(t *testing.T) {
 		assert.EqualError(t, m.pkg(time.Hour).Err, "meters::powercap::path "+m.path+" is stale: intel-rapl:0: it is half-written")
 	})
 }
+
+func TestATreeOfAnotherProgramIsReadOnceTheReportIsMissingForLong(t *testing.T) {
+	mount(t, func(m *mounted) {
+		m.report(1, 1_000_000)
+		m.pass(0)
+		m.pass(time.Second)
+		m.report(2, 1_000_005)
+		m.pass(time.Second + 1)
+		require.NoError(t, os.Remove(filepath.Join(m.path, reportFile)))
+		m.put(scaphandre)
+		_, err := m.read(25 * time.Second)
+		require.EqualError(t, err, "meters::powercap::path "+m.path+": report.json: no such file or directory")
+		require.Equal(t, units.Energy(5), m.pkg(25*time.Second).Total)
+		m.write("intel-rapl:0/energy_uj", "8700002")
+		require.Equal(t, units.Energy(7), m.pkg(time.Second).Total)
+		m.report(1, 2_000_000)
+		m.pass(time.Second)
+		m.report(2, 2_000_001)
+		require.Equal(t, units.Energy(8), m.pkg(time.Second).Total)
+	})
+}
