@@ -101,7 +101,7 @@ func (c *chooser) choose(meter int, r *Reading) {
 // cannot read is still modeled. Otherwise only the whole machine could be attributed.
 func (c *chooser) isUnneeded(m *Status, k Kind) bool {
 	listed := c.kind(k).listed != noMeter
-	if whole := c.measures(PSys) || c.measures(Platform); whole && isPart(k, PSys) && !(k == Package && listed) {
+	if whole := c.measures(PSys) || c.measures(Platform); whole && isPart(k, PSys) && (k != Package || !listed) {
 		return true
 	}
 	return k == DRAM && !m.Completes && !listed && c.measures(Package)

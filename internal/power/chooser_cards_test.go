@@ -80,7 +80,7 @@ func (c cards) expected() (zones []*cardZone) {
 		if by == noCards {
 			by = c.first(func(o *cardZone) bool { return o.listed && same(o) })
 		}
-		if z.shown && by == z.meter && !(z.located && undivided && z.meter > all) {
+		if z.shown && by == z.meter && (!z.located || !undivided || z.meter <= all) {
 			zones = append(zones, z)
 		}
 	}

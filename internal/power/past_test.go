@@ -258,7 +258,7 @@ func TestNoRestartLosesEnergy(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + rng.IntN(4)
 		truth, sums, base := make([]units.Energy, n), make([]units.Energy, n), make([]units.Energy, n)
-		correction := Correction{Lag: 3 * time.Second, Factor: Unscaled + uint64(seed%2)*Unscaled, Offset: int64(seed%2) * 1_000_000}
+		correction := Correction{Lag: 3 * time.Second, Factor: Unscaled + seed%2*Unscaled, Offset: int64(seed%2) * 1_000_000}
 		begin := func() (*counting, *Set) {
 			m := new(counting)
 			for i := range n {

@@ -40,7 +40,7 @@ func TestANamedPackageSensorAcceptsTheSumOfEightSockets(t *testing.T) {
 	tr.write("2400000000\n", "sys/devices/platform/i2c/i2c-1/1-0041/hwmon/hwmon1/power1_input")
 	tr.bubble(t, Options{Sensors: []Sensor{
 		{Chip: "ina226", Device: "1-0041", Sensor: "power1", Kind: power.Package},
-	}}, func(t *testing.T, m *Meter) {
+	}}, func(_ *testing.T, m *Meter) {
 		tr.poll(m)
 		later(10 * time.Second)
 		tr.expectTotal(tr.one(m, "1-0041:power1"), 24_000*units.Joule)

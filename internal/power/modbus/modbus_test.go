@@ -186,7 +186,7 @@ func TestANumberPastTheLastRegisterIsAnError(t *testing.T) {
 
 func TestADeviceThatHangsIsLeft(t *testing.T) {
 	asked := make(chan struct{}, 2)
-	endpoint := device(t, func(request []byte) []byte {
+	endpoint := device(t, func([]byte) []byte {
 		asked <- struct{}{}
 		return []byte{} // empty but not nil: the device sends no response and keeps the connection open
 	})
