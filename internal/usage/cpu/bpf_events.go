@@ -127,16 +127,15 @@ func (c *eventCounting) read(now time.Duration) (err error) {
 }
 
 // check stops using a hook that was detached or refused. A hook that was refused is opened again
-// without events.
+// without events, and no hook is opened with events after counting has ended.
 func (c *eventCounting) check(h *switchHook) {
 	if h.visitor == nil {
 		c.counter, c.on, c.whole, c.rated = nil, false, false, false
 	}
-	if h.refused == nil || !c.wanted() {
-		return
+	if h.refused != nil && c.online != nil && c.refused == nil {
+		c.refuse(h.refused)
 	}
-	c.refuse(h.refused)
-	if h.events && !h.blind {
+	if c.refused != nil && h.events && !h.blind {
 		h.events, h.refused = false, nil
 	}
 }

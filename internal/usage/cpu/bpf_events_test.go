@@ -228,6 +228,33 @@ func TestEventsWithoutThePMUOrWithLossesAreNotTrainedOn(t *testing.T) {
 	require.ErrorContains(t, n.source.Traits().Uncounted, "hardware events are not counted: no descriptors")
 }
 
+func TestAHookThatEventsAreRefusedForIsAttachedWithoutThem(t *testing.T) {
+	why := errors.New("no descriptors")
+	for name, before := range map[string]func(c *eventCounting){
+		"counting has ended":    func(c *eventCounting) { c.refused = why },
+		"too many to count now": func(c *eventCounting) { c.budget.mode = countNever },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 10_000)
+			n.source.counting.online = divide.NewOnline(t.TempDir())
+			h := &n.source.hook
+			h.events = true
+			h.open = func() (visitor, error) {
+				if h.events {
+					return nil, why
+				}
+				return n.visitor, nil
+			}
+			for range 1500 { // longer than dwell
+				before(&n.source.counting)
+				n.run(50*time.Millisecond, 50*time.Millisecond, 5000)
+			}
+			assert.NotNil(t, h.visitor)
+			assert.ErrorIs(t, n.source.Traits().Uncounted, why)
+		})
+	}
+}
+
 // softwareEvents are events of the kernel in place of hardware events.
 var softwareEvents = perfevent.NewHardware(unix.PERF_TYPE_SOFTWARE, [3]uint64{
 	unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, unix.PERF_COUNT_SW_PAGE_FAULTS,
