@@ -83,12 +83,17 @@ func (*service) name(p string) string {
 }
 
 // ids returns the IDs of resources for errors. The text is the same for the same resources.
-func (*service) ids(paths []string) string {
-	names := make([]string, len(paths))
-	for i, p := range paths {
-		names[i] = fetch.ID(id(p))
+func (s *service) ids(paths []string) string {
+	var names []string
+	for _, p := range paths {
+		if name := id(p); fetch.ID(name) == name {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
+	if n := len(paths) - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("and %d with special characters or more than 64: see %s", n, rootPath+s.name(path.Dir(paths[0]))))
+	}
 	return strings.Join(names, ", ")
 }
 

@@ -224,6 +224,22 @@ func TestResourcesOfAHostileServiceAreBounded(t *testing.T) {
 	}
 }
 
+func TestASystemWhoseIDIsNotShownHasAZoneAndIsCounted(t *testing.T) {
+	tree := dell()
+	tree["/redfish/v1/Systems/Blade 1"] = tree["/redfish/v1/Systems/System.Embedded.1"]
+	withService(t, tree, func(b *bench) {
+		b.server.Set("/redfish/v1/Systems/Blade 1", "none", "UUID")
+		b.server.Set("/redfish/v1/Systems", rt.Links("/redfish/v1/Systems/Blade%201"), "Members")
+		b.server.Set("/redfish/v1/Chassis/System.Embedded.1", rt.Links("/redfish/v1/Systems/Blade%201"), "Links", "ComputerSystems")
+		assert.Regexp(b, "^redfish:[0-9a-f]{16}$", b.one(time.Second).Zone.ID)
+	})
+	withService(t, tree, func(b *bench) {
+		b.server.Set("/redfish/v1/Systems", rt.Links("/redfish/v1/Systems/Blade%201", "/redfish/v1/Systems/Node2"), "Members")
+		b.options.System = "Node1"
+		assert.Contains(b, b.failure(), `the service has: Node2, and 1 with special characters or more than 64: see /redfish/v1/Systems`)
+	})
+}
+
 func TestTextsOfTheBMCThatAreNoIDsAreNotShown(t *testing.T) {
 	for _, secret := range []string{rt.Password, "Basic ZW5lcmd5OmNvcnJlY3QgaG9yc2U=", "x\x1b[31m\u202e\n" + rt.Password} {
 		for name, echo := range map[string]func(b *bench){

@@ -4,6 +4,7 @@ package redfish
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -163,10 +164,13 @@ func (s *source) begin(from *service, sys *system, ch *chassis, before *source) 
 	if !isUUID(machine) {
 		machine = id(sys.path)
 	}
+	if fetch.ID(machine) != machine {
+		machine = fmt.Sprintf("%.8x", sha256.Sum256([]byte(sys.path)))
+	}
 	s.related = []string{sys.path, ch.path}
 	s.figure = -1
 	s.zone = power.Zone{
-		ID: "redfish:" + fetch.ID(machine), Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+		ID: "redfish:" + machine, Kind: power.Platform, Method: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 	}
 	if before != nil && before.name == s.name && before.zone.ID == s.zone.ID && slices.Equal(before.paths, s.paths) {
 		s.counters, s.figure, s.current = before.counters, before.figure, before.current
