@@ -156,18 +156,30 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 
 // Psys contains package and memory. A psys without a sensor stands still, as the first interval shows.
 func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
-	for psys, want := range map[uint64]map[string]float64{50: {"psys": 100}, 0: {"package": 30, "dram": 10}} {
-		n := newTestNode(t, func(c *Config) { c.Attribution.Preset = config.PresetScaphandre })
+	type zoneKinds = []power.Kind
+	for _, with := range []struct {
+		more zoneKinds
+		psys uint64
+		want map[string]float64
+	}{
+		{nil, 50, map[string]float64{"psys": 100}},
+		{nil, 0, map[string]float64{"package": 30, "dram": 10}},
+		{zoneKinds{power.Core, power.Uncore}, 50, map[string]float64{"psys": 100}},
+		{zoneKinds{power.Other}, 50, map[string]float64{"package": 60, "dram": 20, "other": 20}},
+	} {
+		n := newTestNode(t, func(c *Config) {
+			c.Attribution.Preset, c.Zones = config.PresetScaphandre, append(slices.Clone(c.Zones), with.more...)
+		})
 		n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 		n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 7 * joule}
 		n.start()
 		for range 2 {
 			n.host.Zones["intel-rapl:0:0"].Energy += 10 * joule
-			n.host.Zones["intel-rapl:1"].Energy += psys * joule
+			n.host.Zones["intel-rapl:1"].Energy += with.psys * joule
 			n.run(30*joule, map[int]int64{1: 400})
 		}
 		all := 0.0
-		for zone, joules := range want {
+		for zone, joules := range with.want {
 			assert.InDelta(t, joules, n.sum("system.energy", nil, "energy.zone="+zone), 1e-6, zone)
 			all += joules
 		}

@@ -107,9 +107,14 @@ func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	return selected.Weight
 }
 
-// PrefersPSys reports whether psys is attributed in place of package and dram, if a meter reads psys.
+// PrefersPSys reports whether psys is attributed in place of package and dram, if a meter reads psys. The zones
+// must be the default ones, with or without core and uncore, which the packages contain.
 func (c *Config) PrefersPSys() bool {
-	return presets[c.Attribution.Preset].PSys && slices.Equal(c.Zones, defaultZones)
+	most := len(defaultZones)
+	if !presets[c.Attribution.Preset].PSys || len(c.Zones) < most || !slices.Equal(c.Zones[:most], defaultZones) {
+		return false
+	}
+	return !slices.ContainsFunc(c.Zones[most:], func(k power.Kind) bool { return k != power.Core && k != power.Uncore })
 }
 
 // SetWeight returns the attribution weight that the settings select for a zone kind, or "".
