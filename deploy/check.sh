@@ -44,6 +44,8 @@ checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml
 checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
+checks "deploy/scaphandre/config.yaml, by the collector for Kubernetes" \
+	build/k8s/otelcol-energy validate --config deploy/scaphandre/config.yaml
 checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
 checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
@@ -96,6 +98,9 @@ if command -v promtool >/dev/null; then
 			promtool check rules --lint=all --lint-fatal "deploy/prometheus/$rules.yaml"
 		checks "deploy/prometheus/$rules.yaml, by promtool test rules" promtool test rules "deploy/prometheus/${rules}_test.yaml"
 	done
+	checks "deploy/scaphandre/rules.yaml, by promtool check rules" \
+		promtool check rules --lint=all --lint-fatal deploy/scaphandre/rules.yaml
+	checks "deploy/scaphandre/rules.yaml, by promtool test rules" promtool test rules deploy/scaphandre/rules_test.yaml
 	checks "deploy/prometheus/work_test.yaml, by promtool test rules" promtool test rules deploy/prometheus/work_test.yaml
 else
 	lacks deploy/prometheus promtool

@@ -200,7 +200,7 @@ func shippedConfigs(t *testing.T) map[string]map[string]any {
 	all := map[string]map[string]any{"helm/values.yaml": at(t, documents(t, "helm/values.yaml")[0], "alternateConfig").(map[string]any)}
 	for _, path := range []string{
 		"../config.yaml", "docker/config.yaml", "systemd/config.yaml", "kubernetes/config.yaml",
-		"kepler/config.yaml", "kepler/kubernetes.yaml", "prometheus/collector.yaml",
+		"kepler/config.yaml", "kepler/kubernetes.yaml", "scaphandre/config.yaml", "prometheus/collector.yaml",
 	} {
 		all[path] = documents(t, path)[0]
 	}
@@ -301,10 +301,10 @@ func TestNoPodReachesTheHealthCheck(t *testing.T) {
 	assert.Contains(t, strs(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "resources")), "networkpolicy.yaml")
 }
 
-func TestOnlyKeplersConfigurationEstimatesNothing(t *testing.T) {
+func TestOnlyConfigurationsWithNamesOfOtherToolsEstimateNothing(t *testing.T) {
 	off := regexp.MustCompile(`(?m)^ *model: none`)
 	for path := range shippedConfigs(t) {
-		assert.Equal(t, path == "kepler/config.yaml", off.MatchString(read(t, path)), path)
+		assert.Equal(t, path == "kepler/config.yaml" || path == "scaphandre/config.yaml", off.MatchString(read(t, path)), path)
 	}
 }
 
