@@ -75,7 +75,7 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Shown, error) {
 		}
 		var shown power.Shown
 		if err == nil {
-			candidate.begin(&s.service, sys, ch, s.source)
+			candidate.begin(sys, ch, s.source)
 			shown, err = candidate.first(ctx, &s.service)
 		}
 		if err == nil {
@@ -159,7 +159,7 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 
 // begin sets the zone of the machine. If the source equals the previous source, begin resumes its
 // state.
-func (s *source) begin(from *service, sys *system, ch *chassis, before *source) {
+func (s *source) begin(sys *system, ch *chassis, before *source) {
 	machine := strings.ToLower(strings.TrimSpace(sys.UUID))
 	if !isUUID(machine) {
 		machine = id(sys.path)

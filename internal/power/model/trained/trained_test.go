@@ -135,7 +135,7 @@ func TestAMalformedModelIsRefused(t *testing.T) {
 		"no utilization":       {`,"utilization":[0,1]`, ``, "two ascending shares"},
 		"three utilizations":   {`"utilization":[0,1]`, `"utilization":[0,0.5,1]`, "two ascending shares"},
 		"a zone named twice":   {`"dram"`, `"package"`, `zone "package" occurs twice`},
-		"a list of zones":      {good[strings.Index(good, `"zones"`):], `"zones": ["package", {}]}`, "must be an object"},
+		"a list of zones":      {`"zones"` + zones, `"zones": ["package", {}]}`, "must be an object"},
 		"unknown field, zone":  {`"seconds":3600`, `"seconds":3600,"more":1`, `unknown field "more"`},
 		"no threads":           {`"threads":96`, `"threads":0`, "threads: 0"},
 		"negative cores":       {`"cores":48`, `"cores":-48`, "-48 is not between"},
