@@ -588,6 +588,18 @@ func TestPSysIsTheHostUntilAPlatformIsRead(t *testing.T) {
 	assert.Len(t, find(md, "hw.energy"), 2)
 }
 
+func TestPSysIsTheHostAfterThePlatformHasEnded(t *testing.T) {
+	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys, power.Platform}, 30, 50, 100)
+	e.read(0, 1, 2)
+	e.read(0, 1, 2)
+	for range 3 {
+		e.read(0, 1)
+	}
+	md := e.read(0, 1)
+	assert.InDelta(t, 250, hosts(md, "hw.host.energy")["psys"], 1e-9)
+	assert.Equal(t, map[string]float64{"psys": 5}, hosts(md, "hw.host.power"))
+}
+
 func TestAPSysThatStandsStillIsNotTheHost(t *testing.T) {
 	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys}, 30, 0)
 	for range 2 {

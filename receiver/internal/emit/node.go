@@ -97,8 +97,9 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 }
 
 // emitHost emits the energy of the whole machine: the sum of all zones of kind platform, those that
-// have ended included. Without such a zone it is the energy of psys. The series of psys ends when a
-// zone of kind platform begins, with the energy until then.
+// have ended included. Unless such a zone is present, it is the energy of psys. The series of psys
+// stops when a zone of kind platform begins, with the energy until then, and continues when all of
+// them have ended.
 func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 	energy := writer{metric: m.node.hwHostEnergy, into: into, most: 1}
 	watts := writer{metric: m.node.hwHostPower, into: into, most: 1}
@@ -117,7 +118,7 @@ func (m *emission) hostIsPSys(zones []power.Zone) bool {
 	for i := range zones {
 		switch z := &m.ledger.Zones[i]; zones[i].Kind {
 		case power.Platform:
-			if z.Present {
+			if z.Present && !z.Ended() {
 				return false
 			}
 		case power.PSys:
