@@ -602,12 +602,27 @@ func TestPSysIsTheHostAfterThePlatformHasEnded(t *testing.T) {
 
 func TestAPSysThatStandsStillIsNotTheHost(t *testing.T) {
 	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys}, 30, 0)
-	for range 2 {
-		e.read(0, 1)
+	for range 3 {
+		md := e.read(0, 1)
+		assert.Empty(t, find(md, "hw.host.energy"))
+		assert.Empty(t, find(md, "hw.host.power"))
 	}
-	md := e.read(0, 1)
-	assert.Empty(t, find(md, "hw.host.energy"))
-	assert.Empty(t, find(md, "hw.host.power"))
+}
+
+func TestPSysBecomesTheHostWithAZeroPoint(t *testing.T) {
+	e := newHostEmitter(t, []power.Kind{power.Package, power.PSys}, 30, 50)
+	e.zeros = true
+	for _, want := range [][]float64{nil, {0, 50}, {100}} {
+		var joules []float64
+		for _, m := range e.read(0, 1).ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+			if m.Name() == "hw.host.energy" {
+				for _, p := range m.Sum().DataPoints().All() {
+					joules = append(joules, p.DoubleValue())
+				}
+			}
+		}
+		assert.Equal(t, want, joules)
+	}
 }
 
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {

@@ -112,9 +112,9 @@ func (m *emission) emitHost(into pmetric.MetricSlice, zones []power.Zone) {
 }
 
 // hostIsPSys reports whether psys is the best meter of the whole machine. On servers without a
-// sensor for it, psys stands still while package counts.
+// sensor for it, psys stays at 0.
 func (m *emission) hostIsPSys(zones []power.Zone) bool {
-	var psys, packages units.Energy
+	var psys units.Energy
 	for i := range zones {
 		switch z := &m.ledger.Zones[i]; zones[i].Kind {
 		case power.Platform:
@@ -123,11 +123,9 @@ func (m *emission) hostIsPSys(zones []power.Zone) bool {
 			}
 		case power.PSys:
 			psys += z.Energy
-		case power.Package:
-			packages += z.Energy
 		}
 	}
-	return psys > 0 || packages == 0
+	return psys > 0
 }
 
 // emitWhole emits the sum of all zones of a kind as the whole machine, with one series for each
@@ -145,7 +143,8 @@ func (m *emission) emitWhole(zones []power.Zone, kind power.Kind, isWhole bool, 
 		}
 		labels := texts(attrEnergyMethod, string(source), attrHwID, hostIDs[kind])
 		at := pcommon.NewTimestampFromTime(total.at)
-		energy.zero = m.zeroPoint(total.settled, total.start)
+		begins := kind == power.PSys && total.energy == total.recent // until now, its zone was emitted without the host
+		energy.zero = m.zeroPoint(total.settled && !begins, total.start)
 		energy.write(labels, pcommon.NewTimestampFromTime(total.start), at, total.energy.Joules())
 		switch {
 		case total.live == 0 || !isWhole:
@@ -159,6 +158,7 @@ func (m *emission) emitWhole(zones []power.Zone, kind power.Kind, isWhole bool, 
 // hostTotal adds up the zones of one kind and method.
 type hostTotal struct {
 	energy     units.Energy
+	recent     units.Energy // of the current collection
 	watts      float64
 	start, at  time.Time
 	settled    bool // a zone was in a settled emission
@@ -171,6 +171,7 @@ func (t *hostTotal) add(l *ledger.Totals, z *ledger.Zone) {
 		return
 	}
 	t.energy += z.Energy
+	t.recent += z.Recent
 	t.settled = t.settled || l.Settled(&z.Lifetime)
 	if t.start.IsZero() || z.Start.Before(t.start) {
 		t.start = z.Start
