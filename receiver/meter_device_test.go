@@ -65,3 +65,26 @@ func TestDevicesThatUsersNameAreTheWholeMachine(t *testing.T) {
 		})
 	}
 }
+
+func TestALaptopOnMainsPowerIsNotDegraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTestNode(t, func(c *Config) { c.Meters = configtest.Load(t, c, "meters: {use: [powercap, battery]}").Meters })
+		for property, value := range map[string]string{"BAT0/type": "Battery", "BAT0/status": "Charging", "AC/type": "Mains", "AC/online": "1"} {
+			file := filepath.Join(n.host.Root(), "sys/class/power_supply", property)
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+			require.NoError(t, os.WriteFile(file, []byte(value+"\n"), 0o600))
+		}
+		n.start()
+		for range 4 {
+			synctest.Wait() // for a poll
+			n.run(joule, nil)
+			time.Sleep(10 * time.Second)
+		}
+		assert.Empty(t, n.logged())
+		assert.Empty(t, n.status)
+		tally := n.s.meters.Tallies["battery"]
+		require.NotNil(t, tally)
+		assert.Zero(t, tally.ReadErrors)
+		assert.Equal(t, 30*time.Second, tally.SensorTotal().Unmeasured)
+	})
+}

@@ -33,12 +33,16 @@ type accounts struct {
 // time of the reading is zero, now is used.
 func (as *accounts) take(s *Shown, now time.Time) *account {
 	a := as.of(s)
-	if a.reading.Err = s.Err; s.Err != nil {
-		return a
-	}
 	at := s.At
 	if at.IsZero() {
 		at = now
+	}
+	if a.reading.Err = s.Err; s.Err != nil {
+		if errors.Is(s.Err, ErrUnmeasured) {
+			a.integrator.Skip(at, false)
+			a.reading.Unmeasured = a.integrator.Unmeasured()
+		}
+		return a
 	}
 	if !at.Equal(a.taken) {
 		a.taken = at

@@ -30,6 +30,11 @@ type Meter interface {
 // of a wanted kind, or only zones that cannot be inspected.
 var ErrNoZones = errors.New("no usable zone")
 
+// ErrUnmeasured is the error of a zone that is not measured at present, as is normal for it: a
+// battery does not measure the machine on mains power. The time counts as unmeasured, and powers
+// before and after it are not interpolated. It is not a failure: Set.Failed omits the zone.
+var ErrUnmeasured = errors.New("not measured at present")
+
 // Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns
 // the same pointer for as long as it knows the zone.
 type Zone struct {
@@ -120,7 +125,7 @@ type Reading struct {
 	Event Event
 	// Raw is the counter that Total is derived from, as of its last good read.
 	Raw Raw
-	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no
+	// Unmeasured is the time since the first good read, or ErrUnmeasured, that a power sensor did not cover. It has no
 	// energy. Gaps is how many such times there were, and Rejected how many readings of the sensor
 	// were impossible and are not counted.
 	Unmeasured     time.Duration

@@ -149,7 +149,7 @@ func (s *Set) collect(meter int) {
 			s.readings = append(s.readings, *r)
 			s.readings[len(s.readings)-1].meter = meter
 		}
-		if wanted && r.Err != nil {
+		if wanted && r.Err != nil && !errors.Is(r.Err, ErrUnmeasured) {
 			s.failed = append(s.failed, *r)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Set) collect(meter int) {
 func (s *Set) Status() []Status { return s.meters }
 
 // Failed returns the zones that the last Read could not read, and that would be reported otherwise.
-// The result is valid until the next Read.
+// Zones with ErrUnmeasured are omitted. The result is valid until the next Read.
 func (s *Set) Failed() []Reading { return s.failed }
 
 // Resume makes the set continue from the state of another Set. The first successful reading of a

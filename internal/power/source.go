@@ -48,7 +48,7 @@ type Shown struct {
 	// time of the sample, or the end of the poll. If it equals the previous At, the reading is not
 	// new.
 	At  time.Time
-	Err error // the reason why the zone could not be read, or nil
+	Err error // the reason why the zone could not be read, ErrUnmeasured, or nil
 
 	// Counter is the raw energy counter of the hardware in µJ.
 	Counter units.Energy

@@ -21,9 +21,9 @@ import (
 // Source is the power.Source of the batteries in /sys/class/power_supply. Its only zone is the
 // whole machine. The power of the zone is the sum over all discharging batteries.
 //
-// On mains power, the zone has an error, and the time counts as unmeasured. A battery may discharge
-// on mains power, because the power supply is weak or the battery is above its charge limit. Such a
-// battery provides only a part of the machine's power.
+// On mains power, the error of the zone is power.ErrUnmeasured. A battery may discharge on mains
+// power, because the power supply is weak or the battery is above its charge limit. Such a battery
+// provides only a part of the machine's power.
 //
 // The power is power_now or, if the driver does not report power_now, current_now times
 // voltage_now. Differences of energy_now are not used, because energy_now is an estimate that the
@@ -53,8 +53,8 @@ func New(root string) *Source {
 
 // The errors of the zone while the batteries do not measure the machine.
 var (
-	errMains    = errors.New("the machine is on mains power, which batteries do not measure")
-	errNotInUse = errors.New("no battery is discharging")
+	errMains    = fmt.Errorf("%w: the machine is on mains power", power.ErrUnmeasured)
+	errNotInUse = fmt.Errorf("%w: no battery is discharging", power.ErrUnmeasured)
 	errNoPower  = errors.New("the discharging batteries report a power of 0 W")
 )
 

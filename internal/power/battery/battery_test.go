@@ -3,6 +3,7 @@
 package battery
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 var _ power.Source = (*Source)(nil)
@@ -121,6 +123,32 @@ func TestAMachineWithoutABatteryHasNoZone(t *testing.T) {
 	} {
 		_, err := New(laptop(t, supplies)).Answer(t.Context(), power.Sample{})
 		assert.ErrorIs(t, err, power.ErrNoZones, name)
+	}
+}
+
+// The interval is that of the meter, far below the longest gap of two readings of power.
+func TestTheLastPowerBeforeMainsPowerIsNotInterpolated(t *testing.T) {
+	root := laptop(t, map[string]string{"BAT0": thinkpad, "AC": plugged})
+	m := power.Direct("battery", New(root))
+	now := time.Now()
+	for i, want := range []struct {
+		online     string
+		unmeasured time.Duration
+		total      units.Energy
+	}{
+		{"1", 0, 0}, {"1", 10 * time.Second, 0}, // plugged in from the start
+		{"0", 20 * time.Second, 0}, {"0", 20 * time.Second, 277_580_000},
+		{"1", 30 * time.Second, 277_580_000}, {"1", 40 * time.Second, 277_580_000},
+		{"0", 50 * time.Second, 277_580_000}, {"0", 50 * time.Second, 555_160_000},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "sys/class/power_supply/AC/online"), []byte(want.online), 0o600))
+		readings, err := m.Read(t.Context(), power.Sample{At: now})
+		require.NoError(t, err)
+		require.Len(t, readings, 1)
+		assert.Equal(t, want.online == "1", errors.Is(readings[0].Err, power.ErrUnmeasured), i)
+		assert.Equal(t, want.unmeasured, readings[0].Unmeasured, i)
+		assert.Equal(t, want.total, readings[0].Total, i)
+		now = now.Add(10 * time.Second)
 	}
 }
 

@@ -31,6 +31,7 @@ func (t SensorTally) plus(o SensorTally) SensorTally {
 // add counts the error and the event of a reading.
 func (t *ZoneTally) add(r *power.Reading) {
 	switch {
+	case errors.Is(r.Err, power.ErrUnmeasured):
 	case r.Err != nil:
 		t.ReadErrors++
 	case r.Event == power.Wrapped:
