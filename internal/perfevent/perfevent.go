@@ -22,7 +22,11 @@ func CheckKernel(root string) error {
 	if err != nil {
 		return err
 	}
-	if there, err := kernfs.BootID(root); err != nil || there != own {
+	there, err := kernfs.BootID(root)
+	switch {
+	case err != nil: // not fs.ErrNotExist, which means that there is no PMU
+		return fmt.Errorf("%w: %s", ErrOtherKernel, err.Error())
+	case there != own:
 		return ErrOtherKernel
 	}
 	return nil

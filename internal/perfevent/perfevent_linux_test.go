@@ -4,6 +4,7 @@ package perfevent
 
 import (
 	"fmt"
+	"io/fs"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +12,10 @@ import (
 )
 
 func TestARecordedTreeIsOfAnotherKernel(t *testing.T) {
-	require.ErrorIs(t, CheckKernel(t.TempDir()), ErrOtherKernel)
+	err := CheckKernel(t.TempDir())
+	require.ErrorIs(t, err, ErrOtherKernel)
+	require.ErrorContains(t, err, "boot_id")
+	require.NotErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, CheckKernel("/"))
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
@@ -426,14 +427,14 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	assert.Equal(t, "procfs", source.Traits().Name)
 	require.NoError(t, source.Close())
 	_, _, err = Open(Options{Kind: KindBPF, Root: host.Root()})
-	require.Error(t, err)
+	require.ErrorContains(t, err, "boot_id")
 
 	dir := filepath.Join(host.Root(), "proc/sys/kernel/random")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, "boot_id")
 	require.NoError(t, os.WriteFile(path, []byte("00000000-0000-4000-8000-000000000000\n"), 0o600))
 	_, err = OpenBPF(Options{Root: host.Root()})
-	require.ErrorIs(t, err, errOtherKernel)
+	require.ErrorIs(t, err, perfevent.ErrOtherKernel)
 
 	// The same kernel, but its processes have other PIDs in this tree.
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -60,8 +60,8 @@ func countProcesses(dir *kernfs.Dir) (uint64, error) { return dir.Links() }
 // them, or if the processes below the root do not belong to this kernel. It does not look at
 // o.Kind.
 func OpenBPF(o Options) (*BPF, error) {
-	if perfevent.CheckKernel(o.Root) != nil {
-		return nil, errOtherKernel
+	if err := perfevent.CheckKernel(o.Root); err != nil {
+		return nil, err
 	}
 	b := newBPF(o, nil, nil)
 	b.programs.slicing = o.Slices || o.Topology != nil
