@@ -19,7 +19,8 @@ import (
 
 // Decode decodes conf into config, a pointer to a struct, like conf.Unmarshal. In addition, it returns
 // an error for each time.Duration that is a number other than 0, because conf.Unmarshal takes a number
-// for nanoseconds, and for each integer with a fraction, which conf.Unmarshal drops. The Unmarshal methods of component configurations call Decode.
+// for nanoseconds, and for each integer with a fraction, which conf.Unmarshal drops. The Unmarshal
+// methods of component configurations call Decode.
 func Decode(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err

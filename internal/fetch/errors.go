@@ -97,9 +97,11 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// texts are parts of errors of net/http that have no exported type.
+// texts are parts of errors of net/http and crypto/tls that have no exported type.
 var texts = []string{
-	"failed to parse Location header", "invalid proxy address", "malformed HTTP response", "server sent GOAWAY", "stream error",
+	"failed to parse Location header", "invalid proxy address", "malformed HTTP response", "malformed HTTP status code",
+	"malformed HTTP version", "server closed idle connection", "server sent GOAWAY", "stream error",
+	"server selected unsupported protocol version", "failed to parse certificate from server",
 }
 
 // other returns the system call's error, a text of texts or of a status, or the type of any other

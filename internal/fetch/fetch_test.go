@@ -186,15 +186,18 @@ func TestAServerThatDoesNotAnswerIsToldInStableWords(t *testing.T) {
 		url    string
 		want   string
 	}{
-		"refuses":           {client(nil), "http://" + refusing.Addr().String(), "cannot connect to the server: connection refused"},
-		"has no proxy":      {proxied, secure.URL, "cannot connect to the proxy: connection refused"},
-		"ends":              {client(nil), ending.URL, fetch.ErrEnded.Error()},
-		"is not known":      {client(nil), secure.URL, fetch.ErrAuthority.Error()},
-		"has another name":  {client(&tls.Config{RootCAs: trusting, ServerName: "bmc.invalid"}), secure.URL, fetch.ErrHostname.Error()},
-		"is out of date":    {client(&tls.Config{RootCAs: trusting, Time: func() time.Time { return time.Now().AddDate(200, 0, 0) }}), secure.URL, fetch.ErrExpired.Error()},
-		"has no TLS":        {client(nil), "https" + strings.TrimPrefix(ending.URL, "http"), fetch.ErrPlain.Error()},
-		"wants TLS":         {client(nil), "http" + strings.TrimPrefix(secure.URL, "https"), "the server answered 400 Bad Request"},
-		"cannot be found":   {client(nil), "http://bmc.invalid", fetch.ErrResolve.Error()},
+		"refuses":          {client(nil), "http://" + refusing.Addr().String(), "cannot connect to the server: connection refused"},
+		"has no proxy":     {proxied, secure.URL, "cannot connect to the proxy: connection refused"},
+		"ends":             {client(nil), ending.URL, fetch.ErrEnded.Error()},
+		"is not known":     {client(nil), secure.URL, fetch.ErrAuthority.Error()},
+		"has another name": {client(&tls.Config{RootCAs: trusting, ServerName: "bmc.invalid"}), secure.URL, fetch.ErrHostname.Error()},
+		"is out of date":   {client(&tls.Config{RootCAs: trusting, Time: func() time.Time { return time.Now().AddDate(200, 0, 0) }}), secure.URL, fetch.ErrExpired.Error()},
+		"has no TLS":       {client(nil), "https" + strings.TrimPrefix(ending.URL, "http"), fetch.ErrPlain.Error()},
+		"wants TLS":        {client(nil), "http" + strings.TrimPrefix(secure.URL, "https"), "the server answered 400 Bad Request"},
+		"cannot be found":  {client(nil), "http://bmc.invalid", fetch.ErrResolve.Error()},
+		"has old TLS": {&http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, errors.New("tls: server selected unsupported protocol version 301")
+		})}, ending.URL, "no answer: server selected unsupported protocol version"},
 		"breaks an adapter": {&http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("no token\nresponse: x") })}, ending.URL, "no answer: the text of the error (*errors.errorString) may be confidential and is not shown"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -118,8 +118,6 @@ func explain(err error) error {
 		return errEnded
 	case errors.Is(err, modbus.ErrIllegalDataAddress):
 		return fmt.Errorf("%w: the device has no such register", err)
-	case errors.Is(err, modbus.ErrUnexpectedParameters):
-		return fmt.Errorf("%w: the number extends past register 65535", err)
 	case errors.Is(err, modbus.ErrBadUnitId):
 		return fmt.Errorf("%w: the device answered for another unit", err)
 	}

@@ -177,13 +177,6 @@ func TestANameThatCannotBeResolvedHasAConstantText(t *testing.T) {
 	}
 }
 
-func TestANumberPastTheLastRegisterIsAnError(t *testing.T) {
-	s := source(t, device(t, registersOf(t, "00000001")), "uint32", "W", 1)
-	s.Address = 65535
-	_, err := s.Answer(t.Context(), power.Sample{})
-	assert.EqualError(t, err, "unexpected parameters: the number extends past register 65535")
-}
-
 func TestADeviceThatHangsIsLeft(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	endpoint := device(t, func([]byte) []byte {

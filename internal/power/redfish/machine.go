@@ -92,7 +92,7 @@ func (s *service) ids(paths []string) string {
 	}
 	slices.Sort(names)
 	if n := len(paths) - len(names); n > 0 {
-		names = append(names, fmt.Sprintf("and %d with special characters or more than 64: see %s", n, rootPath+s.name(path.Dir(paths[0]))))
+		names = append(names, fmt.Sprintf("%d that are too long or have special characters (see %s)", n, rootPath+s.name(path.Dir(paths[0]))))
 	}
 	return strings.Join(names, ", ")
 }

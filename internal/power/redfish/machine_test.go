@@ -236,7 +236,7 @@ func TestASystemWhoseIDIsNotShownHasAZoneAndIsCounted(t *testing.T) {
 	withService(t, tree, func(b *bench) {
 		b.server.Set("/redfish/v1/Systems", rt.Links("/redfish/v1/Systems/Blade%201", "/redfish/v1/Systems/Node2"), "Members")
 		b.options.System = "Node1"
-		assert.Contains(b, b.failure(), `the service has: Node2, and 1 with special characters or more than 64: see /redfish/v1/Systems`)
+		assert.Contains(b, b.failure(), `the service has: Node2, 1 that are too long or have special characters (see /redfish/v1/Systems)`)
 	})
 }
 

@@ -58,7 +58,7 @@ type weightsJSON struct {
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
 	CurveFit    []float64                  `json:"CurveFit_Weights"`
-	Polynomial  json.RawMessage            `json:"Polynomial_Weights"` // of former versions of export.py; an error
+	Polynomial  *json.RawMessage           `json:"Polynomial_Weights"` // of former versions of export.py; an error
 	XGBoost     []byte                     `json:"XGboost_Weights"`    // the JSON of XGBoost, in base64
 }
 
@@ -211,7 +211,7 @@ func (w *weightsJSON) isEmpty() bool {
 	if n := len(w.CurveFit); n > 0 {
 		return w.CurveFit[0] == 0 && w.CurveFit[n-1] == 0 // the factor and the offset
 	}
-	if len(w.XGBoost) > 0 || len(w.Polynomial) > 0 {
+	if len(w.XGBoost) > 0 || w.Polynomial != nil {
 		return false // see isNothing
 	}
 	for _, f := range w.Numerical {
@@ -226,7 +226,7 @@ func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
 	switch {
 	case len(w.Categorical) > 0:
 		return nil, fmt.Errorf("it depends on %.200q, which is not known here", names(w.Categorical))
-	case len(w.Polynomial) > 0:
+	case w.Polynomial != nil:
 		return nil, errPolynomial
 	case len(w.XGBoost) > 0:
 		return w.boosted()
