@@ -38,6 +38,7 @@ type Meters struct {
 	Readings     []power.Reading
 	GPUs         gpus
 	whole        []power.Kind // psys or platform, where it stands in for package
+	wholeLogged  []power.Kind // the last logged whole
 	wholeAndGPUs [2]power.Kind
 	Tallies      zoneTallies     // of the sensors' zones
 	corrected    map[string]bool // the zones, by ID, whose correction was logged
@@ -279,17 +280,19 @@ func (m *Meters) logLacks(at time.Time) {
 
 // updateAttributed notes which zone kinds are attributed, and logs a change.
 func (m *Meters) updateAttributed(readings []power.Reading) {
-	before := m.whole
 	m.whole = m.standIn(readings)
-	if slices.Equal(m.whole, before) {
-		return
+	if m.whole != nil {
+		m.wholeAndGPUs = [2]power.Kind{m.whole[0], power.GPU}
 	}
+	if slices.Equal(m.whole, m.wholeLogged) || m.whole != nil && m.cfg.PrefersPSys() && !hasCounted(m.whole[0], readings) {
+		return // a psys that stands still is given up when package counts
+	}
+	m.wholeLogged = m.whole
 	if m.whole == nil {
 		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.cfg.Zones))
 		return
 	}
 	kind := m.whole[0]
-	m.wholeAndGPUs = [2]power.Kind{kind, power.GPU}
 	reason := "the machine has no other zone"
 	if kind == power.PSys && m.cfg.PrefersPSys() {
 		reason = "the preset prefers it to package and dram"
@@ -323,6 +326,11 @@ func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 		}
 	}
 	return nil
+}
+
+// hasCounted reports whether zones of a kind have counted energy.
+func hasCounted(k power.Kind, readings []power.Reading) bool {
+	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == k && r.Total > 0 })
 }
 
 // hasPSys reports whether psys is read and is not modeled. On servers without a sensor for it, psys
