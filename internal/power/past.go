@@ -41,9 +41,11 @@ type Past struct {
 // PastZone is a zone that was reported.
 type PastZone struct {
 	Zone
-	Meter string    // name of the Member
-	At    time.Time // time at which the energy of the zone was last counted
-	Raw   Raw       // the counter at the time At
+	Meter string // name of the Member
+	// At is the time at which the energy of the zone was last counted. For a power sensor with
+	// ErrUnmeasured, it is the time of the last Read.
+	At  time.Time
+	Raw Raw // the counter at the time At
 }
 
 // PastOther is the state from which the zone of kind Other resumes.
@@ -57,7 +59,7 @@ type PastOther struct {
 // Resumption is the result of resuming a zone.
 type Resumption struct {
 	Zone Zone
-	// Elapsed is the time since the past.
+	// Elapsed is the time since the past, without Unmeasured of the reading if Err is ErrNotCounted.
 	Elapsed time.Duration
 	// Err is why some energy of that time is lost. Its text does not depend on the time.
 	Err error
@@ -112,10 +114,14 @@ func (s *resume) from(p *Past) {
 
 // past appends to zones the zones that another Set can continue: the zones that were read and the
 // zones that are still awaited.
-func (s *resume) past(zones []PastZone, readings []Reading) []PastZone {
+func (s *resume) past(zones []PastZone, readings []Reading, now time.Time) []PastZone {
 	for i := range readings {
 		if r := &readings[i]; !r.At.IsZero() && r.Zone.Kind != Other {
-			zones = append(zones, PastZone{Zone: *r.Zone, Meter: s.meters[r.meter].Name, At: r.At, Raw: r.Raw})
+			at := r.At
+			if r.Raw.IsZero() && errors.Is(r.Err, ErrUnmeasured) {
+				at = now // Unmeasured contains the time until now
+			}
+			zones = append(zones, PastZone{Zone: *r.Zone, Meter: s.meters[r.meter].Name, At: at, Raw: r.Raw})
 		}
 	}
 	for _, a := range s.awaited {
@@ -156,7 +162,7 @@ func (s *resume) apply(readings []Reading, now time.Time) []Reading {
 	patient := len(s.awaited) > 0 && s.isPatient(now)
 	if len(s.awaited) > 0 {
 		for i := range s.meters {
-			s.find(i)
+			s.find(i, now)
 		}
 		s.giveUp(readings, now)
 	}
@@ -194,19 +200,24 @@ func (s *resume) giveUp(readings []Reading, now time.Time) {
 	})
 }
 
-// find resumes the awaited zones that a meter has read.
-func (s *resume) find(meter int) {
+// find resumes the awaited zones that a meter has read. A power sensor is also resumed at its first
+// ErrUnmeasured, because Unmeasured of its readings contains the time from then on.
+func (s *resume) find(meter int, now time.Time) {
 	m := &s.meters[meter]
 	for i := range m.Readings {
 		r := &m.Readings[i]
-		if r.Err != nil || r.At.IsZero() {
+		at := r.At
+		switch {
+		case errors.Is(r.Err, ErrUnmeasured):
+			at = now
+		case r.Err != nil || at.IsZero():
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
 		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // the reading has no counter yet, such as of a suspended card
 			continue
 		}
-		s.resumeZone(m, r, &s.awaited[of].PastZone)
+		s.resumeZone(m, r, &s.awaited[of].PastZone, at)
 		s.awaited = slices.Delete(s.awaited, of, of+1)
 	}
 }
@@ -216,14 +227,15 @@ func (z *PastZone) isSame(o *Zone) bool {
 	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Method == o.Method && z.Domain == o.Domain
 }
 
-// resumeZone continues a zone from its state in the earlier Set.
-func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone) {
-	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
+// resumeZone continues a zone from its state in the earlier Set, with its reading of the time at.
+func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone, at time.Time) {
+	done := Resumption{Zone: *r.Zone, Elapsed: max(at.Sub(past.At), 0)}
 	var before resumed
 	switch {
 	case r.Zone.Method == Modeled: // the model has already added the energy
 	case past.Raw.IsZero():
 		done.Err = ErrNotCounted
+		done.Elapsed = max(done.Elapsed-r.Unmeasured, 0)
 	default:
 		var energy units.Energy
 		energy, done.Err = past.Raw.until(&r.Raw)

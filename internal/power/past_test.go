@@ -151,6 +151,43 @@ func TestASensorOfPowerHasNoEnergyOfTheTimeDown(t *testing.T) {
 	assert.Empty(t, s.Resumptions())
 }
 
+// The receiver restarts while a laptop is on mains power. Its battery is read an hour later.
+func TestUnmeasuredTimeAroundARestartCountsOnce(t *testing.T) {
+	battery := func() (*fake, *Set) {
+		m := &fake{readings: []Reading{{Zone: socket("0"), At: after(0)}}}
+		return m, NewSet(Member{Name: "battery", Meter: m})
+	}
+	m, s := battery()
+	readAfter(s, 0)
+	m.readings[0].Err, m.readings[0].Unmeasured = ErrUnmeasured, time.Minute
+	readAfter(s, time.Minute)
+	var past Past
+	s.Past(&past)
+
+	m, s = battery()
+	s.Resume(&past)
+	m.readings[0] = Reading{Zone: socket("0"), Err: ErrUnmeasured}
+	readAfter(s, 3*time.Minute)
+	require.Len(t, s.Resumptions(), 1)
+	assert.ErrorIs(t, s.Resumptions()[0].Err, ErrNotCounted)
+	assert.Equal(t, 2*time.Minute, s.Resumptions()[0].Elapsed)
+	m.readings[0].Err, m.readings[0].At, m.readings[0].Unmeasured = nil, after(time.Hour), 57*time.Minute
+	readings := readAfter(s, time.Hour)
+	require.Len(t, readings, 1)
+	assert.Zero(t, readings[0].Total)
+	assert.Empty(t, s.Resumptions())
+}
+
+// Several polls may precede the first Read.
+func TestDowntimeIsWithoutTheUnmeasuredTimeOfTheReading(t *testing.T) {
+	m := &fake{readings: []Reading{{Zone: socket("0"), At: after(time.Minute), Unmeasured: 20 * time.Second}}}
+	s := NewSet(Member{Name: "bmc", Meter: m})
+	s.Resume(&Past{Zones: []PastZone{{Zone: *socket("0"), Meter: "bmc", At: after(0)}}})
+	readAfter(s, time.Minute)
+	require.Len(t, s.Resumptions(), 1)
+	assert.Equal(t, 40*time.Second, s.Resumptions()[0].Elapsed)
+}
+
 // A card that is suspended shows powers first.
 func TestAZoneResumesWithTheFirstReadingOfItsCounter(t *testing.T) {
 	m := new(counting).zone(socket("0"), 0)

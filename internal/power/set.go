@@ -181,7 +181,7 @@ func (s *Set) Resumptions() []Resumption { return s.resume.done }
 // allocate if p has been used before.
 func (s *Set) Past(p *Past) {
 	p.Sample, p.Other = s.sample, PastOther{}
-	p.Zones = s.resume.past(p.Zones[:0], s.readings)
+	p.Zones = s.resume.past(p.Zones[:0], s.readings, s.sample.At)
 	if s.Remainder != nil {
 		p.Other = s.Remainder.past()
 	}
