@@ -155,6 +155,9 @@ func (a *account) follow(s *Shown) (restarted bool) {
 	}
 	if s.Epoch == "" && !s.Transient {
 		a.counter.wrapAt = s.Range
+		if s.Zone.Method == Reported && s.Range > 0 { // the range can be missing in earlier reports
+			a.counter.watts = MaxWatts(s.Zone.Kind)
+		}
 	}
 	return restarted
 }

@@ -449,6 +449,18 @@ func TestAZoneWithoutARangeForATimeKeepsItsTotal(t *testing.T) {
 	}
 }
 
+func TestARangeThatAppearsLaterBoundsThePower(t *testing.T) {
+	d := newDirect(t)
+	d.tell("", time.Second, Zone{Kind: power.Package, Energy: 5 * units.Joule})
+	d.tell("", time.Second, Zone{Kind: power.Package, Energy: 250_000 * units.Joule, Range: 262_143 * units.Joule})
+	before := d.tell("", time.Second, Zone{Kind: power.Package, Energy: 250_001 * units.Joule, Range: 262_143 * units.Joule})
+	r := d.tell("", time.Second, Zone{Kind: power.Package, Energy: 1 * units.Joule, Range: 262_143 * units.Joule})
+	require.Len(t, r, 1)
+	assert.Equal(t, power.Rebased, r[0].Event, "12 kJ in a second is not a package's")
+	assert.Equal(t, before[0].Total, r[0].Total)
+	assert.Equal(t, uint64(power.MaxSocketWatts), r[0].Raw.MaxWatts)
+}
+
 func TestOnlyWantedKindsAreFollowed(t *testing.T) {
 	f := NewFollower("the tree", func(k power.Kind) bool { return k == power.DRAM })
 	r := Report{Zones: []Zone{{Kind: power.Package}}}
