@@ -37,7 +37,8 @@ func (as *accounts) take(s *Shown, now time.Time) *account {
 	if at.IsZero() {
 		at = now
 	}
-	if a.reading.Err = s.Err; s.Err != nil {
+	if s.Err != nil {
+		a.reading.Err = s.Err
 		if errors.Is(s.Err, ErrUnmeasured) {
 			a.integrator.Skip(at, false)
 			a.reading.Unmeasured = a.integrator.Unmeasured()
@@ -172,7 +173,7 @@ func (a *account) addPower(s *Shown, at time.Time) error {
 		}
 		return a.rejected
 	}
-	if event == Gap {
+	if event == Gap && !errors.Is(a.reading.Err, ErrUnmeasured) { // Err of the reading before
 		a.reading.Gaps++
 	}
 	a.ahead = units.AddSaturating(a.ahead, energy)

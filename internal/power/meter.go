@@ -32,7 +32,8 @@ var ErrNoZones = errors.New("no usable zone")
 
 // ErrUnmeasured is the error of a zone that is not measured at present, as is normal for it: a
 // battery does not measure the machine on mains power. The time counts as unmeasured, and powers
-// before and after it are not interpolated. It is not a failure: Set.Failed omits the zone.
+// before and after it are not interpolated. It is not a failure: Set.Failed omits the zone, and Gaps
+// does not increase.
 var ErrUnmeasured = errors.New("not measured at present")
 
 // Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns

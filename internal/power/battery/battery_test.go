@@ -168,4 +168,5 @@ func TestTimeOnMainsPowerIsUnmeasured(t *testing.T) {
 	}
 	assert.Zero(t, reading.Total)
 	assert.Equal(t, 2*time.Hour, reading.Unmeasured)
+	assert.Zero(t, reading.Gaps, "mains power is normal")
 }
