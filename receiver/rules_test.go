@@ -79,7 +79,8 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}{
 		// P * busy/total, shared by CPU time.
 		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
+		// Active: P * process / all CPU time, Scaphandre's formula. Both together are P * process / busy
+		// CPU time, 150 J for A, 300 for B and 150 for c.
 		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
 		// The lowest power, 20 W at half load, is idle, and shared equally by the five processes
 		// with init. Power above it is shared by CPU time.

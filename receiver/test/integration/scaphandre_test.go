@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,10 +113,16 @@ func TestScaphandresQueries(t *testing.T) {
 		t.Logf("%s: %.0f, truly %.0f W", of, got, want)
 		assert.InEpsilon(t, 1e6*want, got, 0.05, of)
 	}
-	sums := `sum(scaph_process_power_consumption_microwatts) / sum(scaph_host_power_microwatts)`
-	eventually(t, "processes use nearly all power of the host, in one collection", func() bool {
-		got := p.value(t, time.Now(), sums)
-		return got > 0.8 && got < 1.0001
+	// Processes have the host's power * utilization. The power of a process is missing in the interval in which it exits.
+	eventually(t, "the processes' share of the host's power is the CPU utilization of ten seconds", func() bool {
+		before := cpuSeconds(t)
+		time.Sleep(10 * time.Second)
+		after, now := cpuSeconds(t), time.Now()
+		utilization := (after.busy - before.busy) / (after.total - before.total)
+		power := p.value(t, now, `sum(sum_over_time(scaph_process_power_consumption_microwatts[10s])) / sum(sum_over_time(scaph_host_power_microwatts[10s]))`)
+		percentage := p.value(t, now, `sum(sum_over_time(scaph_process_cpu_usage_percentage[10s])) / max(count_over_time(scaph_host_power_microwatts[10s])) / 100`)
+		t.Logf("utilization %.3f, share of the power %.3f, sum of the processes' percentages %.3f", utilization, power, percentage)
+		return min(power, percentage) > 0.8*utilization && max(power, percentage) < 1.05*utilization
 	})
 
 	short := exec.Command(load, "burn", "30", "0")
@@ -125,6 +132,23 @@ func TestScaphandresQueries(t *testing.T) {
 	require.NoError(t, short.Process.Kill())
 	_ = short.Wait()
 	eventually(t, "the power of an exited process is gone", func() bool { return len(query(process)) == 0 })
+}
+
+// nodeSeconds is the CPU time of this machine in seconds, with and without idle time.
+type nodeSeconds struct{ busy, total float64 }
+
+// cpuSeconds returns the CPU time of this machine since it booted.
+func cpuSeconds(t *testing.T) (s nodeSeconds) {
+	t.Helper()
+	for i, field := range strings.Fields(fileText(t, "/proc/stat"))[1:8] { // proc_stat(5): user to softirq
+		ticks, err := strconv.ParseFloat(field, 64)
+		require.NoError(t, err)
+		s.total += ticks / 100
+		if isIdle := i == 3 || i == 4; !isIdle {
+			s.busy += ticks / 100
+		}
+	}
+	return s
 }
 
 // emittedForScaphandre are the metrics that docs/scaphandre.md lists for a machine without psys, and those of the rules.
