@@ -158,17 +158,19 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
 	type zoneKinds = []power.Kind
 	for _, with := range []struct {
-		more zoneKinds
-		psys uint64
-		want map[string]float64
+		zones zoneKinds
+		psys  uint64
+		want  map[string]float64
 	}{
-		{nil, 50, map[string]float64{"psys": 100}},
-		{nil, 0, map[string]float64{"package": 30, "dram": 10}},
-		{zoneKinds{power.Core, power.Uncore}, 50, map[string]float64{"psys": 100}},
-		{zoneKinds{power.Other}, 50, map[string]float64{"package": 60, "dram": 20, "other": 20}},
+		{zoneKinds{power.Package, power.DRAM, power.GPU}, 50, map[string]float64{"psys": 100}},
+		{zoneKinds{power.Package, power.DRAM, power.GPU}, 0, map[string]float64{"package": 30, "dram": 10}},
+		{zoneKinds{power.Package, power.Core, power.Uncore, power.DRAM, power.GPU}, 50, map[string]float64{"psys": 100}},
+		{zoneKinds{power.DRAM, power.Package}, 50, map[string]float64{"psys": 100}},
+		{zoneKinds{power.Package, power.DRAM, power.Other}, 50, map[string]float64{"psys": 100}},
+		{zoneKinds{power.Package, power.GPU}, 50, map[string]float64{"package": 60}},
 	} {
 		n := newTestNode(t, func(c *Config) {
-			c.Attribution.Preset, c.Zones = config.PresetScaphandre, append(slices.Clone(c.Zones), with.more...)
+			c.Attribution.Preset, c.Zones = config.PresetScaphandre, with.zones
 		})
 		n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 		n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 7 * joule}

@@ -38,8 +38,8 @@ type Config struct {
 	// models are trained again after each start.
 	Storage string `mapstructure:"storage"`
 	// Zones are the zone kinds that are reported and attributed. The preset kepler_0_9 adds other to
-	// the default. On machines with the zone psys, the preset scaphandre attributes psys in place of
-	// the default package and dram.
+	// the default. If zones contains package and dram, the preset scaphandre attributes psys in place
+	// of these two on machines with the zone psys.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Meters selects and configures the meters.
 	Meters drivers.Config `mapstructure:"meters"`

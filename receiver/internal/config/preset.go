@@ -46,7 +46,7 @@ type PresetRules struct {
 	Window time.Duration
 	// Other adds the zone kind other to the default zones.
 	Other bool
-	// PSys attributes psys in place of the default zones package and dram, if a meter reads psys.
+	// PSys attributes psys in place of the zones package and dram, if a meter reads psys.
 	PSys bool
 }
 
@@ -61,15 +61,16 @@ var presets = map[Preset]PresetRules{
 	// The ratio power model: cache misses for memory, instructions for everything else
 	// (pkg/model/process_energy.go of Kepler 0.9).
 	PresetKepler09: {Static: StaticMinimum, Idle: IdleEqual, Weight: WeightInstructions, DRAM: WeightCacheMisses, Other: true},
-	// Active and idle energy together are energy * CPU time / all CPU time.
+	// Active energy is energy * CPU time / all CPU time, as with Scaphandre. Active and idle energy
+	// together are energy * CPU time / busy CPU time.
 	PresetScaphandre: {Static: StaticUtilization, Idle: IdleUsed, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
 	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
 	// to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {Static: StaticRegression, ExcludedInFixed: true},
-	// The second and the third rule of the paper. The first, all energy by CPU utilization, is the
-	// rule of Scaphandre.
+	// The second and the third rule of the paper. The first, all energy by CPU utilization, is active
+	// and idle energy of the preset scaphandre.
 	PresetKavanagh:      {Static: StaticBase, Idle: IdleEqualContainers},
 	PresetKavanaghEqual: {Static: StaticTotal, Idle: IdleEqualContainers},
 }
@@ -107,14 +108,10 @@ func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	return selected.Weight
 }
 
-// PrefersPSys reports whether psys is attributed in place of package and dram, if a meter reads psys. The zones
-// must be the default ones, with or without core and uncore, which the packages contain.
+// PrefersPSys reports whether psys is attributed in place of the configured zones package and dram,
+// if a meter reads psys.
 func (c *Config) PrefersPSys() bool {
-	most := len(defaultZones)
-	if !presets[c.Attribution.Preset].PSys || len(c.Zones) < most || !slices.Equal(c.Zones[:most], defaultZones) {
-		return false
-	}
-	return !slices.ContainsFunc(c.Zones[most:], func(k power.Kind) bool { return k != power.Core && k != power.Uncore })
+	return presets[c.Attribution.Preset].PSys && slices.Contains(c.Zones, power.Package) && slices.Contains(c.Zones, power.DRAM)
 }
 
 // SetWeight returns the attribution weight that the settings select for a zone kind, or "".
