@@ -188,7 +188,7 @@ func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
 		assert.InDelta(t, all, n.sum("system.energy", nil), 1e-6, "no part is added to the whole")
 		assert.InDelta(t, all, n.sum("process.energy", nil), 1e-6)
 		attributed := n.logs.FilterMessage("Energy of psys is attributed: the preset prefers it to package and dram").Len()
-		assert.Equal(t, len(with.want) == 1, attributed == 1, "a psys that stands still is not logged")
+		assert.Equal(t, with.want["psys"] > 0, attributed == 1, "only a psys that is attributed is logged")
 	}
 }
 
