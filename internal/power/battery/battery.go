@@ -21,8 +21,8 @@ import (
 // Source is the power.Source of the batteries in /sys/class/power_supply. Its only zone is the
 // whole machine. The power of the zone is the sum over all discharging batteries.
 //
-// On mains power, the error of the zone is power.ErrUnmeasured. A battery may discharge on mains
-// power, because the power supply is weak or the battery is above its charge limit. Such a battery
+// The error of the zone is power.ErrUnmeasured on mains power. A battery may discharge also then,
+// because the power supply is weak or the battery is above its charge limit. Such a battery
 // provides only a part of the machine's power.
 //
 // The power is power_now or, if the driver does not report power_now, current_now times
