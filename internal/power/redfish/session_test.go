@@ -302,9 +302,9 @@ func TestAnAccountWithoutThePrivilegeLoginIsReportedAndItsSessionEnded(t *testin
 
 func TestARequestWithoutAnAnswerDoesNotShowThePrivilegeLogin(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
-		requests := 0
+		var requests atomic.Int32
 		b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
-			if requests++; requests == 1 {
+			if requests.Add(1) == 1 {
 				rt.Hang(w, r)
 				return
 			}
