@@ -103,9 +103,9 @@ func (e trueEnergy) watts(at, average time.Duration) float64 {
 type shape struct {
 	name  string
 	every time.Duration // from one poll to the next
-	// average is the time over which each reading is averaged, and tells the part of that time that
+	// average is the time over which each reading is averaged, and reported the part of that time that
 	// the meter reports.
-	average, tells time.Duration
+	average, reported time.Duration
 	// refresh is how often the meter has another reading; 0 is always. delay is how old its newest reading is.
 	refresh, delay time.Duration
 	answers        time.Duration // how long it takes to answer
@@ -132,7 +132,7 @@ func (s *shape) show(zone *power.Zone, truth trueEnergy, at time.Duration, now t
 		return power.Shown{Zone: zone, At: now, Counter: units.Energy(math.Floor(joules/s.unit) * s.unit * 1e6)}
 	}
 	watts := math.Round(truth.watts(measured, s.average)/s.unit) * s.unit
-	return power.Shown{Zone: zone, At: now, IsPower: true, Power: int64(watts * 1e6), Average: s.tells}
+	return power.Shown{Zone: zone, At: now, IsPower: true, Power: int64(watts * 1e6), Average: s.reported}
 }
 
 // accuracyError is how far an energy is from the truth: relative, relative to the truth as late as
@@ -184,29 +184,29 @@ const (
 )
 
 var shapes = []shape{
-	{name: "ACPI, 1 s average", every: sec, average: sec, tells: sec, unit: 1,
+	{name: "ACPI, 1 s average", every: sec, average: sec, reported: sec, unit: 1,
 		steady: .0005, busy: .0005, lagged: .0005},
-	{name: "Grace, 50 ms average", every: 50 * ms, average: 50 * ms, tells: 50 * ms, unit: 1,
+	{name: "Grace, 50 ms average", every: 50 * ms, average: 50 * ms, reported: 50 * ms, unit: 1,
 		steady: .0005, busy: .0005, lagged: .0005},
-	{name: "Grace, each second", every: sec, average: 50 * ms, tells: 50 * ms, unit: 1,
+	{name: "Grace, each second", every: sec, average: 50 * ms, reported: 50 * ms, unit: 1,
 		steady: .005, busy: .005, lagged: .005},
 	{name: "INA, instantaneous, each second", every: sec, unit: .025,
 		steady: .005, busy: .005, lagged: .005},
-	{name: "DCMI, 1 s average, each second", every: sec, average: sec, tells: sec, unit: 1, answers: 20 * ms,
+	{name: "DCMI, 1 s average, each second", every: sec, average: sec, reported: sec, unit: 1, answers: 20 * ms,
 		steady: .0005, busy: .0005, lagged: .0005},
-	{name: "DCMI, 1 s average", every: 5 * sec, average: sec, tells: sec, unit: 1, answers: 20 * ms,
+	{name: "DCMI, 1 s average", every: 5 * sec, average: sec, reported: sec, unit: 1, answers: 20 * ms,
 		steady: .006, busy: .01, lagged: .01},
-	{name: "DCMI, 5 s average", every: 5 * sec, average: 5 * sec, tells: 5 * sec, unit: 1, answers: 20 * ms,
+	{name: "DCMI, 5 s average", every: 5 * sec, average: 5 * sec, reported: 5 * sec, unit: 1, answers: 20 * ms,
 		steady: .0005, busy: .0005, lagged: .0005},
-	{name: "DCMI, 60 s average", every: 5 * sec, average: time.Minute, tells: time.Minute, unit: 1, answers: 20 * ms,
+	{name: "DCMI, 60 s average", every: 5 * sec, average: time.Minute, reported: time.Minute, unit: 1, answers: 20 * ms,
 		steady: .005, busy: .012, lagged: .005},
-	{name: "Redfish, 60 s average, 10 s old", every: 15 * sec, average: time.Minute, tells: time.Minute, delay: 10 * sec, unit: 1,
+	{name: "Redfish, 60 s average, 10 s old", every: 15 * sec, average: time.Minute, reported: time.Minute, delay: 10 * sec, unit: 1,
 		answers: 300 * ms, steady: .005, busy: .012, lagged: .005},
 	{name: "Redfish, 20 s average every 20 s", every: 15 * sec, average: 20 * sec, refresh: 20 * sec, unit: 1,
 		answers: 300 * ms, steady: .0065, busy: .015, lagged: .01},
 	{name: "Redfish, 60 s average every 60 s", every: 15 * sec, average: time.Minute, refresh: time.Minute, unit: 1,
 		answers: 300 * ms, steady: .005, busy: .018, lagged: .005},
-	{name: "plug, 0.1 W, 1 s average", every: sec, average: sec, tells: sec, unit: .1, answers: 50 * ms,
+	{name: "plug, 0.1 W, 1 s average", every: sec, average: sec, reported: sec, unit: .1, answers: 50 * ms,
 		steady: .0005, busy: .0005, lagged: .0005},
 	{name: "plug, 0.1 W, every 5 s", every: 5 * sec, average: sec, unit: .1, answers: 50 * ms,
 		steady: .006, busy: .01, lagged: .01},

@@ -41,7 +41,7 @@ func newCards(rng *rand.Rand) (c cards, meters string) {
 	return c, meters
 }
 
-// disturb makes zones appear, fail and vanish, and returns those that their meters show.
+// disturb makes zones appear, fail and vanish, and returns the zones that are present.
 func (c cards) disturb(rng *rand.Rand) (shows string) {
 	for _, z := range c {
 		z.shown = rng.IntN(4) > 0

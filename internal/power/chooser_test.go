@@ -29,17 +29,17 @@ func TestChoice(t *testing.T) {
 			{"first:package! first:dram model:package", "first:package first:dram", "first:package"},
 			{"model:package", "", ""},
 		}, ""},
-		"the whole machine may be modeled beside psys": {"first model*", []step{
+		"the whole machine may be modeled in addition to psys": {"first model*", []step{
 			{"first:psys model:platform", "first:psys model:platform", ""},
 		}, ""},
 
-		"a model stands in for what nothing measures":       {"rapl model*", []step{{"model:package model:dram", "model:package model:dram", ""}}, ""},
-		"a model does not stand in for DRAM beside package": {"rapl model*", []step{{"rapl:package model:package model:dram", "rapl:package", ""}}, ""},
-		"a model that completes sensors does":               {"rapl model+", []step{{"rapl:package model:package model:dram", "rapl:package model:dram", ""}}, ""},
-		"only memory is measured":                           {"rapl model+", []step{{"rapl:dram model:package model:dram", "rapl:dram model:package", ""}}, ""},
-		"psys is measured":                                  {"rapl model+", []step{{"rapl:psys model:package model:dram", "rapl:psys", ""}}, ""},
-		"platform is measured":                              {"bmc model+", []step{{"bmc:platform model:package model:dram", "bmc:platform", ""}}, ""},
-		"a graphics card is measured":                       {"lib model+", []step{{"lib:gpu@1 model:package model:dram", "lib:gpu@1 model:package model:dram", ""}}, ""},
+		"a model stands in for what nothing measures":               {"rapl model*", []step{{"model:package model:dram", "model:package model:dram", ""}}, ""},
+		"a model does not stand in for DRAM if package is measured": {"rapl model*", []step{{"rapl:package model:package model:dram", "rapl:package", ""}}, ""},
+		"a model that completes sensors does":                       {"rapl model+", []step{{"rapl:package model:package model:dram", "rapl:package model:dram", ""}}, ""},
+		"only memory is measured":                                   {"rapl model+", []step{{"rapl:dram model:package model:dram", "rapl:dram model:package", ""}}, ""},
+		"psys is measured":                                          {"rapl model+", []step{{"rapl:psys model:package model:dram", "rapl:psys", ""}}, ""},
+		"platform is measured":                                      {"bmc model+", []step{{"bmc:platform model:package model:dram", "bmc:platform", ""}}, ""},
+		"a graphics card is measured":                               {"lib model+", []step{{"lib:gpu@1 model:package model:dram", "lib:gpu@1 model:package model:dram", ""}}, ""},
 		"the memory's sensor appears late and is lost": {"rapl model+", []step{
 			{"rapl:package model:package model:dram", "rapl:package model:dram", ""},
 			{"rapl:package rapl:dram model:package model:dram", "rapl:package rapl:dram", ""},
@@ -51,7 +51,7 @@ func TestChoice(t *testing.T) {
 			{"rapl:package bmc:platform model:package model:dram", "rapl:package bmc:platform", ""},
 			{"rapl:package model:package model:dram", "rapl:package", ""},
 		}, ""},
-		"a package that a sensor only lists is modeled beside the whole, and memory is not": {"rapl bmc model+", []step{
+		"a package that a sensor only lists is modeled although the machine is measured, and memory is not": {"rapl bmc model+", []step{
 			{"rapl:package! rapl:dram! bmc:platform model:package model:dram", "rapl:dram bmc:platform model:package", "rapl:package rapl:dram"},
 		}, ""},
 

@@ -154,8 +154,8 @@ func product(a, b uint64) (quotient, rest int64) {
 	return int64(min(q, maxMicrojoules)), int64(r)
 }
 
-// beside returns the true energy since the past that is not in the total of the last reading.
+// resumed returns the true energy since the restored state without the total of the last reading.
 // energy is what the counter of the zone counted since the past, in the time elapsed.
-func (c *corrected) beside(energy units.Energy, elapsed time.Duration) units.Energy {
+func (c *corrected) resumed(energy units.Energy, elapsed time.Duration) units.Energy {
 	return c.convert(units.Advance(c.raw, energy), elapsed-c.at.Sub(c.since))
 }

@@ -240,7 +240,7 @@ func (s *resume) resumeZone(m *Status, r *Reading, past *PastZone, at time.Time)
 		var energy units.Energy
 		energy, done.Err = past.Raw.until(&r.Raw)
 		if c := m.corrections.zones[r.Zone.ID]; c != nil && !errors.Is(done.Err, ErrReset) {
-			before.energy = c.beside(energy, done.Elapsed)
+			before.energy = c.resumed(energy, done.Elapsed)
 		} else {
 			before.energy = units.Advance(r.Total, energy)
 		}

@@ -77,8 +77,8 @@ func newDirect(t *testing.T) *direct {
 	return &direct{t, source, power.Direct("powercap", source), time.Now()}
 }
 
-// tell returns the readings some time after the last ones, when there is a new report.
-func (d *direct) tell(epoch string, after time.Duration, zones ...Zone) []power.Reading {
+// renew makes a new report at the duration after the last one, and returns the readings.
+func (d *direct) renew(epoch string, after time.Duration, zones ...Zone) []power.Reading {
 	d.Helper()
 	generation := uint64(0)
 	if d.source.report != nil {
@@ -93,8 +93,8 @@ func (d *direct) tell(epoch string, after time.Duration, zones ...Zone) []power.
 
 func packageOf(e units.Energy) Zone { return Zone{Kind: power.Package, Energy: e} }
 
-// tell makes the next report with the package's energy in joules.
-func (b *bubble) tell(joules uint64) {
+// renew makes the next report with the package's energy in joules.
+func (b *bubble) renew(joules uint64) {
 	zones := []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}
 	b.report = &Report{Epoch: b.report.Epoch, Generation: b.report.Generation + 2, Zones: zones}
 }
@@ -118,7 +118,7 @@ func (b *bubble) read(after time.Duration) power.Reading {
 // begin reads the first report, of a total of 100 J.
 func (b *bubble) begin() {
 	b.Helper()
-	b.tell(100)
+	b.renew(100)
 	r := b.read(0)
 	if r.Zone == nil { // the first poll had not ended
 		r = b.read(time.Nanosecond)
@@ -140,7 +140,7 @@ func TestNewGenerationIsNewsAlsoWithoutEnergy(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
 		first := b.read(5 * time.Second)
-		b.tell(100)
+		b.renew(100)
 		second := b.read(5 * time.Second)
 		assert.Zero(t, second.Total)
 		assert.Equal(t, 6*time.Second, second.At.Sub(first.At), "the poll after the report")
@@ -167,14 +167,14 @@ func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDirect(t)
-			told := func(joules uint64, after time.Duration) power.Reading {
-				return d.tell("a", after, packageOf(units.Energy(joules)*units.Joule))[0]
+			renewed := func(joules uint64, after time.Duration) power.Reading {
+				return d.renew("a", after, packageOf(units.Energy(joules)*units.Joule))[0]
 			}
-			told(100, 0)
+			renewed(100, 0)
 			for range 3 { // news without energy are no reason for another step
-				told(100, c.after/4)
+				renewed(100, c.after/4)
 			}
-			r := told(100+c.joules, c.after-3*(c.after/4))
+			r := renewed(100+c.joules, c.after-3*(c.after/4))
 			if c.counted {
 				require.NoError(t, r.Err)
 				assert.Equal(t, units.Energy(c.joules)*units.Joule, r.Total)
@@ -182,7 +182,7 @@ func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
 			}
 			require.EqualError(t, r.Err, impossible)
 			assert.Zero(t, r.Total)
-			r = told(100+c.joules+5, time.Second)
+			r = renewed(100+c.joules+5, time.Second)
 			require.NoError(t, r.Err)
 			assert.Equal(t, 5*units.Joule, r.Total, "counting continues from the new total")
 		})
@@ -201,7 +201,7 @@ func TestManyPossibleStepsAreBoundedTogether(t *testing.T) {
 			const seconds = 600
 			for i := range seconds {
 				epoch, joules := next(i)
-				total = d.tell(epoch, time.Second, packageOf(units.Energy(joules)*units.Joule))[0].Total
+				total = d.renew(epoch, time.Second, packageOf(units.Energy(joules)*units.Joule))[0].Total
 			}
 			assert.LessOrEqual(t, total, units.Energy(30_000*(seconds+60))*units.Joule)
 			assert.GreaterOrEqual(t, total, 1_800_000*units.Joule)
@@ -211,24 +211,24 @@ func TestManyPossibleStepsAreBoundedTogether(t *testing.T) {
 
 func TestAnotherEpochRebasesAlsoAZoneThatItLacksAtFirst(t *testing.T) {
 	d := newDirect(t)
-	told := func(epoch string, zones ...Zone) (totals []units.Energy) {
-		readings := d.tell(epoch, time.Second, zones...)
-		require.Len(t, readings, 2, "what is not told yet waits")
+	renewed := func(epoch string, zones ...Zone) (totals []units.Energy) {
+		readings := d.renew(epoch, time.Second, zones...)
+		require.Len(t, readings, 2, "what is not renewed yet waits")
 		return append(totals, readings[0].Total, readings[1].Total)
 	}
 	dram := func(e units.Energy) Zone { return Zone{Kind: power.DRAM, Energy: e} }
-	told("a", packageOf(100), dram(200))
-	assert.Equal(t, []units.Energy{1, 2}, told("a", packageOf(101), dram(202)))
-	assert.Equal(t, []units.Energy{1, 2}, told("b", packageOf(5000)))
-	assert.Equal(t, []units.Energy{4, 2}, told("b", packageOf(5003), dram(9000)))
-	assert.Equal(t, []units.Energy{4, 5}, told("b", packageOf(5003), dram(9003)))
+	renewed("a", packageOf(100), dram(200))
+	assert.Equal(t, []units.Energy{1, 2}, renewed("a", packageOf(101), dram(202)))
+	assert.Equal(t, []units.Energy{1, 2}, renewed("b", packageOf(5000)))
+	assert.Equal(t, []units.Energy{4, 2}, renewed("b", packageOf(5003), dram(9000)))
+	assert.Equal(t, []units.Energy{4, 5}, renewed("b", packageOf(5003), dram(9003)))
 }
 
 func TestAZoneThatNewsLackWaitsForAWhile(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
 		dram := Zone{Kind: power.DRAM, Energy: 7}
-		b.tell(100)
+		b.renew(100)
 		b.report.Zones = append(b.report.Zones, dram)
 		readings := func(after time.Duration) []power.Reading {
 			ordered()
@@ -238,19 +238,19 @@ func TestAZoneThatNewsLackWaitsForAWhile(t *testing.T) {
 			require.NoError(t, err)
 			return slices.Clone(readings)
 		}
-		told := readings(2 * time.Second)
-		require.Len(t, told, 2)
+		renewed := readings(2 * time.Second)
+		require.Len(t, renewed, 2)
 		for range 2 {
-			b.tell(101)
+			b.renew(101)
 			waits := readings(12 * time.Second)
 			require.NoError(t, waits[1].Err)
-			assert.Equal(t, told[1].At, waits[1].At, "it has nothing new")
-			assert.True(t, waits[0].At.After(told[0].At))
+			assert.Equal(t, renewed[1].At, waits[1].At, "it has nothing new")
+			assert.True(t, waits[0].At.After(renewed[0].At))
 		}
-		b.tell(102)
+		b.renew(102)
 		require.Error(t, readings(12 * time.Second)[1].Err)
 		dram.Energy = 20
-		b.tell(103)
+		b.renew(103)
 		b.report.Zones = append(b.report.Zones, dram)
 		back := readings(2 * time.Second)
 		require.NoError(t, back[1].Err)
@@ -262,18 +262,18 @@ func TestStaleNewsAreAnErrorAndTheirEnergyComesLater(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
 		for range 4 {
-			b.tell(100)
+			b.renew(100)
 			b.read(20 * time.Second)
 		}
-		told := b.read(40 * time.Second)
-		require.NoError(t, told.Err)
+		renewed := b.read(40 * time.Second)
+		require.NoError(t, renewed.Err)
 		stale := b.read(3 * time.Second)
 		require.EqualError(t, stale.Err, "the tree is stale: nothing new is reported")
-		assert.Equal(t, told.Total, stale.Total)
-		assert.Equal(t, told.At, stale.At)
+		assert.Equal(t, renewed.Total, stale.Total)
+		assert.Equal(t, renewed.At, stale.At)
 		text := stale.Err
 		assert.Equal(t, text, b.read(time.Hour).Err, "the text of a lasting state")
-		b.tell(900)
+		b.renew(900)
 		back := b.read(time.Second)
 		require.NoError(t, back.Err)
 		assert.Equal(t, 800*units.Joule, back.Total)
@@ -293,7 +293,7 @@ func TestPatienceDependsOnTheUsualInterval(t *testing.T) {
 			follow(t, func(b *bubble) {
 				b.begin()
 				for _, gap := range c.gaps {
-					b.tell(100)
+					b.renew(100)
 					b.read(gap * time.Second)
 				}
 				require.NoError(t, b.read(c.patient).Err)
@@ -318,7 +318,7 @@ func TestTheHostsClockIsNotCompared(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
 		for i, year := range []int{1970, 2262, 1, 2026} {
-			b.tell(uint64(101 + i))
+			b.renew(uint64(101 + i))
 			b.report.Time = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
 			r := b.read(10 * time.Second)
 			require.NoError(t, r.Err)
@@ -330,12 +330,12 @@ func TestTheHostsClockIsNotCompared(t *testing.T) {
 func TestImpossibleTotalIsAnErrorAndNoEnergy(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
-		b.tell(0)
+		b.renew(0)
 		b.report.Zones[0].Energy = math.MaxUint64
 		r := b.read(time.Second)
 		require.ErrorIs(t, r.Err, errBeyond)
 		assert.Zero(t, r.Total)
-		b.tell(105)
+		b.renew(105)
 		r = b.read(time.Second)
 		require.NoError(t, r.Err)
 		assert.Equal(t, 5*units.Joule, r.Total)
@@ -346,18 +346,18 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.report.Epoch = ""
 		b.begin()
-		b.tell(100 + 31_000)
+		b.renew(100 + 31_000)
 		r := b.read(time.Second)
 		require.EqualError(t, r.Err, impossible)
 		assert.Zero(t, r.Total)
-		b.tell(100 + 31_000 + 29_000)
+		b.renew(100 + 31_000 + 29_000)
 		r = b.read(time.Second)
 		assert.Equal(t, 29_000*units.Joule, r.Total)
 	})
 	follow(t, func(b *bubble) {
 		b.report.Epoch = ""
 		for i, joules := range []uint64{262_000, 20} {
-			b.tell(joules)
+			b.renew(joules)
 			b.report.Zones[0].Range = 262_143 * units.Joule
 			b.read(0)
 			r := b.read(time.Second)
@@ -393,7 +393,7 @@ func FuzzFollower(f *testing.F) {
 			case 3:
 				epoch, zone.Range = "", 262_143_328_850
 			}
-			readings := d.tell(epoch, time.Duration(seconds)*time.Second, zone)
+			readings := d.renew(epoch, time.Duration(seconds)*time.Second, zone)
 			require.Len(t, readings, 1)
 			r := readings[0]
 			if last.Zone == r.Zone {
@@ -427,7 +427,7 @@ func TestAZoneOfAnotherKindWithTheSameIDHasItsOwnTotal(t *testing.T) {
 	d := newDirect(t)
 	for _, kind := range []power.Kind{power.PSys, power.Package} {
 		for i := range units.Energy(3) {
-			readings := d.tell("a", time.Second, Zone{ID: "intel-rapl:1", Name: string(kind), Kind: kind, Energy: 9 + i})
+			readings := d.renew("a", time.Second, Zone{ID: "intel-rapl:1", Name: string(kind), Kind: kind, Energy: 9 + i})
 			require.Len(t, readings, 1)
 			assert.Equal(t, i, readings[0].Total)
 			assert.Equal(t, kind, readings[0].Zone.Kind)
@@ -440,7 +440,7 @@ func TestAZoneWithoutARangeForATimeKeepsItsTotal(t *testing.T) {
 		d := newDirect(t)
 		var zones []*power.Zone
 		for i, e := range []units.Energy{9_800, 9_900, 50} { // the counter wraps
-			readings := d.tell("", time.Second, Zone{Kind: power.Package, Energy: e * units.Joule, Range: ranges[i] * units.Joule})
+			readings := d.renew("", time.Second, Zone{Kind: power.Package, Energy: e * units.Joule, Range: ranges[i] * units.Joule})
 			require.Len(t, readings, 1)
 			assert.Equal(t, []units.Energy{0, 100, 250}[i]*units.Joule, readings[0].Total)
 			zones = append(zones, readings[0].Zone)
@@ -451,10 +451,10 @@ func TestAZoneWithoutARangeForATimeKeepsItsTotal(t *testing.T) {
 
 func TestARangeThatAppearsLaterBoundsThePower(t *testing.T) {
 	d := newDirect(t)
-	d.tell("", time.Second, Zone{Kind: power.Package, Energy: 5 * units.Joule})
-	d.tell("", time.Second, Zone{Kind: power.Package, Energy: 250_000 * units.Joule, Range: 262_143 * units.Joule})
-	before := d.tell("", time.Second, Zone{Kind: power.Package, Energy: 250_001 * units.Joule, Range: 262_143 * units.Joule})
-	r := d.tell("", time.Second, Zone{Kind: power.Package, Energy: 1 * units.Joule, Range: 262_143 * units.Joule})
+	d.renew("", time.Second, Zone{Kind: power.Package, Energy: 5 * units.Joule})
+	d.renew("", time.Second, Zone{Kind: power.Package, Energy: 250_000 * units.Joule, Range: 262_143 * units.Joule})
+	before := d.renew("", time.Second, Zone{Kind: power.Package, Energy: 250_001 * units.Joule, Range: 262_143 * units.Joule})
+	r := d.renew("", time.Second, Zone{Kind: power.Package, Energy: 1 * units.Joule, Range: 262_143 * units.Joule})
 	require.Len(t, r, 1)
 	assert.Equal(t, power.Rebased, r[0].Event, "12 kJ in a second is not a package's")
 	assert.Equal(t, before[0].Total, r[0].Total)
@@ -487,14 +487,14 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 func TestTheRawCounterIsThatOfTheEpoch(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
-		b.tell(150)
+		b.renew(150)
 		raw := b.read(time.Second).Raw
 		assert.Equal(t, 150*units.Joule, raw.Energy)
 		assert.Equal(t, "a", raw.Epoch)
 		assert.Zero(t, raw.Range)
 		b.report.Epoch = "b"
 		b.report.Generation -= 2 // of the same generation
-		b.tell(70)
+		b.renew(70)
 		raw = b.read(time.Second).Raw
 		assert.Equal(t, 70*units.Joule, raw.Energy)
 		assert.Equal(t, "b", raw.Epoch)

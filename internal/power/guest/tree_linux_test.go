@@ -82,7 +82,7 @@ func testPlant(t *testing.T, outside, name string, plant func(path, outside stri
 	at := d.path(file)
 	require.NoError(t, os.RemoveAll(at))
 	if err := plant(at, outside); err != nil {
-		t.Skipf("cannot make the file: %v", err)
+		t.Skipf("this user cannot make the file: %v", err)
 	}
 	if name == "a huge file" {
 		require.NoError(t, os.Truncate(at, 1<<40))

@@ -56,8 +56,8 @@ var meanings = []meaning{
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
-	// github.com/BoukeHaarsma23/zenergy, the maintained fork of amd_energy for Ryzen and Threadripper. Any user may read
-	// its counters.
+	// github.com/BoukeHaarsma23/zenergy, the maintained fork of amd_energy for Ryzen and
+	// Threadripper. Any user may read its counters.
 	{driver: "zenergy", label: "Esocket#", kind: power.Package, domain: (*finder).domainOfNode, wrapAt: 1 << 48},
 	{driver: "zenergy", label: "Ecore#", kind: notUsed},
 
