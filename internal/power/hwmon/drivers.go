@@ -97,7 +97,8 @@ var meanings = []meaning{
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
 	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; the rest of the chip is not measured
 
-	// drivers/hwmon/fam15h_power.c: power1_input is the processor. power1_average is the cores, and a read of it sleeps.
+	// drivers/hwmon/fam15h_power.c: power1_input is the processor. power1_average is the cores, and
+	// a read of it sleeps.
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
 
 	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on

@@ -51,8 +51,8 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 	}
 }
 
-// What CPU time misattributes in collections of 10 s, and where each package's energy is that of its own CPUs and correctly
-// divided into active and idle.
+// What CPU time misattributes in collections of 10 s, and where each package's energy is that of
+// its own CPUs and correctly divided into active and idle.
 func TestHardwareMakesCPUTimeWrong(t *testing.T) {
 	type between struct{ least, most float64 }
 	for name, want := range map[string]struct{ node, zone between }{

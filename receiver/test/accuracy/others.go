@@ -57,7 +57,8 @@ func ownName(s *simSetting) string {
 
 // compared is how far from the truth the figures of a rule are.
 type compared struct {
-	// misattributed is the part of the energy that is attributed to the wrong workload, and misattributedPackage that of packages.
+	// misattributed is the part of the energy that is attributed to the wrong workload, and
+	// misattributedPackage that of packages.
 	misattributed, misattributedPackage float64
 	// active is the error of what all users together are given and of what is unattributed,
 	// compared with the energy above rest, and all compared with all energy.

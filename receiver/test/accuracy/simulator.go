@@ -232,8 +232,8 @@ type accuracy struct {
 	mean    float64 // of the absolute errors of the workloads
 	worst   float64
 	worstOf string
-	// misattributed is the part of all energy above idle that is attributed to another workload than the one that caused
-	// it: of all zones, and of each.
+	// misattributed is the part of all energy above idle that is attributed to another workload
+	// than the one that caused it: of all zones, and of each.
 	misattributed, misattributedPackage, misattributedDRAM float64
 }
 
@@ -552,8 +552,9 @@ func (t simTotals) accuracy() accuracy {
 	return a
 }
 
-// misattributed returns half the sum of the differences between the reported and the true shares, where everything outside
-// the workloads is one more share. It is NaN if no energy above idle was used.
+// misattributed returns half the sum of the differences between the reported and the true shares,
+// where everything outside the workloads is one more share. It is NaN if no energy above idle was
+// used.
 func (t simTotals) misattributed(of func(joules) float64) float64 {
 	if of(t.aboveIdle) < 1e-6 {
 		return math.NaN()

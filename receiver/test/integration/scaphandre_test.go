@@ -34,9 +34,10 @@ scrape_configs:
     static_configs: [{targets: [ENDPOINT]}]
 `
 
-// scaphandrePanels are the energy and CPU queries of Scaphandre's dashboards, docker-compose/dashboards/sample-dashboard.json
-// and docs_src/tutorials/grafana-kubernetes-dashboard.json in github.com/hubblo-org/scaphandre at 04cc6ec9. The test's
-// program stands for the programs that the latter names.
+// scaphandrePanels are the energy and CPU queries of Scaphandre's dashboards,
+// docker-compose/dashboards/sample-dashboard.json and
+// docs_src/tutorials/grafana-kubernetes-dashboard.json in github.com/hubblo-org/scaphandre at
+// 04cc6ec9. The test's program stands for the programs that the latter names.
 var scaphandrePanels = []string{
 	`scaph_host_power_microwatts / 1000000`,
 	`sum(scaph_process_power_consumption_microwatts) / 1000000`,

@@ -51,8 +51,8 @@ type componentJSON struct {
 	Weights *weightsJSON `json:"All_Weights"`
 }
 
-// weightsJSON are the weights of a component, as get_weight_dict of Kepler Model Server's trainers returns them. The mean
-// of a feature is written by dev/kepler/export.py.
+// weightsJSON are the weights of a component, as get_weight_dict of Kepler Model Server's trainers
+// returns them. The mean of a feature is written by dev/kepler/export.py.
 type weightsJSON struct {
 	Bias        float64                    `json:"Bias_Weight"`
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
