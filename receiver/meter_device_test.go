@@ -13,29 +13,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/loopback"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
 )
 
 // serve answers each request on loopback until the test ends, and returns its address.
 func serve(t *testing.T, answer func(request []byte) []byte) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			request := make([]byte, 256)
-			for n, err := conn.Read(request); err == nil; n, err = conn.Read(request) {
-				_, _ = conn.Write(answer(request[:n]))
-			}
-			_ = conn.Close()
+	return loopback.Serve(t, func(conn net.Conn) {
+		request := make([]byte, 256)
+		for n, err := conn.Read(request); err == nil; n, err = conn.Read(request) {
+			_, _ = conn.Write(answer(request[:n]))
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 func TestDevicesThatUsersNameAreTheWholeMachine(t *testing.T) {

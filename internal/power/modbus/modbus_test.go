@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+	"github.com/energyreceiver/energyreceiver/internal/test/loopback"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -27,26 +27,15 @@ var _ power.Source = (*Source)(nil)
 // request of 12 bytes. If the response is empty, the device closes the connection.
 func device(t *testing.T, answer func(request []byte) []byte) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+	return loopback.Serve(t, func(conn net.Conn) {
+		request := make([]byte, 12)
+		if _, err := io.ReadFull(conn, request); err == nil {
+			if bytes := answer(request); bytes != nil {
+				_, _ = conn.Write(bytes)
+				_, _ = io.Copy(io.Discard, conn) // until the other side ends the connection
 			}
-			request := make([]byte, 12)
-			if _, err := io.ReadFull(conn, request); err == nil {
-				if bytes := answer(request); bytes != nil {
-					_, _ = conn.Write(bytes)
-					_, _ = io.Copy(io.Discard, conn) // until the other side ends the connection
-				}
-			}
-			_ = conn.Close()
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 // frame returns a response: the header of the request with the new length, then the given bytes.
@@ -163,13 +152,7 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 }
 
 func TestANameThatCannotBeResolvedHasAConstantText(t *testing.T) {
-	resolver := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = resolver })
-	port := 40000
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		port++
-		return nil, fmt.Errorf("read udp 127.0.0.1:%d->127.0.0.1:53: connection refused", port)
-	}}
+	loopback.WithoutDNS(t)
 	s := source(t, "pdu.example.org:502", "uint16", "W", 1)
 	for range 2 {
 		_, err := s.Answer(t.Context(), power.Sample{})

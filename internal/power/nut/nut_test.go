@@ -5,7 +5,6 @@ package nut
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/loopback"
 )
 
 var _ power.Source = (*Source)(nil)
@@ -24,28 +24,18 @@ var _ power.Source = (*Source)(nil)
 // no response, upsd closes the connection.
 func upsd(t *testing.T, answers map[string]string) *Source {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
+	endpoint := loopback.Serve(t, func(conn net.Conn) {
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			request := strings.TrimPrefix(lines.Text(), "GET ")
+			answer, ok := answers[request[strings.LastIndexByte(request, ' ')+1:]]
+			if !ok {
 				return
 			}
-			lines := bufio.NewScanner(conn)
-			for lines.Scan() {
-				request := strings.TrimPrefix(lines.Text(), "GET ")
-				answer, ok := answers[request[strings.LastIndexByte(request, ' ')+1:]]
-				if !ok {
-					break
-				}
-				_, _ = conn.Write([]byte(strings.ReplaceAll(answer, "{}", request)))
-			}
-			_ = conn.Close()
+			_, _ = conn.Write([]byte(strings.ReplaceAll(answer, "{}", request)))
 		}
-	}()
-	return New(power.NewDevice("nut", "rack", power.Platform), l.Addr().String(), "ups1")
+	})
+	return New(power.NewDevice("nut", "rack", power.Platform), endpoint, "ups1")
 }
 
 const unsupported = "ERR VAR-NOT-SUPPORTED\n"
@@ -107,13 +97,7 @@ func TestFailuresHaveAConstantText(t *testing.T) {
 }
 
 func TestANameThatCannotBeResolvedHasAConstantText(t *testing.T) {
-	resolver := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = resolver })
-	port := 40000
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		port++
-		return nil, fmt.Errorf("read udp 127.0.0.1:%d->127.0.0.1:53: connection refused", port)
-	}}
+	loopback.WithoutDNS(t)
 	s := New(power.NewDevice("nut", "rack", power.Platform), "ups.example.org:3493", "ups1")
 	for range 2 {
 		_, err := s.Answer(t.Context(), power.Sample{})
