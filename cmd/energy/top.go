@@ -180,14 +180,19 @@ func (p *printer) show(_ context.Context, f *top.Frame, notes []string) error {
 }
 
 // explain implements display. It prints the same explanation only once. Standard output has only the
-// document of JSON, and only the table of --once.
-func (p *printer) explain(_ context.Context, text string, _ bool, notes []string) (err error) {
+// document of JSON, and only the table of --once. The notes follow only a failure: with figures, show
+// prints them.
+func (p *printer) explain(_ context.Context, text string, failed bool, notes []string) (err error) {
 	if text != p.said {
 		to := p.to
 		if p.json || p.once {
 			to = figure.Writer(os.Stderr)
 		}
-		_, err = fmt.Fprintln(to, strings.Join(append([]string{text}, notes...), "\n"))
+		lines := []string{text}
+		if failed {
+			lines = append(lines, notes...)
+		}
+		_, err = fmt.Fprintln(to, strings.Join(lines, "\n"))
 	}
 	p.said = text
 	return err

@@ -133,6 +133,14 @@ func TestOnceWaitsForFigures(t *testing.T) {
 	assert.Contains(t, out.String(), "12345")
 }
 
+func TestNotesAreRepeatedOnlyAfterAFailure(t *testing.T) {
+	var out bytes.Buffer
+	p := &printer{to: &out}
+	require.NoError(t, p.explain(t.Context(), "Measuring", false, []string{"modeled"}))
+	require.NoError(t, p.explain(t.Context(), "No figures", true, []string{"modeled"}))
+	assert.Equal(t, "Measuring\nNo figures\nmodeled\n", out.String())
+}
+
 func TestNoFiguresHaveTheirCause(t *testing.T) {
 	for want, endpoint := range map[string]string{
 		"no energy figures":         serveTexts(t, ""),
