@@ -70,7 +70,8 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
-	for preset, c := range map[config.Preset]struct {
+	for name, c := range map[config.Preset]struct {
+		preset       config.Preset // the key if empty
 		edit         func(*config.AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
@@ -79,9 +80,15 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}{
 		// P * busy/total, shared by CPU time.
 		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// Active: P * process / all CPU time, Scaphandre's formula. Both together are P * process / busy
-		// CPU time, 150 J for A, 300 for B and 150 for c.
-		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
+		// P * process / all CPU time. The rest belongs to no process.
+		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
+		// Active and idle energy together are P * process / busy CPU time: 150 J for A, 300 for B and
+		// 150 for c.
+		"Kavanagh, by use": {
+			preset: config.PresetScaphandre,
+			edit:   func(a *config.AttributionConfig) { a.Idle = config.IdleUsed },
+			active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360},
+		},
 		// The lowest power, 20 W at half load, is idle, and shared equally by the five processes
 		// with init. Power above it is shared by CPU time.
 		config.PresetKepler09: {
@@ -128,7 +135,8 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		// Each of the two virtual machines has half of the node's energy, however much it runs.
 		config.PresetKavanaghEqual: {idle: figures{300, 300, 0, 0, 600}},
 	} {
-		t.Run(string(preset), func(t *testing.T) {
+		preset := cmp.Or(c.preset, name)
+		t.Run(string(name), func(t *testing.T) {
 			n := sharedNode(t, func(a *config.AttributionConfig) {
 				a.Preset = preset
 				if c.edit != nil {

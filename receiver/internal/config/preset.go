@@ -61,16 +61,15 @@ var presets = map[Preset]PresetRules{
 	// The ratio power model: cache misses for memory, instructions for everything else
 	// (pkg/model/process_energy.go of Kepler 0.9).
 	PresetKepler09: {Static: StaticMinimum, Idle: IdleEqual, Weight: WeightInstructions, DRAM: WeightCacheMisses, Other: true},
-	// Active energy is energy * CPU time / all CPU time, as with Scaphandre. Active and idle energy
-	// together are energy * CPU time / busy CPU time.
-	PresetScaphandre: {Static: StaticUtilization, Idle: IdleUsed, PSys: true},
+	// Active energy is energy * CPU time / all CPU time. Idle energy is unattributed.
+	PresetScaphandre: {Static: StaticUtilization, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
 	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
 	// to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {Static: StaticRegression, ExcludedInFixed: true},
 	// The second and the third rule of the paper. The first, all energy by CPU utilization, is active
-	// and idle energy of the preset scaphandre.
+	// and idle energy of the preset scaphandre with the idle rule used.
 	PresetKavanagh:      {Static: StaticBase, Idle: IdleEqualContainers},
 	PresetKavanaghEqual: {Static: StaticTotal, Idle: IdleEqualContainers},
 }

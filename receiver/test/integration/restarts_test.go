@@ -208,7 +208,7 @@ func TestRestartsSendALastCollection(t *testing.T) {
 // Another configuration has other totals, which start at 0 with the state.
 func TestRestartsWithAnotherConfiguration(t *testing.T) {
 	r := newRestarted(t)
-	for n, settings := range [][]string{nil, {"attribution: {preset: kepler, static_power: {package: {model: fixed, power: 20}, dram: {model: fixed, power: 2}}}"}, {"attribution: {preset: scaphandre}"}} {
+	for n, settings := range [][]string{nil, {"attribution: {preset: kepler, static_power: {package: {model: fixed, power: 20}, dram: {model: fixed, power: 2}}}"}, {"attribution: {preset: scaphandre, idle: used}"}} {
 		c := r.start(t, settings...)
 		r.sensor.draw(t, restartedPower)
 		c.emits(t, 3)
