@@ -24,8 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
-// lateMeter measures a part of the simulated machine in addition to powercap, and has news only in
-// some reads.
+// lateMeter is the source of a part of the simulated machine that powercap does not measure. It has
+// news only in some reads.
 type lateMeter struct {
 	zone   power.Zone
 	energy func() float64 // in µJ
@@ -34,12 +34,8 @@ type lateMeter struct {
 	power  bool // it shows powers, otherwise a counter
 
 	reads, replaced int
-	counter         *power.Counter
-	integrator      *power.Integrator
-	before          measurement // at the last read
-	value           measurement // the last good one
-	reading         power.Reading
-	out             [1]power.Reading
+	before, value   measurement // at the last read, and the last good one
+	shown           [1]power.Shown
 }
 
 // measurement is the energy of the machine at a time, in µJ.
@@ -48,77 +44,49 @@ type measurement struct {
 	energy units.Energy
 }
 
-var (
-	errSlowFails   = errors.New("no answer")
-	errSlowRejects = errors.New("impossible")
-)
+var errSlowFails = errors.New("no answer")
 
-func (m *lateMeter) begin() {
-	zone := new(power.Zone)
-	*zone = m.zone
-	m.reading, m.value = power.Reading{Zone: zone, Err: errSlowFails}, measurement{}
-	m.counter, m.integrator = power.NewCounter(zone.MaxWatts, 0), power.NewIntegrator(zone.MaxWatts, 2*time.Minute)
-}
-
-// Read implements power.Meter.
-func (m *lateMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	if m.reading.Zone == nil || m.replaced != m.state.Replaced {
-		m.replaced = m.state.Replaced
-		m.begin()
+// Answer implements power.Source.
+func (m *lateMeter) Answer(_ context.Context, s power.Sample) (power.Answer, error) {
+	if m.shown[0].Zone == nil || m.replaced != m.state.Replaced {
+		zone := m.zone
+		m.replaced, m.value, m.shown[0] = m.state.Replaced, measurement{}, power.Shown{Zone: &zone, Err: errSlowFails}
 	}
 	m.reads++
-	m.reading.Event = power.NoEvent
 	value := measurement{s.At, units.Energy(m.energy())}
 	if m.reads%m.every == 0 {
 		m.poll(value)
 	}
 	m.before = value
 	if m.state.Vanished {
-		return nil, nil
+		return power.Answer{}, nil
 	}
-	m.out[0] = m.reading
-	return m.out[:], nil
+	return power.Answer{Shown: m.shown[:]}, nil
 }
 
 func (m *lateMeter) poll(v measurement) {
-	r := &m.reading
+	shown := &m.shown[0]
 	switch {
 	case m.state.Fails > 0:
 		m.state.Fails--
-		r.Err = errSlowFails
+		shown.Err = errSlowFails
 		return
 	case m.state.Rejects > 0:
 		m.state.Rejects--
-		r.Err, r.Event = errSlowRejects, power.Rejected
+		*shown = power.Shown{Zone: shown.Zone, At: v.at, IsPower: true, Power: -1}
 		return
 	case m.state.Late > 0 && m.before.at.After(m.value.at):
 		m.state.Late--
 		v = m.before
 	}
-	r.Err = nil
-	var energy units.Energy
-	if m.power {
-		var watts float64
-		elapsed := v.at.Sub(m.value.at)
-		if m.value != (measurement{}) && elapsed > 0 {
-			watts = float64(v.energy-m.value.energy) / elapsed.Seconds()
-		}
-		energy, r.Event = m.integrator.Add(int64(watts), elapsed, v.at)
-		r.Unmeasured = m.integrator.Unmeasured()
-	} else {
-		energy, r.Event = m.counter.Add(v.energy, v.at)
+	*shown = power.Shown{Zone: shown.Zone, At: v.at, IsPower: m.power, Counter: v.energy}
+	if elapsed := v.at.Sub(m.value.at); !m.value.at.IsZero() && elapsed > 0 {
+		shown.Power, shown.Average = int64(float64(v.energy-m.value.energy)/elapsed.Seconds()), elapsed
 	}
 	m.value = v
-	if r.Event == power.Rejected {
-		r.Err = errSlowRejects
-		return
-	}
-	if energy > 0 || r.Event != power.NoEvent {
-		r.Total, r.At = r.Total+energy, v.at
-	}
 }
 
-// Close implements power.Meter.
+// Close implements power.Source.
 func (*lateMeter) Close() error { return nil }
 
 // isSlow reports whether a zone kind is not measured by powercap.
@@ -149,7 +117,7 @@ func newSlowMeter(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *la
 func (w *world) openMeters(m *machine.Machine) {
 	var others []power.Member
 	if w.slow != nil {
-		others = append(others, power.Member{Name: "slow", Meter: w.slow})
+		others = append(others, power.Member{Name: "slow", Meter: power.Direct("slow", w.slow)})
 	}
 	if w.cards != nil {
 		others = append(others, power.Member{Name: "gpu", Meter: w.cards, Only: power.GPU})
@@ -184,7 +152,8 @@ type simCards struct {
 
 type simCard struct {
 	lateMeter
-	card *hostsim.GPU
+	meter power.Meter
+	card  *hostsim.GPU
 	// former and latest are the states at the last two reads, reported is the state that was
 	// reported last.
 	former, latest, reported cardState
@@ -212,13 +181,15 @@ func newCards(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *simCar
 			Address: fmt.Sprintf("0000:%02x:00.0", 3+i), Driver: driver, Idle: 10, Curve: curve,
 			Engines: []hostsim.Engine{{Name: "ccs", Weight: 0.8}, {Name: "bcs", Weight: 0.2}},
 		})
-		cards.cards = append(cards.cards, &simCard{card: g, pairs: seed/3%3 == 0, garbage: seed/9%3 == 0, lateMeter: lateMeter{
+		c := &simCard{card: g, pairs: seed/3%3 == 0, garbage: seed/9%3 == 0, lateMeter: lateMeter{
 			zone: power.Zone{
 				ID: "GPU-" + g.Address, Name: driver, Kind: power.GPU, Method: power.Measured, Domain: units.GPU(g.Address), MaxWatts: 2000,
 			},
 			energy: func() float64 { return g.Energy },
 			state:  state, every: int(1 + (seed/2+uint64(i))%3), power: (seed/4+uint64(i))%2 == 0,
-		}})
+		}}
+		c.meter = power.Direct("gpu", &c.lateMeter)
+		cards.cards = append(cards.cards, c)
 	}
 	return cards
 }
@@ -227,7 +198,7 @@ func newCards(seed uint64, life *hostsim.Life, state *hostsim.SlowMeter) *simCar
 func (m *simCards) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.readings = m.readings[:0]
 	for _, c := range m.cards {
-		readings, err := c.Read(ctx, s)
+		readings, err := c.meter.Read(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -265,10 +236,10 @@ func (s simUsers) Read(now time.Time, _ *proc.Table) ([]gpu.Usage, error) {
 func (c *simCard) report(now time.Time, uptime time.Duration) gpu.Usage {
 	u := gpu.Usage{Domain: c.zone.Domain}
 	next, from := c.latest, c.reported
-	if !c.reading.At.Equal(next.at) {
+	if !c.value.at.Equal(next.at) {
 		next = c.former
 	}
-	if !c.reading.At.Equal(next.at) || !next.at.After(from.at) {
+	if !c.value.at.Equal(next.at) || !next.at.After(from.at) {
 		return u
 	}
 	if c.reported = next; from.at.IsZero() {

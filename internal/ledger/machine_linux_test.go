@@ -16,7 +16,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -75,7 +74,7 @@ type observedZone struct {
 	kind    int
 	domain  int // of its socket
 	zone    *hostsim.Zone
-	counter *power.Counter
+	counted units.Energy // at its last read
 	failing int // it cannot be read for so many more intervals
 	late    int // its readings are not OK for so many more intervals
 }
@@ -88,22 +87,22 @@ func observe(l *hostsim.Life, cfg ledger.Config, check bool) *observer {
 		n.oracle = newOracle(cfg, n.at, n.engine.Ledger())
 	}
 	l.OnEnd(func(t *hostsim.Task) { n.gone = append(n.gone, t) })
-	add := func(z *hostsim.Zone, kind int, of power.Kind) {
+	add := func(z *hostsim.Zone, kind int) {
 		for id, there := range l.Host.Zones {
 			if there == z {
-				n.zones = append(n.zones, &observedZone{id: id, kind: kind, zone: z, counter: power.NewCounter(power.MaxWatts(of), units.Energy(z.Max))})
+				n.zones = append(n.zones, &observedZone{id: id, kind: kind, zone: z})
 			}
 		}
 	}
 	for i, s := range l.Sockets {
-		add(s.Package, packages, power.Package)
-		add(s.DRAM, drams, power.DRAM)
+		add(s.Package, packages)
+		add(s.DRAM, drams)
 		for _, z := range n.zones[len(n.zones)-2:] {
 			z.domain = 1 + i
 		}
 	}
 	if psys := l.Host.Zones[fmt.Sprintf("intel-rapl:%d", len(l.Sockets))]; psys != nil {
-		add(psys, attribution.NotAttributed, power.PSys)
+		add(psys, attribution.NotAttributed)
 	}
 	n.busy, n.total = l.CPUTimes()
 	return n
@@ -164,7 +163,7 @@ func (n *observer) scan(leaveOpen bool) {
 		u.Busy, u.Total = units.CPUTime(busy-n.busy), units.CPUTime(total-n.total)
 		n.busy, n.total = busy, total
 	}
-	n.readZones(at)
+	n.readZones()
 	if n.unlisted > 0 {
 		n.unlisted--
 	} else {
@@ -226,7 +225,7 @@ func (n *observer) divide(node *attribution.Usage) {
 	}
 }
 
-func (n *observer) readZones(at time.Time) {
+func (n *observer) readZones() {
 	iv := &n.interval
 	iv.Zones = iv.Zones[:0]
 	for i, z := range n.zones {
@@ -238,7 +237,7 @@ func (n *observer) readZones(at time.Time) {
 			z.failing--
 		} else {
 			z.late = max(z.late-1, 0)
-			z.counter.Add(units.Energy(z.zone.Energy), at)
+			z.counted = units.Energy(z.zone.Counted)
 		}
 		before := units.Energy(i) * 100 * units.Joule // its baseline
 		domain := 0
@@ -246,7 +245,7 @@ func (n *observer) readZones(at time.Time) {
 			domain = z.domain
 		}
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: i, Domain: domain, Kind: z.kind, Total: before + z.counter.Total(), OK: ok,
+			Zone: i, Domain: domain, Kind: z.kind, Total: before + z.counted, OK: ok,
 		})
 	}
 }

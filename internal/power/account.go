@@ -40,8 +40,8 @@ func (as *accounts) take(s *Shown, now time.Time) *account {
 	if s.Err != nil {
 		a.reading.Err = s.Err
 		if errors.Is(s.Err, ErrUnmeasured) {
-			a.integrator.Skip(at, false)
-			a.reading.Unmeasured = a.integrator.Unmeasured()
+			a.integrator.skip(at, false)
+			a.reading.Unmeasured = a.integrator.unmeasured
 		}
 		return a
 	}
@@ -71,8 +71,8 @@ func (as *accounts) of(s *Shown) *account {
 // account converts the counters and powers of a zone to its Reading.
 type account struct {
 	reading    Reading
-	counter    *Counter
-	integrator *Integrator
+	counter    *counter
+	integrator *integrator
 	epoch      string // epoch of the counter
 	// ahead is the energy that powers added since the counter was last read. It is subtracted from the
 	// next increase of the counter, which includes it.
@@ -86,17 +86,9 @@ type account struct {
 
 func newAccount(s *Shown, as *accounts) *account {
 	return &account{
-		reading: Reading{Zone: s.Zone, polled: as.late}, counter: newCounter(s), epoch: s.Epoch,
-		integrator: NewIntegrator(mostWatts(s.Zone), as.longestGap),
+		reading: Reading{Zone: s.Zone, polled: as.late}, counter: newCounter(mostWatts(s.Zone), 0, s.Epoch), epoch: s.Epoch,
+		integrator: newIntegrator(mostWatts(s.Zone), as.longestGap),
 	}
-}
-
-// newCounter returns a Counter for a reading with or without an epoch.
-func newCounter(s *Shown) *Counter {
-	if s.Epoch != "" {
-		return NewReportCounter()
-	}
-	return NewCounter(mostWatts(s.Zone), 0)
 }
 
 func mostWatts(z *Zone) uint64 { return cmp.Or(z.MaxWatts, MaxWatts(z.Kind)) }
@@ -114,13 +106,13 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 		return a.addPower(s, at)
 	}
 	restarted := a.follow(s)
-	before := a.counter.Raw()
-	counted, event := a.counter.Add(s.Counter, at)
+	before := a.counter.prev
+	counted, event := a.counter.add(s.Counter, at)
 	isReport := s.Zone.Method == Reported
 	switch {
 	case restarted:
 		event = Rebased
-	case isReport && event == Rebased && s.Counter > before.Energy:
+	case isReport && event == Rebased && s.Counter > before:
 		a.note(event)
 		return errImpossible
 	case as.late && !isReport && counted == 0 && event == NoEvent:
@@ -133,7 +125,7 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 	if event != NoEvent {
 		a.ahead = 0 // the counter does not contain energy from before the event
 	}
-	a.integrator.Skip(at, event != Appeared)
+	a.integrator.skip(at, event != Appeared)
 	known := min(counted, a.ahead)
 	a.ahead -= known
 	a.count(counted-known, event, at)
@@ -148,9 +140,9 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 func (a *account) follow(s *Shown) (restarted bool) {
 	if restarted = s.Epoch != a.epoch; restarted {
 		if a.epoch != "" && s.Epoch != "" {
-			a.counter.Restart()
+			a.counter.seen = false // the slack stays
 		} else {
-			a.counter = newCounter(s)
+			a.counter = newCounter(mostWatts(s.Zone), 0, s.Epoch)
 		}
 		a.epoch = s.Epoch
 	}
@@ -164,7 +156,7 @@ func (a *account) follow(s *Shown) (restarted bool) {
 }
 
 func (a *account) addPower(s *Shown, at time.Time) error {
-	energy, event := a.integrator.Add(s.Power, s.Average, at)
+	energy, event := a.integrator.addPower(s.Power, s.Average, at)
 	if event == Rejected {
 		a.reading.Rejected++
 		a.note(event)
@@ -185,8 +177,8 @@ func (a *account) addPower(s *Shown, at time.Time) error {
 func (a *account) count(energy units.Energy, event Event, at time.Time) {
 	r := &a.reading
 	r.Total = units.AddSaturating(r.Total, energy)
-	r.At, r.Unmeasured, a.rejected = at, a.integrator.Unmeasured(), nil
-	if r.Raw = a.counter.Raw(); !r.Raw.IsZero() {
+	r.At, r.Unmeasured, a.rejected = at, a.integrator.unmeasured, nil
+	if r.Raw = a.counter.raw(); !r.Raw.IsZero() {
 		r.Raw.Energy, r.Raw.Epoch = units.AddSaturating(r.Raw.Energy, a.ahead), a.epoch
 	}
 	a.note(event)

@@ -121,6 +121,16 @@ func TestAZoneWithoutABoundHasThatOfItsKind(t *testing.T) {
 	}
 }
 
+func TestATotalSaturates(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	as, zone := polled(), &Zone{ID: "psys", Kind: PSys}
+	var r Reading
+	for i, raw := range []units.Energy{0, math.MaxUint64 / 2, math.MaxUint64, 0, 1000} {
+		r = as.takeAfter(time.Duration(i)*(century/2), counterOf(zone, raw))
+	}
+	assert.Equal(t, units.Energy(math.MaxUint64), r.Total)
+}
+
 func TestAReportedTotalOfAnotherMomentIsNews(t *testing.T) {
 	as, zone := polled(), &Zone{ID: "vm", Kind: Package, Method: Reported, MaxWatts: MaxPlatformWatts}
 	const j = units.Joule

@@ -47,65 +47,53 @@ func MaxWatts(k Kind) uint64 {
 	}
 }
 
-// Counter converts raw readings of one energy counter into a monotonic total that starts at zero.
+// counter returns what an energy counter counted between its raw readings.
 //
 // A raw value below the previous one is a wraparound if the energy it implies is possible for the
 // zone's maximum power in the elapsed time; otherwise it is a reset and adds nothing. A counter
 // that wraps twice between two readings is counted once.
-//
-// The zero Counter is not usable; call NewCounter. A Counter is not safe for concurrent use.
-type Counter struct {
+type counter struct {
 	watts  uint64        // bound on the power
 	slack  time.Duration // added to the next elapsed time
 	refill time.Duration // the maximum of slack, which grows in time in which the power is below watts; 0 if slack is constant
 	wrapAt units.Energy  // 0 if unknown
-	total  units.Energy
 	prev   units.Energy
 	at     time.Time // when prev was read; where wrapAt is not known, when it was read first
 	seen   bool
 }
 
-// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps
-// to 0 after wrapAt; if wrapAt is 0, each step back is a reset.
+// newCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps
+// to 0 after wrapAt; if wrapAt is 0, each step back is a reset. A total that a hypervisor reports has
+// an epoch, may be that of the whole host, and never wraps. Used slack of such a total is replenished
+// as time passes, so that the average power is bounded as well.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
 // (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15
 // or 61 µJ) longer; the specification leaves that out, and so does this.
-func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
-	return &Counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
+func newCounter(maxWatts uint64, wrapAt units.Energy, epoch string) *counter {
+	if epoch != "" {
+		return &counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
+	}
+	return &counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
 
-// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine:
-// its zones may be those of the whole host, and the total never wraps. Used slack is replenished as
-// time passes, so that the average power is bounded as well.
-func NewReportCounter() *Counter {
-	return &Counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
-}
-
-// Restart makes the next reading a first one, of another counter of the same zone. The total and
-// the slack stay.
-func (c *Counter) Restart() { c.seen = false }
-
-// Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
-func (c *Counter) Total() units.Energy { return c.total }
-
-// Raw returns the counter as it was read last, zero if it was not read yet.
-func (c *Counter) Raw() Raw {
+// raw returns the counter as it was read last, zero if it was not read yet.
+func (c *counter) raw() Raw {
 	if !c.seen {
 		return Raw{}
 	}
 	return Raw{Energy: c.prev, Range: c.wrapAt, MaxWatts: c.watts, At: c.at}
 }
 
-// Add takes the reading cur made at the given moment and returns what it added to the total. A
-// counter without a known range may be updated rarely: it is judged by the time since it last
+// add takes the reading cur made at the given moment and returns the energy since the last reading.
+// A counter without a known range may be updated rarely: it is judged by the time since it last
 // changed.
 //
 // A time without a monotonic clock reading is allowed, one before the last reading counts as no
 // time elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is
 // wanted: a suspended CPU uses next to nothing and its counter restarts, and a night asleep must
 // not make room for a jump that the minute awake could not have caused.
-func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
+func (c *counter) add(cur units.Energy, at time.Time) (units.Energy, Event) {
 	if c.seen && cur == c.prev && c.wrapAt == 0 {
 		return 0, NoEvent // it may be updated rarely, so the next step may hold the energy since it last changed
 	}
@@ -133,17 +121,11 @@ func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
 		return 0, Rebased
 	}
 	c.addSpare(elapsed - time.Duration(uint64(delta)/c.watts+1)*time.Microsecond) // µJ / W = µs
-
-	total, carry := bits.Add64(uint64(c.total), uint64(delta), 0)
-	if carry != 0 {
-		delta, total = ^c.total, ^uint64(0)
-	}
-	c.total = units.Energy(total)
 	return delta, event
 }
 
 // impossible reports whether delta is more than the zone can have used in elapsed.
-func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
+func (c *counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 	// In nanojoules: 1 W is 1 nJ per ns. The products need up to 78 bits.
 	usedHi, usedLo := bits.Mul64(uint64(delta), 1000)
 	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(c.slack))
@@ -152,7 +134,7 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 
 // addSpare adds to the slack the time that the zone did not need at its maximum power, or subtracts
 // the time that it lacked.
-func (c *Counter) addSpare(spare time.Duration) {
+func (c *counter) addSpare(spare time.Duration) {
 	if c.refill > 0 {
 		c.slack = min(max(c.slack+spare, 0), c.refill)
 	}

@@ -10,51 +10,41 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Integrator converts readings of power into a monotonic total of energy that starts at zero.
+// integrator converts readings of power to energy.
 //
 // A reading stands for the time that the sensor averaged over, as far as it reaches back to the
 // reading before. For the rest of the time between two readings the power is taken to have changed
 // evenly from one to the other. Fractions of a microjoule are carried. Where two readings are
 // further apart than the longest gap, nothing is assumed about the time that the second one does
-// not cover: it adds to Unmeasured.
-//
-// The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent
-// use.
-type Integrator struct {
+// not cover: it adds to unmeasured.
+type integrator struct {
 	maxPower   uint64 // in µW; a reading above is rejected
 	longestGap time.Duration
-	total      units.Energy
-	remainder  uint64 // of total, in halves of a µW ns, below remainderUnit
+	remainder  uint64 // below a microjoule, in halves of a µW ns, below remainderUnit
 	power      uint64 // at the time at, in µW
 	at         time.Time
-	started    bool // at is known
-	skipped    bool // power is not known, because Skip was the last call
-	unmeasured time.Duration
+	started    bool          // at is known
+	skipped    bool          // power is not known, because skip was the last call
+	unmeasured time.Duration // time between readings without energy; it saturates
 }
 
 // remainderUnit is a microjoule in halves of a µW ns.
 const remainderUnit = 2 * uint64(time.Second)
 
-// NewIntegrator returns an integrator for a zone that never uses more than maxWatts.
-func NewIntegrator(maxWatts uint64, longestGap time.Duration) *Integrator {
-	return &Integrator{maxPower: units.MulSaturating(maxWatts, 1e6), longestGap: longestGap}
+// newIntegrator returns an integrator for a zone that never uses more than maxWatts.
+func newIntegrator(maxWatts uint64, longestGap time.Duration) *integrator {
+	return &integrator{maxPower: units.MulSaturating(maxWatts, 1e6), longestGap: longestGap}
 }
 
-// Total returns the energy since the first good reading. It saturates at 2^64-1 µJ.
-func (i *Integrator) Total() units.Energy { return i.total }
-
-// Unmeasured returns the time between readings that no energy was added for. It saturates.
-func (i *Integrator) Unmeasured() time.Duration { return i.unmeasured }
-
-// Add adds a reading, a power in microwatts, and returns by how much the total grew. The reading is
-// the mean over the time average that ends at the time at; an average of 0 stands for the
+// addPower adds a reading, a power in microwatts, and returns the energy since the last reading. The
+// reading is the mean over the time average that ends at the time at; an average of 0 stands for the
 // instantaneous power.
 //
 // A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second
 // reading of the same time adds nothing. A reading of an earlier time shows that the clock was set
 // back: it is Rebased, adds nothing, and the next reading counts from there. That cannot happen to
 // times with a monotonic clock reading, which do not advance while the machine is suspended.
-func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
+func (i *integrator) addPower(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
 	if microwatts < 0 || uint64(microwatts) > i.maxPower {
 		return 0, Rejected
 	}
@@ -77,34 +67,32 @@ func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) 
 	return i.add(2*power, covered, previous+power, elapsed-covered), NoEvent
 }
 
-// Skip says that the power at a time is not known. measured reports whether the energy until then
-// was counted in another way. If it was not, the time since the last reading adds to Unmeasured.
-func (i *Integrator) Skip(at time.Time, measured bool) {
+// skip says that the power at a time is not known. measured reports whether the energy until then
+// was counted in another way. If it was not, the time since the last reading adds to unmeasured.
+func (i *integrator) skip(at time.Time, measured bool) {
 	if elapsed := at.Sub(i.at); i.started && !measured && elapsed > 0 {
 		i.addUnmeasured(elapsed)
 	}
 	i.at, i.started, i.skipped = at, true, true
 }
 
-func (i *Integrator) addUnmeasured(d time.Duration) {
+func (i *integrator) addUnmeasured(d time.Duration) {
 	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
 }
 
-// add adds the energy of two times, and returns by how much the total grew. Its powers are twice
-// the mean power of their time, in µW: the sum of two readings is twice their mean, and needs no
-// division.
-func (i *Integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
+// add returns the energy of two times, at most 2^64-1 µJ. Its powers are twice the mean power of
+// their time, in µW: the sum of two readings is twice their mean, and needs no division.
+func (i *integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
 	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))
 	lo, carry1 := bits.Add64(lo1, lo2, 0)
 	lo, carry2 := bits.Add64(lo, i.remainder, 0)
 	hi := hi1 + hi2 + carry1 + carry2
-	before := i.total
 	if hi >= remainderUnit {
-		i.total, i.remainder = ^units.Energy(0), 0
-		return i.total - before
+		i.remainder = 0
+		return math.MaxUint64
 	}
 	energy, remainder := bits.Div64(hi, lo, remainderUnit)
-	i.total, i.remainder = units.AddSaturating(i.total, units.Energy(energy)), remainder
-	return i.total - before
+	i.remainder = remainder
+	return units.Energy(energy)
 }

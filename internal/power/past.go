@@ -21,8 +21,7 @@ type Raw struct {
 	// At is when the counter was read, with a monotonic clock reading. If its range is not known,
 	// it is when the counter last changed.
 	At time.Time
-	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is
-	// empty for other counters.
+	// Epoch identifies the series of totals that a hypervisor reports. It is empty for other counters.
 	Epoch string
 }
 
@@ -31,7 +30,7 @@ func (r Raw) IsZero() bool { return r.At.IsZero() }
 
 // Past is the state of an earlier Set of the same boot, from which a Set resumes. It holds no
 // pointers, so all of it can be stored. Times are moments of the clock of the process that has it:
-// one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see Counter.Add).
+// one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see counter.add).
 type Past struct {
 	Sample Sample     // of the last Read
 	Zones  []PastZone // the reported zones except Other
@@ -261,12 +260,9 @@ func (r *Raw) until(now *Raw) (units.Energy, error) {
 	if r.Epoch != now.Epoch {
 		return 0, ErrReset
 	}
-	c := NewCounter(now.MaxWatts, now.Range)
-	if now.Epoch != "" {
-		c = NewReportCounter()
-	}
-	c.Add(r.Energy, r.At)
-	energy, event := c.Add(now.Energy, now.At)
+	c := newCounter(now.MaxWatts, now.Range, now.Epoch)
+	c.add(r.Energy, r.At)
+	energy, event := c.add(now.Energy, now.At)
 	switch {
 	case event == Rebased:
 		return 0, ErrReset

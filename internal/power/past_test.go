@@ -21,20 +21,20 @@ import (
 // counting is a meter with counters.
 type counting struct {
 	fake
-	counters []*Counter
+	counters []*counter
 }
 
 func (c *counting) zone(z *Zone, wrapAt units.Energy) *counting {
 	c.readings = append(c.readings, Reading{Zone: z})
-	c.counters = append(c.counters, NewCounter(z.MaxWatts, wrapAt))
+	c.counters = append(c.counters, newCounter(z.MaxWatts, wrapAt, ""))
 	return c
 }
 
 // shows sets what the counter of a zone shows.
 func (c *counting) shows(zone int, raw units.Energy, at time.Time) {
 	counter, r := c.counters[zone], &c.readings[zone]
-	_, r.Event = counter.Add(raw, at)
-	r.Total, r.At, r.Raw, r.Err = counter.Total(), at, counter.Raw(), nil
+	energy, event := counter.add(raw, at)
+	r.Total, r.Event, r.At, r.Raw, r.Err = r.Total+energy, event, at, counter.raw(), nil
 }
 
 func socket(id string) *Zone {
