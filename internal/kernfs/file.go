@@ -51,6 +51,13 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 	return text, nil
 }
 
+// ReadSmall opens a file, reads its beginning into buf and closes it. It returns the text.
+func ReadSmall(path string, buf []byte) ([]byte, error) {
+	f := File{Path: path}
+	defer func() { _ = f.Close() }() // it was only read from
+	return f.Read(buf)
+}
+
 // IsOpen reports whether the file is open.
 func (f *File) IsOpen() bool { return f.file != nil }
 

@@ -5,7 +5,6 @@ package hwmon
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,31 +37,17 @@ func (in *input) fast() bool { return in.isEnergy() && in.is.every == 0 }
 // averages reports whether the average is read.
 func (in *input) averages() bool { return in.average && (!in.input || !in.is.instant) }
 
-// paths returns the files that hold the sensor's value.
-func (in *input) paths() []string {
-	path := func(name string) string { return filepath.Join(in.chip.dir, name) }
-	switch {
-	case in.averages():
-		return []string{path(in.name + "_average")}
-	case in.input:
-		return []string{path(in.name + "_input")}
-	}
-	return []string{path("in" + in.digits() + "_input"), path("curr" + in.digits() + "_input")}
-}
-
 // assign sets the sensors that are used, of the kinds that are wanted, and those that could be
 // named. Of several sensors with one ID the first counts.
-func (m *finder) assign(to *found, chips []*chip) {
-	named := m.findNamed(to, chips)
+func (m *finder) assign(to *found) {
+	named := m.findNamed(to)
 	var known []*input
-	to.ids = make(map[string]bool)
-	for _, c := range chips {
+	for _, c := range to.chips {
 		for _, s := range c.sensors {
-			to.ids[s.id()] = true
 			if slices.ContainsFunc(named, func(f *input) bool { return f.sensor == s }) {
 				continue
 			}
-			f, isKnown := m.meaningOf(s, chips)
+			f, isKnown := m.meaningOf(s, to.chips)
 			switch {
 			case !isKnown:
 				to.unused = append(to.unused, s.String())
@@ -74,7 +59,7 @@ func (m *finder) assign(to *found, chips []*chip) {
 	addParents(known)
 	for _, f := range slices.Concat(named, m.preferred(known, named)) {
 		if m.want(f.zone.Kind) && !slices.ContainsFunc(to.inputs, func(g *input) bool { return g.zone.ID == f.zone.ID }) {
-			m.prepare(f)
+			f.prepare()
 			to.inputs = append(to.inputs, f)
 		}
 	}
@@ -82,17 +67,21 @@ func (m *finder) assign(to *found, chips []*chip) {
 
 // prepare sets the files of an input. It opens the files of a fast one: a search may wait for a
 // directory that a user blocks, and a collection may not.
-func (m *finder) prepare(in *input) {
-	for _, path := range in.paths() {
-		f := kernfs.File{Path: path, Open: m.open}
-		if in.fast() {
-			var file *os.File
-			if file, in.failure = m.open(path); in.failure == nil {
-				f.Use(file)
-			}
-			f.Open = func(string) (*os.File, error) { return nil, cmp.Or(in.failure, fs.ErrNotExist) }
+func (in *input) prepare() {
+	path := func(name string) kernfs.File { return kernfs.File{Path: filepath.Join(in.chip.dir, name)} }
+	switch {
+	case in.averages():
+		in.files = []kernfs.File{path(in.name + "_average")}
+	case in.input:
+		in.files = []kernfs.File{path(in.name + "_input")}
+	default:
+		in.files = []kernfs.File{path("in" + in.digits() + "_input"), path("curr" + in.digits() + "_input")}
+	}
+	if in.fast() {
+		var file *os.File
+		if file, in.failure = in.files[0].OpenPath(); in.failure == nil {
+			in.files[0].Use(file)
 		}
-		in.files = append(in.files, f)
 	}
 }
 
@@ -191,10 +180,10 @@ func (m *finder) preferred(known, named []*input) []*input {
 }
 
 // findNamed returns the sensors that the configuration names, and sets the error of a missing one.
-func (m *finder) findNamed(to *found, chips []*chip) (named []*input) {
+func (m *finder) findNamed(to *found) (named []*input) {
 	for i := range m.named {
 		n := &m.named[i]
-		sensors := n.in(chips)
+		sensors := n.in(to.chips)
 		var err error
 		switch {
 		case len(sensors) == 1:

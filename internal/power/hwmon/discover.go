@@ -3,6 +3,7 @@
 package hwmon
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -49,17 +50,24 @@ type finder struct {
 	class string
 	want  func(power.Kind) bool
 	named []Sensor
-	open  func(path string) (*os.File, error)
 	seen  []bool // reports for each named sensor whether it was found at least once
+	buf   [256]byte
 }
 
 // found is the result of a search.
 type found struct {
-	inputs  []*input        // inputs that are used, at most one per ID
-	ids     map[string]bool // IDs of the zones of all sensors, used or not
-	unused  []string        // sensors that the table does not contain
-	err     error           // the reason why no sensor is used, or nil
-	missing error           // error of a named sensor that was never found or is ambiguous, or nil
+	inputs  []*input // inputs that are used, at most one per ID
+	chips   []*chip
+	unused  []string // sensors that the table does not contain
+	err     error    // the reason why no sensor is used, or nil
+	missing error    // error of a named sensor that was never found or is ambiguous, or nil
+}
+
+// lists reports whether a zone ID is that of a sensor, used or not.
+func (f *found) lists(id string) bool {
+	return slices.ContainsFunc(f.chips, func(c *chip) bool {
+		return slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.id() == id })
+	})
 }
 
 var errNotListed = errors.New("list hwmon chips")
@@ -77,16 +85,15 @@ func (m *finder) search() (f found) {
 		return f
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return power.CompareIDs(a.Name(), b.Name()) })
-	var chips []*chip
 	for _, e := range entries {
 		c, err := m.inspect(filepath.Join(m.class, e.Name()))
 		if c != nil {
-			c.number(chips)
-			chips = append(chips, c)
+			c.number(f.chips)
+			f.chips = append(f.chips, c)
 		}
 		f.err = cmp.Or(f.err, err)
 	}
-	m.assign(&f, chips)
+	m.assign(&f)
 	switch {
 	case len(f.inputs) > 0:
 		f.err = nil
@@ -118,16 +125,13 @@ func (c *chip) number(before []*chip) {
 // Batteries and adapters (drivers/power/supply/power_supply_hwmon.c) do not measure the power of
 // the machine. Some drivers, such as acpi_power_meter before Linux 6.18, have their attributes in
 // the directory of the device.
-func (m *finder) inspect(dir string) (*chip, error) {
-	kernfs.List(dir)
-	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
-	if filepath.Base(filepath.Dir(device)) == "power_supply" {
-		return nil, nil
-	}
-	driver, err := readText(m.open, filepath.Join(dir, "name"))
-	if errors.Is(err, fs.ErrNotExist) && linkErr == nil {
-		dir = filepath.Join(dir, "device")
-		driver, err = readText(m.open, filepath.Join(dir, "name"))
+func (m *finder) inspect(class string) (*chip, error) {
+	kernfs.List(class)
+	dir := class
+	driver, err := m.read(dir, "name")
+	if errors.Is(err, fs.ErrNotExist) {
+		dir = filepath.Join(class, "device")
+		driver, err = m.read(dir, "name")
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -135,26 +139,28 @@ func (m *finder) inspect(dir string) (*chip, error) {
 		}
 		return nil, err
 	}
-	attributes, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil, nil // it has just gone
+	c := &chip{driver: driver, device: driver}
+	c.findSensors(dir)
+	c.dir, err = filepath.EvalSymlinks(dir)
+	if err != nil || len(c.sensors) == 0 {
+		return nil, nil //nolint:nilerr // the chip was just removed
 	}
-	c := &chip{driver: driver, device: driver, path: dir, dir: attributes}
-	if linkErr == nil {
+	c.path = c.dir
+	if device, err := filepath.EvalSymlinks(filepath.Join(class, "device")); err == nil {
 		c.device, c.path = filepath.Base(device), device
 	}
-	if err := m.findSensors(c); err != nil || len(c.sensors) == 0 {
+	if filepath.Base(filepath.Dir(c.path)) == "power_supply" {
+		return nil, nil
+	}
+	if err := m.label(c); err != nil || len(c.sensors) == 0 {
 		return nil, err
 	}
 	return c, nil
 }
 
-// findSensors lists the sensors of a chip, energies first.
-func (m *finder) findSensors(c *chip) error {
-	entries, err := os.ReadDir(c.dir)
-	if err != nil {
-		return nil // the chip was just removed
-	}
+// findSensors lists the sensors of a chip in its directory, energies first.
+func (c *chip) findSensors(dir string) {
+	entries, _ := os.ReadDir(dir) // fails if the chip was just removed
 	byName := make(map[string]*sensor)
 	for _, e := range entries {
 		name, attribute, _ := strings.Cut(e.Name(), "_")
@@ -176,49 +182,44 @@ func (m *finder) findSensors(c *chip) error {
 			byName["power"+n] = &sensor{chip: c, name: "power" + n}
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(byName), power.CompareIDs) {
-		s := byName[name]
-		if s.label, err = m.label(s); err != nil {
-			return err
-		}
-		if m.text(c.dir, name+"_is_battery") != "1" { // of an ACPI power meter
-			c.sensors = append(c.sensors, s)
-		}
-	}
-	c.sensors = slices.DeleteFunc(c.sensors, func(s *sensor) bool { // a power that an energy says more exactly
-		energy := byName["energy"+s.digits()]
-		return !s.isEnergy() && energy != nil && energy.label == s.label
-	})
-	return nil
+	c.sensors = slices.SortedFunc(maps.Values(byName), func(a, b *sensor) int { return power.CompareIDs(a.name, b.name) })
 }
 
-// label returns the driver's label of a sensor, or the firmware's for an ACPI power meter.
-func (m *finder) label(s *sensor) (string, error) {
-	names := []string{s.name + "_label", s.name + "_oem_info"}
-	if !s.average && !s.input {
-		names = []string{"in" + s.digits() + "_label"}
-	}
-	for _, name := range names {
-		if text, err := readText(m.open, filepath.Join(s.chip.dir, name)); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return text, err
+// label sets the labels of a chip's sensors: the driver's, or the firmware's for an ACPI power
+// meter. It removes batteries, and powers whose energy another sensor counts.
+func (m *finder) label(c *chip) error {
+	energies := make(map[string]string) // labels by number
+	var failure error
+	c.sensors = slices.DeleteFunc(c.sensors, func(s *sensor) bool {
+		name, digits := s.name+"_label", s.digits()
+		if !s.average && !s.input {
+			name = "in" + digits + "_label"
 		}
-	}
-	return "", nil
+		var err error
+		if s.label, err = m.read(c.dir, name); errors.Is(err, fs.ErrNotExist) && !s.isEnergy() {
+			s.label, err = m.read(c.dir, s.name+"_oem_info")
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failure = cmp.Or(failure, err)
+		}
+		if s.isEnergy() {
+			energies[digits] = s.label
+			return false
+		}
+		label, counted := energies[digits]
+		return counted && label == s.label || m.text(c.dir, s.name+"_is_battery") == "1" // of an ACPI power meter
+	})
+	return failure
 }
 
 // text returns the text of a small attribute, empty if it cannot be read.
 func (m *finder) text(elem ...string) string {
-	text, _ := readText(m.open, filepath.Join(elem...))
+	text, _ := m.read(elem...)
 	return text
 }
 
-// readText returns the text of a small attribute without the white space around it.
-func readText(open func(string) (*os.File, error), path string) (string, error) {
-	f := kernfs.File{Path: path, Open: open}
-	defer func() { _ = f.Close() }()
-	text, err := f.Read(make([]byte, 256))
-	if err != nil {
-		return "", fmt.Errorf("hwmon attribute: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
+// read returns the text of a small attribute without the white space around it.
+func (m *finder) read(elem ...string) (string, error) {
+	text, err := kernfs.ReadSmall(filepath.Join(elem...), m.buf[:])
+	return string(bytes.TrimSpace(text)), err
 }

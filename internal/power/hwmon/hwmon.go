@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -75,7 +74,7 @@ func New(o Options) *Meter {
 	}
 	class := filepath.Join(o.Root, "sys/class/hwmon")
 	m := &Meter{
-		finder: finder{root: o.Root, class: class, want: o.Want, named: o.Sensors, open: os.Open, seen: make([]bool, len(o.Sensors))},
+		finder: finder{root: o.Root, class: class, want: o.Want, named: o.Sensors, seen: make([]bool, len(o.Sensors))},
 	}
 	m.discovery = power.Discovery{Meter: "hwmon", Find: m.find, Patience: searchEvery}
 	m.discovery.Search.Root, m.discovery.Search.Dir = o.Root, class
@@ -130,7 +129,7 @@ func (m *Meter) merge() {
 			if m.found.inputs[i].zone.Kind == known.zone.Kind {
 				m.found.inputs[i].zone = known.zone
 			}
-		} else if !m.found.ids[known.zone.ID] && !slices.ContainsFunc(m.found.inputs, replaces) {
+		} else if !m.found.lists(known.zone.ID) && !slices.ContainsFunc(m.found.inputs, replaces) {
 			inputs = append(inputs, known)
 		}
 	}
@@ -159,7 +158,7 @@ func (m *Meter) sourceOf(in *input) *source {
 	if i >= 0 {
 		return m.sources[i]
 	}
-	c := newSource(in, m.finder.open)
+	c := newSource(in)
 	m.sources = append(m.sources, c)
 	slices.SortFunc(m.sources, func(a, b *source) int { return power.CompareIDs(a.chip.device, b.chip.device) })
 	return c

@@ -215,35 +215,25 @@ func TestOnlySearchesOpenFilesOfFastCounters(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
 	read := func(at time.Duration) error { return tr.read(m, at)["amd_energy.0:Esocket0"].Err }
-	grant := refuse(m, "energy17_input", syscall.EACCES)
+	var denied error = syscall.EACCES
+	fault(t, "energy17_input", func() error { return denied })
 	assert.ErrorIs(t, read(0), syscall.EACCES)
 	assert.ErrorIs(t, read(1), syscall.EACCES, "after a second search")
-	grant()
+	denied = nil
 	assert.ErrorIs(t, read(2), syscall.EACCES)
 	assert.NoError(t, read(2*time.Second))
-}
-
-// refuse makes the meter's opens of files whose path has the suffix fail until the returned function is called.
-func refuse(m *Meter, suffix string, err error) (stop func()) {
-	open := m.finder.open
-	m.finder.open = func(path string) (*os.File, error) {
-		if strings.HasSuffix(path, suffix) {
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-		return open(path)
-	}
-	return func() { m.finder.open = open }
 }
 
 func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
-	grant := refuse(m, "_label", syscall.EACCES)
+	var denied error = syscall.EACCES
+	fault(t, "_label", func() error { return denied })
 	rs, err := m.Read(context.Background(), power.Sample{At: epoch})
 	assert.Empty(t, rs)
 	assert.ErrorIs(t, err, power.ErrNoZones)
 	assert.ErrorIs(t, err, fs.ErrPermission)
-	grant()
+	denied = nil
 	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
 }
 

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"math"
 	"math/bits"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -49,7 +48,6 @@ type source struct {
 	// The following fields are used by the goroutine that calls Answer.
 	inputs     []*input
 	every      time.Duration
-	open       func(string) (*os.File, error)
 	isCard     bool        // a graphics card
 	maySuspend bool        // a graphics card that may suspend itself
 	status     kernfs.File // "suspended", "active"
@@ -59,13 +57,13 @@ type source struct {
 
 // newSource returns the source of an input. The usage of cards is read with each collection, so a
 // poll precedes it.
-func newSource(in *input, open func(string) (*os.File, error)) *source {
-	s := &source{chip: in.chip, fast: in.fast(), open: open}
+func newSource(in *input) *source {
+	s := &source{chip: in.chip, fast: in.fast()}
 	if s.fast {
 		s.meter = power.Direct("hwmon", s)
 		return s
 	}
-	s.status = kernfs.File{Path: filepath.Join(s.chip.path, "power/runtime_status"), Open: open}
+	s.status.Path = filepath.Join(s.chip.path, "power/runtime_status")
 	options := power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap, StandsStill: in.is.standsStill}
 	if in.zone.Kind == power.GPU {
 		options.Lead = lead
@@ -122,28 +120,28 @@ func (s *source) update() {
 			in.last = s.inputs[i].last
 		}
 		if in.averages() {
-			ms, _ := kernfs.ParseUint([]byte(s.text(in.chip.dir, in.name+"_average_interval"))) // some drivers lack it
-			in.period = milliseconds(ms)
+			in.period = s.milliseconds(in.chip.dir, in.name+"_average_interval") // some drivers lack it
 		}
 		s.every = min(s.every, in.every())
 		s.isCard = s.isCard || in.zone.Kind == power.GPU
 	}
 	s.inputs = *next
-	if s.maySuspend = s.isCard && s.text(s.chip.path, "power/control") == "auto"; s.maySuspend {
-		delay, _ := kernfs.ParseUint([]byte(s.text(s.chip.path, "power/autosuspend_delay_ms"))) // fails if the card never suspends
-		s.every = max(s.every, min(2*milliseconds(delay), longestGap))
+	if s.maySuspend = s.isCard && string(s.text(s.chip.path, "power/control")) == "auto"; s.maySuspend {
+		delay := s.milliseconds(s.chip.path, "power/autosuspend_delay_ms") // 0 if the card never suspends
+		s.every = max(s.every, min(2*delay, longestGap))
 	}
 }
 
-// milliseconds returns a time of up to an hour.
-func milliseconds(ms uint64) time.Duration {
-	return min(time.Duration(min(ms, 1<<32))*time.Millisecond, time.Hour)
+// text returns the text of a small file, empty if it cannot be read.
+func (s *source) text(dir, name string) []byte {
+	text, _ := kernfs.ReadSmall(filepath.Join(dir, name), s.buf[:])
+	return bytes.TrimSpace(text)
 }
 
-// text returns the text of a small file, empty if it cannot be read.
-func (s *source) text(dir, name string) string {
-	text, _ := readText(s.open, filepath.Join(dir, name))
-	return text
+// milliseconds returns the time in a file, up to an hour, and 0 if it cannot be read.
+func (s *source) milliseconds(dir, name string) time.Duration {
+	ms, _ := kernfs.ParseUint(s.text(dir, name))
+	return min(time.Duration(min(ms, 1<<32))*time.Millisecond, time.Hour)
 }
 
 // sleeps reports whether the device is a graphics card that is suspended or suspending
@@ -211,6 +209,9 @@ func (in *input) read(buf []byte) (power.Shown, error) {
 	product, negative := uint64(1), false
 	for i := range in.files {
 		f := &in.files[i]
+		if in.fast() && !f.IsOpen() {
+			return power.Shown{}, cmp.Or(in.failure, fs.ErrNotExist)
+		}
 		text, err := f.Read(buf)
 		if err != nil {
 			return power.Shown{}, err

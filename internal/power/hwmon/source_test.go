@@ -374,20 +374,16 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	})
 }
 
-func TestACollectionOpensNothingAndAllocatesNothing(t *testing.T) {
+func TestACollectionOfPolledChipsAllocatesNothing(t *testing.T) {
 	tr := newTree(t, "acpi_grace")
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
-		var opens atomic.Int32
-		m.finder.open = func(path string) (*os.File, error) { opens.Add(1); return os.Open(path) }
 		tr.poll(m)
 		later(searchEvery / 2)
-		opens.Store(0)
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			if rs, err := m.Read(context.Background(), power.Sample{At: time.Now()}); err != nil || len(rs) != 3 {
 				t.Error(rs, err)
 			}
 		}))
-		assert.Zero(t, opens.Load())
 	})
 }
 

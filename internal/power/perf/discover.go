@@ -4,6 +4,7 @@ package perf
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,17 +22,18 @@ import (
 
 // event is an event of a PMU.
 type event struct {
-	name string
-	kind power.Kind
+	name  string
+	kind  power.Kind
+	scale scale // energy of one count
 }
 
 // The events of the power PMU and of power_core, which counts each core by itself (arch/x86/events/rapl.c).
 var (
 	packageEvents = []event{
-		{"energy-pkg", power.Package}, {"energy-cores", power.Core}, {"energy-gpu", power.Uncore},
-		{"energy-ram", power.DRAM}, {"energy-psys", power.PSys},
+		{name: "energy-pkg", kind: power.Package}, {name: "energy-cores", kind: power.Core}, {name: "energy-gpu", kind: power.Uncore},
+		{name: "energy-ram", kind: power.DRAM}, {name: "energy-psys", kind: power.PSys},
 	}
-	coreEvents = []event{{"energy-core", power.Core}}
+	coreEvents = []event{{name: "energy-core", kind: power.Core}}
 )
 
 // pmu is a PMU as its directory describes it.
@@ -41,57 +43,47 @@ type pmu struct {
 	cpus    []int // one for each package, die or core
 	events  []event
 	configs []uint64 // of events
-	scales  []scale  // of events
 }
-
-// place is where a CPU is. die is 0 where packages are counted as a whole.
-type place struct{ physical, die uint64 }
 
 // find finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
 // that is not permitted. Zones known from before stay known. Only the function that it returns
-// changes zones.
+// changes zones. If the PMUs count on the same CPUs as before, it reads nothing else.
 func (s *source) find() func() error {
+	masks := s.readMasks()
+	if masks == s.masks {
+		return func() error { return nil }
+	}
 	pmus, reason := s.pmus()
-	var f found
-	if len(pmus) > 0 {
-		f = found{pmus: pmus, keys: make([][]groupKey, len(pmus)), wholePackages: s.countsWholePackages()}
-		if err := s.kernel.check(s.root); err != nil {
-			return func() error { return fmt.Errorf("perf: %w: %w", power.ErrNoZones, err) }
+	groups, err := s.newGroups(pmus)
+	return func() error {
+		s.masks = ""
+		switch {
+		case errors.Is(reason, fs.ErrNotExist) && len(pmus) == 0:
+			s.replace(nil)
+			return fmt.Errorf("no power PMU below %s: %w", s.root, reason)
+		case len(pmus) == 0 && reason != nil:
+			return fmt.Errorf("perf: %w in the power PMU: %w", power.ErrNoZones, reason)
+		case len(pmus) == 0:
+			return fmt.Errorf("perf: %w in the power PMU", power.ErrNoZones)
+		case err != nil:
+			return fmt.Errorf("perf: %w", err)
 		}
-	}
-	for i := range pmus {
-		for _, cpu := range pmus[i].cpus {
-			key, err := s.keyOf(pmus[i].name, cpu)
-			if err != nil {
-				return func() error { return fmt.Errorf("perf: place of CPU %d: %w", cpu, err) }
-			}
-			f.keys[i] = append(f.keys[i], key)
+		if reason == nil {
+			s.masks = masks
 		}
+		s.merge(groups)
+		return nil
 	}
-	return func() error { return s.takeOver(f, reason) }
 }
 
-// found is the result of a discovery.
-type found struct {
-	pmus          []pmu
-	keys          [][]groupKey // of the CPUs of each PMU
-	wholePackages bool         // see countsWholePackages
-}
-
-// takeOver makes what was found known. The reason is why an event cannot be used.
-func (s *source) takeOver(f found, reason error) error {
-	pmus := f.pmus
-	switch {
-	case errors.Is(reason, fs.ErrNotExist) && len(pmus) == 0:
-		s.drop(nil)
-		return fmt.Errorf("no power PMU below %s: %w", s.root, reason)
-	case len(pmus) == 0 && reason != nil:
-		return fmt.Errorf("perf: %w in the power PMU: %w", power.ErrNoZones, reason)
-	case len(pmus) == 0:
-		return fmt.Errorf("perf: %w in the power PMU", power.ErrNoZones)
+// readMasks returns the numbers of the PMUs and the lists of CPUs that they count on.
+func (s *source) readMasks() string {
+	var masks []byte
+	for _, file := range [...]string{"power/type", "power/cpumask", "power_core/type", "power_core/cpumask"} {
+		text, _ := kernfs.ReadSmall(filepath.Join(s.root, "sys/devices", file), s.buf[:]) // most CPUs have no power_core
+		masks = append(append(masks, text...), 0)
 	}
-	s.merge(s.locate(&f))
-	return nil
+	return string(masks)
 }
 
 // pmus returns the PMUs that have wanted events, and why an event cannot be used.
@@ -125,11 +117,11 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 		return pmu{}, err
 	}
 	p := pmu{name: name, number: uint32(number)}
-	mask, err := readText(filepath.Join(dir, "cpumask"))
+	mask, err := kernfs.ReadSmall(filepath.Join(dir, "cpumask"), s.buf[:])
 	if err != nil {
 		return pmu{}, unusable(err)
 	}
-	if err := kernfs.ParseList([]byte(mask), func(cpu int) { p.cpus = append(p.cpus, cpu) }); err != nil {
+	if err := kernfs.ParseList(mask, func(cpu int) { p.cpus = append(p.cpus, cpu) }); err != nil {
 		return pmu{}, fmt.Errorf("%s/cpumask: %q is not understood", dir, mask)
 	}
 	var reason error
@@ -137,13 +129,14 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 		if !s.want(e.kind) {
 			continue
 		}
-		config, scale, err := readEvent(filepath.Join(dir, "events", e.name))
+		var config uint64
+		config, e.scale, err = s.readEvent(filepath.Join(dir, "events", e.name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			reason = err
 		default:
-			p.events, p.configs, p.scales = append(p.events, e), append(p.configs, config), append(p.scales, scale)
+			p.events, p.configs = append(p.events, e), append(p.configs, config)
 		}
 	}
 	return p, reason
@@ -154,63 +147,51 @@ func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v"
 
 // readEvent reads the config of an event and what one count is. The error is fs.ErrNotExist where
 // the PMU does not have it.
-func readEvent(path string) (uint64, scale, error) {
-	config, err := perfevent.ReadNumber(path, "event=")
-	if err != nil {
+func (s *source) readEvent(path string) (config uint64, one scale, err error) {
+	if config, err = perfevent.ReadNumber(path, "event="); err != nil {
 		return 0, scale{}, err
 	}
-	unit, err := readText(path + ".unit")
+	text, err := kernfs.ReadSmall(path+".unit", s.buf[:])
 	if err != nil {
 		return 0, scale{}, unusable(err)
 	}
-	if strings.TrimSpace(unit) != "Joules" {
-		return 0, scale{}, fmt.Errorf("%s.unit: %q is not understood", path, unit)
+	if string(bytes.TrimSpace(text)) != "Joules" {
+		return 0, scale{}, fmt.Errorf("%s.unit: %q is not understood", path, text)
 	}
-	text, err := readText(path + ".scale")
-	if err != nil {
+	if text, err = kernfs.ReadSmall(path+".scale", s.buf[:]); err != nil {
 		return 0, scale{}, unusable(err)
 	}
-	s, err := parseScale(text)
-	if err != nil {
+	if one, err = parseScale(string(text)); err != nil {
 		return 0, scale{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return config, s, nil
+	return config, one, nil
 }
 
-func readText(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	text, err = kernfs.Result(path, text, err)
-	return string(text), err
-}
-
-// locate returns a group for each CPU of the PMUs' masks.
-func (s *source) locate(f *found) []*group {
-	var groups []*group
-	for i := range f.pmus {
-		p := &f.pmus[i]
-		for j, cpu := range p.cpus {
-			groups = append(groups, &group{
-				key: f.keys[i][j], pmu: p.number, cpu: cpu, configs: p.configs, counts: make([]uint64, len(p.configs)),
-				events: make([]groupEvent, len(p.events)),
-			})
+// newGroups returns a group for each CPU of the PMUs' masks.
+func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
+	if len(pmus) == 0 {
+		return nil, nil
+	}
+	if err = s.kernel.check(s.root); err != nil {
+		return nil, fmt.Errorf("%w: %w", power.ErrNoZones, err)
+	}
+	for i := range pmus {
+		p := &pmus[i]
+		for _, cpu := range p.cpus {
+			g := &group{pmu: p, cpu: cpu, counts: make([]uint64, len(p.configs))}
+			if g.key, err = s.keyOf(p.name, cpu); err != nil {
+				return nil, fmt.Errorf("place of CPU %d: %w", cpu, err)
+			}
+			for _, e := range p.events {
+				g.events = append(g.events, groupEvent{event: e})
+			}
+			groups = append(groups, g)
 		}
 	}
-	if f.wholePackages {
+	if s.countsWholePackages() {
 		groups = firstOfPackages(groups)
 	}
-	if !s.byDie && countsByDie(groups) { // only one die of each package was online: what was called the package was a die
-		s.drop(nil)
-		s.byDie, s.zones = true, nil
-	}
-	for i, g := range groups {
-		if !s.byDie && g.key.pmu == "power" {
-			groups[i].key.at.die = 0
-		}
-	}
-	for i := range f.pmus {
-		s.assign(&f.pmus[i], groups)
-	}
-	return groups
+	return groups, nil
 }
 
 // countsWholePackages reports whether an event of the power PMU is the package's, on whichever of
@@ -232,28 +213,16 @@ func (s *source) countsWholePackages() bool {
 }
 
 // firstOfPackages leaves out the groups of the power PMU on further dies of a package.
-func firstOfPackages(groups []*group) []*group {
-	seen := map[uint64]bool{}
-	return slices.DeleteFunc(groups, func(g *group) bool {
-		repeats := g.key.pmu == "power" && seen[g.key.at.physical]
-		seen[g.key.at.physical] = seen[g.key.at.physical] || g.key.pmu == "power"
-		return repeats
-	})
-}
-
-// countsByDie reports whether the power PMU counts on several CPUs of a package.
-func countsByDie(groups []*group) bool {
+func firstOfPackages(groups []*group) (first []*group) {
 	seen := map[uint64]bool{}
 	for _, g := range groups {
-		if g.key.pmu != "power" {
-			continue
+		isPower := g.key.pmu == "power"
+		if !isPower || !seen[g.key.physical] {
+			first = append(first, g)
 		}
-		if seen[g.key.at.physical] {
-			return true
-		}
-		seen[g.key.at.physical] = true
+		seen[g.key.physical] = seen[g.key.physical] || isPower
 	}
-	return false
+	return first
 }
 
 // keyOf returns where a CPU of a PMU's mask is. Kernels before 5.2 have no die_id.
@@ -261,11 +230,11 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	key := groupKey{pmu: pmu}
 	dir := filepath.Join(s.root, "sys/devices/system/cpu/cpu"+strconv.Itoa(cpu), "topology")
 	var err error
-	if key.at.physical, err = perfevent.ReadNumber(filepath.Join(dir, "physical_package_id"), ""); err != nil {
+	if key.physical, err = perfevent.ReadNumber(filepath.Join(dir, "physical_package_id"), ""); err != nil {
 		return key, err
 	}
-	if key.at.die, err = perfevent.ReadNumber(filepath.Join(dir, "die_id"), ""); err != nil {
-		key.at.die = 0
+	if key.die, err = perfevent.ReadNumber(filepath.Join(dir, "die_id"), ""); err != nil {
+		key.die = 0
 	}
 	if pmu == "power_core" {
 		key.core, err = perfevent.ReadNumber(filepath.Join(dir, "core_id"), "")
@@ -274,24 +243,34 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	return key, nil
 }
 
-// assign gives each event of the PMU's groups its zone, and makes those that are new.
-func (s *source) assign(p *pmu, groups []*group) {
-	for _, g := range groups {
-		if g.key.pmu != p.name {
+// merge makes what was found known. Groups that already count continue.
+func (s *source) merge(groups []*group) {
+	if !s.byDie && len(firstOfPackages(groups)) < len(groups) { // only one die of each package was online before: its zone was called the package
+		s.replace(nil)
+		s.byDie, s.zones = true, nil
+	}
+	for i, g := range groups {
+		if !s.byDie && g.key.pmu == "power" {
+			g.key.die = 0
+		}
+		if known := slices.IndexFunc(s.groups, g.same); known >= 0 {
+			s.groups[known].cpu = g.cpu
+			groups[i] = s.groups[known]
 			continue
 		}
-		for i, e := range p.events {
-			g.events[i] = groupEvent{zone: s.zone(g.key, e), scale: p.scales[i]}
+		for j := range g.events {
+			g.events[j].zone = s.zone(&g.key, &g.events[j].event)
 		}
 	}
+	s.replace(groups)
 }
 
-// zone returns the zone of an event at a place.
-func (s *source) zone(key groupKey, e event) *zone {
-	at := strconv.FormatUint(key.at.physical, 10)
+// zone returns the zone of an event at a place, and makes it if it is new.
+func (s *source) zone(key *groupKey, e *event) *zone {
+	at := strconv.FormatUint(key.physical, 10)
 	pkg := "package-" + at
 	if s.byDie {
-		die := strconv.FormatUint(key.at.die, 10)
+		die := strconv.FormatUint(key.die, 10)
 		at += ":" + die
 		pkg += "-die-" + die
 	}
@@ -316,37 +295,21 @@ func (s *source) zone(key groupKey, e event) *zone {
 	return z
 }
 
-// merge takes over the groups. Those that already count go on.
-func (s *source) merge(groups []*group) {
-	for i, g := range groups {
-		at := slices.IndexFunc(s.groups, func(known *group) bool { return known.same(g) })
-		if at < 0 {
-			continue
-		}
-		s.groups[at].cpu = g.cpu
-		groups[i] = s.groups[at]
-	}
-	s.drop(groups)
-	for _, g := range groups {
-		for i := range g.events {
-			g.events[i].zone.groups++
-		}
-	}
-}
-
-// drop replaces the groups, and closes those that are gone. What these have counted last is not lost.
-func (s *source) drop(groups []*group) {
+// replace replaces the groups, and closes those that are gone. What these have counted last is not lost.
+func (s *source) replace(groups []*group) {
 	for _, g := range s.groups {
-		if slices.Contains(groups, g) {
-			continue
-		}
-		if g.open != nil {
+		if g.open != nil && !slices.Contains(groups, g) {
 			_ = g.collect() // their CPUs are gone
 			_ = g.close()   // they were only read from
 		}
 	}
 	s.groups = groups
 	for _, z := range s.zones {
-		z.groups = 0
+		z.offline = true
+	}
+	for _, g := range groups {
+		for i := range g.events {
+			g.events[i].zone.offline = false
+		}
 	}
 }

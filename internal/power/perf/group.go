@@ -24,11 +24,10 @@ type counters interface {
 
 // group is the wanted events of a PMU on one package, die or core, which one CPU of it counts.
 type group struct {
-	key     groupKey
-	pmu     uint32
-	cpu     int
-	configs []uint64
-	events  []groupEvent // one for each config
+	key    groupKey
+	pmu    *pmu
+	cpu    int
+	events []groupEvent // those of the PMU
 
 	open    counters // nil until they could be opened
 	counts  []uint64 // of the current read
@@ -41,17 +40,17 @@ type group struct {
 // groupKey identifies the events that a group counts. It stays the same when another CPU counts
 // them.
 type groupKey struct {
-	pmu  string
-	at   place
-	core uint64 // of power_core
+	pmu           string
+	physical, die uint64 // die is 0 if packages are counted as a whole
+	core          uint64 // of power_core
 }
 
 // groupEvent is one event of a group.
 type groupEvent struct {
-	zone  *zone
-	scale scale
-	last  uint64 // counter at the last good read
-	rest  uint64 // of the last good read's energy, below a microjoule, in units of 1/scale.den
+	event
+	zone *zone
+	last uint64 // counter at the last good read
+	rest uint64 // of the last good read's energy, below a microjoule, in units of 1/scale.den
 }
 
 // errStopped is the error of counters that can be read but no longer count: the last CPU of their package or core went
@@ -106,7 +105,7 @@ func (s *groupEvent) advance(now uint64) {
 
 // reopen opens the counters, and only then closes those that were open.
 func (g *group) reopen(k kernel) error {
-	fresh, err := k.open(g.pmu, g.configs, g.cpu)
+	fresh, err := k.open(g.pmu.number, g.pmu.configs, g.cpu)
 	if err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (g *group) fail(err error) {
 
 // same reports whether o counts the same events. The CPU may be another one.
 func (g *group) same(o *group) bool {
-	return g.key == o.key && g.pmu == o.pmu && slices.Equal(g.configs, o.configs)
+	return g.key == o.key && g.pmu.number == o.pmu.number && slices.Equal(g.pmu.configs, o.pmu.configs)
 }
 
 func (g *group) close() error {

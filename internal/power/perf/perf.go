@@ -38,6 +38,9 @@ type source struct {
 	groups []*group
 	shown  []power.Shown
 	byDie  bool // the PMU has separate counters for each die of a package
+
+	masks string     // of the last discovery, see readMasks. It is empty if it found no zone
+	buf   [4096]byte // of find, for files of sysfs, which have at most a page
 }
 
 const (
@@ -52,9 +55,9 @@ const (
 // zone is a zone that was found.
 type zone struct {
 	power.Zone
-	energy units.Energy // energy that the events of the zone have counted; it may wrap
-	groups int          // number of groups that contain an event of the zone
-	err    error        // error of the current read
+	energy  units.Energy // energy that the events of the zone have counted; it may wrap
+	offline bool         // no group has an event of the zone
+	err     error        // error of the current read
 }
 
 // New returns a meter for the CPUs whose files are below root, "/" or where the host's root is
@@ -115,7 +118,7 @@ func (z *zone) show() power.Shown {
 	if z.Kind != power.PSys {
 		shown.Range = registerRange
 	}
-	if z.groups == 0 {
+	if z.offline {
 		z.err = errOffline
 	}
 	if z.err != nil {
