@@ -70,18 +70,15 @@ type machine struct {
 // machineZone is the total of a zone.
 type machineZone struct {
 	Zone
-	last   units.Energy // that Publish received
-	inTree units.Energy // the part of the total that a tree has
-	round  uint64       // of the last Publish that had it
+	last  units.Energy // that Publish received
+	round uint64       // of the last Publish that had it
 }
 
-// job describes one tree to write.
+// job is a report to write into the tree of a machine.
 type job struct {
-	machine    *machine
-	dir        string
-	generation uint64
-	at         time.Time
-	gained     []Zone // since the last report of a tree
+	machine *machine
+	dir     string
+	report  Report
 }
 
 const (
@@ -198,19 +195,15 @@ func (m *machine) add(vm *VM, round uint64) (changed bool) {
 	return changed
 }
 
-func (z *machineZone) total() units.Energy { return z.Energy }
-
-// gained returns the energy that no tree has.
-func (z *machineZone) gained() units.Energy { return z.Energy - z.inTree }
-
-// present returns the zones of the last Publish that had the machine.
-func (m *machine) present(energy func(*machineZone) units.Energy) (zones []Zone) {
+// report returns the totals of the zones of the last Publish that had the machine.
+func (m *machine) report() Report {
+	r := Report{Epoch: m.epoch, Generation: m.generation, Time: m.at}
 	for i := range m.zones {
-		if z := &m.zones[i]; z.round == m.round {
-			zones = append(zones, Zone{Kind: z.Kind, Energy: energy(z)})
+		if m.zones[i].round == m.round {
+			r.Zones = append(r.Zones, m.zones[i].Zone)
 		}
 	}
-	return zones
+	return r
 }
 
 // dirOf returns the directory that a machine should have, empty if there is no safe name. A machine
@@ -315,7 +308,7 @@ func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
 	if m == nil {
 		return Report{}, false
 	}
-	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.present((*machineZone).total)}, true
+	return m.report(), true
 }
 
 // Err returns the reasons why machines receive no export, or nil if all machines receive it. The
@@ -373,7 +366,7 @@ func (p *Publisher) collectJobs() (jobs []job) {
 	p.writing = time.Now()
 	for _, m := range p.machines {
 		if m.dir != "" && m.written != m.generation {
-			jobs = append(jobs, job{m, m.dir, m.generation, m.at, m.present((*machineZone).gained)})
+			jobs = append(jobs, job{m, m.dir, m.report()})
 		}
 	}
 	for dir, t := range p.trees {
@@ -424,28 +417,13 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 		}
 		p.trees[job.dir] = t
 	}
-	if err := t.writeReport(root, job.at, job.gained); err != nil {
+	if err := t.write(root, &job.report); err != nil {
 		return err
 	}
-	err = t.writeCounters(root)
-	p.wrote(job, err == nil)
-	return err
-}
-
-// wrote records that the report of a job was written. If the tree is not complete, it is written
-// again later.
-func (p *Publisher) wrote(job *job, complete bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := job.machine
-	for i := range m.zones {
-		if j := indexOf(job.gained, m.zones[i].Kind); j >= 0 {
-			m.zones[i].inTree += job.gained[j].Energy
-		}
-	}
-	if complete {
-		m.written = job.generation
-	}
+	job.machine.written = job.report.Generation
+	return nil
 }
 
 // openDir opens the directory of a machine, and makes it if it does not exist.

@@ -194,7 +194,7 @@ func TestOfTwoMachinesOfOneNameNoneHasATree(t *testing.T) {
 		p.shows("web", 101, "a")
 		assert.NotEqual(t, epoch, p.report("web").Epoch)
 		p.publish(vm("b", "web", 13))
-		p.shows("web", 6, "b")
+		p.shows("web", 13, "b")
 	})
 }
 
@@ -266,14 +266,14 @@ func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
 	})
 }
 
-func TestAMachineThatIsRenamedShowsItsEnergyOnce(t *testing.T) {
+func TestAMachineThatIsRenamedHasItsTotalsInItsDirectory(t *testing.T) {
 	published(t, func(p *publishing) {
 		p.publish(vm("a", "old", 5))
 		p.publish(vm("a", "new", 7))
 		p.shows("old", 5, "a")
-		p.shows("new", 2, "a")
+		p.shows("new", 7, "a")
 		p.publish(vm("a", "old", 8))
-		p.shows("old", 6, "a")
+		p.shows("old", 8, "a")
 	})
 }
 

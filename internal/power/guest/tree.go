@@ -59,12 +59,10 @@ type tree struct {
 	machine    *machine
 	epoch      string
 	generation uint64
-	// totals has all zones of the epoch, also those that the report does not show.
-	totals []Zone
-	// continued is set if the totals are from a report that another publisher wrote. A zone that
-	// this report lacks may have had a total before.
-	continued bool
-	keepUntil time.Time // see keepZones
+	// base has the totals of the report that the tree continues from. The totals of the machine are
+	// added to them.
+	base      []Zone
+	keepUntil time.Time // see keepZones. It is zero if the tree continues from no report
 
 	shown   []Zone       // by the last report
 	counted []power.Kind // the zones whose files are complete
@@ -87,17 +85,16 @@ func openTree(root *os.Root, of *machine) (*tree, error) {
 		return nil, err
 	}
 	if r, err := unmarshal(text); err == nil && r.ID == of.id {
-		t.epoch, t.generation, t.totals, t.continued = r.Epoch, r.Generation, r.Zones, true
-		t.keepUntil = time.Now().Add(keepZones)
+		t.epoch, t.generation, t.base, t.keepUntil = r.Epoch, r.Generation, r.Zones, time.Now().Add(keepZones)
 	}
 	return t, nil
 }
 
-// writeReport adds the energy that zones gained, and writes the next report. After an error, the
-// last report and its totals remain.
-func (t *tree) writeReport(root *os.Root, at time.Time, gained []Zone) error {
-	next := t.add(gained)
-	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: at, Zones: next.shown})
+// write writes the next report, with the totals of a report of the machine, and the counters. If
+// the report cannot be written, the last one remains.
+func (t *tree) write(root *os.Root, of *Report) error {
+	next := t.next(of.Zones)
+	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: of.Time, Zones: next.shown})
 	if err != nil {
 		return err
 	}
@@ -105,30 +102,26 @@ func (t *tree) writeReport(root *os.Root, at time.Time, gained []Zone) error {
 		return err
 	}
 	*t = next
-	return nil
+	return t.writeCounters(root)
 }
 
-// add returns the tree of the next report. It shows the zones that are read now, even if they
-// gained no energy.
-func (t *tree) add(gained []Zone) tree {
+// next returns the tree of the next report, which shows the zones of the machine. A zone that the
+// report before this publisher lacks may have had a total earlier in the epoch, so that a new epoch
+// begins.
+func (t *tree) next(zones []Zone) tree {
 	next := *t
 	next.generation++
-	next.totals, next.shown = slices.Clone(t.totals), nil
-	if t.continued && slices.ContainsFunc(gained, func(z Zone) bool { return indexOf(t.totals, z.Kind) < 0 }) {
-		next.epoch, next.totals, next.continued, next.keepUntil = rand.Text(), nil, false, time.Time{}
+	if !t.keepUntil.IsZero() && slices.ContainsFunc(zones, func(z Zone) bool { return indexOf(t.base, z.Kind) < 0 }) {
+		next.epoch, next.base, next.keepUntil = rand.Text(), nil, time.Time{}
 	}
-	for _, z := range gained {
-		i := indexOf(next.totals, z.Kind)
-		if i < 0 {
-			i = len(next.totals)
-			next.totals = append(next.totals, Zone{Kind: z.Kind})
-		}
-		total := &next.totals[i].Energy
-		*total = min(units.AddSaturating(*total, z.Energy), maxEnergy)
-	}
-	keeps := time.Now().Before(next.keepUntil)
-	for _, z := range next.totals {
-		if keeps || indexOf(gained, z.Kind) >= 0 {
+	next.shown = slices.Clone(zones)
+	for _, z := range next.base {
+		if i := indexOf(zones, z.Kind); i >= 0 {
+			next.shown[i].Energy = min(units.AddSaturating(zones[i].Energy, z.Energy), maxEnergy)
+		} else if time.Now().Before(next.keepUntil) {
+			if i := indexOf(t.shown, z.Kind); i >= 0 {
+				z = t.shown[i]
+			}
 			next.shown = append(next.shown, z)
 		}
 	}
