@@ -38,16 +38,7 @@ type node struct {
 func newNode(t testing.TB, name string) (n *node, zones []string) {
 	n = &node{TB: t, root: t.TempDir(), now: time.Now()}
 	if name != "" {
-		text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
-		require.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
-			line = strings.TrimSpace(line)
-			if zone, ok := strings.CutPrefix(line, "zone: "); ok {
-				zones = append(zones, zone)
-			} else if file, content, ok := strings.Cut(line, " = "); ok && line[0] != '#' {
-				n.write(file, content)
-			}
-		}
+		zones = powertest.Extract(t, filepath.Join("testdata", name+".txt"), n.path(""), "zone: ")[0]
 	}
 	n.source = newSource(n.root, nil)
 	n.Meter = power.Direct("cray", n.source)
@@ -240,25 +231,13 @@ func TestACardIsThereOnceItHasCounted(t *testing.T) {
 	require.Contains(t, n.zones(), "accel")
 }
 
-func TestBadCountersAreErrorsAndInventNothing(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty": "", "no unit": "98765499", "watts": "98765499 W 1718000000400123 us", "negative": "-5 J 1718000000400123 us",
-		"a unit that begins alike": "98765499 JJ", "no number": "J", "not a number": "nan J", "a fraction": "98765499.5 J",
-		"too large": "18446744073710 J 1 us", "far too large": "99999999999999999999999 J", "kilojoules": "98765499 kJ 1 us",
-		"long": strings.Repeat("9", 100) + " J",
+func TestOtherUnitsAndImpossibleEnergiesAreErrors(t *testing.T) {
+	for _, text := range []string{
+		"", "98765499", "98765499 W 1718000000400123 us", "-5 J 1718000000400123 us", "98765499 JJ", "J", "nan J", "98765499.5 J",
+		"18446744073710 J 1 us", "99999999999999999999999 J", "98765499 kJ 1 us",
 	} {
-		t.Run(name, func(t *testing.T) {
-			n, _ := newNode(t, "ex_epyc")
-			before := n.zones()["node"]
-			n.measure(time.Second, nil)
-			n.write("energy", text)
-			got := n.zones()
-			require.Error(t, got["node"].Err)
-			assert.Equal(t, before.At, got["node"].At)
-			require.NoError(t, got["cpu"].Err, "others are read")
-			n.measure(9*time.Second, map[string]int{"energy": 98765432 + 3310})
-			assert.Equal(t, 3310*units.Joule, n.zones()["node"].Total)
-		})
+		_, err := parseEnergy([]byte(text))
+		assert.Error(t, err, text)
 	}
 }
 

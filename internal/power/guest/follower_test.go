@@ -4,7 +4,6 @@ package guest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -364,48 +363,6 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 			if i == 1 {
 				assert.Equal(t, power.Wrapped, r.Event)
 				assert.Equal(t, 163*units.Joule, r.Total)
-			}
-		}
-	})
-}
-
-// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what
-// changes, the seconds until the next report, and its total.
-func FuzzFollower(f *testing.F) {
-	report := func(change, seconds byte, total uint64) []byte {
-		return binary.LittleEndian.AppendUint64([]byte{change, seconds}, total)
-	}
-	f.Add(slices.Concat(report(0, 10, 5e6), report(0, 10, math.MaxInt64), report(0, 10, 6e6)))
-	f.Add(slices.Concat(report(0, 10, 5e6), report(1, 10, 7e6), report(0, 10, 0), report(0, 10, 5e6)))
-	f.Add(slices.Concat(report(2, 1, 1e9), report(2, 1, 4e9), report(2, 1, 3e9), report(0, 0, math.MaxUint64)))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, last := newDirect(t), power.Reading{}
-		changed, before := d.now, uint64(math.MaxUint64)
-		for len(data) >= 10 {
-			change, seconds, total := data[0], data[1], binary.LittleEndian.Uint64(data[2:])
-			data = data[10:]
-			epoch, zone := "a", packageOf(units.Energy(total))
-			switch change % 4 {
-			case 1:
-				epoch = "b"
-			case 2:
-				epoch = "" // a tree that others wrote
-			case 3:
-				epoch, zone.Range = "", 262_143_328_850
-			}
-			readings := d.renew(epoch, time.Duration(seconds)*time.Second, zone)
-			require.Len(t, readings, 1)
-			r := readings[0]
-			if last.Zone == r.Zone {
-				require.GreaterOrEqual(t, r.Total, last.Total)
-				added := float64(r.Total - last.Total)
-				require.LessOrEqual(t, added, 30e9*(d.now.Sub(changed)+time.Minute).Seconds(), "J in %v", d.now.Sub(changed))
-				if r.Err != nil {
-					require.Zero(t, added)
-				}
-			}
-			if last = r; total != before && total <= uint64(maxEnergy) {
-				changed, before = d.now, total
 			}
 		}
 	})

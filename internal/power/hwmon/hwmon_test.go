@@ -4,7 +4,6 @@ package hwmon
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -32,29 +31,16 @@ var epoch = time.Now() // with a monotonic reading, like samples
 // tree is a host's root with hwmon chips.
 type tree struct {
 	testing.TB
-	root string
+	root          string
+	zones, unused []string // that a meter finds
 }
 
-// newTree makes the tree that a file of testdata describes: each line is "path = content" or "path
-// -> target of the link".
+// newTree makes the tree that a file of testdata describes.
 func newTree(t testing.TB, name string) tree {
 	t.Helper()
-	tr := tree{t, t.TempDir()}
-	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
-	tr.ok(err)
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(line, "zone: ") || strings.HasPrefix(line, "unused: ") {
-			continue
-		}
-		if path, target, ok := strings.Cut(line, " -> "); ok {
-			tr.ok(os.MkdirAll(filepath.Dir(tr.path(path)), 0o700))
-			tr.ok(os.Symlink(target, tr.path(path)))
-		} else if path, content, ok := strings.Cut(line, " ="); ok && line[0] != '#' {
-			tr.write(strings.TrimPrefix(content, " ")+"\n", path)
-		}
-	}
-	return tr
+	root := t.TempDir()
+	lines := powertest.Extract(t, filepath.Join("testdata", name+".txt"), root, "zone: ", "unused: ")
+	return tree{t, root, lines[0], lines[1]}
 }
 
 func (tr tree) ok(err error) {
@@ -114,19 +100,9 @@ const (
 func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()
-	rs := tr.read(m, 0)
-	for id, domain := range map[string]units.Domain{"amd_energy.0:Esocket0": "package-0", "amd_energy.0:Esocket1": "package-1"} {
-		want := power.Zone{
-			ID: id, Name: id[len("amd_energy.0:"):], Kind: power.Package,
-			Method: power.Measured, Domain: domain, MaxWatts: 1_500,
-		}
-		assert.Equal(t, &want, rs[id].Zone)
-		assert.Equal(t, power.Appeared, rs[id].Event)
-	}
-	tr.write("501000\n", socket1)
-	rs = tr.read(m, time.Second)
-	tr.expectTotal(rs["amd_energy.0:Esocket0"], 0)
-	tr.expectTotal(rs["amd_energy.0:Esocket1"], 500_000)
+	assert.Equal(t, &power.Zone{
+		ID: "amd_energy.0:Esocket1", Name: "Esocket1", Kind: power.Package, Method: power.Measured, Domain: "package-1", MaxWatts: 1_500,
+	}, tr.read(m, 0)["amd_energy.0:Esocket1"].Zone)
 }
 
 func TestANodeThatTakesThePlaceOfAnotherIsNotCountedBesideIt(t *testing.T) {
@@ -154,32 +130,6 @@ func TestASocketWhosePackageIsNotKnownIsLeftOut(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	tr.write("8-\n", "sys/devices/system/node/node1/cpulist")
 	tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
-}
-
-func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	before := tr.read(m, 0)["amd_energy.0:Esocket0"].Zone
-	tr.write("900001000\n", socket0)
-	tr.expectTotal(tr.read(m, time.Second)["amd_energy.0:Esocket0"], 900_000_000)
-
-	dir := tr.path("sys/devices/platform/amd_energy.0/hwmon")
-	tr.ok(os.Remove(tr.path("sys/class/hwmon/hwmon2")))
-	tr.ok(os.Rename(filepath.Join(dir, "hwmon2"), filepath.Join(dir, "hwmon5")))
-	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(searchEvery + time.Second)})
-	if r := rs[0]; !errors.Is(err, power.ErrNoZones) || !errors.Is(r.Err, fs.ErrNotExist) || r.Total != 900_000_000 {
-		t.Errorf("gone: %+v, %v; want the total of before and why", r, err)
-	}
-
-	tr.ok(os.Symlink("../../devices/platform/amd_energy.0/hwmon/hwmon5", tr.path("sys/class/hwmon/hwmon5")))
-	socket0 := "sys/devices/platform/amd_energy.0/hwmon/hwmon5/energy17_input"
-	tr.write("70\n", socket0) // counts from 0 again
-	r := tr.read(m, searchEvery+2*time.Second)["amd_energy.0:Esocket0"]
-	tr.expectTotal(r, 900_000_000)
-	assert.Equal(t, power.Rebased, r.Event)
-	assert.Same(t, before, r.Zone)
-	tr.write("170\n", socket0)
-	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
 
 func TestFastCountersAreFiles(t *testing.T) {
@@ -238,7 +188,7 @@ func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 }
 
 func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
-	tr := tree{t, t.TempDir()}
+	tr := tree{TB: t, root: t.TempDir()}
 	m := tr.meter()
 	read := func(d time.Duration) error {
 		rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(d)})
@@ -258,7 +208,7 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 }
 
 func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {
-	for name, tr := range map[string]tree{"no hwmon": {t, t.TempDir()}, "no energy": newTree(t, "nothing")} {
+	for name, tr := range map[string]tree{"no hwmon": {TB: t, root: t.TempDir()}, "no energy": newTree(t, "nothing")} {
 		m := tr.meter()
 		at := time.Duration(0)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
@@ -287,7 +237,7 @@ func TestAChipMayHaveFastCountersAndPolledPowers(t *testing.T) {
 	var polls atomic.Int32
 	fault(t, "power9_input", func() error { polls.Add(1); return nil })
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
-		assert.Contains(t, tr.zones(m), "package opal-sensor:Chip 16")
+		assert.Contains(t, tr.kinds(m), "package opal-sensor:Chip 16")
 		later(10 * time.Second)
 		assert.EqualValues(t, 11, polls.Load())
 		tr.write("2000\n", dir+"energy6_input")

@@ -25,7 +25,7 @@ func TestNamedSensorsAreZonesOfTheirKind(t *testing.T) {
 	}}, func(t *testing.T, m *Meter) {
 		assert.Equal(t, []string{
 			"gpu 2-005c:Power", "package 1-0040:VDD_IN", "platform 1-0041:power1", "platform 2-0041:power1",
-		}, tr.zones(m))
+		}, tr.kinds(m))
 		later(10 * time.Second)
 		assert.Equal(t, 1500*units.Joule, tr.one(m, "1-0041:power1").Total+tr.one(m, "2-0041:power1").Total)
 		assert.Equal(t, units.NodeCPUs, tr.one(m, "2-0041:power1").Zone.Domain)
@@ -54,7 +54,7 @@ func TestANamedSensorTakesThePlaceOfTheKnownOnesOfItsKind(t *testing.T) {
 	}}, func(t *testing.T, m *Meter) {
 		assert.Equal(t, []string{
 			"core ACPI000D:02:CPU Power Socket 0", "package ACPI000D:00:Module Power Socket 0", "uncore ACPI000D:03:SysIO Power Socket 0",
-		}, tr.zones(m))
+		}, tr.kinds(m))
 	})
 }
 

@@ -94,12 +94,12 @@ func TestTheCPUIsNotThePackageOnceThereIsAGrace(t *testing.T) {
 	tr.ok(os.Remove(link))
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
 		const cpu, io = "ACPI000D:02:CPU Power Socket 0", "ACPI000D:03:SysIO Power Socket 0"
-		assert.Equal(t, []string{"package " + cpu, "package " + io}, tr.zones(m))
+		assert.Equal(t, []string{"package " + cpu, "package " + io}, tr.kinds(m))
 		tr.ok(os.Symlink("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:01/hwmon/hwmon2", link))
 		later(searchEvery)
 		tr.poll(m)
 		later(time.Second)
-		assert.Equal(t, []string{"core " + cpu, "package ACPI000D:01:Grace Power Socket 0", "uncore " + io}, tr.zones(m))
+		assert.Equal(t, []string{"core " + cpu, "package ACPI000D:01:Grace Power Socket 0", "uncore " + io}, tr.kinds(m))
 	})
 }
 
@@ -108,10 +108,10 @@ func TestAMeterIsNotTheMachinesOnceThereIsAnother(t *testing.T) {
 	link := tr.path("sys/class/hwmon/hwmon1")
 	tr.ok(os.Remove(link))
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
-		assert.Equal(t, []string{"platform ACPI000D:00:power1"}, tr.zones(m))
+		assert.Equal(t, []string{"platform ACPI000D:00:power1"}, tr.kinds(m))
 		tr.ok(os.Symlink("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:01/hwmon/hwmon1", link))
 		later(searchEvery)
-		assert.Empty(t, tr.zones(m))
+		assert.Empty(t, tr.kinds(m))
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,28 +39,19 @@ type machine struct {
 	failing  error         // of reading
 	foreign  error         // of check
 	counting map[*fakeCounters]bool
-	opens    int
+	opens    int // counters that were opened
+	tries    int // calls of open
 	reads    int
 }
 
-// newMachine returns the machine that a file of testdata describes: each line is "path = content" or "path -> target".
+// newMachine returns the machine that a file of testdata describes.
 func newMachine(t testing.TB, name string, want ...power.Kind) *machine {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
-	require.NoError(t, err)
 	m := &machine{
 		TB: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, denied: map[int]error{},
 		counting: map[*fakeCounters]bool{},
 	}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if path, target, ok := strings.Cut(line, " -> "); ok {
-			require.NoError(t, os.MkdirAll(filepath.Dir(m.path(path)), 0o700))
-			require.NoError(t, os.Symlink(target, m.path(path)))
-		} else if path, content, ok := strings.Cut(line, " = "); ok && line[0] != '#' {
-			m.write(path, content+"\n")
-		}
-	}
+	powertest.Extract(t, filepath.Join("testdata", name+".txt"), m.root)
 	m.source = newSource(m.root, func(k power.Kind) bool { return len(want) == 0 || slices.Contains(want, k) }, m)
 	m.meter = power.Direct("perf", m.source)
 	t.Cleanup(func() {
@@ -108,6 +98,7 @@ func (m *machine) check(root string) error {
 
 // open implements kernel.
 func (m *machine) open(pmu uint32, configs []uint64, cpu int) (counters, error) {
+	m.tries++
 	switch {
 	case m.denied[cpu] != nil:
 		return nil, m.denied[cpu]
@@ -390,23 +381,21 @@ func TestDiesThatComeOnlineLaterMakeZonesOfDies(t *testing.T) {
 
 func TestOpeningIsTriedOnceASecond(t *testing.T) {
 	m := newMachine(t, "laptop", power.Package)
-	tries := 0
-	m.source.kernel = denier{m, &tries}
+	m.denied[0] = syscall.EPERM
 	for range 100 {
 		_, _ = m.tryRead(10 * time.Millisecond)
 	}
-	assert.LessOrEqual(t, tries, 2)
+	assert.LessOrEqual(t, m.tries, 2)
 }
 
-// denier counts how often a counter is tried.
-type denier struct {
-	*machine
-	tries *int
-}
-
-func (d denier) open(uint32, []uint64, int) (counters, error) {
-	*d.tries++
-	return nil, syscall.EPERM
+func TestADiscoveryWithTheSameCPUsReadsNothingElse(t *testing.T) {
+	m := newMachine(t, "genoa")
+	m.read(0)
+	m.write("sys/devices/power/events/energy-pkg.unit", "Watts\n")
+	assert.Len(t, m.read(10*time.Second), 4)
+	m.write("sys/devices/power/cpumask", "0\n")
+	m.read(10 * time.Second)
+	require.ErrorIs(t, m.read(10 * time.Second)["power:energy-pkg:0"].Err, errOffline)
 }
 
 // A PMU that is registered anew has another number, and the counters of the old one fail.

@@ -273,22 +273,6 @@ func TestTrap08OtherDirectoriesAreSkipped(t *testing.T) {
 	tr.expectIDs(tr.meter(), "intel-rapl:0")
 }
 
-func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	first := tr.read(p, 0)["intel-rapl:0"].Zone
-	tr.zone("intel-rapl:1", "package-1")
-	assert.Len(t, tr.read(p, 9*time.Second), 1)
-	rs := tr.read(p, 10*time.Second)
-	if len(rs) != 2 || rs["intel-rapl:1"].Event != power.Appeared {
-		t.Errorf("%+v, want the second to have appeared", rs)
-	}
-	if rs["intel-rapl:0"].Zone != first {
-		t.Errorf("the first zone's pointer changed")
-	}
-}
-
 func TestTrap08AnotherZoneUnderAnOldIDIsNew(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
