@@ -18,7 +18,7 @@ type Report struct {
 	// ID is the VM.ID in the report of a tree, and empty elsewhere.
 	ID string
 	// Epoch is a random identifier of the series of totals. It is created with the first report about
-	// a virtual machine. In a new epoch, the totals restart at 0, for example on another host.
+	// a virtual machine. In a new epoch, the totals restart, for example on another host.
 	Epoch string
 	// Generation increases with each report of an epoch. Reports with the same epoch and generation
 	// have the same energy.

@@ -63,7 +63,7 @@ type found struct {
 	missing error    // error of a named sensor that was never found or is ambiguous, or nil
 }
 
-// lists reports whether a zone ID is that of a sensor, used or not.
+// lists reports whether a sensor, used or not, has the zone ID.
 func (f *found) lists(id string) bool {
 	return slices.ContainsFunc(f.chips, func(c *chip) bool {
 		return slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.id() == id })

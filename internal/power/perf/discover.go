@@ -46,8 +46,8 @@ type pmu struct {
 }
 
 // find finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
-// that is not permitted. Zones known from before stay known. Only the function that it returns
-// changes zones. If the PMUs count on the same CPUs as before, it reads nothing else.
+// that is not permitted. Zones that were found before stay. Only the function that it returns
+// changes zones. If the PMUs count on the same CPUs as before, find reads no other files.
 func (s *source) find() func() error {
 	masks := s.readMasks()
 	if masks == s.masks {
@@ -145,8 +145,8 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 // unusable returns an error that is not fs.ErrNotExist, for a file that a PMU must have.
 func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v", err) } //nolint:errorlint // that is meant
 
-// readEvent reads the config of an event and what one count is. The error is fs.ErrNotExist where
-// the PMU does not have it.
+// readEvent reads the config of an event and the energy of one count. The error is fs.ErrNotExist if
+// the PMU does not have the event.
 func (s *source) readEvent(path string) (config uint64, one scale, err error) {
 	if config, err = perfevent.ReadNumber(path, "event="); err != nil {
 		return 0, scale{}, err
@@ -225,7 +225,7 @@ func firstOfPackages(groups []*group) (first []*group) {
 	return first
 }
 
-// keyOf returns where a CPU of a PMU's mask is. Kernels before 5.2 have no die_id.
+// keyOf returns the place of a CPU in a PMU's mask. Kernels before 5.2 have no die_id.
 func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	key := groupKey{pmu: pmu}
 	dir := filepath.Join(s.root, "sys/devices/system/cpu/cpu"+strconv.Itoa(cpu), "topology")
@@ -243,7 +243,7 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	return key, nil
 }
 
-// merge makes what was found known. Groups that already count continue.
+// merge takes over the groups of a discovery. Groups that already count continue.
 func (s *source) merge(groups []*group) {
 	if !s.byDie && len(firstOfPackages(groups)) < len(groups) { // only one die of each package was online before: its zone was called the package
 		s.replace(nil)

@@ -27,7 +27,7 @@ type group struct {
 	key    groupKey
 	pmu    *pmu
 	cpu    int
-	events []groupEvent // those of the PMU
+	events []groupEvent // one for each event of the PMU
 
 	open    counters // nil until they could be opened
 	counts  []uint64 // of the current read
