@@ -16,11 +16,11 @@ func (s *Sensor) findChassis(ctx context.Context, of *system) (*chassis, error) 
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no chassis %q; the service has: %s", want, s.service.ids(all))
+		p, err := member(all, "chassis", want)
+		if err != nil {
+			return nil, err
 		}
-		return s.service.chassis(ctx, all[i])
+		return s.service.chassis(ctx, p)
 	}
 	candidates, err := s.relatedChassis(ctx, of)
 	if err != nil {
@@ -32,17 +32,17 @@ func (s *Sensor) findChassis(ctx context.Context, of *system) (*chassis, error) 
 	case len(candidates) == 0:
 		return nil, errors.New("the service names no chassis of this machine: set chassis")
 	case len(own) == 0:
-		return nil, fmt.Errorf("chassis %s has other systems, too: its power is not this machine's", s.service.chassisIDs(candidates))
+		return nil, fmt.Errorf("chassis %s has other systems, too: its power is not this machine's", chassisIDs(candidates))
 	}
 	if own = whole(own); len(own) > 1 {
-		return nil, fmt.Errorf("several chassis may be this machine: set chassis to one of: %s", s.service.chassisIDs(own))
+		return nil, fmt.Errorf("several chassis may be this machine: set chassis to one of: %s", chassisIDs(own))
 	}
 	return own[0], nil
 }
 
 // relatedChassis returns the chassis that a system names, or that name the system.
 func (s *Sensor) relatedChassis(ctx context.Context, of *system) ([]*chassis, error) {
-	related, err := s.service.paths(of.Links.Chassis, of.path)
+	related, err := paths(of.Links.Chassis, of.path)
 	if err != nil {
 		return nil, err
 	}
@@ -110,10 +110,10 @@ func whole(candidates []*chassis) []*chassis {
 	return candidates
 }
 
-func (s *service) chassisIDs(all []*chassis) string {
+func chassisIDs(all []*chassis) string {
 	found := make([]string, len(all))
 	for i, c := range all {
 		found[i] = c.path
 	}
-	return s.ids(found)
+	return ids(found)
 }

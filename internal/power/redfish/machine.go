@@ -50,15 +50,15 @@ type chassis struct {
 func (s *service) members(ctx context.Context, of string) ([]string, error) {
 	var c collection
 	if _, err := s.get(ctx, of, &c); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name(of), err)
+		return nil, fmt.Errorf("%s: %w", name(of), err)
 	}
-	return s.paths(c.Members, of)
+	return paths(c.Members, of)
 }
 
 // paths returns the paths of links in a resource.
-func (s *service) paths(links []link, in string) ([]string, error) {
+func paths(links []link, in string) ([]string, error) {
 	if len(links) > maxMembers {
-		return nil, fmt.Errorf("%s has more than %d members", s.name(in), maxMembers)
+		return nil, fmt.Errorf("%s has more than %d members", name(in), maxMembers)
 	}
 	found := make([]string, len(links))
 	for i, l := range links {
@@ -74,7 +74,7 @@ func clean(p string) string { return strings.TrimRight(p, "/") }
 func id(p string) string { return path.Base(p) }
 
 // name returns the path of a resource below the service root, for logs and errors.
-func (*service) name(p string) string {
+func name(p string) string {
 	ids := strings.Split(strings.TrimPrefix(clean(p), rootPath), "/")
 	for i := range ids {
 		ids[i] = fetch.ID(ids[i])
@@ -83,7 +83,7 @@ func (*service) name(p string) string {
 }
 
 // ids returns the IDs of resources for errors. The text is the same for the same resources.
-func (s *service) ids(paths []string) string {
+func ids(paths []string) string {
 	var names []string
 	for _, p := range paths {
 		if name := id(p); fetch.ID(name) == name {
@@ -92,7 +92,7 @@ func (s *service) ids(paths []string) string {
 	}
 	slices.Sort(names)
 	if n := len(paths) - len(names); n > 0 {
-		names = append(names, fmt.Sprintf("%d that are too long or have special characters (see %s)", n, rootPath+s.name(path.Dir(paths[0]))))
+		names = append(names, fmt.Sprintf("%d that are too long or have special characters (see %s)", n, rootPath+name(path.Dir(paths[0]))))
 	}
 	return strings.Join(names, ", ")
 }
@@ -100,16 +100,16 @@ func (s *service) ids(paths []string) string {
 func (s *service) system(ctx context.Context, p string) (*system, error) {
 	found := &system{path: p}
 	if _, err := s.get(ctx, p, found); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name(p), err)
+		return nil, fmt.Errorf("%s: %w", name(p), err)
 	}
-	return found, s.bound(p, found.Links.Chassis)
+	return found, bound(p, found.Links.Chassis)
 }
 
 // bound returns an error if a resource has too many links.
-func (s *service) bound(in string, lists ...[]link) error {
+func bound(in string, lists ...[]link) error {
 	for _, links := range lists {
 		if len(links) > maxLinks {
-			return fmt.Errorf("%s has more than %d links", s.name(in), maxLinks)
+			return fmt.Errorf("%s has more than %d links", name(in), maxLinks)
 		}
 	}
 	return nil
@@ -118,9 +118,9 @@ func (s *service) bound(in string, lists ...[]link) error {
 func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	found := &chassis{path: p}
 	if _, err := s.get(ctx, p, found); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name(p), err)
+		return nil, fmt.Errorf("%s: %w", name(p), err)
 	}
-	return found, s.bound(p, found.Links.ComputerSystems, found.Links.Contains)
+	return found, bound(p, found.Links.ComputerSystems, found.Links.Contains)
 }
 
 // findSystem returns the system that is this machine: the system in the options, the only system,
@@ -133,20 +133,28 @@ func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	if want := s.options.System; want != "" {
-		i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no system %q; the service has: %s", want, s.service.ids(all))
+	switch {
+	case s.options.System != "":
+		p, err := member(all, "system", s.options.System)
+		if err != nil {
+			return nil, err
 		}
-		return s.service.system(ctx, all[i])
-	}
-	switch len(all) {
-	case 0:
+		return s.service.system(ctx, p)
+	case len(all) == 0:
 		return nil, errors.New("the service has no system")
-	case 1:
+	case len(all) == 1:
 		return s.service.system(ctx, all[0])
 	}
 	return s.matchSystem(ctx, all)
+}
+
+// member returns the path of the resource with an ID. The kind of the resources is for the error.
+func member(all []string, kind, want string) (string, error) {
+	i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
+	if i < 0 {
+		return "", fmt.Errorf("there is no %s %q; the service has: %s", kind, want, ids(all))
+	}
+	return all[i], nil
 }
 
 // matchSystem returns the system with this machine's UUID or serial number.
@@ -172,10 +180,10 @@ func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error)
 		return bySerial[0], nil
 	case uuid == "" && serial == "":
 		return nil, fmt.Errorf("the service has several systems, and this machine's UUID in /sys/class/dmi/id cannot be read: "+
-			"set system to one of: %s", s.service.ids(all))
+			"set system to one of: %s", ids(all))
 	}
 	return nil, fmt.Errorf("the service has several systems, and not exactly one has this machine's UUID or serial number: "+
-		"set system to one of: %s", s.service.ids(all))
+		"set system to one of: %s", ids(all))
 }
 
 // dmi returns a value in /sys/class/dmi/id, which the firmware reported to the kernel. It returns

@@ -64,14 +64,6 @@ func (s *service) get(ctx context.Context, path string, resource any) (time.Time
 	return answer.At, answer.JSON(resource)
 }
 
-// findRoot reads the service root if it has not been read yet.
-func (s *service) findRoot(ctx context.Context) error {
-	if s.root != nil {
-		return nil
-	}
-	return s.readRoot(ctx)
-}
-
 // readRoot reads the service root without credentials. The specification requires services to allow
 // this (DSP0266, 13.3.1). If the service refuses, readRoot assumes the usual links.
 func (s *service) readRoot(ctx context.Context) error {

@@ -112,8 +112,11 @@ func (s *service) denies(err error) bool {
 // open logs in if a login is due. If it returns an error, no request may be sent.
 func (s *service) open(ctx context.Context) error {
 	waits := time.Now().Before(s.until)
-	if s.username == "" || s.token != "" || waits && s.refused == nil {
-		return s.findRoot(ctx)
+	switch usable := s.username == "" || s.token != "" || waits && s.refused == nil; {
+	case usable && s.root == nil:
+		return s.readRoot(ctx)
+	case usable:
+		return nil
 	}
 	password, err := s.readPassword()
 	switch {

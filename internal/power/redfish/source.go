@@ -87,9 +87,9 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Shown, error) {
 		tried = append(tried, err.Error())
 	}
 	if len(tried) == 0 {
-		return nil, power.Shown{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", s.service.name(ch.path))
+		return nil, power.Shown{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", name(ch.path))
 	}
-	return nil, power.Shown{}, fmt.Errorf("%s has no power that can be read: %s", s.service.name(ch.path), strings.Join(tried, "; "))
+	return nil, power.Shown{}, fmt.Errorf("%s has no power that can be read: %s", name(ch.path), strings.Join(tried, "; "))
 }
 
 // isAbout reports whether an error is about one resource, so that another one may be better.
@@ -112,7 +112,7 @@ func (s *Sensor) single(l link) (*source, error) {
 	if l.Path == "" {
 		return nil, nil
 	}
-	return &source{name: s.service.name(l.Path), paths: []string{clean(l.Path)}}, nil
+	return &source{name: name(l.Path), paths: []string{clean(l.Path)}}, nil
 }
 
 // supplies returns the power supplies of a chassis as a source, or nil if there are none.
@@ -123,7 +123,7 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	began := time.Now()
 	var subsystem struct{ PowerSupplies link }
 	if _, err := s.service.get(ctx, c.PowerSubsystem.Path, &subsystem); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.service.name(c.PowerSubsystem.Path), err)
+		return nil, fmt.Errorf("%s: %w", name(c.PowerSubsystem.Path), err)
 	}
 	if subsystem.PowerSupplies.Path == "" {
 		return nil, nil
@@ -132,19 +132,19 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &source{name: s.service.name(subsystem.PowerSupplies.Path)}
+	found := &source{name: name(subsystem.PowerSupplies.Path)}
 	for _, p := range members {
 		var supply struct {
 			Metrics link
 			Status  struct{ State string }
 		}
 		if _, err := s.service.get(ctx, p, &supply); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.service.name(p), err)
+			return nil, fmt.Errorf("%s: %w", name(p), err)
 		}
 		switch {
 		case slices.Contains([]string{"Absent", "Disabled", "UnavailableOffline"}, supply.Status.State):
 		case supply.Metrics.Path == "":
-			return nil, fmt.Errorf("%s has no Metrics: %w", s.service.name(p), fetch.ErrNoValue)
+			return nil, fmt.Errorf("%s has no Metrics: %w", name(p), fetch.ErrNoValue)
 		default:
 			found.paths = append(found.paths, clean(supply.Metrics.Path))
 		}
@@ -220,10 +220,10 @@ func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
 		at, err := from.get(ctx, p, &m)
 		switch fetch.Status(err) {
 		case http.StatusNotFound, http.StatusGone:
-			return totals{}, fmt.Errorf("%s: %w", from.name(p), errGone)
+			return totals{}, fmt.Errorf("%s: %w", name(p), errGone)
 		}
 		if err != nil {
-			return totals{}, fmt.Errorf("%s: %w", from.name(p), err)
+			return totals{}, fmt.Errorf("%s: %w", name(p), err)
 		}
 		all.add(i == 0, &m, s.related, at)
 	}

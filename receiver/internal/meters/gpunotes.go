@@ -69,14 +69,14 @@ func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usa
 
 // checkRead finds GPUs that no meter reads.
 func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error {
-	if len(g.nvidia) == 0 || !slices.ContainsFunc(g.nvidia, func(d units.Domain) bool { return !hasZone(readings, d) }) {
-		return nil
-	}
 	var unread []string
 	for _, domain := range g.nvidia {
-		if !hasZone(readings, domain) {
-			unread = append(unread, pciAddress(domain))
+		if !slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Domain == domain }) {
+			unread = append(unread, strings.TrimPrefix(string(domain), string(units.GPU(""))))
 		}
+	}
+	if len(unread) == 0 {
+		return nil
 	}
 	switch err := libraryError(meters); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
@@ -91,15 +91,6 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	}
 	logGPUs(g.logger, message, unread)
 	return nil
-}
-
-func hasZone(readings []power.Reading, domain units.Domain) bool {
-	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Domain == domain })
-}
-
-// pciAddress returns the address of a GPU's domain.
-func pciAddress(domain units.Domain) string {
-	return strings.TrimPrefix(string(domain), string(units.GPU("")))
 }
 
 // libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
@@ -117,21 +108,17 @@ func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 	if g.unused || !slices.Contains(g.cfg.Zones, power.GPU) {
 		return
 	}
-	isUnused := func(r power.Reading) bool {
-		return r.Zone.Kind == power.GPU && r.Err == nil &&
-			!slices.ContainsFunc(used, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
-	}
-	if !slices.ContainsFunc(readings, isUnused) {
-		return
-	}
-	g.unused = true
 	var ids []string
-	for _, r := range readings {
-		if isUnused(r) {
+	for i := range readings {
+		r := &readings[i]
+		isUsed := slices.ContainsFunc(used, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
+		if r.Zone.Kind == power.GPU && r.Err == nil && !isUsed {
 			ids = append(ids, r.Zone.ID)
 		}
 	}
-	logGPUs(g.logger, "Energy of GPUs is unattributed: no driver or library reports their users", ids)
+	if g.unused = len(ids) > 0; g.unused {
+		logGPUs(g.logger, "Energy of GPUs is unattributed: no driver or library reports their users", ids)
+	}
 }
 
 func logGPUs(logger *zap.Logger, message string, ids []string) {

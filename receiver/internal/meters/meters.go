@@ -35,22 +35,29 @@ type Meters struct {
 	required func(name string) bool
 	Set      *power.Set
 	// Readings are those of the last Read.
-	Readings     []power.Reading
-	GPUs         gpus
-	whole        []power.Kind // psys or platform, where it stands in for package
-	wholeLogged  []power.Kind // the last logged whole
-	wholeAndGPUs [2]power.Kind
-	Tallies      zoneTallies     // of the sensors' zones
-	corrected    map[string]bool // the zones, by ID, whose correction was logged
-	unusedLogged bool
-	lacksSince   time.Time // sample time at which the zone other was first found to lack something
-	lacksLogged  bool
+	Readings    []power.Reading
+	GPUs        gpus
+	Tallies     zoneTallies // of the sensors' zones
+	model       *modelMeter // nil if there is no power model
+	attributed  []power.Kind
+	whole       power.Kind      // psys or platform, if it stands in for package
+	wholeLogged power.Kind      // the last logged whole
+	logged      map[string]bool // messages, and IDs of corrected zones, that were logged
+	lacksSince  time.Time       // sample time at which the zone other was first found to lack something
 }
 
 // New returns meters that read nothing before the first Read. set is the result of Open. waits bounds
 // the waits for files that users block.
 func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.Waits) *Meters {
-	m := &Meters{cfg: cfg, logger: logger, required: cfg.Meters.Requires, Set: set, Tallies: zoneTallies{}}
+	m := &Meters{
+		cfg: cfg, logger: logger, required: cfg.Meters.Requires, Set: set, Tallies: zoneTallies{}, attributed: cfg.Zones,
+		logged: map[string]bool{},
+	}
+	for _, meter := range set.Status() {
+		if model, ok := meter.Meter.(*modelMeter); ok {
+			m.model = model
+		}
+	}
 	m.GPUs.open(cfg, set, logger, waits)
 	return m
 }
@@ -125,9 +132,8 @@ func (m *Meters) AwaitsAttributed() bool {
 
 // AttributedReadings returns the last readings of the zones whose energy is attributed.
 func (m *Meters) AttributedReadings() (readings []power.Reading) {
-	attributed := m.Attributed()
 	for i := range m.Readings {
-		if r := &m.Readings[i]; slices.Contains(attributed, r.Zone.Kind) {
+		if r := &m.Readings[i]; slices.Contains(m.attributed, r.Zone.Kind) {
 			readings = append(readings, *r)
 		}
 	}
@@ -144,8 +150,8 @@ func (m *Meters) Read(ctx context.Context, s power.Sample, c *conditions.Conditi
 			changed = true
 			m.logger.Info(selectedMessage(&meter), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
 				zap.Strings("names", namesOf(&meter)))
-			if model, ok := meter.Meter.(*modelMeter); ok {
-				model.log(m.logger, meter.Took)
+			if meter.StandsIn && m.model != nil {
+				m.model.log(m.logger, meter.Took)
 			}
 		}
 		m.logCorrections(&meter)
@@ -164,20 +170,21 @@ func (m *Meters) Read(ctx context.Context, s power.Sample, c *conditions.Conditi
 	return readings, changed
 }
 
+// once reports whether a message is to be logged, and records that it was logged.
+func (m *Meters) once(message string) bool {
+	logged := m.logged[message]
+	m.logged[message] = true
+	return !logged
+}
+
 // logCorrections logs the correction of each of a meter's zones once.
 func (m *Meters) logCorrections(meter *power.Status) {
 	for i := range meter.Readings {
-		r := &meter.Readings[i]
-		c := r.Correction
-		if c.IsZero() || m.corrected[r.Zone.ID] {
-			continue
+		zone, c := meter.Readings[i].Zone, meter.Readings[i].Correction
+		if !c.IsZero() && m.once(zone.ID) {
+			m.logger.Info("Meter corrected", zap.String("meter", meter.Name), zap.String("zone", zone.ID), zap.Duration("lag", c.Lag),
+				zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
 		}
-		if m.corrected == nil {
-			m.corrected = map[string]bool{}
-		}
-		m.corrected[r.Zone.ID] = true
-		m.logger.Info("Meter corrected", zap.String("meter", meter.Name), zap.String("zone", r.Zone.ID), zap.Duration("lag", c.Lag),
-			zap.Float64("factor", c.Scale()), zap.Float64("offset", float64(c.Offset)/1e6))
 	}
 }
 
@@ -214,48 +221,45 @@ func namesOf(meter *power.Status) (names []string) {
 // ModelErrors calls yield with each zone kind that is modeled, and the error to be expected of its
 // power, if that is known.
 func (m *Meters) ModelErrors(yield func(power.Kind, float64)) {
-	for _, status := range m.Set.Status() {
-		model, ok := status.Meter.(*modelMeter)
-		if !ok {
-			continue
-		}
-		for i := range m.Readings {
-			zone := m.Readings[i].Zone
-			if expected := model.expectedError(zone.Kind); expected > 0 && zone.Method == power.Modeled {
-				yield(zone.Kind, expected)
-			}
+	for i := range m.Readings {
+		zone := m.Readings[i].Zone
+		if c := m.model.curve(zone.Kind); c != nil && c.ExpectedError > 0 && zone.Method == power.Modeled {
+			yield(zone.Kind, c.ExpectedError)
 		}
 	}
+}
+
+// IdlePower returns the power in watts that the model gives a zone kind while no CPU is busy.
+func (m *Meters) IdlePower(kind power.Kind) (watts float64, ok bool) {
+	if c := m.model.curve(kind); c != nil {
+		return c.IdleWatts(), true
+	}
+	return 0, false
 }
 
 // logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a
 // sensor is in use.
 func (m *Meters) logIncomplete() {
-	status := m.Set.Status()
-	sensor := slices.ContainsFunc(status, func(meter power.Status) bool { return meter.InUse && !meter.StandsIn })
-	for i := range status {
-		model, ok := status[i].Meter.(*modelMeter)
-		if !ok || model.incomplete == nil {
-			continue
-		}
-		level := zap.WarnLevel
-		if sensor {
-			level = zap.InfoLevel
-		}
-		m.logger.Log(level, "Power model incomplete", zap.String("error", oneline.Text(model.incomplete)))
-		model.incomplete = nil
+	const message = "Power model incomplete"
+	if m.model == nil || m.model.incomplete == nil || !m.once(message) {
+		return
 	}
+	level := zap.WarnLevel
+	if slices.ContainsFunc(m.Set.Status(), func(meter power.Status) bool { return meter.InUse && !meter.StandsIn }) {
+		level = zap.InfoLevel
+	}
+	m.logger.Log(level, message, zap.String("error", oneline.Text(m.model.incomplete)))
 }
 
 // logUnused logs once what meters found and do not use.
 func (m *Meters) logUnused() {
-	if m.unusedLogged {
+	const message = "Sensors of unknown meaning not used. They can be named in meters::hwmon::sensors"
+	if !m.once(message) {
 		return
 	}
-	m.unusedLogged = true
 	for _, status := range m.Set.Status() {
 		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
-			m.logger.Info("Sensors of unknown meaning not used. They can be named in meters::hwmon::sensors", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
+			m.logger.Info(message, zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
 		}
 	}
 }
@@ -263,58 +267,63 @@ func (m *Meters) logUnused() {
 // logLacks logs once why there is no zone other, if that is so a minute after the first read. By
 // then most meters have answered.
 func (m *Meters) logLacks(at time.Time) {
+	const message = "Zone other not reported: no meter has read "
 	r := m.Set.Remainder
 	switch {
-	case r == nil || r.Lacks() == "" || m.lacksLogged:
+	case r == nil || r.Lacks() == "":
 	case m.lacksSince.IsZero():
 		m.lacksSince = at
-	case at.Sub(m.lacksSince) >= time.Minute:
-		m.lacksLogged = true
+	case at.Sub(m.lacksSince) >= time.Minute && m.once(message):
 		level := zap.WarnLevel
 		if m.cfg.PresetOther {
 			level = zap.InfoLevel
 		}
-		m.logger.Log(level, "Zone other not reported: no meter has read "+r.Lacks())
+		m.logger.Log(level, message+r.Lacks())
 	}
 }
 
 // updateAttributed notes which zone kinds are attributed, and logs a change.
 func (m *Meters) updateAttributed(readings []power.Reading) {
-	m.whole = m.standIn(readings)
-	if m.whole != nil {
-		m.wholeAndGPUs = [2]power.Kind{m.whole[0], power.GPU}
+	if whole := m.standIn(readings); whole != m.whole {
+		m.whole, m.attributed = whole, m.cfg.Zones
+		switch {
+		case whole == "":
+		case slices.Contains(m.cfg.Zones, power.GPU):
+			m.attributed = []power.Kind{whole, power.GPU}
+		default:
+			m.attributed = []power.Kind{whole}
+		}
 	}
-	if slices.Equal(m.whole, m.wholeLogged) || m.whole != nil && m.cfg.PrefersPSys() && !hasCounted(m.whole[0], readings) {
+	if m.whole == m.wholeLogged || m.whole != "" && m.cfg.PrefersPSys() && !hasCounted(m.whole, readings) {
 		return // a psys that stands still is given up when package counts
 	}
 	m.wholeLogged = m.whole
-	if m.whole == nil {
+	if m.whole == "" {
 		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.cfg.Zones))
 		return
 	}
-	kind := m.whole[0]
 	reason := "the machine has no other zone"
-	if kind == power.PSys && m.cfg.PrefersPSys() {
+	if m.whole == power.PSys && m.cfg.PrefersPSys() {
 		reason = "the preset prefers it to package and dram"
 	}
-	m.logger.Info("Energy of " + string(kind) + " is attributed: " + reason)
+	m.logger.Info("Energy of " + string(m.whole) + " is attributed: " + reason)
 }
 
-// standIn returns the zone kind that stands in for package, nil if none does: package is to be
+// standIn returns the zone kind that stands in for package, or "" if no zone kind does: package is to be
 // attributed, and there is no zone of a configured kind but GPUs, which have users of their own. A
 // meter remembers zones that it has seen, so nothing stands in for a package that is lost.
-func (m *Meters) standIn(readings []power.Reading) []power.Kind {
+func (m *Meters) standIn(readings []power.Reading) power.Kind {
 	if !slices.Contains(m.cfg.Zones, power.Package) {
-		return nil
+		return ""
 	}
 	if m.cfg.PrefersPSys() && hasPSys(readings) {
-		return rules.WholeMachine[1:]
+		return power.PSys
 	}
-	var read, listed [2]bool // by the index in wholeMachine
+	var read, listed [2]bool // by the index in WholeMachine
 	for i := range readings {
 		r := &readings[i]
 		if r.Zone.Kind != power.GPU && slices.Contains(m.cfg.Zones, r.Zone.Kind) {
-			return nil
+			return ""
 		}
 		if k := slices.Index(rules.WholeMachine, r.Zone.Kind); k >= 0 {
 			listed[k], read[k] = true, read[k] || !r.At.IsZero()
@@ -322,10 +331,10 @@ func (m *Meters) standIn(readings []power.Reading) []power.Kind {
 	}
 	for _, there := range [...][2]bool{read, listed} {
 		if k := slices.Index(there[:], true); k >= 0 {
-			return rules.WholeMachine[k : k+1]
+			return rules.WholeMachine[k]
 		}
 	}
-	return nil
+	return ""
 }
 
 // hasCounted reports whether zones of a kind have counted energy.
@@ -351,23 +360,13 @@ func hasPSys(readings []power.Reading) bool {
 }
 
 // Attributed returns the zone kinds whose energy is attributed.
-func (m *Meters) Attributed() []power.Kind {
-	switch {
-	case m.whole == nil:
-		return m.cfg.Zones
-	case slices.Contains(m.cfg.Zones, power.GPU):
-		return m.wholeAndGPUs[:]
-	default:
-		return m.whole
-	}
-}
+func (m *Meters) Attributed() []power.Kind { return m.attributed }
 
 // Behind returns how long before now the zone reported last that is furthest behind, of those that
 // are attributed and could be read.
 func (m *Meters) Behind(now time.Time) (longest time.Duration) {
-	attributed := m.Attributed()
 	for i := range m.Readings {
-		if r := &m.Readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(attributed, r.Zone.Kind) {
+		if r := &m.Readings[i]; r.Err == nil && !r.At.IsZero() && slices.Contains(m.attributed, r.Zone.Kind) {
 			longest = max(longest, now.Sub(r.At))
 		}
 	}
@@ -385,10 +384,7 @@ func (m *Meters) CanRest() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(m.Set.Status(), func(s power.Status) bool {
-		m, ok := s.Meter.(*modelMeter)
-		return ok && slices.ContainsFunc(m.curves, func(c model.ZoneCurve) bool { return !c.IsIdleLowest() })
-	})
+	return m.model == nil || !slices.ContainsFunc(m.model.curves, func(c model.ZoneCurve) bool { return !c.IsIdleLowest() })
 }
 
 // Close closes the meters and the sources of GPU usage.

@@ -137,8 +137,7 @@ type modelMeter struct {
 	power.Meter
 	curves  []model.ZoneCurve
 	machine string // what the machine was taken for
-	// incomplete is why there is no curve of some zone kinds, nil if there is one of each, and
-	// after it was logged.
+	// incomplete is the reason why some zone kinds have no curve, or nil.
 	incomplete error
 }
 
@@ -174,25 +173,14 @@ func inPercent(share float64) string {
 
 func watts(w float64) string { return fmt.Sprintf("%.3g W", w) }
 
-// expectedError returns the error to be expected of a zone kind's power, 0 if it is not known.
-func (m *modelMeter) expectedError(kind power.Kind) float64 {
+// curve returns the curve of a zone kind, or nil. m may be nil.
+func (m *modelMeter) curve(kind power.Kind) *model.ZoneCurve {
+	if m == nil {
+		return nil
+	}
 	i := slices.IndexFunc(m.curves, func(c model.ZoneCurve) bool { return c.Kind == kind })
 	if i < 0 {
-		return 0
+		return nil
 	}
-	return m.curves[i].ExpectedError
-}
-
-// IdlePower returns the power in watts that the model gives a zone kind while no CPU is busy.
-func (m *Meters) IdlePower(kind power.Kind) (watts float64, ok bool) {
-	for _, status := range m.Set.Status() {
-		meter, isModel := status.Meter.(*modelMeter)
-		if !isModel {
-			continue
-		}
-		if i := slices.IndexFunc(meter.curves, func(c model.ZoneCurve) bool { return c.Kind == kind }); i >= 0 {
-			return meter.curves[i].IdleWatts(), true
-		}
-	}
-	return 0, false
+	return &m.curves[i]
 }
