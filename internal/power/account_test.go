@@ -33,11 +33,61 @@ func reported(z *Zone, epoch string, total units.Energy) Shown {
 
 func (as *accounts) takeAfter(d time.Duration, s Shown) Reading { return as.take(&s, after(d)).read() }
 
-func TestACounterMayStandStillForeverWithoutTheOption(t *testing.T) {
+func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	as, zone := polled(), platform("plug")
-	for i := range 100 {
-		require.NoError(t, as.takeAfter(time.Duration(i)*time.Hour, counterOf(zone, 1)).Err)
+	as.standsStill = 10 * time.Second
+	as.takeAfter(0, counterOf(zone, 1000))
+	moved := as.takeAfter(time.Second, counterOf(zone, 1100))
+	for second := time.Duration(2); second < 30; second++ {
+		s := counterOf(zone, 1100)
+		if second == 20 {
+			s.Err = errBroken // the time goes on
+		}
+		r := as.takeAfter(second*time.Second, s)
+		assert.Equal(t, moved.At, r.At)
+		assert.Equal(t, second > 11, r.Err != nil, second)
+		if second != 20 && r.Err != nil {
+			assert.Equal(t, errStandsStill, r.Err)
+		}
 	}
+	r := as.takeAfter(time.Minute, counterOf(zone, 4000))
+	assert.NoError(t, r.Err)
+	assert.Equal(t, units.Energy(3000), r.Total, "what was missed")
+	as.standsStill = 0
+	assert.NoError(t, as.takeAfter(1000*time.Hour, counterOf(zone, 4000)).Err)
+}
+
+func TestARejectedPowerBetweenGoodOnesCostsNothing(t *testing.T) {
+	as, zone := polled(), platform("acpi")
+	as.takeAfter(0, powerOf(zone, 100*watt))
+	for i, bad := range []int64{math.MaxUint32 * 1000, -5 * watt, math.MinInt64, math.MaxInt64} {
+		r := as.takeAfter(time.Duration(i+1)*time.Second, powerOf(zone, bad))
+		assert.EqualError(t, r.Err, "4294967295 mW is impossible", "that of the first as long as there is no good one")
+		assert.Equal(t, Rejected, r.Event)
+		assert.Equal(t, int64(i+1), r.Rejected)
+	}
+	r := as.takeAfter(5*time.Second, powerOf(zone, 300*watt))
+	assert.Equal(t, Reading{Zone: zone, Total: 5 * 200 * units.Joule, At: after(5 * time.Second), Rejected: 4, polled: true}, r)
+	assert.EqualError(t, as.takeAfter(6*time.Second, powerOf(zone, -1*watt)).Err, "-1000 mW is impossible")
+}
+
+func TestEventsBetweenTwoReadsAreCounted(t *testing.T) {
+	as, zone := polled(), platform("acpi")
+	as.takeAfter(0, powerOf(zone, 100*watt))
+	for i := range 10 {
+		as.take(&Shown{Zone: zone, IsPower: true, Power: -1}, after(time.Duration(i+1)*10*time.Second))
+	}
+	r := as.takeAfter(110*time.Second, powerOf(zone, 100*watt))
+	assert.Equal(t, Reading{Zone: zone, At: after(110 * time.Second), Event: Rejected, Rejected: 10, Gaps: 1, Unmeasured: 110 * time.Second, polled: true}, r)
+}
+
+func TestAZoneThatIsReadInAnotherWayTakesThePlaceOfTheZoneWithItsID(t *testing.T) {
+	as, counter, power := polled(), platform("redfish:1"), platform("redfish:1")
+	as.takeAfter(0, counterOf(counter, 100))
+	as.takeAfter(time.Second, counterOf(counter, 150))
+	as.takeAfter(2*time.Second, powerOf(power, 20*watt))
+	assert.Equal(t, 20*units.Joule, as.takeAfter(3*time.Second, powerOf(power, 20*watt)).Total)
+	assert.Len(t, as.all, 1)
 }
 
 func TestACounterThatStandsStillHasNewsIfItIsReadAtOnce(t *testing.T) {
@@ -92,25 +142,6 @@ func TestTheRawCounterHasWhatPowersAdded(t *testing.T) {
 	as.takeAfter(2*time.Second, powerOf(zone, 2*watt))
 	raw = as.takeAfter(3*time.Second, powerOf(zone, 2*watt)).Raw
 	assert.Equal(t, Raw{Energy: 102 * units.Joule, MaxWatts: MaxPlatformWatts, At: after(time.Second)}, raw)
-}
-
-// Its clock stands still while the machine is suspended, as that of Linux does. What the meter
-// measured meanwhile is not the machine's that is awake, and a counter may start again.
-func TestASuspendedMachineHasNoEnergyOfTheNight(t *testing.T) {
-	as, acpi, plug := polled(), platform("acpi"), platform("plug")
-	var power, counter Reading
-	for i, joules := range []units.Energy{1000, 2000, 400_000, 401_000} { // the third after a night
-		at := time.Duration(i) * 10 * time.Second
-		power = as.takeAfter(at, Shown{Zone: acpi, IsPower: true, Power: 100 * watt, Average: time.Second})
-		before := counter.Event
-		if counter = as.takeAfter(at, counterOf(plug, joules*units.Joule)); i == 3 {
-			assert.Equal(t, Rebased, before)
-		}
-	}
-	if power.Total != 3000*units.Joule || power.Gaps != 0 {
-		t.Errorf("power: %+v", power)
-	}
-	assert.Equal(t, 2000*units.Joule, counter.Total)
 }
 
 func TestAZoneWithoutABoundHasThatOfItsKind(t *testing.T) {

@@ -118,22 +118,32 @@ func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
 	}
 }
 
+// lostLogins are the ways in which the answer to a login is lost, with the warning while the BMC accepts the password,
+// and the error if the BMC refuses the password.
+var lostLogins = map[string]struct {
+	by             func(*rt.Server) http.HandlerFunc
+	warning, error string
+}{
+	"a broken connection": {
+		func(s *rt.Server) http.HandlerFunc { return s.Then(rt.Break) }, "login: the server ended the connection",
+		"login: the server ended the connection, and the BMC refuses the password: check username and password",
+	},
+	"a timeout": {
+		func(s *rt.Server) http.HandlerFunc { return s.Late(3 * time.Minute) }, "login: no answer in time",
+		"timeout is the limit, and the BMC refuses the password: set redfish::timeout to more than a login takes",
+	},
+}
+
 func TestALoginWhoseAnswerIsLostIsRepeatedAfterADay(t *testing.T) {
-	for name, lost := range map[string]struct {
-		by   func(*rt.Server) http.HandlerFunc
-		want string
-	}{
-		"a broken connection": {func(s *rt.Server) http.HandlerFunc { return s.Then(rt.Break) }, "login: the server ended the connection"},
-		"a timeout":           {func(s *rt.Server) http.HandlerFunc { return s.Late(3 * time.Minute) }, "login: no answer in time"},
-	} {
+	for name, lost := range lostLogins {
 		t.Run(name, func(t *testing.T) {
 			withService(t, dell(), func(b *bench) {
 				b.server.Fail(lost.by(b.server), by(http.MethodPost))
 				b.every = 5 * time.Minute
-				assert.Contains(b, b.warned(23*time.Hour), lost.want)
+				assert.Contains(b, b.warned(23*time.Hour), lost.warning)
 				b.logins(1, 0)
 				b.server.EndSessions()
-				assert.Contains(b, b.warned(2*time.Hour), lost.want)
+				assert.Contains(b, b.warned(2*time.Hour), lost.warning)
 				b.logins(2, 0)
 				b.abandon()
 			})
@@ -142,15 +152,7 @@ func TestALoginWhoseAnswerIsLostIsRepeatedAfterADay(t *testing.T) {
 }
 
 func TestALoginWhoseAnswerIsLostIsRepeatedSoonOnceIfTheBMCRefusesThePassword(t *testing.T) {
-	for name, lost := range map[string]struct {
-		by   func(*rt.Server) http.HandlerFunc
-		want string
-	}{
-		"a broken connection": {func(s *rt.Server) http.HandlerFunc { return s.Then(rt.Break) },
-			"login: the server ended the connection, and the BMC refuses the password: check username and password"},
-		"a timeout": {func(s *rt.Server) http.HandlerFunc { return s.Late(3 * time.Minute) },
-			"timeout is the limit, and the BMC refuses the password: set redfish::timeout to more than a login takes"},
-	} {
+	for name, lost := range lostLogins {
 		t.Run(name, func(t *testing.T) {
 			withService(t, dell(), func(b *bench) {
 				b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
@@ -162,35 +164,16 @@ func TestALoginWhoseAnswerIsLostIsRepeatedSoonOnceIfTheBMCRefusesThePassword(t *
 				}, func(r *http.Request) bool { return r.URL.Path != "/redfish/v1/" })
 				for _, c := range []struct{ minutes, logins int }{{5, 1}, {15, 2}, {45, 2}, {25, 3}} {
 					_, err := b.read(time.Duration(c.minutes) * time.Minute)
-					assert.ErrorContains(b, err, lost.want)
+					assert.ErrorContains(b, err, lost.error)
 					b.logins(c.logins, 0)
 				}
-				b.abandon()
+				b.server.EndSessions()
+				b.server.Fail(nil, nil)
+				b.one(2 * time.Hour)
+				b.logins(4, 0)
 			})
 		})
 	}
-}
-
-func TestALoginThatIsSlowOnceIsRepeatedOnABMCWithoutBasicAuthentication(t *testing.T) {
-	withService(t, dell(), func(b *bench) {
-		logins := 0
-		b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost {
-				rt.Hang(w, r)
-				return
-			}
-			w.WriteHeader(http.StatusUnauthorized)
-		}, func(r *http.Request) bool {
-			if r.Method == http.MethodPost {
-				logins++
-			}
-			_, _, basic := r.BasicAuth()
-			return basic || r.Method == http.MethodPost && logins == 1
-		})
-		_, err := b.read(5 * time.Minute)
-		assert.ErrorContains(b, err, "set redfish::timeout")
-		b.one(15 * time.Minute)
-	})
 }
 
 func TestOnlyASessionIsDeleted(t *testing.T) {

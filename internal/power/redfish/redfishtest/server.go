@@ -6,6 +6,7 @@
 package redfishtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -158,8 +159,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	path := clean(r.URL.Path)
 	sessions := s.sessionsPath()
 	switch {
-	case path == "/redfish" && r.Method == http.MethodGet:
-		write(w, http.StatusOK, Object{"v1": "/redfish/v1/"})
 	case path == sessions && r.Method == http.MethodPost:
 		s.login(w, r)
 	case !s.authorized(r) && path != "/redfish/v1":
@@ -176,10 +175,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func clean(path string) string { return strings.TrimRight(path, "/") }
 
 func (s *Server) sessionsPath() string {
-	if s.SessionsAt != "" {
-		return s.SessionsAt
-	}
-	return "/redfish/v1/SessionService/Sessions"
+	return cmp.Or(s.SessionsAt, "/redfish/v1/SessionService/Sessions")
 }
 
 // count notes a request and returns the fault to answer it by, or nil.
@@ -266,17 +262,10 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok
 }
 
-// get answers with a resource. The collection of sessions has those that are open.
+// get answers with a resource.
 func (s *Server) get(w http.ResponseWriter, path string) {
 	s.mu.Lock()
 	resource, ok := s.tree[path]
-	if path == s.sessionsPath() && !s.WithoutSessions {
-		var open []any
-		for _, session := range s.sessions {
-			open = append(open, Object{"@odata.id": session.path})
-		}
-		resource, ok = Collection("SessionCollection", "Sessions", open...), true
-	}
 	s.mu.Unlock()
 	if !ok {
 		refuse(w, http.StatusNotFound, "Base.1.8.ResourceMissingAtURI")

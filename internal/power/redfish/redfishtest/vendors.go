@@ -68,16 +68,11 @@ func root(vendor string, systems, chassis []any) Tree {
 	return Tree{
 		"/redfish/v1": Resource("ServiceRoot.v1_15_0.ServiceRoot", "RootService", Object{
 			"RedfishVersion": "1.15.0", "Vendor": vendor, "UUID": "00000000-0000-0000-0000-000000000001",
-			"Systems": Link("/redfish/v1/Systems"), "Chassis": Link("/redfish/v1/Chassis"), "Managers": Link("/redfish/v1/Managers"),
-			"SessionService": Link("/redfish/v1/SessionService"),
-			"Links":          Object{"Sessions": Link("/redfish/v1/SessionService/Sessions")},
+			"Systems": Link("/redfish/v1/Systems"), "Chassis": Link("/redfish/v1/Chassis"),
+			"Links": Object{"Sessions": Link("/redfish/v1/SessionService/Sessions")},
 		}),
-		"/redfish/v1/SessionService": Resource("SessionService.v1_1_8.SessionService", "SessionService", Object{
-			"ServiceEnabled": true, "SessionTimeout": 1800, "Sessions": Link("/redfish/v1/SessionService/Sessions"),
-		}),
-		"/redfish/v1/Systems":  Collection("ComputerSystemCollection", "Systems", systems...),
-		"/redfish/v1/Chassis":  Collection("ChassisCollection", "Chassis", chassis...),
-		"/redfish/v1/Managers": Collection("ManagerCollection", "Managers"),
+		"/redfish/v1/Systems": Collection("ComputerSystemCollection", "Systems", systems...),
+		"/redfish/v1/Chassis": Collection("ChassisCollection", "Chassis", chassis...),
 	}
 }
 
