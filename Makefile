@@ -37,7 +37,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy \( -name "*.go" -o -path "*/web/page/*" \) -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay soak fuzz clean
+.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay specification soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -249,6 +249,9 @@ accuracy: ## measure the error of attributed energy on simulated machines, and o
 replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the tables of docs/accuracy.md
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
 	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
+
+specification: ## run the tests of dev/specification.yaml and write dev/specification.md (SHORT=1 installs nothing; root)
+	go run ./receiver/test/specification
 
 soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
 	go test ./receiver/test/accuracy ./internal/usage/cpu -count 1 -timeout 60m

@@ -189,7 +189,9 @@ func TestTwoSocketsAreOneNode(t *testing.T) {
 	first, second := n.one("hw.energy", "hw.id=intel-rapl:0").value, n.one("hw.energy", "hw.id=intel-rapl:1").value
 	assert.InDelta(t, 812.345678+799, first, 1e-9)
 	assert.InDelta(t, 640+641.000001, second, 1e-9, "across its range")
-	assert.InDelta(t, first+second, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
+	sum := n.sum("system.energy", attrs{"energy.zone": "package"})
+	assert.InDelta(t, first+second, sum, 1e-6)
+	t.Attr("sockets", fmt.Sprintf("%.6f J of %.6f and %.6f J", sum, first, second))
 	assert.Empty(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0:1"), "not read at the last moment")
 	assert.Len(t, n.points("hw.energy", attrs{"hw.name": "package-0"}), 1, "the memory-mapped registers repeat it")
 	assert.Len(t, n.points("process.energy", attrs{"process.pid": "9001", "energy.zone": "package"}), 2, "a script, and a shell with its pid")
@@ -266,6 +268,7 @@ func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 		assert.InDelta(t, 61, n.one("hw.energy", "energy.zone=psys", "energy.method=reported").value, 1e-9, "its share of the whole host")
 		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
 		assert.Empty(t, n.logged())
+		t.Attr("guest", fmt.Sprintf("%.6f J", n.sum("process.energy", of("package"))+n.sum("system.unattributed.energy", of("package"))))
 	})
 }
 

@@ -132,6 +132,7 @@ func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
 		assert.InDelta(t, 0.2*all, n.one("process.energy", zone, pid(20)).value, 1e-6)
 		assert.InDelta(t, 0.6*all, n.one("container.energy", zone, "container.id="+idA).value, 1e-6)
 		assert.InDelta(t, 0.2*all, n.one("container.energy", zone, "container.id="+idB).value, 1e-6)
+		t.Attr("gpu", fmt.Sprintf("%.3g, %.3g", n.one("process.energy", zone, pid(10)).value/all, n.one("process.energy", zone, pid(20)).value/all))
 		assert.Zero(t, n.sum("process.energy", nil, zone, pid(30)))
 		assert.Zero(t, n.sum("process.energy", nil, zone, pid(40)))
 		assert.Zero(t, n.sum("system.unattributed.energy", nil, zone))

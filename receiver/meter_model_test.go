@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -113,6 +114,21 @@ func TestExpectedErrorIsReportedOnlyWhileAZoneIsModeled(t *testing.T) {
 	require.Error(t, err, "measured")
 }
 
+// A power curve from 0 W to the TDP is CodeCarbon's TDP * load.
+func TestACurveFromZeroToTheTDPGivesEachProcessTDPTimesLoad(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Meters.Use, c.Model = only(), configoptional.Some(linear(0, 120))
+		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 0})
+	})
+	n.host.CPUs = 4
+	n.process(10, "train")
+	n.process(20, "other")
+	n.start()
+	n.run(0, map[int]int64{1: 400, 10: 1200, 20: 400})
+	n.expect(energies{"10": 360, "20": 120}, 1e-6)
+	t.Attr("tdp-load", fmt.Sprintf("%.6g, %.6g J", n.energy("10"), n.energy("20")))
+}
+
 func TestAMachineWithoutASensorAndWithoutAModelIsACondition(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken.json")
@@ -149,6 +165,9 @@ func TestAMachineWithoutASensorAndWithoutAModelIsACondition(t *testing.T) {
 			require.Len(t, n.status, 1)
 			for _, text := range c.want {
 				require.ErrorContains(t, n.status[0].Err(), text)
+			}
+			if name == "none" {
+				t.Attr("no-sensor", c.want[0])
 			}
 			assert.NotContains(t, n.status[0].Err().Error(), "CAP_DAC_READ_SEARCH")
 			assert.NotContains(t, n.status[0].Err().Error(), "\n")

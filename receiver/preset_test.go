@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,7 @@ func TestAMachineThatDoesNotMeasureTheOtherOfThePresetIsNoProblem(t *testing.T) 
 // Psys contains package and memory. A psys without a sensor stands still, as the first interval shows.
 func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
 	type zoneKinds = []power.Kind
+	var host []string
 	for _, with := range []struct {
 		zones zoneKinds
 		psys  uint64
@@ -189,7 +191,9 @@ func TestScaphandreAttributesPSysOrPackageAndMemory(t *testing.T) {
 		assert.InDelta(t, 0.4*all, n.sum("process.energy", nil), 1e-6, "0.4 of the CPU time is used")
 		attributed := n.logs.FilterMessage("Energy of psys is attributed: the preset prefers it to package and dram").Len()
 		assert.Equal(t, with.want["psys"] > 0, attributed == 1, "only a psys that is attributed is logged")
+		host = append(host, fmt.Sprintf("%.6g", all))
 	}
+	t.Attr("host", strings.Join(host, ", ")+" J")
 }
 
 func TestAPresetWhoseEventsAreNotCountedIsNoError(t *testing.T) {

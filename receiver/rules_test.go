@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,10 +63,13 @@ func (f figures) less(o figures) figures {
 	return figures{f.a - o.a, f.b - o.b, f.c - o.c, f.etcd - o.etcd, f.node - o.node}
 }
 
+// String returns the energies of A, B and c, as a list.
+func (f figures) String() string { return fmt.Sprintf("%.6g, %.6g, %.6g", f.a, f.b, f.c) }
+
 func requireFigures(t *testing.T, want, got figures, more ...any) {
 	t.Helper()
 	for _, f := range [][2]float64{{want.a, got.a}, {want.b, got.b}, {want.c, got.c}, {want.etcd, got.etcd}, {want.node, got.node}} {
-		require.InDelta(t, f[0], f[1], 2e-3, append([]any{"%+v, not %+v: %s", got, want}, more...)...)
+		require.InDelta(t, f[0], f[1], 2e-3, append([]any{"%v, not %v: %s", got, want}, more...)...)
 	}
 }
 
@@ -84,7 +89,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
 		// Active and idle energy together are P * process / busy CPU time: 150 J for A, 300 for B and
 		// 150 for c.
-		"Kavanagh, by use": {
+		"kavanagh_by_use": {
 			preset: config.PresetScaphandre,
 			edit:   func(a *config.AttributionConfig) { a.Idle = config.IdleUsed },
 			active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360},
@@ -154,8 +159,10 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			}
 			active, idle := n.figures("active"), n.figures("idle")
 			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
-			requireFigures(t, c.active, n.figures("active").less(active), "active")
-			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
+			active, idle = n.figures("active").less(active), n.figures("idle").less(idle)
+			requireFigures(t, c.active, active, "active")
+			requireFigures(t, c.idle, idle, "idle")
+			t.Attr(string(name), fmt.Sprintf("active %v; idle %v J", active, idle))
 		})
 	}
 }
@@ -208,6 +215,7 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 
 // B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
 func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
+	var requests []string
 	for _, c := range []struct {
 		idle config.IdleRule
 		a, b string
@@ -230,7 +238,9 @@ func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
 		idle := n.figures("idle")
 		assert.InDelta(t, 540, idle.a+idle.b, 1e-5)
 		assert.InEpsilon(t, c.want, idle.a/idle.b, 0.03, "%+v", c)
+		requests = append(requests, fmt.Sprintf("%.1f", idle.a/idle.b))
 	}
+	t.Attr("requests", strings.Join(requests, ", "))
 }
 
 func write(t *testing.T, path, content string) {
@@ -328,4 +338,5 @@ func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	assert.InDelta(t, b, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
 	assert.InDelta(t, b, n.one("k8s.pod.power.uncertainty").value, 1e-6)
 	assert.InDelta(t, vm, n.one("vm.power.uncertainty").value, 1e-6)
+	t.Attr("uncertainty", fmt.Sprintf("2 W of the node; %.2f, %.2f, %.2f W", a, b, vm))
 }

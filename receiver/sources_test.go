@@ -191,4 +191,5 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n.run(0, nil)
 	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "gone once its end was acknowledged")
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
+	t.Attr("terminated", fmt.Sprintf("%.6g J", short.value))
 }

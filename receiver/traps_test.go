@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -97,7 +98,9 @@ func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 12: 100, 13: 100, 14: 100, 15: 100})
 	assert.InDelta(t, 10, n.one("vm.energy", "vm.id="+uuid, "vm.name=vm7").value, 1e-6, "not the editor's")
 	assert.Len(t, n.points("vm.energy", nil, "vm.name=same"), 2, "a name is no identity")
-	assert.InDelta(t, 20, n.one("vm.energy", "vm.name=web").value, 1e-6, "both cgroups of the machine")
+	scoped := n.one("vm.energy", "vm.name=web").value
+	assert.InDelta(t, 20, scoped, 1e-6, "both cgroups of the machine")
+	t.Attr("vm-scope", fmt.Sprintf("%.6g J", scoped))
 	assert.Len(t, n.points("vm.energy", nil), 4)
 	assert.Equal(t, uuid, n.one("process.energy", pid(10)).attributes["vm.id"])
 	assert.NotContains(t, n.one("process.energy", pid(13)).attributes, "vm.id")

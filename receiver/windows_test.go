@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -54,9 +55,11 @@ func TestWindowsDistinguishABurstFromSteadyUse(t *testing.T) {
 	steady, bursting := burst(t, false)
 	assert.InDelta(t, 18.8, steady, 1e-6)
 	assert.InDelta(t, 18.8, bursting, 1e-6, "one window cannot distinguish them")
+	t.Attr("one-window", fmt.Sprintf("%.6g, %.6g J", steady, bursting))
 	steady, bursting = burst(t, true)
 	assert.InDelta(t, 2*4.6+8*1.2, steady, 1e-5)
 	assert.InDelta(t, 2*23, bursting, 1e-5)
+	t.Attr("burst", fmt.Sprintf("%.6g, %.6g J", steady, bursting))
 }
 
 // failingSource is an exact source that fails from some time on.

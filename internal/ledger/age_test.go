@@ -98,6 +98,7 @@ func TestUsageIsAttributedTheEnergyOfItsOwnTime(t *testing.T) {
 	assert.Equal(t, 400*units.Joule, b.energy(identity.ProcessEntity, "2"))
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].Unattributed)
 	assert.True(t, b.find(identity.ProcessEntity, "1").Ended(), "it ends with its last energy")
+	t.Attr("late-meter", b.joules(identity.ProcessEntity, "1", "2")+" J")
 	requireConserved(t, b.e, byKind{})
 }
 

@@ -3,6 +3,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"testing"
@@ -134,6 +135,18 @@ func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n.interval(60, 1, 1, 2, 6)
 	active, _ := n.joules()
 	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
+	t.Attr("control-plane", fmt.Sprintf("%g, %g, %g; %g J", active["1"], active["2"], active["3"], active["4"]))
+}
+
+// 60 W for 10 s, a third of it active: 400 J are idle. Container B has no process any more.
+func TestACompletedContainerHasNoIdleEnergy(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleEqualContainers))
+	n.engine.Close(n.claimants[2])
+	n.interval(60, 1, 1)
+	_, idle := n.joules()
+	assert.InDelta(t, 400, idle["A"], 0)
+	assert.Zero(t, idle["B"])
+	t.Attr("completed", fmt.Sprintf("%g, %g J", idle["A"], idle["B"]))
 }
 
 // 60 W for 10 s, a third of it active and all of that by process 4: 400 J are idle.

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,15 @@ func (b *bench) energy(entity identity.Entity, id string) units.Energy {
 	return a.Amounts(pkg).Energy
 }
 
+// joules returns the energies of accounts, as a list.
+func (b *bench) joules(entity identity.Entity, ids ...string) string {
+	var all []string
+	for _, id := range ids {
+		all = append(all, fmt.Sprint(b.energy(entity, id).Joules()))
+	}
+	return strings.Join(all, ", ")
+}
+
 // byKind are energies by kind.
 type byKind = [attribution.MaxKinds]units.Energy
 
@@ -137,6 +147,28 @@ func TestSplitsFortyWattsAtAQuarterBusyIntoTenActiveAndThirtyIdle(t *testing.T) 
 	assert.Equal(t, 30*units.Joule, k.Idle)
 	assert.Equal(t, 10*units.Joule, b.energy(identity.VMEntity, "vm"))
 	assert.InDelta(t, 10, units.Watts(b.find(identity.VMEntity, "vm").Amounts(pkg).Recent, b.e.Ledger().Elapsed), 1e-9)
+	t.Attr("split", fmt.Sprintf("%g W active, %g W idle", k.Active.Joules(), k.Idle.Joules()))
+	t.Attr("whole-vm", b.joules(identity.VMEntity, "vm")+" W")
+}
+
+func TestAWorkloadHasTheShareOfItsCPUTime(t *testing.T) {
+	b := newBench(t, Config{})
+	var claims []attribution.Claim
+	for i, o := range []struct {
+		cpu  units.CPUTime
+		edit func(*identity.Owner)
+	}{
+		{200, inContainer("fifth")},
+		{100, inContainer("web-server")}, {50, inContainer("web-server")},
+		{200, inPod("nginx", "frontend")}, {50, inPod("sidecar", "frontend")},
+		{400, inContainer("rest")},
+	} {
+		claims = append(claims, attribution.Claim{Claimant: b.open(int32(i+1), o.edit), CPU: o.cpu * ms})
+	}
+	b.observe(40*units.Joule, 1000*ms, 4000*ms, claims...)
+	assert.Equal(t, "2, 1.5", b.joules(identity.ContainerEntity, "fifth", "web-server"))
+	assert.Equal(t, "2.5", b.joules(identity.PodEntity, "frontend"))
+	t.Attr("shares", fmt.Sprintf("%s and %s W", b.joules(identity.ContainerEntity, "fifth", "web-server"), b.joules(identity.PodEntity, "frontend")))
 }
 
 func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) {
@@ -172,6 +204,14 @@ func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) 
 	assert.Equal(t, 20*units.Joule, k.Active)
 	assert.Equal(t, 40*units.Joule, k.Idle)
 	requireConserved(t, b.e, byKind{})
+	t.Attr("processes", b.joules(identity.ProcessEntity, "1", "2", "3", "4", "5", "6", "7")+" W")
+	t.Attr("workloads", fmt.Sprintf("containers %s W; pod %s W; VM %s W", b.joules(identity.ContainerEntity, "A", "B", "C", "D"),
+		b.joules(identity.PodEntity, "X"), b.joules(identity.VMEntity, "qemu")))
+	sum := k.Idle
+	for i := range owners {
+		sum += b.energy(identity.ProcessEntity, fmt.Sprint(i+1))
+	}
+	t.Attr("conservation", fmt.Sprintf("%g of 60 J", sum.Joules()))
 }
 
 // Trap 1.
@@ -193,6 +233,7 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	assert.Equal(t, 7*units.Joule, k.Idle)
 	assert.Equal(t, 1*units.Joule, k.Unattributed)
 	requireConserved(t, b.e, byKind{})
+	t.Attr("no-energy", b.joules(identity.ProcessEntity, "1")+" J")
 }
 
 func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
@@ -233,6 +274,7 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	assert.Equal(t, 1*units.Joule, b.energy(identity.ProcessEntity, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
 	assert.True(t, b.find(identity.ProcessEntity, "1").Ended(), "the last credit ends it")
+	t.Attr("failed-read", b.joules(identity.ProcessEntity, "1", "2")+" J")
 	requireConserved(t, b.e, byKind{})
 }
 

@@ -3,6 +3,7 @@
 package power
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ func after(d time.Duration) time.Time { return epoch.Add(d) }
 
 func TestSpecificationCounterDeltas(t *testing.T) {
 	const back = raplRange >> 14 // with an hour, the power bound accepts each of these as a wrap
+	var deltas []units.Energy
 	for _, tc := range []struct {
 		cur, prev, wrapAt units.Energy
 		elapsed           time.Duration
@@ -49,9 +51,11 @@ func TestSpecificationCounterDeltas(t *testing.T) {
 		c := newCounter(MaxWatts(Package), tc.wrapAt, "")
 		c.add(tc.prev, after(0))
 		got, e := c.add(tc.cur, after(tc.elapsed))
+		deltas = append(deltas, got)
 		assert.Equal(t, tc.want, got, tc)
 		assert.Equal(t, tc.event, e, tc)
 	}
+	t.Attr("wraparound", fmt.Sprint(deltas[1:3]))
 }
 
 // A counter without a known range may be updated rarely by its driver. If the range is known, the time in which the

@@ -85,9 +85,11 @@ func TestOtherIsThePlatformWithoutItsParts(t *testing.T) {
 	n.count(core, 10, 205)
 	n.expect(10, 550, 10, 0)
 	want := Zone{ID: "other", Name: "other", Kind: Other, Method: Measured, Domain: units.NodeCPUs, MaxWatts: 1000}
-	if r := n.read(10); *r.Zone != want || r.Err != nil {
+	r := n.read(10)
+	if *r.Zone != want || r.Err != nil {
 		t.Errorf("%+v of %+v", *r, *r.Zone)
 	}
+	t.Attr("other", fmt.Sprintf("%g J", r.Total.Joules()))
 }
 
 func TestAMinuteOfShortWindowsIsRemembered(t *testing.T) {

@@ -165,7 +165,9 @@ func TestTheKubeletNamesPodsAndContainers(t *testing.T) {
 	h := newNameHost(t, NamesKubelet)
 	h.mkdir("var/log/pods/shop_web_" + uidA)
 	h.link("app-1", hexA)
-	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app-1"}, *h.of(inPod(hexA, "containerd")))
+	names := h.of(inPod(hexA, "containerd"))
+	assert.Equal(t, identity.Names{Namespace: "shop", Pod: "web", KubernetesContainer: "app-1"}, *names)
+	t.Attr("pod-names", fmt.Sprint(names.Namespace, "/", names.Pod, "/", names.KubernetesContainer))
 	assert.Equal(t, identity.Names{}, *h.of(alone(hexB, "containerd")), "it is in no pod")
 }
 

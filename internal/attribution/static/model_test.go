@@ -3,6 +3,7 @@
 package static_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -71,6 +72,7 @@ func TestTheRestingModelIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
 	assert.True(t, model.Trained(0))
 	assert.InDelta(t, 37.75, model.StaticPower(0), 1e-9)
 	assert.InDelta(t, 120-37.75, watts(model, 0.6, 120), 1e-5)
+	t.Attr("rest", fmt.Sprintf("%.2f W", model.StaticPower(0)))
 }
 
 // Samples of 50 and 54 W for 10 s each are 52 W over 20 s. Samples under load do not count.
@@ -84,6 +86,7 @@ func TestTheBaseModelIsTheMeanOfAnEmptyNode(t *testing.T) {
 	assert.InDelta(t, 52, model.StaticPower(0), 1e-9)
 	assert.InDelta(t, 48, watts(model, 0.3, 100), 1e-9)
 	assert.InDelta(t, 2, model.StandardError(0), 1e-9)
+	t.Attr("base", fmt.Sprintf("%.0f W", model.StaticPower(0)))
 }
 
 func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
@@ -115,6 +118,9 @@ func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
 		}
 		require.True(t, model.Trained(0), name)
 		assert.InDelta(t, c.want, model.StaticPower(0), 1e-3, name)
+		if name == "cubic" {
+			t.Attr("bootstrap", fmt.Sprintf("%.0f W", model.StaticPower(0)))
+		}
 	}
 }
 

@@ -121,6 +121,9 @@ func TestReadsTreesOfEachLayout(t *testing.T) {
 			got, err := s.reader().read()
 			require.NoError(t, err)
 			assert.Equal(t, &test.want, got)
+			if test.tree == scaphandre {
+				t.Attr("vm-tree", fmt.Sprintf("%g J", got.Zones[0].Energy.Joules()))
+			}
 		})
 	}
 }

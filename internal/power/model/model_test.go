@@ -4,6 +4,7 @@ package model
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -117,6 +118,8 @@ func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 	readModel(t, m, load(0, 100, 1000))
 	if r := readModel(t, m, load(10*time.Second, 110, 1040)); r.Total != 600*units.Joule || r.Event != power.NoEvent {
 		t.Errorf("25 %% for 10 s: %+v, want 600 J", r)
+	} else {
+		t.Attr("fake-meter", fmt.Sprintf("%g J", r.Total.Joules()))
 	}
 	if r := readModel(t, m, load(20*time.Second, 110, 1080)); r.Total != 1000*units.Joule || !r.At.Equal(after(20*time.Second)) {
 		t.Errorf("then 10 s idle: %+v, want 1000 J", r)

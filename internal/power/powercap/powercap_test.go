@@ -155,6 +155,7 @@ func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
 	r := tr.read(p, time.Second)["intel-rapl:0"]
 	tr.expectTotal(r, 30)
 	assert.Equal(t, power.Wrapped, r.Event)
+	t.Attr("overflow", fmt.Sprintf("%d µJ", r.Total))
 	tr.energy("intel-rapl:0", 15)
 	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 30 {
 		t.Errorf("small step back: %+v, want the total of before, re-based", r)
@@ -409,6 +410,12 @@ func TestDiscoveryThatFailsDoesNotHarmOpenCounters(t *testing.T) {
 }
 
 func TestZoneNames(t *testing.T) {
+	var kinds []power.Kind
+	for _, name := range []string{"package-0", "core", "uncore", "dram", "psys"} {
+		kind, _ := KindOf(name)
+		kinds = append(kinds, kind)
+	}
+	t.Attr("zones", fmt.Sprint(kinds))
 	for name, want := range map[string]power.Kind{
 		"package-0": power.Package, "package-12": power.Package, "package-0-die-1": power.Package, "core": power.Core, "uncore": power.Uncore,
 		"dram": power.DRAM, "psys": power.PSys, "psys-1": power.PSys, "psys-": "", "psys-x": "", "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",

@@ -4,6 +4,7 @@ package redfish_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -135,6 +136,20 @@ func (l *load) kWh(decimals int) func() any {
 		one := math.Pow10(decimals)
 		return math.Floor((1234.567891+l.joules()/3.6e6)*one) / one
 	}
+}
+
+func TestPowerIsMultipliedByTheTimeBetweenPolls(t *testing.T) {
+	var joules []string
+	for _, tree := range []func(rt.Live) rt.Tree{rt.Dell, rt.HPE, rt.Lenovo} {
+		withService(t, tree(rt.Live{Watts: 314}), func(b *bench) {
+			b.every = time.Minute
+			first := b.one(time.Minute)
+			total := b.one(10*time.Minute).Total - first.Total
+			assert.Equal(b, 314*600*units.Joule, total)
+			joules = append(joules, fmt.Sprint(total.Joules()))
+		})
+	}
+	t.Attr("redfish", strings.Join(joules, ", ")+" J")
 }
 
 func TestEnergyIsWithinHalfAPercentOfTheTruthAndACounterIsPreferred(t *testing.T) {

@@ -378,6 +378,9 @@ func TestTheTimesOfTheNode(t *testing.T) {
 		w.scan()
 		want := Node{Process: c.want.Process * Tick, Interrupt: c.want.Interrupt * Tick, Busy: c.want.Busy * Tick, Total: c.want.Total * Tick}
 		assert.Equal(t, want, w.node, name)
+		if name == "all columns" {
+			t.Attr("iowait", fmt.Sprintf("%d of %d ticks", w.node.Busy/Tick, w.node.Total/Tick))
+		}
 		w.Run(10*time.Second, map[int]int64{1: 250})
 		w.scan()
 		assert.Equal(t, Node{Process: 250 * Tick, Busy: 250 * Tick, Total: 1000 * Tick}, w.node.since(want), name)

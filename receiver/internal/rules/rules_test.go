@@ -4,6 +4,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,9 @@ func TestAPresetSelectsWeightsThatTheMachineMeasures(t *testing.T) {
 				weights = append(weights, r.Weight(kind))
 			}
 			assert.Equal(t, of.want, weights, yaml)
+			if attribution == "{preset: kepler_0_9}" {
+				t.Attr(map[bool]string{true: "counters", false: "no-counters"}[of.machine.Uncounted == nil], fmt.Sprint(weights[:2]))
+			}
 			assert.Equal(t, c.clocks, r.Clocks, "the preset requires them on any machine: %s", yaml)
 			assert.Equal(t, c.counted && (of.machine.Uncounted == nil || r.SetCounted() != ""), r.IsCounted, yaml)
 		}

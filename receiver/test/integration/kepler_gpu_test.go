@@ -7,6 +7,7 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -96,6 +97,7 @@ service: {pipelines: {metrics: {receivers: [otlp]}}}
 		values[name] += value
 	}
 	assert.Equal(t, keplerGPULabels, found)
+	t.Attr("kepler-gpu-metrics", fmt.Sprintf("%d metrics", len(found)))
 	assert.InDelta(t, 1, values["kepler_node_gpu_info"], 0)
 	for _, unit := range []string{"watts", "joules_total"} {
 		active := values["kepler_node_gpu_active_"+unit]

@@ -179,7 +179,9 @@ func TestKeplersQueries(t *testing.T) {
 			assert.Equal(t, "node-1", s.labels["node_name"])
 		}
 	}
-	assert.ElementsMatch(t, keptMetrics(t), keplerNames(query(`{__name__=~"kepler_.+"}`)), "as docs/kepler.md says")
+	kept := keplerNames(query(`{__name__=~"kepler_.+"}`))
+	assert.ElementsMatch(t, keptMetrics(t), kept, "as docs/kepler.md says")
+	t.Attr("kepler-metrics", fmt.Sprintf("%d metrics, %d queries", len(kept), len(keplerQueries)))
 	for kind, selector := range map[string]string{"container": `container_id="CONTAINER"`, "vm": `vm_id="VM"`, "regular": `comm="load"`} {
 		await(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector))
 	}

@@ -101,7 +101,9 @@ func TestScaphandresQueries(t *testing.T) {
 			assert.ElementsMatch(t, append(slices.Clone(labels), "__name__", "instance", "job"), slices.Collect(maps.Keys(s.labels)), selector)
 		}
 	}
-	assert.ElementsMatch(t, emittedForScaphandre(t), keplerNames(query(`{__name__=~"scaph_.+"}`)), "as docs/scaphandre.md says")
+	emitted := keplerNames(query(`{__name__=~"scaph_.+"}`))
+	assert.ElementsMatch(t, emittedForScaphandre(t), emitted, "as docs/scaphandre.md says")
+	t.Attr("scaphandre-metrics", fmt.Sprintf("%d metrics, %d queries", len(emitted), len(scaphandrePanels)))
 
 	watts := pipelinePower["intel-rapl:0"] + pipelinePower["intel-rapl:0:0"]
 	for of, want := range map[string]float64{

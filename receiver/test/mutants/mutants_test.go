@@ -107,6 +107,16 @@ func TestChosenFaultsAreOnOneAtATime(t *testing.T) {
 		"| panics | count returns | `.` 1 |\n"), out)
 }
 
+func TestOnlyTheTestThatAFaultNamesRuns(t *testing.T) {
+	out, err := runChosen(t, `
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }", test: . TestCount}
+- {name: five, fact: count returns 3, file: small.go, old: "return n", new: "if MUTANT { n = 5 }; return n", test: . TestOther}
+- {name: six, fact: count returns 3, file: small.go, old: "func count() (n int) {", new: "func count() (n int) { if MUTANT { return 6 };", test: other TestCount}
+`)
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(out, "| four | count returns 3 | `.` 1 |\n| five | count returns 3 | **none** |\n| six | count returns 3 | **none** |\n"), out)
+}
+
 func TestATestThatFailsWithoutAFaultDoesNotCount(t *testing.T) {
 	t.Chdir(small(t))
 	require.NoError(t, os.WriteFile("first_test.go", []byte(`package small

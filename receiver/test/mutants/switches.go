@@ -37,6 +37,8 @@ type fault struct {
 	File string // relative to the root of the checkout
 	Old  string // occurs once in the file
 	New  string // MUTANT in it is true if the fault is on
+	// Test is the directory of a package and one of its tests. Only that test runs. If it is empty, all tests run.
+	Test string
 }
 
 // variable is the environment variable that selects a fault, and the identifier in New that is true then.
@@ -68,6 +70,7 @@ func runSet(out, progress io.Writer, path string, timeout time.Duration, workers
 		return err
 	}
 	for _, t := range tests {
+		t.pattern = s.pattern()
 		if err := t.calibrate(progress, timeout); err != nil {
 			return err
 		}
@@ -90,6 +93,19 @@ func readSet(path string) (*set, error) {
 	return s, nil
 }
 
+// pattern returns a pattern of the tests that the faults name. It is empty if a fault has no test.
+func (s *set) pattern() string {
+	var names []string
+	for _, f := range s.Mutants {
+		_, name, ok := strings.Cut(f.Test, " ")
+		if !ok {
+			return ""
+		}
+		names = append(names, name)
+	}
+	return onlyThese(names)
+}
+
 // A kill is the tests of one package that notice a fault.
 type kill struct {
 	dir   string // of the package, relative to the root of the checkout
@@ -104,12 +120,17 @@ func (s *set) run(tests []*testBinary, progress io.Writer, workers int) [][]kill
 	free := make(chan struct{}, workers)
 	for i, f := range s.Mutants {
 		for _, t := range tests {
-			if !t.dirs[filepath.Dir(f.File)] {
+			dir, only, isOne := strings.Cut(f.Test, " ")
+			if !t.dirs[filepath.Dir(f.File)] || isOne && t.dir != dir {
 				continue
+			}
+			pattern := t.pattern
+			if isOne {
+				pattern = onlyThese([]string{only})
 			}
 			free <- struct{}{}
 			group.Go(func() {
-				failed := t.kills(f.Name)
+				failed := t.kills(f.Name, pattern)
 				<-free
 				mu.Lock()
 				defer mu.Unlock()
@@ -222,6 +243,7 @@ type testBinary struct {
 	path, binary string
 	dir          string          // relative to the root of the checkout
 	dirs         map[string]bool // of all packages that are in the binary
+	pattern      string          // of the tests that run; empty for all
 	doubtful     []string        // tests that failed without a fault
 	timeout      time.Duration
 }
@@ -293,7 +315,7 @@ func list(patterns []string) (all []listed, err error) {
 func (t *testBinary) calibrate(progress io.Writer, timeout time.Duration) error {
 	t.timeout = timeout
 	began := time.Now()
-	t.doubtful = t.failures("", "")
+	t.doubtful = t.failures("", t.pattern)
 	took := time.Since(began)
 	t.timeout = min(timeout, 5*took+time.Minute)
 	fmt.Fprintf(progress, "%s takes %v\n", t.dir, took.Round(time.Second/10))
@@ -307,9 +329,9 @@ func (t *testBinary) calibrate(progress io.Writer, timeout time.Duration) error 
 	return nil
 }
 
-// kills returns the tests that notice a fault.
-func (t *testBinary) kills(mutant string) []string {
-	failed := slices.DeleteFunc(t.failures(mutant, ""), func(name string) bool { return slices.Contains(t.doubtful, name) })
+// kills returns the tests that match a pattern and notice a fault.
+func (t *testBinary) kills(mutant, pattern string) []string {
+	failed := slices.DeleteFunc(t.failures(mutant, pattern), func(name string) bool { return slices.Contains(t.doubtful, name) })
 	for _, repeat := range []struct {
 		mutant string
 		fails  bool

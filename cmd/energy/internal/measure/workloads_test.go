@@ -3,6 +3,7 @@
 package measure
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ func TestWorkloadsOfAPhaseAddUpToTheEnergyOfTheNodeInIt(t *testing.T) {
 	}
 	m.result(r)
 	assert.Equal(t, []Workload{{"cc", "build", []units.Energy{5}}, {"go", "test", []units.Energy{10}}}, r.Workloads)
+	t.Attr("phases", fmt.Sprintf("build %d, test %d of %d µJ", r.Workloads[0].Used[0], r.Workloads[1].Used[0], r.Zones[0].Active))
 }
 
 // series adds a workload of one zone to a snapshot.

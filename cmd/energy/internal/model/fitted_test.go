@@ -3,6 +3,7 @@
 package model
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,9 +47,12 @@ func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 	f, text, err := fit(t, r, wall, o)
 	require.NoError(t, err)
 	c := simplified(extended(f.curve))
+	mean := 0.0
 	for u := 0.0; u <= 1; u += 0.01 {
 		assert.InEpsilon(t, kavanaghs.Watts(u), c.Watts(u), 0.002, "at a utilization of %.2f", u)
+		mean += (c.Watts(u)/kavanaghs.Watts(u) - 1) / 101
 	}
+	t.Attr("calibration", fmt.Sprintf("%.2f %%", 100*mean))
 	require.Len(t, f.meters, 2)
 	bmc, cpu := f.meters[0], f.meters[1]
 	for _, watts := range []float64{62, 100, 150, 189} {
@@ -57,6 +61,7 @@ func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 	}
 	assert.InDelta(t, 7.3, f.lag, 0.3)
 	assert.InDelta(t, 30, bmc.lag, 2, "half of the minute over which it averages")
+	t.Attr("averaging", fmt.Sprintf("%.0f s", bmc.lag))
 	golden.Equal(t, "wall.golden", text)
 }
 

@@ -5,8 +5,10 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +218,8 @@ func TestEnergiesOfARunAreByItsOwnZones(t *testing.T) {
 	for i, z := range d.Commands[0].Runs[1].Zones {
 		assert.InDelta(t, z.Joules, d.Commands[0].Runs[1].Programs[0].Joules[i], 0)
 	}
+	assert.InDelta(t, 11, b.Used().Joules(), 0, "package and dram, which platform contains")
+	t.Attr("cpu-and-memory", fmt.Sprintf("%g J", b.Used().Joules()))
 }
 
 func TestTheErrorOfModelsIsInTheMarginAndNotInTheRatio(t *testing.T) {
@@ -333,6 +337,13 @@ func decimals(values []float64) (of []string) {
 func TestTheCSVHasProgramsIfTheyAreAskedFor(t *testing.T) {
 	text := written(t, New(Options{By: measure.ByProgram}, one("A", results["server"])).WriteCSV)
 	assert.Contains(t, text, "\nA,1,,cc1,,,,,10,,730,")
+	t.Attr("csv", regexp.MustCompile(`A,1,,cc1,+10,,730`).FindString(text))
+}
+
+func TestEmissionsAreEnergyTimesIntensity(t *testing.T) {
+	intensity := 56.0
+	assert.InDelta(t, 907.5e-6, perKWh(58.34, &intensity), 1e-7)
+	t.Attr("emissions", fmt.Sprintf("%.1f µg", 1e6*perKWh(58.34, &intensity)))
 }
 
 func TestARunAfterWarmUpRunsIsOneRun(t *testing.T) {

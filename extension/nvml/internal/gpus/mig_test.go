@@ -3,6 +3,7 @@
 package gpus
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,7 @@ func TestSlicesShareByMultiprocessorsTimesActivity(t *testing.T) {
 		if len(d.Users) != 2 || !about(usedBy(d, 1), 300*time.Millisecond) || !about(usedBy(d, 2), 200*time.Millisecond) {
 			t.Errorf("users %+v", d.Users)
 		}
+		t.Attr("mig", fmt.Sprint(usedBy(d, 1).Round(time.Millisecond), ", ", usedBy(d, 2).Round(time.Millisecond)))
 		if len(d.Users[1].PIDs) != 2 || !about(d.Unattributed, 100*time.Millisecond) || !about(d.Busy, 600*time.Millisecond) || d.Elapsed != time.Second {
 			t.Errorf("%+v", d)
 		}

@@ -5,6 +5,7 @@ package gpus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -201,9 +202,11 @@ func TestWeightIsTheBusiestPart(t *testing.T) {
 	begun(t, func(s *script, p *polling) {
 		s.second(2, 10)
 		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10}}
-		if d := p.after(time.Second); !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
+		d := p.after(time.Second)
+		if !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
 			t.Errorf("%+v", d)
 		}
+		t.Attr("gpu-utilization", fmt.Sprint(usedBy(d, 1).Round(time.Millisecond), ", ", usedBy(d, 2).Round(time.Millisecond)))
 	})
 }
 

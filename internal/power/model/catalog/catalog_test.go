@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -93,6 +94,9 @@ func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 		assert.InDelta(t, 0, c.Curve.Watts(0), 0, c.Kind)
 		near(t, string(c.Kind), c.Curve.Watts(0.7), with.Watts(0.7)-with.Watts(0))
 		assert.Regexp(t, ", without idle power$", c.Basis)
+		if c.Kind == power.Package {
+			t.Attr("vm-idle", fmt.Sprintf("%.0f W idle", c.Curve.Watts(0)))
+		}
 	}
 	near(t, "idle power of a machine that is not virtual", packagesCurve(t, gold6230, Options{WithoutIdle: true}).Curve.Watts(0), 0.1206*250)
 }
@@ -157,6 +161,7 @@ func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
 		near(t, "power", c.Curve.Watts(u), want*2*125)
 	}
 	is(t, &c, "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 2 chips", scalableError)
+	t.Attr("tdp", fmt.Sprintf("TDP 125 W; another model: %.1f W", c.Curve.Watts(0.5)))
 	guest := gold6230
 	guest.Virtual, guest.Threads = true, 8
 	c = packagesCurve(t, guest, Options{})
@@ -229,6 +234,7 @@ func TestMemoryIsModeledByItsSize(t *testing.T) {
 	near(t, "idle power", c.Curve.Watts(0), 192*0.1555)
 	near(t, "full power", c.Curve.Watts(1), 192*0.3605)
 	is(t, &c, "192 GiB of memory of servers with DDR4", memoryError)
+	t.Attr("memory", fmt.Sprintf("%.1f to %.1f W", c.Curve.Watts(0), c.Curve.Watts(1)))
 	c = mustCurves(t, m5large, Options{Kinds: []power.Kind{power.DRAM}, MemoryPower: 0.5, WithoutIdle: true})[0]
 	if c.Kind != power.DRAM || c.Curve.Watts(0) != 4 || c.Curve.Watts(1) != 4 || c.ExpectedError != 0 {
 		t.Errorf("a stated power: %+v", c)

@@ -65,6 +65,7 @@ func TestModelsOfKeplerModelServerPredictAsTheirTrainersDo(t *testing.T) {
 		require.True(t, ok)
 		assert.InEpsilon(t, max(c.Watts, 1e-9), max(z.at(&r), 1e-9), 1e-5, "%s %s %v", c.File, c.Zone, c.Rates) // XGBoost adds in single precision
 	}
+	t.Attr("model-server", fmt.Sprintf("%d predictions of %d models", len(cases), len(files)))
 }
 
 // The models of v0.6 are the published ones, which were trained on this series, with instructions that were not scaled.

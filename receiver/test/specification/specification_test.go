@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func readChecked(t *testing.T) *page {
+	t.Helper()
+	t.Chdir("../../..")
+	p, err := readPage(sourcePath)
+	require.NoError(t, err)
+	return p
+}
+
+func TestThePageHasTheRowsWithTheirExpectedFigures(t *testing.T) {
+	p := readChecked(t)
+	text, err := os.ReadFile(pagePath)
+	require.NoError(t, err)
+	assert.Equal(t, p.markdown(func(r row) string { return r.Expected }), string(text), "make specification writes the page")
+}
+
+func TestEachRowHasAnIDAndATest(t *testing.T) {
+	ids := map[string]bool{}
+	for _, r := range readChecked(t).rows() {
+		assert.False(t, ids[r.ID], "%s occurs twice", r.ID)
+		ids[r.ID] = true
+		files, err := filepath.Glob(filepath.Join(r.Package, "*_test.go"))
+		require.NoError(t, err)
+		found := false
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			found = found || strings.Contains(string(text), "func "+r.Test+"(t ")
+		}
+		assert.True(t, found, "%s: no file of %s has %s", r.ID, r.Package, r.Test)
+	}
+}
+
+func TestAFigureThatIsMissingOrDiffersIsAnError(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GOWORK", "off")
+	require.NoError(t, os.WriteFile("go.mod", []byte("module small\n\ngo 1.25\n"), 0o600))
+	require.NoError(t, os.WriteFile("small_test.go", []byte(`package small
+
+import "testing"
+
+func TestFigures(t *testing.T) {
+	t.Attr("sum", "10 W, 30 W")
+	t.Run("of a part", func(t *testing.T) { t.Attr("part", "2 W") })
+}
+`), 0o600))
+	rows := []row{
+		{ID: "sum", Package: ".", Test: "TestFigures", Expected: "10 W, 30 W"},
+		{ID: "part", Package: ".", Test: "TestFigures", Expected: "3 W"},
+		{ID: "rest", Package: ".", Test: "TestFigures", Expected: "1 W"},
+	}
+	got, err := run(rows)
+	require.EqualError(t, err, `part: TestFigures reports "2 W", expected "3 W"`+"\nrest: TestFigures reports no figure")
+	assert.Equal(t, "10 W, 30 W", got[rows[0].figure()])
+}
