@@ -79,7 +79,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	h.Processes[30] = &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
 	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
-	h.Processes[50] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", Args: []string{"solve"}, Cgroup: "0::" + slurmStep}
+	h.Processes[50] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", Args: []string{"solve"}, UID: 1000, Cgroup: "0::" + slurmStep}
 	podLogs(t, n, "shop_web_"+uidA)
 	n.logLink(idA)
 	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/job","Config":{"Image":"job:1"}}`)
@@ -194,7 +194,7 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.busy", "hw.gpu.utilization", "system.power.uncertainty", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
-		"process.parent_pid", "systemd.unit.energy", "systemd.unit.power", "container.disk.io", "container.network.io", "k8s.pod.network.io",
+		"process.parent_pid", "slurm.job.user", "systemd.unit.energy", "systemd.unit.power", "container.disk.io", "container.network.io", "k8s.pod.network.io",
 	}, off)
 }
 

@@ -49,6 +49,29 @@ func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 	assert.Greater(t, n.one("slurm.step.energy", "slurm.step.id=0").value, step0)
 }
 
+// slurmstepd is root's, and so is the only process of the step extern until a session joins it.
+func TestAStepHasTheUserOfItsFirstProcessThatIsNotRoots(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.ResourceAttributes.SlurmJobUser.Enabled = true })
+	n.named("etc/passwd", "alice:x:1000:1000::/:/bin/sh\n")
+	run := func(pid, uid int, cgroup string) {
+		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", UID: uid, Cgroup: "0::" + slurmJob + cgroup,
+			Start: int64(n.host.Uptime / hostsim.Tick), IgnoresSIGCHLD: uid == 0} // so that root's have a status
+	}
+	userOf := func(step string) any { return n.one("slurm.step.energy", "slurm.step.id="+step).attributes["slurm.job.user"] }
+	n.start()
+	run(10, 0, "/step_0/slurm")
+	run(11, 1000, "/step_0/user/task_0")
+	run(12, 1001, "/step_0/user/task_0")
+	run(13, 0, "/step_extern/user/task_special")
+	n.run(600*joule, map[int]int64{10: 10, 11: 100, 12: 100, 13: 10})
+	assert.Equal(t, "alice", userOf("0"))
+	assert.Empty(t, userOf("extern"))
+	run(14, 1000, "/step_extern/user/task_special")
+	n.run(600*joule, map[int]int64{12: 100, 14: 100})
+	assert.Equal(t, "alice", userOf("0"))
+	assert.Empty(t, userOf("extern"), "the attributes of a series never change")
+}
+
 // An exact source shows in which cgroups short-lived processes ran, with and without a process that a scan saw.
 func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = true })

@@ -93,6 +93,9 @@ type SlurmStep struct {
 	// Step is the number of the step, or batch, extern or interactive. It is empty for processes of
 	// the job outside of its steps.
 	Step string
+	// User is the name of the process's real user, or the user ID if the user has no name. It is empty
+	// for root, whose processes start the job, and if it is not requested.
+	User string
 }
 
 // SystemdUnit is a unit of the host's systemd that has a cgroup: a service, a scope or another one.
@@ -211,6 +214,7 @@ var entities = withProcess([NumEntities]entity{
 	SlurmStepEntity: {name: "slurm.step", attributes: []Attribute{
 		{"slurm.job.id", func(w *Workload) *string { return &w.Job.ID }, true},
 		{"slurm.step.id", func(w *Workload) *string { return &w.Job.Step }, true},
+		{"slurm.job.user", func(w *Workload) *string { return &w.Job.User }, false},
 	}},
 	SystemdUnitEntity: {name: "systemd.unit", attributes: []Attribute{
 		{"systemd.unit.name", func(w *Workload) *string { return &w.Unit.Name }, true},

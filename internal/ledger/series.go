@@ -34,7 +34,7 @@ func (l *Ledger) openAccount(entity identity.Entity, owner *identity.Owner, star
 			w.contends = true
 		}
 		a.refs++
-		l.updateCID(i, owner)
+		l.updateOwner(i, owner)
 		return i
 	}
 	w := candidate{ended: none, contends: true}
@@ -67,11 +67,16 @@ func (l *Ledger) newAccount(entity identity.Entity, owner *identity.Owner, start
 	return i
 }
 
-// updateCID sets a virtual machine's context ID, which is another one when the machine was started
-// again.
-func (l *Ledger) updateCID(account int32, owner *identity.Owner) {
-	if a := &l.accounts[account]; a.Entity == identity.VMEntity {
+// updateOwner sets the fields that a later claimant of an account may change: a virtual machine's
+// context ID, which is another one when the machine was started again, and the user of a Slurm job
+// until the series is emitted, because the job's first processes are root's.
+func (l *Ledger) updateOwner(account int32, owner *identity.Owner) {
+	a := &l.accounts[account]
+	switch {
+	case a.Entity == identity.VMEntity:
 		a.Owner.VM.CID = owner.VM.CID
+	case a.Entity == identity.SlurmStepEntity && a.first == 0 && a.Owner.Job.User == "":
+		a.Owner.Job.User = owner.Job.User
 	}
 }
 

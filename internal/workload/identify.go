@@ -37,6 +37,7 @@ type Identity struct {
 // Wanted selects the optional parts of an Identity. Parts that are not selected stay empty.
 type Wanted struct {
 	CommandLine, ProcessCgroup, Unit, Parent bool
+	Owner, JobUser                           bool // of processes and Slurm jobs; they require Users
 
 	Names *Names // nil: no names of containers and pods
 	Users *Users // nil: no users
@@ -266,6 +267,9 @@ func (id *Identifier) placeWithAll(e *entry, p *proc.Process) {
 func (id *Identifier) place(e *entry, in *cgroupText) {
 	p := in.Placement
 	p.VM = identity.VM{}
+	if id.wanted.JobUser && p.Job.ID != "" && e.user.uid != 0 {
+		p.Job.User = e.user.name
+	}
 	if e.holder == nil || e.holder.cgroup != in.Cgroup {
 		id.holders.release(e.holder)
 		e.holder = id.hold(&p)
@@ -302,10 +306,13 @@ func (id *Identifier) Identity(slot int32) (found *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	id.identity = Identity{
-		Executable: e.program.name, Path: e.program.path, CommandLine: e.line.text, ProcessCgroup: e.in.own, Placement: *e.placed, Owner: e.user.name,
+		Executable: e.program.name, Path: e.program.path, CommandLine: e.line.text, ProcessCgroup: e.in.own, Placement: *e.placed,
 	}
 	if id.wanted.Parent {
 		id.identity.Parent = e.parent
+	}
+	if id.wanted.Owner {
+		id.identity.Owner = e.user.name
 	}
 	if e.guest != nil {
 		id.identity.VM = e.guest.vm

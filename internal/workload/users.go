@@ -106,9 +106,9 @@ func (u *Users) of(uid uint32) *user {
 }
 
 // UserName returns the name of a user, or the user ID if the user has no name. It returns an empty
-// string if users are not wanted.
+// string if owners are not wanted.
 func (id *Identifier) UserName(uid uint32) string {
-	if id.wanted.Users == nil {
+	if !id.wanted.Owner {
 		return ""
 	}
 	return id.wanted.Users.of(uid).name

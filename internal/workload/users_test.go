@@ -91,7 +91,7 @@ func TestTheUserOfAProcessIsReadSeldom(t *testing.T) {
 		require.NoError(t, os.Symlink(exe, filepath.Join(dir, "exe")))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/\n"), 0o600))
-	id := NewIdentifier(root, Wanted{Users: NewUsers(root), Parent: true})
+	id := NewIdentifier(root, Wanted{Users: NewUsers(root), Owner: true, Parent: true})
 	p := &proc.Process{Sight: proc.Sight{ID: proc.ID{PID: 10}, Parent: 7}}
 	owner := func(now time.Duration) string {
 		id.Begin(time.Unix(0, 0).Add(now))

@@ -115,6 +115,8 @@ func (a *Attributor) identify() {
 		ProcessCgroup: len(cfg.Attribution.Exclude.Cgroup) > 0 || a.Places != nil,
 		Unit:          cfg.WantsUnits(),
 		Parent:        cfg.ResourceAttributes.ProcessParentPid.Enabled,
+		Owner:         cfg.ResourceAttributes.ProcessOwner.Enabled,
+		JobUser:       cfg.ResourceAttributes.SlurmJobUser.Enabled,
 		Users:         openUsers(cfg),
 		Everything:    o.Container,
 		CgroupPath:    o.Node.CPU.CgroupPath,
@@ -252,10 +254,9 @@ func openNames(c *config.Config) (*workload.Names, *workload.PodLogs) {
 	return workload.NewNames(o), o.Pods
 }
 
-// openUsers returns the users of the host, nil if they are not reported. Then programs are merged
-// across users.
+// openUsers returns the users of the host, nil if neither owners nor users of jobs are reported.
 func openUsers(c *config.Config) *workload.Users {
-	if !c.ResourceAttributes.ProcessOwner.Enabled {
+	if !c.ResourceAttributes.ProcessOwner.Enabled && !c.ResourceAttributes.SlurmJobUser.Enabled {
 		return nil
 	}
 	return workload.NewUsers(c.RootPath)

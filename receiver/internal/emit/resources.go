@@ -32,6 +32,7 @@ func settingsByName(cfg *metadata.ResourceAttributesConfig) map[string]metadata.
 		"process.parent_pid":      cfg.ProcessParentPid,
 		"process.pid":             cfg.ProcessPid,
 		"slurm.job.id":            cfg.SlurmJobID,
+		"slurm.job.user":          cfg.SlurmJobUser,
 		"slurm.step.id":           cfg.SlurmStepID,
 		"systemd.unit.name":       cfg.SystemdUnitName,
 		"vm.hypervisor":           cfg.VMHypervisor,

@@ -830,6 +830,7 @@ type ResourceAttributesConfig struct {
 	ProcessParentPid      ResourceAttributeConfig `mapstructure:"process.parent_pid"`
 	ProcessPid            ResourceAttributeConfig `mapstructure:"process.pid"`
 	SlurmJobID            ResourceAttributeConfig `mapstructure:"slurm.job.id"`
+	SlurmJobUser          ResourceAttributeConfig `mapstructure:"slurm.job.user"`
 	SlurmStepID           ResourceAttributeConfig `mapstructure:"slurm.step.id"`
 	SystemdUnitName       ResourceAttributeConfig `mapstructure:"systemd.unit.name"`
 	VMHypervisor          ResourceAttributeConfig `mapstructure:"vm.hypervisor"`
@@ -892,6 +893,9 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 		},
 		SlurmJobID: ResourceAttributeConfig{
 			Enabled: true,
+		},
+		SlurmJobUser: ResourceAttributeConfig{
+			Enabled: false,
 		},
 		SlurmStepID: ResourceAttributeConfig{
 			Enabled: true,

@@ -2434,6 +2434,12 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	if mbc.ResourceAttributes.SlurmJobID.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["slurm.job.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobID.MetricsExclude)
 	}
+	if mbc.ResourceAttributes.SlurmJobUser.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["slurm.job.user"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobUser.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.SlurmJobUser.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["slurm.job.user"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobUser.MetricsExclude)
+	}
 	if mbc.ResourceAttributes.SlurmStepID.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["slurm.step.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmStepID.MetricsInclude)
 	}

@@ -182,6 +182,7 @@ func TestMetricsBuilder(t *testing.T) {
 			rb.SetProcessParentPid(18)
 			rb.SetProcessPid(11)
 			rb.SetSlurmJobID("slurm.job.id-val")
+			rb.SetSlurmJobUser("slurm.job.user-val")
 			rb.SetSlurmStepID("slurm.step.id-val")
 			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")

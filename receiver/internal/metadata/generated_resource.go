@@ -147,6 +147,13 @@ func (rb *ResourceBuilder) SetSlurmJobID(val string) {
 	}
 }
 
+// SetSlurmJobUser sets provided value as "slurm.job.user" attribute.
+func (rb *ResourceBuilder) SetSlurmJobUser(val string) {
+	if rb.config.SlurmJobUser.Enabled {
+		rb.res.Attributes().PutStr("slurm.job.user", val)
+	}
+}
+
 // SetSlurmStepID sets provided value as "slurm.step.id" attribute.
 func (rb *ResourceBuilder) SetSlurmStepID(val string) {
 	if rb.config.SlurmStepID.Enabled {

@@ -31,6 +31,7 @@ func TestResourceBuilder(t *testing.T) {
 			rb.SetProcessParentPid(18)
 			rb.SetProcessPid(11)
 			rb.SetSlurmJobID("slurm.job.id-val")
+			rb.SetSlurmJobUser("slurm.job.user-val")
 			rb.SetSlurmStepID("slurm.step.id-val")
 			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")
@@ -44,7 +45,7 @@ func TestResourceBuilder(t *testing.T) {
 			case "default":
 				assert.Equal(t, 21, res.Attributes().Len())
 			case "all_set":
-				assert.Equal(t, 23, res.Attributes().Len())
+				assert.Equal(t, 24, res.Attributes().Len())
 			case "none_set":
 				assert.Equal(t, 0, res.Attributes().Len())
 				return
@@ -140,6 +141,11 @@ func TestResourceBuilder(t *testing.T) {
 			assert.True(t, ok)
 			if ok {
 				assert.Equal(t, "slurm.job.id-val", slurmJobIDAttrVal.Str())
+			}
+			slurmJobUserAttrVal, ok := res.Attributes().Get("slurm.job.user")
+			assert.Equal(t, tt == "all_set", ok)
+			if ok {
+				assert.Equal(t, "slurm.job.user-val", slurmJobUserAttrVal.Str())
 			}
 			slurmStepIDAttrVal, ok := res.Attributes().Get("slurm.step.id")
 			assert.True(t, ok)

@@ -236,7 +236,7 @@ func (t *State) readClocks() (c Clocks, err error) {
 // Version is the version of the format. It changes with each pack function, and with the attributes
 // of the entities in package identity. An exception is a further condition in a byte of conditions,
 // which is false in older states.
-const Version = 3
+const Version = 4
 
 // Encode appends a state to b: a checksum of the rest, the version of the format, the trained
 // models, and the totals unless they are nil.
