@@ -44,12 +44,7 @@ func readFirmware(root string) firmware {
 // readSmall returns the beginning of a file, up to a NUL, with which strings of a device tree end.
 // It is empty if the file cannot be read.
 func readSmall(path string) []byte {
-	file := kernfs.File{Path: path}
-	defer func() { _ = file.Close() }() // it was only read
-	text, err := file.Read(make([]byte, 256))
-	if err != nil {
-		return nil
-	}
+	text, _ := kernfs.ReadSmall(path, make([]byte, 256))
 	text, _, _ = bytes.Cut(text, []byte{0})
 	return text
 }

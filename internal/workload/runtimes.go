@@ -4,15 +4,13 @@ package workload
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/energyreceiver/energyreceiver/internal/identity"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
 // runtimeFiles has the reader of each source that is a runtime. A reader reports whether the runtime
@@ -177,22 +175,10 @@ func (n *Names) readJSON(dir, path string, size int64, into any) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	text, err := regular.ReadIn(root, path, size)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	stat, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !stat.Mode().IsRegular() || stat.Size() > size {
-		return fmt.Errorf("%s is no file of at most %d bytes", path, size)
-	}
-	n.budget -= stat.Size()
-	b := make([]byte, stat.Size())
-	if _, err = io.ReadFull(f, b); err != nil {
-		return err // it is being replaced
-	}
-	return json.Unmarshal(b, into)
+	n.budget -= int64(len(text))
+	return json.Unmarshal(text, into)
 }

@@ -141,12 +141,7 @@ func (s *Source) number(name, property string) (uint64, error) {
 // text returns a property of a power supply without surrounding white space. It returns an empty
 // string if the property cannot be read.
 func (s *Source) text(name, property string) string {
-	f := kernfs.File{Path: filepath.Join(s.dir, name, property)}
-	defer func() { _ = f.Close() }() // read only: no data can be lost
-	text, err := f.Read(s.buf[:])
-	if err != nil {
-		return ""
-	}
+	text, _ := kernfs.ReadSmall(filepath.Join(s.dir, name, property), s.buf[:])
 	return string(bytes.TrimSpace(text))
 }
 

@@ -3,6 +3,7 @@
 package powercap
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (s *source) inspect(dirs map[string]string) found {
 			f.unread[id] = true
 			continue
 		}
-		name, err := readName(dirs[id])
+		name, err := s.readName(dirs[id])
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				f.unread[id] = true
@@ -186,45 +187,25 @@ func (s *source) counterOf(id, name, dir string) (c power.CounterFile, ok bool) 
 	if err == nil {
 		c.Info = info
 	}
-	c.Range, ok = readRange(dir)
+	c.Range, ok = s.readRange(dir)
 	return c, ok || controlOf(id) == raplControl // else not a counter that wraps: dtpm estimates
-}
-
-// readText returns the text of a small attribute as it is.
-func readText(path string) (string, error) {
-	f := kernfs.File{Path: path}
-	defer func() { _ = f.Close() }()
-	text, err := f.Read(make([]byte, 256))
-	if err != nil {
-		return "", fmt.Errorf("powercap attribute: %w", err)
-	}
-	return string(text), nil
 }
 
 var errNameCut = errors.New("the zone's name has no end of line")
 
-func readName(dir string) (string, error) {
-	text, err := readText(filepath.Join(dir, "name"))
-	if err != nil {
-		return "", err
+func (s *source) readName(dir string) (string, error) {
+	path := filepath.Join(dir, "name")
+	text, err := kernfs.ReadSmall(path, s.buf[:])
+	if err == nil && !bytes.HasSuffix(text, []byte("\n")) {
+		err = fmt.Errorf("%s: %w", path, errNameCut)
 	}
-	name, ok := strings.CutSuffix(text, "\n")
-	if !ok {
-		return "", fmt.Errorf("powercap attribute %s: %w", filepath.Join(dir, "name"), errNameCut)
-	}
-	return strings.TrimSpace(name), nil
+	return string(bytes.TrimSpace(text)), err
 }
 
-// readRange returns where the zone's counter wraps, 0 if that cannot be made out, and reports whether the zone
-// has a range at all.
-func readRange(dir string) (units.Energy, bool) {
-	text, err := readText(filepath.Join(dir, "max_energy_range_uj"))
-	if err != nil {
-		return 0, !errors.Is(err, fs.ErrNotExist)
-	}
-	wrapAt, err := kernfs.ParseUintLine([]byte(text))
-	if err != nil {
-		return 0, true
-	}
-	return units.Energy(wrapAt), true
+// readRange returns the range of the zone's counter, 0 if it is not a number, and reports whether
+// the zone has a range.
+func (s *source) readRange(dir string) (units.Energy, bool) {
+	text, err := kernfs.ReadSmall(filepath.Join(dir, "max_energy_range_uj"), s.buf[:])
+	wrapAt, _ := kernfs.ParseUintLine(text)
+	return units.Energy(wrapAt), !errors.Is(err, fs.ErrNotExist)
 }
