@@ -109,7 +109,8 @@ func TestFiles(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, freshness.Close()) })
 		var text [20]byte
 		return &powertest.Machine{
-			Meter: n.Meter, Zones: [2]string{"pm_counters:cpu_energy", "pm_counters:energy"}, Set: set,
+			DiscoveryAllocs: 150,
+			Meter:           n.Meter, Zones: [2]string{"pm_counters:cpu_energy", "pm_counters:energy"}, Set: set,
 			Dir: strings.TrimSuffix(n.path(""), "/"), Searched: strings.TrimSuffix(n.path(""), "/"),
 			Path: func(zone int) string { return n.path(files[zone]) },
 			Pass: func(time.Duration) { // the controller measures

@@ -143,7 +143,8 @@ func TestFastCountersAreFiles(t *testing.T) {
 		set(1, 1000)
 		class := tr.path("sys/class/hwmon")
 		return &powertest.Machine{
-			Meter: m, Zones: [2]string{"amd_energy.0:Esocket0", "amd_energy.0:Esocket1"}, Set: set,
+			DiscoveryAllocs: 600,
+			Meter:           m, Zones: [2]string{"amd_energy.0:Esocket0", "amd_energy.0:Esocket1"}, Set: set,
 			Dir: class, Searched: class + "/hwmon2/name",
 			Path: func(zone int) string { return tr.path(files[zone]) },
 		}

@@ -235,7 +235,8 @@ func TestFiles(t *testing.T) {
 		set(1, 1000)
 		dir := m.path("sys/devices/power")
 		return &powertest.Machine{
-			Meter: m.meter, Zones: [2]string{"power:energy-pkg:0", "power:energy-pkg:1"}, Set: set, Pass: m.pass,
+			DiscoveryAllocs: 30,
+			Meter:           m.meter, Zones: [2]string{"power:energy-pkg:0", "power:energy-pkg:1"}, Set: set, Pass: m.pass,
 			Dir: dir, Searched: filepath.Join(dir, "cpumask"),
 			Deny: func(zone int, err error) func() {
 				m.denied[2*zone] = err

@@ -139,7 +139,8 @@ func TestFiles(t *testing.T) {
 		meter := power.Direct("powercap", s)
 		t.Cleanup(func() { tr.ok(meter.Close()) })
 		return &powertest.Machine{
-			Meter: meter, Zones: [2]string{"intel-rapl:0", "intel-rapl:1"}, Set: set, Dir: tr.path(), Searched: tr.path(),
+			DiscoveryAllocs: 100,
+			Meter:           meter, Zones: [2]string{"intel-rapl:0", "intel-rapl:1"}, Set: set, Dir: tr.path(), Searched: tr.path(),
 			Path: func(zone int) string { return tr.path(fmt.Sprint("intel-rapl:", zone), "energy_uj") },
 		}
 	})
