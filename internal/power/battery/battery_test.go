@@ -147,26 +147,8 @@ func TestTheLastPowerBeforeMainsPowerIsNotInterpolated(t *testing.T) {
 		require.Len(t, readings, 1)
 		assert.Equal(t, want.online == "1", errors.Is(readings[0].Err, power.ErrUnmeasured), i)
 		assert.Equal(t, want.unmeasured, readings[0].Unmeasured, i)
+		assert.Zero(t, readings[0].Gaps, "mains power is normal")
 		assert.Equal(t, want.total, readings[0].Total, i)
 		now = now.Add(10 * time.Second)
 	}
-}
-
-func TestTimeOnMainsPowerIsUnmeasured(t *testing.T) {
-	root := laptop(t, map[string]string{"BAT0": dell, "AC": unplugged})
-	online := filepath.Join(root, "sys/class/power_supply/AC/online")
-	m := power.Direct("battery", New(root))
-	now := time.Now()
-	var reading power.Reading
-	for _, state := range []string{"0", "1", "0"} {
-		require.NoError(t, os.WriteFile(online, []byte(state+"\n"), 0o600))
-		readings, err := m.Read(t.Context(), power.Sample{At: now})
-		require.NoError(t, err)
-		require.Len(t, readings, 1)
-		assert.Equal(t, state == "1", readings[0].Err != nil)
-		reading, now = readings[0], now.Add(time.Hour)
-	}
-	assert.Zero(t, reading.Total)
-	assert.Equal(t, 2*time.Hour, reading.Unmeasured)
-	assert.Zero(t, reading.Gaps, "mains power is normal")
 }

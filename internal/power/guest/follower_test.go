@@ -441,19 +441,11 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func TestTheRawCounterIsThatOfTheEpoch(t *testing.T) {
-	follow(t, func(b *bubble) {
-		b.begin()
-		b.renew(150)
-		raw := b.read(time.Second).Raw
-		assert.Equal(t, 150*units.Joule, raw.Energy)
-		assert.Equal(t, "a", raw.Epoch)
-		assert.Zero(t, raw.Range)
-		b.report.Epoch = "b"
-		b.report.Generation -= 2 // of the same generation
-		b.renew(70)
-		raw = b.read(time.Second).Raw
-		assert.Equal(t, 70*units.Joule, raw.Energy)
-		assert.Equal(t, "b", raw.Epoch)
-	})
+func TestAnotherEpochWithTheSameGenerationIsNews(t *testing.T) {
+	d := newDirect(t)
+	d.renew("a", time.Second, packageOf(100))
+	d.source.report.Generation--
+	r := d.renew("b", time.Second, packageOf(70))[0]
+	assert.Equal(t, power.Rebased, r.Event)
+	assert.Equal(t, "b", r.Raw.Epoch)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -249,48 +248,6 @@ func TestABMCThatIsBusyAtFirstIsAskedAgainForItsRollingAverages(t *testing.T) {
 		assert.Equal(m, 2, b.capabilities)
 		assert.Equal(m, []byte{1, 1, 2, 2}, b.requests)
 	})
-}
-
-// energyError returns how far the energy of ten minutes is off, in proportion, where the power
-// changes between 150.3 and 349.6 W so often. DCMI has whole watts.
-func energyError(t *testing.T, change time.Duration, windows map[window]powerReading) (off float64) {
-	const step = 100 * time.Millisecond
-	b := &board{now: healthy(200), windows: windows}
-	run(t, b, func(m machine) {
-		m.one()
-		var truth, ofWindow float64 // J
-		for at := step; at <= 10*time.Minute; at += step {
-			watts := 150.3
-			if (at-step)/change%2 == 0 {
-				watts = 349.6
-			}
-			truth += watts * step.Seconds()
-			ofWindow += watts * step.Seconds()
-			b.now.current = uint16(math.Round(watts))
-			polled := at%every == 0
-			if polled && windows != nil {
-				b.windows[0x05] = averaged(0x05, uint16(math.Round(ofWindow/every.Seconds())))
-				ofWindow = 0
-			}
-			m.pass(step)
-			if polled {
-				m.one()
-			}
-		}
-		off = math.Abs(float64(m.one().Total)/1e6/truth - 1)
-	})
-	return off
-}
-
-func TestEnergyOfTenMinutes(t *testing.T) {
-	rolling := map[window]powerReading{0x05: averaged(0x05, 200)}
-	slow := energyError(t, 33*time.Second, nil)
-	averaged := max(energyError(t, 33*time.Second, rolling), energyError(t, 700*time.Millisecond, rolling))
-	fast := energyError(t, 700*time.Millisecond, nil)
-	t.Logf("off by: slow changes %.4f, rolling average %.4f, fast changes %.4f", slow, averaged, fast)
-	assert.Less(t, slow, 0.005)
-	assert.Less(t, averaged, 0.0005)
-	assert.Greater(t, fast, 0.01, "the power of the moment misses changes between two polls")
 }
 
 func TestWhereNothingCanBeReadIsNotAFailure(t *testing.T) {

@@ -184,18 +184,3 @@ func TestADeviceThatHangsIsLeft(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 }
-
-func TestACounterThatJumpsBackAddsNothing(t *testing.T) {
-	counters := make(chan string, 3)
-	for _, counter := range []string{"00000064", "00000001", "00000002"} {
-		counters <- counter
-	}
-	endpoint := device(t, func(request []byte) []byte { return registersOf(t, <-counters)(request) })
-	m := power.Direct("modbus", source(t, endpoint, "uint32", "J", 1))
-	for _, want := range []units.Energy{0, 0, units.Joule} {
-		readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
-		require.NoError(t, err)
-		require.Len(t, readings, 1)
-		assert.Equal(t, want, readings[0].Total)
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -420,7 +419,6 @@ func TestMachinesWithoutCounters(t *testing.T) {
 		change func(m *machine)
 		want   error
 	}{
-		"no PMU":       {func(m *machine) { require.NoError(m, os.RemoveAll(m.path("sys/devices/power"))) }, fs.ErrNotExist},
 		"no event":     {func(m *machine) { require.NoError(m, os.RemoveAll(m.path("sys/devices/power/events"))) }, power.ErrNoZones},
 		"no mask":      {func(m *machine) { require.NoError(m, os.Remove(m.path("sys/devices/power/cpumask"))) }, power.ErrNoZones},
 		"bad mask":     {func(m *machine) { m.write("sys/devices/power/cpumask", "0-x\n") }, power.ErrNoZones},
