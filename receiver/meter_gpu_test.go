@@ -109,10 +109,19 @@ func (n *testNode) pass(times int, used map[int]int64) {
 }
 
 func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
-	s := &scriptedGPU{users: []gpulibrary.User{
-		{PIDs: []int32{10}, Used: 600 * time.Millisecond}, {PIDs: []int32{20}, Used: 200 * time.Millisecond}, {PIDs: []int32{30}},
-	}}
-	s.change = func(d *gpulibrary.Device) { d.Busy = d.Elapsed * 8 / 10 }
+	for id, users := range map[string][]gpulibrary.User{
+		"gpu": {{PIDs: []int32{10}, Used: 600 * time.Millisecond}, {PIDs: []int32{20}, Used: 200 * time.Millisecond}, {PIDs: []int32{30}}},
+		"gpu-memory": { // without samples
+			{PIDs: []int32{10, 20, 30}, Used: 800 * time.Millisecond, Memory: []uint64{3 << 30, 1 << 30, 0}},
+		},
+	} {
+		t.Run(id, func(t *testing.T) { testEnergyOfAGPU(t, id, users) })
+	}
+}
+
+// testEnergyOfAGPU tests a GPU that is busy for 80 % of the time: 60 % by a process, 20 % by another.
+func testEnergyOfAGPU(t *testing.T, id string, users []gpulibrary.User) {
+	s := &scriptedGPU{users: users, change: func(d *gpulibrary.Device) { d.Busy = d.Elapsed * 8 / 10 }}
 	withGPU(t, s, func(n *testNode) {
 		n.process(10, "train", docker(idA))
 		n.process(20, "serve", docker(idB))
@@ -132,7 +141,7 @@ func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
 		assert.InDelta(t, 0.2*all, n.one("process.energy", zone, pid(20)).value, 1e-6)
 		assert.InDelta(t, 0.6*all, n.one("container.energy", zone, "container.id="+idA).value, 1e-6)
 		assert.InDelta(t, 0.2*all, n.one("container.energy", zone, "container.id="+idB).value, 1e-6)
-		t.Attr("gpu", fmt.Sprintf("%.3g, %.3g", n.one("process.energy", zone, pid(10)).value/all, n.one("process.energy", zone, pid(20)).value/all))
+		t.Attr(id, fmt.Sprintf("%.3g, %.3g", n.one("process.energy", zone, pid(10)).value/all, n.one("process.energy", zone, pid(20)).value/all))
 		assert.Zero(t, n.sum("process.energy", nil, zone, pid(30)))
 		assert.Zero(t, n.sum("process.energy", nil, zone, pid(40)))
 		assert.Zero(t, n.sum("system.unattributed.energy", nil, zone))

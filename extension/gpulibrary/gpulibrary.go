@@ -62,6 +62,8 @@ type Device struct {
 	Elapsed time.Duration
 	// Busy is how much of Elapsed the GPU worked.
 	Busy time.Duration
+	// Assumed reports whether Busy is assumed, because the GPU does not report its activity.
+	Assumed bool
 	// Users lists the processes that used the GPU, and the processes that have it open without
 	// using it.
 	Users []User
@@ -77,6 +79,10 @@ type User struct {
 	PIDs []int32 // as the kernel's first PID namespace numbers them; at least one
 	// Used is the GPU time of all of them.
 	Used time.Duration
+	// Memory is the GPU memory in bytes that each of PIDs holds, in the same order; 0 if it is not
+	// available. The receiver divides Used in proportion to it. It is empty if the processes must not
+	// be divided by memory.
+	Memory []uint64
 	// Last is when they last used the GPU, zero where that is not known.
 	Last time.Time
 }

@@ -32,8 +32,8 @@ type Usage struct {
 	// UntilRead reports whether the interval ends with the Read. Otherwise it ends with the last
 	// reading of the GPU's energy, by the same library.
 	UntilRead bool
-	// Assumed reports whether a part of Busy and Total is assumed and unattributed, because the
-	// usage of that time could not be read.
+	// Assumed reports whether a part of Busy and Total is assumed, because the GPU's activity in
+	// that time is not available.
 	Assumed bool
 	// Users lists the processes that used the GPU or have it open.
 	Users []User
@@ -56,4 +56,32 @@ type User struct {
 	// Cgroup is the path of their cgroup, or empty. It places processes that start and exit between
 	// two scans.
 	Cgroup string
+}
+
+// maxMemory bounds the GPU memory of a process in bytes (4 TiB, more than any GPU has). Larger
+// values are ignored, such as NVML's for memory that is not available.
+const maxMemory = 4 << 40
+
+// ByMemory divides the GPU time of processes that cannot be distinguished in proportion to the GPU
+// memory in bytes that each of them holds, and sets parts to the result. The parts add up to used.
+// ByMemory reports whether any process holds memory; otherwise parts are not changed.
+//
+// Memory does not show activity. It is a weight only if the GPU time of processes is not available.
+func ByMemory(parts []units.CPUTime, used units.CPUTime, held []uint64) bool {
+	d := units.Division{Amount: uint64(used)}
+	for _, bytes := range held {
+		if bytes <= maxMemory {
+			d.Total = units.AddSaturating(d.Total, bytes)
+		}
+	}
+	if d.Total == 0 {
+		return false
+	}
+	for i, bytes := range held {
+		parts[i] = 0
+		if bytes <= maxMemory {
+			parts[i] = units.CPUTime(d.Next(min(bytes, d.Left())))
+		}
+	}
+	return true
 }

@@ -160,7 +160,7 @@ func (g *gpu) Multiprocessors() (uint32, error)   { return g.multiprocessors, ni
 func (g *gpu) GPMSample() (nvml.GPMSample, error) { return nil, nvml.NotSupported }
 func (g *gpu) TotalEnergy() (uint64, error)       { g.advance(); return g.counter, g.noEnergy }
 func (g *gpu) Power() (uint32, bool, error)       { return 0, false, nvml.NotSupported }
-func (g *gpu) Processes() ([]uint32, error)       { return nil, nil }
+func (g *gpu) Processes() ([]nvml.Process, error) { return nil, nil }
 
 func (g *gpu) UtilizationSamples(since uint64) ([]nvml.Utilization, error) {
 	if g.noSamples != nil {

@@ -12,13 +12,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the
-// performance monitors report (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML
-// reports no utilization of processes then.
+// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity,
+// which the performance monitors report (GPM, Hopper and later), times their part of its streaming
+// multiprocessors. NVML reports no utilization of processes then: the receiver divides the use of a
+// slice by the memory of its processes. Before Hopper, the whole GPU is divided by memory, and
+// counts as busy while a process holds memory.
 type slicing struct {
 	slices          []*slice
-	multiprocessors uint32 // of the whole GPU, 0 if not known yet
-	pids            []int32
+	multiprocessors uint32 // of the whole GPU, 0 before it is read
 }
 
 // slice is a MIG device.
@@ -48,12 +49,19 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	if u.started && now.Sub(u.polled) < minActivity {
 		return u.until
 	}
-	if err := b.readActivities(d, now.Sub(u.until)); err != nil {
+	elapsed := now.Sub(u.until)
+	devices, err := b.device.MIGDevices()
+	if err != nil {
+		err = fmt.Errorf("MIG devices: %w", err)
+	} else if err = b.readActivities(d, devices, elapsed); isMissing(err) { // before Hopper
+		err = readHolders(d, devices, elapsed)
+	}
+	if err != nil {
 		d.UsageErr, d.Users, d.Busy, d.Unattributed = err, d.Users[:0], 0, 0
 		return now
 	}
 	if !u.until.IsZero() {
-		d.Elapsed = now.Sub(u.until)
+		d.Elapsed = elapsed
 	}
 	if !u.started {
 		d.Busy, d.Unattributed, d.Users = d.Elapsed, d.Elapsed, d.Users[:0]
@@ -64,16 +72,11 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 
 // readActivities makes users of the slices' processes. The use of a slice that came since the last poll is
 // unattributed.
-func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) error {
+func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) error {
 	g := &b.slices
-	devices, err := b.device.MIGDevices()
-	if err != nil {
-		return fmt.Errorf("MIG devices: %w", err)
-	}
 	if err := g.measure(b.device); err != nil {
 		return err
 	}
-	g.pids = g.pids[:0]
 	for _, s := range g.slices {
 		s.listed = false
 	}
@@ -97,7 +100,7 @@ func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) erro
 		left -= used
 		d.Busy += used
 		if known {
-			g.addUser(d, device, used)
+			addUser(d, device, used)
 		} else {
 			d.Unattributed += used
 		}
@@ -179,17 +182,30 @@ func (s *slice) activity(device nvml.Device) (float64, error) {
 }
 
 // addUser adds the processes of a slice, which cannot be distinguished, as one user.
-func (g *slicing) addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
-	pids, _ := device.Processes()
-	first := len(g.pids)
-	for _, pid := range pids {
-		if pid > 0 && pid <= math.MaxInt32 {
-			g.pids = append(g.pids, int32(pid))
-		}
-	}
-	if len(g.pids) == first {
+func addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
+	processes, _ := device.Processes()
+	user := together(processes, used)
+	if len(user.PIDs) == 0 {
 		d.Unattributed += used
 		return
 	}
-	d.Users = append(d.Users, gpulibrary.User{PIDs: g.pids[first:len(g.pids):len(g.pids)], Used: used})
+	d.Users = append(d.Users, user)
+}
+
+// readHolders makes one user of the processes of all slices. It has all the time, because the GPU
+// does not report its activity.
+func readHolders(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) error {
+	var holders []nvml.Process
+	for _, device := range devices {
+		processes, err := device.Processes()
+		if err != nil {
+			return fmt.Errorf("processes of a MIG device: %w", err)
+		}
+		holders = append(holders, processes...)
+	}
+	d.Users, d.Busy, d.Unattributed = d.Users[:0], 0, 0
+	if user := together(holders, elapsed); len(user.PIDs) > 0 {
+		d.Users, d.Busy, d.Assumed = append(d.Users, user), elapsed, true
+	}
+	return nil
 }

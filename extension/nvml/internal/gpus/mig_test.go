@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
@@ -18,9 +21,9 @@ type migDevice struct {
 	id              string
 	multiprocessors uint32
 	activity        float64
-	processes       []uint32
-	err             error // of GPMSample
-	held            int   // samples that were not freed
+	processes       []uint32 // each holds as many GiB as its PID says
+	err, noList     error    // of GPMSample and of Processes
+	held            int      // samples that were not freed
 }
 
 type gpmSample struct {
@@ -31,7 +34,12 @@ type gpmSample struct {
 
 func (m *migDevice) UUID() (string, error)            { return m.id, nil }
 func (m *migDevice) Multiprocessors() (uint32, error) { return m.multiprocessors, nil }
-func (m *migDevice) Processes() ([]uint32, error)     { return m.processes, nil }
+func (m *migDevice) Processes() (list []nvml.Process, err error) {
+	for _, pid := range m.processes {
+		list = append(list, nvml.Process{PID: pid, Memory: uint64(pid) << 30})
+	}
+	return list, m.noList
+}
 
 func (m *migDevice) GPMSample() (nvml.GPMSample, error) {
 	if m.err != nil {
@@ -71,7 +79,8 @@ func TestSlicesShareByMultiprocessorsTimesActivity(t *testing.T) {
 			t.Errorf("users %+v", d.Users)
 		}
 		t.Attr("mig", fmt.Sprint(usedBy(d, 1).Round(time.Millisecond), ", ", usedBy(d, 2).Round(time.Millisecond)))
-		if len(d.Users[1].PIDs) != 2 || !about(d.Unattributed, 100*time.Millisecond) || !about(d.Busy, 600*time.Millisecond) || d.Elapsed != time.Second {
+		assert.Equal(t, gpulibrary.User{PIDs: []int32{2, 3}, Used: 200 * time.Millisecond, Memory: []uint64{2 << 30, 3 << 30}}, d.Users[1])
+		if !about(d.Unattributed, 100*time.Millisecond) || !about(d.Busy, 600*time.Millisecond) || d.Elapsed != time.Second {
 			t.Errorf("%+v", d)
 		}
 		if one.held != 1 || two.held != 1 {
@@ -120,7 +129,8 @@ func TestSlicesOfUnknownActivity(t *testing.T) {
 		slice           *migDevice
 		multiprocessors uint32
 	}{
-		"before Hopper":      {&migDevice{id: "MIG-1", multiprocessors: 50, err: nvml.NotSupported}, 100},
+		"not permitted":      {&migDevice{id: "MIG-1", multiprocessors: 50, err: nvml.NoPermission}, 100},
+		"before Hopper":      {&migDevice{id: "MIG-1", multiprocessors: 50, err: nvml.NotSupported, noList: nvml.Unknown}, 100},
 		"not a number":       {&migDevice{id: "MIG-1", multiprocessors: 50, activity: math.NaN()}, 100},
 		"no multiprocessors": {&migDevice{id: "MIG-1", multiprocessors: 50, activity: 50}, 0},
 	} {
@@ -138,6 +148,23 @@ func TestSlicesOfUnknownActivity(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestSlicesBeforeHopperShareByMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := &migDevice{id: "MIG-1", multiprocessors: 50, err: nvml.NotSupported}
+		two := &migDevice{id: "MIG-2", multiprocessors: 50, err: nvml.NotSupported, processes: []uint32{3}}
+		p := poller(t, newMIG(one, two))
+		p.after(time.Second)
+		one.processes = []uint32{1}
+		d := p.after(time.Second)
+		assert.Equal(t, []gpulibrary.User{{PIDs: []int32{1, 3}, Used: time.Second, Memory: []uint64{1 << 30, 3 << 30}}}, d.Users)
+		assert.True(t, d.Assumed, "the GPU does not report how busy it is")
+		one.processes, two.processes = nil, nil
+		d = p.after(time.Second)
+		assert.Equal(t, []time.Duration{time.Second, 0}, []time.Duration{d.Elapsed, d.Busy})
+		assert.False(t, d.Assumed, "no process holds memory")
+	})
 }
 
 func TestActivityIsAtMostAllOfTheSlice(t *testing.T) {

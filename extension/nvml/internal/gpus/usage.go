@@ -5,6 +5,7 @@ package gpus
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
@@ -22,6 +23,10 @@ import (
 //
 // A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work
 // side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
+//
+// If the driver reports no samples of processes, the busy time of the GPU belongs to all processes
+// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU that
+// ever had a sample of a process.
 type usage struct {
 	started bool
 	until   time.Time // up to when usage was handed out
@@ -29,10 +34,14 @@ type usage struct {
 	clock   clock
 	// noInstants is set if the library does not list instants.
 	noInstants bool
-	users      users
+	// sampled is set once the driver has reported a sample of a process. unsampled is the busy time
+	// before.
+	sampled   bool
+	unsampled time.Duration
+	users     users
 	// open are the processes that have the GPU open, and openBefore those that had when usage was handed out last.
 	// Both are empty where the library does not list them.
-	open, openBefore []uint32
+	open, openBefore []nvml.Process
 }
 
 const (
@@ -41,6 +50,9 @@ const (
 	// kept is how long the driver keeps samples at least. Its buffer is made for ten seconds
 	// (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel modules).
 	kept = 8 * time.Second
+	// silence is the busy time without a sample after which the driver counts as one that does not
+	// sample processes.
+	silence = 10 * time.Second
 )
 
 // window is the time since the last poll, and the result of the instants in it.
@@ -87,18 +99,15 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 		return u.until
 	}
 	u.users.reset()
+	u.addEntries(entries, &w, now)
+	missing = u.isSilent(&w) || missing
+	for _, p := range u.open { // those that did not use it, too: they may have idle energy
+		u.users.open(p.PID)
+	}
+	ended := slices.DeleteFunc(slices.Clone(u.openBefore), func(p nvml.Process) bool { return u.users.has(p.PID) })
 	if !missing {
-		u.addEntries(entries, &w, now)
-	}
-	for _, pid := range u.open { // those that did not use it, too: they may have idle energy
-		u.users.open(pid)
-	}
-	if missing {
-		err = u.readRate(device, &w)
-	} else {
-		u.addEnded(&w)
-	}
-	if err != nil {
+		u.addEnded(ended, &w)
+	} else if err := u.addHolders(device, slices.Concat(u.open, ended), &w); err != nil {
 		d.UsageErr = err
 		return w.until
 	}
@@ -197,7 +206,7 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
 			continue // garbage, or stale
 		}
-		u.users.add(e, busiest)
+		u.users.addEntry(e, busiest)
 	}
 	stands := w.covered // each entry
 	if u.noInstants {
@@ -208,22 +217,54 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	})
 }
 
-// addEnded gives busy time that no entry explains to the processes that closed the GPU since usage was handed out
-// last: the driver forgets the samples of a process when it ends. If they are several, which of them it was is unknown.
-func (u *usage) addEnded(w *window) {
-	gap := u.gap(w)
-	if gap == 0 {
-		return
+// isSilent reports whether the driver has the function for samples of processes, but reports no
+// samples for this GPU. An idle GPU has no samples either, and the driver forgets the samples of a
+// process when it ends. Only busy time during which the same processes have the GPU open counts.
+func (u *usage) isSilent(w *window) bool {
+	u.sampled = u.sampled || u.users.used()+u.users.anonymous > 0
+	same := slices.EqualFunc(u.open, u.openBefore, func(a, b nvml.Process) bool { return a.PID == b.PID })
+	if same && len(u.open) > 0 {
+		u.unsampled += w.busy
 	}
-	first := len(u.users.pids)
-	for _, pid := range u.openBefore {
-		if _, present := u.users.index[pid]; !present && pid != 0 && pid <= math.MaxInt32 {
-			u.users.pids = append(u.users.pids, int32(pid))
+	return !u.sampled && u.unsampled > silence
+}
+
+// addEnded gives busy time that no entry explains to the processes that closed the GPU since usage
+// was handed out last: the driver forgets the samples of a process when it ends. Several such
+// processes cannot be distinguished.
+func (u *usage) addEnded(ended []nvml.Process, w *window) {
+	if gap := u.gap(w); gap > 0 {
+		user := together(ended, gap)
+		user.Memory = nil
+		u.users.add(user)
+	}
+}
+
+// addHolders gives the busy time of a GPU without samples of processes to all processes that have it
+// open, as one user.
+func (u *usage) addHolders(device nvml.Device, holders []nvml.Process, w *window) error {
+	if u.noInstants {
+		percent, err := device.Utilization()
+		if err != nil {
+			return fmt.Errorf("utilization: %w", err)
+		}
+		w.busy = time.Duration(min(percent, 100)) * w.covered / 100
+	}
+	u.users.reset()
+	u.users.add(together(holders, w.busy))
+	return nil
+}
+
+// together returns processes that cannot be distinguished as one user, without PIDs if no process
+// can be named.
+func together(processes []nvml.Process, used time.Duration) gpulibrary.User {
+	u := gpulibrary.User{Used: used}
+	for _, p := range processes {
+		if p.PID > 0 && p.PID <= math.MaxInt32 {
+			u.PIDs, u.Memory = append(u.PIDs, int32(p.PID)), append(u.Memory, p.Memory)
 		}
 	}
-	if ended := u.users.pids[first:len(u.users.pids):len(u.users.pids)]; len(ended) > 0 {
-		u.users.list = append(u.users.list, gpulibrary.User{PIDs: ended, Used: gap})
-	}
+	return u
 }
 
 // gap returns the busy time that entries do not explain. Percents are whole: up to one for each
@@ -234,21 +275,6 @@ func (u *usage) gap(w *window) time.Duration {
 		return 0
 	}
 	return gap
-}
-
-// readRate reads the user of a GPU for which the library reports no processes: the only process that has the GPU open.
-func (u *usage) readRate(device nvml.Device, w *window) error {
-	if u.noInstants {
-		percent, err := device.Utilization()
-		if err != nil {
-			return fmt.Errorf("utilization: %w", err)
-		}
-		w.busy = time.Duration(min(percent, 100)) * w.covered / 100
-	}
-	if len(u.users.list) == 1 {
-		u.users.list[0].Used = w.busy
-	}
-	return nil
 }
 
 // handOut fills the device, and makes its end the beginning of the next window.
@@ -294,8 +320,15 @@ func (u *users) reset() {
 	clear(u.index)
 }
 
-// add adds an entry. A repeated entry counts once.
-func (u *users) add(e *nvml.Sample, percent uint32) {
+// add adds a user, if it has PIDs.
+func (u *users) add(user gpulibrary.User) {
+	if len(user.PIDs) > 0 {
+		u.list = append(u.list, user)
+	}
+}
+
+// addEntry adds an entry. A repeated entry counts once.
+func (u *users) addEntry(e *nvml.Sample, percent uint32) {
 	if e.PID == 0 || e.PID > math.MaxInt32 {
 		u.entries++
 		u.unnamed += uint64(percent)
@@ -338,6 +371,11 @@ func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
 		}
 	}
 	u.anonymous = percent(u.unnamed, of)
+}
+
+func (u *users) has(pid uint32) bool {
+	_, known := u.index[pid]
+	return known
 }
 
 // used returns the GPU time of all.

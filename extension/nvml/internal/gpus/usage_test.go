@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
@@ -23,8 +25,9 @@ type script struct {
 	instants  []nvml.Utilization
 	entries   []nvml.Sample
 	processes []uint32
-	noList    error    // of processes
-	since     []uint64 // that ProcessUtilization was called with
+	memory    map[uint32]uint64 // of the processes, in GiB
+	noList    error             // of processes
+	since     []uint64          // that ProcessUtilization was called with
 }
 
 func newScript() *script {
@@ -51,11 +54,11 @@ func (s *script) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 	return append([]nvml.Sample(nil), s.entries...), s.noProcesses
 }
 
-func (s *script) Processes() ([]uint32, error) {
-	if s.noList != nil {
-		return nil, s.noList
+func (s *script) Processes() (list []nvml.Process, err error) {
+	for _, pid := range s.processes {
+		list = append(list, nvml.Process{PID: pid, Memory: s.memory[pid] << 30})
 	}
-	return s.processes, nil
+	return list, s.noList
 }
 
 // begun takes a second in which the GPU was idle as the baseline of a poller.
@@ -309,31 +312,71 @@ func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
 
 func TestWithoutSamplesOfProcesses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		processes          []uint32
-		noSamples          error
-		used, unattributed time.Duration
+		processes    []uint32
+		noSamples    error
+		users        []gpulibrary.User
+		unattributed time.Duration
 	}{
-		"one process":    {[]uint32{1}, nil, 400 * time.Millisecond, 0},
-		"several":        {[]uint32{1, 2}, nil, 0, 400 * time.Millisecond},
-		"none":           {nil, nil, -1, 400 * time.Millisecond},
-		"and no samples": {[]uint32{1}, nvml.NotSupported, 600 * time.Millisecond, 0},
+		"one process":    {[]uint32{1}, nil, []gpulibrary.User{{PIDs: []int32{1}, Used: 400 * time.Millisecond, Memory: []uint64{3 << 30}}}, 0},
+		"several":        {[]uint32{1, 2, 0}, nil, []gpulibrary.User{{PIDs: []int32{1, 2}, Used: 400 * time.Millisecond, Memory: []uint64{3 << 30, 1 << 30}}}, 0},
+		"none":           {nil, nil, nil, 400 * time.Millisecond},
+		"and no samples": {[]uint32{1}, nvml.NotSupported, []gpulibrary.User{{PIDs: []int32{1}, Used: 600 * time.Millisecond, Memory: []uint64{3 << 30}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript()
 				s.second(1, 0)
 				s.processes, s.noSamples, s.noProcesses, s.rate = tc.processes, tc.noSamples, nvml.NotSupported, 60
+				s.memory = map[uint32]uint64{1: 3, 2: 1}
 				time.Sleep(time.Second)
 				p := poller(t, s)
 				p.after(0)
 				s.second(2, 40)
 				d := p.after(time.Second)
-				if !about(usedBy(d, 1), tc.used) || !about(d.Unattributed, tc.unattributed) || d.UsageErr != nil {
-					t.Errorf("%+v", d)
-				}
+				assert.Equal(t, tc.users, d.Users)
+				assert.Equal(t, tc.unattributed, d.Unattributed)
+				assert.NoError(t, d.UsageErr)
 			})
 		})
 	}
+}
+
+func TestMemoryIsAWeightOnlyOnAGPUThatNeverHadSamplesOfProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.processes, s.memory = []uint32{1, 2}, map[uint32]uint64{1: 3, 2: 1}
+		p := s.begun(t)
+		byMemory := []gpulibrary.User{{PIDs: []int32{1, 2}, Used: time.Second, Memory: []uint64{3 << 30, 1 << 30}}}
+		end := 1
+		busy := func(entries ...nvml.Sample) *gpulibrary.Device {
+			end++
+			s.second(end, 100)
+			s.entries = entries
+			return p.after(time.Second)
+		}
+		for range 10 {
+			assert.Equal(t, time.Second, busy().Unattributed, "samples may still show")
+		}
+		assert.Equal(t, byMemory, busy().Users)
+		assert.Equal(t, time.Second, usedBy(busy(nvml.Sample{PID: 2, Timestamp: s.seconds(float64(end + 1)), SM: 100}), 2))
+		for range 20 {
+			assert.Equal(t, time.Second, busy().Unattributed, "the driver samples processes")
+		}
+	})
+}
+
+func TestMemoryIsNoWeightWhileProcessesComeAndGo(t *testing.T) {
+	begun(t, func(s *script, p *polling) {
+		for end := 2; end < 60; end++ {
+			s.second(end, 100)
+			if s.processes = []uint32{7, uint32(end)}; end < 30 { // jobs that no poll sees
+				s.processes = nil
+			}
+			for _, u := range p.after(time.Second).Users {
+				assert.Empty(t, u.Memory)
+			}
+		}
+	})
 }
 
 func TestWithoutInstants(t *testing.T) {

@@ -4,6 +4,8 @@
 
 package nvml
 
+import "math"
+
 // The structures and constants of NVIDIA's public header nvml.h: https://docs.nvidia.com/deploy/nvml-api/. A test
 // compares the sizes and offsets with those of a C compiler.
 
@@ -16,6 +18,8 @@ const (
 	fieldPowerInstant = 186 // NVML_FI_DEV_POWER_INSTANT: mW
 
 	scopeModule = 1 // NVML_POWER_SCOPE_MODULE; NVML_POWER_SCOPE_GPU is 0
+
+	notAvailable = math.MaxUint64 // NVML_VALUE_NOT_AVAILABLE as an unsigned number
 
 	valueDouble = 0 // NVML_VALUE_TYPE_DOUBLE; the others are integers
 
@@ -97,7 +101,7 @@ type gpmGet struct {
 // 535 write nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without indicating it:
 // https://github.com/XuehaiPan/nvitop/pull/79, https://github.com/XuehaiPan/nvitop/pull/226
 const (
-	processSizeV1     = 16 // pid, usedGpuMemory
+	processSizeV1     = 16 // pid, usedGpuMemory, which is at offset 8 in all of them
 	processSize       = 24 // pid, usedGpuMemory, gpuInstanceId, computeInstanceId
 	processSizeDetail = 32 // the same, and usedGpuCcProtectedMemory
 )

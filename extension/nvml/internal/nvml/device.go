@@ -5,6 +5,7 @@
 package nvml
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -167,8 +168,8 @@ func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
 	return d.samples, nil
 }
 
-func (d *device) Processes() ([]uint32, error) {
-	var all []uint32
+func (d *device) Processes() ([]Process, error) {
+	var all []Process
 	result := NotSupported // by all lists
 	for _, h := range d.handles() {
 		for _, lists := range [][]listOf{{d.computeV3, d.computeV2}, {d.graphicsV3, d.graphicsV2}, {d.mpsV3}} {
@@ -183,12 +184,13 @@ func (d *device) Processes() ([]uint32, error) {
 			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), result.err() // a process that uses the GPU in several ways is in several lists
+	// A process that uses the GPU in several ways is in several lists, each time with its memory.
+	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(b.Memory, a.Memory)) })
+	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID }), result.err()
 }
 
 // list returns the processes of the first of the functions that the driver has.
-func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
+func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 	for _, function := range functions {
 		count, ret := read(len(d.bytes)/processSizeDetail, func(size int, count *uint32) Return {
 			size *= processSizeDetail
@@ -200,7 +202,7 @@ func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
 		})
 		switch ret {
 		case Success:
-			return decodePIDs(d.bytes, count), Success
+			return decodeProcesses(d.bytes, count), Success
 		case FunctionNotFound:
 			continue
 		default:
@@ -214,8 +216,8 @@ func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
 // an entry: that is the highest of an amount of memory or of an instance's number.
 const untouched = 0xa5
 
-// decodePIDs reads the PIDs of count entries, whose size it infers from their end.
-func decodePIDs(entries []byte, count int) []uint32 {
+// decodeProcesses reads count entries, whose size it infers from their end.
+func decodeProcesses(entries []byte, count int) []Process {
 	written := len(entries)
 	for written > 0 && entries[written-1] == untouched {
 		written--
@@ -226,9 +228,13 @@ func decodePIDs(entries []byte, count int) []uint32 {
 			size = smaller
 		}
 	}
-	pids := make([]uint32, count)
-	for i := range pids {
-		pids[i] = binary.NativeEndian.Uint32(entries[i*size:])
+	processes := make([]Process, count)
+	for i := range processes {
+		entry := entries[i*size:]
+		processes[i] = Process{PID: binary.NativeEndian.Uint32(entry), Memory: binary.NativeEndian.Uint64(entry[8:])}
+		if processes[i].Memory == notAvailable {
+			processes[i].Memory = 0
+		}
 	}
-	return pids
+	return processes
 }

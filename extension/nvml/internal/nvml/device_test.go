@@ -96,7 +96,7 @@ device 0:1:0.0
 `, stride))
 			processes, err := d.Processes()
 			require.NoError(t, err)
-			assert.Equal(t, []uint32{10, 12, 13, 4_000_000_000}, processes)
+			assert.Equal(t, []Process{{10, 4096}, {12, 100}, {13, math.MaxInt64}, {PID: 4_000_000_000}}, processes, "10 once")
 
 			var many strings.Builder
 			for i := range 300 {
@@ -106,8 +106,8 @@ device 0:1:0.0
 			processes, err = d.Processes()
 			require.NoError(t, err)
 			require.Len(t, processes, 300)
-			for i, pid := range processes {
-				require.Equal(t, uint32(i+1), pid)
+			for i, p := range processes {
+				require.Equal(t, uint32(i+1), p.PID)
 			}
 			scripted.Script(t, "device 0:1:0.0")
 			processes, err = d.Processes()
@@ -167,17 +167,17 @@ device 0:1:0.0
 	for i, want := range []struct {
 		uuid            string
 		multiprocessors uint32
-		pids            []uint32
-	}{{"MIG-a", 42, []uint32{10}}, {"MIG-b", 42, []uint32{11, 12}}} {
+		processes       []Process
+	}{{"MIG-a", 42, []Process{{10, 1}}}, {"MIG-b", 42, []Process{{11, 1}, {12, 1}}}} {
 		uuid, err := slices[i].UUID()
 		require.NoError(t, err)
 		assert.Equal(t, want.uuid, uuid)
 		multiprocessors, err := slices[i].Multiprocessors()
 		require.NoError(t, err)
 		assert.Equal(t, want.multiprocessors, multiprocessors, "of all compute instances")
-		pids, err := slices[i].Processes()
+		processes, err := slices[i].Processes()
 		require.NoError(t, err)
-		assert.Equal(t, want.pids, pids)
+		assert.Equal(t, want.processes, processes)
 	}
 }
 

@@ -40,8 +40,9 @@ type Device interface {
 	// of the last one in which the process ran. None is no error. The slice is valid until the next
 	// call.
 	ProcessUtilization(since uint64) ([]Sample, error)
-	// Processes returns the PIDs of those that have the GPU open: compute, graphics and MPS processes, each PID once.
-	Processes() ([]uint32, error)
+	// Processes returns the compute, graphics and MPS processes that have the GPU open, each once,
+	// ordered by PID.
+	Processes() ([]Process, error)
 	// MIG reports whether the GPU is divided into slices at present.
 	MIG() (bool, error)
 	// MIGDevices returns the slices of a GPU.
@@ -50,6 +51,12 @@ type Device interface {
 	Multiprocessors() (uint32, error)
 	// GPMSample takes a sample of the GPU's performance monitors, of the slice for a MIG device (Hopper and later).
 	GPMSample() (GPMSample, error)
+}
+
+// Process is a process that has a GPU open (nvmlProcessInfo_t).
+type Process struct {
+	PID    uint32
+	Memory uint64 // of the GPU, in bytes; 0 if it is not available
 }
 
 // Utilization is how busy a GPU was at one sampling of the driver (nvmlSample_t).

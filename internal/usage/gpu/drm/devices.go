@@ -38,10 +38,22 @@ type device struct {
 type compute struct {
 	present bool // KFD lists the GPU
 	hidden  bool // KFD does not show which processes use it
-	// unknown are the PIDs of processes whose GPU time KFD does not show, and used is the GPU time
-	// of all of them.
+	// unknown are the PIDs of processes whose GPU time KFD does not show. held is the GPU memory in
+	// bytes of each. used is the GPU time of all of them until it is divided. parts is scratch.
 	unknown []int32
+	held    []uint64
+	parts   []units.CPUTime
 	used    units.CPUTime
+}
+
+// hold adds memory of a process whose GPU time KFD does not show. Processes are added one after
+// another, each with the memory of all partitions of the GPU.
+func (c *compute) hold(pid int32, bytes uint64) {
+	if n := len(c.unknown); n > 0 && c.unknown[n-1] == pid {
+		c.held[n-1] = units.AddSaturating(c.held[n-1], bytes)
+		return
+	}
+	c.unknown, c.held, c.parts = append(c.unknown, pid), append(c.held, bytes), append(c.parts, 0)
 }
 
 // engine is an engine class of a GPU.
@@ -77,7 +89,9 @@ func (d *device) wakes() bool { return d.driver == "xe" }
 // begin starts the interval from the last Read until now. No time passes for a GPU that sleeps.
 func (d *device) begin(last, now time.Time, buf []byte) {
 	before := d.asleep
-	d.asleep, d.compute.hidden, d.compute.unknown, d.compute.used = false, false, d.compute.unknown[:0], 0
+	c := &d.compute
+	c.hidden, c.unknown, c.held, c.parts, c.used = false, c.unknown[:0], c.held[:0], c.parts[:0], 0
+	d.asleep = false
 	if d.wakes() {
 		text, err := d.status.Read(buf)
 		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))

@@ -32,8 +32,8 @@
 // engine classes of the same GPU. KFD shows the number of compute units that a process occupies at
 // the moment. Their share of all units counts for the whole interval. GPUs that do not count their
 // waves (RDNA) show only how busy they are (gpu_busy_percent). That time, less the time of DRM
-// clients, belongs to the processes that hold memory of the GPU through KFD, which cannot be
-// distinguished.
+// clients, is divided among the processes that hold memory of the GPU through KFD, in proportion to
+// that memory.
 //
 // No read wakes a suspended GPU up. The driver xe would wake it to read its counters
 // (show_run_ticks), so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs

@@ -133,7 +133,7 @@ func (s *Source) usersOf(d *device) []gpu.User {
 		s.pids = append(s.pids, u.pid)
 		s.users = append(s.users, gpu.User{PIDs: s.pids[n : n+1 : n+1], Used: u.used, Last: u.last})
 	}
-	if c := &d.compute; len(c.unknown) > 1 && c.used > 0 {
+	if c := &d.compute; c.used > 0 {
 		s.users = append(s.users, gpu.User{PIDs: c.unknown, Used: c.used})
 	}
 	return s.users[first:]

@@ -199,10 +199,14 @@ func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
 	w.addKFD(1, "7", 0x300)
+	w.addKFD(2, "8", 0x300|1<<28) // a partition
 	p := w.add(10, 1, render(3, 1))
+	hold := func(pid, id string, mib uint64) {
+		w.Files["sys/class/kfd/kfd/proc/"+pid+"/vram_"+id] = fmt.Sprintln(mib << 20)
+	}
 	w.Files[busy] = "0\n"
-	w.Files["sys/class/kfd/kfd/proc/11/vram_7"] = "4096\n"
-	w.Files["sys/class/kfd/kfd/proc/12/vram_7"] = "0\n"
+	hold("11", "7", 3<<10)
+	hold("12", "7", 0)
 	w.add(11, 1)
 	w.pass()
 	w.Files[busy] = "80\n"
@@ -211,12 +215,12 @@ func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 	assert.Equal(t, 800*ms, usage[0].Busy)
 	assert.Equal(t, map[int32]units.CPUTime{10: 300 * ms, 11: 500 * ms}, used(t, usage))
 
-	w.Files["sys/class/kfd/kfd/proc/12/vram_7"] = "4096\n"
+	hold("12", "7", 512)
+	hold("12", "8", 512)
 	usage = w.pass()
 	assert.Equal(t, 800*ms, usage[0].Busy)
-	together := usage[0].Users[len(usage[0].Users)-1]
-	assert.Equal(t, []int32{11, 12}, together.PIDs)
-	assert.Equal(t, 800*ms, together.Used)
+	assert.Equal(t, map[int32]units.CPUTime{10: 0, 11: 600 * ms, 12: 200 * ms}, used(t, usage), "3 GiB and 1 GiB")
+	t.Attr("gpu-memory-amd", fmt.Sprintf("%v, %v", time.Duration(used(t, usage)[11]), time.Duration(used(t, usage)[12])))
 }
 
 func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
 // kfd reads which processes compute through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c,
@@ -175,8 +176,8 @@ func (k *kfd) readProcess(pid int32, p *kfdProcess, index int, node *kfdNode) (u
 	case errors.Is(err, kernfs.ErrUnread): // other processes are read
 		return 0
 	default: // gone, or a GPU that counts no waves
-		if held, err := k.number(pid, node.memory); err == nil && held > 0 && !slices.Contains(d.compute.unknown, pid) {
-			d.compute.unknown = append(d.compute.unknown, pid)
+		if held, err := k.number(pid, node.memory); err == nil && held > 0 {
+			d.compute.hold(pid, held)
 		}
 	}
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
@@ -206,8 +207,8 @@ func (k *kfd) number(pid int32, name string) (uint64, error) {
 }
 
 // readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the
-// GPU was busy (gpu_busy_percent), less the time of other processes. The processes hold memory of
-// the GPU, so the GPU is awake.
+// GPU was busy (gpu_busy_percent), less the time of other processes. It is divided by memory. The
+// processes hold memory of the GPU, so the GPU is awake.
 func (d *device) readUnknown(buf []byte) {
 	c := &d.compute
 	if len(c.unknown) == 0 {
@@ -227,8 +228,11 @@ func (d *device) readUnknown(buf []byte) {
 		return
 	}
 	d.add(kfdCompute, busy)
-	if len(c.unknown) == 1 {
-		d.use(c.unknown[0], c.used, time.Time{})
+	if gpu.ByMemory(c.parts, c.used, c.held) {
+		for i, pid := range c.unknown {
+			d.use(pid, c.parts[i], time.Time{})
+		}
+		c.used = 0
 	}
 }
 

@@ -130,7 +130,7 @@ func (d *device) handOut() gpu.Usage {
 type tally struct {
 	at                        time.Time // of the last poll
 	busy, total, unattributed units.CPUTime
-	assumed                   bool // some of them are
+	assumed                   bool // busy is assumed, at least a part of it
 	users                     []gpu.User
 	single                    map[int32]int // index in users, by the PID of those with one
 }
@@ -153,16 +153,27 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	}
 	t.total = units.CPUTime(elapsed)
 	t.busy = min(part(found.Busy), t.total)
-	t.unattributed = part(found.Unattributed)
+	t.unattributed, t.assumed = part(found.Unattributed), found.Assumed
 	for i := range found.Users {
 		u := &found.Users[i]
-		pids := slices.Compact(slices.Sorted(slices.Values(u.PIDs)))
-		if len(pids) == 0 || pids[0] <= 0 { // no process
-			t.unattributed = units.AddSaturating(t.unattributed, part(u.Used))
+		used, parts := part(u.Used), make([]units.CPUTime, len(u.Memory))
+		if len(parts) != len(u.PIDs) || !gpu.ByMemory(parts, used, u.Memory) {
+			t.addProcesses(slices.Compact(slices.Sorted(slices.Values(u.PIDs))), used, u.Last, in)
 			continue
 		}
-		t.addUser(gpu.User{PIDs: pids, Used: part(u.Used), Last: u.Last, Cgroup: in.of(pids)})
+		for k := range parts {
+			t.addProcesses([]int32{u.PIDs[k]}, parts[k], u.Last, in)
+		}
 	}
+}
+
+// addProcesses adds the use of processes that are not distinguished, whose PIDs are sorted.
+func (t *tally) addProcesses(pids []int32, used units.CPUTime, last time.Time, in *cgroups) {
+	if len(pids) == 0 || pids[0] <= 0 { // no process
+		t.unattributed = units.AddSaturating(t.unattributed, used)
+		return
+	}
+	t.addUser(gpu.User{PIDs: pids, Used: used, Last: last, Cgroup: in.of(pids)})
 }
 
 // addUnattributed adds a time whose users could not be read.

@@ -321,6 +321,20 @@ func TestGarbageIsBounded(t *testing.T) {
 	})
 }
 
+func TestUsersWithMemoryAreDividedByIt(t *testing.T) {
+	const gib = 1 << 30
+	sum := tally{single: map[int32]int{}}
+	sum.fill(&gpulibrary.Device{Elapsed: time.Second, Busy: time.Second, Assumed: true, Users: []gpulibrary.User{
+		{PIDs: []int32{11, 10, 0}, Used: 800 * time.Millisecond, Memory: []uint64{gib, 2 * gib, gib}},
+		{PIDs: []int32{11, 10}, Used: 200 * time.Millisecond, Memory: []uint64{math.MaxUint64, 0}},
+	}}, time.Second, newCgroups("none"))
+	assert.Equal(t, []gpu.User{
+		{PIDs: []int32{11}, Used: units.Second / 5}, {PIDs: []int32{10}, Used: 2 * units.Second / 5}, {PIDs: []int32{10, 11}, Used: units.Second / 5},
+	}, sum.users)
+	assert.Equal(t, units.Second/5, sum.unattributed, "memory of no process")
+	assert.True(t, sum.assumed)
+}
+
 func TestUsersOfSeveralPollsAreAddedUp(t *testing.T) {
 	at, sum := time.Now(), tally{single: map[int32]int{}}
 	for i, cgroup := range []string{"", "/a"} {
