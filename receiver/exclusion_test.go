@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,6 +70,24 @@ func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
 		requireFigures(t, figures{a: 60, node: 60}, n.figures("active"), name)
 		assert.Empty(t, n.status, name)
 	}
+}
+
+// The pod web of a user is named etcd, too.
+func TestKubeWattExcludesTheStaticPodsOfTheControlPlane(t *testing.T) {
+	n := sharedNode(t, func(a *config.AttributionConfig) {
+		a.Preset, a.StaticPower = config.PresetKubeWatt, allStatic(config.StaticUtilization)
+	})
+	n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
+	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
+	podLogs(t, n, "shop_etcd-0_"+uidA, "kube-system_etcd-node1_"+uidB)
+	n.start()
+	logged := n.logs.FilterMessage("Control plane excluded: its energy is idle energy")
+	n.run(600*joule, map[int]int64{10: 100, 20: 500})
+	requireFigures(t, figures{a: 60, node: 60}, n.figures("active"))
+	t.Attr("excluded-pods", fmt.Sprint(n.figures("active"), " J"))
+	require.Equal(t, 1, logged.Len())
+	assert.Equal(t, map[string]any{"pods": []any{"etcd-node1"}}, logged.All()[0].ContextMap())
+	assert.Equal(t, 1, n.logs.FilterMessage(logged.All()[0].Message).Len(), "once")
 }
 
 // As if the directory were mounted late.

@@ -80,7 +80,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 		edit         func(*config.AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
-		joules       uint64 // 600 if 0
+		joules       float64 // 600 if 0
 		active, idle figures
 	}{
 		// P * busy/total, shared by CPU time.
@@ -112,7 +112,8 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			},
 			active: figures{55.625, 111.25, 55.625, 0, 222.5}, idle: figures{node: 377.5},
 		},
-		// 30 W + 50 W * utilization, a twentieth of it by etcd: 32.5 W with the control plane alone.
+		// 32.5 W with the control plane alone, and 60u - 45u² + 20u³ W by the utilization u of the rest:
+		// 18.08 W at 0.4. A line would have 37.78 W at 0.
 		config.PresetKubeWatt: {
 			edit: func(c *config.AttributionConfig) {
 				c.Tuning.Samples = 2
@@ -120,13 +121,14 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			},
 			learn: func(n *testNode) {
 				for i := range int64(24) {
-					ticks := 225 + 50*(i%12)
-					n.run(uint64(325*joule+50*ticks*joule/100), map[int]int64{10: ticks, 40: 50})
+					ticks := []int64{225, 275, 325, 375, 400, 475, 525, 575, 625, 675, 725, 775}[i%12]
+					u := float64(ticks) / 1000
+					n.run(uint64((325+10*(60*u-45*u*u+20*u*u*u))*joule), map[int]int64{10: ticks, 40: 50})
 				}
 			},
 			etcd:   50,
-			joules: 525,
-			active: figures{50, 100, 50, 0, 200}, idle: figures{node: 325},
+			joules: 505.8,
+			active: figures{45.2, 90.4, 45.2, 0, 180.8}, idle: figures{node: 325},
 		},
 		// Idle power, here 30 W, is shared equally by the virtual machines. Power above it is shared by use.
 		config.PresetKavanagh: {
@@ -158,7 +160,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 				assert.Empty(t, n.trainedModels(), "there is nothing to learn")
 			}
 			active, idle := n.figures("active"), n.figures("idle")
-			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
+			n.run(uint64(cmp.Or(c.joules, 600)*joule), map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
 			active, idle = n.figures("active").less(active), n.figures("idle").less(idle)
 			requireFigures(t, c.active, active, "active")
 			requireFigures(t, c.idle, idle, "idle")

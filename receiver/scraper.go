@@ -322,6 +322,9 @@ func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 		s.state.Training.RestoreGPUs(s.attributor.Models(), m.Readings)
 		s.node.LogKeys()
 		s.node.LogCounting()
+		if pods := s.attributor.Exclusion.ControlPlane(); len(pods) > 0 {
+			s.set.Logger.Info("Control plane excluded: its energy is idle energy", zap.Strings("pods", pods))
+		}
 		s.telemetry.scanned(took)
 	}
 	s.attributor.Check(s.conditions)

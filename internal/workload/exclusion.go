@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,16 +22,24 @@ type Excluded struct {
 	Namespace Match
 	// Executable matches names of executables. Any user can give a program any name.
 	Executable Match
+	// ControlPlane selects the static pods of the Kubernetes control plane.
+	ControlPlane bool
 }
+
+// controlPlane lists the components of the control plane (kubernetes.io/docs/concepts/architecture).
+// The kubelet names a static pod after its manifest and the node, for example etcd-node1.
+var controlPlane = []string{"kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "cloud-controller-manager"}
 
 // Exclusion decides which workloads' energy counts as static. The zero Exclusion excludes none. It is
 // not safe for concurrent use.
 type Exclusion struct {
-	by   Excluded
-	pods *PodLogs // not read if by.Namespace is nil
+	by     Excluded
+	pods   *PodLogs // read only for pods that by may select
+	found  []string // names of excluded pods of the control plane
+	listed int      // number of names that ControlPlane returned
 }
 
-// NewExclusion returns an Exclusion. pods has the namespaces of pods.
+// NewExclusion returns an Exclusion. pods has the namespaces and names of pods.
 func NewExclusion(by Excluded, pods *PodLogs) *Exclusion { return &Exclusion{by: by, pods: pods} }
 
 // Excludes reports whether a process is excluded. An empty field of its identity matches nothing.
@@ -42,24 +51,45 @@ func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 // ExcludesCgroup reports whether all processes in a cgroup are excluded.
 func (e *Exclusion) ExcludesCgroup(path string) bool { return e.by.Cgroup.matches(path) }
 
-// ExcludesPod reports whether all processes of a pod are excluded by its namespace.
+// ExcludesPod reports whether all processes of a pod are excluded, by its namespace or as a pod of
+// the control plane.
 func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
-	return e.by.Namespace != nil && uid != "" && isHosts(uid) && e.by.Namespace.matches(e.pods.of(uid, now).namespace)
+	mayControl := e.by.ControlPlane && isStaticPodUID(uid)
+	if uid == "" || !isHosts(uid) || e.by.Namespace == nil && !mayControl {
+		return false
+	}
+	pod := e.pods.of(uid, now)
+	if mayControl && slices.ContainsFunc(controlPlane, func(c string) bool { return strings.HasPrefix(pod.name, c+"-") }) {
+		if !slices.Contains(e.found, pod.name) {
+			e.found = append(e.found, pod.name)
+		}
+		return true
+	}
+	return e.by.Namespace.matches(pod.namespace)
 }
 
-// Resolved reports whether, since the last call, the namespace of a pod was found that was missing
+// ControlPlane returns the names of the pods of the control plane that were excluded for the first
+// time since the last call.
+func (e *Exclusion) ControlPlane() (names []string) {
+	names, e.listed = e.found[e.listed:], len(e.found)
+	return names
+}
+
+// Resolved reports whether, since the last call, the name of a pod was found that was missing
 // when Excludes was called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
-	return e.by.Namespace != nil && e.pods.lookAgain(now)
+	return e.byPod() && e.pods.lookAgain(now)
 }
+
+// byPod reports whether any pod is excluded by its namespace or its name.
+func (e *Exclusion) byPod() bool { return e.by.Namespace != nil || e.by.ControlPlane }
 
 // ByCgroup reports whether any process is excluded by the path of its cgroup.
 func (e *Exclusion) ByCgroup() bool { return e.by.Cgroup != nil }
 
-// Err returns why the namespaces of pods cannot be read. It is nil if they can, or if no workload is
-// excluded by its namespace.
+// Err returns why the names of pods cannot be read. It is nil if they can, or if no pod is excluded.
 func (e *Exclusion) Err() error {
-	if e.by.Namespace == nil {
+	if !e.byPod() {
 		return nil
 	}
 	return e.pods.failed

@@ -23,8 +23,11 @@ func isUUID(s string) bool {
 		isHex(s[:8]) && isHex(s[9:13]) && isHex(s[14:18]) && isHex(s[19:23]) && isHex(s[24:])
 }
 
-// isPodUID: a UUID, or the 32 digits of the configuration's hash that a static pod has for a uid.
-func isPodUID(s string) bool { return isUUID(s) || len(s) == 32 && isHex(s) }
+// isPodUID: a UUID, or the uid of a static pod.
+func isPodUID(s string) bool { return isUUID(s) || isStaticPodUID(s) }
+
+// isStaticPodUID: the 32 digits of the configuration's hash that a static pod has for a uid.
+func isStaticPodUID(s string) bool { return len(s) == 32 && isHex(s) }
 
 // isFargateID: the task's 32 digits and a number.
 func isFargateID(s string) bool {

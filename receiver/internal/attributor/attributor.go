@@ -123,7 +123,7 @@ func (a *Attributor) identify() {
 		Names:         names,
 		Waits:         o.Node.Waits,
 	})
-	a.Exclusion = newExclusion(&cfg.Attribution.Exclude, pods)
+	a.Exclusion = newExclusion(&cfg.Attribution, pods)
 }
 
 // openCollector opens the Collector.
@@ -293,9 +293,11 @@ func (a *Attributor) cpus() (cpus []emit.CPU) {
 }
 
 // newExclusion returns the exclusion of workloads.
-func newExclusion(c *config.ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
+func newExclusion(a *config.AttributionConfig, pods *workload.PodLogs) *workload.Exclusion {
+	c := &a.Exclude
 	return workload.NewExclusion(workload.Excluded{
 		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
+		ControlPlane: a.PresetRules().ControlPlaneExcluded,
 	}, pods)
 }
 

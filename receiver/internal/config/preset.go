@@ -40,6 +40,9 @@ type PresetRules struct {
 	MissedUnattributed bool
 	// KnowsStatic selects the known static power of modeled and reported zones.
 	KnowsStatic bool
+	// ControlPlaneExcluded excludes the static pods of the Kubernetes control plane, in addition to
+	// the excluded workloads of the settings.
+	ControlPlaneExcluded bool
 	// ExcludedInFixed includes the energy of excluded workloads in the power of the model fixed.
 	ExcludedInFixed bool
 	// Window is the length of the windows, 0 for one window per collection.
@@ -64,10 +67,11 @@ var presets = map[Preset]PresetRules{
 	// Active energy is energy * CPU time / all CPU time. Idle energy is unattributed.
 	PresetScaphandre: {Static: StaticUtilization, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
-	// KubeWatt's static power includes the power of the control plane at rest, and dynamic power is
-	// all power above it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches
-	// to Container Energy Consumption Measurement Tools").
-	PresetKubeWatt: {Static: StaticRegression, ExcludedInFixed: true},
+	// KubeWatt's static power is the intercept of a polynomial of the third degree. It includes the
+	// power of the control plane at rest, and dynamic power is all power above it (paragraphs
+	// "Initialization Modes for Static Power Estimation" and "Resilience Against Kepler's Pitfalls" of
+	// "Existing Approaches to Container Energy Consumption Measurement Tools").
+	PresetKubeWatt: {Static: StaticCubicRegression, ControlPlaneExcluded: true, ExcludedInFixed: true},
 	// The second and the third rule of the paper. The first, all energy by CPU utilization, is active
 	// and idle energy of the preset scaphandre with the idle rule used.
 	PresetKavanagh:      {Static: StaticBase, Idle: IdleEqualContainers},

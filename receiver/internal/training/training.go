@@ -171,6 +171,9 @@ func (t *Training) Note(z Zones) {
 func (t *Training) rule(kind power.Kind) string {
 	c := &t.cfg.Attribution
 	rule := string(c.StaticModelOf(kind))
+	if c.PresetRules().ControlPlaneExcluded {
+		rule += " exclude control plane"
+	}
 	for _, list := range []struct {
 		name    string
 		filters []filter.Config

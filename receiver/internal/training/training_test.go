@@ -236,7 +236,8 @@ func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 		excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
 		excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
 	}
-	assert.Len(t, excluding, 1+3*3)
+	excluding[of(config.StaticTrained, func(c *config.AttributionConfig) { c.Preset = config.PresetKubeWatt })] = true
+	assert.Len(t, excluding, 1+3*3+1)
 }
 
 // A static power that was trained with another factor is not that of the corrected zone.

@@ -92,8 +92,8 @@ var simBest = []simSetting{
 	byDefault(cpu.KindBPF).onAllCurves(), byDefault(cpu.KindProcfs), uncounted().among(ofMemory...),
 }
 
-// simPresets are the presets of other tools' rules. Their active energy is that of a setting above,
-// so they have no rows.
+// simPresets are the presets of other tools' rules. They have no rows. Their active energy is that of
+// a setting above, except for kubewatt.
 var simPresets = []simSetting{
 	preset(config.PresetKepler), preset(config.PresetKepler09), preset(config.PresetScaphandre),
 	preset(config.PresetSmartWatts), preset(config.PresetKubeWatt), preset(config.PresetKavanagh),

@@ -310,7 +310,6 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 		{"minimum, 10 s, BPF", "preset kepler_0_9, 10 s, BPF"},
 		{"resting, 10 s, BPF", "preset smartwatts, 10 s, BPF"},
 		{"base, 10 s, BPF", "preset kavanagh, 10 s, BPF"},
-		{"regression, 10 s, BPF", "preset kubewatt, 10 s, BPF"},
 	}, shared)
 }
 
