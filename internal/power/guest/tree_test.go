@@ -217,7 +217,9 @@ func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 
 func TestATotalStaysAtItsRange(t *testing.T) {
 	d := newTreeDir(t, newDir(t))
-	d.write(d.open(uuid), power.Package, int(maxEnergy)-5)
+	text, err := marshal(&Report{ID: uuid, Epoch: "a", Time: noon, Zones: []Zone{{Kind: power.Package, Energy: maxEnergy - 5}}})
+	require.NoError(t, err)
+	d.put("report.json", string(text))
 	d.write(d.open(uuid), power.Package, 10)
 	assert.Equal(t, "9223372036854775807\n", d.files()["intel-rapl:0/energy_uj"])
 }
