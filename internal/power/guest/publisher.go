@@ -415,9 +415,12 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 		if t, err = openTree(root, job.machine); err != nil {
 			return fmt.Errorf("%s: %w", reportFile, cause(err))
 		}
-		p.trees[job.dir] = t
 	}
-	if err := t.write(root, &job.report); err != nil {
+	if err := t.writeReport(root, &job.report); err != nil {
+		return err
+	}
+	p.trees[job.dir] = t // after the write: a tree that is replaced would be read again, with its own totals
+	if err := t.writeCounters(root); err != nil {
 		return err
 	}
 	p.mu.Lock()

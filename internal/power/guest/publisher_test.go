@@ -198,6 +198,19 @@ func TestOfTwoMachinesOfOneNameNoneHasATree(t *testing.T) {
 	})
 }
 
+func TestATreeContinuesAfterAReportOfAnotherMachineCouldNotBeWritten(t *testing.T) {
+	published(t, func(p *publishing) {
+		p.publish(vm("a", "web", 5))
+		obstacle := filepath.Join(p.dir, "web", newFile)
+		require.NoError(t, os.MkdirAll(filepath.Join(obstacle, "x"), 0o755))
+		p.publish(vm("b", "web", 100))
+		require.Error(t, p.Err())
+		require.NoError(t, os.RemoveAll(obstacle))
+		p.publish(vm("a", "web", 7))
+		p.shows("web", 7, "a")
+	})
+}
+
 // A user of the host can give a program the name and the context ID of a virtual machine.
 func TestAUsersMachineReadsNoEnergyOfTheHosts(t *testing.T) {
 	published(t, func(p *publishing) {

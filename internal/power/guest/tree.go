@@ -90,9 +90,9 @@ func openTree(root *os.Root, of *machine) (*tree, error) {
 	return t, nil
 }
 
-// write writes the next report, with the totals of a report of the machine, and the counters. If
-// the report cannot be written, the last one remains.
-func (t *tree) write(root *os.Root, of *Report) error {
+// writeReport writes the next report, with the totals of a report of the machine. After an error, the
+// last report remains.
+func (t *tree) writeReport(root *os.Root, of *Report) error {
 	next := t.next(of.Zones)
 	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: of.Time, Zones: next.shown})
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *tree) write(root *os.Root, of *Report) error {
 		return err
 	}
 	*t = next
-	return t.writeCounters(root)
+	return nil
 }
 
 // next returns the tree of the next report, which shows the zones of the machine. A zone that the

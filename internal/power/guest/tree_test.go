@@ -61,7 +61,10 @@ func (d *treeDir) tryWrite(t *tree, gained ...any) error {
 			d.totals = append(d.totals, *z)
 		}
 	}
-	return t.write(d.Root, &Report{Time: noon, Zones: present})
+	if err := t.writeReport(d.Root, &Report{Time: noon, Zones: present}); err != nil {
+		return err
+	}
+	return t.writeCounters(d.Root)
 }
 
 func (d *treeDir) write(t *tree, gained ...any) {
