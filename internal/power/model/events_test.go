@@ -37,7 +37,7 @@ func TestPowerFollowsCPUTimeAndEvents(t *testing.T) {
 	assert.InDelta(t, 10, c.IdleWatts(), 0)
 	c.Idle = &idle
 	assert.InDelta(t, 5, c.IdleWatts(), 0, "stated apart")
-	m := NewWithEvents(e, c)
+	m := New(e, c)
 	readModel(t, m, load(0, 0, 0))
 	assert.Equal(t, units.Energy(32e6), readModel(t, m, load(2*time.Second, 8, 16)).Total, "4 of 8 CPUs were busy")
 
@@ -62,7 +62,7 @@ func TestPowerFollowsCPUTimeAndEvents(t *testing.T) {
 func TestAFunctionsPowerIsBounded(t *testing.T) {
 	// A package is all of the node's CPU sockets.
 	for rate, want := range map[float64]float64{-1: 0, 4000: 4000, 1e300: power.MaxPlatformWatts} {
-		m := NewWithEvents(&fakeEvents{rates: Rates{Block: rate}}, ZoneCurve{Kind: power.Package, Function: func(r *Rates) float64 { return r[Block] }})
+		m := New(&fakeEvents{rates: Rates{Block: rate}}, ZoneCurve{Kind: power.Package, Function: func(r *Rates) float64 { return r[Block] }})
 		readModel(t, m, load(0, 0, 0))
 		assert.Equal(t, units.Energy(want*1e6), readModel(t, m, load(time.Second, 1, 1)).Total)
 	}

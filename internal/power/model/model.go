@@ -96,10 +96,9 @@ type zone struct {
 //
 // If CPU time does not advance, there is no utilization: Total and At stay, and the next read counts
 // for both. The same is true if events could not be read, which the error reports.
-func New(curves ...ZoneCurve) power.Meter { return NewWithEvents(nil, curves...) }
-
-// NewWithEvents returns the meter that New returns, for curves that need events. It closes them.
-func NewWithEvents(events Events, curves ...ZoneCurve) power.Meter {
+//
+// The meter closes the events. events is nil if no curve needs any.
+func New(events Events, curves ...ZoneCurve) power.Meter {
 	s := &source{zones: make([]zone, len(curves)), events: events}
 	for i, c := range curves {
 		z := &s.zones[i]

@@ -22,7 +22,7 @@ var epoch = time.Now() // with a monotonic reading, like samples
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
 
-func newPackage(c Curve) power.Meter { return New(ZoneCurve{Kind: power.Package, Curve: c}) }
+func newPackage(c Curve) power.Meter { return New(nil, ZoneCurve{Kind: power.Package, Curve: c}) }
 
 func mustCurve(t testing.TB, points ...Point) Curve {
 	t.Helper()
@@ -168,7 +168,7 @@ func TestEachZoneOfAModelIsExact(t *testing.T) {
 		{Kind: power.Platform, Curve: mustCurve(t, Point{0.5, 1e-6 / 3})},
 	}
 	const reads, every = 100_000, 1_234_567 * time.Nanosecond
-	m := New(curves...)
+	m := New(nil, curves...)
 	var rs []power.Reading
 	var err error
 	for i := range reads + 1 {
@@ -192,7 +192,7 @@ func TestEachZoneOfAModelIsExact(t *testing.T) {
 
 func TestReadDoesNotAllocate(t *testing.T) {
 	curve := mustCurve(t, Point{0, 10}, Point{0.5, 15}, Point{1, 20})
-	m := New(ZoneCurve{Kind: power.Package, Curve: curve}, ZoneCurve{Kind: power.DRAM, Curve: curve}, ZoneCurve{Kind: power.Platform, Curve: curve})
+	m := New(nil, ZoneCurve{Kind: power.Package, Curve: curve}, ZoneCurve{Kind: power.DRAM, Curve: curve}, ZoneCurve{Kind: power.Platform, Curve: curve})
 	d := time.Duration(0)
 	if n := testing.AllocsPerRun(100, func() {
 		d += time.Second

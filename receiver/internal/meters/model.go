@@ -114,7 +114,7 @@ func openModel(c *config.Config) (power.Meter, error) {
 	default:
 		return noModel{noModelError(oneline.Text(err))}, nil
 	}
-	return &modelMeter{Meter: model.NewWithEvents(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
+	return &modelMeter{Meter: model.New(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
 // noModel is the meter where a model is configured and there is no curve.
