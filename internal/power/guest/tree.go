@@ -105,9 +105,9 @@ func (t *tree) writeReport(root *os.Root, of *Report) error {
 	return nil
 }
 
-// next returns the tree of the next report, which shows the zones of the machine. A zone that the
-// report before this publisher lacks may have had a total earlier in the epoch, so that a new epoch
-// begins.
+// next returns the tree of the next report, which shows the zones of the machine. If the report that
+// the tree continues from lacks one of them, a new epoch begins: the zone may have had a total
+// earlier in the epoch.
 func (t *tree) next(zones []Zone) tree {
 	next := *t
 	next.generation++
