@@ -31,10 +31,10 @@ type CounterFile struct {
 //
 // A zone is kept after it was found. While it cannot be read, it has an error.
 //
-// If the root directory contains a sysfs, another goroutine opens the files, because any user can
-// block this (kernfs.Search). Answer waits for the first open that blocks, for up to a second, and
-// then reads only the open files. A closed file is opened again by the next discovery. Below other
-// root directories, a closed file is opened again by the next read.
+// If the root directory contains a sysfs, the goroutine of the Search opens the files, because any
+// user can block this. Answer waits for the first open that blocks, for up to a second, and then reads
+// only the open files. A closed file is opened again by the next discovery. Below other root
+// directories, a closed file is opened again by the next read.
 //
 // Set the fields of Discovery before the first Answer. A Files is not safe for concurrent use.
 type Files struct {
@@ -48,11 +48,10 @@ type Files struct {
 	// read again, at most three times in total. If Torn is nil, they are read once.
 	Torn func() bool
 
-	zones  []*counterFile
-	shown  []Shown
-	buf    [64]byte // larger than any valid text (20 digits, a unit, a time and a newline)
-	opener kernfs.Search[[]opened]
-	open   func(path string) (*os.File, error) // nil except in tests
+	zones []*counterFile
+	shown []Shown
+	buf   [64]byte                            // larger than any valid text (20 digits, a unit, a time and a newline)
+	open  func(path string) (*os.File, error) // nil except in tests
 }
 
 // counterFile is a zone with its file.
@@ -128,8 +127,7 @@ func (f *Files) Zones(yield func(*Zone) bool) {
 // Answer reads all zones, and discovers zones if a discovery is due. Without a discovery or
 // failure, it makes one system call per zone and does not allocate.
 func (f *Files) Answer(_ context.Context, s Sample) (Answer, error) {
-	f.opener.Waits = s.Waits
-	if f.opener.Running() || f.Run(s, len(f.zones)) { // no discovery runs until the files are open
+	if f.Run(s, len(f.zones)) && f.Search.IsGuarded() {
 		f.openClosed()
 	}
 	f.readZones()
@@ -139,11 +137,7 @@ func (f *Files) Answer(_ context.Context, s Sample) (Answer, error) {
 		f.shown = append(f.shown, z.shown)
 		good, failing = good || z.shown.Err == nil, failing || z.shown.Err != nil
 	}
-	err := f.Note(s.At, good, failing)
-	if hangs := f.opener.Err(); hangs != nil {
-		err = fmt.Errorf("%s meter: %w", f.Meter, hangs)
-	}
-	return Answer{Shown: f.shown}, err
+	return Answer{Shown: f.shown}, f.Note(s.At, good, failing)
 }
 
 // readZones reads all counters. It repeats the read if counters were updated during the read
@@ -197,28 +191,28 @@ type opened struct {
 	err  error
 }
 
-// openClosed opens the closed files on another goroutine. Below root directories without a sysfs,
-// it does nothing, because read opens the files.
+// openClosed opens the closed files on the goroutine of the Search. If this takes too long, a later
+// Discovery.Run takes over the files, and no discovery runs until then. If the meter was closed
+// meanwhile, the garbage collector closes the files.
 func (f *Files) openClosed() {
-	if !f.Search.IsGuarded() {
+	closed := f.findClosed()
+	if len(closed) == 0 {
 		return
 	}
-	var find func() []opened
-	if !f.opener.Running() {
-		f.opener.Root, f.opener.Dir, f.opener.Always, f.opener.Drop = f.Search.Root, f.Search.Dir, f.Search.Always, closeOpened
-		closed := f.findClosed()
-		if len(closed) == 0 {
-			return
+	use, ok := f.Search.Run(func() func() error { // the paths do not change while this function runs
+		for i := range closed {
+			closed[i].file, closed[i].err = closed[i].of.OpenPath()
 		}
-		find = func() []opened { // the paths do not change while this function runs
-			for i := range closed {
-				closed[i].file, closed[i].err = closed[i].of.OpenPath()
-			}
-			return closed
-		}
+		return func() error { return f.use(closed) }
+	})
+	if ok {
+		_ = use() // the error of the last discovery
 	}
-	found, _ := f.opener.Run(find)
-	for _, o := range found {
+}
+
+// use takes over opened files, and returns the error of the last discovery.
+func (f *Files) use(all []opened) error {
+	for _, o := range all {
 		if o.err == nil {
 			o.of.Use(o.file)
 		}
@@ -226,6 +220,7 @@ func (f *Files) openClosed() {
 			o.zone.closed = o.err
 		}
 	}
+	return f.err
 }
 
 func (f *Files) findClosed() (closed []opened) {
@@ -242,18 +237,9 @@ func (f *Files) findClosed() (closed []opened) {
 	return closed
 }
 
-func closeOpened(files []opened) {
-	for _, o := range files {
-		if o.err == nil {
-			_ = o.file.Close() // no data can be lost
-		}
-	}
-}
-
 // Close closes all files.
 func (f *Files) Close() error {
 	f.Search.Close()
-	f.opener.Close()
 	var errs []error
 	for _, z := range f.zones {
 		errs = append(errs, z.file.Close())

@@ -3,8 +3,6 @@
 package meters
 
 import (
-	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/machine"
@@ -80,38 +77,5 @@ func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Len(t, curves, 1, name)
 		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)
-	}
-}
-
-// BenchmarkOpenModel opens model: auto on this machine, and on one with 1,024 CPUs.
-func BenchmarkOpenModel(b *testing.B) {
-	large := b.TempDir()
-	var info strings.Builder
-	for i := range 1024 {
-		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 173\nmodel name\t: Intel(R) Xeon(R) 6787P\nflags\t\t: fpu %s\n\n",
-			i, strings.Repeat("flag ", 300))
-		dir := filepath.Join(large, fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology", i))
-		require.NoError(b, os.MkdirAll(dir, 0o755))
-		require.NoError(b, os.WriteFile(filepath.Join(dir, "core_cpus_list"), fmt.Appendf(nil, "%d-%d\n", i&^1, i|1), 0o600))
-		require.NoError(b, os.WriteFile(filepath.Join(dir, "package_cpus_list"), fmt.Appendf(nil, "%d-%d\n", i&^255, i|255), 0o600))
-	}
-	require.NoError(b, os.MkdirAll(filepath.Join(large, "proc"), 0o755))
-	require.NoError(b, os.WriteFile(filepath.Join(large, "proc/cpuinfo"), []byte(info.String()), 0o600))
-	require.NoError(b, os.WriteFile(filepath.Join(large, "proc/meminfo"), []byte("MemTotal: 4294967296 kB\n"), 0o600))
-	require.NoError(b, os.WriteFile(filepath.Join(large, "sys/devices/system/cpu/online"), []byte("0-1023\n"), 0o600))
-	for name, root := range map[string]string{"this machine": "/", "1024 CPUs": large} {
-		b.Run(name, func(b *testing.B) {
-			cfg := simpleConfig()
-			cfg.RootPath, cfg.Model = root, configoptional.Some(config.ModelConfig{})
-			most := 0.0
-			for b.Loop() {
-				began := b.Elapsed()
-				meter, err := openModel(cfg)
-				require.NoError(b, err)
-				require.IsType(b, &modelMeter{}, meter)
-				most = math.Max(most, (b.Elapsed() - began).Seconds())
-			}
-			b.ReportMetric(most*1e3, "ms/worst")
-		})
 	}
 }
