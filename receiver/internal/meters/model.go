@@ -24,20 +24,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// StatedCurve returns the curve that the configuration states.
-func StatedCurve(m *config.ModelConfig) (model.ZoneCurve, error) {
-	if len(m.Points) == 0 {
-		curve, err := catalog.Between(m.IdlePower, m.MaxPower, catalog.DefaultShape)
-		return model.ZoneCurve{Kind: m.ZoneKind(), Curve: curve}, err
-	}
-	points := make([]model.Point, len(m.Points))
-	for i, p := range m.Points {
-		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
-	}
-	curve, err := model.NewCurve(points)
-	return model.ZoneCurve{Kind: m.ZoneKind(), Curve: curve}, err
-}
-
 // modelCurves returns the curves of the zone kinds of the machine. The error names the missing
 // curves and the reasons.
 func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *events) ([]model.ZoneCurve, error) {
@@ -52,14 +38,24 @@ func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind
 
 // statedCurves returns the curve that the configuration states, and that of memory.
 func statedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
-	curve, err := StatedCurve(m)
+	stated := model.ZoneCurve{Kind: m.ZoneKind()}
+	points := make([]model.Point, len(m.Points))
+	for i, p := range m.Points {
+		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
+	}
+	var err error
+	if len(points) > 0 {
+		stated.Curve, err = model.NewCurve(points)
+	} else {
+		stated.Curve, err = catalog.Between(m.IdlePower, m.MaxPower, catalog.DefaultShape)
+	}
+	if len(points) == 0 && stated.Kind == power.Package {
+		stated.ExpectedError = catalog.BetweenError(what, catalog.DefaultShape)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(m.Points) == 0 && curve.Kind == power.Package {
-		curve.ExpectedError = catalog.BetweenError(what, catalog.DefaultShape)
-	}
-	return withMemory([]model.ZoneCurve{curve}, what, m.MemoryPower, kinds)
+	return withMemory([]model.ZoneCurve{stated}, what, m.MemoryPower, kinds)
 }
 
 // trainedCurves returns the curves of a trained model.
@@ -112,25 +108,19 @@ func openModel(c *config.Config) (power.Meter, error) {
 	case cfg.IsStated():
 		return nil, err
 	default:
-		return noModel{noModelError(oneline.Text(err))}, nil
+		return noModel(oneline.Text(err)), nil
 	}
 	return &modelMeter{Meter: model.New(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
-// noModel is the meter where a model is configured and there is no curve.
-type noModel struct{ reason error }
+// noModel is the meter of a model without any curve, and the error of its reads: the reason. The error
+// is a power.ErrNoZones, because a model is not needed if a sensor is read.
+type noModel string
 
-func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m.reason }
-
-func (noModel) Close() error { return nil }
-
-// noModelError is why there is no curve. It is a meter's power.ErrNoZones: where a sensor is read
-// it is nothing wrong.
-type noModelError string
-
-func (e noModelError) Error() string { return "no power model: " + string(e) }
-
-func (noModelError) Is(target error) bool { return target == power.ErrNoZones }
+func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m }
+func (noModel) Close() error                                                  { return nil }
+func (m noModel) Error() string                                               { return "no power model: " + string(m) }
+func (noModel) Is(target error) bool                                          { return target == power.ErrNoZones }
 
 // modelMeter is a model with what its curves were made from.
 type modelMeter struct {

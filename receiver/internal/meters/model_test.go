@@ -55,27 +55,23 @@ func TestErrorsAreToldInPercent(t *testing.T) {
 	}
 }
 
-func TestTwoPowersHaveTheCurveOfServers(t *testing.T) {
-	curve, err := StatedCurve(&config.ModelConfig{IdlePower: 40, MaxPower: 120})
-	require.NoError(t, err)
-	assert.InDelta(t, 40, curve.Curve.Watts(0), 1e-9)
-	assert.InDelta(t, 120, curve.Curve.Watts(1), 1e-9)
-	assert.Greater(t, curve.Curve.Watts(0.5), 85.0, "servers use more than half of it at half load")
-}
-
-func TestTwoPowersHaveTheErrorOfTheirCurve(t *testing.T) {
+func TestTwoPowersHaveTheCurveOfServersAndItsError(t *testing.T) {
 	what := machine.Machine{CPU: cloudCPU, Threads: 96}
 	for name, c := range map[string]struct {
 		m    config.ModelConfig
+		half float64 // power at half load
 		want float64
 	}{
-		"the package":       {config.ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
-		"the whole machine": {config.ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
-		"points":            {config.ModelConfig{Points: []config.ModelPoint{{Power: 40}}}, 0},
+		"the package":       {config.ModelConfig{IdlePower: 40, MaxPower: 120}, 90, catalog.BetweenError(what, "")},
+		"the whole machine": {config.ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 90, 0},
+		"points":            {config.ModelConfig{Points: []config.ModelPoint{{Power: 40}, {Utilization: 1, Power: 120}}}, 80, 0},
 	} {
 		curves, err := modelCurves(&c.m, what, []power.Kind{c.m.ZoneKind()}, nil)
 		require.NoError(t, err, name)
 		require.Len(t, curves, 1, name)
 		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)
+		assert.InDelta(t, 40, curves[0].Curve.Watts(0), 1e-9)
+		assert.InDelta(t, c.half, curves[0].Curve.Watts(0.5), 5, name)
+		assert.InDelta(t, 120, curves[0].Curve.Watts(1), 1e-9)
 	}
 }
