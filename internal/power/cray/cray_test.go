@@ -197,19 +197,6 @@ func TestCountersAreReadOnceUnlessTheyChangeMeanwhileAtMostThreeTimes(t *testing
 	}
 }
 
-func TestAControllerThatRestartsInventsNothing(t *testing.T) {
-	n, _ := newNode(t, "ex_epyc")
-	n.zones()
-	n.write("startup", "1719000000000000")
-	n.write("generation", "1")
-	n.measure(10*time.Second, map[string]int{"energy": 3100})
-	got := n.zones()["node"]
-	assert.Equal(t, power.Rebased, got.Event)
-	assert.Zero(t, got.Total)
-	n.measure(10*time.Second, map[string]int{"energy": 6200})
-	assert.Equal(t, 3100*units.Joule, n.zones()["node"].Total)
-}
-
 func TestACardIsThereOnceItHasCounted(t *testing.T) {
 	n, _ := newNode(t, "ex_epyc")
 	assert.NotContains(t, n.zones(), "accel")

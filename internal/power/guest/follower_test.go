@@ -341,7 +341,7 @@ func TestImpossibleTotalIsAnErrorAndNoEnergy(t *testing.T) {
 	})
 }
 
-func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
+func TestWithoutAnEpochStepsAreBounded(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.report.Epoch = ""
 		b.begin()
@@ -352,19 +352,6 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 		b.renew(100 + 31_000 + 29_000)
 		r = b.read(time.Second)
 		assert.Equal(t, 29_000*units.Joule, r.Total)
-	})
-	follow(t, func(b *bubble) {
-		b.report.Epoch = ""
-		for i, joules := range []uint64{262_000, 20} {
-			b.renew(joules)
-			b.report.Zones[0].Range = 262_143 * units.Joule
-			b.read(0)
-			r := b.read(time.Second)
-			if i == 1 {
-				assert.Equal(t, power.Wrapped, r.Event)
-				assert.Equal(t, 163*units.Joule, r.Total)
-			}
-		}
 	})
 }
 

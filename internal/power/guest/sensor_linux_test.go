@@ -78,27 +78,6 @@ func TestTreeMayBeMountedLater(t *testing.T) {
 	})
 }
 
-func TestTreeKeepsItsTotalsWhileItCannotBeRead(t *testing.T) {
-	mount(t, func(m *mounted) {
-		m.report(1, 1_000_000)
-		m.pass(0)
-		m.pass(time.Second)
-		m.report(2, 1_000_005)
-		require.Equal(t, units.Energy(5), m.pkg(time.Second+1).Total)
-		require.NoError(t, os.Rename(m.path, m.path+".gone"))
-		r, err := m.read(time.Hour)
-		require.Error(t, err)
-		require.Error(t, r[0].Err)
-		require.Equal(t, units.Energy(5), r[0].Total)
-		require.NoError(t, os.Rename(m.path+".gone", m.path))
-		m.report(3, 1_000_009)
-		m.pass(10 * time.Second)
-		back := m.pkg(time.Second)
-		require.NoError(t, back.Err)
-		assert.Equal(t, units.Energy(9), back.Total)
-	})
-}
-
 func TestHalfWrittenTreeIsAnErrorOnceThatLasts(t *testing.T) {
 	mount(t, func(m *mounted) {
 		m.write("intel-rapl:0/energy_uj", "")

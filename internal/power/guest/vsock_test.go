@@ -406,18 +406,6 @@ func TestAMachineWithoutVsockIsToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestAClientThatIsClosedDoesNotWaitForItsHost(t *testing.T) {
-	ask(t, func(g *inGuest) {
-		g.answer = func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
-		meter := power.Poll(g.Client, power.PollOptions{Name: "hypervisor"})
-		_, _ = meter.Read(g.Context(), power.Sample{At: time.Now()})
-		synctest.Wait()
-		began := time.Now()
-		assert.NoError(g, meter.Close())
-		assert.Zero(g, time.Since(began))
-	})
-}
-
 // The kernel's own sockets, where a machine can connect only to itself.
 func TestOverTheKernelsLoopback(t *testing.T) {
 	if _, err := os.Stat("/sys/module/vsock_loopback"); err != nil {

@@ -328,25 +328,6 @@ func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
 	assert.InDelta(t, 170, joules(back), 1e-6)
 }
 
-func TestAnotherCPUIsFoundAtTheNextRead(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.read(0)
-	m.stop(0)
-	m.write("sys/devices/power/cpumask", "1\n")
-	first := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
-	require.ErrorIs(t, first.Err, syscall.ENODEV)
-	m.read(time.Second)
-	second := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
-	require.NoError(t, second.Err)
-
-	m.stop(1)
-	m.write("sys/devices/power/cpumask", "2\n")
-	m.read(10 * time.Millisecond)
-	assert.Equal(t, 1, m.source.groups[0].cpu)
-	m.read(10 * time.Millisecond)
-	assert.Equal(t, 2, m.source.groups[0].cpu)
-}
-
 func TestZonesKeepTheirNamesWhileAllOtherDiesAreOffline(t *testing.T) {
 	m := newMachine(t, "dies", power.Package)
 	m.read(0)
