@@ -94,6 +94,36 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 	}
 }
 
+// 600 processes use 1 J, 2 J, …, 600 J in one collection, and exit before the next one.
+func TestOf600ExitedProcessesThe500LargestFrom10JHaveAFinalValue(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(identity.ProcessEntity, Limit{MinEnergy: 10 * units.Joule, Max: 500})})
+	joules := map[attribution.Claimant]int{}
+	for i := range 600 {
+		joules[b.open(int32(i+1))] = i + 1
+	}
+	b.collect(joules)
+	b.deliver()
+	for id := range joules {
+		b.e.Close(id)
+	}
+	b.collect(nil)
+	var finals []units.Energy
+	for a := range b.e.Ledger().Accounts {
+		if a.Ended() {
+			finals = append(finals, a.Amounts(pkg).Energy)
+		}
+	}
+	assert.Len(t, finals, 500)
+	assert.Equal(t, 101*units.Joule, slices.Min(finals))
+	assert.Equal(t, 600*units.Joule, slices.Max(finals))
+	assert.Equal(t, 5050*units.Joule, b.energy(identity.ProcessEntity, "other"), "1 + 2 + … + 100")
+
+	small, large := b.open(601), b.open(602)
+	b.deliver()
+	b.collect(map[attribution.Claimant]int{small: 9, large: 10})
+	assert.Equal(t, []string{"p602"}, b.live(identity.ProcessEntity), "9 J are too few")
+}
+
 // Two processes, or two containers, compete for one series.
 func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 	const (

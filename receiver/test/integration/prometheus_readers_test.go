@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Two readers scrape the collector between two collections, which are 5 s apart, while the sensor counts.
+func TestReadersBetweenTwoCollectionsGetTheSameEnergy(t *testing.T) {
+	need(t)
+	sensor, endpoint, dir := startSensor(t), freeEndpoint(t), t.TempDir()
+	sensor.draw(t, pipelinePower)
+	overlay := filepath.Join(dir, "settings.yaml")
+	require.NoError(t, os.WriteFile(overlay, []byte(strings.NewReplacer("ROOT", sensor.root, "1s", "5s").Replace(sensorSettings)), 0o600))
+	cmd := exec.Command(collectorBinary(t), "--config", shipped(t, "systemd", "config.yaml"), "--config", overlay)
+	cmd.Env = append(os.Environ(), "ENERGY_PROMETHEUS_ENDPOINT="+endpoint, "ENERGY_TELEMETRY_PORT=0", "STATE_DIRECTORY="+dir)
+	startDaemon(t, cmd, filepath.Join(dir, "collector.log"))
+
+	joules := func() float64 {
+		return scrape(t, "http://"+endpoint+"/metrics", map[string]float64{})["system_energy_joules_total"]
+	}
+	counted := func() float64 { // in J, until it wraps
+		text, err := os.ReadFile(sensor.counter("intel-rapl:0"))
+		require.NoError(t, err)
+		microjoules, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+		require.NoError(t, err)
+		return microjoules / 1e6
+	}
+	eventually(t, "the collector reports energy", func() bool { return joules() > 0 })
+	equal := 0
+	for range 3 {
+		before, first := counted(), joules()
+		eventually(t, "the sensor counts 20 J", func() bool { return math.Abs(counted()-before) >= 20 })
+		if first > 0 && joules() == first {
+			equal++
+		}
+	}
+	assert.GreaterOrEqual(t, equal, 2, "pairs of readers, of which a collection may separate one")
+}
