@@ -205,6 +205,11 @@ func (o *output) save(write func(io.Writer) error) error {
 	return err
 }
 
+// saveData saves data.
+func (o *output) saveData(data []byte) error {
+	return o.save(func(to io.Writer) error { _, err := to.Write(data); return err })
+}
+
 // discard closes the file, and removes a new file that was not saved. o may be nil.
 func (o *output) discard() {
 	if o == nil || o.file == nil {

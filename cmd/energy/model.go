@@ -26,6 +26,7 @@ import (
 	snap "github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/nodeevents"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -37,6 +38,7 @@ type modelOptions struct {
 	interval, length time.Duration
 	record, from     string
 	out              string // file of the trained model
+	kepler           string // directory of models of Kepler Model Server
 	force            bool
 }
 
@@ -48,6 +50,7 @@ func (o *modelOptions) subcommand() *cobra.Command {
 trains a model file with these meters, for machines with the same CPU. With --wall, it prints a
 power curve fitted to a wall meter, and corrections for the meters of this machine.`,
 		Example: `  energy model --for 3h -o node.json               trains a model
+  energy model --for 3h --kepler models            trains over CPU time and hardware counters
   energy model --for 55m --record node.csv         records
   energy model --from node.csv --wall wall.csv     fits the record to a wall meter
   energy model --from node.csv --zone A,B          fits the record to sensors`,
@@ -65,6 +68,7 @@ power curve fitted to a wall meter, and corrections for the meters of this machi
 	})
 	flagGroup(c, "Model", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.out, "output", "o", "", "`file` to write the trained model to (default model.json)")
+		f.StringVar(&o.kepler, "kepler", "", "`directory` to write models of Kepler Model Server to, over CPU time and hardware counters")
 		forceFlag(f, &o.force)
 		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter (time and watts) to fit to")
 		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to in place of a wall meter, separated by commas")
@@ -82,8 +86,8 @@ func (o *modelOptions) check() error {
 	switch {
 	case o.Wall != "" && o.Zone != "":
 		return errors.New("--wall and --zone exclude each other")
-	case fits && o.out != "":
-		return errors.New("--output requires training: --wall and --zone only print settings")
+	case fits && o.trains():
+		return errors.New("--output and --kepler require training: --wall and --zone only print settings")
 	case o.Over != "" && !fits:
 		return errors.New("--over requires --wall or --zone")
 	case o.from != "" && (o.record != "" || o.endpoint != "" || o.config != ""):
@@ -97,10 +101,21 @@ func (o *modelOptions) check() error {
 	case o.length < 0 || o.Settle < 0:
 		return errors.New("--for and --settle must not be below 0")
 	}
-	if !fits && o.record == "" {
+	if !fits && o.record == "" && o.kepler == "" {
 		o.out = cmp.Or(o.out, "model.json")
 	}
-	return refuseExisting(o.force, o.record, o.out)
+	return refuseExisting(o.force, append(o.keplerFiles(), o.record, o.out)...)
+}
+
+// trains reports whether a model is trained.
+func (o *modelOptions) trains() bool { return o.out != "" || o.kepler != "" }
+
+// keplerFiles returns the files that may be written to the directory.
+func (o *modelOptions) keplerFiles() []string {
+	if o.kepler == "" {
+		return nil
+	}
+	return model.KeplerFiles(o.kepler)
 }
 
 func (o *modelOptions) run(ctx context.Context, out, messages io.Writer) error {
@@ -114,6 +129,11 @@ func (o *modelOptions) run(ctx context.Context, out, messages io.Writer) error {
 		return err
 	}
 	defer file.discard()
+	if o.kepler != "" {
+		if err := os.MkdirAll(o.kepler, 0o755); err != nil { //nolint:gosec // a model is no secret
+			return err
+		}
+	}
 	if _, err := os.Stat(o.Wall); o.Wall != "" && err != nil {
 		return err
 	}
@@ -140,7 +160,7 @@ func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error
 		}
 		return err
 	}
-	if file == nil {
+	if !o.trains() {
 		fmt.Fprintf(out, "Recorded %v in %s\n", r, o.record)
 		return nil
 	}
@@ -151,14 +171,42 @@ func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	data, err := trained.Model.Encode()
-	if err == nil {
-		err = file.save(func(to io.Writer) error { _, err := to.Write(data); return err })
-	}
-	if err == nil {
+	if file != nil {
+		data, err := trained.Model.Encode()
+		if err == nil {
+			err = file.saveData(data)
+		}
+		if err != nil {
+			return err
+		}
 		fmt.Fprintf(out, "\nWritten to %s\n", o.out)
 	}
-	return err
+	if o.kepler != "" {
+		return o.writeKepler(trained, out)
+	}
+	return nil
+}
+
+// writeKepler trains and writes the models of Kepler Model Server.
+func (o *modelOptions) writeKepler(trained *model.Trained, out io.Writer) error {
+	c := trained.Compare()
+	c.WriteText(out)
+	files, err := c.Encode(o.kepler)
+	if err != nil {
+		return err
+	}
+	for path, data := range files {
+		file, err := create(context.Background(), path)
+		if err != nil {
+			return err
+		}
+		if err := file.saveData(data); err != nil {
+			file.discard()
+			return err
+		}
+	}
+	fmt.Fprintf(out, "\nWritten to %s: %d models (*)\n", o.kepler, len(files))
+	return nil
 }
 
 // keep writes a record to a temporary file, and adds its name to an error.
@@ -198,7 +246,7 @@ var (
 // collect records this machine or a collector.
 func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *model.Record, err error) {
 	from := model.Source{
-		Read: o.scrape, Every: o.interval, Meters: o.out != "" || o.Zone != "", Progress: o.progress(messages),
+		Read: o.scrape, Every: o.interval, Meters: o.trains() || o.Zone != "", Progress: o.progress(messages),
 	}
 	root, notes := "/", func() []string { return nil }
 	if o.endpoint == "" {
@@ -220,7 +268,10 @@ func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *mode
 	}
 	if err == nil {
 		r.Machine = &m
-	} else if o.out != "" {
+		counters := nodeevents.New(root)
+		defer func() { _ = counters.Close() }() // it was only read from
+		from.Counters = counters
+	} else if o.trains() {
 		return nil, err
 	}
 	if o.length > 0 {

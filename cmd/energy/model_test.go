@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	snap "github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -94,6 +95,16 @@ func TestAModelIsTrainedWithoutACollector(t *testing.T) {
 	require.NoError(t, err)
 	assert.FileExists(t, "again.json")
 
+	text, err := runModel(t, "--from", "record.csv", "--kepler", "models")
+	require.NoError(t, err)
+	assert.Contains(t, text, "\nWritten to models: ")
+	curves, err := trained.Curves("models/AbsPower-BPFOnly.json", machine.Machine{CPU: "Simulated CPU", Threads: 10}, trained.Options{})
+	require.NoError(t, err)
+	assert.InDelta(t, 20, curves[0].IdleWatts(), 1)
+	_, err = modelOf(t, "--from", "record.csv", "--kepler", "models")
+	require.EqualError(t, err, "models/AbsPower-BPFOnly.json exists: use --force to replace it")
+	assert.NoFileExists(t, "model.json")
+
 	_, err = runModel(t, "--from", "record.csv", "--zone", "intel-rapl:0", "--plateau", "1h")
 	require.ErrorContains(t, err, "the load was never steady for long enough")
 }
@@ -162,7 +173,7 @@ func TestOnlyThisMachineIsTrained(t *testing.T) {
 
 func TestInvalidModelArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
-		{"a"}, {"--wall", "a", "--zone", "b"}, {"--wall", "a", "-o", "b"}, {"--over", "a"}, {"--from", "a", "--record", "b"},
+		{"a"}, {"--wall", "a", "--zone", "b"}, {"--wall", "a", "-o", "b"}, {"--zone", "a", "--kepler", "b"}, {"--over", "a"}, {"--from", "a", "--record", "b"},
 		{"--from", "a", "--endpoint", "b"}, {"--endpoint", "a", "--config", "b"}, {"--wall", "a", "--record", "./a"},
 		{"-o", "a", "--record", "a"}, {"-o", "a", "--from", "./a"}, {"--interval", "0s"}, {"--for", "-1s"},
 		{"--plateau", "0s"}, {"--settle", "-1s"}, {"--max-lag", "0s"},

@@ -20,13 +20,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/nodeevents"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 // modelCurves returns the curves of the zone kinds of the machine. The error names the missing
 // curves and the reasons.
-func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *events) ([]model.ZoneCurve, error) {
+func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *nodeevents.Events) ([]model.ZoneCurve, error) {
 	switch {
 	case m.IsStated():
 		return statedCurves(m, what, kinds)
@@ -59,9 +60,9 @@ func statedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kin
 }
 
 // trainedCurves returns the curves of a trained model.
-func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *events) ([]model.ZoneCurve, error) {
+func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind, e *nodeevents.Events) ([]model.ZoneCurve, error) {
 	want := func(k power.Kind) bool { return slices.Contains(kinds, k) && (k != power.DRAM || m.MemoryPower == 0) }
-	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == config.ModelIdleNone, Readable: e.readable})
+	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == config.ModelIdleNone, Readable: e.Readable})
 	if len(curves) == 0 {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func openModel(c *config.Config) (power.Meter, error) {
 		return machine.Read(c.RootPath, os.Getenv)
 	}, nil)
 	var curves []model.ZoneCurve
-	counted := newEvents(c.RootPath)
+	counted := nodeevents.New(c.RootPath)
 	if err == nil || cfg.IsStated() {
 		curves, err = modelCurves(cfg, what, kinds, counted)
 	}
@@ -102,7 +103,7 @@ func openModel(c *config.Config) (power.Meter, error) {
 	for _, c := range curves {
 		needs = append(needs, c.Needs...)
 	}
-	counted.keep(needs)
+	counted.Keep(needs)
 	switch {
 	case len(curves) > 0:
 	case cfg.IsStated():

@@ -113,12 +113,15 @@ func simplified(c model.Curve) model.Curve {
 }
 
 // predictor returns the power over the load that windows have, NaN if no bin has enough time.
-func predictor(windows []window) func(load float64) float64 {
+func predictor(windows []window) func(*window) float64 {
 	if c := binned(windows); len(c) > 0 {
-		return extended(c).Watts
+		c = extended(c)
+		return func(w *window) float64 { return c.Watts(w.Load) }
 	}
-	return func(float64) float64 { return math.NaN() }
+	return unpredictable
 }
+
+func unpredictable(*window) float64 { return math.NaN() }
 
 // line returns the straight line with the smallest squared relative error.
 func line(windows []window) (factor, offset float64) {
@@ -130,9 +133,9 @@ func line(windows []window) (factor, offset float64) {
 	return factor, offset
 }
 
-// crossValidated returns the errors of windows, as shares of the power. Each block of so many seconds
-// is predicted by the function that fit returns for the others.
-func crossValidated(windows []window, block float64, fit func([]window) func(float64) float64) (errs []float64) {
+// crossValidated returns the powers that are predicted for windows. Each block of so many seconds is
+// predicted by the function that fit returns for the others.
+func crossValidated(windows []window, block float64, fit func([]window) func(*window) float64) (watts []float64) {
 	for first := 0; first < len(windows); {
 		last, passed := first, 0.0
 		for last < len(windows) && (passed < block || last == first) {
@@ -140,10 +143,31 @@ func crossValidated(windows []window, block float64, fit func([]window) func(flo
 			last++
 		}
 		predict := fit(slices.Concat(windows[:first], windows[last:]))
-		for _, w := range windows[first:last] {
-			errs = append(errs, predict(w.Load)/w.Watts-1)
+		for i := first; i < last; i++ {
+			watts = append(watts, predict(&windows[i]))
 		}
 		first = last
 	}
+	return watts
+}
+
+// relativeErrors returns the errors of predicted powers, as shares of the power.
+func relativeErrors(windows []window, predicted []float64) (errs []float64) {
+	for i, w := range windows {
+		errs = append(errs, predicted[i]/w.Watts-1)
+	}
 	return errs
+}
+
+// meanError returns the mean absolute error of predicted powers above the idle power, relative to the
+// mean power above the idle power.
+func meanError(windows []window, predicted []float64, idle float64) float64 {
+	var off, joules float64
+	for i, w := range windows {
+		if !math.IsNaN(predicted[i]) {
+			watts := max(w.Watts-idle, 0)
+			off, joules = off+w.Seconds*math.Abs(max(predicted[i]-idle, 0)-watts), joules+w.Seconds*watts
+		}
+	}
+	return off / joules
 }

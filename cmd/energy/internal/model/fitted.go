@@ -110,9 +110,10 @@ func (f *Fitted) fit(r *Record, load, reference series, plateaus []span) (err er
 			windows[i].Load /= f.most
 		}
 	}
-	if f.curve, f.errs = binned(windows), crossValidated(windows, 0, predictor); len(f.curve) < 2 {
+	if f.curve = binned(windows); len(f.curve) < 2 {
 		return errFewLoads
 	}
+	f.errs = relativeErrors(windows, crossValidated(windows, 0, predictor))
 	return nil
 }
 
@@ -194,10 +195,10 @@ func (c *comparison) fit(windows []window) {
 		c.before += (w.Load/w.Watts - 1) / float64(len(windows))
 	}
 	c.factor, c.offset = line(windows)
-	c.errs = crossValidated(windows, 0, func(others []window) func(float64) float64 {
+	c.errs = relativeErrors(windows, crossValidated(windows, 0, func(others []window) func(*window) float64 {
 		factor, offset := line(others)
-		return func(load float64) float64 { return offset + factor*load }
-	})
+		return func(w *window) float64 { return offset + factor*w.Load }
+	}))
 }
 
 // WriteText writes the curve, and the settings that use it and that correct the meters.

@@ -20,12 +20,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// counter identifies a series of a Record: energy in joules, or the CPU utilization. A sensor has its
-// type and ID, and all zones of a kind together the kind and the method.
+// counter identifies a series of a Record: energy in joules, the CPU utilization, or the rate of a
+// hardware counter. A sensor has its type and ID, all zones of a kind together the kind and the
+// method, and a rate the name of its feature.
 type counter struct {
 	kind, id string
 	part     bool // of another sensor of its type: cores
@@ -33,7 +35,7 @@ type counter struct {
 
 // The kinds of counters that are no types of sensors. A host measures the whole machine.
 const (
-	host, sumOfZones = "host", "zone"
+	host, sumOfZones, rateKind = "host", "zone", "rate"
 )
 
 var utilization = counter{kind: "utilization"}
@@ -115,6 +117,13 @@ type Source struct {
 	Every    time.Duration // between two calls of Read
 	Meters   bool          // a record without measured energy is useless
 	Progress func(*snapshot.Snapshot)
+	Counters Counters // nil if the record is not of this machine
+}
+
+// Counters are the hardware counters of a machine: nodeevents.Events.
+type Counters interface {
+	Readable(f model.Feature) error
+	Rates(now time.Time) (model.Rates, error)
 }
 
 // Collect adds snapshots to the record until ctx ends. If the first snapshot cannot be read or has no
@@ -123,6 +132,7 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 	ticker := time.NewTicker(from.Every)
 	defer ticker.Stop()
 	var answered time.Time
+	features := from.counted()
 	for {
 		s, err := patience.Call(ctx, grace, func() (*snapshot.Snapshot, error) { return from.Read(ctx) })
 		switch {
@@ -131,6 +141,7 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 		case err == nil:
 			answered = time.Now()
 			r.Add(s)
+			r.addRates(from.Counters, features)
 			from.Progress(s)
 		case answered.IsZero():
 			return err
@@ -144,6 +155,31 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 			return nil
 		case <-ticker.C:
 		}
+	}
+}
+
+// counted returns the features of hardware counters that can be read.
+func (s *Source) counted() (features []model.Feature) {
+	for _, f := range trained.Counters {
+		if s.Counters != nil && s.Counters.Readable(f) == nil {
+			features = append(features, f)
+		}
+	}
+	return features
+}
+
+// addRates adds the rates of features since the previous call.
+func (r *Record) addRates(c Counters, features []model.Feature) {
+	if len(features) == 0 {
+		return
+	}
+	now := time.Now()
+	rates, err := c.Rates(now)
+	if err != nil { // the next call covers the time since
+		return
+	}
+	for _, f := range features {
+		r.add(counter{kind: rateKind, id: trained.FeatureName(f)}, point{float64(now.UnixMilli()) / 1e3, rates[f]})
 	}
 }
 
@@ -191,7 +227,9 @@ func (r *Record) counters() []counter {
 
 // sensors returns the counters of sensors.
 func (r *Record) sensors() []counter {
-	return slices.DeleteFunc(r.counters(), func(c counter) bool { return c == utilization || c.kind == sumOfZones })
+	return slices.DeleteFunc(r.counters(), func(c counter) bool {
+		return c == utilization || c.kind == sumOfZones || c.kind == rateKind
+	})
 }
 
 // ReadRecord reads the output of Write.

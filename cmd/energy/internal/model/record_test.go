@@ -181,7 +181,9 @@ func TestTheMeanOverAGapIsNaN(t *testing.T) {
 func TestWindowsHaveTheLengthOfTheCoarserSeriesAndNoGaps(t *testing.T) {
 	load := averages([]point{{0, 0}, {10, 0.1}, {20, 0.2}, {30, 0.3}, {40, 0.4}, {400, 0.5}, {410, 0.6}})
 	watts := powerOf([]point{{0, 0}, {10, 100}, {20, 300}, {30, 50}, {390, 60}, {400, 70}, {410, 570}})
-	assert.Equal(t, []window{{10, 0.1, 10}, {10, 0.2, 20}, {10, 0.6, 50}}, windowsOn(coarsest(load, watts), load, watts))
+	assert.Equal(t, []window{
+		{From: 0, Seconds: 10, Load: 0.1, Watts: 10}, {From: 10, Seconds: 10, Load: 0.2, Watts: 20}, {From: 400, Seconds: 10, Load: 0.6, Watts: 50},
+	}, windowsOn(coarsest(load, watts), load, watts))
 	slow := powerOf([]point{{0, 0}, {30, 300}, {60, 900}})
 	load = averages([]point{{0, 0}, {10, 0.1}, {20, 0.2}, {30, 0.3}, {40, 0.4}, {50, 0.5}, {60, 0.6}})
 	windows := windowsOn(coarsest(load, slow), load, slow)

@@ -29,8 +29,9 @@ type trainedZone struct {
 	trained.Zone
 	bins       int
 	lag        float64
-	impossible int   // powers that were left out
-	err        error // if the zone is not trained
+	impossible int      // powers that were left out
+	windows    []window // with rates
+	err        error    // if the zone is not trained
 }
 
 var (
@@ -96,6 +97,7 @@ func (z *trainedZone) train(r *Record, load series, maxLag time.Duration) (err e
 	all := windowsOn(coarsest(load, watts), load, watts)
 	possible := slices.DeleteFunc(slices.Clone(all), func(w window) bool { return w.Watts > most })
 	z.impossible = len(all) - len(possible)
+	z.windows = r.withRates(possible)
 	return z.fit(possible)
 }
 
@@ -118,13 +120,8 @@ func (z *trainedZone) fit(windows []window) error {
 	if err := check(c, leastBins); err != nil {
 		return err
 	}
-	var off, joules float64
-	for i, e := range crossValidated(windows, z.Seconds/blocks, predictor) {
-		if w := windows[i]; w.Watts > 0 && !math.IsNaN(e) {
-			off, joules = off+w.Seconds*w.Watts*math.Abs(e), joules+w.Seconds*w.Watts
-		}
-	}
-	if z.Error = rounded(off/joules, 1e4); !(z.Error < 1) {
+	off := meanError(windows, crossValidated(windows, z.Seconds/blocks, predictor), 0)
+	if z.Error = rounded(off, 1e4); !(z.Error < 1) {
 		return fmt.Errorf("%w: the error is %.0f %%", errUnrelated, 100*z.Error)
 	}
 	z.bins, z.Seconds = len(c), math.Round(z.Seconds)

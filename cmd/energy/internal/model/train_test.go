@@ -139,7 +139,7 @@ func loads(from, to float64, watts func(u float64) float64) (windows []window) {
 	for range 5 {
 		for i := range 100 {
 			u := from + (to-from)*float64(i)/99
-			windows = append(windows, window{10, u, watts(u)})
+			windows = append(windows, window{Seconds: 10, Load: u, Watts: watts(u)})
 		}
 	}
 	return windows

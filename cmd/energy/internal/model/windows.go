@@ -6,15 +6,19 @@ import (
 	"math"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/stats"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// window is a stretch of time with the mean load and the mean power on it.
-type window struct{ Seconds, Load, Watts float64 }
+// window is a stretch of time with the mean load and the mean power on it. Rates are set for training only.
+type window struct {
+	From, Seconds, Load, Watts float64
+	Rates                      model.Rates
+}
 
 // windowsOn returns the load and the power on stretches of time, without stretches with gaps.
 func windowsOn(stretches []span, load, power series) (windows []window) {
 	for _, s := range stretches {
-		w := window{s.to - s.from, load.mean(s.from, s.to), power.mean(s.from, s.to)}
+		w := window{From: s.from, Seconds: s.to - s.from, Load: load.mean(s.from, s.to), Watts: power.mean(s.from, s.to)}
 		if !math.IsNaN(w.Load) && !math.IsNaN(w.Watts) {
 			windows = append(windows, w)
 		}

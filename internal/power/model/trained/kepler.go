@@ -25,17 +25,17 @@ type keplerJSON struct {
 	Name     string         `json:"model_name"`
 	Output   string         `json:"output_type"` // AbsPower or DynPower
 	Spec     *specJSON      `json:"machine_spec"`
-	Platform *componentJSON `json:"platform"`
-	Package  *componentJSON `json:"package"`
-	Core     *componentJSON `json:"core"`
-	Uncore   *componentJSON `json:"uncore"`
-	DRAM     *componentJSON `json:"dram"`
+	Platform *componentJSON `json:"platform,omitempty"`
+	Package  *componentJSON `json:"package,omitempty"`
+	Core     *componentJSON `json:"core,omitempty"`
+	Uncore   *componentJSON `json:"uncore,omitempty"`
+	DRAM     *componentJSON `json:"dram,omitempty"`
 	// The mean absolute errors in percent of a tenth of the record that the model was not trained on; -1 if unknown.
-	PlatformError float64 `json:"platform_mape"`
-	PackageError  float64 `json:"package_mape"`
-	CoreError     float64 `json:"core_mape"`
-	UncoreError   float64 `json:"uncore_mape"`
-	DRAMError     float64 `json:"dram_mape"`
+	PlatformError float64 `json:"platform_mape,omitempty"`
+	PackageError  float64 `json:"package_mape,omitempty"`
+	CoreError     float64 `json:"core_mape,omitempty"`
+	UncoreError   float64 `json:"uncore_mape,omitempty"`
+	DRAMError     float64 `json:"dram_mape,omitempty"`
 }
 
 // specJSON describes the machine that the model was trained on (NodeTypeSpec in
@@ -57,9 +57,9 @@ type weightsJSON struct {
 	Bias        float64                    `json:"Bias_Weight"`
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
-	CurveFit    []float64                  `json:"CurveFit_Weights"`
-	Polynomial  *json.RawMessage           `json:"Polynomial_Weights"` // of former versions of export.py; an error
-	XGBoost     []byte                     `json:"XGboost_Weights"`    // the JSON of XGBoost, in base64
+	CurveFit    []float64                  `json:"CurveFit_Weights,omitempty"`
+	Polynomial  *json.RawMessage           `json:"Polynomial_Weights,omitempty"` // of former versions of export.py; an error
+	XGBoost     []byte                     `json:"XGboost_Weights,omitempty"`    // the JSON of XGBoost, in base64
 }
 
 // featureJSON scales a feature to x = (feature - mean) / scale.
@@ -113,11 +113,11 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	switch f.Output {
 	case "":
 		t.dynamic = strings.Contains(path, dynPower)
-	case "AbsPower":
+	case absPower:
 	case dynPower:
 		t.dynamic = true
 	default:
-		return nil, fmt.Errorf("output_type %.40q is neither AbsPower nor %s", f.Output, dynPower)
+		return nil, fmt.Errorf("output_type %.40q is neither %s nor %s", f.Output, absPower, dynPower)
 	}
 	if f.Spec != nil {
 		spec, err := f.Spec.machine()
@@ -129,10 +129,11 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	var errs []error
 	trainer := trainerOf(cmp.Or(f.Name, name))
 	for _, k := range Kinds {
-		c, percent := f.component(k)
-		if c == nil {
+		member, percent := f.component(k)
+		if member == nil || *member == nil {
 			continue
 		}
+		c := *member
 		if c.Weights == nil {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", name, k, errArchive))
 			continue
@@ -148,7 +149,7 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 		if z.isNothing() {
 			continue
 		}
-		z.error = max(percent/100, 0)
+		z.error = max(*percent/100, 0)
 		t.zones[k] = z
 	}
 	switch t.refused = errors.Join(errs...); {
@@ -160,25 +161,27 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	return nil, errNoModel
 }
 
-// component returns the component that becomes a zone kind, nil if there is none, and its error in percent.
-func (f *keplerJSON) component(k power.Kind) (*componentJSON, float64) {
+// component returns the members with the component that becomes a zone kind and with its error in
+// percent, nil if the format has none.
+func (f *keplerJSON) component(k power.Kind) (c **componentJSON, percent *float64) {
 	switch k {
 	case power.Platform:
-		return f.Platform, f.PlatformError
+		return &f.Platform, &f.PlatformError
 	case power.Package:
-		return f.Package, f.PackageError
+		return &f.Package, &f.PackageError
 	case power.Core:
-		return f.Core, f.CoreError
+		return &f.Core, &f.CoreError
 	case power.Uncore:
-		return f.Uncore, f.UncoreError
+		return &f.Uncore, &f.UncoreError
 	case power.DRAM:
-		return f.DRAM, f.DRAMError
+		return &f.DRAM, &f.DRAMError
 	}
-	return nil, 0
+	return nil, nil
 }
 
 const (
 	keplerTrainer = "Kepler Model Server"
+	absPower      = "AbsPower"
 	dynPower      = "DynPower"
 )
 
@@ -243,7 +246,7 @@ func (w *weightsJSON) linear() (*keplerZone, error) {
 		return nil, errConstant
 	}
 	var weights []float64
-	for _, name := range slices.Sorted(maps.Keys(w.Numerical)) {
+	for _, name := range sortedNames(w.Numerical) {
 		weights = append(weights, w.Numerical[name].Weight)
 	}
 	return w.newZone(uses, func(x []float64) float64 {
@@ -261,7 +264,7 @@ func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error
 	if k == power.DRAM {
 		choice = []string{cacheMisses, pageCacheHit, cpuTime}
 	}
-	of := slices.Sorted(maps.Keys(w.Numerical))
+	of := sortedNames(w.Numerical)
 	i := slices.IndexFunc(choice, func(name string) bool { return slices.Contains(of, name) })
 	if i < 0 {
 		return nil, fmt.Errorf("it is a curve of one of the features %.200q, not of %s", strings.Join(of, ", "), strings.Join(choice, " or "))
@@ -281,7 +284,7 @@ func functionOf(trainer string, weights int) (function, error) {
 	}
 	switch {
 	case !ok:
-		return how, fmt.Errorf("model_name does not name the trainer of its curve: %s", strings.Join(slices.Sorted(maps.Keys(curveFits)), ", "))
+		return how, fmt.Errorf("model_name does not name the trainer of its curve: %s", strings.Join(sortedNames(curveFits), ", "))
 	case how.weights != weights:
 		return how, fmt.Errorf("%d CurveFit_Weights, %s has %d", weights, trainer, how.weights)
 	}
@@ -289,8 +292,10 @@ func functionOf(trainer string, weights int) (function, error) {
 }
 
 func names[T any](m map[string]T) string {
-	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+	return strings.Join(sortedNames(m), ", ")
 }
+
+func sortedNames[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 const (
 	// segments is into how many a curve is divided at least, and maxHalvings how often one of them is halved.

@@ -5,7 +5,6 @@ package trained
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -35,7 +34,7 @@ const smallestScale = 0.01
 // newZone returns the zone with the power of x, which has a number for each feature, by their names.
 func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float64) float64) (*keplerZone, error) {
 	z := &keplerZone{watts: watts, x: make([]float64, len(w.Numerical))}
-	for _, name := range slices.Sorted(maps.Keys(w.Numerical)) {
+	for _, name := range sortedNames(w.Numerical) {
 		f := w.Numerical[name]
 		feature, ok := known[name]
 		used := uses(name)
@@ -118,8 +117,8 @@ func (z *keplerZone) curve(_ power.Kind, s *scale) (c model.ZoneCurve, err error
 	return c, err
 }
 
-// featureName returns the name of a feature in Kepler Model Server.
-func featureName(f model.Feature) string {
+// FeatureName returns the name of a feature in Kepler Model Server.
+func FeatureName(f model.Feature) string {
 	for name, feature := range known {
 		if feature == f {
 			return name

@@ -38,7 +38,7 @@ func (o *Options) readable(z zone) error {
 	}
 	for _, f := range z.needs() {
 		if err := o.Readable(f); err != nil {
-			return fmt.Errorf("%s cannot be read here (%w): use a model over CPU time, such as one of the group BPFOnly", featureName(f), err)
+			return fmt.Errorf("%s cannot be read here (%w): use a model over CPU time, such as one of the group BPFOnly", FeatureName(f), err)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -50,7 +49,7 @@ var identities = []string{"reg:squarederror", "reg:linear", "reg:absoluteerror",
 
 // boosted returns the sum of the trees of XgboostFitTrainer.
 func (w *weightsJSON) boosted() (*keplerZone, error) {
-	of := slices.Sorted(maps.Keys(w.Numerical))
+	of := sortedNames(w.Numerical)
 	used := make([]bool, len(of))
 	trees, base, err := parseXGBoost(w.XGBoost, used)
 	if err != nil {

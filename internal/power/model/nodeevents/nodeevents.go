@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meters
+// Package nodeevents counts the events of a node that power models depend on.
+package nodeevents
 
 import (
 	"bytes"
@@ -27,9 +28,9 @@ var hardwareEvents = map[model.Feature]proc.Event{
 // (include/linux/interrupt.h).
 var softirqs = map[model.Feature]int{model.NetworkTransmit: 3, model.NetworkReceive: 4, model.Block: 5}
 
-// events are the model.Events of a node. A hardware counter is open from the first time that it is asked
-// for. The events of a model are counted from its start.
-type events struct {
+// Events are the model.Events of a node. Events are counted from the first call of Readable for their
+// feature.
+type Events struct {
 	root     string
 	open     func(root string, e proc.Event) (*weigh.NodeCounter, error) // weigh.OpenNodeCounter
 	counters map[model.Feature]*weigh.NodeCounter
@@ -39,15 +40,16 @@ type events struct {
 	since    time.Time
 }
 
-func newEvents(root string) *events {
-	return &events{
+// New returns Events without features, for the node whose file system is at root.
+func New(root string) *Events {
+	return &Events{
 		root: root, open: weigh.OpenNodeCounter, counters: map[model.Feature]*weigh.NodeCounter{},
 		refused: map[model.Feature]error{}, last: map[model.Feature]uint64{}, since: time.Now(),
 	}
 }
 
-// readable returns why a feature cannot be read, nil if it can.
-func (e *events) readable(f model.Feature) error {
+// Readable adds a feature. It returns why the feature cannot be read, nil if it can.
+func (e *Events) Readable(f model.Feature) error {
 	event, isHardware := hardwareEvents[f]
 	switch err, known := e.refused[f]; {
 	case f == model.CPUTime:
@@ -67,8 +69,8 @@ func (e *events) readable(f model.Feature) error {
 	return e.refused[f]
 }
 
-// keep stops reading the events that are not among the features.
-func (e *events) keep(used []model.Feature) {
+// Keep stops reading the events that are not among the features.
+func (e *Events) Keep(used []model.Feature) {
 	maps.DeleteFunc(e.last, func(f model.Feature, _ uint64) bool { return !slices.Contains(used, f) })
 	for f, counter := range e.counters {
 		if !slices.Contains(used, f) {
@@ -79,7 +81,7 @@ func (e *events) keep(used []model.Feature) {
 }
 
 // Rates implements model.Events.
-func (e *events) Rates(now time.Time) (rates model.Rates, err error) {
+func (e *Events) Rates(now time.Time) (rates model.Rates, err error) {
 	if len(e.counters)+len(e.last) == 0 {
 		return rates, nil
 	}
@@ -111,7 +113,7 @@ func (e *events) Rates(now time.Time) (rates model.Rates, err error) {
 }
 
 // readSoftirqs calls yield with the softirqs of the used kinds since the previous call.
-func (e *events) readSoftirqs(yield func(f model.Feature, counted uint64)) error {
+func (e *Events) readSoftirqs(yield func(f model.Feature, counted uint64)) error {
 	text, err := os.ReadFile(filepath.Join(e.root, "proc/stat"))
 	if err != nil {
 		return err
@@ -135,7 +137,7 @@ func (e *events) readSoftirqs(yield func(f model.Feature, counted uint64)) error
 }
 
 // Close implements model.Events.
-func (e *events) Close() error {
-	e.keep(nil)
+func (e *Events) Close() error {
+	e.Keep(nil)
 	return nil
 }

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/energyreceiver/energyreceiver/internal/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+)
+
+// Comparison has the held-out errors of models of Kepler Model Server that were trained with a record.
+type Comparison struct {
+	machine machine.Machine
+	zones   []*trainedZone
+	rows    []compared
+}
+
+// compared is a trainer over a feature group.
+type compared struct {
+	group   *trained.Group
+	trainer string
+	errs    [2][]float64 // by output type and zone
+}
+
+// outputs are the output types of Kepler Model Server.
+var outputs = [2]string{"AbsPower", "DynPower"}
+
+// curveTrainer stands for the curve of Train, which is not written for Kepler Model Server.
+const curveTrainer = "curve of --output"
+
+// trainers lists the trainers that are compared. The format cannot hold the first two.
+var trainers = []string{curveTrainer, trained.PolynomialTrainer, trained.LinearTrainer, trained.BoostedTrainer}
+
+// mostSamples bounds the samples of a zone, and so the time of the training: a few seconds for a zone.
+const mostSamples = 20_000
+
+// withRates returns the windows with the rates of the machine, at most mostSamples. If hardware
+// counters were recorded, windows without their rates are left out.
+func (r *Record) withRates(windows []window) (out []window) {
+	rates := map[model.Feature]series{}
+	for _, f := range trained.Counters {
+		if s := averages(r.series[counter{kind: rateKind, id: trained.FeatureName(f)}]); len(s) > 0 {
+			rates[f] = s
+		}
+	}
+	stride := len(windows)/mostSamples + 1
+	for i := 0; i < len(windows); i += stride {
+		w := windows[i]
+		w.Rates[model.CPUTime] = 1000 * w.Load * float64(r.Machine.Threads)
+		complete := true
+		for f, s := range rates {
+			w.Rates[f] = s.mean(w.From, w.From+w.Seconds)
+			complete = complete && !math.IsNaN(w.Rates[f])
+		}
+		if complete {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// fitter returns the fit of a trainer for crossValidated.
+func fitter(g *trained.Group, trainer string) func([]window) func(*window) float64 {
+	if trainer == curveTrainer {
+		return predictor
+	}
+	return func(windows []window) func(*window) float64 {
+		fitted, err := g.Fit(trainer, samplesOf(windows, 0))
+		if err != nil {
+			return unpredictable
+		}
+		return func(w *window) float64 { return fitted.Watts(&w.Rates) }
+	}
+}
+
+// samplesOf returns the powers of windows above the idle power.
+func samplesOf(windows []window, idle float64) []trained.Sample {
+	samples := make([]trained.Sample, len(windows))
+	for i := range windows {
+		samples[i] = trained.Sample{Rates: windows[i].Rates, Watts: windows[i].Watts - idle}
+	}
+	return samples
+}
+
+// Compare trains the zones over all feature groups that the record has. Each tenth of the time is
+// predicted from the others.
+func (t *Trained) Compare() *Comparison {
+	c := &Comparison{machine: t.Model.Machine}
+	for i := range t.zones {
+		if z := &t.zones[i]; z.err == nil && z.kind != power.PSys { // which Kepler Model Server does not have
+			c.zones = append(c.zones, z)
+		}
+	}
+	for i := range trained.Groups {
+		for _, trainer := range trainers {
+			if trainer == curveTrainer && i > 0 { // it depends on CPU time
+				continue
+			}
+			row := c.compare(&trained.Groups[i], trainer)
+			if !slices.ContainsFunc(row.errs[0], math.IsNaN) {
+				c.rows = append(c.rows, row)
+			}
+		}
+	}
+	return c
+}
+
+// compare returns the errors of a trainer, NaN if it cannot be trained.
+func (c *Comparison) compare(g *trained.Group, trainer string) compared {
+	row := compared{group: g, trainer: trainer}
+	for _, z := range c.zones {
+		predicted := crossValidated(z.windows, z.Seconds/blocks, fitter(g, trainer))
+		row.errs[0] = append(row.errs[0], meanError(z.windows, predicted, 0))
+		row.errs[1] = append(row.errs[1], meanError(z.windows, predicted, z.Curve[0].Watts))
+	}
+	return row
+}
+
+// best returns the row with the smallest mean error of all zones, of those that can be written, in a
+// group or, without a name, in all. It is nil without such a row.
+func (c *Comparison) best(output int, group string) (best *compared) {
+	for i := range c.rows {
+		row := &c.rows[i]
+		if slices.Index(trainers, row.trainer) > 1 && (group == "" || row.group.Name == group) &&
+			(best == nil || stat.Mean(row.errs[output], nil) < stat.Mean(best.errs[output], nil)) {
+			best = row
+		}
+	}
+	return best
+}
+
+// KeplerFiles returns the paths of all files that Encode may return for a directory.
+func KeplerFiles(dir string) (paths []string) {
+	for _, output := range outputs {
+		for _, g := range trained.Groups {
+			paths = append(paths, filepath.Join(dir, output+"-"+g.Name+".json"))
+		}
+	}
+	return paths
+}
+
+var errNoModel = errors.New("no zone of Kepler Model Server can be trained")
+
+// Encode returns the best model of each output type and feature group, by the paths of KeplerFiles.
+func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
+	if len(c.rows) == 0 {
+		return nil, errNoModel
+	}
+	files, paths := map[string][]byte{}, KeplerFiles(dir)
+	for output := range outputs {
+		for i, g := range trained.Groups {
+			row := c.best(output, g.Name)
+			if row == nil {
+				continue
+			}
+			m := trained.KeplerModel{Trainer: row.trainer, Dynamic: output == 1, Machine: c.machine, Zones: map[power.Kind]*trained.Fitted{}}
+			for at, z := range c.zones {
+				fitted, err := g.Fit(row.trainer, samplesOf(z.windows, float64(output)*z.Curve[0].Watts))
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", z.kind, err)
+				}
+				fitted.Error = rounded(row.errs[output][at], 1e4)
+				m.Zones[z.kind] = fitted
+			}
+			data, err := m.Encode()
+			if err != nil {
+				return nil, err
+			}
+			files[paths[output*len(trained.Groups)+i]] = data
+		}
+	}
+	return files, nil
+}
+
+// WriteText writes the errors. A star marks what Encode returns.
+func (c *Comparison) WriteText(out io.Writer) {
+	for output, name := range outputs {
+		fmt.Fprintf(out, "\n%-13s%-31s", name, "TRAINER")
+		for _, z := range c.zones {
+			fmt.Fprintf(out, "%10s", z.kind)
+		}
+		fmt.Fprintln(out)
+		for i := range c.rows {
+			row, star := &c.rows[i], ""
+			if row == c.best(output, row.group.Name) {
+				star = " *"
+			}
+			fmt.Fprintf(out, "%-13s%-31s", row.group.Name, row.trainer+star)
+			for _, e := range row.errs[output] {
+				fmt.Fprintf(out, "%10s", percent(e))
+			}
+			fmt.Fprintln(out)
+		}
+		if row := c.best(output, ""); row != nil {
+			fmt.Fprintf(out, "Best: %s over %s\n", row.trainer, row.group.Name)
+		}
+	}
+	if c.best(0, "CounterOnly") == nil {
+		fmt.Fprintln(out, "The record has no hardware counters, which CounterOnly and Basic require.")
+	}
+}
