@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/feed"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
@@ -134,6 +135,7 @@ func TestAReceiverCanBeShutDownDuringItsFirstScan(t *testing.T) {
 				w := createWatchedReceiver(t, host, sink, func(*Config) {})
 				w.meter.hang()
 				require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()), "during the scan")
+				assert.NoError(t, feed.Check(w.scraper.set.ID), "extensions check it once all components have started")
 				time.Sleep(after)
 				down := make(chan error, 1)
 				go func() { down <- w.Shutdown(t.Context()) }()

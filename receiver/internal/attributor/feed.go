@@ -24,12 +24,14 @@ type feeding struct {
 	isOpen, processes, vms bool
 }
 
-// OpenFeed opens the receiver's feed. It precedes the first window.
+// OpenFeed opens the receiver's feed. It precedes the first window. Until Serve, readers cannot end
+// a window.
 func (a *Attributor) OpenFeed(receiver component.ID) {
 	a.Feeding.feed = feed.Of(receiver)
+	a.Feeding.feed.Serve(func(context.Context) {})
 }
 
-// Serve begins to feed readers. endWindow ends the current window.
+// Serve sets how readers end the current window.
 func (a *Attributor) Serve(endWindow func(context.Context)) { a.Feeding.feed.Serve(endWindow) }
 
 // StopServing ends the feed.
