@@ -3,10 +3,13 @@
 package gpus
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
@@ -219,18 +222,13 @@ func newAccount(idle float64) *account {
 
 func (a *account) take(t testing.TB, d *gpulibrary.Device) {
 	t.Helper()
-	if d.Err != nil || d.UsageErr != nil {
-		t.Fatal(d.Err, d.UsageErr)
-	}
-	checkDevice(t, d)
+	require.NoError(t, errors.Join(d.Err, d.UsageErr))
 	if a.at.IsZero() {
 		a.at, a.energy = d.At, d.Energy
 		return
 	}
 	elapsed := d.At.Sub(a.at)
-	if elapsed < 0 || d.Energy < a.energy {
-		t.Fatalf("went back by %v, %d µJ", elapsed, int64(d.Energy-a.energy))
-	}
+	require.True(t, elapsed >= 0 && d.Energy >= a.energy, "went back by %v, %d µJ", elapsed, a.energy-d.Energy)
 	active := max(float64(d.Energy-a.energy)/1e6-a.idle*elapsed.Seconds(), 0)
 	a.at, a.energy = d.At, d.Energy
 	sum := d.Unattributed
@@ -253,12 +251,8 @@ func checkDevice(t testing.TB, d *gpulibrary.Device) {
 	t.Helper()
 	sum := d.Unattributed
 	for _, u := range d.Users {
-		if u.Used < 0 || len(u.PIDs) == 0 || u.PIDs[0] <= 0 {
-			t.Fatalf("user %+v", u)
-		}
+		require.True(t, u.Used >= 0 && len(u.PIDs) > 0 && u.PIDs[0] > 0, "%+v", u)
 		sum += u.Used
 	}
-	if d.Unattributed < 0 || d.Elapsed < 0 || d.Busy < 0 || d.Busy > d.Elapsed || sum > d.Elapsed+time.Duration(len(d.Users)) {
-		t.Fatalf("of %v busy %v, users %v of which %v unattributed", d.Elapsed, d.Busy, sum, d.Unattributed)
-	}
+	require.True(t, d.Unattributed >= 0 && d.Busy >= 0 && d.Busy <= d.Elapsed && sum <= d.Elapsed+time.Duration(len(d.Users)), "%+v", d)
 }

@@ -11,55 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// faulty is a GPU whose calls fail with err, and whose energy is the value of counter if counter is
-// set.
-type faulty struct {
-	*script
-	err     error
-	counter *uint64
-	power   func() (uint32, bool, error)
-}
-
-func newFaulty(id int) *faulty {
-	f := &faulty{script: newScript()}
-	f.uuid, f.address = fmt.Sprintf("GPU-%d", id), fmt.Sprintf("0000:%02x:00.0", id)
-	return f
-}
-
-func (f *faulty) UUID() (string, error) { return f.uuid, f.err }
-func (f *faulty) MIG() (bool, error)    { return false, f.err }
-
-func (f *faulty) TotalEnergy() (uint64, error) {
-	if f.err != nil || f.counter == nil {
-		if f.err != nil {
-			return 0, f.err
-		}
-		return f.gpu.TotalEnergy()
-	}
-	return *f.counter, f.noEnergy
-}
-
-func (f *faulty) Power() (uint32, bool, error) {
-	if f.power == nil {
-		return 0, false, nvml.NotSupported
-	}
-	return f.power()
-}
-
 func TestDescription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(0x65)
+		f := newScript(0x65)
 		d := poller(t, f).after(time.Second)
-		if d.ID != "GPU-101" || d.Name != "NVIDIA H100 80GB HBM3" || d.Vendor != "NVIDIA" || d.PCIAddress != "0000:65:00.0" || d.MaxWatts != 600 || d.Module {
-			t.Errorf("%+v", d)
-		}
+		assert.True(t, d.ID == "GPU-101" && d.Name == "NVIDIA H100 80GB HBM3" && d.Vendor == "NVIDIA" && d.PCIAddress == "0000:65:00.0" && d.MaxWatts == 600 && !d.Module, "%+v", d)
 		f.module = true
-		if !poller(t, f).after(time.Second).Module {
-			t.Error("the energy of a module is not marked")
-		}
+		assert.True(t, poller(t, f).after(time.Second).Module, "the energy of a module is not marked")
 	})
 }
 
@@ -70,55 +34,45 @@ func TestLibraryThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 		if opened++; opened < 3 {
 			return nil, missing
 		}
-		return &driver{devices: []nvml.Device{newFaulty(1)}}, nil
+		return &driver{devices: []nvml.Device{newScript(1)}}, nil
 	})
-	if opened != 0 {
-		t.Error("New opens the library")
-	}
+	assert.Zero(t, opened, "New opens the library")
 	for range 2 {
 		if _, err := r.Poll(context.Background()); err != missing { //nolint:errorlint // passed through
 			t.Errorf("%v", err)
 		}
 	}
-	if devices, err := r.Poll(context.Background()); err != nil || len(devices) != 1 {
-		t.Errorf("%v, %v", devices, err)
-	}
+	devices, err := r.Poll(context.Background())
+	assert.True(t, err == nil && len(devices) == 1, "%v, %v", devices, err)
 }
 
 func TestNoGPU(t *testing.T) {
 	d := &driver{}
-	if _, err := New(d.open).Poll(context.Background()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
-	d = &driver{devices: []nvml.Device{newFaulty(1)}, errs: map[int]error{0: nvml.NoPermission}}
-	if _, err := New(d.open).Poll(context.Background()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("one of others: %v", err)
-	}
+	_, err := New(d.open).Poll(context.Background())
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	d = &driver{devices: []nvml.Device{newScript(1)}, errs: map[int]error{0: nvml.NoPermission}}
+	_, err = New(d.open).Poll(context.Background())
+	assert.ErrorIs(t, err, fs.ErrNotExist, "one of others")
 	d.errs[0] = nvml.Unknown
-	if _, err := New(d.open).Poll(context.Background()); !errors.Is(err, nvml.Unknown) {
-		t.Errorf("one that fails: %v", err)
-	}
+	_, err = New(d.open).Poll(context.Background())
+	assert.ErrorIs(t, err, nvml.Unknown, "one that fails")
 }
 
 func TestNVMLIsOpenedAgainWhenItMustBe(t *testing.T) {
 	for _, code := range []nvml.Return{nvml.Uninitialized, nvml.DriverNotLoaded, nvml.LibraryMismatch} {
 		for _, where := range []string{"library", "GPU"} {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFaulty(1)
+				f := newScript(1)
 				p := poller(t, f)
 				p.after(time.Second)
-				if where == "library" {
-					p.driver.err = code
-				} else {
-					f.err = code
+				if f.err = code; where == "library" {
+					f.err, p.driver.err = nil, code
 				}
-				if _, err := p.reader.Poll(context.Background()); !errors.Is(err, code) || p.driver.closed != 1 {
-					t.Errorf("%v of the %s: %v, closed %d times", code, where, err, p.driver.closed)
-				}
+				_, err := p.reader.Poll(context.Background())
+				assert.True(t, errors.Is(err, code) && p.driver.closed == 1, "%v of the %s: %v, closed %d times", code, where, err, p.driver.closed)
 				p.driver.err, f.err = nil, nil
-				if d := p.after(time.Second); p.driver.opened != 2 || d.Energy == 0 {
-					t.Errorf("opened %d times, %+v", p.driver.opened, d)
-				}
+				d := p.after(time.Second)
+				assert.True(t, p.driver.opened == 2 && d.Energy != 0, "opened %d times, %+v", p.driver.opened, d)
 			})
 		}
 	}
@@ -126,60 +80,48 @@ func TestNVMLIsOpenedAgainWhenItMustBe(t *testing.T) {
 
 func TestLostGPULeavesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, two := newFaulty(1), newFaulty(2)
+		one, two := newScript(1), newScript(2)
 		p := poller(t, one, two)
 		p.after(time.Second)
 		one.err = nvml.GPUIsLost
 		for range 59 {
 			p.after(time.Second)
-			devices := p.reader.(*reader).devices
-			if !errors.Is(devices[0].Err, nvml.GPUIsLost) || devices[0].ID != "GPU-1" || devices[0].PCIAddress == "" || devices[1].Err != nil {
-				t.Fatalf("%+v", devices)
-			}
+			devices := p.devices
+			require.True(t, errors.Is(devices[0].Err, nvml.GPUIsLost) && devices[0].ID == "GPU-1" && devices[0].PCIAddress != "" && devices[1].Err == nil, "%+v", devices)
 		}
-		if p.driver.opened != 1 {
-			t.Errorf("opened %d times within a minute", p.driver.opened)
-		}
+		assert.Equal(t, 1, p.driver.opened, "within a minute")
 		// NVML no longer lists it when it is opened again.
 		p.driver.devices = []nvml.Device{two}
 		p.after(time.Minute)
-		devices := p.reader.(*reader).devices
-		if p.driver.opened != 2 || len(devices) != 2 || devices[0].ID != "GPU-2" || !errors.Is(devices[1].Err, nvml.GPUIsLost) {
-			t.Errorf("opened %d times, %+v", p.driver.opened, devices)
-		}
+		devices := p.devices
+		assert.True(t, p.driver.opened == 2 && len(devices) == 2 && devices[0].ID == "GPU-2" && errors.Is(devices[1].Err, nvml.GPUIsLost), "opened %d times, %+v", p.driver.opened, devices)
 		one.err, p.driver.devices = nil, []nvml.Device{one, two}
 		p.after(time.Minute)
-		devices = p.reader.(*reader).devices
-		if p.driver.opened != 3 || len(devices) != 2 || devices[0].ID != "GPU-1" || devices[0].Err != nil || devices[0].Energy == 0 {
-			t.Errorf("opened %d times, %+v", p.driver.opened, devices)
-		}
+		devices = p.devices
+		assert.True(t, p.driver.opened == 3 && len(devices) == 2 && devices[0].ID == "GPU-1" && devices[0].Err == nil && devices[0].Energy != 0, "opened %d times, %+v", p.driver.opened, devices)
 		p.after(time.Hour)
-		if p.driver.opened != 3 {
-			t.Errorf("opened %d times", p.driver.opened)
-		}
+		assert.Equal(t, 3, p.driver.opened)
 	})
 }
 
 func TestGPUThatFailsOtherwiseIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(1)
+		f := newScript(1)
 		p := poller(t, f)
 		p.after(time.Second)
 		f.err = nvml.Timeout
-		if d := p.after(time.Second); !errors.Is(d.Err, nvml.Timeout) || d.UsageErr == nil {
-			t.Errorf("%+v", d)
-		}
+		d := p.after(time.Second)
+		assert.True(t, errors.Is(d.Err, nvml.Timeout) && d.UsageErr != nil, "%+v", d)
 		f.err = nil
-		if d := p.after(time.Second); d.Err != nil || d.Energy != 300_000_000 || p.driver.opened != 1 {
-			t.Errorf("%+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, d.Err == nil && d.Energy == 300_000_000 && p.driver.opened == 1, "%+v", d)
 	})
 }
 
 func TestNumberOfGPUsThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, two := newFaulty(1), newFaulty(2)
-		same := newFaulty(2)
+		one, two := newScript(1), newScript(2)
+		same := newScript(2)
 		same.uuid = "GPU-other"
 		p := poller(t, one)
 		for _, tc := range []struct {
@@ -188,72 +130,57 @@ func TestNumberOfGPUsThatChanges(t *testing.T) {
 		}{{[]nvml.Device{one, two}, 2}, {[]nvml.Device{two}, 1}, {[]nvml.Device{one, two, same}, 2}} {
 			p.driver.devices = tc.devices
 			p.after(time.Second)
-			if devices := p.reader.(*reader).devices; len(devices) != tc.want {
-				t.Errorf("%d GPUs, want %d", len(devices), tc.want)
-			}
+			assert.Len(t, p.devices, tc.want)
 		}
 		p.driver.devices = nil
-		if _, err := p.reader.Poll(context.Background()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%v", err)
-		}
+		_, err := p.reader.Poll(context.Background())
+		assert.ErrorIs(t, err, fs.ErrNotExist)
 	})
 }
 
 func TestEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := New((&driver{devices: []nvml.Device{newFaulty(1)}}).open).Poll(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
+	_, err := New((&driver{devices: []nvml.Device{newScript(1)}}).open).Poll(ctx)
+	assert.ErrorIs(t, err, context.Canceled)
 }
 
 func TestPowerWhereThereIsNoCounter(t *testing.T) {
 	for _, averaged := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFaulty(1)
-			f.counter, f.noEnergy = new(uint64), nvml.NotSupported
+			f := newScript(1)
+			f.noEnergy = nvml.NotSupported
 			f.power = func() (uint32, bool, error) { return 123_456, averaged, nil }
 			p := poller(t, f)
 			p.after(time.Second)
 			d := p.after(time.Second)
-			average := time.Duration(0)
-			if averaged {
-				average = time.Second
-			}
-			if !d.HasPower || d.Power != 123_456_000 || d.Average != average || d.Err != nil || d.At.IsZero() {
-				t.Errorf("%+v", d)
-			}
+			assert.True(t, d.HasPower && d.Power == 123_456_000 && (d.Average == time.Second) == averaged && d.Err == nil && !d.At.IsZero(), "%+v", d)
 			f.power = nil
-			if d = p.after(time.Second); d.Err == nil || d.HasPower {
-				t.Errorf("neither: %+v", d)
-			}
+			d = p.after(time.Second)
+			assert.True(t, d.Err != nil && !d.HasPower, "neither: %+v", d)
 		})
 	}
 }
 
 func TestCounterThatStandsStillWhilePowerIsDrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFaulty(1)
+		f := newScript(1)
 		counter, milliwatts := uint64(5000), uint32(0)
-		f.counter = &counter
+		f.counted = &counter
 		f.power = func() (uint32, bool, error) { return milliwatts, false, nil }
 		p := poller(t, f)
 		p.after(time.Second)
-		if d := p.after(time.Minute); d.HasPower || d.Energy != 5_000_000 {
-			t.Errorf("a GPU that is off: %+v", d)
-		}
+		d := p.after(time.Minute)
+		assert.True(t, !d.HasPower && d.Energy == 5_000_000, "a GPU that is off: %+v", d)
 		milliwatts = 60_000
-		if d := p.after(time.Second); !d.HasPower || d.Power != 60_000_000 {
-			t.Errorf("one that draws power: %+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, d.HasPower && d.Power == 60_000_000, "one that draws power: %+v", d)
 		counter++
-		if d := p.after(time.Second); d.HasPower || d.Energy != 5_001_000 {
-			t.Errorf("once it moves again: %+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, !d.HasPower && d.Energy == 5_001_000, "once it moves again: %+v", d)
 		counter = 10
-		if d := p.after(time.Second); d.HasPower || d.Energy != 10_000 {
-			t.Errorf("reset: %+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, !d.HasPower && d.Energy == 10_000, "reset: %+v", d)
 	})
 }
 
@@ -266,12 +193,9 @@ func TestEnergyIsThatOfTheTimeOfTheSamples(t *testing.T) {
 		p.after(0)
 		for i := range 600 {
 			d := p.after(time.Duration(137*i%1900) * time.Millisecond)
-			if lag := time.Since(d.At); lag < 0 || lag > maxLag {
-				t.Fatalf("is of %v ago", lag)
-			}
-			if uint64(g.energy)*1000 < d.Energy {
-				t.Fatalf("%d µJ of %.0f", d.Energy, g.energy*1000)
-			}
+			lag := time.Since(d.At)
+			require.True(t, lag >= 0 && lag <= maxLag, "is of %v ago", lag)
+			require.LessOrEqual(t, d.Energy, uint64(g.energy)*1000)
 		}
 	})
 }

@@ -59,7 +59,7 @@ func (s *gpmSample) Activity(earlier nvml.GPMSample) (float64, error) {
 func (s *gpmSample) Free() { s.freed = true; s.of.held-- }
 
 func newMIG(devices ...nvml.Device) *script {
-	s := newScript()
+	s := newScript(1)
 	s.mig, s.multiprocessors, s.slices = true, 100, devices
 	s.noProcesses, s.noSamples = nvml.NotSupported, nvml.NotSupported
 	return s
@@ -71,24 +71,16 @@ func TestSlicesShareByMultiprocessorsTimesActivity(t *testing.T) {
 		two := &migDevice{id: "MIG-2", multiprocessors: 20, activity: 100, processes: []uint32{2, 3}}
 		none := &migDevice{id: "MIG-3", multiprocessors: 10, activity: 100}
 		p := poller(t, newMIG(one, two, none))
-		if d := p.after(time.Second); d.Elapsed != 0 || len(d.Users) != 0 || d.UsageErr != nil {
-			t.Errorf("first poll: %+v", d)
-		}
 		d := p.after(time.Second)
-		if len(d.Users) != 2 || !about(usedBy(d, 1), 300*time.Millisecond) || !about(usedBy(d, 2), 200*time.Millisecond) {
-			t.Errorf("users %+v", d.Users)
-		}
+		assert.True(t, d.Elapsed == 0 && len(d.Users) == 0 && d.UsageErr == nil, "first poll: %+v", d)
+		d = p.after(time.Second)
+		assert.True(t, len(d.Users) == 2 && about(usedBy(d, 1), 300*time.Millisecond) && about(usedBy(d, 2), 200*time.Millisecond), "users %+v", d.Users)
 		t.Attr("mig", fmt.Sprint(usedBy(d, 1).Round(time.Millisecond), ", ", usedBy(d, 2).Round(time.Millisecond)))
 		assert.Equal(t, gpulibrary.User{PIDs: []int32{2, 3}, Used: 200 * time.Millisecond, Memory: []uint64{2 << 30, 3 << 30}}, d.Users[1])
-		if !about(d.Unattributed, 100*time.Millisecond) || !about(d.Busy, 600*time.Millisecond) || d.Elapsed != time.Second {
-			t.Errorf("%+v", d)
-		}
-		if one.held != 1 || two.held != 1 {
-			t.Errorf("%d and %d samples are held", one.held, two.held)
-		}
-		if err := p.reader.Close(); err != nil || one.held+two.held+none.held != 0 {
-			t.Errorf("after Close, samples are held: %v", err)
-		}
+		assert.True(t, about(d.Unattributed, 100*time.Millisecond) && about(d.Busy, 600*time.Millisecond) && d.Elapsed == time.Second, "%+v", d)
+		assert.True(t, one.held == 1 && two.held == 1, "%d and %d samples are held", one.held, two.held)
+		err := p.reader.Close()
+		assert.True(t, err == nil && one.held+two.held+none.held == 0, "after Close, samples are held: %v", err)
 	})
 }
 
@@ -101,12 +93,10 @@ func TestSlicesThatComeAndGo(t *testing.T) {
 		p.after(time.Second)
 		p.after(time.Second)
 		s.slices = []nvml.Device{two}
-		if d := p.after(time.Second); len(d.Users) != 0 || !about(d.Unattributed, time.Second/2) || one.held != 0 {
-			t.Errorf("a new slice: %+v", d)
-		}
-		if d := p.after(time.Second); !about(usedBy(d, 2), 200*time.Millisecond) || d.Unattributed != 0 {
-			t.Errorf("afterwards: %+v", d)
-		}
+		d := p.after(time.Second)
+		assert.True(t, len(d.Users) == 0 && about(d.Unattributed, time.Second/2) && one.held == 0, "a new slice: %+v", d)
+		d = p.after(time.Second)
+		assert.True(t, about(usedBy(d, 2), 200*time.Millisecond) && d.Unattributed == 0, "afterwards: %+v", d)
 	})
 }
 
@@ -115,12 +105,10 @@ func TestPollsCloserThanThePerformanceMonitors(t *testing.T) {
 		p := poller(t, newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}}))
 		p.after(time.Second)
 		at := p.after(time.Second).At
-		if d := p.after(100 * time.Millisecond); !d.At.Equal(at) || d.Elapsed != 0 || d.UsageErr != nil {
-			t.Errorf("after 100 ms: %+v", d)
-		}
-		if d := p.after(100 * time.Millisecond); d.Elapsed != 200*time.Millisecond || !about(usedBy(d, 1), 100*time.Millisecond) {
-			t.Errorf("after 200 ms: %+v", d)
-		}
+		d := p.after(100 * time.Millisecond)
+		assert.True(t, d.At.Equal(at) && d.Elapsed == 0 && d.UsageErr == nil, "after 100 ms: %+v", d)
+		d = p.after(100 * time.Millisecond)
+		assert.True(t, d.Elapsed == 200*time.Millisecond && about(usedBy(d, 1), 100*time.Millisecond), "after 200 ms: %+v", d)
 	})
 }
 
@@ -142,9 +130,7 @@ func TestSlicesOfUnknownActivity(t *testing.T) {
 				p.after(time.Second)
 				first := p.after(time.Second).UsageErr
 				d := p.after(time.Second)
-				if d.UsageErr == nil || first.Error() != d.UsageErr.Error() || d.Err != nil || d.Energy != 300_000_000 || len(d.Users) != 0 {
-					t.Errorf("%+v", d)
-				}
+				assert.True(t, d.UsageErr != nil && first.Error() == d.UsageErr.Error() && d.Err == nil && d.Energy == 300_000_000 && len(d.Users) == 0, "%+v", d)
 			})
 		})
 	}
@@ -175,33 +161,27 @@ func TestActivityIsAtMostAllOfTheSlice(t *testing.T) {
 			&migDevice{id: "MIG-3", multiprocessors: 80, activity: -5, processes: []uint32{3}}))
 		p.after(time.Second)
 		d := p.after(time.Second)
-		if !about(usedBy(d, 1), 800*time.Millisecond) || !about(usedBy(d, 2), 200*time.Millisecond) || usedBy(d, 3) != 0 {
-			t.Errorf("users %+v", d.Users)
-		}
+		assert.True(t, about(usedBy(d, 1), 800*time.Millisecond) && about(usedBy(d, 2), 200*time.Millisecond) && usedBy(d, 3) == 0, "users %+v", d.Users)
 	})
 }
 
 func TestMIGThatIsTurnedOnAndOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript()
+		s := newScript(1)
 		p := s.begun(t)
 		s.mig, s.multiprocessors = true, 100
 		s.slices = []nvml.Device{&migDevice{id: "MIG-1", multiprocessors: 50, activity: 80, processes: []uint32{1}}}
-		if d := p.after(time.Second); d.Elapsed != time.Second || d.Unattributed != time.Second || d.Busy != time.Second || d.UsageErr != nil {
-			t.Errorf("turned on: %+v", d)
-		}
-		if d := p.after(time.Second); !about(usedBy(d, 1), 400*time.Millisecond) || d.Unattributed != 0 {
-			t.Errorf("on: %+v", d)
-		}
+		d := p.after(time.Second)
+		assert.True(t, d.Elapsed == time.Second && d.Unattributed == time.Second && d.Busy == time.Second && d.UsageErr == nil, "turned on: %+v", d)
+		d = p.after(time.Second)
+		assert.True(t, about(usedBy(d, 1), 400*time.Millisecond) && d.Unattributed == 0, "on: %+v", d)
 		s.mig, s.slices = false, nil
 		s.second(3, 20)
-		if d := p.after(time.Second); d.Elapsed != time.Second || d.Unattributed != time.Second {
-			t.Errorf("turned off: %+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, d.Elapsed == time.Second && d.Unattributed == time.Second, "turned off: %+v", d)
 		s.second(5, 70)
 		s.entries = []nvml.Sample{{PID: 4, Timestamp: s.seconds(5), SM: 70}}
-		if d := p.after(time.Second); !about(usedBy(d, 4), 700*time.Millisecond) {
-			t.Errorf("off: %+v", d)
-		}
+		d = p.after(time.Second)
+		assert.True(t, about(usedBy(d, 4), 700*time.Millisecond), "off: %+v", d)
 	})
 }

@@ -3,7 +3,6 @@
 package gpus
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,20 +10,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
 // watch polls a GPU every second, for so long, and returns what the polls returned.
 func watch(t *testing.T, g *gpu, length time.Duration) *account {
 	t.Helper()
-	r := New((&driver{devices: []nvml.Device{g}}).open)
-	a := newAccount(g.idle)
-	for began := time.Now(); time.Since(began) < length; time.Sleep(time.Second) {
-		devices, err := r.Poll(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.take(t, &devices[0])
+	p, a := poller(t, g), newAccount(g.idle)
+	for a.take(t, p.after(0)); length > time.Second; length -= time.Second {
+		a.take(t, p.after(time.Second))
 	}
 	return a
 }
@@ -100,16 +96,33 @@ func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
 					if boot && lag.name == "batch" {
 						limit = 0.08 // a lag that is always the same does not show
 					}
-					if worst > limit {
-						t.Errorf("a process is %.1f %% off", 100*worst)
-					}
+					assert.LessOrEqual(t, worst, limit)
 					for pid, used := range g.used {
-						if off := a.used[pid].Seconds()/used.Seconds() - 1; math.Abs(off) > 0.02 {
-							t.Errorf("process %d: GPU time %v, want %v", pid, a.used[pid], used)
-						}
+						assert.InEpsilon(t, used.Seconds(), a.used[pid].Seconds(), 0.02, "GPU time of process %d", pid)
 					}
 				})
 			})
 		}
 	}
+}
+
+func TestBurstsWithoutInstants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPU(bursts(1, 3, 500*time.Millisecond, 5*time.Second))
+		g.noSamples = nvml.NotSupported
+		_, all := misattributed(g, watch(t, g, 20*time.Minute).joules)
+		assert.LessOrEqual(t, all, 0.05)
+	})
+}
+
+func TestSamplesOfAnIdleGPURunDry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPU(bursts(1, 1, 100*time.Millisecond, 20*time.Second))
+		g.dry = true
+		a := watch(t, g, 20*time.Minute)
+		worst, _ := misattributed(g, a.joules)
+		assert.LessOrEqual(t, worst, 0.05)
+		assert.InEpsilon(t, g.used[1].Seconds(), a.used[1].Seconds(), 0.02)
+		assert.True(t, a.busy <= a.elapsed*3/4 && a.elapsed >= 19*time.Minute, "busy %v of %v", a.busy, a.elapsed)
+	})
 }
