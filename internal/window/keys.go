@@ -85,6 +85,8 @@ type KeyOptions struct {
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
 	// by.
 	FrequencyExponent int
+	// SmartWatts holds the parameters of KeySmartWatts and KeyDRAMSmartWatts.
+	SmartWatts map[Key]weigh.SmartWattsOptions
 	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, err error)
 
@@ -163,14 +165,14 @@ func openEvents(key Key, o *KeyOptions) (w Weigher, err error) {
 	case KeyMissesOrMemory:
 		return weigh.NewMisses(), nil
 	case KeySmartWatts, KeyDRAMSmartWatts:
-		return weigh.NewSmartWatts(), nil
+		return weigh.NewSmartWatts(o.SmartWatts[key]), nil
 	}
 	return weigh.NewModel(cmp.Or(o.models[key], &ridge.Model{})), nil
 }
 
 // calibrator is a Weigher that is fitted to measured energy, as weigh.NewModel is.
 type calibrator interface {
-	Calibrate(total units.Energy, at time.Time, trainable bool)
+	Calibrate(total units.Energy, zones int, at time.Time, trainable bool)
 }
 
 // Selection is a key that is measured from now on.
@@ -345,8 +347,9 @@ func (k *Keys) weigh(t *table, m *Measurement) {
 		}
 		if c, ok := by.weigher.(calibrator); ok && by.fitted != "" {
 			total, at := measuredEnergy(m.Readings, by.fitted)
-			c.Calibrate(total, at, m.Table.Counting.Trainable)
-			if by.changeZones(m.Readings) {
+			changed := by.changeZones(m.Readings)
+			c.Calibrate(total, len(by.zones), at, m.Table.Counting.Trainable)
+			if changed {
 				by.weigher.Forget() // the totals before and now are of different zones
 			}
 		}

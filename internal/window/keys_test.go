@@ -108,14 +108,15 @@ func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *t
 type calibrated struct {
 	weigh.CPUTime
 	total     units.Energy
+	zones     int
 	trainable bool
 	forgotten int
 }
 
 func (c *calibrated) Forget() { c.forgotten++ }
 
-func (c *calibrated) Calibrate(total units.Energy, _ time.Time, trainable bool) {
-	c.total, c.trainable = total, trainable
+func (c *calibrated) Calibrate(total units.Energy, zones int, _ time.Time, trainable bool) {
+	c.total, c.zones, c.trainable = total, zones, trainable
 }
 
 func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
@@ -130,8 +131,8 @@ func TestEachPowerModelIsFittedToItsZoneKind(t *testing.T) {
 		{Zone: &power.Zone{Kind: power.Package, Method: power.Measured}, Total: 5, At: time.Unix(1, 0)},
 		{Zone: &power.Zone{Kind: power.DRAM, Method: power.Measured}, Total: 3, At: time.Unix(1, 0)},
 	}})
-	assert.Equal(t, calibrated{total: 5, trainable: true, forgotten: 1}, *models[KeyPowerModel])
-	assert.Equal(t, calibrated{total: 3, trainable: true, forgotten: 1}, *models[KeyDRAMPowerModel])
+	assert.Equal(t, calibrated{total: 5, zones: 1, trainable: true, forgotten: 1}, *models[KeyPowerModel])
+	assert.Equal(t, calibrated{total: 3, zones: 1, trainable: true, forgotten: 1}, *models[KeyDRAMPowerModel])
 }
 
 func TestCacheMissesThatTheMachineDoesNotCountAreNoWeight(t *testing.T) {
@@ -142,6 +143,16 @@ func TestCacheMissesThatTheMachineDoesNotCountAreNoWeight(t *testing.T) {
 		} else {
 			assert.NoError(t, err, key)
 		}
+	}
+}
+
+func TestEachModelOfSmartWattsHasItsParameters(t *testing.T) {
+	dram := weigh.SmartWattsOptions{BaseClock: 50}
+	o := KeyOptions{SmartWatts: map[Key]weigh.SmartWattsOptions{KeyDRAMSmartWatts: dram}}
+	for key, want := range map[Key]weigh.SmartWattsOptions{KeySmartWatts: {}, KeyDRAMSmartWatts: dram} {
+		w, err := OpenWeigher(key, &o)
+		require.NoError(t, err)
+		assert.Equal(t, weigh.NewSmartWatts(want), w, key)
 	}
 }
 

@@ -29,7 +29,7 @@ type stateless struct{}
 func (stateless) Forget() {}
 
 // Calibrate has no effect.
-func (stateless) Calibrate(units.Energy, time.Time, bool) {}
+func (stateless) Calibrate(units.Energy, int, time.Time, bool) {}
 
 // Close has no effect.
 func (stateless) Close() error { return nil }

@@ -12,7 +12,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 // modeled is a machine of two programs that run at 1 GHz, with a meter whose energy follows its
@@ -44,7 +43,7 @@ func (m *modeled) run() {
 
 // weigh weighs the shares of the second.
 func (m *modeled) weigh(by *ByRate) {
-	by.Calibrate(m.total, m.at, m.trainable)
+	by.Calibrate(m.total, 1, m.at, m.trainable)
 	m.measured, m.err = by.Weigh(m.at, m.shares[:])
 }
 
@@ -78,12 +77,12 @@ func TestAModelWeighsByThePowerThatEventsCause(t *testing.T) {
 }
 
 func TestSmartWattsWeighsByThePowerThatEventsCause(t *testing.T) {
-	m, model := newModeled(), NewSmartWatts()
-	for i := range calibrated.History {
+	m, model := newModeled(), NewSmartWatts(SmartWattsOptions{})
+	for i := range 60 {
 		m.run()
 		m.weigh(model)
 		require.NoError(t, m.err)
-		assert.Equal(t, i >= calibrated.Fewest, m.measured, "interval %d after the baseline", i)
+		assert.Equal(t, i >= 10, m.measured, "interval %d after the baseline", i)
 	}
 	assert.InEpsilon(t, 8.0/12, m.ratio(), 0.03)
 	assert.InDelta(t, 20, model.source.(*layers).fit.Static, 1)
@@ -92,11 +91,11 @@ func TestSmartWattsWeighsByThePowerThatEventsCause(t *testing.T) {
 
 // The meter is read every third interval, when its energy is that of three seconds.
 func TestASampleLastsFromOneReadingToTheNext(t *testing.T) {
-	m, model := newModeled(), NewSmartWatts()
-	for i := range 3 * calibrated.History {
+	m, model := newModeled(), NewSmartWatts(SmartWattsOptions{})
+	for i := range 180 {
 		m.run()
 		if i%3 == 0 {
-			model.Calibrate(m.total, m.at, m.trainable)
+			model.Calibrate(m.total, 1, m.at, m.trainable)
 		}
 		_, err := model.Weigh(m.at, m.shares[:])
 		require.NoError(t, err)
@@ -113,10 +112,10 @@ func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		"no counts":                  func(m *modeled, _, _ *ByRate) { m.shares[0].Counted = false },
 		"rates of an earlier window": func(m *modeled, _, _ *ByRate) { m.trainable = false },
 	} {
-		m, of, smart := newModeled(), &ridge.Model{}, NewSmartWatts()
+		m, of, smart := newModeled(), &ridge.Model{}, NewSmartWatts(SmartWattsOptions{})
 		model := NewModel(of)
 		weigh := func() { m.weigh(model); m.weigh(smart) }
-		for range calibrated.Fewest { // the baseline and one sample less than the fewest
+		for range 10 { // the baseline and one sample less than the fewest
 			m.run()
 			weigh()
 		}
@@ -136,26 +135,26 @@ func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 
 // Interrupts alone cause cycles with next to no CPU time of processes.
 func TestTheNumberOfLayersIsBounded(t *testing.T) {
-	m, model := newModeled(), NewSmartWatts()
-	for i := range 3 * calibrated.History {
+	m, model := newModeled(), NewSmartWatts(SmartWattsOptions{})
+	for i := range 180 {
 		m.run()
 		m.shares[0].CPU, m.shares[1].CPU = units.CPUTime(i), 0
 		m.weigh(model)
 		require.NoError(t, m.err)
 	}
-	assert.NotNil(t, model.source.(*layers).model.At(maxLayer), "implausible rates are one layer")
-	assert.Less(t, model.source.(*layers).model.Layers(), maxLayer)
+	assert.NotNil(t, model.source.(*layers).model.At(100), "implausible rates are one layer")
+	assert.Less(t, model.source.(*layers).model.Layers(), 100)
 }
 
 func TestModelsAreFittedWithoutAnEventThatNeverOccurs(t *testing.T) {
 	for silent, want := range map[proc.Event]error{proc.Cycles: errCountless, proc.Instructions: nil, proc.CacheMisses: nil} {
-		m, model, smart := newModeled(), NewModel(&ridge.Model{}), NewSmartWatts()
+		m, model, smart := newModeled(), NewModel(&ridge.Model{}), NewSmartWatts(SmartWattsOptions{})
 		for range 100 {
 			m.run()
 			m.shares[0].Events[silent], m.shares[1].Events[silent] = 0, 0
 			for _, by := range []*ByRate{model, smart} {
 				m.weigh(by)
-				if m.second > calibrated.Fewest {
+				if m.second > 10 {
 					require.ErrorIs(t, m.err, want, silent)
 					assert.Equal(t, want == nil, m.measured)
 				}
@@ -173,3 +172,36 @@ func TestAnImpossibleClockRateIsBounded(t *testing.T) {
 	assert.InDelta(t, 0.24, baseOf(discounted), 1e-9)
 	assert.Zero(t, baseOf(share(100)))
 }
+
+// Two zones may have twice the static power of one: 20 W of 15 W each.
+func TestTheStaticPowerIsBoundedForEachZone(t *testing.T) {
+	for zones, want := range map[int]float64{1: 15, 2: 20} {
+		o := SmartWattsOptions{}
+		o.MaxStatic = 15
+		m, model := newModeled(), NewSmartWatts(o)
+		for range 60 {
+			m.run()
+			model.Calibrate(m.total, zones, m.at, true)
+			_, err := model.Weigh(m.at, m.shares[:])
+			require.NoError(t, err)
+		}
+		assert.InDelta(t, want, model.source.(*layers).fit.Static, 1, zones)
+	}
+}
+
+// Both programs run at 1 and at 1.04 GHz: layers 10 and 10 of 100 MHz, 20 and 21 of 50 MHz.
+func TestALayerIsAMultipleOfTheBaseClock(t *testing.T) {
+	for clock, layers := range map[float64]int{0: 1, 100: 1, 50: 2} {
+		m, model := newModeled(), NewSmartWatts(SmartWattsOptions{BaseClock: clock})
+		for range 60 {
+			m.run()
+			for _, s := range m.shares {
+				s.Events[proc.Cycles] += uint64(m.second%2) * s.Events[proc.Cycles] / 25
+			}
+			m.weigh(model)
+		}
+		assert.Equal(t, layers, layersOf(model).model.Layers(), clock)
+	}
+}
+
+func layersOf(by *ByRate) *layers { return by.source.(*layers) }

@@ -20,6 +20,7 @@ type energyAt struct {
 type sampler struct {
 	events    // reports whether cycles, the zero Event, are counted
 	now, last energyAt
+	zones     int     // that the total is of
 	sum       counted // since last
 	base      float64 // of all shares since last
 	missing   bool    // events are missing since last
@@ -33,11 +34,11 @@ type sample struct {
 	trainable bool // all intervals are trainable
 }
 
-// Calibrate sets the total energy of the zone kind, the time when it was measured, and
-// proc.Counting.Trainable of the interval. It is called before Weigh. A total below the previous
+// Calibrate sets the total energy of the zones of a kind, their number, the time when it was
+// measured, and proc.Counting.Trainable of the interval. It is called before Weigh. A total below the previous
 // total belongs to other zones, and the model is not fitted to the difference.
-func (s *sampler) Calibrate(total units.Energy, at time.Time, trainable bool) {
-	s.now, s.untrained = energyAt{total, at}, s.untrained || !trainable
+func (s *sampler) Calibrate(total units.Energy, zones int, at time.Time, trainable bool) {
+	s.now, s.zones, s.untrained = energyAt{total, at}, zones, s.untrained || !trainable
 }
 
 // Forget discards the current sample.

@@ -3,6 +3,7 @@
 package weigh
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -10,25 +11,34 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
+// SmartWattsOptions are the parameters of NewSmartWatts. A zero field selects the default of
+// SmartWatts.
+type SmartWattsOptions struct {
+	// Options are the parameters of the model. MaxStatic is the highest static power of one zone.
+	calibrated.Options
+	// BaseClock is the difference of the clock rates of two layers, in MHz. The default is 100.
+	BaseClock float64
+}
+
 // NewSmartWatts weighs CPU time by the power that the model of SmartWatts estimates for it. The model
 // is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
 // weight is CPU time.
-func NewSmartWatts() *ByRate { return newByRate(&layers{}) }
+func NewSmartWatts(o SmartWattsOptions) *ByRate {
+	return newByRate(&layers{width: cmp.Or(o.BaseClock, 100) * 1e6, options: o.OrDefaults()})
+}
 
 // layers is the source of NewSmartWatts.
 type layers struct {
 	sampler
-	model calibrated.Model
-	fit   *calibrated.Fit // of the interval, or nil
+	options calibrated.Options
+	width   float64 // difference of the clock rates of two layers, in cycles per second
+	model   calibrated.Model
+	fit     *calibrated.Fit // of the interval, or nil
 }
 
-const (
-	// layerWidth is the difference of the clock rates of two layers, in cycles per second.
-	layerWidth = 100e6
-	// maxLayer is the layer of all higher rates, which no CPU has. It bounds the number of layers,
-	// and their memory.
-	maxLayer = 100
-)
+// fastest, in cycles per second, is the clock rate of the layer of all higher rates, which no CPU
+// has. It bounds the number of layers, and their memory.
+const fastest = 10e9
 
 func (m *layers) begin(now time.Time, shares []*Share) {
 	s, ok := m.add(now, shares)
@@ -37,11 +47,13 @@ func (m *layers) begin(now time.Time, shares []*Share) {
 	}
 	of := calibrated.Sample{Watts: s.watts}
 	if s.cpu > 0 {
-		of.Layer = int(math.Round(min(float64(s.events[proc.Cycles])/s.cpu.Seconds()/layerWidth, maxLayer)))
+		of.Layer = int(math.Round(min(float64(s.events[proc.Cycles])/s.cpu.Seconds(), fastest) / m.width))
 	}
 	for i, n := range s.events {
 		of.Rates[i] = float64(n) / s.seconds
 	}
+	m.model.Options = m.options
+	m.model.MaxStatic *= float64(m.zones)
 	if s.trainable {
 		m.model.Observe(of)
 	}

@@ -53,7 +53,7 @@ type source interface {
 	trouble() error
 	name() string
 	// Calibrate, Forget and Close implement the methods of ByRate.
-	Calibrate(total units.Energy, at time.Time, trainable bool)
+	Calibrate(total units.Energy, zones int, at time.Time, trainable bool)
 	Forget()
 	Close() error
 }
@@ -67,8 +67,8 @@ func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 func (m *ByRate) Name() string { return m.source.name() }
 
 // Calibrate is sampler.Calibrate of a model. Other weights ignore it.
-func (m *ByRate) Calibrate(total units.Energy, at time.Time, trainable bool) {
-	m.source.Calibrate(total, at, trainable)
+func (m *ByRate) Calibrate(total units.Energy, zones int, at time.Time, trainable bool) {
+	m.source.Calibrate(total, zones, at, trainable)
 }
 
 // Forget discards counts of the current sample of a model.

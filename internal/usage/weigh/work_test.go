@@ -16,7 +16,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/ridge"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
-	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
 const ms = units.CPUTime(time.Millisecond)
@@ -158,13 +157,13 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 		}), name)
 	}
 	m := newModeled()
-	for name, model := range map[string]*ByRate{"model": NewModel(&ridge.Model{}), "SmartWatts": NewSmartWatts()} {
+	for name, model := range map[string]*ByRate{"model": NewModel(&ridge.Model{}), "SmartWatts": NewSmartWatts(SmartWattsOptions{})} {
 		weigh := func() {
 			m.at, m.total = m.at.Add(time.Second), m.total+20*units.Joule
 			m.weigh(model)
 		}
 		m.run()
-		for range 3 * calibrated.History {
+		for range 180 {
 			weigh()
 		}
 		assert.Zero(t, testing.AllocsPerRun(100, weigh), name)

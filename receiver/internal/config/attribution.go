@@ -69,6 +69,10 @@ type AttributionConfig struct {
 	Idle IdleRule `mapstructure:"idle"`
 	// Exclude selects workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
+	// SmartWatts holds the parameters of the power model of the preset smartwatts.
+	//
+	//reference:research
+	SmartWatts SmartWattsConfig `mapstructure:"smartwatts"`
 
 	// Tuning overrides the constants of the static power models, for tests.
 	Tuning StaticTuning `mapstructure:"-"`
@@ -182,6 +186,7 @@ func (c *AttributionConfig) validate(wrong invalid.Reporter, zones []power.Kind)
 	if c.Interrupts != "" {
 		invalid.OneOf(wrong, "interrupts", c.Interrupts, InterruptsShared, InterruptsUnattributed)
 	}
+	c.SmartWatts.validate(wrong.Under("smartwatts"))
 	if c.Idle != "" {
 		invalid.OneOf(wrong, "idle", c.Idle, IdleNone, IdleEqual, IdleEqualContainers, IdleRequested, IdleRequestedLinear, IdleUsed)
 	}

@@ -36,6 +36,7 @@ func Default() *Config {
 			Pods:       EntitySeriesConfig{Max: 1000},
 			VMs:        EntitySeriesConfig{Max: 500},
 		},
+		Attribution: AttributionConfig{SmartWatts: defaultSmartWatts},
 	}
 }
 

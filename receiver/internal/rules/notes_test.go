@@ -61,8 +61,10 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"attribution: {preset: kepler, smt_weight: 1, weight: memory}":                                                {},
 		"attribution: {preset: kepler, scope: zone}":                                                                  {"attribution::scope", "lacking"},
 		"attribution: {preset: kepler, interrupts: unattributed}":                                                     {"attribution::interrupts", "lacking"},
+		"attribution: {preset: kepler, smartwatts: {tdp: 205}}":                                                       {"attribution::smartwatts", "no zone has the weight of the preset smartwatts"},
+		"attribution: {preset: smartwatts, smartwatts: {tdp: 205}}":                                                   {},
 		"attribution: {preset: kepler, interrupts: shared}":                                                           {},
-		"storage: /var/lib/energy": {},
+		"storage: /var/lib/energy":                                                                                    {},
 	} {
 		if !strings.Contains(settings, "attribution: ") {
 			settings += ", attribution: {preset: kepler}"

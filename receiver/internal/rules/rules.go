@@ -10,6 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -141,7 +143,18 @@ func (r *Rules) KeyOptions(cgroups *cgroup.Tree) window.KeyOptions {
 	for _, kind := range r.cfg.Zones { // Validate allows one exponent
 		o.FrequencyExponent = max(o.FrequencyExponent, r.Weight(kind).Exponent())
 	}
+	o.SmartWatts = smartWatts(&r.cfg.Attribution.SmartWatts)
 	return o
+}
+
+// smartWatts returns the parameters of the models of SmartWatts for packages and DRAM.
+func smartWatts(c *config.SmartWattsConfig) map[window.Key]weigh.SmartWattsOptions {
+	packages := weigh.SmartWattsOptions{BaseClock: c.BaseClock, Options: calibrated.Options{
+		Fewest: c.MinSamples, History: c.HistoryWindow, Threshold: c.CPUErrorThreshold, MaxStatic: c.TDP,
+	}}
+	dram := packages
+	dram.Threshold = c.DRAMErrorThreshold
+	return map[window.Key]weigh.SmartWattsOptions{window.KeySmartWatts: packages, window.KeyDRAMSmartWatts: dram}
 }
 
 // Attribution returns the rules of a Sharer, with new static power models.

@@ -16,6 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config/configtest"
@@ -222,6 +224,23 @@ func TestTheExponentOfTheClockRateIsTheWeights(t *testing.T) {
 		r := resolve(t, "attribution: {weight: "+weight+"}", Machine{})
 		assert.Equal(t, want, r.KeyOptions(nil).FrequencyExponent, weight)
 	}
+}
+
+func TestPackagesAndDRAMHaveTheirOwnThresholdOfSmartWatts(t *testing.T) {
+	of := func(yaml string, key window.Key) weigh.SmartWattsOptions {
+		r := resolve(t, "attribution: {preset: smartwatts, smartwatts: {"+yaml+"}}", Machine{})
+		return r.KeyOptions(nil).SmartWatts[key]
+	}
+	o := weigh.SmartWattsOptions{BaseClock: 100, Options: calibrated.Options{Fewest: 10, History: 60, Threshold: 2, MaxStatic: 125}}
+	for _, key := range []window.Key{window.KeySmartWatts, window.KeyDRAMSmartWatts} {
+		assert.Equal(t, o, of("", key), key)
+	}
+	o = weigh.SmartWattsOptions{BaseClock: 50, Options: calibrated.Options{Fewest: 3, History: 30, Threshold: 5, MaxStatic: 205}}
+	const all = "tdp: 205, base_clock: 50, min_samples: 3, history_window: 30, cpu_error_threshold: 5, dram_error_threshold: 1"
+	assert.Equal(t, o, of(all, window.KeySmartWatts))
+	o.Threshold = 1
+	assert.Equal(t, o, of(all, window.KeyDRAMSmartWatts))
+	t.Attr("smartwatts-dram", fmt.Sprintf("%g, %g W", of(all, window.KeySmartWatts).Threshold, of(all, window.KeyDRAMSmartWatts).Threshold))
 }
 
 func TestEachIdleRuleHasItsAllocation(t *testing.T) {

@@ -27,6 +27,7 @@ type Estimates struct {
 func Calibrate(s *Series) (e Estimates) {
 	var m calibrated.Model
 	var once calibrated.Fit
+	history := m.OrDefaults().History
 	half := len(s.Samples) / 2
 	for i, x := range s.Samples {
 		if i == half {
@@ -34,8 +35,8 @@ func Calibrate(s *Series) (e Estimates) {
 		}
 		if i >= half {
 			recent := 0.0
-			for _, past := range s.Samples[i-calibrated.History : i] {
-				recent += past.Watts / calibrated.History
+			for _, past := range s.Samples[i-history : i] {
+				recent += past.Watts / float64(history)
 			}
 			e.Calibrated = append(e.Calibrated, math.Abs(m.At(0).Watts(&x.Events)-x.Watts))
 			e.Once = append(e.Once, math.Abs(once.Watts(&x.Events)-x.Watts))

@@ -37,7 +37,7 @@ func weighed(t *testing.T, d *Duet) float64 {
 		all := a.Watts + b.Watts
 		total += units.Energy((all + 100) * sampleSeconds * float64(units.Joule))
 		at = at.Add(sampleSeconds * time.Second)
-		m.Calibrate(total, at, true)
+		m.Calibrate(total, 1, at, true)
 		shares := []*weigh.Share{share(a), share(b)}
 		measured, err := m.Weigh(at, shares)
 		require.True(t, measured || shares[0].CPU+shares[1].CPU == 0, err)

@@ -6,20 +6,31 @@
 // Containers", CCGRID 2020.
 package calibrated
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Rates are the rates of the events that a model is fitted to, per second: cycles, instructions and cache misses.
 type Rates [3]float64
 
-// The constants of a model are the defaults of SmartWatts.
-const (
-	// Fewest is the number of samples that the first fit of a layer requires.
-	Fewest = 10
-	// History is the number of samples of a layer that a fit uses: the last ones.
-	History = 60
-	// Threshold is the error in watts above which a layer is fitted again.
-	Threshold = 2.0
-)
+// Options are the parameters of a Model. A zero field selects the default of SmartWatts.
+type Options struct {
+	// Fewest is the number of samples that the first fit of a layer requires. The default is 10.
+	Fewest int
+	// History is the number of samples of a layer that a fit uses: the last ones. It is at least
+	// Fewest. The default is 60.
+	History int
+	// Threshold is the error in watts above which a layer is fitted again. The default is 2.
+	Threshold float64
+	// MaxStatic is the highest static power in watts. The default is 125, the TDP of one package.
+	MaxStatic float64
+}
+
+// OrDefaults returns the options with defaults in place of zero fields.
+func (o Options) OrDefaults() Options {
+	return Options{cmp.Or(o.Fewest, 10), cmp.Or(o.History, 60), cmp.Or(o.Threshold, 2), cmp.Or(o.MaxStatic, 125)}
+}
 
 // Sample is the average power of a zone over an interval, and what was counted in it.
 type Sample struct {
@@ -31,6 +42,7 @@ type Sample struct {
 
 // Model is a power model. The zero Model has no layers and is ready for use. A Model is not safe for concurrent use.
 type Model struct {
+	Options
 	layers map[int]*layer
 	fits   int
 }
@@ -44,7 +56,7 @@ type layer struct {
 
 // Fit is a fitted layer: power is Static plus the sum of the rates of the events times Joules.
 type Fit struct {
-	// Static is the power in watts without any event. It is not negative.
+	// Static is the power in watts without any event, from 0 to Options.MaxStatic.
 	Static float64
 	// Joules is the energy of one event of each kind. None is negative.
 	Joules Rates
@@ -70,22 +82,23 @@ func (m *Model) Fits() int { return m.fits }
 // Observe adds a sample. A layer is fitted once it has Fewest samples, and again whenever its estimate is off by more
 // than Threshold. A layer is never removed: the caller bounds their number.
 func (m *Model) Observe(s Sample) {
+	o := m.OrDefaults()
 	if m.layers == nil {
 		m.layers = map[int]*layer{}
 	}
 	l := m.layers[s.Layer]
 	if l == nil {
-		l = &layer{samples: make([]Sample, 0, History)}
+		l = &layer{samples: make([]Sample, 0, o.History)}
 		m.layers[s.Layer] = l
 	}
-	if len(l.samples) == History {
+	if len(l.samples) == o.History {
 		l.samples = append(l.samples[:0], l.samples[1:]...)
 	}
 	l.samples = append(l.samples, s)
-	if len(l.samples) < Fewest || l.fitted && math.Abs(s.Watts-l.fit.Watts(&s.Rates)) <= Threshold {
+	if len(l.samples) < o.Fewest || l.fitted && math.Abs(s.Watts-l.fit.Watts(&s.Rates)) <= o.Threshold {
 		return
 	}
-	if fit, ok := newFit(l.samples); ok {
+	if fit, ok := newFit(l.samples, o.MaxStatic); ok {
 		l.fit, l.fitted = fit, true
 		m.fits++
 	}

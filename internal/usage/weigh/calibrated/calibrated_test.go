@@ -3,6 +3,7 @@
 package calibrated
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -38,7 +39,7 @@ func observed(m *Model, samples []Sample) *Model {
 var usual = law{static: 20, joules: Rates{10e-9, 5e-9, 2e-6}}
 
 func TestAModelFindsTheEnergyOfEachEvent(t *testing.T) {
-	f := observed(&Model{}, usual.samples(History, 1)).At(0)
+	f := observed(&Model{}, usual.samples(60, 1)).At(0)
 	require.NotNil(t, f)
 	assert.InEpsilon(t, usual.static, f.Static, 0.05)
 	for k, joules := range usual.joules {
@@ -46,26 +47,76 @@ func TestAModelFindsTheEnergyOfEachEvent(t *testing.T) {
 	}
 }
 
-func TestNothingIsEstimatedBeforeTheFewestSamples(t *testing.T) {
-	m := observed(&Model{}, usual.samples(Fewest-1, 1))
-	assert.Nil(t, m.At(0))
-	assert.NotNil(t, observed(m, usual.samples(1, 2)).At(0))
+func TestTheFirstFitNeedsTenSamples(t *testing.T) {
+	m, samples := &Model{}, usual.samples(60, 1)
+	n := 0
+	for m.At(0) == nil {
+		m.Observe(samples[n])
+		n++
+	}
+	assert.Equal(t, 10, n)
+	assert.NotNil(t, observed(&Model{Options: Options{Fewest: 3}}, samples[:3]).At(0))
+	t.Attr("smartwatts-start", fmt.Sprint(n, " samples"))
+}
+
+// The last sample has 50 W more, so that the layer is fitted again.
+func TestAFitUsesTheLastSixtySamples(t *testing.T) {
+	samples := usual.samples(200, 1)
+	samples[199].Watts += 50
+	for history, o := range map[int]Options{60: {}, 30: {History: 30}} {
+		m := observed(&Model{Options: o}, samples)
+		used := 0
+		for n := range 200 {
+			if fit, _ := newFit(samples[len(samples)-n:], 125); fit == *m.At(0) {
+				used = n
+			}
+		}
+		assert.Equal(t, history, used)
+		if history == 60 {
+			t.Attr("smartwatts-window", fmt.Sprint(used, " samples"))
+		}
+	}
+}
+
+func TestALayerIsFittedAgainAboveTwoWatts(t *testing.T) {
+	for _, c := range []struct {
+		options   Options
+		off       float64 // W
+		isRefined bool
+	}{{Options{}, 1.99, false}, {Options{}, -1.99, false}, {Options{}, 2.01, true}, {Options{}, -2.01, true}, {Options{Threshold: 1}, 1.01, true}} {
+		m := observed(&Model{Options: c.options}, usual.samples(60, 1))
+		fits, s := m.Fits(), usual.samples(1, 2)[0]
+		s.Watts = m.At(0).Watts(&s.Rates) + c.off
+		m.Observe(s)
+		assert.Equal(t, c.isRefined, m.Fits() > fits, "%+v", c)
+	}
+	t.Attr("smartwatts-threshold", "not at 1.99 W, at 2.01 W")
+}
+
+// At 150 W without events, the slope is that of a law through 125 W.
+func TestTheStaticPowerIsAtMostTheTDP(t *testing.T) {
+	samples := law{150, Rates{40e-9, 0, 0}}.samples(60, 1)
+	byDefault, high := observed(&Model{}, samples).At(0), observed(&Model{Options: Options{MaxStatic: 200}}, samples).At(0)
+	assert.InDelta(t, 125, byDefault.Static, 0)
+	assert.Greater(t, byDefault.Joules[0], high.Joules[0])
+	assert.InEpsilon(t, 150, high.Static, 0.01)
+	t.Attr("smartwatts-tdp", fmt.Sprint(byDefault.Static, " W"))
 }
 
 func TestPowerThatNoEventExplainsHasNoModel(t *testing.T) {
-	falling := law{100, Rates{-50e-9, 0, 0}}.samples(History, 1)
+	falling := law{100, Rates{-50e-9, 0, 0}}.samples(60, 1)
 	for i := range falling {
 		falling[i].Rates[1], falling[i].Rates[2] = 0, 0
 	}
 	for name, samples := range map[string][]Sample{
-		"constant power": law{static: 50}.samples(History, 1), "no events": make([]Sample, History), "power that falls with load": falling,
+		"constant power": law{static: 50}.samples(60, 1), "no events": make([]Sample, 60), "power that falls with load": falling,
 	} {
 		assert.Nil(t, observed(&Model{}, samples).At(0), name)
 	}
 }
 
 func TestNoEventHasNegativeEnergyAndNoMachineNegativeStaticPower(t *testing.T) {
-	f := observed(&Model{}, law{static: -5, joules: Rates{30e-9, -1e-9, 2e-6}}.samples(History, 1)).At(0)
+	f := observed(&Model{}, law{static: -5, joules: Rates{30e-9, -1e-9, 2e-6}}.samples(60, 1)).At(0)
 	require.NotNil(t, f)
 	assert.Zero(t, f.Static)
 	assert.Zero(t, f.Joules[1])
@@ -75,11 +126,11 @@ func TestNoEventHasNegativeEnergyAndNoMachineNegativeStaticPower(t *testing.T) {
 // The first law has a quarter of the active power of the second.
 func TestAModelIsFittedAgainWhenItsEstimateIsOff(t *testing.T) {
 	before, after := law{20, Rates{10e-9, 0, 0}}, law{20, Rates{40e-9, 0, 0}}
-	m := observed(&Model{}, before.samples(History, 1))
+	m := observed(&Model{}, before.samples(60, 1))
 	fits := m.Fits()
-	observed(m, before.samples(History, 2))
+	observed(m, before.samples(60, 2))
 	assert.Equal(t, fits, m.Fits(), "the estimates were right")
-	observed(m, after.samples(History, 3))
+	observed(m, after.samples(60, 3))
 	assert.Greater(t, m.Fits(), fits)
 	assert.InEpsilon(t, after.joules[0], m.At(0).Joules[0], 0.05)
 }
@@ -87,7 +138,7 @@ func TestAModelIsFittedAgainWhenItsEstimateIsOff(t *testing.T) {
 func TestEachClockRateHasItsOwnFitAndOthersTheNearest(t *testing.T) {
 	m := &Model{}
 	for clock, joules := range map[int]float64{10: 10e-9, 30: 40e-9} {
-		samples := law{20, Rates{joules, 0, 0}}.samples(History, 1)
+		samples := law{20, Rates{joules, 0, 0}}.samples(60, 1)
 		for i := range samples {
 			samples[i].Layer = clock
 		}
@@ -99,7 +150,7 @@ func TestEachClockRateHasItsOwnFitAndOthersTheNearest(t *testing.T) {
 }
 
 func TestAModelAllocatesNothingOnceItHasItsLayers(t *testing.T) {
-	m := observed(&Model{}, usual.samples(History, 1))
+	m := observed(&Model{}, usual.samples(60, 1))
 	i, samples := 0, law{30, usual.joules}.samples(1000, 2)
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		m.Observe(samples[i])

@@ -14,15 +14,16 @@ const (
 	maxPasses = 1000
 )
 
-// newFit fits samples by an elastic net with coefficients that are not negative. It returns false if no event
-// explains any power.
-func newFit(samples []Sample) (Fit, bool) {
-	net := newNet(samples, true)
+// newFit fits samples by an elastic net with coefficients that are not negative, and a static power from 0 to
+// maxStatic. It returns false if no event explains any power.
+func newFit(samples []Sample, maxStatic float64) (Fit, bool) {
+	center := meanOf(samples)
+	net := newNet(samples, &center)
 	coefficients := net.solve()
 	static := net.static(&coefficients)
-	if static < 0 {
-		net = newNet(samples, false)
-		coefficients, static = net.solve(), 0
+	if bound := min(max(static, 0), maxStatic); bound != static {
+		net = newNet(samples, &Sample{Watts: bound})
+		coefficients, static = net.solve(), bound
 	}
 	f := Fit{Static: static}
 	for i, c := range coefficients {
@@ -33,22 +34,27 @@ func newFit(samples []Sample) (Fit, bool) {
 
 // net holds the moments of samples. Events are divided by their scale.
 type net struct {
-	watts              float64 // mean
-	mean, scale, cross Rates
+	watts              float64 // of the center
+	mean, scale, cross Rates   // mean is of the center
 	gram               [len(Rates{})]Rates
 }
 
-// newNet computes the moments around the means, or around zero.
-func newNet(samples []Sample, centered bool) (m net) {
+func meanOf(samples []Sample) (mean Sample) {
 	n := float64(len(samples))
-	if centered {
-		for i := range samples {
-			m.watts += samples[i].Watts / n
-			for k, rate := range samples[i].Rates {
-				m.mean[k] += rate / n
-			}
+	for i := range samples {
+		mean.Watts += samples[i].Watts / n
+		for k, rate := range samples[i].Rates {
+			mean.Rates[k] += rate / n
 		}
 	}
+	return mean
+}
+
+// newNet computes the moments around a point. A net around no events and a static power fits
+// coefficients to this static power.
+func newNet(samples []Sample, center *Sample) net {
+	m := net{watts: center.Watts, mean: center.Rates}
+	n := float64(len(samples))
 	for k := range m.scale {
 		for i := range samples {
 			d := samples[i].Rates[k] - m.mean[k]
