@@ -34,8 +34,8 @@ func newFit(samples []Sample, maxStatic float64) (Fit, bool) {
 
 // net holds the moments of samples. Events are divided by their scale.
 type net struct {
-	watts              float64 // of the center
-	mean, scale, cross Rates   // mean is of the center
+	watts              float64 // power at the center
+	mean, scale, cross Rates   // mean holds the rates at the center
 	gram               [len(Rates{})]Rates
 }
 
