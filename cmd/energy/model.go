@@ -104,19 +104,11 @@ func (o *modelOptions) check() error {
 	if !fits && o.record == "" && o.kepler == "" {
 		o.out = cmp.Or(o.out, "model.json")
 	}
-	return refuseExisting(o.force, append(o.keplerFiles(), o.record, o.out)...)
+	return refuseExisting(o.force, append(model.KeplerFiles(o.kepler), o.record, o.out)...)
 }
 
 // trains reports whether a model is trained.
 func (o *modelOptions) trains() bool { return o.out != "" || o.kepler != "" }
-
-// keplerFiles returns the files that may be written to the directory.
-func (o *modelOptions) keplerFiles() []string {
-	if o.kepler == "" {
-		return nil
-	}
-	return model.KeplerFiles(o.kepler)
-}
 
 func (o *modelOptions) run(ctx context.Context, out, messages io.Writer) error {
 	record, err := create(context.WithoutCancel(ctx), o.record) // before the time is spent

@@ -139,8 +139,12 @@ func (c *Comparison) best(output int, group string) (best *compared) {
 	return best
 }
 
-// KeplerFiles returns the paths of all files that Encode may return for a directory.
+// KeplerFiles returns the paths of all files that Encode may return for a directory, none without a
+// directory.
 func KeplerFiles(dir string) (paths []string) {
+	if dir == "" {
+		return nil
+	}
 	for _, output := range outputs {
 		for _, g := range trained.Groups {
 			paths = append(paths, filepath.Join(dir, output+"-"+g.Name+".json"))

@@ -122,9 +122,25 @@ func TestARecordWithoutHardwareCountersIsComparedOverCPUTime(t *testing.T) {
 	var text strings.Builder
 	c.WriteText(&text)
 	assert.Contains(t, text.String(), "The record has no hardware counters")
-	files, err := c.Encode("")
+	files, err := c.Encode(t.TempDir())
 	require.NoError(t, err)
 	assert.Len(t, files, 2)
+}
+
+func TestAPolynomialIsNotTheBestBecauseTheFormatCannotHoldIt(t *testing.T) {
+	c := Comparison{rows: []compared{
+		{&trained.Groups[0], trained.PolynomialTrainer, [2][]float64{{0.1}, {0.1}}},
+		{&trained.Groups[0], trained.LinearTrainer, [2][]float64{{0.3}, {0.2}}},
+		{&trained.Groups[0], trained.BoostedTrainer, [2][]float64{{0.2}, {0.3}}},
+	}}
+	assert.Equal(t, trained.BoostedTrainer, c.best(0, "").trainer)
+	assert.Equal(t, trained.LinearTrainer, c.best(1, "BPFOnly").trainer)
+	assert.Nil(t, c.best(0, "Basic"))
+}
+
+func TestTheSamplesOfATrainingAreBounded(t *testing.T) {
+	r := Record{Machine: &testMachine}
+	assert.LessOrEqual(t, len(r.withRates(make([]window, 2*mostSamples+2))), mostSamples)
 }
 
 // fakeCounters count cycles only.
