@@ -139,8 +139,8 @@ func (c *Comparison) best(output int, group string) (best *compared) {
 	return best
 }
 
-// KeplerFiles returns the paths of all files that Encode may return for a directory, none without a
-// directory.
+// KeplerFiles returns the paths of all files that Encode may return for a directory. The list is empty
+// without a directory.
 func KeplerFiles(dir string) (paths []string) {
 	if dir == "" {
 		return nil
