@@ -57,7 +57,9 @@ func TestAStepHasTheUserOfItsFirstProcessThatIsNotRoots(t *testing.T) {
 		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", UID: uid, Cgroup: "0::" + slurmJob + cgroup,
 			Start: int64(n.host.Uptime / hostsim.Tick), IgnoresSIGCHLD: uid == 0} // so that root's have a status
 	}
-	userOf := func(step string) any { return n.one("slurm.step.energy", "slurm.step.id="+step).attributes["slurm.job.user"] }
+	userOf := func(step string) any {
+		return n.one("slurm.step.energy", "slurm.step.id="+step).attributes["slurm.job.user"]
+	}
 	n.start()
 	run(10, 0, "/step_0/slurm")
 	run(11, 1000, "/step_0/user/task_0")

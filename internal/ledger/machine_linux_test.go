@@ -75,8 +75,8 @@ type observedZone struct {
 	domain  int // of its socket
 	zone    *hostsim.Zone
 	counted units.Energy // at its last read
-	failing int // it cannot be read for so many more intervals
-	late    int // its readings are not OK for so many more intervals
+	failing int          // it cannot be read for so many more intervals
+	late    int          // its readings are not OK for so many more intervals
 }
 
 // observe returns an observer of a life that is checked or not. Its first scan is the baseline.
