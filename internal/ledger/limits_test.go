@@ -117,11 +117,13 @@ func TestOf600ExitedProcessesThe500LargestFrom10JHaveAFinalValue(t *testing.T) {
 	assert.Equal(t, 101*units.Joule, slices.Min(finals))
 	assert.Equal(t, 600*units.Joule, slices.Max(finals))
 	assert.Equal(t, 5050*units.Joule, b.energy(identity.ProcessEntity, "other"), "1 + 2 + … + 100")
+	t.Attr("terminated-limit", fmt.Sprintf("%d workloads of %g to %g J", len(finals), slices.Min(finals).Joules(), slices.Max(finals).Joules()))
 
 	small, large := b.open(601), b.open(602)
 	b.deliver()
 	b.collect(map[attribution.Claimant]int{small: 9, large: 10})
 	assert.Equal(t, []string{"p602"}, b.live(identity.ProcessEntity), "9 J are too few")
+	t.Attr("terminated-energy", fmt.Sprint(b.live(identity.ProcessEntity)))
 }
 
 // Two processes, or two containers, compete for one series.

@@ -3,6 +3,7 @@
 package weigh
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -85,6 +86,7 @@ func TestSmartWattsWeighsByThePowerThatEventsCause(t *testing.T) {
 		assert.Equal(t, i >= 10, m.measured, "interval %d after the baseline", i)
 	}
 	assert.InEpsilon(t, 8.0/12, m.ratio(), 0.03)
+	t.Attr("event-energy", fmt.Sprintf("%.2f", m.ratio()))
 	assert.InDelta(t, 20, model.source.(*layers).fit.Static, 1)
 	require.NoError(t, model.Close())
 }

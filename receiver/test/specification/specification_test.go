@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 func readChecked(t *testing.T) *page {
@@ -42,6 +43,24 @@ func TestEachRowHasAnIDAndATest(t *testing.T) {
 		}
 		assert.True(t, found, "%s: no file of %s has %s", r.ID, r.Package, r.Test)
 	}
+}
+
+func TestEachRowHasAFaultOfItsTest(t *testing.T) {
+	var tests, rows []string
+	for _, r := range readChecked(t).rows() {
+		if r.Package == integration { // a fault is not in the collector that it runs
+			continue
+		}
+		rows = append(rows, r.ID+": "+r.Package+" "+r.Test)
+	}
+	text, err := os.ReadFile("dev/mutants/specification.yaml")
+	require.NoError(t, err)
+	var set struct{ Mutants []struct{ Name, Test string } }
+	require.NoError(t, yaml.Unmarshal(text, &set))
+	for _, m := range set.Mutants {
+		tests = append(tests, m.Name+": "+m.Test)
+	}
+	assert.ElementsMatch(t, rows, tests)
 }
 
 func TestAFigureThatIsMissingOrDiffersIsAnError(t *testing.T) {

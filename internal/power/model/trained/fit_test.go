@@ -4,6 +4,8 @@ package trained
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,13 +24,16 @@ func TestFittedModelsFollowNX12(t *testing.T) {
 	} {
 		for i, k := range []power.Kind{power.Package, power.DRAM} {
 			even, odd := evenAndOdd(nx12(t, k))
+			var off []string
 			for _, g := range Groups {
 				fitted, err := g.Fit(trainer, even)
 				require.NoError(t, err)
 				got := errorOf(odd, fitted.Watts)
 				t.Logf("%s, %s, %s: mean absolute error %.2f %%", g.Name, trainer, k, 100*got)
 				assert.InDelta(t, want[g.Name][i], got, 1e-4, "%s %s %s", g.Name, trainer, k)
+				off = append(off, fmt.Sprintf("%.1f", 100*got))
 			}
+			t.Attr(trainer+"-"+string(k), strings.Join(off, ", ")+" %")
 		}
 	}
 }
