@@ -38,6 +38,8 @@ checks "deploy/prometheus/emissions.yaml, by the collector" \
 	build/otelcol-energy validate --config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml
 checks "deploy/prometheus/emissions.yaml is refused without a place" bash -c '! GRID= build/otelcol-energy validate \
 	--config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml'
+checks "deploy/compose/collector.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/prometheus/collector.yaml --config deploy/compose/collector.yaml
 checks "deploy/kubernetes/config.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kubernetes/config.yaml
 checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
@@ -138,6 +140,12 @@ else
 	else
 		lacks deploy/helm/values.yaml "the opentelemetry-collector chart, which could not be downloaded"
 	fi
+fi
+
+if docker compose version >/dev/null 2>&1; then
+	checks "deploy/compose/compose.yaml, by docker compose" docker compose --file deploy/compose/compose.yaml config --quiet
+else
+	lacks deploy/compose/compose.yaml "docker compose"
 fi
 
 if docker info >/dev/null 2>&1; then
