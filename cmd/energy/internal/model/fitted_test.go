@@ -26,7 +26,7 @@ func hour(wall model.Curve) (*Record, string) {
 	return s.record(s.length), s.wall()
 }
 
-func fit(t *testing.T, r *Record, wall string, o FitOptions) (*Fitted, string, error) {
+func fitTo(t *testing.T, r *Record, wall string, o FitOptions) (*Fitted, string, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("wall.csv", []byte(wall), 0o600))
@@ -44,7 +44,7 @@ func TestACPUReadingAndABMCAreCalibratedToTheWallWithin02Percent(t *testing.T) {
 	r, wall := hour(kavanaghs)
 	o := toWall
 	o.Settle = time.Minute
-	f, text, err := fit(t, r, wall, o)
+	f, text, err := fitTo(t, r, wall, o)
 	require.NoError(t, err)
 	c := simplified(extended(f.curve))
 	mean := 0.0
@@ -72,7 +72,7 @@ func TestACurveIsPrintedToBePasted(t *testing.T) {
 	for name, o := range map[string]FitOptions{"over.golden": over, "zone.golden": zone} {
 		t.Run(name, func(t *testing.T) {
 			r, wall := hour(kavanaghs)
-			_, text, err := fit(t, r, wall, o)
+			_, text, err := fitTo(t, r, wall, o)
 			require.NoError(t, err)
 			golden.Equal(t, name, text)
 		})
@@ -81,7 +81,7 @@ func TestACurveIsPrintedToBePasted(t *testing.T) {
 
 func TestAPowerThatFallsIsFittedByALevelLine(t *testing.T) {
 	r, wall := hour(curve(0, 80, 0.5, 150, 0.8, 140, 1, 200))
-	f, _, err := fit(t, r, wall, toWall)
+	f, _, err := fitTo(t, r, wall, toWall)
 	require.NoError(t, err)
 	for i := 1; i < len(f.curve); i++ {
 		assert.GreaterOrEqual(t, f.curve[i].Watts, f.curve[i-1].Watts)
@@ -126,13 +126,13 @@ func TestErrorsOfAFit(t *testing.T) {
 			if c.wall != nil {
 				wall = c.wall(wall)
 			}
-			_, _, err := fit(t, r, wall, o)
+			_, _, err := fitTo(t, r, wall, o)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 	r, wall := hour(kavanaghs)
 	delete(r.series, utilization)
-	_, _, err := fit(t, r, wall, toWall)
+	_, _, err := fitTo(t, r, wall, toWall)
 	require.ErrorIs(t, err, errNoUtilization)
 }
 
@@ -160,7 +160,7 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	for i := 400; i < 450; i++ { // in the second plateau
 		lines[i] = readings.ReplaceAllString(lines[i], ";NaN")
 	}
-	f, text, err := fit(t, r, strings.Join(lines, "\n"), toWall)
+	f, text, err := fitTo(t, r, strings.Join(lines, "\n"), toWall)
 	require.NoError(t, err)
 	assert.Equal(t, len(stairs)-1, f.plateaus)
 	assert.Contains(t, text, "50 readings missing")
@@ -170,7 +170,7 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 func TestTheIDOfAMeterCannotAddLines(t *testing.T) {
 	r, wall := hour(kavanaghs)
 	r.series[counter{kind: host, id: "http:a\n\x1b[2Jb"}] = r.series[counter{kind: host, id: host}]
-	_, text, err := fit(t, r, wall, toWall)
+	_, text, err := fitTo(t, r, wall, toWall)
 	require.NoError(t, err)
 	assert.NotContains(t, text, "\x1b")
 	assert.Regexp(t, `\n      http/a .*b: \{lag: `, text)

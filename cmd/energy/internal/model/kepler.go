@@ -12,6 +12,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model/fit"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -27,7 +28,7 @@ type Comparison struct {
 
 // compared is a trainer over a feature group.
 type compared struct {
-	group   *trained.Group
+	group   *fit.Group
 	trainer string
 	errs    [2][]float64 // by output type and zone
 }
@@ -39,7 +40,7 @@ var outputs = [2]string{"AbsPower", "DynPower"}
 const curveTrainer = "curve of --output"
 
 // trainers lists the trainers that are compared. The format cannot hold the first two.
-var trainers = []string{curveTrainer, trained.PolynomialTrainer, trained.LinearTrainer, trained.BoostedTrainer}
+var trainers = []string{curveTrainer, fit.Polynomial, fit.Linear, fit.Boosted}
 
 // mostSamples bounds the samples of a zone, and so the time of the training: a few seconds for a zone.
 const mostSamples = 20_000
@@ -48,7 +49,7 @@ const mostSamples = 20_000
 // counters were recorded, windows without their rates are left out.
 func (r *Record) withRates(windows []window) (out []window) {
 	rates := map[model.Feature]series{}
-	for _, f := range trained.Counters {
+	for _, f := range fit.Counters {
 		if s := averages(r.series[counter{kind: rateKind, id: trained.FeatureName(f)}]); len(s) > 0 {
 			rates[f] = s
 		}
@@ -70,7 +71,7 @@ func (r *Record) withRates(windows []window) (out []window) {
 }
 
 // fitter returns the fit of a trainer for crossValidated.
-func fitter(g *trained.Group, trainer string) func([]window) func(*window) float64 {
+func fitter(g *fit.Group, trainer string) func([]window) func(*window) float64 {
 	if trainer == curveTrainer {
 		return predictor
 	}
@@ -84,10 +85,10 @@ func fitter(g *trained.Group, trainer string) func([]window) func(*window) float
 }
 
 // samplesOf returns the powers of windows above the idle power.
-func samplesOf(windows []window, idle float64) []trained.Sample {
-	samples := make([]trained.Sample, len(windows))
+func samplesOf(windows []window, idle float64) []fit.Sample {
+	samples := make([]fit.Sample, len(windows))
 	for i := range windows {
-		samples[i] = trained.Sample{Rates: windows[i].Rates, Watts: windows[i].Watts - idle}
+		samples[i] = fit.Sample{Rates: windows[i].Rates, Watts: windows[i].Watts - idle}
 	}
 	return samples
 }
@@ -101,12 +102,12 @@ func (t *Trained) Compare() *Comparison {
 			c.zones = append(c.zones, z)
 		}
 	}
-	for i := range trained.Groups {
+	for i := range fit.Groups {
 		for _, trainer := range trainers {
 			if trainer == curveTrainer && i > 0 { // it depends on CPU time
 				continue
 			}
-			row := c.compare(&trained.Groups[i], trainer)
+			row := c.compare(&fit.Groups[i], trainer)
 			if !slices.ContainsFunc(row.errs[0], math.IsNaN) {
 				c.rows = append(c.rows, row)
 			}
@@ -116,7 +117,7 @@ func (t *Trained) Compare() *Comparison {
 }
 
 // compare returns the errors of a trainer, NaN if it cannot be trained.
-func (c *Comparison) compare(g *trained.Group, trainer string) compared {
+func (c *Comparison) compare(g *fit.Group, trainer string) compared {
 	row := compared{group: g, trainer: trainer}
 	for _, z := range c.zones {
 		predicted := crossValidated(z.windows, z.Seconds/blocks, fitter(g, trainer))
@@ -146,7 +147,7 @@ func KeplerFiles(dir string) (paths []string) {
 		return nil
 	}
 	for _, output := range outputs {
-		for _, g := range trained.Groups {
+		for _, g := range fit.Groups {
 			paths = append(paths, filepath.Join(dir, output+"-"+g.Name+".json"))
 		}
 	}
@@ -162,25 +163,25 @@ func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
 	}
 	files, paths := map[string][]byte{}, KeplerFiles(dir)
 	for output := range outputs {
-		for i, g := range trained.Groups {
+		for i, g := range fit.Groups {
 			row := c.best(output, g.Name)
 			if row == nil {
 				continue
 			}
-			m := trained.KeplerModel{Trainer: row.trainer, Dynamic: output == 1, Machine: c.machine, Zones: map[power.Kind]*trained.Fitted{}}
+			m := trained.KeplerModel{Trainer: row.trainer, Dynamic: output == 1, Machine: c.machine, Zones: map[power.Kind]*trained.Component{}}
 			for at, z := range c.zones {
 				fitted, err := g.Fit(row.trainer, samplesOf(z.windows, float64(output)*z.Curve[0].Watts))
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", z.kind, err)
 				}
-				fitted.Error = rounded(row.errs[output][at], 1e4)
-				m.Zones[z.kind] = fitted
+				fitted.Component.Error = rounded(row.errs[output][at], 1e4)
+				m.Zones[z.kind] = fitted.Component
 			}
 			data, err := m.Encode()
 			if err != nil {
 				return nil, err
 			}
-			files[paths[output*len(trained.Groups)+i]] = data
+			files[paths[output*len(fit.Groups)+i]] = data
 		}
 	}
 	return files, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/golden"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model/fit"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -129,12 +130,12 @@ func TestARecordWithoutHardwareCountersIsComparedOverCPUTime(t *testing.T) {
 
 func TestAPolynomialIsNotTheBestBecauseTheFormatCannotHoldIt(t *testing.T) {
 	c := Comparison{rows: []compared{
-		{&trained.Groups[0], trained.PolynomialTrainer, [2][]float64{{0.1}, {0.1}}},
-		{&trained.Groups[0], trained.LinearTrainer, [2][]float64{{0.3}, {0.2}}},
-		{&trained.Groups[0], trained.BoostedTrainer, [2][]float64{{0.2}, {0.3}}},
+		{&fit.Groups[0], fit.Polynomial, [2][]float64{{0.1}, {0.1}}},
+		{&fit.Groups[0], fit.Linear, [2][]float64{{0.3}, {0.2}}},
+		{&fit.Groups[0], fit.Boosted, [2][]float64{{0.2}, {0.3}}},
 	}}
-	assert.Equal(t, trained.BoostedTrainer, c.best(0, "").trainer)
-	assert.Equal(t, trained.LinearTrainer, c.best(1, "BPFOnly").trainer)
+	assert.Equal(t, fit.Boosted, c.best(0, "").trainer)
+	assert.Equal(t, fit.Linear, c.best(1, "BPFOnly").trainer)
 	assert.Nil(t, c.best(0, "Basic"))
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model/fit"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
@@ -160,7 +161,7 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 
 // counted returns the features of hardware counters that can be read.
 func (s *Source) counted() (features []model.Feature) {
-	for _, f := range trained.Counters {
+	for _, f := range fit.Counters {
 		if s.Counters != nil && s.Counters.Readable(f) == nil {
 			features = append(features, f)
 		}

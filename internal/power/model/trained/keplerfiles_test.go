@@ -6,16 +6,12 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -67,69 +63,6 @@ func TestModelsOfKeplerModelServerPredictAsTheirTrainersDo(t *testing.T) {
 		assert.InEpsilon(t, max(c.Watts, 1e-9), max(z.at(&r), 1e-9), 1e-5, "%s %s %v", c.File, c.Zone, c.Rates) // XGBoost adds in single precision
 	}
 	t.Attr("model-server", fmt.Sprintf("%d predictions of %d models", len(cases), len(files)))
-}
-
-// nx12 returns the samples of nx12 of a zone kind.
-func nx12(t *testing.T, k power.Kind) (samples []Sample) {
-	t.Helper()
-	text, err := os.ReadFile("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
-	require.NoError(t, err)
-	_, text, _ = bytes.Cut(text, []byte("\n"))
-	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
-	require.NoError(t, err)
-	require.Len(t, rows, 2203)
-	for _, row := range rows[1:] {
-		number := func(column int) float64 {
-			v, err := strconv.ParseFloat(row[column], 64)
-			require.NoError(t, err)
-			return v
-		}
-		samples = append(samples, Sample{Watts: number(map[power.Kind]int{power.Package: 3, power.DRAM: 4}[k]), Rates: model.Rates{
-			model.CPUTime: 32_000 * number(2), model.Cycles: number(6), model.Instructions: number(7), model.CacheMisses: number(8),
-		}})
-	}
-	return samples
-}
-
-// errorOf returns the mean absolute error of a power, relative to the mean power.
-func errorOf(samples []Sample, watts func(*model.Rates) float64) float64 {
-	off, sum := 0.0, 0.0
-	for i := range samples {
-		off += math.Abs(watts(&samples[i].Rates) - samples[i].Watts)
-		sum += samples[i].Watts
-	}
-	return off / sum
-}
-
-// evenAndOdd divides samples by their index.
-func evenAndOdd(samples []Sample) (even, odd []Sample) {
-	for pair := range slices.Chunk(samples, 2) {
-		even, odd = append(even, pair[0]), append(odd, pair[1:]...)
-	}
-	return even, odd
-}
-
-// The models of v0.6 are the published ones, which were trained on this series, with instructions that were not scaled.
-// The others were trained on its even samples by Model Server's settings of now, and are tested on its odd ones.
-func TestModelsOfKeplerModelServerFollowNX12(t *testing.T) {
-	for name, want := range map[string]struct{ pkg, dram float64 }{
-		"nx12-linear.json":          {0.1132, 0.0722},
-		"nx12-boosting-0.6.json.gz": {0.0399, 0.0220},
-		"nx12-xgboost.json.gz":      {0.0439, 0.0283},
-	} {
-		m := keplerFile(t, name)
-		for k, expected := range map[power.Kind]float64{power.Package: want.pkg, power.DRAM: want.dram} {
-			samples := nx12(t, k)
-			if m.zones[k].relativeError() > 0 { // trained on the even samples
-				_, samples = evenAndOdd(samples)
-			}
-			c, err := m.zones[k].curve(k, &scale{threads: 32, share: 1})
-			require.NoError(t, err)
-			got := errorOf(samples, c.Function)
-			t.Logf("%s, %s: mean absolute error %.2f %%", name, k, 100*got)
-			assert.InDelta(t, expected, got, 5e-5, "%s %s", name, k)
-		}
-	}
 }
 
 // components returns a model of a package with 96 threads.

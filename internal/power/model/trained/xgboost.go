@@ -19,7 +19,7 @@ type xgboostJSON struct {
 		Booster struct {
 			Name  string `json:"name"`
 			Model struct {
-				Trees []treeJSON `json:"trees"`
+				Trees []Tree `json:"trees"`
 			} `json:"model"`
 		} `json:"gradient_booster"`
 		Param struct {
@@ -34,9 +34,10 @@ type xgboostJSON struct {
 	} `json:"learner"`
 }
 
-// treeJSON is a regression tree whose nodes are in columns. A node without a left child is a leaf,
-// whose condition is its value.
-type treeJSON struct {
+// Tree is a regression tree in the format of XGBoost: each slice has a value per node, the root first.
+// A node whose Left is -1 is a leaf, whose condition is its value in watts. Any other node leads to
+// Left if the scaled feature is less than the condition, otherwise to Right.
+type Tree struct {
 	Left       []int     `json:"left_children"`
 	Right      []int     `json:"right_children"`
 	Features   []int     `json:"split_indices"`
@@ -62,7 +63,7 @@ func (w *weightsJSON) boosted() (*keplerZone, error) {
 	z, err := w.newZone(uses, func(x []float64) float64 {
 		watts := base
 		for i := range trees {
-			watts += float64(trees[i].value(x))
+			watts += float64(trees[i].Value(x))
 		}
 		return watts
 	})
@@ -73,7 +74,7 @@ func (w *weightsJSON) boosted() (*keplerZone, error) {
 }
 
 // parseXGBoost returns the trees and the base score of a regression over features, and marks the features that it uses.
-func parseXGBoost(data []byte, used []bool) ([]treeJSON, float64, error) {
+func parseXGBoost(data []byte, used []bool) ([]Tree, float64, error) {
 	var f xgboostJSON
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, 0, err
@@ -101,7 +102,7 @@ func parseXGBoost(data []byte, used []bool) ([]treeJSON, float64, error) {
 }
 
 // check returns an error unless each node that the root leads to is reached once, and splits a feature, which it marks.
-func (t *treeJSON) check(used []bool) error {
+func (t *Tree) check(used []bool) error {
 	n := len(t.Left)
 	if n == 0 || len(t.Right) != n || len(t.Features) != n || len(t.Conditions) != n || len(t.Types) != n && len(t.Types) != 0 {
 		return errors.New("its columns are empty, or of different lengths")
@@ -133,8 +134,8 @@ func (t *treeJSON) check(used []bool) error {
 	return nil
 }
 
-// value returns the value of the leaf that x leads to. Like XGBoost it compares with single precision.
-func (t *treeJSON) value(x []float64) float32 {
+// Value returns the value of the leaf that the scaled features x lead to. Like XGBoost it compares with single precision.
+func (t *Tree) Value(x []float64) float32 {
 	i := 0
 	for t.Left[i] != -1 {
 		if float32(x[t.Features[i]]) < t.Conditions[i] {
@@ -144,4 +145,55 @@ func (t *treeJSON) value(x []float64) float32 {
 		}
 	}
 	return t.Conditions[i]
+}
+
+// numbers are encoded with a decimal point or an exponent: XGBoost rejects integers in their place.
+type numbers []float32
+
+// MarshalJSON implements json.Marshaler.
+func (n numbers) MarshalJSON() ([]byte, error) {
+	texts := make([]string, len(n))
+	for i, v := range n {
+		if texts[i] = strconv.FormatFloat(float64(v), 'g', -1, 32); !strings.ContainsAny(texts[i], ".e") {
+			texts[i] += "E0"
+		}
+	}
+	return []byte("[" + strings.Join(texts, ",") + "]"), nil
+}
+
+// encodeXGBoost returns the JSON that XGBoost loads. The statistics of the training are 0.
+func encodeXGBoost(trees []Tree, base float64, features int) ([]byte, error) {
+	type object = map[string]any
+	written := make([]object, len(trees))
+	for i, t := range trees {
+		n, none := len(t.Left), []int{}
+		zeros, statistics, parents := make([]int, n), make(numbers, n), make([]int, n)
+		parents[0] = 1<<31 - 1
+		for node, left := range t.Left {
+			if left >= 0 {
+				parents[left], parents[t.Right[node]] = node, node
+			}
+		}
+		written[i] = object{
+			"id": i, "left_children": t.Left, "right_children": t.Right, "parents": parents, "split_indices": t.Features,
+			"split_conditions": numbers(t.Conditions), "split_type": zeros, "default_left": zeros,
+			"base_weights": statistics, "loss_changes": statistics, "sum_hessian": statistics,
+			"categories": none, "categories_nodes": none, "categories_segments": none, "categories_sizes": none,
+			"tree_param": object{
+				"num_deleted": "0", "num_feature": strconv.Itoa(features), "num_nodes": strconv.Itoa(n), "size_leaf_vector": "0",
+			},
+		}
+	}
+	return json.Marshal(object{"version": []int{1, 7, 4}, "learner": object{
+		"attributes": object{}, "feature_names": []string{}, "feature_types": []string{},
+		"gradient_booster": object{"name": "gbtree", "model": object{
+			"gbtree_model_param": object{"num_parallel_tree": "1", "num_trees": strconv.Itoa(len(trees)), "size_leaf_vector": "0"},
+			"tree_info":          make([]int, len(trees)), "trees": written,
+		}},
+		"learner_model_param": object{
+			"base_score": strconv.FormatFloat(base, 'E', -1, 32), "boost_from_average": "1", "num_class": "0",
+			"num_feature": strconv.Itoa(features), "num_target": "1",
+		},
+		"objective": object{"name": "reg:squarederror", "reg_loss_param": object{"scale_pos_weight": "1"}},
+	}})
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trained
+package fit
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
 // The settings of XGBRegressor in Kepler Model Server (xgboost_interface.py), with smaller trees: a
-// file with five zones has to fit into maxSize.
+// file with five zones has to be small enough for the receiver.
 const (
 	boostRounds = 100
 	boostRate   = 0.1
@@ -25,18 +24,18 @@ const (
 	maxBins   = 256
 )
 
-// boosting grows regression trees to what previous trees left of the power. Like the method "hist"
+// boosting grows each regression tree to the residuals of the previous trees. Like the method "hist"
 // of XGBoost it splits between quantiles of a feature. Bin b of a feature has the values from
 // edges[b-1] up to edges[b].
 type boosting struct {
 	edges    [][]float32 // of each feature, ascending
 	bins     [][]uint8   // of each feature, by sample
 	residual []float64   // by sample
-	tree     *treeJSON
+	tree     *trained.Tree
 }
 
 // boost returns trees whose sum, added to base, is the power y over the features x of each sample.
-func boost(x [][]float64, y []float64) (trees []treeJSON, base float64) {
+func boost(x [][]float64, y []float64) (trees []trained.Tree, base float64) {
 	base = stat.Mean(y, nil)
 	b := boosting{residual: make([]float64, len(y))}
 	rows := make([]int, len(y))
@@ -47,10 +46,10 @@ func boost(x [][]float64, y []float64) (trees []treeJSON, base float64) {
 		b.addBins(x, f)
 	}
 	for range boostRounds {
-		b.tree = &treeJSON{}
-		b.grow(b.tree.add(), rows, boostDepth)
+		b.tree = &trained.Tree{}
+		b.grow(addLeaf(b.tree), rows, boostDepth)
 		for i := range x {
-			b.residual[i] -= float64(b.tree.value(x[i]))
+			b.residual[i] -= float64(b.tree.Value(x[i]))
 		}
 		trees = append(trees, *b.tree)
 	}
@@ -82,15 +81,15 @@ func (b *boosting) addBins(x [][]float64, f int) {
 	b.edges, b.bins = append(b.edges, edges), append(b.bins, bins)
 }
 
-// add adds a leaf and returns its index.
-func (t *treeJSON) add() int {
+// addLeaf adds a leaf and returns its index.
+func addLeaf(t *trained.Tree) int {
 	t.Left, t.Right, t.Features = append(t.Left, -1), append(t.Right, -1), append(t.Features, 0)
 	t.Conditions = append(t.Conditions, 0)
 	return len(t.Left) - 1
 }
 
-// grow sets the value of a leaf to that of its samples, or splits it while splits help. It reorders
-// rows. XGBoost expects the right child next to the left one.
+// grow splits a leaf while splits help, and sets the values of its leaves. It reorders rows.
+// XGBoost expects the right child next to the left one.
 func (b *boosting) grow(node int, rows []int, depth int) {
 	sum := 0.0
 	for _, i := range rows {
@@ -111,7 +110,7 @@ func (b *boosting) grow(node int, rows []int, depth int) {
 			below++
 		}
 	}
-	left, right := t.add(), t.add()
+	left, right := addLeaf(t), addLeaf(t)
 	t.Left[node], t.Right[node], t.Features[node], t.Conditions[node] = left, right, f, b.edges[f][edge]
 	b.grow(left, rows[:below], depth-1)
 	b.grow(right, rows[below:], depth-1)
@@ -143,55 +142,4 @@ func (b *boosting) split(rows []int, sum float64) (feature, edge int) {
 		}
 	}
 	return feature, edge
-}
-
-// numbers are encoded with a decimal point or an exponent: XGBoost rejects integers in their place.
-type numbers []float32
-
-// MarshalJSON implements json.Marshaler.
-func (n numbers) MarshalJSON() ([]byte, error) {
-	texts := make([]string, len(n))
-	for i, v := range n {
-		if texts[i] = strconv.FormatFloat(float64(v), 'g', -1, 32); !strings.ContainsAny(texts[i], ".e") {
-			texts[i] += "E0"
-		}
-	}
-	return []byte("[" + strings.Join(texts, ",") + "]"), nil
-}
-
-// encodeXGBoost returns the JSON that XGBoost loads. The statistics of the training are 0.
-func encodeXGBoost(trees []treeJSON, base float64, features int) ([]byte, error) {
-	type object = map[string]any
-	written := make([]object, len(trees))
-	for i, t := range trees {
-		n, none := len(t.Left), []int{}
-		zeros, statistics, parents := make([]int, n), make(numbers, n), make([]int, n)
-		parents[0] = 1<<31 - 1
-		for node, left := range t.Left {
-			if left >= 0 {
-				parents[left], parents[t.Right[node]] = node, node
-			}
-		}
-		written[i] = object{
-			"id": i, "left_children": t.Left, "right_children": t.Right, "parents": parents, "split_indices": t.Features,
-			"split_conditions": numbers(t.Conditions), "split_type": zeros, "default_left": zeros,
-			"base_weights": statistics, "loss_changes": statistics, "sum_hessian": statistics,
-			"categories": none, "categories_nodes": none, "categories_segments": none, "categories_sizes": none,
-			"tree_param": object{
-				"num_deleted": "0", "num_feature": strconv.Itoa(features), "num_nodes": strconv.Itoa(n), "size_leaf_vector": "0",
-			},
-		}
-	}
-	return json.Marshal(object{"version": []int{1, 7, 4}, "learner": object{
-		"attributes": object{}, "feature_names": []string{}, "feature_types": []string{},
-		"gradient_booster": object{"name": "gbtree", "model": object{
-			"gbtree_model_param": object{"num_parallel_tree": "1", "num_trees": strconv.Itoa(len(trees)), "size_leaf_vector": "0"},
-			"tree_info":          make([]int, len(trees)), "trees": written,
-		}},
-		"learner_model_param": object{
-			"base_score": strconv.FormatFloat(base, 'E', -1, 32), "boost_from_average": "1", "num_class": "0",
-			"num_feature": strconv.Itoa(features), "num_target": "1",
-		},
-		"objective": object{"name": "reg:squarederror", "reg_loss_param": object{"scale_pos_weight": "1"}},
-	}})
 }
