@@ -48,10 +48,11 @@ type Files struct {
 	// read again, at most three times in total. If Torn is nil, they are read once.
 	Torn func() bool
 
-	zones []*counterFile
-	shown []Shown
-	buf   [64]byte                            // larger than any valid text (20 digits, a unit, a time and a newline)
-	open  func(path string) (*os.File, error) // nil except in tests
+	zones   []*counterFile
+	shown   []Shown
+	buf     [64]byte                            // larger than any valid text (20 digits, a unit, a time and a newline)
+	open    func(path string) (*os.File, error) // nil except in tests
+	opening bool                                // the Search opens files, and does not search
 }
 
 // counterFile is a zone with its file.
@@ -127,7 +128,8 @@ func (f *Files) Zones(yield func(*Zone) bool) {
 // Answer reads all zones, and discovers zones if a discovery is due. Without a discovery or
 // failure, it makes one system call per zone and does not allocate.
 func (f *Files) Answer(_ context.Context, s Sample) (Answer, error) {
-	if f.Run(s, len(f.zones)) && f.Search.IsGuarded() {
+	opening := f.opening // Run takes over the files. If one cannot be opened, the next discovery opens it again
+	if f.Run(s, len(f.zones)) && !opening && f.Search.IsGuarded() {
 		f.openClosed()
 	}
 	f.readZones()
@@ -193,11 +195,19 @@ type opened struct {
 
 // openClosed opens the closed files on the goroutine of the Search. If this takes too long, a later
 // Discovery.Run takes over the files, and no discovery runs until then. If the meter was closed
-// meanwhile, the garbage collector closes the files.
+// meanwhile, the files are closed.
 func (f *Files) openClosed() {
 	closed := f.findClosed()
 	if len(closed) == 0 {
 		return
+	}
+	f.opening = true
+	f.Search.Drop = func(func() error) {
+		for _, o := range closed {
+			if o.err == nil {
+				_ = o.file.Close() // read only: no data can be lost
+			}
+		}
 	}
 	use, ok := f.Search.Run(func() func() error { // the paths do not change while this function runs
 		for i := range closed {
@@ -212,6 +222,7 @@ func (f *Files) openClosed() {
 
 // use takes over opened files, and returns the error of the last discovery.
 func (f *Files) use(all []opened) error {
+	f.opening, f.Search.Drop = false, nil
 	for _, o := range all {
 		if o.err == nil {
 			o.of.Use(o.file)

@@ -68,6 +68,7 @@ type counters struct {
 	dir, name string
 	began     time.Time
 	opens     int
+	opened    *os.File // by the last open
 	blocks    bool
 	release   chan struct{}
 }
@@ -80,7 +81,9 @@ func newCounters(t testing.TB, always bool) *counters {
 		if c.opens++; c.blocks {
 			<-c.release
 		}
-		return os.Open(path)
+		file, err := os.Open(path)
+		c.opened = file
+		return file, err
 	}
 	c.set("a", 1000)
 	c.set("b", 1000)
@@ -161,6 +164,34 @@ func TestAnOpeningThatHangsDoesNotDelayClose(t *testing.T) {
 		require.NoError(t, c.Close())
 		assert.Zero(t, time.Since(began))
 		close(c.release)
+		synctest.Wait()
+		_, err := c.opened.Stat()
+		require.ErrorIs(t, err, os.ErrClosed, "the file is not left to the garbage collector")
+	})
+}
+
+func TestZonesAreFoundNextToACounterWhoseOpenIsSlowAndFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounters(t, true)
+		c.open = func(path string) (*os.File, error) {
+			time.Sleep(300 * time.Millisecond)
+			if filepath.Base(path) == "b" {
+				return nil, os.ErrPermission
+			}
+			return os.Open(path)
+		}
+		var shown map[string]Shown
+		for second := range time.Duration(20) {
+			if second == 5 {
+				c.set("c", 7)
+			}
+			var err error
+			shown, err = c.read(second*time.Second, time.Second)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, units.Energy(1000), shown["a"].Counter)
+		require.ErrorIs(t, shown["b"].Err, os.ErrPermission)
+		assert.Equal(t, units.Energy(7), shown["c"].Counter)
 	})
 }
 
