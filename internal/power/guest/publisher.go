@@ -419,7 +419,9 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 	if err := t.writeReport(root, &job.report); err != nil {
 		return err
 	}
-	p.trees[job.dir] = t // after the write: a tree that is replaced would be read again, with its own totals
+	// Set only after the report was written. Otherwise, if the write fails, the next attempt of the
+	// previous machine reads its own report and adds its totals twice.
+	p.trees[job.dir] = t
 	if err := t.writeCounters(root); err != nil {
 		return err
 	}

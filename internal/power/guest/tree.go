@@ -63,6 +63,8 @@ type tree struct {
 	// added to them.
 	base      []Zone
 	keepUntil time.Time // see keepZones. It is zero if the tree continues from no report
+	reported  []Zone    // the last totals of the machine that a report included
+	begun     []Zone    // reported at the begin of the epoch. They are subtracted from the totals
 
 	shown   []Zone       // by the last report
 	counted []power.Kind // the zones whose files are complete
@@ -107,14 +109,21 @@ func (t *tree) writeReport(root *os.Root, of *Report) error {
 
 // next returns the tree of the next report, which shows the zones of the machine. If the report that
 // the tree continues from lacks one of them, a new epoch begins: the zone may have had a total
-// earlier in the epoch.
+// earlier in the epoch. The new epoch does not repeat energy that was reported: programs that read
+// only the counters add the first value after a step back.
 func (t *tree) next(zones []Zone) tree {
 	next := *t
 	next.generation++
 	if !t.keepUntil.IsZero() && slices.ContainsFunc(zones, func(z Zone) bool { return indexOf(t.base, z.Kind) < 0 }) {
-		next.epoch, next.base, next.keepUntil = rand.Text(), nil, time.Time{}
+		next.epoch, next.base, next.keepUntil, next.begun = rand.Text(), nil, time.Time{}, t.reported
 	}
-	next.shown = slices.Clone(zones)
+	old := slices.DeleteFunc(slices.Clone(t.reported), func(z Zone) bool { return indexOf(zones, z.Kind) >= 0 })
+	next.reported, next.shown = append(old, zones...), slices.Clone(zones)
+	for _, z := range next.begun {
+		if i := indexOf(zones, z.Kind); i >= 0 {
+			next.shown[i].Energy -= z.Energy
+		}
+	}
 	for _, z := range next.base {
 		if i := indexOf(zones, z.Kind); i >= 0 {
 			next.shown[i].Energy = min(units.AddSaturating(zones[i].Energy, z.Energy), maxEnergy)

@@ -209,13 +209,25 @@ func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 	after := d.open(uuid)
 	d.write(after, power.Package, 3)
 	assert.Equal(t, before.epoch, after.epoch)
+	assert.Equal(t, "513\n", d.files()["intel-rapl:0/energy_uj"])
 	d.write(after, power.Package, 2, power.DRAM, 7)
 	begun := after.epoch
 	assert.NotEqual(t, before.epoch, begun)
-	assert.Equal(t, "5\n", d.files()["intel-rapl:0/energy_uj"])
+	assert.Equal(t, "2\n", d.files()["intel-rapl:0/energy_uj"], "no energy of the previous epoch")
 	d.write(after, power.Package, 1, power.DRAM, 1)
 	assert.Equal(t, begun, after.epoch)
+	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
 	assert.Equal(t, "8\n", d.files()[dramFile])
+}
+
+func TestANewEpochRepeatsNoEnergyOfAZoneThatTheLastReportLacked(t *testing.T) {
+	d := newTreeDir(t, newDir(t))
+	d.write(d.open(uuid), power.Package, 500, power.Core, 60)
+	tree := d.open(uuid)
+	d.write(tree, power.Package, 3, power.Core, 4)
+	d.write(tree, power.Package, 1)
+	d.write(tree, power.Package, 1, power.Core, 2, power.DRAM, 7)
+	assert.Equal(t, "2\n", d.files()["intel-rapl:0/intel-rapl:0:1/energy_uj"])
 }
 
 func TestATotalStaysAtItsRange(t *testing.T) {
