@@ -3,16 +3,13 @@
 package perf
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
@@ -47,15 +44,18 @@ type pmu struct {
 
 // find finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
 // that is not permitted. Zones that were found before stay. Only the function that it returns
-// changes zones. If the PMUs count on the same CPUs as before, find reads no other files.
+// changes zones. If two searches in sequence found that the PMUs count on the same CPUs and failed to
+// read no file, the next searches read no other files. One is not enough: the kernel adds the events
+// of a PMU after its other files.
 func (s *source) find() func() error {
 	masks := s.readMasks()
-	if masks == s.masks {
+	if s.settled && masks == s.masks {
 		return func() error { return nil }
 	}
 	pmus, reason := s.pmus()
 	groups, err := s.newGroups(pmus)
 	return func() error {
+		s.settled = reason == nil && masks == s.masks
 		s.masks = ""
 		switch {
 		case errors.Is(reason, fs.ErrNotExist) && len(pmus) == 0:
@@ -68,9 +68,7 @@ func (s *source) find() func() error {
 		case err != nil:
 			return fmt.Errorf("perf: %w", err)
 		}
-		if reason == nil {
-			s.masks = masks
-		}
+		s.masks = masks
 		s.merge(groups)
 		return nil
 	}
@@ -188,7 +186,11 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 			groups = append(groups, g)
 		}
 	}
-	if s.countsWholePackages() {
+	whole, err := s.countsWholePackages()
+	if err != nil {
+		return nil, err
+	}
+	if whole {
 		groups = firstOfPackages(groups)
 	}
 	return groups, nil
@@ -197,19 +199,18 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 // countsWholePackages reports whether an event of the power PMU is the package's, on whichever of
 // its dies it is counted. AMD's are. From 6.9 until 6.12 the kernel has a CPU of each die in the
 // mask all the same ("perf/x86/rapl: Fix the energy-pkg event for AMD CPUs").
-func (s *source) countsWholePackages() bool {
-	text, err := os.Open(filepath.Join(s.root, "proc/cpuinfo"))
-	if err != nil {
-		return false
+func (s *source) countsWholePackages() (bool, error) {
+	text, err := kernfs.ReadSmall(filepath.Join(s.root, "proc/cpuinfo"), s.buf[:]) // the first CPU is enough
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
 	}
-	defer func() { _ = text.Close() }() // it was only read from
-	for lines := bufio.NewScanner(text); lines.Scan(); {
-		if key, vendor, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(key) == "vendor_id" {
-			vendor = strings.TrimSpace(vendor)
-			return vendor == "AuthenticAMD" || vendor == "HygonGenuine"
+	for line := range bytes.Lines(text) {
+		if key, vendor, _ := bytes.Cut(line, []byte{':'}); string(bytes.TrimSpace(key)) == "vendor_id" {
+			vendor := string(bytes.TrimSpace(vendor))
+			return vendor == "AuthenticAMD" || vendor == "HygonGenuine", nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // firstOfPackages leaves out the groups of the power PMU on further dies of a package.
@@ -233,8 +234,8 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	if key.physical, err = perfevent.ReadNumber(filepath.Join(dir, "physical_package_id"), ""); err != nil {
 		return key, err
 	}
-	if key.die, err = perfevent.ReadNumber(filepath.Join(dir, "die_id"), ""); err != nil {
-		key.die = 0
+	if key.die, err = perfevent.ReadNumber(filepath.Join(dir, "die_id"), ""); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return key, err
 	}
 	if pmu == "power_core" {
 		key.core, err = perfevent.ReadNumber(filepath.Join(dir, "core_id"), "")

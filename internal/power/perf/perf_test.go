@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/powertest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -372,11 +375,35 @@ func TestOpeningIsTriedOnceASecond(t *testing.T) {
 func TestADiscoveryWithTheSameCPUsReadsNothingElse(t *testing.T) {
 	m := newMachine(t, "genoa")
 	m.read(0)
+	m.read(10 * time.Second)
 	m.write("sys/devices/power/events/energy-pkg.unit", "Watts\n")
 	assert.Len(t, m.read(10*time.Second), 4)
 	m.write("sys/devices/power/cpumask", "0\n")
 	m.read(10 * time.Second)
 	require.ErrorIs(t, m.read(10 * time.Second)["power:energy-pkg:0"].Err, errOffline)
+}
+
+func TestAFileThatCouldNotBeReadIsReadLaterWithTheSameCPUs(t *testing.T) {
+	for name, want := range map[string]int{"dies": 8, "genoa": 4, "genoa_ccd": 2} {
+		for file, failure := range map[string]error{
+			"events/energy-pkg": fs.ErrNotExist, "events/energy-ram.scale": syscall.EIO, "events/energy-core": syscall.EMFILE,
+			"cpu0/topology/die_id": syscall.EMFILE, "cpu24/topology/die_id": syscall.EMFILE, "proc/cpuinfo": syscall.EMFILE,
+		} {
+			m := newMachine(t, name)
+			restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+				if strings.HasSuffix(path, file) {
+					return nil, failure
+				}
+				return got, err
+			})
+			_, _ = m.tryRead(0)
+			if !errors.Is(failure, fs.ErrNotExist) {
+				_, _ = m.tryRead(10 * time.Second)
+			}
+			restore()
+			assert.Len(t, m.read(10*time.Second), want, "%s of %s", file, name)
+		}
+	}
 }
 
 // A PMU that is registered anew has another number, and the counters of the old one fail.

@@ -20,7 +20,7 @@ type source struct {
 	root  string
 	dir   string
 	want  func(power.Kind) bool
-	buf   [256]byte         // of find
+	buf   [256]byte         // scratch buffer of find
 	names map[string]string // qualified names (parent and own name) of all zones that were found, by ID
 }
 
