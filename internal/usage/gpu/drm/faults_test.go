@@ -223,6 +223,24 @@ func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 	t.Attr("gpu-memory-amd", fmt.Sprintf("%v, %v", time.Duration(used(t, usage)[11]), time.Duration(used(t, usage)[12])))
 }
 
+func TestAProcessWhoseWavesCannotBeReadOnceGetsNoTimeByItsMemory(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.addKFD(1, "7", 0x300)
+	w.add(11, 1)
+	w.compute(11, "7", 60, 0)
+	w.Files["sys/class/kfd/kfd/proc/11/vram_7"] = "1\n"
+	w.Files["sys/devices/pci0000:00/"+card+"/gpu_busy_percent"] = "80\n"
+	w.pass()
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "cu_occupancy") {
+			return nil, syscall.EIO
+		}
+		return got, err
+	})()
+	assert.Empty(t, used(t, w.pass()))
+}
+
 func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
 	for file, blocks := range map[string]bool{"stats_7/cu_occupancy": false, "kfd/kfd/proc": true} {
 		w := watch(t)

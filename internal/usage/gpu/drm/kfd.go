@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -175,7 +176,7 @@ func (k *kfd) readProcess(pid int32, p *kfdProcess, index int, node *kfdNode) (u
 		return 0
 	case errors.Is(err, kernfs.ErrUnread): // other processes are read
 		return 0
-	default: // gone, or a GPU that counts no waves
+	case errors.Is(err, fs.ErrNotExist): // the process exited, or the GPU counts no waves
 		if held, err := k.number(pid, node.memory); err == nil && held > 0 {
 			d.compute.hold(pid, held)
 		}
