@@ -20,12 +20,18 @@ var ErrNotRegular = errors.New("not a regular file")
 var ErrTooLarge = errors.New("the file is too large")
 
 // Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, because secrets that
-// Kubernetes mounts are links. Each error is an *fs.PathError.
+// Kubernetes mounts are links. Each error is an *fs.PathError. If a read of the open file failed, the result includes the
+// content that was read.
 func Read(path string, limit int64) ([]byte, error) { return read(path, limit, os.Stat, os.OpenFile) }
 
 // ReadIn is Read for a file below root. Symbolic links are not regular files.
 func ReadIn(root *os.Root, path string, limit int64) ([]byte, error) {
 	return read(path, limit, root.Lstat, root.OpenFile)
+}
+
+// ReadBelow is Read for a file below root. Symbolic links are followed, but not out of root.
+func ReadBelow(root *os.Root, path string, limit int64) ([]byte, error) {
+	return read(path, limit, root.Stat, root.OpenFile)
 }
 
 func read(
@@ -53,10 +59,7 @@ func read(
 	if err == nil && int64(len(content)) > limit {
 		err = tooLarge(path, limit)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return content, nil
+	return content, err
 }
 
 func check(path string, info fs.FileInfo, limit int64) error {

@@ -290,6 +290,14 @@ func TestHostileFilesNameNothing(t *testing.T) {
 	}
 }
 
+func TestALinkToAStateFileInTheDirectoryIsFollowed(t *testing.T) {
+	h := newNameHost(t)
+	h.write("var/lib/docker/containers/config", `{"Name":"/web"}`)
+	h.mkdir("var/lib/docker/containers/" + hexA)
+	require.NoError(t, os.Symlink("../config", filepath.Join(h.root, "var/lib/docker/containers", hexA, "config.v2.json")))
+	assert.Equal(t, identity.Names{Container: "web"}, *h.of(alone(hexA, "docker")))
+}
+
 func TestNamesAreBounded(t *testing.T) {
 	h := newNameHost(t)
 	h.write("var/lib/docker/containers/"+hexA+"/config.v2.json",

@@ -90,7 +90,7 @@ func (p *PodLogs) list(now time.Time) {
 	p.looked = now
 	dirs, err := listDir(p.dir)
 	if p.failed = err; err != nil {
-		p.failed = fmt.Errorf("the namespaces of pods are not known: %w", err)
+		p.failed = fmt.Errorf("cannot read the names of pods: %w", err)
 	} else {
 		p.note(dirs, now)
 	}

@@ -175,10 +175,10 @@ func (n *Names) readJSON(dir, path string, size int64, into any) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	text, err := regular.ReadIn(root, path, size)
+	text, err := regular.ReadBelow(root, path, size)
+	n.budget -= int64(len(text)) // also if the read failed
 	if err != nil {
 		return err
 	}
-	n.budget -= int64(len(text))
 	return json.Unmarshal(text, into)
 }
