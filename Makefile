@@ -37,7 +37,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy \( -name "*.go" -o -path "*/web/page/*" \) -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy replay specification soak fuzz clean
+.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy judge replay specification soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -245,6 +245,10 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
 	go -C receiver/test/accuracy run .
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
+
+judge: $(if $(KEPLER),$(COLLECTOR)) ## run Kepler and the collector on the files of simulated machines (KEPLER=PATH); write a table of dev/other-rules.md
+	@test -x "$(KEPLER)" || { echo "KEPLER=PATH is a binary of Kepler: run go build -o PATH ./cmd/kepler in a checkout of github.com/sustainable-computing-io/kepler" >&2; exit 1; }
+	go -C receiver/test/accuracy run . -test.run judge -test.parallel 9 -kepler '$(abspath $(KEPLER))' -collector '$(CURDIR)/$(COLLECTOR)'
 
 replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the tables of docs/accuracy.md
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }

@@ -18,6 +18,7 @@ import (
 func main() {
 	testing.Main(regexp.MatchString, []testing.InternalTest{
 		{Name: "accuracy", F: writeAccuracy}, {Name: "others", F: writeOthers}, {Name: "uncertainty", F: writeUncertainty},
+		{Name: "judge", F: writeJudge},
 	}, nil, nil)
 }
 

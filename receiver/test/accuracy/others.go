@@ -229,16 +229,16 @@ func (l *simulator) ruleMachine() rules.Machine {
 	return m
 }
 
-// runOthers runs all other rules at once on a scenario. They only read.
-func runOthers(tb testing.TB, sc simScenario) []compared {
+// runOthers runs rules of other tools at once on a scenario. They only read.
+func runOthers(tb testing.TB, sc simScenario, others []otherTool) []compared {
 	l := &simulator{tb: tb, root: tb.TempDir()}
 	drive := sc.build(l)
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
-	tools := make([]rules.Rule, len(otherTools))
-	for k, other := range otherTools {
+	tools := make([]rules.Rule, len(others))
+	for k, other := range others {
 		tools[k] = other.rule(l.ruleMachine())
 	}
-	learnOthers(tb, sc, tools)
+	learnOthers(tb, sc, others, tools)
 
 	w := observe(l)
 	last := make([]*reading, len(tools))
@@ -254,7 +254,7 @@ func runOthers(tb testing.TB, sc simScenario) []compared {
 		l.machine.Step(time.Millisecond)
 		w.observe(time.Millisecond)
 		var now *reading
-		for k, other := range otherTools {
+		for k, other := range others {
 			if w.elapsed%other.every != 0 {
 				continue
 			}
@@ -267,13 +267,16 @@ func runOthers(tb testing.TB, sc simScenario) []compared {
 	}
 	all := make([]compared, len(tools))
 	for k := range all {
-		all[k] = l.compare(&sums[k], otherTools[k].noDRAM)
+		all[k] = l.compare(&sums[k], others[k].noDRAM)
 	}
 	return all
 }
 
 // learnOthers shows the machine of a scenario to the rules that learn, without its workloads, under the load of a day.
-func learnOthers(tb testing.TB, sc simScenario, tools []rules.Rule) {
+func learnOthers(tb testing.TB, sc simScenario, others []otherTool, tools []rules.Rule) {
+	if !slices.ContainsFunc(others, func(o otherTool) bool { return o.learns }) {
+		return
+	}
 	l := &simulator{tb: tb, root: tb.TempDir()}
 	sc.build(l)
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
@@ -284,7 +287,7 @@ func learnOthers(tb testing.TB, sc simScenario, tools []rules.Rule) {
 		w.observe(10 * time.Second)
 		now := w.read()
 		i := w.since(last, now)
-		for k, other := range otherTools {
+		for k, other := range others {
 			if other.learns {
 				tools[k].Observe(i)
 			}
@@ -357,7 +360,7 @@ func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetti
 			own[i] = make([]compared, len(settings))
 			t.Run(sc.name, func(t *testing.T) {
 				t.Parallel()
-				others[i] = runOthers(t, sc)
+				others[i] = runOthers(t, sc, otherTools)
 			})
 			for k, setting := range settings {
 				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {

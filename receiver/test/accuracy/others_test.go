@@ -37,7 +37,7 @@ func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
 
 // comparedIn runs all rules on a scenario, and returns the figures of each by its name.
 func comparedIn(t *testing.T, scenario string) func(rule string) compared {
-	all := runOthers(t, simScenarioOf(t, scenario))
+	all := runOthers(t, simScenarioOf(t, scenario), otherTools)
 	return func(rule string) compared {
 		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == rule })
 		require.GreaterOrEqual(t, k, 0, rule)

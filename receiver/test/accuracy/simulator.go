@@ -407,6 +407,11 @@ func measureOnce(tb testing.TB, sc simScenario, setting simSetting) accuracy {
 func (l *simulator) collect() {
 	md, err := l.r.Collect(context.Background())
 	require.NoError(l.tb, err)
+	l.record(md)
+}
+
+// record reads the data points of a collection.
+func (l *simulator) record(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		of := l.workloadOf(rm.Resource().Attributes())
 		var resource strings.Builder

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// judged is the adapter of a program that runs as a whole process on the files of a simulated machine. The program
+// does not see the true energies.
+type judged struct {
+	name string
+	// binary is the path of the program.
+	binary *string
+	// start writes the configuration of the program, and returns its arguments. read adds the energies that the program
+	// reports to the series of the trial. They include the state of the files at the call.
+	start func(*trial) (arguments []string, read func())
+	// every is the time between two calls of read. It divides simHorizon.
+	every time.Duration
+	// simulated returns the misattributed share of the same rules without the program.
+	simulated func(testing.TB, simScenario) float64
+}
+
+// allJudged has one entry for each file with an adapter.
+var allJudged = []judged{keplerProgram, collectorProgram}
+
+// trial is a program on the files of a machine that other programs read, too. The series of its simulator are those
+// that the program reports.
+type trial struct {
+	simulator
+	program  judged
+	scenario simScenario
+	dir      string // of the configuration
+	read     func()
+	before   simTotals
+}
+
+const (
+	// judgeStep is the time between two changes of the files.
+	judgeStep = 100 * time.Millisecond
+	// judgeTolerance is the largest difference between the misattributed shares of a program and of the same rules
+	// without the program. A program reads the files at other times.
+	judgeTolerance = 0.01
+)
+
+// judgePrograms runs all programs on the files of one machine, in real time. It returns their misattributed shares.
+func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
+	l := &simulator{tb: t, root: treeDir(t)}
+	drive := sc.build(l)
+	l.machine.Host.Files["proc/sys/kernel/random/boot_id"] = "01234567-89ab-4cde-8f01-23456789abcd\n"
+	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
+	l.show()
+	var trials []*trial
+	for _, program := range allJudged {
+		trials = append(trials, l.try(program, sc))
+	}
+	began := time.Now()
+	for at := time.Duration(0); at < simHorizon; {
+		time.Sleep(time.Until(began.Add(at)))
+		for range judgeStep / time.Millisecond {
+			if drive != nil {
+				drive(at)
+			}
+			l.machine.Step(time.Millisecond)
+			at += time.Millisecond
+		}
+		l.show()
+		for _, tr := range trials {
+			if at%tr.program.every == 0 {
+				tr.read()
+			}
+		}
+	}
+	for _, tr := range trials {
+		misattributed = append(misattributed, tr.totals().since(tr.before).accuracy().misattributed)
+	}
+	return misattributed
+}
+
+// show writes the files of the machine, and those that only other programs read.
+func (l *simulator) show() {
+	require.NoError(l.tb, l.machine.Render())
+	for pid, p := range l.machine.Host.Processes {
+		require.NoError(l.tb, os.WriteFile(filepath.Join(l.root, "proc", strconv.Itoa(pid), "comm"), []byte(p.Comm+"\n"), 0o600))
+	}
+}
+
+// try starts a program, and returns when the program has read the machine for the first time. The program ends with the
+// test.
+func (l *simulator) try(program judged, sc simScenario) *trial {
+	tr := &trial{simulator: *l, program: program, scenario: sc, dir: l.tb.TempDir()}
+	tr.series = map[simSeries]float64{}
+	var output bytes.Buffer
+	arguments, read := program.start(tr)
+	cmd := exec.CommandContext(l.tb.Context(), *program.binary, arguments...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(l.tb, cmd.Start())
+	l.tb.Cleanup(func() {
+		_ = cmd.Wait() // the end of the test killed it
+		if l.tb.Failed() {
+			l.tb.Logf("%s: %s", program.name, &output)
+		}
+	})
+	read()
+	tr.read, tr.before = read, tr.totals()
+	return tr
+}
+
+// version returns the version of the program's main module. It contains the commit of the checkout.
+func (p *judged) version(tb testing.TB) string {
+	info, err := buildinfo.ReadFile(*p.binary)
+	require.NoError(tb, err)
+	return strings.ReplaceAll(info.Main.Version, "(devel)", "of this commit")
+}
+
+// writeJudge writes the table of whole processes.
+func writeJudge(t *testing.T) {
+	if *keplerProgram.binary == "" {
+		t.Skip("make judge names the programs")
+	}
+	cells := make([][]float64, len(simScenarios))
+	t.Run("programs", func(t *testing.T) {
+		for i, sc := range simScenarios {
+			t.Run(sc.name, func(t *testing.T) {
+				t.Parallel()
+				for k, share := range judgePrograms(t, sc) {
+					simulated := allJudged[k].simulated(t, sc)
+					assert.InDelta(t, simulated, share, judgeTolerance, allJudged[k].name)
+					cells[i] = append(cells[i], share, simulated)
+				}
+			})
+		}
+	})
+	write(t, othersPage, 2, judgeTable(t, cells))
+}
+
+// judgeTable returns the table with a row for each scenario.
+func judgeTable(t *testing.T, cells [][]float64) string {
+	var b strings.Builder
+	b.WriteString("\n| scenario |")
+	for _, p := range allJudged {
+		fmt.Fprintf(&b, " %s %s | its rules alone |", p.name, p.version(t))
+	}
+	b.WriteString("\n" + strings.Repeat("|---", 1+2*len(allJudged)) + "|\n")
+	means := make([]float64, 2*len(allJudged))
+	row := func(name string, cells []float64) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for k, cell := range cells {
+			means[k] += cell / float64(len(simScenarios))
+			fmt.Fprintf(&b, " %s |", percent(cell))
+		}
+		b.WriteString("\n")
+	}
+	for i, sc := range simScenarios {
+		row(sc.name, cells[i])
+	}
+	row("mean", means)
+	return b.String()
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
+)
+
+// collectorProgram is the collector with the default rules, trained for a day. It reads CPU time from procfs.
+var collectorProgram = judged{
+	name: "ours", binary: flag.String("collector", "", "a binary of the collector"), start: startCollector, every: simHorizon,
+	simulated: func(tb testing.TB, sc simScenario) float64 { return measureOnce(tb, sc, filesOnly()).misattributed },
+}
+
+// filesOnly returns the setting of the default configuration without clock rates and cache misses. The kernel counts
+// them for the real machine only.
+func filesOnly() simSetting {
+	s := afterADay("default, files only", func(c *config.Config) {
+		c.Attribution.Preset = ""
+		c.Attribution.Weight = map[power.Kind]config.Weight{config.AllZones: config.WeightCPUTime, power.DRAM: config.WeightMemoryCPUTime}
+	})
+	s.source = cpu.KindProcfs
+	return s
+}
+
+const collectorSettings = `
+receivers:
+  energy:
+    root_path: %s
+    storage: %s
+    meters: {use: [powercap]}
+    cpu_time: procfs
+    series: {processes: {group_by: pid, max: 0, min_energy: 0}}
+exporters:
+  otlp_http: {endpoint: "%s", compression: none}
+service:
+  pipelines:
+    metrics: {receivers: [energy], exporters: [otlp_http]}
+  telemetry: {metrics: {level: none}}
+`
+
+func startCollector(tr *trial) (arguments []string, read func()) {
+	exports := make(chan pmetric.Metrics, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		request := pmetricotlp.NewExportRequest()
+		if err != nil || request.UnmarshalProto(body) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		exports <- request.Metrics()
+	}))
+	tr.tb.Cleanup(server.Close)
+	storage, file := filepath.Join(tr.dir, "storage"), filepath.Join(tr.dir, "collector.yaml")
+	require.NoError(tr.tb, os.Mkdir(storage, 0o700))
+	require.NoError(tr.tb, os.WriteFile(state.Path(storage, "energy"), trainedOn(tr.tb, tr.scenario, filesOnly()), 0o600))
+	require.NoError(tr.tb, os.WriteFile(file, fmt.Appendf(nil, collectorSettings, tr.root, storage, server.URL), 0o600))
+	return []string{"--config", file}, func() {
+		for now, last := time.Now(), (time.Time{}); !last.After(now); {
+			select {
+			case md := <-exports:
+				tr.record(md)
+				last = collected(md)
+			case <-time.After(time.Minute):
+				require.FailNow(tr.tb, "the collector does not export")
+			}
+		}
+	}
+}
+
+// collected returns the time of a collection.
+func collected(md pmetric.Metrics) (at time.Time) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Name() == "system.energy" {
+				at = m.Sum().DataPoints().At(0).Timestamp().AsTime()
+			}
+		}
+	}
+	return at
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestKeplersSeriesBelongToTheWorkloadsOfTheMachine(t *testing.T) {
+	tr := &trial{simulator: simulator{tb: t, root: t.TempDir(), series: map[simSeries]float64{}}}
+	steadyMix(&tr.simulator)
+	web := tr.workloads[2].containers[0]
+	tr.readKepler(`# HELP kepler_process_cpu_joules_total Energy
+kepler_node_cpu_active_joules_total{node_name="",path="/a",zone="package"} 100
+kepler_node_cpu_joules_total{node_name="",path="/a",zone="package"} 1000
+kepler_process_cpu_joules_total{comm="batch",container_id="",pid="2",state="running",type="regular",zone="package"} 30
+kepler_process_cpu_joules_total{comm="batch",container_id="",pid="2",state="running",type="regular",zone="core"} 29
+kepler_process_cpu_joules_total{comm="web",container_id="` + web + `",pid="4",state="running",type="container",zone="package"} 50
+kepler_container_cpu_joules_total{container_id="` + web + `",state="running",zone="package"} 50
+`)
+	tr.readKepler(`kepler_process_cpu_joules_total{comm="batch",container_id="",pid="2",state="terminated",type="regular",zone="package"} 4e+01
+`)
+	total := tr.totals()
+	assert.Equal(t, joules{pkg: 100}, total.node)
+	assert.Equal(t, joules{pkg: 40}, total.reported["batch"], "a series continues after the exit")
+	assert.Equal(t, joules{pkg: 50}, total.reported["web"], "processes are not added to their container")
+	assert.Zero(t, total.reported["db"])
+}
