@@ -25,8 +25,8 @@ import (
 // side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
 //
 // If the driver reports no samples of processes, the busy time of the GPU belongs to all processes
-// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU that
-// ever had a sample of a process.
+// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU after
+// the driver has reported a sample: if the function fails later, that is an error.
 type usage struct {
 	started bool
 	until   time.Time // up to when usage was handed out
@@ -34,8 +34,8 @@ type usage struct {
 	clock   clock
 	// noInstants is set if the library does not list instants.
 	noInstants bool
-	// sampled is set once the driver has reported a sample of a process. unsampled is the busy time
-	// before.
+	// sampled is set once the driver has reported a sample of a process, whatever its values are.
+	// unsampled is the busy time without samples that isSilent counts.
 	sampled   bool
 	unsampled time.Duration
 	users     users
@@ -50,8 +50,8 @@ const (
 	// kept is how long the driver keeps samples at least. Its buffer is made for ten seconds
 	// (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel modules).
 	kept = 8 * time.Second
-	// silence is the busy time without a sample after which the driver counts as one that does not
-	// sample processes.
+	// silence is the uninterrupted busy time without a sample after which the driver counts as one
+	// that does not sample processes.
 	silence = 10 * time.Second
 )
 
@@ -67,7 +67,7 @@ type window struct {
 
 // forget starts again. The usage of the GPU until the next poll is not known.
 func (u *usage) forget() {
-	*u = usage{until: u.until, users: u.users}
+	*u = usage{until: u.until, users: u.users, sampled: u.sampled}
 }
 
 // read fills the users of a device, and returns the time up to which they are known.
@@ -85,7 +85,8 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 		u.open = append(u.open[:0], u.openBefore...)
 	}
 	entries, err := u.readEntries(device, &w)
-	missing := isMissing(err)
+	u.sampled = u.sampled || len(entries) > 0
+	missing := isMissing(err) && !u.sampled
 	if err != nil && !missing {
 		d.UsageErr = fmt.Errorf("utilization of processes: %w", err)
 		return now
@@ -218,13 +219,20 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 }
 
 // isSilent reports whether the driver has the function for samples of processes, but reports no
-// samples for this GPU. An idle GPU has no samples either, and the driver forgets the samples of a
-// process when it ends. Only busy time during which the same processes have the GPU open counts.
+// samples for this GPU. Successive windows show that: the GPU is busy throughout, and the same
+// processes have it open. The result holds until the first sample. Other windows do not count: an
+// idle GPU has no samples, and the driver drops the samples of a process when it ends.
+//
+// The busy time is the sum of instants. If the library lists no instants, a driver that reports no
+// samples is not detected, and the GPU counts as idle.
 func (u *usage) isSilent(w *window) bool {
-	u.sampled = u.sampled || u.users.used()+u.users.anonymous > 0
 	same := slices.EqualFunc(u.open, u.openBefore, func(a, b nvml.Process) bool { return a.PID == b.PID })
-	if same && len(u.open) > 0 {
+	switch {
+	case u.unsampled > silence: // holds
+	case same && len(u.open) > 0 && w.busy > w.covered*9/10:
 		u.unsampled += w.busy
+	default:
+		u.unsampled = 0
 	}
 	return !u.sampled && u.unsampled > silence
 }

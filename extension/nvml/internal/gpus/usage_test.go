@@ -357,6 +357,10 @@ func TestMemoryIsAWeightOnlyOnAGPUThatNeverHadSamplesOfProcesses(t *testing.T) {
 			assert.Equal(t, time.Second, busy().Unattributed, "samples may still show")
 		}
 		assert.Equal(t, byMemory, busy().Users)
+		end++
+		s.second(end, 0)
+		p.after(time.Second)
+		assert.Equal(t, byMemory, busy().Users, "after a pause")
 		assert.Equal(t, time.Second, usedBy(busy(nvml.Sample{PID: 2, Timestamp: s.seconds(float64(end + 1)), SM: 100}), 2))
 		for range 20 {
 			assert.Equal(t, time.Second, busy().Unattributed, "the driver samples processes")
@@ -364,17 +368,68 @@ func TestMemoryIsAWeightOnlyOnAGPUThatNeverHadSamplesOfProcesses(t *testing.T) {
 	})
 }
 
-func TestMemoryIsNoWeightWhileProcessesComeAndGo(t *testing.T) {
+func TestMemoryIsNoWeightIfTheDriverMaySampleProcesses(t *testing.T) {
+	sample := func(s *script, end int, percent uint32) []nvml.Sample {
+		return []nvml.Sample{{PID: 2, Timestamp: s.seconds(float64(end)), SM: percent}}
+	}
+	for name, tc := range map[string]struct {
+		baseline bool // has a sample
+		next     func(s *script, end int) (busy uint32)
+	}{
+		"jobs that no poll sees": {next: func(s *script, _ int) uint32 {
+			s.processes = nil
+			return 100
+		}},
+		"processes that come and go": {next: func(s *script, end int) uint32 {
+			s.processes = []uint32{1, uint32(end)}
+			return 100
+		}},
+		"short jobs next to idle processes": {next: func(*script, int) uint32 { return 80 }},
+		"jobs with pauses":                  {next: func(_ *script, end int) uint32 { return 100 * uint32(min(end%10, 1)) }},
+		"a sample of the baseline":          {baseline: true, next: func(*script, int) uint32 { return 100 }},
+		"samples of 0 %": {next: func(s *script, end int) uint32 {
+			s.entries = sample(s, end, 0)
+			return 100
+		}},
+		"samples before MIG mode": {next: func(s *script, end int) uint32 {
+			s.entries, s.mig = nil, end == 3
+			if end == 2 {
+				s.entries = sample(s, end, 100)
+			}
+			return 100
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(1)
+				s.processes = []uint32{1, 2}
+				if tc.baseline {
+					s.entries = sample(s, 1, 100)
+				}
+				p := s.begun(t)
+				s.entries = nil
+				for end := 2; end < 60; end++ {
+					s.second(end, tc.next(s, end))
+					for _, u := range p.after(time.Second).Users {
+						assert.Empty(t, u.Memory, "second %d", end)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestUsersAreUnknownIfTheFunctionForSamplesFailsAfterASample(t *testing.T) {
 	begun(t, func(s *script, p *polling) {
-		for end := 2; end < 60; end++ {
-			s.second(end, 100)
-			if s.processes = []uint32{7, uint32(end)}; end < 30 { // jobs that no poll sees
-				s.processes = nil
-			}
-			for _, u := range p.after(time.Second).Users {
-				assert.Empty(t, u.Memory)
-			}
-		}
+		s.processes = []uint32{1, 2}
+		s.second(2, 100)
+		s.entries = []nvml.Sample{{PID: 2, Timestamp: s.seconds(2), SM: 100}}
+		p.after(time.Second)
+		s.second(3, 100)
+		s.entries, s.noProcesses = nil, nvml.NotSupported
+		d := p.after(time.Second)
+		assert.ErrorIs(t, d.UsageErr, nvml.NotSupported)
+		assert.Empty(t, d.Users)
 	})
 }
 
