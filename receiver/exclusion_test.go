@@ -72,7 +72,7 @@ func TestPodsAreExcludedByTheirNamespace(t *testing.T) {
 	}
 }
 
-// The pod web of a user is named etcd, too.
+// A pod of a user is named etcd, too.
 func TestKubeWattExcludesTheStaticPodsOfTheControlPlane(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) {
 		a.Preset, a.StaticPower = config.PresetKubeWatt, allStatic(config.StaticUtilization)

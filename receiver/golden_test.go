@@ -255,7 +255,7 @@ func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
-func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
+func TestAGuestAttributesTheEnergyThatItsHypervisorReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "guest")
 		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.method": "reported"} }

@@ -49,13 +49,13 @@ func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 	assert.Greater(t, n.one("slurm.step.energy", "slurm.step.id=0").value, step0)
 }
 
-// slurmstepd is root's, and so is the only process of the step extern until a session joins it.
-func TestAStepHasTheUserOfItsFirstProcessThatIsNotRoots(t *testing.T) {
+// slurmstepd runs as root. It is the only process of the step extern until a session joins the step.
+func TestAStepHasTheUserOfItsFirstProcessThatDoesNotRunAsRoot(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.ResourceAttributes.SlurmJobUser.Enabled = true })
 	n.named("etc/passwd", "alice:x:1000:1000::/:/bin/sh\n")
 	run := func(pid, uid int, cgroup string) {
 		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", UID: uid, Cgroup: "0::" + slurmJob + cgroup,
-			Start: int64(n.host.Uptime / hostsim.Tick), IgnoresSIGCHLD: uid == 0} // so that root's have a status
+			Start: int64(n.host.Uptime / hostsim.Tick), IgnoresSIGCHLD: uid == 0} // so that processes of root have a status
 	}
 	userOf := func(step string) any {
 		return n.one("slurm.step.energy", "slurm.step.id="+step).attributes["slurm.job.user"]

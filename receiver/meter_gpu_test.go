@@ -108,7 +108,7 @@ func (n *testNode) pass(times int, used map[int]int64) {
 	}
 }
 
-func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
+func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryReports(t *testing.T) {
 	for id, users := range map[string][]gpulibrary.User{
 		"gpu": {{PIDs: []int32{10}, Used: 600 * time.Millisecond}, {PIDs: []int32{20}, Used: 200 * time.Millisecond}, {PIDs: []int32{30}}},
 		"gpu-memory": { // without samples

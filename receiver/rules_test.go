@@ -76,19 +76,19 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 // After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
 	for name, c := range map[config.Preset]struct {
-		preset       config.Preset // the key if empty
+		preset       config.Preset // empty if it is the key
 		edit         func(*config.AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
-		joules       float64 // 600 if 0
+		joules       float64 // energy of the node; 0 means 600
 		active, idle figures
 	}{
 		// P * busy/total, shared by CPU time.
 		config.PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// P * process / all CPU time. The rest belongs to no process.
+		// Energy * CPU time of the process / all CPU time. The rest belongs to no process.
 		config.PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// Active and idle energy together are P * process / busy CPU time: 150 J for A, 300 for B and
-		// 150 for c.
+		// Active plus idle energy is energy * CPU time of the process / busy CPU time: 150 J for A,
+		// 300 J for B and 150 J for c.
 		"kavanagh_by_use": {
 			preset: config.PresetScaphandre,
 			edit:   func(a *config.AttributionConfig) { a.Idle = config.IdleUsed },

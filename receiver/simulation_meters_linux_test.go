@@ -24,8 +24,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
 )
 
-// lateMeter is the source of a part of the simulated machine that powercap does not measure. It has
-// news only in some reads.
+// lateMeter is the source of a part of the simulated machine that powercap does not measure. Only
+// some reads return a new value.
 type lateMeter struct {
 	zone   power.Zone
 	energy func() float64 // in µJ
@@ -34,7 +34,7 @@ type lateMeter struct {
 	power  bool // it shows powers, otherwise a counter
 
 	reads, replaced int
-	before, value   measurement // at the last read, and the last good one
+	before, value   measurement // value at the last read, and value of the last good read
 	shown           [1]power.Shown
 }
 

@@ -38,7 +38,7 @@ type modelOptions struct {
 	interval, length time.Duration
 	record, from     string
 	out              string // file of the trained model
-	kepler           string // directory of models of Kepler Model Server
+	kepler           string // directory for models of Kepler Model Server
 	force            bool
 }
 
@@ -68,7 +68,7 @@ power curve fitted to a wall meter, and corrections for the meters of this machi
 	})
 	flagGroup(c, "Model", func(f *pflag.FlagSet) {
 		f.StringVarP(&o.out, "output", "o", "", "`file` to write the trained model to (default model.json)")
-		f.StringVar(&o.kepler, "kepler", "", "`directory` to write models of Kepler Model Server to, over CPU time and hardware counters")
+		f.StringVar(&o.kepler, "kepler", "", "`directory` for models in the format of Kepler Model Server, trained with CPU time and hardware counters")
 		forceFlag(f, &o.force)
 		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter (time and watts) to fit to")
 		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to in place of a wall meter, separated by commas")
@@ -261,7 +261,7 @@ func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *mode
 	if err == nil {
 		r.Machine = &m
 		counters := nodeevents.New(root)
-		defer func() { _ = counters.Close() }() // it was only read from
+		defer func() { _ = counters.Close() }() // no data is lost: it was only read
 		from.Counters = counters
 	} else if o.trains() {
 		return nil, err

@@ -179,9 +179,9 @@ func (p *printer) show(_ context.Context, f *top.Frame, notes []string) error {
 	return err
 }
 
-// explain implements display. It prints the same explanation only once. Standard output has only the
-// document of JSON, and only the table of --once. The notes follow only a failure: with figures, show
-// prints them.
+// explain implements display. It prints the same explanation only once. The standard output contains
+// only the document of JSON, or only the table of --once. explain prints the notes only after a
+// failure, because show prints them with the figures.
 func (p *printer) explain(_ context.Context, text string, failed bool, notes []string) (err error) {
 	if text != p.said {
 		to := p.to

@@ -79,9 +79,9 @@ type User struct {
 	PIDs []int32 // as the kernel's first PID namespace numbers them; at least one
 	// Used is the GPU time of all of them.
 	Used time.Duration
-	// Memory is the GPU memory in bytes that each of PIDs holds, in the same order; 0 if it is not
-	// available. The receiver divides Used in proportion to it. It is empty if the processes must not
-	// be divided by memory.
+	// Memory is the GPU memory in bytes that each process of PIDs holds, in the same order, or 0 if
+	// the amount is not available. The receiver divides Used in proportion to Memory. Memory is
+	// empty if Used must not be divided by memory.
 	Memory []uint64
 	// Last is when they last used the GPU, zero where that is not known.
 	Last time.Time

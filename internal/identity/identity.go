@@ -94,7 +94,7 @@ type SlurmStep struct {
 	// the job outside of its steps.
 	Step string
 	// User is the name of the process's real user, or the user ID if the user has no name. It is empty
-	// for root, whose processes start the job, and if it is not requested.
+	// for root, whose processes start the job, and if the user is not requested.
 	User string
 }
 

@@ -45,16 +45,16 @@ func (f *File) Read(buf []byte) ([]byte, error) {
 	n, err := f.pread(buf)
 	text, err := Result(f.Path, buf[:n], err)
 	if err != nil {
-		_ = f.Close() // it was only read from
+		_ = f.Close() // no data is lost: the file was only read
 		return nil, err
 	}
 	return text, nil
 }
 
-// ReadSmall opens a file, reads its beginning into buf and closes it. It returns the text.
+// ReadSmall reads the beginning of a file into buf and returns the part of buf that was filled.
 func ReadSmall(path string, buf []byte) ([]byte, error) {
 	f := File{Path: path}
-	defer func() { _ = f.Close() }() // it was only read from
+	defer func() { _ = f.Close() }() // no data is lost: the file was only read
 	return f.Read(buf)
 }
 
@@ -71,7 +71,7 @@ func (f *File) OpenPath() (*os.File, error) {
 
 // Use replaces the file that Read reads by another open file, and closes the previous file.
 func (f *File) Use(file *os.File) {
-	_ = f.Close() // it was only read from
+	_ = f.Close() // no data is lost: the file was only read
 	f.file, f.fd = file, file.Fd()
 	f.raw = f.Quick && isQuick(f.fd)
 }

@@ -124,7 +124,7 @@ func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 }
 
 // The base of 48 W was learned while the excluded process ran, and includes it.
-func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
+func TestTrainedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},
 	})
@@ -138,7 +138,7 @@ func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	t.Attr("control-plane", fmt.Sprintf("%g, %g, %g; %g J", active["1"], active["2"], active["3"], active["4"]))
 }
 
-// 60 W for 10 s, a third of it active: 400 J are idle. Container B has no process any more.
+// 60 W for 10 s, a third of it active: 400 J are idle. Container B no longer has a process.
 func TestACompletedContainerHasNoIdleEnergy(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	n.engine.Close(n.claimants[2])

@@ -122,7 +122,7 @@ func TestOf600ExitedProcessesThe500LargestFrom10JHaveAFinalValue(t *testing.T) {
 	small, large := b.open(601), b.open(602)
 	b.deliver()
 	b.collect(map[attribution.Claimant]int{small: 9, large: 10})
-	assert.Equal(t, []string{"p602"}, b.live(identity.ProcessEntity), "9 J are too few")
+	assert.Equal(t, []string{"p602"}, b.live(identity.ProcessEntity), "9 J are less than the minimum")
 	t.Attr("terminated-energy", fmt.Sprint(b.live(identity.ProcessEntity)))
 }
 

@@ -74,9 +74,9 @@ type observedZone struct {
 	kind    int
 	domain  int // of its socket
 	zone    *hostsim.Zone
-	counted units.Energy // at its last read
-	failing int          // it cannot be read for so many more intervals
-	late    int          // its readings are not OK for so many more intervals
+	counted units.Energy // value at the last read
+	failing int          // number of further intervals in which it cannot be read
+	late    int          // number of further intervals in which its readings are not OK
 }
 
 // observe returns an observer of a life that is checked or not. Its first scan is the baseline.

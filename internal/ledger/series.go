@@ -67,9 +67,9 @@ func (l *Ledger) newAccount(entity identity.Entity, owner *identity.Owner, start
 	return i
 }
 
-// updateOwner sets the fields that a later claimant of an account may change: a virtual machine's
-// context ID, which is another one when the machine was started again, and the user of a Slurm job
-// until the series is emitted, because the job's first processes are root's.
+// updateOwner sets the fields that a later claimant of an account may change: the context ID of a
+// virtual machine, which changes when the machine restarts, and the user of a Slurm job. The user
+// is set until the series is emitted, because the first processes of the job run as root.
 func (l *Ledger) updateOwner(account int32, owner *identity.Owner) {
 	a := &l.accounts[account]
 	switch {

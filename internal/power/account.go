@@ -140,7 +140,7 @@ func (a *account) add(s *Shown, at time.Time, as *accounts) error {
 func (a *account) follow(s *Shown) (restarted bool) {
 	if restarted = s.Epoch != a.epoch; restarted {
 		if a.epoch != "" && s.Epoch != "" {
-			a.counter.seen = false // the slack stays
+			a.counter.seen = false // the used slack is kept
 		} else {
 			a.counter = newCounter(mostWatts(s.Zone), 0, s.Epoch)
 		}

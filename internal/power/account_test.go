@@ -41,7 +41,7 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	for second := time.Duration(2); second < 30; second++ {
 		s := counterOf(zone, 1100)
 		if second == 20 {
-			s.Err = errBroken // the time goes on
+			s.Err = errBroken // time continues to pass
 		}
 		r := as.takeAfter(second*time.Second, s)
 		assert.Equal(t, moved.At, r.At)
@@ -52,17 +52,17 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	}
 	r := as.takeAfter(time.Minute, counterOf(zone, 4000))
 	assert.NoError(t, r.Err)
-	assert.Equal(t, units.Energy(3000), r.Total, "what was missed")
+	assert.Equal(t, units.Energy(3000), r.Total, "energy during the failure")
 	as.standsStill = 0
 	assert.NoError(t, as.takeAfter(1000*time.Hour, counterOf(zone, 4000)).Err)
 }
 
-func TestARejectedPowerBetweenGoodOnesCostsNothing(t *testing.T) {
+func TestARejectedPowerBetweenValidPowersLosesNoEnergy(t *testing.T) {
 	as, zone := polled(), platform("acpi")
 	as.takeAfter(0, powerOf(zone, 100*watt))
 	for i, bad := range []int64{math.MaxUint32 * 1000, -5 * watt, math.MinInt64, math.MaxInt64} {
 		r := as.takeAfter(time.Duration(i+1)*time.Second, powerOf(zone, bad))
-		assert.EqualError(t, r.Err, "4294967295 mW is impossible", "that of the first as long as there is no good one")
+		assert.EqualError(t, r.Err, "4294967295 mW is impossible", "the first error, until there is a valid power")
 		assert.Equal(t, Rejected, r.Event)
 		assert.Equal(t, int64(i+1), r.Rejected)
 	}

@@ -47,7 +47,7 @@ func MaxWatts(k Kind) uint64 {
 	}
 }
 
-// counter returns what an energy counter counted between its raw readings.
+// counter computes the energy between the raw readings of an energy counter.
 //
 // A raw value below the previous one is a wraparound if the energy it implies is possible for the
 // zone's maximum power in the elapsed time; otherwise it is a reset and adds nothing. A counter
@@ -64,12 +64,12 @@ type counter struct {
 
 // newCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps
 // to 0 after wrapAt; if wrapAt is 0, each step back is a reset. A total that a hypervisor reports has
-// an epoch, may be that of the whole host, and never wraps. Used slack of such a total is replenished
-// as time passes, so that the average power is bounded as well.
+// an epoch, may be the total of the whole host, and never wraps. The slack of such a total is
+// replenished over time, so that its average power is bounded as well.
 //
-// The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
-// (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15
-// or 61 µJ) longer; the specification leaves that out, and so does this.
+// The kernel reports the highest value of the counter, (2^32-1) hardware units, as
+// max_energy_range_uj (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true
+// period is one unit (15 or 61 µJ) longer. newCounter ignores this unit, as the specification does.
 func newCounter(maxWatts uint64, wrapAt units.Energy, epoch string) *counter {
 	if epoch != "" {
 		return &counter{watts: MaxPlatformWatts, slack: reportSlack, refill: reportSlack}
@@ -77,7 +77,7 @@ func newCounter(maxWatts uint64, wrapAt units.Energy, epoch string) *counter {
 	return &counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
 
-// raw returns the counter as it was read last, zero if it was not read yet.
+// raw returns the last raw reading of the counter, or the zero Raw before the first reading.
 func (c *counter) raw() Raw {
 	if !c.seen {
 		return Raw{}
@@ -85,17 +85,17 @@ func (c *counter) raw() Raw {
 	return Raw{Energy: c.prev, Range: c.wrapAt, MaxWatts: c.watts, At: c.at}
 }
 
-// add takes the reading cur made at the given moment and returns the energy since the last reading.
-// A counter without a known range may be updated rarely: it is judged by the time since it last
-// changed.
+// add adds the raw reading cur of the time at and returns the energy since the last reading. A
+// counter without a known range may be updated rarely, so its steps are checked against the time
+// since its last change.
 //
-// A time without a monotonic clock reading is allowed, one before the last reading counts as no
-// time elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is
-// wanted: a suspended CPU uses next to nothing and its counter restarts, and a night asleep must
-// not make room for a jump that the minute awake could not have caused.
+// A time without a monotonic clock reading is allowed. If at is before the last reading, the elapsed
+// time is 0. The monotonic clock of Linux stops while the machine is suspended. This is intended: a
+// suspended CPU uses almost no energy and its counter restarts, so the time of the suspension must
+// not make an impossible step plausible.
 func (c *counter) add(cur units.Energy, at time.Time) (units.Energy, Event) {
 	if c.seen && cur == c.prev && c.wrapAt == 0 {
-		return 0, NoEvent // it may be updated rarely, so the next step may hold the energy since it last changed
+		return 0, NoEvent // the counter may be updated rarely: the next step may hold the energy since its last change
 	}
 	prev, elapsed := c.prev, at.Sub(c.at)
 	c.prev, c.at = cur, at

@@ -32,8 +32,8 @@ type CounterFile struct {
 // A zone is kept after it was found. While it cannot be read, it has an error.
 //
 // If the root directory contains a sysfs, the goroutine of the Search opens the files, because any
-// user can block this. Answer waits for the first open that blocks, for up to a second, and then reads
-// only the open files. A closed file is opened again by the next discovery. Below other root
+// user can block an open. Answer waits up to a second for a blocked open, and then reads only the
+// open files. A closed file is opened again by the next discovery. Below other root
 // directories, a closed file is opened again by the next read.
 //
 // Set the fields of Discovery before the first Answer. A Files is not safe for concurrent use.
@@ -209,14 +209,14 @@ func (f *Files) openClosed() {
 			}
 		}
 	}
-	use, ok := f.Search.Run(func() func() error { // the paths do not change while this function runs
+	use, ok := f.Search.Run(func() func() error { // the paths do not change while it runs
 		for i := range closed {
 			closed[i].file, closed[i].err = closed[i].of.OpenPath()
 		}
 		return func() error { return f.use(closed) }
 	})
 	if ok {
-		_ = use() // the error of the last discovery
+		_ = use() // Answer reports the error of the last discovery
 	}
 }
 

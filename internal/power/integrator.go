@@ -12,19 +12,18 @@ import (
 
 // integrator converts readings of power to energy.
 //
-// A reading stands for the time that the sensor averaged over, as far as it reaches back to the
-// reading before. For the rest of the time between two readings the power is taken to have changed
-// evenly from one to the other. Fractions of a microjoule are carried. Where two readings are
-// further apart than the longest gap, nothing is assumed about the time that the second one does
-// not cover: it adds to unmeasured.
+// Each reading covers the sensor's averaging period, truncated at the previous reading. In the rest
+// of the time between two readings, the power is assumed to change linearly. Fractions of a
+// microjoule are carried. If two readings are further apart than the longest gap, the time that the
+// second reading does not cover has no energy and adds to unmeasured.
 type integrator struct {
 	maxPower   uint64 // in µW; a reading above is rejected
 	longestGap time.Duration
-	remainder  uint64 // below a microjoule, in halves of a µW ns, below remainderUnit
+	remainder  uint64 // energy below a microjoule, in halves of a µW ns: less than remainderUnit
 	power      uint64 // at the time at, in µW
 	at         time.Time
-	started    bool          // at is known
-	skipped    bool          // power is not known, because skip was the last call
+	started    bool          // at is set
+	skipped    bool          // skip was the last call, so power is not valid
 	unmeasured time.Duration // time between readings without energy; it saturates
 }
 
@@ -67,8 +66,8 @@ func (i *integrator) addPower(microwatts int64, average time.Duration, at time.T
 	return i.add(2*power, covered, previous+power, elapsed-covered), NoEvent
 }
 
-// skip says that the power at a time is not known. measured reports whether the energy until then
-// was counted in another way. If it was not, the time since the last reading adds to unmeasured.
+// skip records that no power is available for the time at. measured reports whether the energy up to
+// this time was counted in another way. If not, the time since the last reading adds to unmeasured.
 func (i *integrator) skip(at time.Time, measured bool) {
 	if elapsed := at.Sub(i.at); i.started && !measured && elapsed > 0 {
 		i.addUnmeasured(elapsed)
@@ -80,8 +79,8 @@ func (i *integrator) addUnmeasured(d time.Duration) {
 	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
 }
 
-// add returns the energy of two times, at most 2^64-1 µJ. Its powers are twice the mean power of
-// their time, in µW: the sum of two readings is twice their mean, and needs no division.
+// add returns the energy of two periods, at most 2^64-1 µJ. power1 and power2 are twice the mean power
+// of their period, in µW: the sum of two readings is twice their mean and needs no division.
 func (i *integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
 	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))

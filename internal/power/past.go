@@ -29,8 +29,8 @@ type Raw struct {
 func (r Raw) IsZero() bool { return r.At.IsZero() }
 
 // Past is the state of an earlier Set of the same boot, from which a Set resumes. It holds no
-// pointers, so all of it can be stored. Times are moments of the clock of the process that has it:
-// one that reads it from elsewhere converts them, by CLOCK_MONOTONIC (see counter.add).
+// pointers, so all of it can be stored. Its times are valid in the process that made it. Another
+// process that reads the Past converts them by CLOCK_MONOTONIC (see counter.add).
 type Past struct {
 	Sample Sample     // of the last Read
 	Zones  []PastZone // the reported zones except Other

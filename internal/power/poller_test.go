@@ -275,7 +275,7 @@ func TestAPollThatIgnoresItsContextBlocksNobody(t *testing.T) {
 		began := time.Now()
 		assert.EqualError(t, p.Close(), "ipmi meter: the sensor has not returned from its last poll")
 		assert.Equal(t, maxClose, time.Since(began))
-		assert.Zero(t, sensor.closed, "the sensor was closed beside its poll")
+		assert.Zero(t, sensor.closed, "the sensor was closed during its poll")
 		close(release)
 		synctest.Wait()
 		assert.Equal(t, 1, sensor.closed, "the sensor was not closed after its poll")
@@ -300,7 +300,7 @@ func TestHungPollersCloseSideBySide(t *testing.T) {
 		never := &scripted{}
 		p := Poll(never, PollOptions{})
 		assert.NoError(t, errors.Join(p.Close(), p.Close()))
-		assert.Equal(t, 1, never.closed, "one that was never read")
+		assert.Equal(t, 1, never.closed, "a poller that was never read")
 	})
 }
 

@@ -34,12 +34,12 @@ var controlPlane = []string{"kube-apiserver", "etcd", "kube-scheduler", "kube-co
 // not safe for concurrent use.
 type Exclusion struct {
 	by     Excluded
-	pods   *PodLogs // read only for pods that by may select
+	pods   *PodLogs // read only if by may exclude the pod
 	found  []string // names of excluded pods of the control plane
 	listed int      // number of names that ControlPlane returned
 }
 
-// NewExclusion returns an Exclusion. pods has the namespaces and names of pods.
+// NewExclusion returns an Exclusion. pods provides the namespaces and names of pods.
 func NewExclusion(by Excluded, pods *PodLogs) *Exclusion { return &Exclusion{by: by, pods: pods} }
 
 // Excludes reports whether a process is excluded. An empty field of its identity matches nothing.
@@ -51,8 +51,8 @@ func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 // ExcludesCgroup reports whether all processes in a cgroup are excluded.
 func (e *Exclusion) ExcludesCgroup(path string) bool { return e.by.Cgroup.matches(path) }
 
-// ExcludesPod reports whether all processes of a pod are excluded, by its namespace or as a pod of
-// the control plane.
+// ExcludesPod reports whether all processes of a pod are excluded, because of its namespace or
+// because it is a static pod of the control plane.
 func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	mayControl := e.by.ControlPlane && isStaticPodUID(uid)
 	if uid == "" || !isHosts(uid) || e.by.Namespace == nil && !mayControl {
@@ -68,8 +68,8 @@ func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	return e.by.Namespace.matches(pod.namespace)
 }
 
-// ControlPlane returns the names of the pods of the control plane that were excluded for the first
-// time since the last call.
+// ControlPlane returns the names of the excluded pods of the control plane that no earlier call
+// returned.
 func (e *Exclusion) ControlPlane() (names []string) {
 	names, e.listed = e.found[e.listed:], len(e.found)
 	return names
@@ -87,7 +87,7 @@ func (e *Exclusion) byPod() bool { return e.by.Namespace != nil || e.by.ControlP
 // ByCgroup reports whether any process is excluded by the path of its cgroup.
 func (e *Exclusion) ByCgroup() bool { return e.by.Cgroup != nil }
 
-// Err returns why the names of pods cannot be read. It is nil if they can, or if no pod is excluded.
+// Err returns the reason why the names of pods cannot be read. It returns nil if no name is needed.
 func (e *Exclusion) Err() error {
 	if !e.byPod() {
 		return nil

@@ -27,7 +27,7 @@ func TestSlashesDoNotCountInNamesOfExecutables(t *testing.T) {
 	}
 }
 
-func TestOnlyStaticPodsOfTheControlPlaneAreExcludedWithIt(t *testing.T) {
+func TestTheControlPlaneIsItsStaticPodsOnly(t *testing.T) {
 	const inDocker = "docker/" + uidB
 	for name, c := range map[string]struct {
 		pod, uid string
@@ -53,7 +53,7 @@ func TestOnlyStaticPodsOfTheControlPlaneAreExcludedWithIt(t *testing.T) {
 	}
 }
 
-func TestAControlPlaneWhosePodsHaveNoNamesIsACondition(t *testing.T) {
+func TestMissingPodNamesOfTheControlPlaneAreACondition(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pods")
 	e := NewExclusion(Excluded{ControlPlane: true}, NewPodLogs(dir))
 	assert.False(t, e.ExcludesPod(uidA, now))

@@ -23,10 +23,11 @@ func isUUID(s string) bool {
 		isHex(s[:8]) && isHex(s[9:13]) && isHex(s[14:18]) && isHex(s[19:23]) && isHex(s[24:])
 }
 
-// isPodUID: a UUID, or the uid of a static pod.
+// isPodUID reports whether s is a UUID or the UID of a static pod.
 func isPodUID(s string) bool { return isUUID(s) || isStaticPodUID(s) }
 
-// isStaticPodUID: the 32 digits of the configuration's hash that a static pod has for a uid.
+// isStaticPodUID reports whether s is the UID of a static pod: the hash of its configuration, in 32
+// hexadecimal digits.
 func isStaticPodUID(s string) bool { return len(s) == 32 && isHex(s) }
 
 // isFargateID: the task's 32 digits and a number.

@@ -106,7 +106,7 @@ func (u *Users) of(uid uint32) *user {
 }
 
 // UserName returns the name of a user, or the user ID if the user has no name. It returns an empty
-// string if owners are not wanted.
+// string if users are not requested.
 func (id *Identifier) UserName(uid uint32) string {
 	if !id.wanted.Owner {
 		return ""

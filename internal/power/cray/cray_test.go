@@ -174,7 +174,7 @@ func TestCountersThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
 	assert.Equal(t, 200*units.Joule, got["cpu"].Total, "the part belongs to the whole")
 }
 
-func TestCountersAreReadOnceUnlessTheyChangeMeanwhileAtMostThreeTimes(t *testing.T) {
+func TestCountersThatChangeDuringAReadAreReadUpToThreeTimes(t *testing.T) {
 	n, _ := newNode(t, "ex_epyc")
 	n.zones()
 	reads, freshness, moves := 0, 5, 0

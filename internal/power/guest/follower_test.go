@@ -428,7 +428,7 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func TestAnotherEpochWithTheSameGenerationIsNews(t *testing.T) {
+func TestAnotherEpochWithTheSameGenerationIsANewReport(t *testing.T) {
 	d := newDirect(t)
 	d.renew("a", time.Second, packageOf(100))
 	d.source.report.Generation--

@@ -54,8 +54,8 @@ type machine struct {
 	cid      uint32
 	hosts    bool // its ID is the host's: no user and no container can have another machine's
 	running  bool
-	round    uint64    // of the last Publish that had it
-	seen     time.Time // when that was
+	round    uint64    // number of the last Publish that had the machine
+	seen     time.Time // time of this Publish
 	start    time.Time // VM.Start
 
 	epoch      string
@@ -63,18 +63,18 @@ type machine struct {
 	at         time.Time
 	zones      []machineZone
 
-	dir     string // that it has, or ""
-	written uint64 // generation that its tree has
+	dir     string // its current directory, or ""
+	written uint64 // generation of its tree
 }
 
 // machineZone is the total of a zone.
 type machineZone struct {
 	Zone
-	last  units.Energy // that Publish received
-	round uint64       // of the last Publish that had it
+	last  units.Energy // total in the last Publish that had the zone
+	round uint64       // number of this Publish
 }
 
-// job is a report to write into the tree of a machine.
+// job is a report that is to be written to the tree of a machine.
 type job struct {
 	machine *machine
 	dir     string
@@ -195,7 +195,7 @@ func (m *machine) add(vm *VM, round uint64) (changed bool) {
 	return changed
 }
 
-// report returns the totals of the zones of the last Publish that had the machine.
+// report returns the totals of the zones that the last Publish with this machine contained.
 func (m *machine) report() Report {
 	r := Report{Epoch: m.epoch, Generation: m.generation, Time: m.at}
 	for i := range m.zones {

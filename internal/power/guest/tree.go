@@ -59,10 +59,10 @@ type tree struct {
 	machine    *machine
 	epoch      string
 	generation uint64
-	// base has the totals of the report that the tree continues from. The totals of the machine are
-	// added to them.
+	// base holds the totals of the report that the tree continues from. The totals of the machine are
+	// added to these totals.
 	base      []Zone
-	keepUntil time.Time // see keepZones. It is zero if the tree continues from no report
+	keepUntil time.Time // see keepZones. It is zero if the tree does not continue a report
 	reported  []Zone    // the last totals of the machine that a report included
 	begun     []Zone    // reported at the begin of the epoch. They are subtracted from the totals
 
@@ -92,8 +92,8 @@ func openTree(root *os.Root, of *machine) (*tree, error) {
 	return t, nil
 }
 
-// writeReport writes the next report, with the totals of a report of the machine. After an error, the
-// last report remains.
+// writeReport writes the next report, with the totals of the machine's report. After an error, the
+// previous report remains.
 func (t *tree) writeReport(root *os.Root, of *Report) error {
 	next := t.next(of.Zones)
 	text, err := marshal(&Report{ID: t.machine.id, Epoch: next.epoch, Generation: next.generation, Time: of.Time, Zones: next.shown})
@@ -107,9 +107,9 @@ func (t *tree) writeReport(root *os.Root, of *Report) error {
 	return nil
 }
 
-// next returns the tree of the next report, which shows the zones of the machine. If the report that
-// the tree continues from lacks one of them, a new epoch begins: the zone may have had a total
-// earlier in the epoch. The new epoch does not repeat energy that was reported: programs that read
+// next returns the tree after the next report, which contains the zones of the machine. If the report
+// that the tree continues from lacks one of these zones, a new epoch begins, because the zone may
+// have had a total earlier in the epoch. The new epoch does not repeat energy that was reported: programs that read
 // only the counters add the first value after a step back.
 func (t *tree) next(zones []Zone) tree {
 	next := *t

@@ -185,8 +185,9 @@ func (c *chip) findSensors(dir string) {
 	c.sensors = slices.SortedFunc(maps.Values(byName), func(a, b *sensor) int { return power.CompareIDs(a.name, b.name) })
 }
 
-// label sets the labels of a chip's sensors: the driver's, or the firmware's for an ACPI power
-// meter. It removes batteries, and powers whose energy another sensor counts.
+// label sets the labels of a chip's sensors. A label comes from the driver or, for an ACPI power
+// meter, from the firmware. label removes batteries, and power sensors whose energy another sensor
+// counts.
 func (m *finder) label(c *chip) error {
 	energies := make(map[string]string) // labels by number
 	var failure error
@@ -207,7 +208,7 @@ func (m *finder) label(c *chip) error {
 			return false
 		}
 		label, counted := energies[digits]
-		return counted && label == s.label || m.text(c.dir, s.name+"_is_battery") == "1" // of an ACPI power meter
+		return counted && label == s.label || m.text(c.dir, s.name+"_is_battery") == "1" // ACPI power meters have _is_battery
 	})
 	return failure
 }
@@ -218,7 +219,7 @@ func (m *finder) text(elem ...string) string {
 	return text
 }
 
-// read returns the text of a small attribute without the white space around it.
+// read returns the text of a small attribute without leading and trailing white space.
 func (m *finder) read(elem ...string) (string, error) {
 	text, err := kernfs.ReadSmall(filepath.Join(elem...), m.buf[:])
 	return string(bytes.TrimSpace(text)), err

@@ -32,10 +32,10 @@ var epoch = time.Now() // with a monotonic reading, like samples
 type tree struct {
 	testing.TB
 	root          string
-	zones, unused []string // that a meter finds
+	zones, unused []string // expected result of a discovery
 }
 
-// newTree makes the tree that a file of testdata describes.
+// newTree creates the tree that a file of testdata describes.
 func newTree(t testing.TB, name string) tree {
 	t.Helper()
 	root := t.TempDir()

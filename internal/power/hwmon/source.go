@@ -132,13 +132,14 @@ func (s *source) update() {
 	}
 }
 
-// text returns the text of a small file, empty if it cannot be read.
+// text returns the text of a small file. The text is empty if the file cannot be read.
 func (s *source) text(dir, name string) []byte {
 	text, _ := kernfs.ReadSmall(filepath.Join(dir, name), s.buf[:])
 	return bytes.TrimSpace(text)
 }
 
-// milliseconds returns the time in a file, up to an hour, and 0 if it cannot be read.
+// milliseconds returns the duration that a file contains, at most an hour, or 0 if the file cannot
+// be read.
 func (s *source) milliseconds(dir, name string) time.Duration {
 	ms, _ := kernfs.ParseUint(s.text(dir, name))
 	return min(time.Duration(min(ms, 1<<32))*time.Millisecond, time.Hour)

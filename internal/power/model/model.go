@@ -91,13 +91,13 @@ type zone struct {
 }
 
 // New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node
-// together, power.DRAM, all its memory, or power.Platform, the whole machine. There is one curve a
-// kind.
+// together, power.DRAM, all its memory, or power.Platform, the whole machine. Each kind has one
+// curve.
 //
 // If CPU time does not advance, there is no utilization: Total and At stay, and the next read counts
 // for both. The same is true if events could not be read, which the error reports.
 //
-// The meter closes the events. events is nil if no curve needs any.
+// The meter closes events. events is nil if no curve needs events.
 func New(events Events, curves ...ZoneCurve) power.Meter {
 	s := &source{zones: make([]zone, len(curves)), events: events}
 	for i, c := range curves {

@@ -42,9 +42,9 @@ type pmu struct {
 	configs []uint64 // of events
 }
 
-// find finds the zones and the CPUs that count them. It opens no counter, so it succeeds where
-// that is not permitted. Zones that were found before stay. Only the function that it returns
-// changes zones. If two searches in sequence found that the PMUs count on the same CPUs and failed to
+// find finds the zones and the CPUs that count them. It opens no counter, so it succeeds
+// even if opening counters is not permitted. Zones that were found earlier are kept. Only the
+// returned function changes zones. If two searches in sequence found that the PMUs count on the same CPUs and failed to
 // read no file, the next searches read no other files. One is not enough: the kernel adds the events
 // of a PMU after its other files.
 func (s *source) find() func() error {
@@ -154,7 +154,7 @@ func (s *source) readEvent(path string) (config uint64, one scale, err error) {
 		return 0, scale{}, unusable(err)
 	}
 	if string(bytes.TrimSpace(text)) != "Joules" {
-		return 0, scale{}, fmt.Errorf("%s.unit: %q is not understood", path, text)
+		return 0, scale{}, fmt.Errorf("%s.unit: %q is not supported", path, text)
 	}
 	if text, err = kernfs.ReadSmall(path+".scale", s.buf[:]); err != nil {
 		return 0, scale{}, unusable(err)
@@ -178,7 +178,7 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 		for _, cpu := range p.cpus {
 			g := &group{pmu: p, cpu: cpu, counts: make([]uint64, len(p.configs))}
 			if g.key, err = s.keyOf(p.name, cpu); err != nil {
-				return nil, fmt.Errorf("place of CPU %d: %w", cpu, err)
+				return nil, fmt.Errorf("topology of CPU %d: %w", cpu, err)
 			}
 			for _, e := range p.events {
 				g.events = append(g.events, groupEvent{event: e})
@@ -226,7 +226,8 @@ func firstOfPackages(groups []*group) (first []*group) {
 	return first
 }
 
-// keyOf returns the place of a CPU in a PMU's mask. Kernels before 5.2 have no die_id.
+// keyOf returns the key of the group that a CPU of a PMU's mask counts. Kernels before 5.2 have no
+// die_id.
 func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	key := groupKey{pmu: pmu}
 	dir := filepath.Join(s.root, "sys/devices/system/cpu/cpu"+strconv.Itoa(cpu), "topology")
@@ -246,7 +247,8 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 
 // merge takes over the groups of a discovery. Groups that already count continue.
 func (s *source) merge(groups []*group) {
-	if !s.byDie && len(firstOfPackages(groups)) < len(groups) { // only one die of each package was online before: its zone was called the package
+	if !s.byDie && len(firstOfPackages(groups)) < len(groups) {
+		// Only one die of each package was online before, and its zone had the ID of the package.
 		s.replace(nil)
 		s.byDie, s.zones = true, nil
 	}
@@ -266,7 +268,7 @@ func (s *source) merge(groups []*group) {
 	s.replace(groups)
 }
 
-// zone returns the zone of an event at a place, and makes it if it is new.
+// zone returns the zone of a group's event, and adds the zone if it is new.
 func (s *source) zone(key *groupKey, e *event) *zone {
 	at := strconv.FormatUint(key.physical, 10)
 	pkg := "package-" + at
@@ -296,12 +298,13 @@ func (s *source) zone(key *groupKey, e *event) *zone {
 	return z
 }
 
-// replace replaces the groups, and closes those that are gone. What these have counted last is not lost.
+// replace replaces the groups, and closes the groups that are no longer listed. It collects their last
+// counts first, so that no energy is lost.
 func (s *source) replace(groups []*group) {
 	for _, g := range s.groups {
 		if g.open != nil && !slices.Contains(groups, g) {
-			_ = g.collect() // their CPUs are gone
-			_ = g.close()   // they were only read from
+			_ = g.collect() // its CPU is offline
+			_ = g.close()   // no data is lost: the counters were only read
 		}
 	}
 	s.groups = groups

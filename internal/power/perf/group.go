@@ -42,7 +42,7 @@ type group struct {
 type groupKey struct {
 	pmu           string
 	physical, die uint64 // die is 0 if packages are counted as a whole
-	core          uint64 // of power_core
+	core          uint64 // of the PMU power_core only
 }
 
 // groupEvent is one event of a group.
@@ -50,7 +50,7 @@ type groupEvent struct {
 	event
 	zone *zone
 	last uint64 // counter at the last good read
-	rest uint64 // of the last good read's energy, below a microjoule, in units of 1/scale.den
+	rest uint64 // energy below a microjoule of the last good read, in units of 1/scale.den
 }
 
 // errStopped is the error of counters that can be read but no longer count: the last CPU of their package or core went

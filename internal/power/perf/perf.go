@@ -39,7 +39,7 @@ type source struct {
 	shown  []power.Shown
 	byDie  bool // the PMU has separate counters for each die of a package
 
-	masks   string     // of the last discovery, see readMasks. It is empty if it found no zone
+	masks   string     // result of readMasks in the last discovery, or empty if the discovery found no zone
 	settled bool       // that discovery read all files, with the same masks as the previous discovery
 	buf     [4096]byte // scratch buffer of find, for files of sysfs, which have at most a page
 }

@@ -41,12 +41,12 @@ type machine struct {
 	failing  error         // of reading
 	foreign  error         // of check
 	counting map[*fakeCounters]bool
-	opens    int // counters that were opened
-	tries    int // calls of open
+	opens    int // number of opened counters
+	tries    int // number of calls of open
 	reads    int
 }
 
-// newMachine returns the machine that a file of testdata describes.
+// newMachine returns the machine that a file in testdata describes.
 func newMachine(t testing.TB, name string, want ...power.Kind) *machine {
 	t.Helper()
 	m := &machine{

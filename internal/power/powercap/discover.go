@@ -202,8 +202,8 @@ func (s *source) readName(dir string) (string, error) {
 	return string(bytes.TrimSpace(text)), err
 }
 
-// readRange returns the range of the zone's counter, 0 if it is not a number, and reports whether
-// the zone has a range.
+// readRange returns the range of the zone's counter, or 0 if its text is not a number. The bool
+// reports whether the zone has a range.
 func (s *source) readRange(dir string) (units.Energy, bool) {
 	text, err := kernfs.ReadSmall(filepath.Join(dir, "max_energy_range_uj"), s.buf[:])
 	wrapAt, _ := kernfs.ParseUintLine(text)

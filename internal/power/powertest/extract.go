@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Extract makes the files of a machine below root, as a file describes them: each line is
-// "path = content" or "path -> target of a link". It returns the lines with these prefixes, without
-// the prefix and the white space around the rest.
+// Extract creates the files of a machine below root. A line of the file description is
+// "path = content" or "path -> target", for a symbolic link. Extract returns the lines that start with each of the
+// prefixes, without the prefix and without surrounding white space.
 func Extract(t testing.TB, description, root string, prefixes ...string) [][]string {
 	t.Helper()
 	lines := make([][]string, len(prefixes))

@@ -40,7 +40,7 @@ type Machine struct {
 	// Deny makes opening the counter of a zone fail until restore is called. It is nil if the counters
 	// are files.
 	Deny func(zone int, err error) (restore func())
-	// DiscoveryAllocs is the most allocations of a read with a discovery that finds no change.
+	// DiscoveryAllocs is the maximum number of allocations of a read whose discovery finds no change.
 	DiscoveryAllocs float64
 	// Pass advances the time of the machine. It must not allocate. It may be nil.
 	Pass func(time.Duration)

@@ -148,7 +148,7 @@ func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	return s.matchSystem(ctx, all)
 }
 
-// member returns the path of the resource with an ID. The kind of the resources is for the error.
+// member returns the path of the resource with the ID want. kind names the resources in the error.
 func member(all []string, kind, want string) (string, error) {
 	i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
 	if i < 0 {

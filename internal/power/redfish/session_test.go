@@ -118,8 +118,8 @@ func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
 	}
 }
 
-// lostLogins are the ways in which the answer to a login is lost, with the warning while the BMC accepts the password,
-// and the error if the BMC refuses the password.
+// lostLogins lists how the response to a login can be lost. Each has the warning if the BMC accepts the
+// password, and the error if the BMC rejects the password.
 var lostLogins = map[string]struct {
 	by             func(*rt.Server) http.HandlerFunc
 	warning, error string

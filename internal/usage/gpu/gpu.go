@@ -59,12 +59,12 @@ type User struct {
 }
 
 // maxMemory bounds the GPU memory of a process in bytes (4 TiB, more than any GPU has). Larger
-// values are ignored, such as NVML's for memory that is not available.
+// values are ignored, such as the value of NVML for memory that is not available.
 const maxMemory = 4 << 40
 
-// ByMemory divides the GPU time of processes that cannot be distinguished in proportion to the GPU
-// memory in bytes that each of them holds, and sets parts to the result. The parts add up to used.
-// ByMemory reports whether any process holds memory; otherwise parts are not changed.
+// ByMemory divides the GPU time used by several processes in proportion to the GPU memory in bytes
+// that each process holds, and sets parts to the result. The parts add up to used. ByMemory reports
+// whether any process holds memory. If not, it does not change parts.
 //
 // Memory does not show activity. It is a weight only if the GPU time of processes is not available.
 func ByMemory(parts []units.CPUTime, used units.CPUTime, held []uint64) bool {

@@ -117,7 +117,7 @@ func TestModelsAreNotFittedToOtherZonesOrIncompleteCounts(t *testing.T) {
 		m, of, smart := newModeled(), &ridge.Model{}, NewSmartWatts(SmartWattsOptions{})
 		model := NewModel(of)
 		weigh := func() { m.weigh(model); m.weigh(smart) }
-		for range 10 { // the baseline and one sample less than the fewest
+		for range 10 { // the baseline, and one sample less than the minimum
 			m.run()
 			weigh()
 		}
@@ -175,7 +175,7 @@ func TestAnImpossibleClockRateIsBounded(t *testing.T) {
 	assert.Zero(t, baseOf(share(100)))
 }
 
-// Two zones may have twice the static power of one: 20 W of 15 W each.
+// The static power is at most 15 W for each of two zones: 20 W are below the limit.
 func TestTheStaticPowerIsBoundedForEachZone(t *testing.T) {
 	for zones, want := range map[int]float64{1: 15, 2: 20} {
 		o := SmartWattsOptions{}
@@ -191,7 +191,7 @@ func TestTheStaticPowerIsBoundedForEachZone(t *testing.T) {
 	}
 }
 
-// Both programs run at 1 and at 1.04 GHz: layers 10 and 10 of 100 MHz, 20 and 21 of 50 MHz.
+// The programs run at 1 and at 1.04 GHz: both in layer 10 of 100 MHz, in layers 20 and 21 of 50 MHz.
 func TestALayerIsAMultipleOfTheBaseClock(t *testing.T) {
 	for clock, layers := range map[float64]int{0: 1, 100: 1, 50: 2} {
 		m, model := newModeled(), NewSmartWatts(SmartWattsOptions{BaseClock: clock})

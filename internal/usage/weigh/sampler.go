@@ -20,7 +20,7 @@ type energyAt struct {
 type sampler struct {
 	events    // reports whether cycles, the zero Event, are counted
 	now, last energyAt
-	zones     int     // that the total is of
+	zones     int     // number of zones in the total
 	sum       counted // since last
 	base      float64 // of all shares since last
 	missing   bool    // events are missing since last
@@ -34,9 +34,9 @@ type sample struct {
 	trainable bool // all intervals are trainable
 }
 
-// Calibrate sets the total energy of the zones of a kind, their number, the time when it was
-// measured, and proc.Counting.Trainable of the interval. It is called before Weigh. A total below the previous
-// total belongs to other zones, and the model is not fitted to the difference.
+// Calibrate sets the total energy of the zones of a kind, the number of these zones, the time of the
+// measurement, and proc.Counting.Trainable of the interval. It is called before Weigh. A total below
+// the previous total belongs to other zones, and the model is not fitted to the difference.
 func (s *sampler) Calibrate(total units.Energy, zones int, at time.Time, trainable bool) {
 	s.now, s.zones, s.untrained = energyAt{total, at}, zones, s.untrained || !trainable
 }

@@ -16,7 +16,8 @@ import (
 type SmartWattsOptions struct {
 	// Options are the parameters of the model. MaxStatic is the highest static power of one zone.
 	calibrated.Options
-	// BaseClock is the difference of the clock rates of two layers, in MHz. The default is 100.
+	// BaseClock is the difference between the clock rates of adjacent layers, in MHz. The default is
+	// 100.
 	BaseClock float64
 }
 
@@ -31,13 +32,13 @@ func NewSmartWatts(o SmartWattsOptions) *ByRate {
 type layers struct {
 	sampler
 	options calibrated.Options
-	width   float64 // difference of the clock rates of two layers, in cycles per second
+	width   float64 // difference between the clock rates of adjacent layers, in Hz
 	model   calibrated.Model
-	fit     *calibrated.Fit // of the interval, or nil
+	fit     *calibrated.Fit // for the interval, or nil
 }
 
-// fastest, in cycles per second, is the clock rate of the layer of all higher rates, which no CPU
-// has. It bounds the number of layers, and their memory.
+// fastest is the clock rate in Hz of the last layer, which no CPU reaches. All higher rates belong to
+// this layer, which limits the number of layers and their memory.
 const fastest = 10e9
 
 func (m *layers) begin(now time.Time, shares []*Share) {

@@ -254,7 +254,7 @@ func openNames(c *config.Config) (*workload.Names, *workload.PodLogs) {
 	return workload.NewNames(o), o.Pods
 }
 
-// openUsers returns the users of the host, nil if neither owners nor users of jobs are reported.
+// openUsers returns the users of the host, or nil if neither owners nor users of jobs are reported.
 func openUsers(c *config.Config) *workload.Users {
 	if !c.ResourceAttributes.ProcessOwner.Enabled && !c.ResourceAttributes.SlurmJobUser.Enabled {
 		return nil

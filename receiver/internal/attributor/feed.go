@@ -24,14 +24,14 @@ type feeding struct {
 	isOpen, processes, vms bool
 }
 
-// OpenFeed opens the receiver's feed. It precedes the first window. Until Serve, readers cannot end
-// a window.
+// OpenFeed opens the receiver's feed. It is called before the first window. Readers cannot end a
+// window before Serve is called.
 func (a *Attributor) OpenFeed(receiver component.ID) {
 	a.Feeding.feed = feed.Of(receiver)
 	a.Feeding.feed.Serve(func(context.Context) {})
 }
 
-// Serve sets how readers end the current window.
+// Serve sets the function by which readers end the current window.
 func (a *Attributor) Serve(endWindow func(context.Context)) { a.Feeding.feed.Serve(endWindow) }
 
 // StopServing ends the feed.

@@ -64,7 +64,8 @@ var presets = map[Preset]PresetRules{
 	// The ratio power model: cache misses for memory, instructions for everything else
 	// (pkg/model/process_energy.go of Kepler 0.9).
 	PresetKepler09: {Static: StaticMinimum, Idle: IdleEqual, Weight: WeightInstructions, DRAM: WeightCacheMisses, Other: true},
-	// Active energy is energy * CPU time / all CPU time. Idle energy is unattributed.
+	// The active energy of a workload is energy * CPU time of the workload / all CPU time. Idle
+	// energy is unattributed.
 	PresetScaphandre: {Static: StaticUtilization, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power is the intercept of a polynomial of the third degree. It includes the
@@ -72,8 +73,8 @@ var presets = map[Preset]PresetRules{
 	// "Initialization Modes for Static Power Estimation" and "Resilience Against Kepler's Pitfalls" of
 	// "Existing Approaches to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {Static: StaticCubicRegression, ControlPlaneExcluded: true, ExcludedInFixed: true},
-	// The second and the third rule of the paper. The first, all energy by CPU utilization, is active
-	// and idle energy of the preset scaphandre with the idle rule used.
+	// The second and the third rule of the paper. The first rule, all energy by CPU
+	// utilization, is the sum of active and idle energy of the preset scaphandre with idle: used.
 	PresetKavanagh:      {Static: StaticBase, Idle: IdleEqualContainers},
 	PresetKavanaghEqual: {Static: StaticTotal, Idle: IdleEqualContainers},
 }

@@ -7,10 +7,10 @@ import "github.com/energyreceiver/energyreceiver/internal/invalid"
 // SmartWattsConfig holds the parameters of the power model of the preset smartwatts. The length of a
 // sample is Config.Window. A zero value selects the defaults.
 type SmartWattsConfig struct {
-	// TDP is the thermal design power of a CPU package in watts. The power that the model of the
-	// packages, or of dram, estimates without any event is at most the TDP for each of their zones.
+	// TDP is the thermal design power of a CPU package in watts. The static power of a
+	// model, of the packages or of dram, is at most the TDP times the number of its zones.
 	TDP float64 `mapstructure:"tdp"`
-	// BaseClock is the base clock of the CPUs in MHz: each multiple has its own model.
+	// BaseClock is the base clock of the CPUs in MHz. Each multiple of it has its own model.
 	BaseClock float64 `mapstructure:"base_clock"`
 	// CPUErrorThreshold is the error of the estimated power of the packages, in watts, above which a
 	// model is trained again.
@@ -20,19 +20,19 @@ type SmartWattsConfig struct {
 	DRAMErrorThreshold float64 `mapstructure:"dram_error_threshold"`
 	// MinSamples is the minimum number of samples to train a model.
 	MinSamples int `mapstructure:"min_samples"`
-	// HistoryWindow is the number of samples that train a model: the latest ones.
+	// HistoryWindow is the number of most recent samples that a model is trained with.
 	HistoryWindow int `mapstructure:"history_window"`
 
 	_ struct{}
 }
 
-// defaultSmartWatts has the defaults of SmartWatts (section "SmartWatts" of "Existing Approaches to
+// defaultSmartWatts holds the defaults of SmartWatts (section "SmartWatts" of "Existing Approaches to
 // Container Energy Consumption Measurement Tools").
 var defaultSmartWatts = SmartWattsConfig{
 	TDP: 125, BaseClock: 100, CPUErrorThreshold: 2, DRAMErrorThreshold: 2, MinSamples: 10, HistoryWindow: 60,
 }
 
-// The bounds of the number of samples and of the base clock, in MHz, limit the memory of models.
+// The limits of the number of samples and of the base clock, in MHz. They limit the memory of models.
 const (
 	maxSmartWattsSamples = 600
 	minBaseClock         = 25

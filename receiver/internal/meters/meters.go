@@ -40,8 +40,8 @@ type Meters struct {
 	Tallies     zoneTallies // of the sensors' zones
 	model       *modelMeter // nil if there is no power model
 	attributed  []power.Kind
-	whole       power.Kind      // psys or platform, if it stands in for package
-	wholeLogged power.Kind      // the last logged whole
+	whole       power.Kind      // psys or platform if it replaces package, or empty
+	wholeLogged power.Kind      // value of whole that was logged last
 	logged      map[string]bool // messages, and IDs of corrected zones, that were logged
 	lacksSince  time.Time       // sample time at which the zone other was first found to lack something
 }
@@ -309,9 +309,9 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 	m.logger.Info("Energy of " + string(m.whole) + " is attributed: " + reason)
 }
 
-// standIn returns the zone kind that stands in for package, or "" if no zone kind does: package is to be
-// attributed, and there is no zone of a configured kind but GPUs, which have users of their own. A
-// meter remembers zones that it has seen, so nothing stands in for a package that is lost.
+// standIn returns the zone kind that replaces package, or "". A zone kind replaces package if package
+// is to be attributed and no zone of a configured kind exists, except GPUs, which have users of their
+// own. Meters keep zones that they have found, so a package that becomes unreadable is not replaced.
 func (m *Meters) standIn(readings []power.Reading) power.Kind {
 	if !slices.Contains(m.cfg.Zones, power.Package) {
 		return ""
@@ -319,7 +319,7 @@ func (m *Meters) standIn(readings []power.Reading) power.Kind {
 	if m.cfg.PrefersPSys() && hasPSys(readings) {
 		return power.PSys
 	}
-	var read, listed [2]bool // by the index in WholeMachine
+	var read, listed [2]bool // indexed as WholeMachine
 	for i := range readings {
 		r := &readings[i]
 		if r.Zone.Kind != power.GPU && slices.Contains(m.cfg.Zones, r.Zone.Kind) {

@@ -114,8 +114,8 @@ func openModel(c *config.Config) (power.Meter, error) {
 	return &modelMeter{Meter: model.New(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
-// noModel is the meter of a model without any curve, and the error of its reads: the reason. The error
-// is a power.ErrNoZones, because a model is not needed if a sensor is read.
+// noModel is the meter of a model without any curve. Its text is the reason, which all reads return as
+// an error. The error is a power.ErrNoZones, because a model is not needed if a sensor is read.
 type noModel string
 
 func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m }

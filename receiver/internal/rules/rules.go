@@ -147,7 +147,7 @@ func (r *Rules) KeyOptions(cgroups *cgroup.Tree) window.KeyOptions {
 	return o
 }
 
-// smartWatts returns the parameters of the models of SmartWatts for packages and DRAM.
+// smartWatts returns the parameters of the SmartWatts models of packages and DRAM.
 func smartWatts(c *config.SmartWattsConfig) map[window.Key]weigh.SmartWattsOptions {
 	packages := weigh.SmartWattsOptions{BaseClock: c.BaseClock, Options: calibrated.Options{
 		Fewest: c.MinSamples, History: c.HistoryWindow, Threshold: c.CPUErrorThreshold, MaxStatic: c.TDP,

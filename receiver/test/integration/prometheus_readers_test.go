@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two readers scrape the collector between two collections, which are 5 s apart, while the sensor counts.
+// Two readers scrape the collector between two collections, which are 5 s apart, while the energy
+// counter increases.
 func TestReadersBetweenTwoCollectionsGetTheSameEnergy(t *testing.T) {
 	need(t)
 	sensor, endpoint, dir := startSensor(t), freeEndpoint(t), t.TempDir()
@@ -46,6 +47,6 @@ func TestReadersBetweenTwoCollectionsGetTheSameEnergy(t *testing.T) {
 			equal++
 		}
 	}
-	require.GreaterOrEqual(t, equal, 2, "pairs of readers, of which a collection may separate one")
+	require.GreaterOrEqual(t, equal, 2, "equal pairs; a collection may fall between the scrapes of one pair")
 	t.Attr("staleness", "the same energy")
 }

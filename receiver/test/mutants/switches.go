@@ -37,7 +37,8 @@ type fault struct {
 	File string // relative to the root of the checkout
 	Old  string // occurs once in the file
 	New  string // MUTANT in it is true if the fault is on
-	// Test is the directory of a package and one of its tests. Only that test runs. If it is empty, all tests run.
+	// Test is the directory of a package and the name of one of its tests. Only this test runs. If
+	// Test is empty, all tests run.
 	Test string
 }
 
@@ -93,7 +94,8 @@ func readSet(path string) (*set, error) {
 	return s, nil
 }
 
-// pattern returns a pattern of the tests that the faults name. It is empty if a fault has no test.
+// pattern returns a regular expression of the tests that the faults name. It is empty if a fault names
+// no test.
 func (s *set) pattern() string {
 	var names []string
 	for _, f := range s.Mutants {
@@ -243,7 +245,7 @@ type testBinary struct {
 	path, binary string
 	dir          string          // relative to the root of the checkout
 	dirs         map[string]bool // of all packages that are in the binary
-	pattern      string          // of the tests that run; empty for all
+	pattern      string          // regular expression of the tests to run; empty for all tests
 	doubtful     []string        // tests that failed without a fault
 	timeout      time.Duration
 }

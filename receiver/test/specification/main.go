@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command specification runs the tests that dev/specification.yaml names, and writes dev/specification.md:
+// Command specification runs the tests that dev/specification.yaml names and writes
+// dev/specification.md:
 //
 //	go run ./receiver/test/specification
 //
-// A test reports the figure of a row with t.Attr(ID of the row, figure). The command writes no page and fails if a test
-// fails, or if a figure is missing or differs from the expected figure.
+// A test reports the figure of a row with t.Attr(ID of the row, figure). The command fails and writes
+// no page if a test fails, or if a figure is missing or differs from the expected figure.
 //
 // With -run it prints the figures of the rows whose ID matches, and writes no page.
 package main
@@ -31,7 +32,7 @@ const (
 	pagePath   = "dev/specification.md"
 )
 
-// integration is the package whose tests need a built collector.
+// integration is the directory of the package whose tests need a built collector.
 const integration = "receiver/test/integration"
 
 // A page is the content of dev/specification.yaml.
@@ -124,11 +125,12 @@ func command(dir, pattern string) string {
 	return fmt.Sprintf("go test -v -run '%s' ./%s", pattern, dir)
 }
 
-// attribute matches a line of t.Attr in the output of go test -v: the test, which may be a subtest, the key and the value.
+// attribute matches the output of t.Attr in go test -v. Its groups are the test, without the name of a
+// subtest, the key and the value.
 var attribute = regexp.MustCompile(`(?m)^=== ATTR +(\w+)\S* (\S+) (.*)$`)
 
-// run runs the tests of rows once, and returns the figures by test and ID. The error names each test that failed, and
-// each row whose figure is missing or differs from the expected figure.
+// run runs the tests of rows once, and returns the figures by test and ID. The error names each test
+// that failed, and each row whose figure is missing or differs from the expected figure.
 func run(rows []row) (map[string]string, error) {
 	tests := map[string][]string{} // by package
 	for _, r := range rows {
@@ -157,7 +159,7 @@ func run(rows []row) (map[string]string, error) {
 	return got, errors.Join(errs...)
 }
 
-// markdown returns the page with the figures that got returns.
+// markdown returns the page. got returns the figure of a row.
 func (p *page) markdown(got func(row) string) string {
 	var b strings.Builder
 	b.WriteString(p.Head)

@@ -48,7 +48,7 @@ func TestEachRowHasAnIDAndATest(t *testing.T) {
 func TestEachRowHasAFaultOfItsTest(t *testing.T) {
 	var tests, rows []string
 	for _, r := range readChecked(t).rows() {
-		if r.Package == integration { // a fault is not in the collector that it runs
+		if r.Package == integration { // the built collector does not contain the fault
 			continue
 		}
 		rows = append(rows, r.ID+": "+r.Package+" "+r.Test)

@@ -133,8 +133,8 @@ func line(windows []window) (factor, offset float64) {
 	return factor, offset
 }
 
-// crossValidated returns the powers that are predicted for windows. Each block of so many seconds is
-// predicted by the function that fit returns for the others.
+// crossValidated returns the powers that are predicted for windows. Each block of the given
+// length in seconds is predicted by the function that fit returns for the other blocks.
 func crossValidated(windows []window, block float64, fit func([]window) func(*window) float64) (watts []float64) {
 	for first := 0; first < len(windows); {
 		last, passed := first, 0.0
@@ -151,7 +151,7 @@ func crossValidated(windows []window, block float64, fit func([]window) func(*wi
 	return watts
 }
 
-// relativeErrors returns the errors of predicted powers, as shares of the power.
+// relativeErrors returns the errors of predicted powers, relative to the measured powers.
 func relativeErrors(windows []window, predicted []float64) (errs []float64) {
 	for i, w := range windows {
 		errs = append(errs, predicted[i]/w.Watts-1)

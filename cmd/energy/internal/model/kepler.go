@@ -19,14 +19,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// Comparison has the held-out errors of models of Kepler Model Server that were trained with a record.
+// Comparison holds the held-out errors of the models of Kepler Model Server that a record trained.
 type Comparison struct {
 	machine machine.Machine
 	zones   []*trainedZone
 	rows    []compared
 }
 
-// compared is a trainer over a feature group.
+// compared holds the errors of a trainer for a feature group.
 type compared struct {
 	group   *fit.Group
 	trainer string
@@ -36,13 +36,13 @@ type compared struct {
 // outputs are the output types of Kepler Model Server.
 var outputs = [2]string{"AbsPower", "DynPower"}
 
-// curveTrainer stands for the curve of Train, which is not written for Kepler Model Server.
+// curveTrainer names the curve of Train. The curve is compared, but not written as a Kepler model.
 const curveTrainer = "curve of --output"
 
 // trainers lists the trainers that are compared. The format cannot hold the first two.
 var trainers = []string{curveTrainer, fit.Polynomial, fit.Linear, fit.Boosted}
 
-// mostSamples bounds the samples of a zone, and so the time of the training: a few seconds for a zone.
+// mostSamples limits the samples of a zone, so that its training takes a few seconds.
 const mostSamples = 20_000
 
 // withRates returns the windows with the rates of the machine, at most mostSamples. If hardware
@@ -93,18 +93,18 @@ func samplesOf(windows []window, idle float64) []fit.Sample {
 	return samples
 }
 
-// Compare trains the zones over all feature groups that the record has. Each tenth of the time is
-// predicted from the others.
+// Compare trains the zones for all feature groups that the record contains. Each tenth of the time
+// is predicted by a model that was trained with the other tenths.
 func (t *Trained) Compare() *Comparison {
 	c := &Comparison{machine: t.Model.Machine}
 	for i := range t.zones {
-		if z := &t.zones[i]; z.err == nil && z.kind != power.PSys { // which Kepler Model Server does not have
+		if z := &t.zones[i]; z.err == nil && z.kind != power.PSys { // Kepler Model Server has no psys
 			c.zones = append(c.zones, z)
 		}
 	}
 	for i := range fit.Groups {
 		for _, trainer := range trainers {
-			if trainer == curveTrainer && i > 0 { // it depends on CPU time
+			if trainer == curveTrainer && i > 0 { // the curve depends on CPU time only
 				continue
 			}
 			row := c.compare(&fit.Groups[i], trainer)
@@ -127,8 +127,8 @@ func (c *Comparison) compare(g *fit.Group, trainer string) compared {
 	return row
 }
 
-// best returns the row with the smallest mean error of all zones, of those that can be written, in a
-// group or, without a name, in all. It is nil without such a row.
+// best returns the row with the smallest mean error over all zones, among the trainers whose models
+// can be written. If group is empty, it searches all groups. It returns nil if there is no such row.
 func (c *Comparison) best(output int, group string) (best *compared) {
 	for i := range c.rows {
 		row := &c.rows[i]
@@ -140,8 +140,8 @@ func (c *Comparison) best(output int, group string) (best *compared) {
 	return best
 }
 
-// KeplerFiles returns the paths of all files that Encode may return for a directory. The list is empty
-// without a directory.
+// KeplerFiles returns the paths of all files that Encode may return for a directory. The list is
+// empty if dir is empty.
 func KeplerFiles(dir string) (paths []string) {
 	if dir == "" {
 		return nil
@@ -154,9 +154,10 @@ func KeplerFiles(dir string) (paths []string) {
 	return paths
 }
 
-var errNoModel = errors.New("no zone of Kepler Model Server can be trained")
+var errNoModel = errors.New("no zone that Kepler Model Server supports can be trained")
 
-// Encode returns the best model of each output type and feature group, by the paths of KeplerFiles.
+// Encode returns the best model of each output type and feature group. The keys are the paths that
+// KeplerFiles returns.
 func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
 	if len(c.rows) == 0 {
 		return nil, errNoModel
@@ -187,7 +188,7 @@ func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// WriteText writes the errors. A star marks what Encode returns.
+// WriteText writes the errors. A star marks the models that Encode returns.
 func (c *Comparison) WriteText(out io.Writer) {
 	for output, name := range outputs {
 		fmt.Fprintf(out, "\n%-13s%-31s", name, "TRAINER")

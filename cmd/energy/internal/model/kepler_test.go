@@ -23,8 +23,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// counted returns a record of two hours whose package draws 50 W, and 2 W for 1e9 instructions per
-// second, of which there are 1 to 2 in a cycle.
+// counted returns a record of two hours. The package draws 50 W plus 2 W for each 1e9 instructions
+// per second, at 1 to 2 instructions per cycle.
 func counted(t *testing.T) *Record {
 	t.Helper()
 	r := &Record{Machine: &testMachine}
@@ -50,7 +50,7 @@ func counted(t *testing.T) *Record {
 }
 
 // docs/power-models.md shows the errors of absolute power.
-func TestTheErrorsOnNX12(t *testing.T) {
+func TestDocsShowTheErrorsOnNX12(t *testing.T) {
 	text, err := os.ReadFile("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
 	require.NoError(t, err)
 	machine := testMachine
@@ -144,7 +144,7 @@ func TestTheSamplesOfATrainingAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(r.withRates(make([]window, 2*mostSamples+2))), mostSamples)
 }
 
-// fakeCounters count cycles only.
+// fakeCounters counts cycles only.
 type fakeCounters struct{}
 
 func (fakeCounters) Readable(f model.Feature) error {

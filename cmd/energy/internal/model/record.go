@@ -27,8 +27,8 @@ import (
 )
 
 // counter identifies a series of a Record: energy in joules, the CPU utilization, or the rate of a
-// hardware counter. A sensor has its type and ID, all zones of a kind together the kind and the
-// method, and a rate the name of its feature.
+// hardware counter. A sensor is identified by its type and ID, the sum of all zones of a kind by
+// the kind and the method, and a rate by the name of its feature.
 type counter struct {
 	kind, id string
 	part     bool // of another sensor of its type: cores
@@ -176,7 +176,7 @@ func (r *Record) addRates(c Counters, features []model.Feature) {
 	}
 	now := time.Now()
 	rates, err := c.Rates(now)
-	if err != nil { // the next call covers the time since
+	if err != nil { // the next call covers this interval, too
 		return
 	}
 	for _, f := range features {

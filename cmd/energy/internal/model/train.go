@@ -29,9 +29,9 @@ type trainedZone struct {
 	trained.Zone
 	bins       int
 	lag        float64
-	impossible int      // powers that were left out
+	impossible int      // number of implausible powers, which are left out
 	windows    []window // with rates
-	err        error    // if the zone is not trained
+	err        error    // reason why the zone is not trained, or nil
 }
 
 var (

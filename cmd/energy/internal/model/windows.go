@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// window is a stretch of time with the mean load and the mean power on it. Rates are set for training only.
+// window is a time span with its mean load and mean power. Rates are set for training only.
 type window struct {
 	From, Seconds, Load, Watts float64
 	Rates                      model.Rates

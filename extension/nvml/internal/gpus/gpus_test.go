@@ -52,10 +52,10 @@ func TestNoGPU(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	d = &driver{devices: []nvml.Device{newScript(1)}, errs: map[int]error{0: nvml.NoPermission}}
 	_, err = New(d.open).Poll(context.Background())
-	assert.ErrorIs(t, err, fs.ErrNotExist, "one of others")
+	assert.ErrorIs(t, err, fs.ErrNotExist, "a GPU without permission")
 	d.errs[0] = nvml.Unknown
 	_, err = New(d.open).Poll(context.Background())
-	assert.ErrorIs(t, err, nvml.Unknown, "one that fails")
+	assert.ErrorIs(t, err, nvml.Unknown, "a GPU that fails")
 }
 
 func TestNVMLIsOpenedAgainWhenItMustBe(t *testing.T) {
@@ -174,10 +174,10 @@ func TestCounterThatStandsStillWhilePowerIsDrawn(t *testing.T) {
 		assert.True(t, !d.HasPower && d.Energy == 5_000_000, "a GPU that is off: %+v", d)
 		milliwatts = 60_000
 		d = p.after(time.Second)
-		assert.True(t, d.HasPower && d.Power == 60_000_000, "one that draws power: %+v", d)
+		assert.True(t, d.HasPower && d.Power == 60_000_000, "a GPU that draws power: %+v", d)
 		counter++
 		d = p.after(time.Second)
-		assert.True(t, !d.HasPower && d.Energy == 5_001_000, "once it moves again: %+v", d)
+		assert.True(t, !d.HasPower && d.Energy == 5_001_000, "after the counter increases again: %+v", d)
 		counter = 10
 		d = p.after(time.Second)
 		assert.True(t, !d.HasPower && d.Energy == 10_000, "reset: %+v", d)
@@ -194,7 +194,7 @@ func TestEnergyIsThatOfTheTimeOfTheSamples(t *testing.T) {
 		for i := range 600 {
 			d := p.after(time.Duration(137*i%1900) * time.Millisecond)
 			lag := time.Since(d.At)
-			require.True(t, lag >= 0 && lag <= maxLag, "is of %v ago", lag)
+			require.True(t, lag >= 0 && lag <= maxLag, "the reading is %v old", lag)
 			require.LessOrEqual(t, d.Energy, uint64(g.energy)*1000)
 		}
 	})

@@ -12,11 +12,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity,
-// which the performance monitors report (GPM, Hopper and later), times their part of its streaming
-// multiprocessors. NVML reports no utilization of processes then: the receiver divides the use of a
-// slice by the memory of its processes. Before Hopper, the whole GPU is divided by memory, and
-// counts as busy while a process holds memory.
+// slicing is a GPU that is divided into slices (MIG). The weight of a slice is its activity, which the
+// performance monitors report (GPM, Hopper and later), times its share of the streaming
+// multiprocessors. NVML reports no process utilization for slices, so the receiver divides the use
+// of a slice by the memory of its processes. Before Hopper, the receiver divides the use of the
+// whole GPU by memory, and the GPU counts as busy while a process holds memory.
 type slicing struct {
 	slices          []*slice
 	multiprocessors uint32 // of the whole GPU, 0 before it is read
@@ -192,8 +192,8 @@ func addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
 	d.Users = append(d.Users, user)
 }
 
-// readHolders makes one user of the processes of all slices. It has all the time, because the GPU
-// does not report its activity.
+// readHolders adds the processes of all slices as one user. The user has the whole interval, because
+// the GPU does not report its activity.
 func readHolders(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) error {
 	var holders []nvml.Process
 	for _, device := range devices {

@@ -21,9 +21,9 @@ type migDevice struct {
 	id              string
 	multiprocessors uint32
 	activity        float64
-	processes       []uint32 // each holds as many GiB as its PID says
-	err, noList     error    // of GPMSample and of Processes
-	held            int      // samples that were not freed
+	processes       []uint32 // PIDs; each process holds PID GiB
+	err, noList     error    // results of GPMSample and of Processes
+	held            int      // number of samples that are not freed
 }
 
 type gpmSample struct {

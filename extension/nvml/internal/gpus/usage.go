@@ -14,15 +14,17 @@ import (
 
 // usage determines which processes used a GPU that is not divided.
 //
-// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how
-// busy the GPU was since the instant before, and with which process. UtilizationSamples lists the instants.
-// ProcessUtilization reports each process's mean over all instants since a timestamp, idle ones included, with the
-// timestamp of the process's last sample. (It is not documented so, but for different timestamps the sum over the
-// processes stays the same: https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the
-// time for which the instants stand.
+// The driver samples the GPU about six times per second, and keeps the samples for ten seconds or
+// more. A sample holds how busy the GPU was since the previous instant, and the process that used
+// it. UtilizationSamples lists the instants. ProcessUtilization reports the mean of each process
+// over all instants since a timestamp, idle instants included, with the timestamp of the last sample
+// of the process. This is not documented, but the sum over the processes is the same for different
+// timestamps (https://github.com/Syllo/nvtop/issues/110). The GPU time of a process is this mean
+// times the time that the instants cover.
 //
-// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work
-// side by side, so that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
+// The weight of a process is the utilization of the busiest engine that it used: streaming
+// multiprocessors, encoder or decoder. The engines work in parallel, so their sum would count time
+// twice. A process that only encodes keeps the GPU busy, too.
 //
 // If the driver reports no samples of processes, the busy time of the GPU belongs to all processes
 // that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU after
@@ -39,8 +41,8 @@ type usage struct {
 	sampled   bool
 	unsampled time.Duration
 	users     users
-	// open are the processes that have the GPU open, and openBefore those that had when usage was handed out last.
-	// Both are empty where the library does not list them.
+	// open lists the processes that have the GPU open. openBefore lists the processes that had it
+	// open when usage was last returned. Both are empty if the library does not list processes.
 	open, openBefore []nvml.Process
 }
 
@@ -102,7 +104,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	u.users.reset()
 	u.addEntries(entries, &w, now)
 	missing = u.isSilent(&w) || missing
-	for _, p := range u.open { // those that did not use it, too: they may have idle energy
+	for _, p := range u.open { // also idle processes: they may have idle energy
 		u.users.open(p.PID)
 	}
 	ended := slices.DeleteFunc(slices.Clone(u.openBefore), func(p nvml.Process) bool { return u.users.has(p.PID) })
@@ -237,9 +239,9 @@ func (u *usage) isSilent(w *window) bool {
 	return !u.sampled && u.unsampled > silence
 }
 
-// addEnded gives busy time that no entry explains to the processes that closed the GPU since usage
-// was handed out last: the driver forgets the samples of a process when it ends. Several such
-// processes cannot be distinguished.
+// addEnded attributes busy time that no entry explains to the processes that closed the GPU since
+// usage was last returned, because the driver discards the samples of a process when it exits.
+// Several such processes cannot be distinguished.
 func (u *usage) addEnded(ended []nvml.Process, w *window) {
 	if gap := u.gap(w); gap > 0 {
 		user := together(ended, gap)
@@ -248,8 +250,8 @@ func (u *usage) addEnded(ended []nvml.Process, w *window) {
 	}
 }
 
-// addHolders gives the busy time of a GPU without samples of processes to all processes that have it
-// open, as one user.
+// addHolders attributes the busy time of a GPU without process samples to all processes that have
+// the GPU open, as one user.
 func (u *usage) addHolders(device nvml.Device, holders []nvml.Process, w *window) error {
 	if u.noInstants {
 		percent, err := device.Utilization()
@@ -263,8 +265,8 @@ func (u *usage) addHolders(device nvml.Device, holders []nvml.Process, w *window
 	return nil
 }
 
-// together returns processes that cannot be distinguished as one user, without PIDs if no process
-// can be named.
+// together returns processes that cannot be distinguished as one user. The user has no PIDs if no
+// process has a valid PID.
 func together(processes []nvml.Process, used time.Duration) gpulibrary.User {
 	u := gpulibrary.User{Used: used}
 	for _, p := range processes {
@@ -328,7 +330,7 @@ func (u *users) reset() {
 	clear(u.index)
 }
 
-// add adds a user, if it has PIDs.
+// add adds a user that has PIDs.
 func (u *users) add(user gpulibrary.User) {
 	if len(user.PIDs) > 0 {
 		u.list = append(u.list, user)

@@ -27,12 +27,12 @@ type script struct {
 	entries   []nvml.Sample
 	processes []uint32
 	memory    map[uint32]uint64 // of the processes, in GiB
-	noList    error             // of processes
-	since     []uint64          // that ProcessUtilization was called with
+	noList    error             // result of listing processes
+	since     []uint64          // arguments of the calls of ProcessUtilization
 
-	err     error         // of calls
+	err     error         // result of all calls
 	delay   time.Duration // of reading the energy
-	counted *uint64       // the energy counter, if it is not that of 100 W
+	counted *uint64       // energy counter; nil for a counter of 100 W
 	power   func() (uint32, bool, error)
 }
 
@@ -282,11 +282,11 @@ func TestProcessesOfAnIdleGPUThatNoneHasOpenAreNotAskedFor(t *testing.T) {
 		asked := len(s.since)
 		s.second(2, 0)
 		p.after(time.Second)
-		assert.Len(t, s.since, asked, "an idle GPU was asked for processes")
+		assert.Len(t, s.since, asked, "the processes of an idle GPU were queried")
 		s.processes = []uint32{7}
 		s.second(3, 0)
 		p.after(time.Second)
-		assert.Len(t, s.since, asked+1, "a GPU that a process has open was not asked for processes")
+		assert.Len(t, s.since, asked+1, "the processes of an open GPU were not queried")
 	})
 }
 
@@ -324,7 +324,7 @@ func TestProcessesThatHaveTheGPUOpenAreUsersOfNothing(t *testing.T) {
 	})
 }
 
-func TestSamplesThatShowBeforeTheBaselineAreNotCounted(t *testing.T) {
+func TestSamplesBeforeTheBaselineAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(1)
 		s.second(1, 100)
@@ -354,7 +354,7 @@ func TestMemoryIsAWeightOnlyOnAGPUThatNeverHadSamplesOfProcesses(t *testing.T) {
 			return p.after(time.Second)
 		}
 		for range 10 {
-			assert.Equal(t, time.Second, busy().Unattributed, "samples may still show")
+			assert.Equal(t, time.Second, busy().Unattributed, "samples may still appear")
 		}
 		assert.Equal(t, byMemory, busy().Users)
 		end++
@@ -478,7 +478,7 @@ func TestUsageThatCannotBeRead(t *testing.T) {
 		}
 		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(4), SM: 50}}
 		d = p.after(time.Second)
-		assert.True(t, d.Elapsed == 3*time.Second && about(usedBy(d, 1), 1500*time.Millisecond) && d.UsageErr == nil, "what was missed is not told: %+v", d)
+		assert.True(t, d.Elapsed == 3*time.Second && about(usedBy(d, 1), 1500*time.Millisecond) && d.UsageErr == nil, "missed usage is not reported: %+v", d)
 	})
 }
 
@@ -542,9 +542,9 @@ func TestSamplesThatMayStillShowAreWaitedFor(t *testing.T) {
 		s.second(2, 40)
 		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40}}
 		d = p.after(500 * time.Millisecond)
-		assert.True(t, d.Elapsed == time.Second && about(usedBy(d, 1), 400*time.Millisecond) && d.Energy == energy+100_000_000, "with those of a second: %+v", d)
+		assert.True(t, d.Elapsed == time.Second && about(usedBy(d, 1), 400*time.Millisecond) && d.Energy == energy+100_000_000, "with the samples of a second: %+v", d)
 		d = p.after(2 * time.Second)
-		assert.True(t, d.Elapsed == 2500*time.Millisecond && d.Busy == 0, "when none can show any more: %+v", d)
+		assert.True(t, d.Elapsed == 2500*time.Millisecond && d.Busy == 0, "after samples can no longer appear: %+v", d)
 	})
 }
 

@@ -101,7 +101,7 @@ type gpmGet struct {
 // 535 write nvmlProcessDetail_v1_t, and others write nvmlProcessInfo_v1_t, without indicating it:
 // https://github.com/XuehaiPan/nvitop/pull/79, https://github.com/XuehaiPan/nvitop/pull/226
 const (
-	processSizeV1     = 16 // pid, usedGpuMemory, which is at offset 8 in all of them
+	processSizeV1     = 16 // pid and usedGpuMemory, which is at offset 8 in all versions
 	processSize       = 24 // pid, usedGpuMemory, gpuInstanceId, computeInstanceId
 	processSizeDetail = 32 // the same, and usedGpuCcProtectedMemory
 )

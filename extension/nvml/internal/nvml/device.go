@@ -184,7 +184,7 @@ func (d *device) Processes() ([]Process, error) {
 			}
 		}
 	}
-	// A process that uses the GPU in several ways is in several lists, each time with its memory.
+	// A process that uses the GPU in several ways is in several lists. Keep its largest memory.
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(b.Memory, a.Memory)) })
 	return slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID }), result.err()
 }
@@ -216,7 +216,8 @@ func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 // an entry: that is the highest of an amount of memory or of an instance's number.
 const untouched = 0xa5
 
-// decodeProcesses reads count entries, whose size it infers from their end.
+// decodeProcesses reads count entries. It infers the size of an entry from the number of bytes that
+// were written.
 func decodeProcesses(entries []byte, count int) []Process {
 	written := len(entries)
 	for written > 0 && entries[written-1] == untouched {

@@ -28,8 +28,8 @@ var hardwareEvents = map[model.Feature]proc.Event{
 // (include/linux/interrupt.h).
 var softirqs = map[model.Feature]int{model.NetworkTransmit: 3, model.NetworkReceive: 4, model.Block: 5}
 
-// Events are the model.Events of a node. Events are counted from the first call of Readable for their
-// feature.
+// Events implements model.Events for a node. The events of a feature are counted from its first call
+// of Readable.
 type Events struct {
 	root     string
 	open     func(root string, e proc.Event) (*weigh.NodeCounter, error) // weigh.OpenNodeCounter
@@ -48,7 +48,7 @@ func New(root string) *Events {
 	}
 }
 
-// Readable adds a feature. It returns why the feature cannot be read, nil if it can.
+// Readable adds a feature. It returns the reason why the feature cannot be read, or nil.
 func (e *Events) Readable(f model.Feature) error {
 	event, isHardware := hardwareEvents[f]
 	switch err, known := e.refused[f]; {

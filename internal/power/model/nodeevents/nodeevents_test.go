@@ -42,7 +42,7 @@ func TestSoftirqsAreCountedPerSecond(t *testing.T) {
 	write("cpu  1\nsoftirq 9 1 2 900 660 299 7\n")
 	now := e.since.Add(time.Second)
 	_, err = e.Rates(now)
-	require.ErrorIs(t, err, model.ErrRestarted, "some are of the time before")
+	require.ErrorIs(t, err, model.ErrRestarted, "some events belong to the previous interval")
 	write("cpu  1\nsoftirq 9 1 2 900 665 299 7\n")
 	rates, err = e.Rates(now.Add(time.Second))
 	require.NoError(t, err)

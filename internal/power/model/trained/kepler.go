@@ -58,7 +58,7 @@ type weightsJSON struct {
 	Categorical map[string]json.RawMessage `json:"Categorical_Variables"`
 	Numerical   map[string]featureJSON     `json:"Numerical_Variables"`
 	CurveFit    []float64                  `json:"CurveFit_Weights,omitempty"`
-	Polynomial  *json.RawMessage           `json:"Polynomial_Weights,omitempty"` // of former versions of export.py; an error
+	Polynomial  *json.RawMessage           `json:"Polynomial_Weights,omitempty"` // written by earlier versions of export.py; an error
 	XGBoost     []byte                     `json:"XGboost_Weights,omitempty"`    // the JSON of XGBoost, in base64
 }
 
@@ -161,8 +161,8 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	return nil, errNoModel
 }
 
-// component returns the members with the component that becomes a zone kind and with its error in
-// percent, nil if the format has none.
+// component returns the members that hold the component of a zone kind and its error in percent. Both
+// are nil if the format has no such component.
 func (f *keplerJSON) component(k power.Kind) (c **componentJSON, percent *float64) {
 	switch k {
 	case power.Platform:

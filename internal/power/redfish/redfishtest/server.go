@@ -262,7 +262,7 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok
 }
 
-// get answers with a resource.
+// get responds with a resource.
 func (s *Server) get(w http.ResponseWriter, path string) {
 	s.mu.Lock()
 	resource, ok := s.tree[path]

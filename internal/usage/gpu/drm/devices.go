@@ -38,16 +38,16 @@ type device struct {
 type compute struct {
 	present bool // KFD lists the GPU
 	hidden  bool // KFD does not show which processes use it
-	// unknown are the PIDs of processes whose GPU time KFD does not show. held is the GPU memory in
-	// bytes of each. used is the GPU time of all of them until it is divided. parts is scratch.
+	// unknown lists the PIDs of processes whose GPU time KFD does not show. held lists their GPU
+	// memory in bytes. used is their total GPU time, which is to be divided. parts is scratch.
 	unknown []int32
 	held    []uint64
 	parts   []units.CPUTime
 	used    units.CPUTime
 }
 
-// hold adds memory of a process whose GPU time KFD does not show. Processes are added one after
-// another, each with the memory of all partitions of the GPU.
+// hold adds memory of a process whose GPU time KFD does not show. All partitions of a process are
+// added before the next process.
 func (c *compute) hold(pid int32, bytes uint64) {
 	if n := len(c.unknown); n > 0 && c.unknown[n-1] == pid {
 		c.held[n-1] = units.AddSaturating(c.held[n-1], bytes)

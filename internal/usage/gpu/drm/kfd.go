@@ -208,8 +208,8 @@ func (k *kfd) number(pid int32, name string) (uint64, error) {
 }
 
 // readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the
-// GPU was busy (gpu_busy_percent), less the time of other processes. It is divided by memory. The
-// processes hold memory of the GPU, so the GPU is awake.
+// GPU was busy (gpu_busy_percent), less the time of other processes. The
+// time is divided by memory. The processes hold memory of the GPU, so the GPU is awake.
 func (d *device) readUnknown(buf []byte) {
 	c := &d.compute
 	if len(c.unknown) == 0 {

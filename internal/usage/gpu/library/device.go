@@ -130,7 +130,7 @@ func (d *device) handOut() gpu.Usage {
 type tally struct {
 	at                        time.Time // of the last poll
 	busy, total, unattributed units.CPUTime
-	assumed                   bool // busy is assumed, at least a part of it
+	assumed                   bool // at least a part of busy is assumed
 	users                     []gpu.User
 	single                    map[int32]int // index in users, by the PID of those with one
 }
@@ -167,7 +167,7 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	}
 }
 
-// addProcesses adds the use of processes that are not distinguished, whose PIDs are sorted.
+// addProcesses adds the use of processes that cannot be distinguished. Their PIDs are sorted.
 func (t *tally) addProcesses(pids []int32, used units.CPUTime, last time.Time, in *cgroups) {
 	if len(pids) == 0 || pids[0] <= 0 { // no process
 		t.unattributed = units.AddSaturating(t.unattributed, used)

@@ -16,9 +16,9 @@ type Rates [3]float64
 
 // Options are the parameters of a Model. A zero field selects the default of SmartWatts.
 type Options struct {
-	// Fewest is the number of samples that the first fit of a layer requires. The default is 10.
+	// Fewest is the minimum number of samples for the first fit of a layer. The default is 10.
 	Fewest int
-	// History is the number of samples of a layer that a fit uses: the last ones. It is at least
+	// History is the number of most recent samples of a layer that a fit uses. It is at least
 	// Fewest. The default is 60.
 	History int
 	// Threshold is the error in watts above which a layer is fitted again. The default is 2.

@@ -59,7 +59,7 @@ func TestTheFirstFitNeedsTenSamples(t *testing.T) {
 	t.Attr("smartwatts-start", fmt.Sprint(n, " samples"))
 }
 
-// The last sample has 50 W more, so that the layer is fitted again.
+// The last sample is 50 W higher, so that the layer is fitted again.
 func TestAFitUsesTheLastSixtySamples(t *testing.T) {
 	samples := usual.samples(200, 1)
 	samples[199].Watts += 50
@@ -93,7 +93,7 @@ func TestALayerIsFittedAgainAboveTwoWatts(t *testing.T) {
 	t.Attr("smartwatts-threshold", "not at 1.99 W, at 2.01 W")
 }
 
-// At 150 W without events, the slope is that of a law through 125 W.
+// The power without events is 150 W. The slope is the slope of a line through 125 W.
 func TestTheStaticPowerIsAtMostTheTDP(t *testing.T) {
 	samples := law{150, Rates{40e-9, 0, 0}}.samples(60, 1)
 	byDefault, high := observed(&Model{}, samples).At(0), observed(&Model{Options: Options{MaxStatic: 200}}, samples).At(0)

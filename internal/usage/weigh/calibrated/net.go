@@ -14,8 +14,8 @@ const (
 	maxPasses = 1000
 )
 
-// newFit fits samples by an elastic net with coefficients that are not negative, and a static power from 0 to
-// maxStatic. It returns false if no event explains any power.
+// newFit fits an elastic net to samples. Its coefficients are not negative, and its static power is
+// from 0 to maxStatic. newFit returns false if the power does not depend on any event.
 func newFit(samples []Sample, maxStatic float64) (Fit, bool) {
 	center := meanOf(samples)
 	net := newNet(samples, &center)
@@ -50,8 +50,8 @@ func meanOf(samples []Sample) (mean Sample) {
 	return mean
 }
 
-// newNet computes the moments around a point. A net around no events and a static power fits
-// coefficients to this static power.
+// newNet computes the moments around center. If center has no events, the static power of the fit is
+// the power of center.
 func newNet(samples []Sample, center *Sample) net {
 	m := net{watts: center.Watts, mean: center.Rates}
 	n := float64(len(samples))

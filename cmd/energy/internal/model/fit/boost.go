@@ -34,7 +34,7 @@ type boosting struct {
 	tree     *trained.Tree
 }
 
-// boost returns trees whose sum, added to base, is the power y over the features x of each sample.
+// boost returns trees whose sum plus base estimates the power y of each sample from its features x.
 func boost(x [][]float64, y []float64) (trees []trained.Tree, base float64) {
 	base = stat.Mean(y, nil)
 	b := boosting{residual: make([]float64, len(y))}
@@ -116,8 +116,8 @@ func (b *boosting) grow(node int, rows []int, depth int) {
 	b.grow(right, rows[below:], depth-1)
 }
 
-// split returns the feature and the edge whose split reduces the squared error most. feature is -1
-// if no split does. sum is the sum of the residuals of rows.
+// split returns the feature and the edge of the split that reduces the squared error most. feature is
+// -1 if no split reduces the error. sum is the sum of the residuals of rows.
 func (b *boosting) split(rows []int, sum float64) (feature, edge int) {
 	score := func(sum float64, n int) float64 { return sum * sum / float64(n+boostLambda) }
 	most := score(sum, len(rows)) + leastGain

@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// Group is a feature group of Kepler Model Server.
+// Group is a feature group of Kepler Model Server: the features that a model depends on.
 type Group struct {
 	// Name is the name in train_types.py.
 	Name string
@@ -25,7 +25,7 @@ type Group struct {
 var Counters = []model.Feature{model.CacheMisses, model.Cycles, model.Instructions}
 
 // Groups are the feature groups that Fit can train: CPU time, hardware counters, and both. In Kepler
-// Model Server, BPFOnly and Basic contain page cache hits too.
+// Model Server, BPFOnly and Basic also contain page cache hits.
 var Groups = []Group{
 	{"BPFOnly", []model.Feature{model.CPUTime}},
 	{"CounterOnly", Counters},
@@ -39,13 +39,13 @@ const (
 	Boosted    = "XgboostFitTrainer"
 )
 
-// Sample is the mean power of a zone kind over an interval, and the rates of the node.
+// Sample holds the mean power of a zone kind and the rates of the node in an interval.
 type Sample struct {
 	Rates model.Rates
 	Watts float64
 }
 
-// Fitted is the power of a zone kind that was fitted to samples.
+// Fitted is a power model of a zone kind that was fitted to samples.
 type Fitted struct {
 	// Watts returns the power in watts at rates. One goroutine may call it.
 	Watts func(*model.Rates) float64
@@ -53,8 +53,8 @@ type Fitted struct {
 	Component *trained.Component
 }
 
-// Fit trains a model of the group's features with samples. The error is not nil if a feature was
-// always 0, or if the power does not depend on the features.
+// Fit trains a model with samples of the group's features. It returns an error if a feature was always
+// 0, or if the power does not depend on the features.
 func (g *Group) Fit(trainer string, samples []Sample) (f Fitted, err error) {
 	scales, err := g.scales(samples)
 	if err != nil {
@@ -121,7 +121,7 @@ func (g *Group) polynomial(x [][]float64, y, scales []float64) (func(*model.Rate
 	}, err
 }
 
-// withProducts returns the features and the products of any two of them.
+// withProducts returns the features and the products of each two features.
 func withProducts(x []float64) []float64 {
 	all := append([]float64(nil), x...)
 	for i := range x {
@@ -133,7 +133,7 @@ func withProducts(x []float64) []float64 {
 }
 
 // ridgeAlpha is the penalty for squared weights, relative to the number of samples. It is the
-// default of scikit-learn's SGDRegressor, which descends to the same weights.
+// default of scikit-learn's SGDRegressor, which converges to the same weights.
 const ridgeAlpha = 1e-4
 
 // ridge returns the weights and the constant with the smallest squared error plus the penalty.

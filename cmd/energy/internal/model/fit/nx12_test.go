@@ -65,8 +65,8 @@ func evenAndOdd(samples []Sample) (even, odd []Sample) {
 	return even, odd
 }
 
-// The errors of package and dram, trained on the even samples and tested on the odd ones, as those
-// of nx12-xgboost.json.gz (4.39 % and 2.83 %, over CounterOnly).
+// The models are trained on the even samples and tested on the odd samples, like the model of
+// nx12-xgboost.json.gz, whose errors of package and dram are 4.39 % and 2.83 % (CounterOnly).
 func TestFittedModelsFollowNX12(t *testing.T) {
 	for trainer, want := range map[string]map[string][2]float64{
 		Linear:     {"BPFOnly": {0.2687, 0.1426}, "CounterOnly": {0.1135, 0.0697}, "Basic": {0.1147, 0.0699}},
