@@ -31,7 +31,7 @@ func (a *Attributor) OpenFeed(receiver component.ID) {
 	a.Feeding.feed.Serve(func(context.Context) {})
 }
 
-// Serve sets the function by which readers end the current window.
+// Serve sets the function that readers call to end the current window.
 func (a *Attributor) Serve(endWindow func(context.Context)) { a.Feeding.feed.Serve(endWindow) }
 
 // StopServing ends the feed.

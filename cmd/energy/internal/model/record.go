@@ -27,8 +27,8 @@ import (
 )
 
 // counter identifies a series of a Record: energy in joules, the CPU utilization, or the rate of a
-// hardware counter. A sensor is identified by its type and ID, the sum of all zones of a kind by
-// the kind and the method, and a rate by the name of its feature.
+// hardware counter. A sensor is identified by its type and ID. The sum of all zones of a kind is
+// identified by the kind and the method, and a rate by the name of its feature.
 type counter struct {
 	kind, id string
 	part     bool // of another sensor of its type: cores
