@@ -47,7 +47,7 @@ type Sample struct {
 
 // Fitted is a power model of a zone kind that was fitted to samples.
 type Fitted struct {
-	// Watts returns the power in watts at rates. One goroutine may call it.
+	// Watts returns the estimated power in watts at rates. It is not safe for concurrent use.
 	Watts func(*model.Rates) float64
 	// Component is nil for a polynomial, which the format of Kepler Model Server cannot hold.
 	Component *trained.Component
