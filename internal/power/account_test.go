@@ -4,9 +4,11 @@ package power
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -277,6 +279,31 @@ func FuzzAccount(f *testing.F) {
 				t.Fatalf("shown %d: from %+v to %+v", i, before, r)
 			}
 			before, at = r, at.Add(time.Duration(elapsed))
+		}
+	})
+}
+
+// FuzzReportedTotals has reports of any totals in any epochs at any times. The data are groups of ten
+// bytes: the epoch, the seconds since the previous report, and the total.
+func FuzzReportedTotals(f *testing.F) {
+	report := func(epoch, seconds byte, total uint64) []byte {
+		return binary.LittleEndian.AppendUint64([]byte{epoch, seconds}, total)
+	}
+	f.Add(slices.Concat(report(0, 10, 5e6), report(0, 10, math.MaxInt64), report(0, 10, 6e6), report(0, 10, math.MaxUint64)))
+	f.Add(slices.Concat(report(0, 10, 0), report(0, 1, 17e11), report(0, 1, 34e11), report(0, 1, 51e11)))
+	f.Add(slices.Concat(report(0, 10, 0), report(0, 1, 17e11), report(1, 1, 0), report(1, 1, 17e11), report(0, 1, 0), report(0, 1, 17e11)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		as, zone := polled(), &Zone{ID: "vm", Kind: Package, Method: Reported, MaxWatts: MaxPlatformWatts}
+		elapsed, before := time.Duration(0), Reading{}
+		for ; len(data) >= 10; data = data[10:] {
+			elapsed += time.Duration(data[1]) * time.Second
+			r := as.takeAfter(elapsed, reported(zone, string('a'+data[0]%2), units.Energy(binary.LittleEndian.Uint64(data[2:]))))
+			require.GreaterOrEqual(t, r.Total, before.Total)
+			require.LessOrEqual(t, float64(r.Total), MaxPlatformWatts*1e6*(elapsed+reportSlack).Seconds(), "after %v", elapsed)
+			if r.Err != nil {
+				require.Equal(t, before.Total, r.Total)
+			}
+			before = r
 		}
 	})
 }

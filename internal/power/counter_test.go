@@ -54,6 +54,9 @@ func TestSpecificationCounterDeltas(t *testing.T) {
 		deltas = append(deltas, got)
 		assert.Equal(t, tc.want, got, tc)
 		assert.Equal(t, tc.event, e, tc)
+		next, e := c.add(tc.cur+5, after(max(tc.elapsed, 0)+time.Second))
+		assert.Equal(t, units.Energy(5), next, "%v: the next step is from the last value", tc)
+		assert.Equal(t, NoEvent, e, tc)
 	}
 	t.Attr("wraparound", fmt.Sprint(deltas[1:3]))
 }

@@ -374,11 +374,12 @@ func TestACounterThatStandsStillIsAnError(t *testing.T) {
 	})
 }
 
-func TestACollectionOfPolledChipsAllocatesNothing(t *testing.T) {
+func TestACollectionOfPolledChipsReadsNoFileAndAllocatesNothing(t *testing.T) {
 	tr := newTree(t, "acpi_grace")
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
 		tr.poll(m)
 		later(searchEvery / 2)
+		fault(t, "", func() error { t.Error("a file is read"); return nil })
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			if rs, err := m.Read(context.Background(), power.Sample{At: time.Now()}); err != nil || len(rs) != 3 {
 				t.Error(rs, err)
