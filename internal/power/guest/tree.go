@@ -118,7 +118,7 @@ func (t *tree) next(zones []Zone) tree {
 		next.epoch, next.base, next.keepUntil, next.begun = rand.Text(), nil, time.Time{}, t.reported
 	}
 	old := slices.DeleteFunc(slices.Clone(t.reported), func(z Zone) bool { return indexOf(zones, z.Kind) >= 0 })
-	next.reported, next.shown = append(old, zones...), slices.Clone(zones)
+	next.reported, next.shown = slices.Concat(old, zones), slices.Clone(zones)
 	for _, z := range next.begun {
 		if i := indexOf(zones, z.Kind); i >= 0 {
 			next.shown[i].Energy -= z.Energy
