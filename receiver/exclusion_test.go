@@ -90,6 +90,16 @@ func TestKubeWattExcludesTheStaticPodsOfTheControlPlane(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessage(logged.All()[0].Message).Len(), "once")
 }
 
+// As on a worker, and with distributions whose control plane is a service of the host.
+func TestKubeWattLogsOnceThatThereIsNoControlPlane(t *testing.T) {
+	n := sharedNode(t, func(a *config.AttributionConfig) {
+		a.Preset, a.StaticPower = config.PresetKubeWatt, allStatic(config.StaticUtilization)
+	})
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.Equal(t, 1, n.logs.FilterMessage("Static pods of the control plane not found on this node").Len())
+}
+
 // As if the directory were mounted late.
 func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	n := sharedNode(t, func(a *config.AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })

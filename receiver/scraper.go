@@ -322,12 +322,21 @@ func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 		s.state.Training.RestoreGPUs(s.attributor.Models(), m.Readings)
 		s.node.LogKeys()
 		s.node.LogCounting()
-		if pods := s.attributor.Exclusion.ControlPlane(); len(pods) > 0 {
-			s.set.Logger.Info("Control plane excluded: its energy is idle energy", zap.Strings("pods", pods))
-		}
+		s.logControlPlane()
 		s.telemetry.scanned(took)
 	}
 	s.attributor.Check(s.conditions)
+}
+
+// logControlPlane logs the excluded static pods when they are first found, or once that no pod was found.
+func (s *energyScraper) logControlPlane() {
+	switch pods, isNews := s.attributor.Exclusion.ControlPlane(); {
+	case !isNews:
+	case len(pods) == 0:
+		s.set.Logger.Info("Static pods of the control plane not found on this node")
+	default:
+		s.set.Logger.Info("Control plane excluded: its energy is idle energy", zap.Strings("pods", pods))
+	}
 }
 
 // save stores the totals of a collection.

@@ -27,8 +27,11 @@ type Excluded struct {
 }
 
 // controlPlane lists the components of the control plane (kubernetes.io/docs/concepts/architecture).
-// The kubelet names a static pod after its manifest and the node, for example etcd-node1.
-var controlPlane = []string{"kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "cloud-controller-manager"}
+// The kubelet names a static pod after its manifest and the node, for example etcd-node1. OpenShift
+// has its own name for the scheduler.
+var controlPlane = []string{
+	"kube-apiserver", "etcd", "kube-scheduler", "openshift-kube-scheduler", "kube-controller-manager", "cloud-controller-manager",
+}
 
 // Exclusion decides which workloads' energy counts as static. The zero Exclusion excludes none. It is
 // not safe for concurrent use.
@@ -37,6 +40,7 @@ type Exclusion struct {
 	pods   *PodLogs // read only if by may exclude the pod
 	found  []string // names of excluded pods of the control plane
 	listed int      // number of names that ControlPlane returned
+	asked  bool     // ControlPlane was called
 }
 
 // NewExclusion returns an Exclusion. pods provides the namespaces and names of pods.
@@ -69,10 +73,11 @@ func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 }
 
 // ControlPlane returns the names of the excluded pods of the control plane that no earlier call
-// returned.
-func (e *Exclusion) ControlPlane() (names []string) {
-	names, e.listed = e.found[e.listed:], len(e.found)
-	return names
+// returned. isNews is true if there are any, and in the first call if the control plane is excluded.
+func (e *Exclusion) ControlPlane() (names []string, isNews bool) {
+	names, isNews = e.found[e.listed:], e.by.ControlPlane && !e.asked
+	e.listed, e.asked = len(e.found), true
+	return names, isNews || len(names) > 0
 }
 
 // Resolved reports whether, since the last call, the name of a pod was found that was missing

@@ -36,6 +36,7 @@ func TestTheControlPlaneIsItsStaticPodsOnly(t *testing.T) {
 		"API server":                  {"kube-apiserver-node1", uidB, true},
 		"etcd":                        {"etcd-node1", uidB, true},
 		"scheduler":                   {"kube-scheduler-node1", uidB, true},
+		"scheduler of OpenShift":      {"openshift-kube-scheduler-node1", uidB, true},
 		"controller manager":          {"kube-controller-manager-node1", uidB, true},
 		"cloud controller manager":    {"cloud-controller-manager-node1", uidB, true},
 		"another static pod":          {"nginx-proxy-node1", uidB, false},
@@ -48,8 +49,12 @@ func TestTheControlPlaneIsItsStaticPodsOnly(t *testing.T) {
 		for range 2 { // two processes
 			assert.Equal(t, c.excluded, e.ExcludesPod(c.uid, now), name)
 		}
-		assert.Equal(t, c.excluded, len(e.ControlPlane()) == 1, name)
-		assert.Empty(t, e.ControlPlane(), name)
+		pod, isNews := e.ControlPlane()
+		assert.Equal(t, c.excluded, len(pod) == 1, name)
+		assert.True(t, isNews, name)
+		pod, isNews = e.ControlPlane()
+		assert.Empty(t, pod, name)
+		assert.False(t, isNews, name)
 	}
 }
 
