@@ -91,7 +91,7 @@ func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {
-				c.Attribution, c.CPUTime = config.AttributionConfig{}, cpu.KindProcfs
+				c.Attribution, c.CPUTime = config.Default().Attribution, cpu.KindProcfs
 				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
 			})
 			logged := n.logs.FilterMessage("Attribution rules selected").All()

@@ -289,7 +289,7 @@ func (w *world) configOneRun(cfg *Config) {
 	}
 	cfg.Attribution.Scope = [...]config.Scope{config.ScopeNode, config.ScopeZone}[seed/7%2]
 	if seed%7 == 3 {
-		cfg.Attribution = config.AttributionConfig{}
+		cfg.Attribution = config.Default().Attribution
 		cfg.CollectionInterval = 100 * time.Millisecond // the preset makes no windows: they would be of this machine's time
 	}
 	cfg.Attribution.Interrupts = [...]config.InterruptRule{config.InterruptsShared, config.InterruptsUnattributed}[seed/11%2]

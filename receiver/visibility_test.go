@@ -97,7 +97,7 @@ func missingNode(t *testing.T, preset config.Preset) *testNode {
 		c.Zones, c.Window = []power.Kind{power.Package}, c.CollectionInterval
 		rest := 4.0
 		static := config.StaticPowerConfig{Model: config.StaticFixed, Power: &rest}
-		c.Attribution = config.AttributionConfig{Preset: preset, StaticPower: map[power.Kind]config.StaticPowerConfig{power.Package: static}}
+		c.Attribution.Preset, c.Attribution.StaticPower = preset, map[power.Kind]config.StaticPowerConfig{power.Package: static}
 	})
 	n.host.LastPID = 7
 	for pid := 2; pid <= 7; pid++ {

@@ -11,8 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh/calibrated"
 )
 
-// SmartWattsOptions are the parameters of NewSmartWatts. A zero field selects the default of
-// SmartWatts.
+// SmartWattsOptions are the parameters of NewSmartWatts. A zero field selects the default.
 type SmartWattsOptions struct {
 	// Options are the parameters of the model. MaxStatic is the highest static power of one zone.
 	calibrated.Options
@@ -25,7 +24,7 @@ type SmartWattsOptions struct {
 // is fitted to the measured energy of a zone kind of the node. Until the model is fitted, the
 // weight is CPU time.
 func NewSmartWatts(o SmartWattsOptions) *ByRate {
-	return newByRate(&layers{width: cmp.Or(o.BaseClock, 100) * 1e6, options: o.OrDefaults()})
+	return newByRate(&layers{width: cmp.Or(o.BaseClock, 100) * 1e6, options: o.Options})
 }
 
 // layers is the source of NewSmartWatts.

@@ -102,8 +102,7 @@ func (n *noter) noteAttribution() {
 	n.effect(discounts && cores, m.Unshared == nil, "attribution::smt_weight", text(m.Unshared))
 	n.effect(discounts, cores, "attribution::smt_weight", "no zone of cores has the weight cpu_time or frequency")
 	isSmartWatts := func(kind power.Kind) bool { return a.WeightOf(kind) == config.WeightSmartWatts }
-	parameters := a.SmartWatts
-	n.effect(parameters != config.SmartWattsConfig{} && parameters != config.Default().Attribution.SmartWatts,
+	n.effect(a.SmartWatts != config.Default().Attribution.SmartWatts,
 		slices.ContainsFunc(n.Zones, isSmartWatts), "attribution::smartwatts", "no zone has the weight of the preset smartwatts")
 	n.effect(a.Interrupts == config.InterruptsUnattributed, m.Untimed == nil, "attribution::interrupts", text(m.Untimed))
 }

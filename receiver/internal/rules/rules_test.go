@@ -231,7 +231,7 @@ func TestPackagesAndDRAMHaveTheirOwnThresholdOfSmartWatts(t *testing.T) {
 		r := resolve(t, "attribution: {preset: smartwatts, smartwatts: {"+yaml+"}}", Machine{})
 		return r.KeyOptions(nil).SmartWatts[key]
 	}
-	o := weigh.SmartWattsOptions{BaseClock: 100, Options: calibrated.Options{Fewest: 10, History: 60, Threshold: 2, MaxStatic: 125}}
+	o := weigh.SmartWattsOptions{BaseClock: 100, Options: calibrated.Options{Fewest: 10, History: 60, Threshold: 2}}
 	for _, key := range []window.Key{window.KeySmartWatts, window.KeyDRAMSmartWatts} {
 		assert.Equal(t, o, of("", key), key)
 	}

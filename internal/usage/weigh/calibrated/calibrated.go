@@ -14,7 +14,7 @@ import (
 // Rates are the rates of the events that a model is fitted to, per second: cycles, instructions and cache misses.
 type Rates [3]float64
 
-// Options are the parameters of a Model. A zero field selects the default of SmartWatts.
+// Options are the parameters of a Model. A zero field selects the default.
 type Options struct {
 	// Fewest is the minimum number of samples for the first fit of a layer. The default is 10.
 	Fewest int
@@ -23,13 +23,14 @@ type Options struct {
 	History int
 	// Threshold is the error in watts above which a layer is fitted again. The default is 2.
 	Threshold float64
-	// MaxStatic is the highest static power in watts. The default is 125, the TDP of one package.
+	// MaxStatic is the highest static power in watts. SmartWatts takes the TDP. The default is no
+	// limit: a limit below the real static power is an error of each estimate.
 	MaxStatic float64
 }
 
 // OrDefaults returns the options with defaults in place of zero fields.
 func (o Options) OrDefaults() Options {
-	return Options{cmp.Or(o.Fewest, 10), cmp.Or(o.History, 60), cmp.Or(o.Threshold, 2), cmp.Or(o.MaxStatic, 125)}
+	return Options{cmp.Or(o.Fewest, 10), cmp.Or(o.History, 60), cmp.Or(o.Threshold, 2), cmp.Or(o.MaxStatic, math.Inf(1))}
 }
 
 // Sample is the average power of a zone over an interval, and what was counted in it.

@@ -4,6 +4,7 @@ package calibrated
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestAFitUsesTheLastSixtySamples(t *testing.T) {
 		m := observed(&Model{Options: o}, samples)
 		used := 0
 		for n := range 200 {
-			if fit, _ := newFit(samples[len(samples)-n:], 125); fit == *m.At(0) {
+			if fit, _ := newFit(samples[len(samples)-n:], math.Inf(1)); fit == *m.At(0) {
 				used = n
 			}
 		}
@@ -96,11 +97,18 @@ func TestALayerIsFittedAgainAboveTwoWatts(t *testing.T) {
 // The power without events is 150 W. The slope is the slope of a line through 125 W.
 func TestTheStaticPowerIsAtMostTheTDP(t *testing.T) {
 	samples := law{150, Rates{40e-9, 0, 0}}.samples(60, 1)
-	byDefault, high := observed(&Model{}, samples).At(0), observed(&Model{Options: Options{MaxStatic: 200}}, samples).At(0)
-	assert.InDelta(t, 125, byDefault.Static, 0)
-	assert.Greater(t, byDefault.Joules[0], high.Joules[0])
+	low, high := observed(&Model{Options: Options{MaxStatic: 125}}, samples).At(0), observed(&Model{Options: Options{MaxStatic: 200}}, samples).At(0)
+	assert.InDelta(t, 125, low.Static, 0)
+	assert.Greater(t, low.Joules[0], high.Joules[0])
 	assert.InEpsilon(t, 150, high.Static, 0.01)
-	t.Attr("smartwatts-tdp", fmt.Sprint(byDefault.Static, " W"))
+	t.Attr("smartwatts-tdp", fmt.Sprint(low.Static, " W"))
+}
+
+// A package of a current server draws up to 320 W, 300 W of them at rest.
+func TestAPackageAboveTheTDPOfOthersIsFittedOnce(t *testing.T) {
+	m := observed(&Model{}, law{300, Rates{20e-9, 0, 0}}.samples(600, 1))
+	assert.Equal(t, 1, m.Fits())
+	assert.InEpsilon(t, 300, m.At(0).Static, 0.01)
 }
 
 func TestPowerThatNoEventExplainsHasNoModel(t *testing.T) {
