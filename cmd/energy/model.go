@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net/http"
 	"os"
@@ -179,21 +180,31 @@ func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error
 	return nil
 }
 
-// writeKepler trains and writes the models of Kepler Model Server.
+// writeKepler trains and writes the models of Kepler Model Server, and removes those of an earlier run.
 func (o *modelOptions) writeKepler(trained *model.Trained, out io.Writer) error {
-	c := trained.Compare()
+	c, err := trained.Compare()
+	if err != nil {
+		return err
+	}
 	c.WriteText(out)
 	files, err := c.Encode(o.kepler)
 	if err != nil {
 		return err
 	}
 	for path, data := range files {
-		file, err := create(context.Background(), path)
-		if err != nil {
+		next := path + ".new"
+		defer func() { _ = os.Remove(next) }()                  // unless it was renamed
+		if err := os.WriteFile(next, data, 0o644); err != nil { //nolint:gosec // a model is no secret
 			return err
 		}
-		if err := file.saveData(data); err != nil {
-			file.discard()
+	}
+	for _, path := range model.KeplerFiles(o.kepler) {
+		if _, isNew := files[path]; isNew {
+			err = os.Rename(path+".new", path)
+		} else if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -263,6 +274,9 @@ func (o *modelOptions) collect(ctx context.Context, messages io.Writer) (r *mode
 		counters := nodeevents.New(root)
 		defer func() { _ = counters.Close() }() // no data is lost: it was only read
 		from.Counters = counters
+		if err := model.Unreadable(counters); o.kepler != "" && err != nil {
+			fmt.Fprintf(messages, "No models over hardware counters: %v\n", err)
+		}
 	} else if o.trains() {
 		return nil, err
 	}

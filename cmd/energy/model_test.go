@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model"
 	snap "github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -101,6 +103,12 @@ func TestAModelIsTrainedWithoutACollector(t *testing.T) {
 	curves, err := trained.Curves("models/AbsPower-BPFOnly.json", machine.Machine{CPU: "Simulated CPU", Threads: 10}, trained.Options{})
 	require.NoError(t, err)
 	assert.InDelta(t, 20, curves[0].IdleWatts(), 1)
+	require.NoError(t, os.WriteFile("models/AbsPower-Basic.json", []byte("of an earlier run"), 0o600))
+	_, err = runModel(t, "--from", "record.csv", "--kepler", "models", "--force")
+	require.NoError(t, err)
+	left, err := os.ReadDir("models")
+	require.NoError(t, err)
+	assert.Len(t, left, 2)
 	_, err = modelOf(t, "--from", "record.csv", "--kepler", "models")
 	require.EqualError(t, err, "models/AbsPower-BPFOnly.json exists: use --force to replace it")
 	assert.NoFileExists(t, "model.json")
@@ -119,6 +127,12 @@ func TestWithoutMetersTheReasonIsGivenAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, "no energy sensor found")
 		assert.Zero(t, time.Since(began))
 		assert.NoFileExists(t, "model.json")
+
+		o, err := modelOf(t, "--config", "config.yaml", "--kepler", "models")
+		require.NoError(t, err)
+		var messages bytes.Buffer
+		require.ErrorIs(t, o.run(t.Context(), io.Discard, &messages), model.ErrNoMeter)
+		assert.Contains(t, messages.String(), "No models over hardware counters: "+perfevent.ErrOtherKernel.Error())
 
 		out, err := runModel(t, "--config", "config.yaml", "--for", "5s", "--record", "record.csv")
 		require.NoError(t, err)

@@ -160,7 +160,7 @@ func relativeErrors(windows []window, predicted []float64) (errs []float64) {
 }
 
 // meanError returns the mean absolute error of predicted powers above the idle power, relative to the
-// mean power above the idle power.
+// mean power above the idle power. It is NaN without power above the idle power.
 func meanError(windows []window, predicted []float64, idle float64) float64 {
 	var off, joules float64
 	for i, w := range windows {
@@ -168,6 +168,9 @@ func meanError(windows []window, predicted []float64, idle float64) float64 {
 			watts := max(w.Watts-idle, 0)
 			off, joules = off+w.Seconds*math.Abs(max(predicted[i]-idle, 0)-watts), joules+w.Seconds*watts
 		}
+	}
+	if joules == 0 {
+		return math.NaN()
 	}
 	return off / joules
 }

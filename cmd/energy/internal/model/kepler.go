@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/model/fit"
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -45,29 +43,36 @@ var trainers = []string{curveTrainer, fit.Polynomial, fit.Linear, fit.Boosted}
 // mostSamples limits the samples of a zone, so that its training takes a few seconds.
 const mostSamples = 20_000
 
-// withRates returns the windows with the rates of the machine, at most mostSamples. If hardware
-// counters were recorded, windows without their rates are left out.
+// withRates returns the windows with the rates of the machine. Missing rates of hardware counters are NaN.
+// Neighboring windows are averaged until there are at most mostSamples.
 func (r *Record) withRates(windows []window) (out []window) {
 	rates := map[model.Feature]series{}
 	for _, f := range fit.Counters {
-		if s := averages(r.series[counter{kind: rateKind, id: trained.FeatureName(f)}]); len(s) > 0 {
-			rates[f] = s
-		}
+		rates[f] = averages(r.series[counter{kind: rateKind, id: trained.FeatureName(f)}])
 	}
-	stride := len(windows)/mostSamples + 1
-	for i := 0; i < len(windows); i += stride {
-		w := windows[i]
-		w.Rates[model.CPUTime] = 1000 * w.Load * float64(r.Machine.Threads)
-		complete := true
-		for f, s := range rates {
-			w.Rates[f] = s.mean(w.From, w.From+w.Seconds)
-			complete = complete && !math.IsNaN(w.Rates[f])
+	for neighbors := range slices.Chunk(windows, 1+(len(windows)-1)/mostSamples) {
+		var mean window
+		for _, w := range neighbors {
+			w.Rates[model.CPUTime] = 1000 * w.Load * float64(r.Machine.Threads)
+			for f, s := range rates {
+				w.Rates[f] = s.mean(w.From, w.From+w.Seconds)
+			}
+			mean.add(&w)
 		}
-		if complete {
-			out = append(out, w)
-		}
+		out = append(out, mean)
 	}
 	return out
+}
+
+// windowsOf returns the windows that have all features of a group, nil if they are too short.
+func (z *trainedZone) windowsOf(g *fit.Group) []window {
+	windows := slices.DeleteFunc(slices.Clone(z.windows), func(w window) bool {
+		return slices.ContainsFunc(g.Features, func(f model.Feature) bool { return math.IsNaN(w.Rates[f]) })
+	})
+	if secondsOf(windows) < leastTime {
+		return nil
+	}
+	return windows
 }
 
 // fitter returns the fit of a trainer for crossValidated.
@@ -93,9 +98,12 @@ func samplesOf(windows []window, idle float64) []fit.Sample {
 	return samples
 }
 
+var errNoModel = errors.New("no zone that Kepler Model Server supports can be trained: it has no psys")
+
 // Compare trains the zones for all feature groups that the record contains. Each tenth of the time
-// is predicted by a model that was trained with the other tenths.
-func (t *Trained) Compare() *Comparison {
+// is predicted by a model that was trained with the other tenths. The error is not nil if no zone can
+// be trained.
+func (t *Trained) Compare() (*Comparison, error) {
 	c := &Comparison{machine: t.Model.Machine}
 	for i := range t.zones {
 		if z := &t.zones[i]; z.err == nil && z.kind != power.PSys { // Kepler Model Server has no psys
@@ -108,32 +116,47 @@ func (t *Trained) Compare() *Comparison {
 				continue
 			}
 			row := c.compare(&fit.Groups[i], trainer)
-			if !slices.ContainsFunc(row.errs[0], math.IsNaN) {
+			if min(row.error(0), row.error(1)) < 1 {
 				c.rows = append(c.rows, row)
 			}
 		}
 	}
-	return c
+	if c.best(0, "") == nil && c.best(1, "") == nil {
+		return nil, errNoModel
+	}
+	return c, nil
 }
 
-// compare returns the errors of a trainer, NaN if it cannot be trained.
+// compare returns the errors of a trainer, which are not below 1 for zones that it cannot be trained for.
 func (c *Comparison) compare(g *fit.Group, trainer string) compared {
 	row := compared{group: g, trainer: trainer}
 	for _, z := range c.zones {
-		predicted := crossValidated(z.windows, z.Seconds/blocks, fitter(g, trainer))
-		row.errs[0] = append(row.errs[0], meanError(z.windows, predicted, 0))
-		row.errs[1] = append(row.errs[1], meanError(z.windows, predicted, z.Curve[0].Watts))
+		windows := z.windowsOf(g)
+		predicted := crossValidated(windows, secondsOf(windows)/blocks, fitter(g, trainer))
+		row.errs[0] = append(row.errs[0], meanError(windows, predicted, 0))
+		row.errs[1] = append(row.errs[1], meanError(windows, predicted, z.Curve[0].Watts))
 	}
 	return row
 }
 
-// best returns the row with the smallest mean error over all zones, among the trainers whose models
-// can be written. If group is empty, it searches all groups. It returns nil if there is no such row.
+// error returns the mean error of all zones. A zone without an error below 1 counts as 1.
+func (c *compared) error(output int) float64 {
+	mean := 1.0
+	for _, e := range c.errs[output] {
+		if e < 1 {
+			mean -= (1 - e) / float64(len(c.errs[output]))
+		}
+	}
+	return mean
+}
+
+// best returns the row with the smallest error below 1, among the trainers whose models can be
+// written. If group is empty, it searches all groups. It returns nil if there is no such row.
 func (c *Comparison) best(output int, group string) (best *compared) {
 	for i := range c.rows {
 		row := &c.rows[i]
 		if slices.Index(trainers, row.trainer) > 1 && (group == "" || row.group.Name == group) &&
-			(best == nil || stat.Mean(row.errs[output], nil) < stat.Mean(best.errs[output], nil)) {
+			row.error(output) < 1 && (best == nil || row.error(output) < best.error(output)) {
 			best = row
 		}
 	}
@@ -154,14 +177,9 @@ func KeplerFiles(dir string) (paths []string) {
 	return paths
 }
 
-var errNoModel = errors.New("no zone that Kepler Model Server supports can be trained")
-
 // Encode returns the best model of each output type and feature group. The keys are the paths that
-// KeplerFiles returns.
+// KeplerFiles returns. Zones without an error below 1 are left out.
 func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
-	if len(c.rows) == 0 {
-		return nil, errNoModel
-	}
 	files, paths := map[string][]byte{}, KeplerFiles(dir)
 	for output := range outputs {
 		for i, g := range fit.Groups {
@@ -171,9 +189,9 @@ func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
 			}
 			m := trained.KeplerModel{Trainer: row.trainer, Dynamic: output == 1, Machine: c.machine, Zones: map[power.Kind]*trained.Component{}}
 			for at, z := range c.zones {
-				fitted, err := g.Fit(row.trainer, samplesOf(z.windows, float64(output)*z.Curve[0].Watts))
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", z.kind, err)
+				fitted, err := g.Fit(row.trainer, samplesOf(z.windowsOf(row.group), float64(output)*z.Curve[0].Watts))
+				if err != nil || !(row.errs[output][at] < 1) {
+					continue
 				}
 				fitted.Component.Error = rounded(row.errs[output][at], 1e4)
 				m.Zones[z.kind] = fitted.Component
@@ -196,6 +214,7 @@ func (c *Comparison) WriteText(out io.Writer) {
 			fmt.Fprintf(out, "%10s", z.kind)
 		}
 		fmt.Fprintln(out)
+		isLeftOut := false
 		for i := range c.rows {
 			row, star := &c.rows[i], ""
 			if row == c.best(output, row.group.Name) {
@@ -203,15 +222,23 @@ func (c *Comparison) WriteText(out io.Writer) {
 			}
 			fmt.Fprintf(out, "%-13s%-31s", row.group.Name, row.trainer+star)
 			for _, e := range row.errs[output] {
-				fmt.Fprintf(out, "%10s", percent(e))
+				text := percent(e)
+				if math.IsNaN(e) {
+					text = "-"
+				}
+				isLeftOut = isLeftOut || !(e < 1)
+				fmt.Fprintf(out, "%10s", text)
 			}
 			fmt.Fprintln(out)
 		}
 		if row := c.best(output, ""); row != nil {
 			fmt.Fprintf(out, "Best: %s over %s\n", row.trainer, row.group.Name)
 		}
+		if isLeftOut {
+			fmt.Fprintln(out, "A zone without an error below 100 % is left out.")
+		}
 	}
 	if c.best(0, "CounterOnly") == nil {
-		fmt.Fprintln(out, "The record has no hardware counters, which CounterOnly and Basic require.")
+		fmt.Fprintln(out, "CounterOnly and Basic require cycles, instructions and cache misses over at least 5 minutes of the record.")
 	}
 }

@@ -49,6 +49,14 @@ func counted(t *testing.T) *Record {
 	return again
 }
 
+// compareAll returns the comparison of a result.
+func compareAll(t *testing.T, result *Trained) *Comparison {
+	t.Helper()
+	c, err := result.Compare()
+	require.NoError(t, err)
+	return c
+}
+
 // docs/power-models.md shows the errors of absolute power.
 func TestDocsShowTheErrorsOnNX12(t *testing.T) {
 	text, err := os.ReadFile("../../../../receiver/test/replay/testdata/kmdb-nx12-cputime.csv")
@@ -78,7 +86,7 @@ func TestDocsShowTheErrorsOnNX12(t *testing.T) {
 	result, err := r.Train(time.Minute, noon)
 	require.NoError(t, err)
 	var out strings.Builder
-	result.Compare().WriteText(&out)
+	compareAll(t, result).WriteText(&out)
 	golden.Equal(t, "kepler.golden", out.String())
 	page, err := os.ReadFile("../../../../docs/power-models.md")
 	require.NoError(t, err)
@@ -89,7 +97,7 @@ func TestDocsShowTheErrorsOnNX12(t *testing.T) {
 func TestModelsOfKeplerModelServerAreComparedAndWritten(t *testing.T) {
 	result, err := counted(t).Train(time.Minute, noon)
 	require.NoError(t, err)
-	c := result.Compare()
+	c := compareAll(t, result)
 	var text strings.Builder
 	c.WriteText(&text)
 	assert.Contains(t, text.String(), "Best: SGDRegressorTrainer over CounterOnly\n")
@@ -119,10 +127,10 @@ func TestModelsOfKeplerModelServerAreComparedAndWritten(t *testing.T) {
 
 func TestARecordWithoutHardwareCountersIsComparedOverCPUTime(t *testing.T) {
 	result, _ := train(t, fleet(1).record(3600))
-	c := result.Compare()
+	c := compareAll(t, result)
 	var text strings.Builder
 	c.WriteText(&text)
-	assert.Contains(t, text.String(), "The record has no hardware counters")
+	assert.Contains(t, text.String(), "CounterOnly and Basic require cycles,")
 	files, err := c.Encode(t.TempDir())
 	require.NoError(t, err)
 	assert.Len(t, files, 2)
@@ -139,9 +147,73 @@ func TestAPolynomialIsNotTheBestBecauseTheFormatCannotHoldIt(t *testing.T) {
 	assert.Nil(t, c.best(0, "Basic"))
 }
 
-func TestTheSamplesOfATrainingAreBounded(t *testing.T) {
+func TestALongRecordIsAveragedAndDividedIntoTenths(t *testing.T) {
 	r := Record{Machine: &testMachine}
-	assert.LessOrEqual(t, len(r.withRates(make([]window, 2*mostSamples+2))), mostSamples)
+	windows := make([]window, 2*mostSamples+1)
+	for i := range windows {
+		load := float64(i%101) / 100
+		windows[i] = window{From: float64(i), Seconds: 1, Load: load, Watts: 10 + 50*load}
+	}
+	assert.Len(t, r.withRates(windows[:mostSamples]), mostSamples)
+	z := trainedZone{windows: r.withRates(windows), Zone: trained.Zone{Seconds: float64(len(windows)), Curve: curve(0, 10, 1, 60)}}
+	assert.Len(t, z.windows, mostSamples*2/3+1)
+	assert.InDelta(t, len(windows), secondsOf(z.windows), 0)
+	assert.InDelta(t, (windows[0].Load+windows[1].Load+windows[2].Load)/3, z.windows[0].Load, 1e-12)
+	c := Comparison{zones: []*trainedZone{&z}}
+	row := c.compare(&fit.Groups[0], fit.Linear)
+	assert.InDelta(t, 0, row.errs[0][0], 1e-3)
+}
+
+// The rates of hardware counters are required by the groups that have them only.
+func TestHardwareCountersMayStartLate(t *testing.T) {
+	for seconds, files := range map[int]int{720: 6, 200: 2} {
+		r := counted(t)
+		for c, points := range r.series {
+			if c.kind == rateKind {
+				r.series[c] = points[len(points)-seconds/10-1:]
+			}
+		}
+		result, err := r.Train(time.Minute, noon)
+		require.NoError(t, err)
+		c := compareAll(t, result)
+		assert.InDelta(t, 7190, secondsOf(c.zones[0].windowsOf(&fit.Groups[0])), 20)
+		got, err := c.Encode("models")
+		require.NoError(t, err)
+		assert.Len(t, got, files)
+	}
+}
+
+func TestAZoneOfConstantPowerIsLeftOutOfDynamicPower(t *testing.T) {
+	r := counted(t)
+	for _, p := range r.series[utilization] {
+		r.add(zones(power.DRAM, power.Measured), point{p.Time, 5 * (p.Time - began)})
+	}
+	result, err := r.Train(time.Minute, noon)
+	require.NoError(t, err)
+	c := compareAll(t, result)
+	var text strings.Builder
+	c.WriteText(&text)
+	assert.NotRegexp(t, "NaN|Inf", text.String())
+	absolute, dynamic, _ := strings.Cut(text.String(), "DynPower")
+	const note = "A zone without an error below 100 % is left out."
+	assert.NotContains(t, absolute, note)
+	assert.Contains(t, dynamic, note)
+	files, err := c.Encode("models")
+	require.NoError(t, err)
+	require.Len(t, files, 6)
+	assert.Contains(t, string(files["models/AbsPower-Basic.json"]), `"dram"`)
+	assert.Contains(t, string(files["models/DynPower-Basic.json"]), `"package"`)
+	assert.NotContains(t, string(files["models/DynPower-Basic.json"]), `"dram"`)
+}
+
+func TestARecordOfPSysOnlyIsNotCompared(t *testing.T) {
+	r := counted(t)
+	r.series[zones(power.PSys, power.Measured)] = r.series[zones(power.Package, power.Measured)]
+	delete(r.series, zones(power.Package, power.Measured))
+	result, err := r.Train(time.Minute, noon)
+	require.NoError(t, err)
+	_, err = result.Compare()
+	require.ErrorContains(t, err, "but no psys")
 }
 
 // fakeCounters counts cycles only.
@@ -162,4 +234,5 @@ func TestHardwareCountersThatCanBeReadAreRecorded(t *testing.T) {
 	}))
 	require.Len(t, r.series[counter{kind: rateKind, id: "cpu_cycles"}], 1)
 	assert.Empty(t, r.series[counter{kind: rateKind, id: "cpu_instructions"}])
+	require.EqualError(t, Unreadable(fakeCounters{}), "no PMU")
 }

@@ -159,6 +159,16 @@ func (r *Record) Collect(ctx context.Context, from Source) error {
 	}
 }
 
+// Unreadable returns why hardware counters cannot be read, nil if all of them can.
+func Unreadable(c Counters) error {
+	for _, f := range fit.Counters {
+		if err := c.Readable(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // counted returns the features of hardware counters that can be read.
 func (s *Source) counted() (features []model.Feature) {
 	for _, f := range fit.Counters {
@@ -176,7 +186,7 @@ func (r *Record) addRates(c Counters, features []model.Feature) {
 	}
 	now := time.Now()
 	rates, err := c.Rates(now)
-	if err != nil { // the next call covers this interval, too
+	if err != nil { // the rates since the previous call are lost
 		return
 	}
 	for _, f := range features {

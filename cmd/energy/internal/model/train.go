@@ -110,9 +110,7 @@ const (
 // fit fits the curve to windows. Its error is the mean absolute error, relative to the mean power, if
 // each tenth of the time is predicted from the others.
 func (z *trainedZone) fit(windows []window) error {
-	for _, w := range windows {
-		z.Seconds += w.Seconds
-	}
+	z.Seconds = secondsOf(windows)
 	if z.Seconds < leastTime {
 		return fmt.Errorf("too little time: %.0f s of %d s", z.Seconds, leastTime)
 	}

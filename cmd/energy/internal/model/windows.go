@@ -15,6 +15,25 @@ type window struct {
 	Rates                      model.Rates
 }
 
+// add extends the window by another one.
+func (w *window) add(other *window) {
+	w.Seconds += other.Seconds
+	share := other.Seconds / w.Seconds
+	w.Load += share * (other.Load - w.Load)
+	w.Watts += share * (other.Watts - w.Watts)
+	for f, rate := range other.Rates {
+		w.Rates[f] += share * (rate - w.Rates[f])
+	}
+}
+
+// secondsOf returns the time of windows.
+func secondsOf(windows []window) (seconds float64) {
+	for _, w := range windows {
+		seconds += w.Seconds
+	}
+	return seconds
+}
+
 // windowsOn returns the load and the power on stretches of time, without stretches with gaps.
 func windowsOn(stretches []span, load, power series) (windows []window) {
 	for _, s := range stretches {
