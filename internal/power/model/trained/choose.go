@@ -19,9 +19,10 @@ const (
 	// Server with 100 trees of XGBoost in each zone up to 900,000.
 	maxSize = 1 << 20
 	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
-	// at the start: a mebibyte that is meant to take long takes a second.
+	// at the start: a mebibyte that is meant to take long takes a second. The six files of
+	// energy model --kepler have up to 6 MiB.
 	maxFiles = 256
-	maxTotal = 1 << 22
+	maxTotal = 1 << 23
 	// maxListed bounds what an error lists.
 	maxListed = 10
 )

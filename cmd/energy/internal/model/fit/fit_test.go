@@ -3,6 +3,7 @@
 package fit
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,9 +48,11 @@ func TestTheLargestModelPredictsAsFittedOnceRead(t *testing.T) {
 	}
 	data, err := m.Encode()
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "m.json")
-	require.NoError(t, os.WriteFile(path, data, 0o600))
-	curves, err := trained.Curves(path, here, trained.Options{})
+	dir := t.TempDir()
+	for i := range 2 * len(Groups) { // for each output type
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.json", i)), data, 0o600))
+	}
+	curves, err := trained.Curves(dir, here, trained.Options{})
 	require.NoError(t, err)
 	require.Len(t, curves, 5)
 	for _, s := range samples {
