@@ -180,7 +180,7 @@ func (o *modelOptions) model(r *model.Record, file *output, out io.Writer) error
 	return nil
 }
 
-// writeKepler trains and writes the models of Kepler Model Server, and removes those of an earlier run.
+// writeKepler trains and writes the models of Kepler Model Server, and removes the models of an earlier run.
 func (o *modelOptions) writeKepler(trained *model.Trained, out io.Writer) error {
 	c, err := trained.Compare()
 	if err != nil {

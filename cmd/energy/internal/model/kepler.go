@@ -98,7 +98,7 @@ func samplesOf(windows []window, idle float64) []fit.Sample {
 	return samples
 }
 
-var errNoModel = errors.New("no zone that Kepler Model Server supports can be trained: it has no psys")
+var errNoModel = errors.New("no zone that Kepler Model Server supports can be trained, and psys is not supported")
 
 // Compare trains the zones for all feature groups that the record contains. Each tenth of the time
 // is predicted by a model that was trained with the other tenths. The error is not nil if no zone can

@@ -204,6 +204,13 @@ func TestAZoneOfConstantPowerIsLeftOutOfDynamicPower(t *testing.T) {
 	assert.Contains(t, string(files["models/AbsPower-Basic.json"]), `"dram"`)
 	assert.Contains(t, string(files["models/DynPower-Basic.json"]), `"package"`)
 	assert.NotContains(t, string(files["models/DynPower-Basic.json"]), `"dram"`)
+
+	for i := range c.rows {
+		c.rows[i].errs[0][1] = 1
+	}
+	files, err = c.Encode("models")
+	require.NoError(t, err)
+	assert.NotContains(t, string(files["models/AbsPower-Basic.json"]), `"dram"`)
 }
 
 func TestARecordOfPSysOnlyIsNotCompared(t *testing.T) {
@@ -213,7 +220,7 @@ func TestARecordOfPSysOnlyIsNotCompared(t *testing.T) {
 	result, err := r.Train(time.Minute, noon)
 	require.NoError(t, err)
 	_, err = result.Compare()
-	require.ErrorContains(t, err, "but no psys")
+	require.ErrorContains(t, err, "psys is not supported")
 }
 
 // fakeCounters counts cycles only.
