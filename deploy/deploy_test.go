@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"os"
 	"regexp"
@@ -355,6 +356,14 @@ func TestPrometheusScrapesAllMetricsOfAlertsAndOfTheDashboard(t *testing.T) {
 		}
 		assert.Len(t, used, 2, path)
 	}
+}
+
+// Prometheus drops a resource attribute that is not promoted.
+func TestPrometheusPromotesTheResourceAttributesOfTheReceiver(t *testing.T) {
+	names := slices.Collect(maps.Keys(at(t, documents(t, "../metadata.yaml")[0], "resource_attributes").(map[string]any)))
+	promoted := strs(t, at(t, documents(t, "prometheus/prometheus.yaml")[0], "otlp", "promote_resource_attributes"))
+	missing := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(promoted, name) })
+	assert.ElementsMatch(t, []string{"process.command_line", "process.parent_pid"}, missing, "long values, and numbers that are reused")
 }
 
 // Series of several nodes differ by host.name only.
