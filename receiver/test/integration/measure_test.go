@@ -105,18 +105,21 @@ func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string)
 	return cmd, result
 }
 
-// The Python example returns the energy of a command.
+// The Python example returns the energy of a command, here by the model of these tests.
 func TestMeasureFromPython(t *testing.T) {
 	need(t)
-	binary, err := filepath.Abs(energyBinary(t))
-	require.NoError(t, err)
-	cmd := exec.Command(program(t, "python3", "python3"), "-c", `import joules; print(joules.joules("sh", "-c", "echo"))`)
+	python, dir := program(t, "python3", "python3"), t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nshift\nexec '%s' measure --config '%s' \"$@\"\n", energyBinary(t), straightModel(t))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "energy"), []byte(script), 0o755))
+	const second = `import time\nwhile time.process_time() < 1: pass`
+	cmd := exec.Command(python, "-c", `import joules, sys; print(joules.joules(sys.executable, "-c", "`+second+`"))`)
 	cmd.Dir = shipped(t, "python")
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimPrefix(run(t, cmd), "\n")), 64)
 	require.NoError(t, err)
-	require.Positive(t, out)
-	t.Attr("python", "more than 0 J")
+	ratio := out / byCurve(t, 1)
+	require.InDelta(t, 1, ratio, 0.049)
+	t.Attr("python", fmt.Sprintf("%.1f times the model", ratio))
 }
 
 func readMeasured(t *testing.T, path string) *measured {

@@ -79,6 +79,9 @@ func write(only string) error {
 		return err
 	}
 	rows := slices.DeleteFunc(p.rows(), func(r row) bool { return !matches.MatchString(r.ID) })
+	if len(rows) == 0 {
+		return fmt.Errorf("no row has an ID that matches %q", only)
+	}
 	got, err := run(rows)
 	if only != "" {
 		for _, r := range rows {

@@ -63,6 +63,11 @@ func TestEachRowHasAFaultOfItsTest(t *testing.T) {
 	assert.ElementsMatch(t, rows, tests)
 }
 
+func TestAPatternThatMatchesNoRowIsAnError(t *testing.T) {
+	readChecked(t)
+	require.EqualError(t, write("^nosuchrow$"), `no row has an ID that matches "^nosuchrow$"`)
+}
+
 func TestAFigureThatIsMissingOrDiffersIsAnError(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("GOWORK", "off")

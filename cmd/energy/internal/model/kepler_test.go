@@ -5,8 +5,10 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,6 +94,9 @@ func TestDocsShowTheErrorsOnNX12(t *testing.T) {
 	require.NoError(t, err)
 	absolute, _, _ := strings.Cut(out.String(), "\n\nDynPower")
 	assert.Contains(t, string(page), absolute)
+	errs := regexp.MustCompile(`CounterOnly  (?:SGD|Xgb)\w+ [* ]+([\d.]+) %`).FindAllStringSubmatch(absolute, -1)
+	require.Len(t, errs, 2)
+	t.Attr("held-out-tenths", fmt.Sprintf("%s, %s %%", errs[0][1], errs[1][1]))
 }
 
 func TestModelsOfKeplerModelServerAreComparedAndWritten(t *testing.T) {

@@ -80,18 +80,22 @@ func TestAFitUsesTheLastSixtySamples(t *testing.T) {
 }
 
 func TestALayerIsFittedAgainAboveTwoWatts(t *testing.T) {
-	for _, c := range []struct {
-		options   Options
-		off       float64 // W
-		isRefined bool
-	}{{Options{}, 1.99, false}, {Options{}, -1.99, false}, {Options{}, 2.01, true}, {Options{}, -2.01, true}, {Options{Threshold: 1}, 1.01, true}} {
-		m := observed(&Model{Options: c.options}, usual.samples(60, 1))
+	isRefined := func(o Options, off float64) bool { // off in W
+		m := observed(&Model{Options: o}, usual.samples(60, 1))
 		fits, s := m.Fits(), usual.samples(1, 2)[0]
-		s.Watts = m.At(0).Watts(&s.Rates) + c.off
+		s.Watts = m.At(0).Watts(&s.Rates) + off
 		m.Observe(s)
-		assert.Equal(t, c.isRefined, m.Fits() > fits, "%+v", c)
+		return m.Fits() > fits
 	}
-	t.Attr("smartwatts-threshold", "not at 1.99 W, at 2.01 W")
+	last, first := 0., 0.01
+	for ; first < 10 && !isRefined(Options{}, first); first += 0.02 {
+		last = first
+	}
+	assert.InDelta(t, 2, first, 0.011)
+	assert.False(t, isRefined(Options{}, -last))
+	assert.True(t, isRefined(Options{}, -first))
+	assert.True(t, isRefined(Options{Threshold: 1}, 1.01))
+	t.Attr("smartwatts-threshold", fmt.Sprintf("not at %.2f W, at %.2f W", last, first))
 }
 
 // The power without events is 150 W. The slope is the slope of a line through 125 W.
