@@ -20,8 +20,8 @@ ENERGY    := build/energy
 GPU_ENERGY := build/gpu/energy
 LOG       := build/otelcol-energy.log
 
-# Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . processor/emissions processor/energyprofile connector/energyspans cmd/energy extension/nvml receiver/test
+# Modules of the checkout, the receiver first. The tools' modules, which go.work does not list, hold no code.
+MODULES := $(shell sed -n 's#^	\./##p; s#^	\.$$#.#p' go.work)
 
 # Ignore a workspace or version control that surrounds the checkout.
 export GOWORK := $(CURDIR)/go.work
@@ -32,9 +32,10 @@ TOOL := GOWORK=off go tool -modfile=internal/tools/go.mod
 TOOLS := $(CURDIR)/build/tools
 BUILD_TOOLS = GOWORK=off go -C $(1) build -o $(TOOLS)/ tool
 
-GO_FILES := $(shell find energyreceiver.go receiver processor connector converter internal feed extension/gpulibrary extension/energyguests \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*' -not -path 'receiver/test/*')
-GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
-ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy \( -name "*.go" -o -path "*/web/page/*" \) -not -name "*_test.go")
+# All files that programs are built from, of which the collectors do not have those of the command line.
+SOURCES := $(shell find . -type d \( -name '.?*' -o -name build -o -name dist -o -name dev -o -name deploy -o -name test -o -name testdata \) -prune -o \
+	\( -name '*.go' -o -name 'go.*' -o -name '*.o' -o -name '*.csv' -o -path '*/web/page/*' \) -not -name '*_test.go' -type f -print)
+COLLECTOR_SOURCES := $(filter-out ./cmd/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
 .PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy judge replay specification soak fuzz clean
@@ -63,44 +64,35 @@ STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must
 # What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
-$(COLLECTOR): builder-config.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+$(COLLECTOR): builder-config.yaml
+$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml
+$(GPU_COLLECTOR): deploy/builder-config-gpu.yaml
+# Uses committed versions and sums (make tidy), because the builder would also download modules for the profiler's tests.
+$(PROFILES_COLLECTOR): $(addprefix deploy/builder-config-profiles,.yaml .mod .sum)
+
+$(COLLECTOR) $(K8S_COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): $(COLLECTOR_SOURCES)
 	@$(NEED_GO)
-	@test -e build/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
-	@mkdir -p build
-	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
-	@$(STATIC)
+	@test -e $(@D)/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
+	@mkdir -p $(@D)
+	@$(foreach f,$(filter deploy/%.mod deploy/%.sum,$^),cp $f $(@D)/go$(suffix $f);)
+	@CGO_ENABLED=0 $(TOOL) builder $(if $(filter deploy/%.mod,$^),--skip-get-modules) --config $(filter %.yaml,$^) \
+		>$(@D)/builder.log 2>&1 || { cat $(@D)/builder.log >&2; exit 1; }
+	@$(if $(filter $(GPU_COLLECTOR),$@),,$(STATIC))
+	@touch $@
+
+$(ENERGY): $(SOURCES)
+$(GPU_ENERGY): $(SOURCES)
+$(ENERGY) $(GPU_ENERGY):
+	@$(NEED_GO)
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 go -C cmd/energy build $(if $(filter $(GPU_ENERGY),$@),-tags nvml) -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
 build-k8s: $(K8S_COLLECTOR) ## build the collector for Kubernetes (build/k8s/otelcol-energy)
 
-$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
-	@$(NEED_GO)
-	@echo "Building $@; the first time, this takes some minutes"
-	@mkdir -p build/k8s
-	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
-	@$(STATIC)
-	@touch $@
-
-build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
-
-# Uses committed versions and sums (make tidy), because the builder would also download modules for the profiler's tests.
-$(PROFILES_COLLECTOR): deploy/builder-config-profiles.yaml deploy/builder-config-profiles.mod deploy/builder-config-profiles.sum go.mod go.sum processor/energyprofile/go.mod connector/energyspans/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
-	@$(NEED_GO)
-	@echo "Building $@; the first time, this takes some minutes"
-	@mkdir -p build/profiles
-	@cp deploy/builder-config-profiles.mod build/profiles/go.mod && cp deploy/builder-config-profiles.sum build/profiles/go.sum
-	@CGO_ENABLED=0 $(TOOL) builder --skip-get-modules --config deploy/builder-config-profiles.yaml >build/profiles/builder.log 2>&1 || { cat build/profiles/builder.log >&2; exit 1; }
-	@$(STATIC)
-	@touch $@
-
 build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that read NVIDIA GPUs (build/gpu/otelcol-energy, build/gpu/energy)
 
-$(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum processor/emissions/go.mod internal/tools/go.mod internal/tools/go.sum $(GO_FILES) $(GPU_FILES)
-	@$(NEED_GO)
-	@echo "Building $@; the first time, this takes some minutes"
-	@mkdir -p build/gpu
-	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-gpu.yaml >build/gpu/builder.log 2>&1 || { cat build/gpu/builder.log >&2; exit 1; }
-	@touch $@
+build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
 build-balancer: $(BALANCER) ## build the collector that balances nodes over gateways (build/balancer/otelcol-balancer)
 
@@ -110,18 +102,6 @@ $(BALANCER): deploy/gateway/builder-config.yaml internal/tools/go.mod internal/t
 	@mkdir -p build/balancer
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/gateway/builder-config.yaml >build/balancer/builder.log 2>&1 || { cat build/balancer/builder.log >&2; exit 1; }
 	@$(STATIC)
-	@touch $@
-
-$(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
-	@$(NEED_GO)
-	@mkdir -p build
-	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -ldflags "-s -w" -o ../../$@ .
-	@touch $@
-
-$(GPU_ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES) $(GPU_FILES)
-	@$(NEED_GO)
-	@mkdir -p build/gpu
-	@CGO_ENABLED=0 go -C cmd/energy build -tags nvml -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
@@ -216,7 +196,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
 		go -C $$m vet ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64 GOARCH=386 GOARCH=arm "GOOS=windows GOARCH=386"; do echo "$$system go vet"; \
-		for m in . processor/emissions processor/energyprofile connector/energyspans extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+		for m in $(filter-out cmd/% receiver/test,$(MODULES)); do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages

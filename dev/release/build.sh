@@ -32,9 +32,8 @@ if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles deploy/builder
 # With the modules of this checkout, and otherwise exactly the versions of its go.mod.
 cp cmd/energy/go.mod build/release/src/energy.mod
 cp cmd/energy/go.sum build/release/src/energy.sum
-for m in '' /processor/emissions /processor/energyprofile /extension/nvml; do
-	go mod edit -replace="github.com/energyreceiver/energyreceiver$m=../..$m" build/release/src/energy.mod
-done
+# shellcheck disable=SC2046 # several words
+go mod edit $(sed -n 's#^\t\(.*\) v.* => \.#-replace=\1=../..#p' go.work) build/release/src/energy.mod
 for arch in $ARCHS; do
 	GOARCH=$arch go -C cmd/energy build -modfile="$PWD/build/release/src/energy.mod" -ldflags="-s -w -X main.release=v$VERSION" \
 		-o "$out/$arch/energy" .

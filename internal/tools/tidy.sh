@@ -6,18 +6,18 @@ cd "$(dirname "$0")/../.."
 export GOWORK=off
 root=$PWD module=$1
 shift
-receiver=$(go list -m)
 
 copy=$(mktemp -d)
 trap 'rm -r "$copy"' EXIT
 cp "$module/go.mod" "$module/go.sum" "$copy"
+modules=$(sed -n 's#^\t\(.*\) v.* => \(.*\)#\1=\2#p' go.work) # those that other modules require
 edits='' drops=''
-for m in processor/emissions processor/energyprofile extension/nvml; do # which cmd/energy requires
-	edits="$edits -replace=$receiver/$m=$root/$m" drops="$drops -dropreplace=$receiver/$m"
+for m in $modules; do
+	edits="$edits -replace=${m%%=*}=$root/${m#*=}" drops="$drops -dropreplace=${m%%=*}"
 done
 # shellcheck disable=SC2086 # several words
-test "$module" = . || go mod edit -replace="$receiver=$root" $edits "$copy/go.mod"
+test "$module" = . || go mod edit $edits "$copy/go.mod"
 go -C "$module" mod tidy -modfile="$copy/go.mod" "$@"
 # shellcheck disable=SC2086
-test "$module" = . || go mod edit -dropreplace="$receiver" $drops "$copy/go.mod"
+test "$module" = . || go mod edit $drops "$copy/go.mod"
 test $# -gt 0 || cp "$copy/go.mod" "$copy/go.sum" "$module"
