@@ -15,7 +15,6 @@ COLLECTOR := build/otelcol-energy
 K8S_COLLECTOR := build/k8s/otelcol-energy
 GPU_COLLECTOR := build/gpu/otelcol-energy
 PROFILES_COLLECTOR := build/profiles/otelcol-energy
-BALANCER  := build/balancer/otelcol-balancer
 ENERGY    := build/energy
 GPU_ENERGY := build/gpu/energy
 LOG       := build/otelcol-energy.log
@@ -38,7 +37,7 @@ SOURCES := $(shell find . -type d \( -name '.?*' -o -name build -o -name dist -o
 COLLECTOR_SOURCES := $(filter-out ./cmd/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s build-gpu build-profiles build-balancer image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy judge replay specification soak fuzz clean
+.PHONY: help run top build build-k8s build-gpu build-profiles image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy judge replay specification soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,20 +93,10 @@ build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that
 
 build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
-build-balancer: $(BALANCER) ## build the collector that balances nodes over gateways (build/balancer/otelcol-balancer)
-
-$(BALANCER): deploy/gateway/builder-config.yaml internal/tools/go.mod internal/tools/go.sum
-	@$(NEED_GO)
-	@echo "Building $@; the first time, this takes some minutes"
-	@mkdir -p build/balancer
-	@CGO_ENABLED=0 $(TOOL) builder --config deploy/gateway/builder-config.yaml >build/balancer/builder.log 2>&1 || { cat build/balancer/builder.log >&2; exit 1; }
-	@$(STATIC)
-	@touch $@
-
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-check-deploy: build build-k8s build-gpu build-balancer ## check the files of deploy/ with the installed tools that read them
+check-deploy: build build-k8s build-gpu ## check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -171,7 +160,7 @@ stores: build ## test each available database with an hour of churn and with mon
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 
-scale: build $(if $(findstring -balancers 0,$(SCALE)),,build-balancer) ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
+scale: build ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
 	@receiver/test/stores/build.sh mimir
 	go run ./receiver/test/scale -to mimir $(SCALE)
 

@@ -39,7 +39,7 @@ func ownBuilderConfig(t *testing.T) string {
 // not compile.
 func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
 	files := map[string]string{"docs/server.md": ownBuilderConfig(t)}
-	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "builder-config-profiles.yaml", "gateway/builder-config.yaml"} {
+	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "builder-config-profiles.yaml"} {
 		files[path] = read(t, path)
 	}
 	for path, text := range files {

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Checks every file of deploy/ with the tool that reads it, and lists the tools that are missing. Fails if a tool
 # reports an error. Checks that need an API server are part of `make integration-k8s`.
-#
-#   HELM_CHART=directory    a copy of the opentelemetry-collector chart, else it is downloaded
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,11 +53,12 @@ checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
 checks "deploy/gateway/gateway.yaml, by the collector" build/otelcol-energy validate --config deploy/gateway/gateway.yaml
 checks "deploy/gateway/disk-queue.yaml, by the collector" \
 	build/otelcol-energy validate --config deploy/gateway/gateway.yaml --config deploy/gateway/disk-queue.yaml
-checks "deploy/gateway/balancer.yaml, by the balancer" \
-	env GATEWAYS='["gateway-1:4317", "gateway-2:4317"]' build/balancer/otelcol-balancer validate --config deploy/gateway/balancer.yaml
-awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
-checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
-	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"
+if command -v otelcol-contrib >/dev/null; then
+	checks "deploy/gateway/balancer.yaml, by otelcol-contrib" \
+		env GATEWAYS='["gateway-1:4317", "gateway-2:4317"]' otelcol-contrib validate --config deploy/gateway/balancer.yaml
+else
+	lacks deploy/gateway/balancer.yaml otelcol-contrib
+fi
 
 # actionlint checks a local action only if it is in the repository of the workflow.
 mkdir -p "$scratch/action/.git" "$scratch/action/.github/workflows" "$scratch/action/deploy"
@@ -124,22 +123,6 @@ if command -v systemd-analyze >/dev/null; then
 	done
 else
 	lacks deploy/systemd systemd-analyze
-fi
-
-if ! command -v helm >/dev/null; then
-	lacks deploy/helm/values.yaml "helm (go install helm.sh/helm/v3/cmd/helm@v3.22.0)"
-else
-	chart=${HELM_CHART:-}
-	if [ -z "$chart" ] && timeout 60 helm pull opentelemetry-collector --untar --untardir "$scratch/chart" \
-		--repo https://open-telemetry.github.io/opentelemetry-helm-charts >/dev/null 2>&1; then
-		chart=$scratch/chart/opentelemetry-collector
-	fi
-	if [ -n "$chart" ]; then
-		checks "deploy/helm/values.yaml, by helm template" \
-			helm template energy "$chart" --namespace energy --values deploy/helm/values.yaml
-	else
-		lacks deploy/helm/values.yaml "the opentelemetry-collector chart, which could not be downloaded"
-	fi
 fi
 
 if docker compose version >/dev/null 2>&1; then

@@ -75,33 +75,6 @@ func named(t *testing.T, list any, names ...string) []any {
 	return found
 }
 
-func TestHelmValuesMatchTheManifest(t *testing.T) {
-	values := documents(t, "helm/values.yaml")[0]
-	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
-	container := at(t, pod, "containers")
-
-	assert.Equal(t, documents(t, "kubernetes/config.yaml")[0], values["alternateConfig"])
-	for _, key := range []string{"hostPID", "tolerations", "priorityClassName", "nodeSelector"} {
-		assert.Equal(t, at(t, pod, key), values[key], key)
-	}
-	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
-	assert.Equal(t, at(t, container, "resources"), values["resources"])
-	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup", "var-log-pods", "var-log-containers", "state"}
-	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
-	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
-	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "K8S_POD_IP", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
-
-	var role map[string]any
-	for _, d := range documents(t, "kubernetes/rbac.yaml") {
-		if d["kind"] == "ClusterRole" {
-			role = d
-		}
-	}
-	require.NotNil(t, role)
-	assert.Equal(t, role["rules"], at(t, values, "clusterRole", "rules"))
-	assert.Equal(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "images", "newTag"), at(t, values, "image", "tag"))
-}
-
 // The first column of the page's table of privileges names every capability that a file grants.
 func TestEveryGrantedPrivilegeIsDocumented(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `CAP_[^|]*\\|")
@@ -141,7 +114,7 @@ func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
 func TestServicesKeepTheirTotals(t *testing.T) {
 	const directory = "/var/lib/otelcol-energy"
 	for path, config := range shippedConfigs(t) {
-		kept := strings.HasPrefix(path, "systemd") || strings.HasPrefix(path, "docker") || strings.HasPrefix(path, "kubernetes") || strings.HasPrefix(path, "helm")
+		kept := strings.HasPrefix(path, "systemd") || strings.HasPrefix(path, "docker") || strings.HasPrefix(path, "kubernetes")
 		receiver := at(t, config, "receivers", "energy").(map[string]any)
 		if !kept {
 			assert.NotContains(t, receiver, "storage", path)
@@ -198,7 +171,7 @@ func TestEachCollectorContainsTheLeanerOne(t *testing.T) {
 // shippedConfigs returns all shipped collector configurations.
 func shippedConfigs(t *testing.T) map[string]map[string]any {
 	t.Helper()
-	all := map[string]map[string]any{"helm/values.yaml": at(t, documents(t, "helm/values.yaml")[0], "alternateConfig").(map[string]any)}
+	all := map[string]map[string]any{}
 	for _, path := range []string{
 		"../config.yaml", "docker/config.yaml", "systemd/config.yaml", "kubernetes/config.yaml",
 		"kepler/config.yaml", "kepler/kubernetes.yaml", "scaphandre/config.yaml", "prometheus/collector.yaml",

@@ -325,7 +325,7 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 	load := build(t, "load")
 	for config, binary := range map[string]func(*testing.T) string{
 		"deploy/prometheus/collector.yaml": collectorBinary,
-		"deploy/kubernetes/config.yaml":    kubernetesBinary, // deploy/helm has the same
+		"deploy/kubernetes/config.yaml":    kubernetesBinary,
 	} {
 		t.Run(config, func(t *testing.T) {
 			b := startBackend(t)

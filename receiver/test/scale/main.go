@@ -64,7 +64,7 @@ func main() {
 	flag.IntVar(&p.limitMiB, "limit", 1024, "limit_mib of the gateway's memory_limiter")
 	flag.IntVar(&p.goLimitMiB, "gomemlimit", 0, "GOMEMLIMIT of the gateway in MiB, 0 is none")
 	flag.StringVar(&p.mimir, "mimir", "build/integration/mimir/mimir", "Mimir, for -to mimir")
-	flag.StringVar(&p.balancer, "balancer", "build/balancer/otelcol-balancer", "the collector that is the balancer, for -to mimir")
+	flag.StringVar(&p.balancer, "balancer", "otelcol-contrib", "the collector that is the balancer, for -to mimir with -balancers: its path, or its name in PATH")
 	flag.IntVar(&p.balancers, "balancers", 2, "-to mimir: how many balancers, 0 balances the nodes' connections over the gateways instead")
 	flag.IntVar(&p.gateways, "gateways", 2, "-to mimir: how many gateways")
 	flag.IntVar(&p.stores, "stores", 3, "-to mimir: how many processes of Mimir; each sample is in three of them")
