@@ -332,6 +332,7 @@ func (s *energyScraper) observe(m *window.Measurement, took time.Duration) {
 func (s *energyScraper) logControlPlane() {
 	switch pods, isNews := s.attributor.Exclusion.ControlPlane(); {
 	case !isNews:
+	case len(pods) == 0 && s.attributor.Exclusion.Err() != nil: // a condition reports that pods cannot be read
 	case len(pods) == 0:
 		s.set.Logger.Info("Static pods of the control plane not found on this node")
 	default:

@@ -188,6 +188,9 @@ func (o *modelOptions) writeKepler(trained *model.Trained, out io.Writer) error 
 	}
 	c.WriteText(out)
 	files, err := c.Encode(o.kepler)
+	if err == nil {
+		err = refuseExisting(o.force, model.KeplerFiles(o.kepler)...) // another command may have written them meanwhile
+	}
 	if err != nil {
 		return err
 	}

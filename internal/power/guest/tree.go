@@ -109,8 +109,8 @@ func (t *tree) writeReport(root *os.Root, of *Report) error {
 
 // next returns the tree after the next report, which contains the zones of the machine. If the report
 // that the tree continues from lacks one of these zones, a new epoch begins, because the zone may
-// have had a total earlier in the epoch. The new epoch does not repeat energy that was reported: programs that read
-// only the counters add the first value after a step back.
+// have had a total earlier in the epoch. The new epoch does not repeat energy that was reported:
+// programs that read only the counters add the first value after a step back.
 func (t *tree) next(zones []Zone) tree {
 	next := *t
 	next.generation++

@@ -44,9 +44,9 @@ type pmu struct {
 
 // find finds the zones and the CPUs that count them. It opens no counter, so it succeeds
 // even if opening counters is not permitted. Zones that were found earlier are kept. Only the
-// returned function changes zones. If two searches in sequence found that the PMUs count on the same CPUs and failed to
-// read no file, the next searches read no other files. One is not enough: the kernel adds the events
-// of a PMU after its other files.
+// returned function changes zones. If two searches in sequence found that the PMUs count on the same
+// CPUs and read every file, the next searches read no other files. One is not enough: the kernel adds
+// the events of a PMU after its other files.
 func (s *source) find() func() error {
 	masks := s.readMasks()
 	if s.settled && masks == s.masks {
@@ -186,14 +186,14 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 			groups = append(groups, g)
 		}
 	}
-	whole, err := s.countsWholePackages()
-	if err != nil {
-		return nil, err
+	first := firstOfPackages(groups)
+	if len(first) == len(groups) { // a CPU of each package: /proc/cpuinfo, which may be hidden, is not needed
+		return groups, nil
 	}
-	if whole {
-		groups = firstOfPackages(groups)
+	if whole, err := s.countsWholePackages(); err != nil || !whole {
+		return groups, err
 	}
-	return groups, nil
+	return first, nil
 }
 
 // countsWholePackages reports whether an event of the power PMU is the package's, on whichever of

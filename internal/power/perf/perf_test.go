@@ -406,6 +406,18 @@ func TestAFileThatCouldNotBeReadIsReadLaterWithTheSameCPUs(t *testing.T) {
 	}
 }
 
+func TestPackagesOfOneDieAreReadIfCPUInfoIsHidden(t *testing.T) {
+	m := newMachine(t, "laptop")
+	t.Cleanup(kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "proc/cpuinfo") {
+			return nil, syscall.EACCES
+		}
+		return got, err
+	}))
+	require.NoError(t, m.read(0)["power:energy-pkg:0"].Err)
+	assert.Contains(t, m.read(time.Second), "power:energy-pkg:0")
+}
+
 // A PMU that is registered anew has another number, and the counters of the old one fail.
 func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	m := newMachine(t, "laptop", power.Package)

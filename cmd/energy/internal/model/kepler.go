@@ -64,12 +64,13 @@ func (r *Record) withRates(windows []window) (out []window) {
 	return out
 }
 
-// windowsOf returns the windows that have all features of a group, nil if they are too short.
+// windowsOf returns the windows that have all features of a group. It returns nil if they are too
+// short, or if their load varies too little: the error over a few loads would be too small.
 func (z *trainedZone) windowsOf(g *fit.Group) []window {
 	windows := slices.DeleteFunc(slices.Clone(z.windows), func(w window) bool {
 		return slices.ContainsFunc(g.Features, func(f model.Feature) bool { return math.IsNaN(w.Rates[f]) })
 	})
-	if secondsOf(windows) < leastTime {
+	if secondsOf(windows) < leastTime || check(binned(windows), leastBins) != nil {
 		return nil
 	}
 	return windows
@@ -193,7 +194,7 @@ func (c *Comparison) Encode(dir string) (map[string][]byte, error) {
 				if err != nil || !(row.errs[output][at] < 1) {
 					continue
 				}
-				fitted.Component.Error = rounded(row.errs[output][at], 1e4)
+				fitted.Component.Error = max(rounded(row.errs[output][at], 1e4), 1e-4) // readers ignore an error of 0
 				m.Zones[z.kind] = fitted.Component
 			}
 			data, err := m.Encode()
@@ -239,6 +240,6 @@ func (c *Comparison) WriteText(out io.Writer) {
 		}
 	}
 	if c.best(0, "CounterOnly") == nil {
-		fmt.Fprintln(out, "CounterOnly and Basic require cycles, instructions and cache misses over at least 5 minutes of the record.")
+		fmt.Fprintln(out, "CounterOnly and Basic require cycles, instructions and cache misses over at least 5 minutes and different loads.")
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -186,6 +188,30 @@ func TestHardwareCountersMayStartLate(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, got, files)
 	}
+}
+
+func TestHardwareCountersOverOneLoadTrainNoModel(t *testing.T) {
+	r := counted(t)
+	for c := range r.series {
+		if c.kind == rateKind {
+			r.series[c] = nil
+		}
+	}
+	energy := zones(power.Package, power.Measured)
+	last := r.series[energy][len(r.series[energy])-1]
+	for i := 1; i <= 72; i++ {
+		at, load := last.Time+10*float64(i), 0.04+0.002*float64(i%5)
+		r.add(utilization, point{at, load})
+		r.add(energy, point{at, last.Value + 600*float64(i)})
+		for _, f := range fit.Counters {
+			r.add(counter{kind: rateKind, id: trained.FeatureName(f)}, point{at, 1e9 * load})
+		}
+	}
+	result, err := r.Train(time.Minute, noon)
+	require.NoError(t, err)
+	files, err := compareAll(t, result).Encode("models")
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"models/AbsPower-BPFOnly.json", "models/DynPower-BPFOnly.json"}, slices.Collect(maps.Keys(files)))
 }
 
 func TestAZoneOfConstantPowerIsLeftOutOfDynamicPower(t *testing.T) {
