@@ -37,8 +37,9 @@ SOURCES := $(shell find . -type d \( -name '.?*' -o -name build -o -name dist -o
 COLLECTOR_SOURCES := $(filter-out ./cmd/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s build-gpu build-profiles image image-gpu validate check-deploy screenshots test browser integration integration-k8s attack nightly stores scale generate generate-bpf check-generate lint tidy fmt bench cost accuracy judge replay specification soak fuzz clean
+.PHONY: help run build build-k8s build-gpu build-profiles image image-gpu check-deploy test browser integration nightly stores scale generate generate-bpf check-generate lint tidy bench cost accuracy judge replay specification soak fuzz clean
 
+# Targets whose comment has a single # are not listed. Pages of dev/ describe them.
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -51,9 +52,6 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(COLLECTOR) --config $(CONFIG) >$(LOG) 2>&1 & pid=$$!; trap 'kill $$pid 2>/dev/null; wait $$pid' EXIT; trap 'exit 130' INT TERM; \
 		while kill -0 $$pid && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --once --wait 0s 2>&1 | grep -q "no process listens"; do sleep 0.1; done 2>/dev/null; \
 		kill -0 $$pid 2>/dev/null && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --for $(RUN_SECONDS)s $(TOP_FLAGS) && kill -0 $$pid || { tail -n 20 $(LOG) >&2; exit 1; }
-
-top: $(ENERGY) ## show the top consumers, of the running collector or else of this machine without one
-	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,--endpoint http://$(ENDPOINT)/metrics) --for $(RUN_SECONDS)s
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 
@@ -93,10 +91,7 @@ build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that
 
 build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
-validate: $(COLLECTOR) ## check the shipped configuration with the built collector
-	$(COLLECTOR) validate --config $(CONFIG)
-
-check-deploy: build build-k8s build-gpu ## check the files of deploy/ with the installed tools that read them
+check-deploy: build build-k8s build-gpu # check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -138,14 +133,8 @@ browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURE
 	go test ./receiver/test/browser -count 1 -v -timeout 20m -run '$(RUN)' -browser.energy '$(CURDIR)/$(ENERGY)' \
 		-browser.axe '$(CURDIR)/build/browser/axe.min.js' -browser.pictures '$(if $(PICTURES),$(abspath $(PICTURES)))'
 
-integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; dev/integration.md)
-	@receiver/test/integration/run.sh
-
-integration-k8s: build build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; dev/integration.md)
-	@receiver/test/integration/kubernetes.sh
-
-attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; dev/integration.md)
-	@receiver/test/integration/attack.sh
+integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (RUN=Kubernetes: with a real API server and kubelet; RUN=TestAttack: with hostile processes; root, apt; dev/integration.md)
+	@receiver/test/integration/$(if $(findstring Kubernetes,$(RUN)),kubernetes,run).sh
 
 nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; dev/integration.md)
 	@.ci/nightly
@@ -154,33 +143,30 @@ STORES   ?= all
 VARIANTS ?= three restarts
 PROGRAMS ?=
 
-stores: build ## test each available database with an hour of churn and with monthly reports (STORES=Prometheus)
+stores: build # test each available database with an hour of churn and with monthly reports (STORES=Prometheus)
 	@receiver/test/stores/build.sh $(PROGRAMS)
 	go test ./receiver/test/stores -run '^Test(Stores|Months)' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 
-scale: build ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
+scale: build # send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/production.md)
 	@receiver/test/stores/build.sh mimir
 	go run ./receiver/test/scale -to mimir $(SCALE)
-
-screenshots: ## draw the screen of energy top again (docs/top.svg), and the screens that tests compare
-	go -C cmd/energy test ./internal/top -count 1 -update
 
 generate: ## write the generated files
 	@$(call BUILD_TOOLS,internal/tools)
 	@set -e; for m in $(MODULES); do PATH="$(TOOLS):$$PATH" go -C $$m generate -skip bpf2go ./...; done
 
-generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
+generate-bpf: # compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
 	@$(call BUILD_TOOLS,internal/tools)
 	PATH="$(TOOLS):$$PATH" go generate -run bpf2go ./...
 
-check-generate: ## fail if `make generate` would change a file
+check-generate: # fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
 lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of pages and code
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
-		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
+		{ echo "gofmt would change:" $$unformatted "(gofmt -w does it)" >&2; exit 1; }
 	@$(call BUILD_TOOLS,internal/tools/lint)
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
 		go -C $$m vet ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
@@ -194,9 +180,6 @@ lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the 
 tidy: ## write go.mod and go.sum of all modules
 	@set -e; for m in $(MODULES); do internal/tools/tidy.sh $$m; done
 	@internal/tools/tidy-profiles.sh
-
-fmt: ## format all Go files
-	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
 bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
@@ -215,18 +198,18 @@ accuracy: ## measure the error of attributed energy on simulated machines, and o
 	go -C receiver/test/accuracy run .
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
-judge: $(if $(KEPLER),$(COLLECTOR)) ## run Kepler and the collector on the files of simulated machines (KEPLER=PATH); write a table of dev/other-rules.md
+judge: $(if $(KEPLER),$(COLLECTOR)) # run Kepler and the collector on the files of simulated machines (KEPLER=PATH); write a table of dev/other-rules.md
 	@test -x "$(KEPLER)" || { echo "KEPLER=PATH is a binary of Kepler: run go build -o PATH ./cmd/kepler in a checkout of github.com/sustainable-computing-io/kepler" >&2; exit 1; }
 	go -C receiver/test/accuracy run . -test.run judge -test.parallel 9 -kepler '$(abspath $(KEPLER))' -collector '$(CURDIR)/$(COLLECTOR)'
 
-replay: ## replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the tables of docs/accuracy.md
+replay: # replay published measurements of real machines (TRACES=DIR, see dev/replay.md); write the tables of docs/accuracy.md
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
 	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
-specification: ## run the tests of dev/specification.yaml and write dev/specification.md (SHORT=1 installs nothing; root)
+specification: # run the tests of dev/specification.yaml and write dev/specification.md (SHORT=1 installs nothing; root)
 	go run ./receiver/test/specification
 
-soak: ## run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
+soak: # run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)
 	go test ./receiver/test/accuracy ./internal/usage/cpu -count 1 -timeout 60m
 	go test ./receiver -run '^Test(NothingIsLostWhateverHappens|MemoryIsFlatUnderAThousandBirthsASecond|GuestsHaveWhatTheirHostAttributedToThem)$$' \
 		-count 1 -v -timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600 -guests.histories 100
@@ -234,7 +217,7 @@ soak: ## run the accuracy simulator's tests, and simulate a million intervals wi
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -count 1 -timeout 60m -other.histories 1000
 
-fuzz: ## fuzz every fuzz target for FUZZTIME
+fuzz: # fuzz every fuzz target for FUZZTIME
 	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \
 		for target in $$(go -C $$m test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; go -C $$m test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \

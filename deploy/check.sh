@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks every file of deploy/ with the tool that reads it, and lists the tools that are missing. Fails if a tool
-# reports an error. Checks that need an API server are part of `make integration-k8s`.
+# reports an error. Checks that need an API server are part of `make integration RUN=Kubernetes`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ lacks() { echo "skipped  $1: lacks $2"; }
 export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
 export GRID=FRA
 
-# kubectl and promtool, where `make integration-k8s` and `make integration` have built them
+# kubectl and promtool, where `make integration RUN=Kubernetes` and `make integration` have built them
 PATH=$PATH:$PWD/build/integration/kubernetes/bin:$PWD/build/integration/prometheus
 
 for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml deploy/prometheus/collector.yaml; do

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,6 +74,24 @@ func named(t *testing.T, list any, names ...string) []any {
 		found = append(found, list.([]any)[i])
 	}
 	return found
+}
+
+func TestEachMakeTargetHasHelpOrAPageOfDev(t *testing.T) {
+	pages := read(t, "../dev/release/README.md")
+	names, err := filepath.Glob("../dev/*.md")
+	require.NoError(t, err)
+	for _, name := range names {
+		pages += read(t, name)
+	}
+	helped := 0
+	for _, line := range regexp.MustCompile(`(?m)^([a-z0-9-]+):.*$`).FindAllStringSubmatch(read(t, "../Makefile")+read(t, "../dev/release/release.mk"), -1) {
+		if strings.Contains(line[0], " ## ") {
+			helped++
+		} else {
+			assert.True(t, regexp.MustCompile(`make `+line[1]+`\b[^-]`).MatchString(pages), line[1])
+		}
+	}
+	assert.LessOrEqual(t, helped, 20, "make help fits on a screen")
 }
 
 // The first column of the page's table of privileges names every capability that a file grants.

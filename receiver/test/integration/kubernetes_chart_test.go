@@ -16,7 +16,7 @@ import (
 func TestKubernetesChart(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)
-	helm := program(t, "helm", "none; make integration-k8s builds it")
+	helm := program(t, "helm", "none; make integration RUN=Kubernetes builds it")
 	image := buildImage(t)
 	k := startCluster(t, programs)
 	k.importImage(t, image)

@@ -188,13 +188,13 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 	assert.Equal(t, map[string]bool{webPod: true, "forks": true, daemonPod: true}, pods)
 }
 
-// kubernetesPrograms is the directory in which `make integration-k8s` builds the programs.
+// kubernetesPrograms is the directory in which `make integration RUN=Kubernetes` builds the programs.
 func kubernetesPrograms(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(cache(t), "kubernetes", "bin")
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Skipf("lacks %s: make integration-k8s", filepath.Join(dir, name))
+			t.Skipf("lacks %s: make integration RUN=Kubernetes", filepath.Join(dir, name))
 		}
 	}
 	program(t, "etcd", "etcd-server")
