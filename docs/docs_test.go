@@ -119,7 +119,7 @@ func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 
 // A path with a placeholder in angle brackets is checked up to the placeholder.
 func TestPathsOnThePagesExist(t *testing.T) {
-	address := regexp.MustCompile(`\w+://\S+|\b(?:github\.com|go\.opentelemetry\.io)/\S+`)
+	address := regexp.MustCompile(`\w+://\S+|\b(?:github\.com|go\.opentelemetry\.io|helm\.sh)/\S+`)
 	path := regexp.MustCompile(`(?:^|[\s(\x60./])((?:cmd|deploy|docs|extension|internal|processor|receiver)/[\w./-]*\w)`)
 	for _, page := range pages(t) {
 		content, err := os.ReadFile(page)
