@@ -19,9 +19,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrTooLarge reports that a file exceeds the limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, because secrets that
-// Kubernetes mounts are links. Each error is an *fs.PathError. If a read of the open file failed, the result includes the
-// content that was read.
+// Read returns the content of a regular file of at most limit bytes. Symbolic links are followed,
+// because secrets that Kubernetes mounts are links. Each error is an *fs.PathError. If a read of the
+// open file failed, the result includes the content that was read.
 func Read(path string, limit int64) ([]byte, error) { return read(path, limit, os.Stat, os.OpenFile) }
 
 // ReadIn is Read for a file below root. Symbolic links are not regular files.

@@ -91,7 +91,7 @@ func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
 	return misattributed
 }
 
-// show writes the files of the machine, and those that only other programs read.
+// show writes the files of the machine, and the file comm of each process, which Kepler reads.
 func (l *simulator) show() {
 	require.NoError(l.tb, l.machine.Render())
 	for pid, p := range l.machine.Host.Processes {
@@ -156,17 +156,19 @@ func judgeTable(t *testing.T, cells [][]float64) string {
 		fmt.Fprintf(&b, " %s %s | its rules alone |", p.name, p.version(t))
 	}
 	b.WriteString("\n" + strings.Repeat("|---", 1+2*len(allJudged)) + "|\n")
-	means := make([]float64, 2*len(allJudged))
 	row := func(name string, cells []float64) {
 		fmt.Fprintf(&b, "| %s |", name)
-		for k, cell := range cells {
-			means[k] += cell / float64(len(simScenarios))
+		for _, cell := range cells {
 			fmt.Fprintf(&b, " %s |", percent(cell))
 		}
 		b.WriteString("\n")
 	}
+	means := make([]float64, 2*len(allJudged))
 	for i, sc := range simScenarios {
 		row(sc.name, cells[i])
+		for k, cell := range cells[i] {
+			means[k] += cell / float64(len(simScenarios))
+		}
 	}
 	row("mean", means)
 	return b.String()

@@ -134,7 +134,8 @@ func (t *Tree) check(used []bool) error {
 	return nil
 }
 
-// Value returns the value of the leaf that the scaled features x lead to. Like XGBoost it compares with single precision.
+// Value returns the value of the leaf that the scaled features x lead to. Like XGBoost, it compares
+// in single precision.
 func (t *Tree) Value(x []float64) float32 {
 	i := 0
 	for t.Left[i] != -1 {

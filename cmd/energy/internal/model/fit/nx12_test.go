@@ -105,8 +105,9 @@ func unzipped(t *testing.T, name string) string {
 	return path
 }
 
-// The models of v0.6 are the published ones, which were trained on this series, with instructions that were not scaled.
-// The others were trained on its even samples by Model Server's settings of now, and are tested on its odd ones.
+// The models of v0.6 are the published ones. They were trained on this series, with instructions that
+// were not scaled. The other models were trained on its even samples with the current settings of
+// Model Server, and are tested on its odd samples.
 func TestModelsOfKeplerModelServerFollowNX12(t *testing.T) {
 	packages := map[string]float64{}
 	for name, want := range map[string]struct{ pkg, dram float64 }{
