@@ -21,7 +21,7 @@ import (
 
 // The collector for ARM, on an emulated ARM machine: its BPF programs are loaded by an ARM kernel,
 // and a power supply with PMBus reports the machine's power. Two collectors, one with each CPU time
-// source, see the same containers.
+// source, see the same containers. Debian's kernel for ARM has no other sensor that QEMU can emulate.
 func TestARMGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-aarch64", "qemu-system-arm")
