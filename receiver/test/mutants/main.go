@@ -1,60 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants reports which small changes of a package its tests do not notice.
+// Command mutants reports which faults in the code its tests do not notice, and which tests notice no fault.
 //
-// It draws mutants: a negated condition, another operator or constant, a missing statement, an
-// early return. It runs the package's tests on each mutant, and prints whether they failed. Source
-// and seed determine the draw, so that a run before a change of the tests and a run after it
-// compare line by line:
+// It draws mutants of packages: a negated condition, another operator or constant, a missing statement, an
+// early return. All are compiled into one test binary and turned on one after the other. Source and seed
+// determine the draw, so that a run before a change of the tests and a run after it compare line by line:
 //
-//	go run ./receiver/test/mutants -n 20 internal/attribution internal/window internal/usage/cpu
+//	go run ./receiver/test/mutants -n 20 ./internal/attribution ./internal/window
 //
-// With -set it runs chosen faults, such as the sets in dev/mutants, and writes a page with the number of tests that
-// notice each fault:
+// With -tests it also runs the chosen faults of dev/mutants in these packages, and writes a table of the tests:
+// their lines, the faults that each notices, the faults that it alone notices, and its place in a small set of tests
+// that notices all faults. Tests outside of this set are candidates for deletion:
 //
-//	go run ./receiver/test/mutants -set dev/mutants/command.yaml >dev/mutants/command.md
+//	go run ./receiver/test/mutants -tests -n 60 ./internal/ledger ./internal/attribution
+//
+// With -set it runs a file or a directory of chosen faults, and writes the number of tests that notice each fault:
+//
+//	go run ./receiver/test/mutants -set dev/mutants >dev/mutants/kills.csv
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 )
 
+// options are the settings of a run.
+type options struct {
+	out, progress io.Writer
+	timeout       time.Duration
+	workers       int
+	only, skip    *regexp.Regexp // names of tests
+}
+
 func main() {
+	o := options{out: os.Stdout, progress: os.Stderr}
 	count := flag.Int("n", 20, "mutants of each package")
 	seed := flag.Uint64("seed", 33, "seed of the draw")
-	timeout := flag.Duration("timeout", 10*time.Minute, "longest run of a package's tests; a mutant that takes longer is killed")
-	chosen := flag.String("set", "", "file with a set of chosen faults")
-	workers := flag.Int("p", runtime.NumCPU(), "packages of a set whose tests run at the same time")
+	tests := flag.Bool("tests", false, "add the faults of dev/mutants and a table of the tests")
+	chosen := flag.String("set", "", "file with a set of chosen faults, or a directory of such files")
+	only := flag.String("run", "", "regular expression of the tests to run")
+	skip := flag.String("skip", "^$", "regular expression of the tests to leave out")
+	flag.DurationVar(&o.timeout, "timeout", 10*time.Minute, "longest run of a package's tests; a fault that takes longer is noticed")
+	flag.IntVar(&o.workers, "p", runtime.NumCPU(), "packages whose tests run at the same time")
 	flag.Parse()
+	o.only, o.skip = regexp.MustCompile(*only), regexp.MustCompile(*skip)
+	o.workers = max(o.workers, 1)
+	err := error(nil)
 	if *chosen != "" {
-		if err := runSet(os.Stdout, os.Stderr, *chosen, *timeout, max(*workers, 1)); err != nil {
-			fmt.Fprintln(os.Stderr, "mutants:", err)
-			os.Exit(1)
-		}
+		err = o.runSets(*chosen)
+	} else {
+		err = o.runDraw(flag.Args(), *count, *seed, *tests)
 	}
-	for _, dir := range flag.Args() {
-		if err := run(os.Stdout, dir, *count, *seed, *timeout); err != nil {
-			fmt.Fprintln(os.Stderr, "mutants:", err)
-			os.Exit(1)
-		}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
 	}
 }
 
-// run prints the fate of count mutants of the package in dir. It skips mutants that do not compile.
-func run(out io.Writer, dir string, count int, seed uint64, timeout time.Duration) error {
-	dir, err := filepath.Abs(dir)
+// runDraw prints how many tests of the packages notice each of count mutants per package.
+func (o *options) runDraw(patterns []string, count int, seed uint64, withTests bool) error {
+	packages, err := list(patterns)
 	if err != nil {
 		return err
 	}
-	candidates, err := drawn(dir, seed)
+	root, err := os.Getwd()
 	if err != nil {
 		return err
 	}
@@ -63,50 +80,54 @@ func run(out io.Writer, dir string, count int, seed uint64, timeout time.Duratio
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	killed, tested := 0, 0
-	for _, m := range candidates {
-		if tested == count {
-			break
+	random, dirs := &set{Packages: patterns}, []string{}
+	for _, p := range packages {
+		if p.DepOnly || p.ForTest != "" || strings.HasSuffix(p.ImportPath, ".test") || len(p.GoFiles) == 0 {
+			continue
 		}
-		overlay, err := overlayOf(m, work)
+		dir, err := filepath.Rel(root, p.Dir)
 		if err != nil {
 			return err
 		}
-		if goTool(dir, "build", "-overlay", overlay, ".") != nil {
-			continue
+		dirs = append(dirs, dir)
+		faults, err := draw(root, dir, count, seed, work)
+		if err != nil {
+			return err
 		}
-		tested++
-		fate := "survived"
-		if goTool(dir, "test", "-count=1", "-failfast", "-vet=off", "-timeout", timeout.String(), "-overlay", overlay, ".") != nil {
-			fate = "killed  "
-			killed++
-		}
-		fmt.Fprintf(out, "%s %s/%v\n", fate, filepath.Base(dir), m)
+		random.Mutants = append(random.Mutants, faults...)
 	}
-	fmt.Fprintf(out, "%s: %d of %d killed\n", filepath.Base(dir), killed, tested)
+	sets := []*set{random}
+	if withTests {
+		chosen, err := chosenIn(dirs, patterns)
+		if err != nil {
+			return err
+		}
+		sets = append(sets, chosen...)
+	}
+	t := newTable()
+	for _, s := range sets {
+		if err := o.runSet(s); err != nil {
+			return err
+		}
+		t.add(s)
+	}
+	t.writeFaults(o.out)
+	if withTests {
+		return t.writeTests(o.out)
+	}
 	return nil
 }
 
-// overlayOf writes the mutant and the overlay that puts it in the place of the file, and returns the overlay's path.
-func overlayOf(m mutant, work string) (string, error) {
-	text, err := m.apply()
-	if err != nil {
-		return "", err
+// chosenIn returns the sets of dev/mutants with the faults of the packages in dirs only. All tests of the patterns
+// run on them.
+func chosenIn(dirs, patterns []string) ([]*set, error) {
+	sets, err := readSets("dev/mutants")
+	for _, s := range sets {
+		s.Packages = patterns
+		s.Mutants = slices.DeleteFunc(s.Mutants, func(f fault) bool { return !slices.Contains(dirs, filepath.Dir(f.File)) })
+		for i := range s.Mutants {
+			s.Mutants[i].Test = ""
+		}
 	}
-	changed := filepath.Join(work, filepath.Base(m.at.Filename))
-	if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
-		return "", err
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {m.at.Filename: changed}})
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(work, "overlay.json")
-	return path, os.WriteFile(path, overlay, 0o600)
-}
-
-func goTool(dir string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	return cmd.Run()
+	return slices.DeleteFunc(sets, func(s *set) bool { return len(s.Mutants) == 0 }), err
 }

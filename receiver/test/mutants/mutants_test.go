@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -39,21 +40,40 @@ func TestCount(t *testing.T) {
 		t.Fatal(count())
 	}
 }
+
+// A crash does not keep the other test from running.
+func TestCountAgain(t *testing.T) {
+	if count() != 3 {
+		panic(count())
+	}
+}
 `
+
+func quick(out io.Writer) *options {
+	all := regexp.MustCompile("")
+	return &options{out: out, progress: io.Discard, timeout: time.Minute, workers: 2, only: all, skip: regexp.MustCompile("^$")}
+}
 
 func TestMutants(t *testing.T) {
 	dir := small(t)
+	t.Chdir(dir)
 	var out strings.Builder
-	require.NoError(t, run(&out, dir, 100, 1, time.Minute))
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	assert.ElementsMatch(t, []string{
-		"survived small/small.go:3:28 return",
-		"survived small/small.go:4:5 condition",
-		"survived small/small.go:4:7 operator",
-		"killed   small/small.go:10:23 return",
-		"killed   small/small.go:11:2 statement",
-		"killed   small/small.go:11:6 constant",
-		"small: 3 of 6 killed",
+	require.NoError(t, quick(&out).runDraw([]string{"."}, 100, 1, true))
+	lines := strings.Split(out.String(), "\n")
+	assert.Equal(t, []string{
+		"survived      small/small.go:3:28 return",
+		"survived      small/small.go:4:5 condition",
+		"survived      small/small.go:4:7 operator",
+		"killed by 2   small/small.go:10:23 return",
+		"killed by 2   small/small.go:11:2 statement",
+		"killed by 2   small/small.go:11:6 constant",
+		"3 of 6 faults killed",
+		"",
+		"needed  lines  faults  alone  test",
+		"1       5      3       0      . TestCount",
+		"0       6      3       0      . TestCountAgain",
+		"1 tests with 5 lines notice all that is noticed; not needed are 1 tests with 6 lines",
+		"",
 	}, lines)
 
 	first, err := drawn(dir, 1)
@@ -88,7 +108,7 @@ func runChosenHere(t *testing.T, chosen string) (string, error) {
 	t.Helper()
 	require.NoError(t, os.WriteFile("set.yaml", []byte("packages: [.]\nmutants:\n"+chosen), 0o600))
 	var out strings.Builder
-	err := runSet(&out, io.Discard, "set.yaml", time.Minute, 2)
+	err := quick(&out).runSets("set.yaml")
 	return out.String(), err
 }
 
@@ -98,13 +118,8 @@ func TestChosenFaultsAreOnOneAtATime(t *testing.T) {
 - {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
 - {name: panics, fact: count returns, file: small.go, old: "	return n\n", new: "	if MUTANT { panic(1) }; return n\n"}
 `)
-	require.NoError(t, err)
-	assert.Contains(t, out, "The tests notice 2 of 3 faults.")
-	assert.Contains(t, out, "$ go run ./receiver/test/mutants -set set.yaml >set.md\n")
-	assert.True(t, strings.HasSuffix(out, "\n|---|---|---|\n"+
-		"| larger is smaller | larger returns the larger number | **none** |\n"+
-		"| four | count returns 3 | `.` 1 |\n"+
-		"| panics | count returns | `.` 1 |\n"), out)
+	assert.EqualError(t, err, "no test notices set: larger is smaller")
+	assert.Equal(t, "set,fault,package,tests\nset,four,.,2\nset,panics,.,2\n", out)
 }
 
 func TestOnlyTheTestThatAFaultNamesRuns(t *testing.T) {
@@ -113,8 +128,8 @@ func TestOnlyTheTestThatAFaultNamesRuns(t *testing.T) {
 - {name: five, fact: count returns 3, file: small.go, old: "return n", new: "if MUTANT { n = 5 }; return n", test: . TestOther}
 - {name: six, fact: count returns 3, file: small.go, old: "func count() (n int) {", new: "func count() (n int) { if MUTANT { return 6 };", test: other TestCount}
 `)
-	require.NoError(t, err)
-	assert.True(t, strings.HasSuffix(out, "| four | count returns 3 | `.` 1 |\n| five | count returns 3 | **none** |\n| six | count returns 3 | **none** |\n"), out)
+	assert.EqualError(t, err, "no test notices set: five, set: six")
+	assert.Equal(t, "set,fault,package,tests\nset,four,.,1\n", out)
 }
 
 func TestATestThatFailsWithoutAFaultDoesNotCount(t *testing.T) {
@@ -136,7 +151,7 @@ func TestThatFailsAtFirst(t *testing.T) {
 - {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
 `)
 	require.NoError(t, err)
-	assert.Contains(t, out, "| four | count returns 3 | `.` 1 |\n")
+	assert.Equal(t, "set,fault,package,tests\nset,four,.,2\n", out)
 }
 
 func TestATestThatDoesNotEndNoticesAFault(t *testing.T) {
@@ -149,8 +164,9 @@ func TestThatHangs(*testing.T) { select {} }
 `), 0o600))
 	t.Chdir(dir)
 	binary := testBinary{dir: dir, binary: filepath.Join(dir, "small.test"), timeout: time.Second}
-	require.NoError(t, goTool(dir, "test", "-c", "-o", binary.binary))
-	assert.Equal(t, []string{"TestThatHangs"}, binary.failures("", ""))
+	_, err := goTool(dir, "test", "-c", "-o", binary.binary)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"TestThatHangs"}, binary.failures("", []string{"TestCount", "TestThatHangs"}))
 }
 
 func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {
@@ -165,13 +181,11 @@ func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {
 
 func TestTheFaultsOfAllSetsFitTheCode(t *testing.T) {
 	t.Chdir("../../..")
-	sets, err := filepath.Glob("dev/mutants/*.yaml")
+	sets, err := readSets("dev/mutants")
 	require.NoError(t, err)
 	require.NotEmpty(t, sets)
-	for _, path := range sets {
-		s, err := readSet(path)
-		require.NoError(t, err)
+	for _, s := range sets {
 		_, err = s.overlay(t.TempDir())
-		assert.NoError(t, err, path)
+		assert.NoError(t, err, s.name)
 	}
 }

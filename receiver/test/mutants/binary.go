@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// testBinary is the compiled tests of a package.
+type testBinary struct {
+	path, binary string
+	dir          string          // relative to the root of the checkout
+	dirs         map[string]bool // of all packages that are in the binary
+	names        []string        // tests to run
+	timeout      time.Duration
+}
+
+// A listed is a package as the go command lists it. The tests of a package are another one, with the suffix .test.
+type listed struct {
+	ImportPath, Dir string
+	ForTest         string
+	DepOnly         bool
+	GoFiles, Deps   []string
+}
+
+// compile compiles the tests of packages, except packages without any.
+func compile(patterns []string, overlay, work string) (all []*testBinary, err error) {
+	packages, err := list(patterns)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	dirs := map[string]string{} // by import path, relative to the root
+	for _, p := range packages {
+		if dirs[p.ImportPath], err = filepath.Rel(root, p.Dir); err != nil {
+			return nil, err
+		}
+	}
+	for i, p := range packages {
+		path, isTest := strings.CutSuffix(p.ImportPath, ".test")
+		if !isTest {
+			continue
+		}
+		t := &testBinary{path: path, dir: dirs[p.ImportPath], dirs: map[string]bool{}, binary: filepath.Join(work, fmt.Sprintf("%d.test", i))}
+		for _, dep := range p.Deps {
+			dep, _, _ = strings.Cut(dep, " ") // "p [p.test]" is p, compiled for its tests
+			if dir, ok := dirs[dep]; ok {
+				t.dirs[dir] = true
+			}
+		}
+		if out, err := goTool(".", "test", "-c", "-vet=off", "-overlay", overlay, "-o", t.binary, t.path); err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", t.path, err, out)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// list returns the packages of patterns, their tests, and all that these import.
+func list(patterns []string) (all []listed, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-test", "-deps", "-json=ImportPath,Dir,ForTest,DepOnly,GoFiles,Deps"}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+		all = append(all, p)
+	}
+}
+
+// calibrate runs the tests without a fault and leaves out those that fail. The names are those of the tests
+// to run, nil for all. With a fault, the tests may take three times this time and half a minute.
+func (t *testBinary) calibrate(o *options, names []string) error {
+	cmd := exec.Command(t.binary, "-test.list", ".")
+	cmd.Dir = t.dir
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.path, err)
+	}
+	for _, name := range strings.Fields(string(out)) {
+		isTest := !strings.HasPrefix(name, "Benchmark") && (names == nil || slices.Contains(names, name))
+		if isTest && o.only.MatchString(name) && !o.skip.MatchString(name) {
+			t.names = append(t.names, name)
+		}
+	}
+	t.timeout = o.timeout
+	began := time.Now()
+	doubtful := t.failures("", t.names)
+	took := time.Since(began)
+	t.timeout = min(o.timeout, 3*took+time.Minute/2)
+	t.names = without(t.names, doubtful)
+	fmt.Fprintf(o.progress, "%s takes %v\n", t.dir, took.Round(time.Second/10))
+	if len(doubtful) > 0 {
+		fmt.Fprintf(o.progress, "%s: without a fault fail, so that they do not count: %s\n", t.dir, strings.Join(doubtful, " "))
+	}
+	return nil
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
+}
+
+// kills returns the tests with these names that notice a fault.
+func (t *testBinary) kills(mutant string, names []string) []string {
+	return t.failures(mutant, t.failures(mutant, names))
+}
+
+// Lines that a test binary prints. A test or one of its subtests begins or goes on, ends, or ran when the time was over.
+var (
+	began  = regexp.MustCompile(`\x16=== (?:RUN|CONT|NAME) +(\w+)`)
+	ended  = regexp.MustCompile(`\x16--- (PASS|FAIL|SKIP): (\w+) \(`)
+	hanged = regexp.MustCompile(`(?m)^\t+(\w+)\S* \(`)
+)
+
+// mostRuns bounds how often failures runs the tests that a crash has kept from running.
+const mostRuns = 10
+
+// failures runs the tests with these names on a fault, and returns the tests that fail. If a test ends the process,
+// the tests that have not run yet run in another one.
+func (t *testBinary) failures(mutant string, names []string) (failed []string) {
+	for range mostRuns {
+		if len(names) == 0 {
+			return failed
+		}
+		fails, remaining := t.runOnce(mutant, names)
+		failed, names = append(failed, fails...), remaining
+	}
+	return failed
+}
+
+func (t *testBinary) runOnce(mutant string, names []string) (failed, remaining []string) {
+	cmd := exec.Command(t.binary, "-test.short", "-test.v=test2json", "-test.timeout", t.timeout.String(),
+		"-test.run=^("+strings.Join(names, "|")+")$")
+	cmd.Dir = t.dir
+	cmd.Env = append(os.Environ(), variable+"="+mutant)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil, nil
+	}
+	remaining = names
+	for _, match := range ended.FindAllSubmatch(out, -1) {
+		remaining = without(remaining, []string{string(match[2])})
+		if string(match[1]) == "FAIL" {
+			failed = append(failed, string(match[2]))
+		}
+	}
+	if len(remaining) == 0 {
+		return failed, nil
+	}
+	if _, stacks, ok := bytes.Cut(out, []byte("panic: test timed out")); ok {
+		for _, match := range hanged.FindAllSubmatch(stacks, -1) {
+			if name := string(match[1]); slices.Contains(remaining, name) && !slices.Contains(failed, name) {
+				failed = append(failed, name)
+			}
+		}
+	}
+	if len(failed) == 0 { // the test that began last has ended the process
+		all := began.FindAllSubmatch(out, -1)
+		if len(all) == 0 {
+			return remaining, nil
+		}
+		failed = []string{string(all[len(all)-1][1])}
+	}
+	return failed, without(remaining, failed)
+}
