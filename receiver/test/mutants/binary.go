@@ -90,8 +90,8 @@ func list(patterns []string) (all []listed, err error) {
 	}
 }
 
-// calibrate runs the tests without a fault and leaves out those that fail. The names are those of the tests
-// to run, nil for all. With a fault, the tests may take three times this time and half a minute.
+// calibrate runs the tests without a fault and leaves out tests that fail. If names is nil, all tests run.
+// With a fault, the tests may take three times this time and half a minute.
 func (t *testBinary) calibrate(o *options, names []string) error {
 	cmd := exec.Command(t.binary, "-test.list", ".")
 	cmd.Dir = t.dir

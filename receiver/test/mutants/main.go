@@ -8,9 +8,9 @@
 //
 //	go run ./receiver/test/mutants -n 20 ./internal/attribution ./internal/window
 //
-// With -tests it also runs the chosen faults of dev/mutants in these packages, and writes a table of the tests:
-// their lines, the faults that each notices, the faults that it alone notices, and its place in a small set of tests
-// that notices all faults. Tests outside of this set are candidates for deletion:
+// With -tests it also runs the chosen faults of dev/mutants in these packages, and writes a table of the tests.
+// A row has the lines of a test, the faults that it notices, and the faults that it alone notices. The first
+// rows are a small set of tests that notices all faults. The other tests are candidates for deletion:
 //
 //	go run ./receiver/test/mutants -tests -n 60 ./internal/ledger ./internal/attribution
 //

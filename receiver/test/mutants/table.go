@@ -95,7 +95,7 @@ func (t *table) writeFaults(out io.Writer) {
 	fmt.Fprintf(out, "%d of %d faults killed\n", killed, len(t.faults))
 }
 
-// writeTests writes the table of tests: first those of a set that notices all faults, then the others.
+// writeTests writes the table of tests. A small set of tests that notices all faults comes first.
 func (t *table) writeTests(out io.Writer) error {
 	needed := t.cover()
 	for i, test := range needed {
