@@ -194,11 +194,11 @@ cost: build ## measure what whole processes cost, in turn, beside thousands of o
 	go build -o build/cost ./receiver/test/cost
 	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
-accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/accuracy-tables.md, dev/other-rules.md, docs/accuracy.md
+accuracy: ## measure the error of attributed energy on simulated machines, and of models; write dev/results and docs/accuracy.md
 	go -C receiver/test/accuracy run .
 	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
-judge: $(if $(KEPLER),$(COLLECTOR)) # run Kepler and the collector on the files of simulated machines (KEPLER=PATH); write a table of dev/other-rules.md
+judge: $(if $(KEPLER),$(COLLECTOR)) # run Kepler and the collector on the files of simulated machines (KEPLER=PATH); write docs/accuracy.md
 	@test -x "$(KEPLER)" || { echo "KEPLER=PATH is a binary of Kepler: run go build -o PATH ./cmd/kepler in a checkout of github.com/sustainable-computing-io/kepler" >&2; exit 1; }
 	go -C receiver/test/accuracy run . -test.run judge -test.parallel 9 -kepler '$(abspath $(KEPLER))' -collector '$(CURDIR)/$(COLLECTOR)'
 

@@ -16,7 +16,7 @@ type deviation [3]float64
 const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 
 // With these deviations the true energy is within one standard deviation in about 68 % of the cases
-// of the simulator (dev/accuracy-tables.md). make accuracy measures them. In windows of 100 ms most
+// of the simulator (dev/results/deviations.csv). make accuracy measures them. In windows of 100 ms most
 // of the simulated workloads have almost no deviation.
 var (
 	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: nothing shows how much power instructions need

@@ -26,31 +26,27 @@ const both = -1
 
 // runPrograms runs a machine of two programs without a receiver. Only the program with the index alone runs, or both.
 func runPrograms(tb testing.TB, sc simScenario, alone int) corun {
-	l := &simulator{tb: tb, root: treeDir(tb)}
-	drive := sc.build(l)
-	read := func() (c corun) {
-		for _, s := range l.machine.Sockets {
-			c.used = c.used.plus(inJoules(s.Energy)).less(inJoules(s.Idled))
-		}
-		for i, w := range l.workloads {
-			c.caused[i], c.ran[i] = w.truth(), w.tasks[0].Used
-		}
-		return c
-	}
-	const step = time.Millisecond
-	var before corun
-	for at := time.Duration(0); at < eventsWarm+eventsHorizon; at += step {
-		if at == eventsWarm {
-			before = read()
-		}
+	l := build(tb, treeDir(tb), sc)
+	drive := l.drive
+	l.drive = func(at time.Duration) {
 		drive(at)
 		for i, w := range l.workloads {
 			if alone != both && alone != i {
 				w.demand(0)
 			}
 		}
-		l.machine.Step(step)
 	}
+	read := func() (c corun) {
+		all, idled := l.energy()
+		c.used = all.less(idled)
+		for i, w := range l.workloads {
+			c.caused[i], c.ran[i] = l.truth(w), w.tasks[0].Used
+		}
+		return c
+	}
+	l.run(eventsWarm, nil)
+	before := read()
+	l.run(eventsHorizon, nil)
 	c := read()
 	c.used = c.used.less(before.used)
 	for i := range c.ran {

@@ -19,7 +19,7 @@ func TestTableOfTwoProgramsAtOnce(t *testing.T) {
 	if *corunners == 0 {
 		t.Skip("-corunners 16 writes the table")
 	}
-	t.Log("\n" + judge.Table(corunnerRows(t, *corunners)))
+	t.Log("\n" + judge.Table(corunnerRows(t, *corunners)).Markdown())
 }
 
 func TestAProgramAloneCausesTheEnergyOfTheMachine(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
-	"testing"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -18,12 +16,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// eventGroups are machines that count hardware events. The machines of a group differ in their seed only.
-var eventGroups = []struct {
+type eventGroup struct {
 	name     string
 	machines int
 	build    func(l *simulator, seed uint64) func(time.Duration)
-}{
+}
+
+// eventGroups are machines that count hardware events. The machines of a group differ in their seed only.
+var eventGroups = []eventGroup{
 	{"two programs", 24, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 2, programSocket()) }},
 	{"eight programs", 6, func(l *simulator, seed uint64) func(time.Duration) { return programs(l, seed, 8, programSocket()) }},
 	{"uncore", 4, uncore},
@@ -34,7 +34,20 @@ var eventGroups = []struct {
 // machineOf returns the scenario of one of the machines of a group.
 func machineOf(group int, seed uint64) simScenario {
 	g := &eventGroups[group]
-	return simScenario{name: fmt.Sprintf("%s %d", g.name, seed), build: func(l *simulator) func(time.Duration) { return g.build(l, seed) }}
+	return simScenario{name: fmt.Sprintf("%s %d", g.name, seed), row: g.title(), build: func(l *simulator) func(time.Duration) { return g.build(l, seed) }}
+}
+
+// title returns the name of the group's row.
+func (g *eventGroup) title() string { return fmt.Sprintf("%d: %s", g.machines, g.name) }
+
+// eventMachines returns all machines.
+func eventMachines() (all []simScenario) {
+	for i, g := range eventGroups {
+		for n := range g.machines {
+			all = append(all, machineOf(i, uint64(n)+1))
+		}
+	}
+	return all
 }
 
 // The lengths of a measurement: models of events are fitted while the programs run, before it.
@@ -124,82 +137,24 @@ func counting(name string, p config.Preset, weights map[power.Kind]config.Weight
 	}}
 }
 
-// eventSettings are the columns of the table of hardware events.
+// eventSettings are the settings of the table of hardware events.
 var eventSettings = []simSetting{
-	counting("DRAM by `cpu_time`", "", map[power.Kind]config.Weight{power.DRAM: config.WeightCPUTime}),
-	counting("DRAM by `memory_cpu_time`", "", map[power.Kind]config.Weight{power.DRAM: config.WeightMemoryCPUTime}),
+	counting("DRAM by cpu_time", "", map[power.Kind]config.Weight{power.DRAM: config.WeightCPUTime}),
+	counting("DRAM by memory_cpu_time", "", map[power.Kind]config.Weight{power.DRAM: config.WeightMemoryCPUTime}),
 	counting("default", "", nil),
-	counting("package by `power_model`", "", map[power.Kind]config.Weight{power.Package: config.WeightPowerModel}),
+	counting("package by power_model", "", map[power.Kind]config.Weight{power.Package: config.WeightPowerModel}),
 	counting("preset kepler_0_9", config.PresetKepler09, nil), counting("preset smartwatts", config.PresetSmartWatts, nil),
 }
 
-// eventResults are the measured accuracies by group, setting and machine.
-type eventResults [][][]accuracy
-
-func measureEvents(t *testing.T) eventResults {
-	r := make(eventResults, len(eventGroups))
-	t.Run("events", func(t *testing.T) {
-		for i, group := range eventGroups {
-			r[i] = make([][]accuracy, len(eventSettings))
-			for k, setting := range eventSettings {
-				r[i][k] = make([]accuracy, group.machines)
-				for n := range group.machines {
-					t.Run(fmt.Sprintf("%s/%s/%d", group.name, setting.name, n), func(t *testing.T) {
-						t.Parallel()
-						r[i][k][n] = measure(t, machineOf(i, uint64(n)+1), setting, eventsHorizon)
-					})
-				}
-			}
-		}
-	})
-	return r
-}
-
-// misattributedEnergy returns the misattributed parts of the energy of all machines.
-func misattributedEnergy(machines []accuracy) (pkg, dram float64) {
+// together returns the misattributed parts of the energy of all machines of a row.
+func together(machines []*accuracy) *accuracy {
+	if len(machines) == 1 {
+		return machines[0]
+	}
 	var misattributed, all joules
 	for _, a := range machines {
 		misattributed = misattributed.plus(joules{a.misattributedPackage * a.aboveIdle.pkg, a.misattributedDRAM * a.aboveIdle.dram})
 		all = all.plus(a.aboveIdle)
 	}
-	return misattributed.pkg / all.pkg, misattributed.dram / all.dram
-}
-
-// eventsTitle is the title of the table of hardware events.
-const eventsTitle = "Hardware events"
-
-func (r eventResults) table() string {
-	var b strings.Builder
-	b.WriteString("\n### " + eventsTitle + "\n\n" +
-		"One socket of 16 CPUs, 30 W at rest and 150 W at full load, whose clock rate follows the load; its memory uses\n" +
-		"3 W at rest. The programs change their load every few seconds. Their power, use of memory, resident memory,\n" +
-		"instructions per cycle and energy per miss are [random](simulation.md#hardware-events). The last three rows have\n" +
-		"eight programs: *uncore* adds a second socket, and 15 W to both sockets while a CPU is busy; *changed event* counts\n" +
-		"100 times as many misses in the second half; *spinning* adds a program that spins half of the time. A minute is\n" +
-		"measured after three others, in windows of 1 s. Each cell shows *of package* and *of DRAM* for the energy of all\n" +
-		"machines of a row.\n" +
-		"\n" +
-		tableHead("machines", eventSettings))
-	for i, group := range eventGroups {
-		fmt.Fprintf(&b, "| %d: %s |", group.machines, group.name)
-		for _, machines := range r[i] {
-			pkg, dram := misattributedEnergy(machines)
-			fmt.Fprintf(&b, " %s; %s |", percent(pkg), percent(dram))
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// headline returns the rows of docs/accuracy.md, for its columns.
-func (r eventResults) headline() string {
-	var b strings.Builder
-	for i, group := range eventGroups[:2] {
-		_, byTime := misattributedEnergy(r[i][0])
-		_, byMemory := misattributedEnergy(r[i][1])
-		_, byMisses := misattributedEnergy(r[i][2])
-		fmt.Fprintf(&b, "| energy of DRAM attributed to the wrong one of %s, mean of %d machines that count misses | %s | %s | %s |\n",
-			group.name, group.machines, percent(byTime), percent(byMisses), percent(byMemory))
-	}
-	return b.String()
+	return &accuracy{misattributedPackage: misattributed.pkg / all.pkg, misattributedDRAM: misattributed.dram / all.dram}
 }

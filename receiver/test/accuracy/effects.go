@@ -5,10 +5,7 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
-	"testing"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -16,84 +13,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// simEffects are one machine, without and with each effect that measurements of real machines show. dev/simulation.md
-// has the measured figures and their sources.
+// simEffects are one machine, without and with each effect that measurements of real machines show, for two minutes.
+// dev/simulation.md has the measured figures and their sources.
 var simEffects = []simScenario{
-	{"none", "", effectless},
-	{"drift", "", drift},
-	{"step", "", step},
-	{"heat", "", heat},
-	{"turbo budget", "", turboBudget},
-	{"spinning at barriers", "", spinning},
-	{"counter noise", "", counterNoise},
-	{"skew", "", skew},
+	{name: "none", build: effectless},
+	{name: "drift", build: drift},
+	{name: "step", build: step},
+	{name: "heat", build: heat},
+	{name: "turbo budget", build: turboBudget},
+	{name: "spinning at barriers", build: spinning},
+	{name: "counter noise", build: counterNoise},
+	{name: "skew", build: skew},
 }
 
 // effectHorizon is longer than the time for which the turbo budget lasts, and several time constants of the
 // temperature.
 const effectHorizon = 2 * time.Minute
 
-// effectSettings are the columns of the table of effects.
+// effectSettings are the settings of the table of effects.
 var effectSettings = []simSetting{
 	simSettings[1], byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),
 	splitting(config.StaticFixed, 0), splitting(config.StaticFixed, time.Second), splitting(config.StaticFixed, 100*time.Millisecond),
-}
-
-// effectResults are the measured accuracies by effect and setting.
-type effectResults [][]accuracy
-
-func measureEffects(t *testing.T) effectResults {
-	r := make(effectResults, len(simEffects))
-	t.Run("effects", func(t *testing.T) {
-		for i, sc := range simEffects {
-			r[i] = make([]accuracy, len(effectSettings))
-			for k, setting := range effectSettings {
-				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
-					t.Parallel()
-					r[i][k] = measure(t, sc, setting, effectHorizon)
-				})
-			}
-		}
-	})
-	return r
-}
-
-// effectsTitle is that of the table of effects.
-const effectsTitle = "Effects of real machines"
-
-func (r effectResults) table() string {
-	var b strings.Builder
-	b.WriteString("\n### " + effectsTitle + "\n\n" +
-		"One socket of 8 CPUs, 30 W at rest and 101 W at full load, in proportion, for two minutes. The process\n" +
-		"`solver` uses 2 CPUs and the container `web` 0.5; the container `batch` uses 5.5 CPUs for all but 2.4 s of\n" +
-		"every 13 s. Each row adds one [effect](simulation.md#effects-of-real-machines). Each cell shows *active* and\n" +
-		"*misattributed*.\n\n" + tableHead("effect", effectSettings))
-	for i, sc := range simEffects {
-		fmt.Fprintf(&b, "| %s |", sc.name)
-		for _, a := range r[i] {
-			fmt.Fprintf(&b, " %s; %s |", signed(a.active), percent(a.misattributed))
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// headline returns the rows of docs/accuracy.md: the worst of the effects under the settings of its columns, which are
-// the first ones.
-func (r effectResults) headline() string {
-	const figure = "| energy attributed to the wrong workload, worst of %d effects of real machines |"
-	misattributed := fmt.Sprintf(figure, len(simEffects)-1)
-	active := "| error of the node's active energy, worst of them |"
-	for k := range effectSettings[:3] {
-		var wrong, errors summary
-		for i, sc := range simEffects {
-			wrong.add(sc.name, r[i][k].misattributed)
-			errors.add(sc.name, r[i][k].active)
-		}
-		misattributed += " " + wrong.largest(percent) + " |"
-		active += " " + errors.largest(signed) + " |"
-	}
-	return misattributed + "\n" + active + "\n"
 }
 
 // effectless builds a machine that has 30 W at rest and 101 W at full load, and its workloads.

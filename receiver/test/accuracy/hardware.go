@@ -18,73 +18,73 @@ import (
 // the meters' energy hard to read.
 var simHardware = []simScenario{
 	{
-		"Hyperthreads",
-		"One socket of 4 cores with 2 threads each, 20 W at rest and 100 W at full load. A core whose threads are both\n" +
+		name: "Hyperthreads",
+		description: "One socket of 4 cores with 2 threads each, 20 W at rest and 100 W at full load. A core whose threads are both\n" +
 			"busy draws 1.2 times what it does with one busy thread. The process `pair` keeps both threads of a core\n" +
 			"busy and the container `twins` those of another, for 95 % of the time; the process `alone` and the\n" +
 			"container `single` have a core each and use one thread of it, `single` for 90 % of the time.",
-		hyperthreads,
+		build: hyperthreads,
 	},
 	{
-		"Hyperthreads in bursts",
-		"The same machine. The processes `left` and `right` share a core and take turns of 170 ms, so that its threads\n" +
+		name: "Hyperthreads in bursts",
+		description: "The same machine. The processes `left` and `right` share a core and take turns of 170 ms, so that its threads\n" +
 			"are never busy together. The two tasks of the container `twins` run at the same time, 250 of every 340 ms. The\n" +
 			"process `early` runs during the first 400 ms of each second, and the container `late` from 100 to 500 ms on\n" +
 			"the sibling. `alone` runs all the time on the fourth core.",
-		hyperthreadsInBursts,
+		build: hyperthreadsInBursts,
 	},
 	{
-		"Two sockets with migration",
-		"Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on the concave curve, with a clock rate that\n" +
+		name: "Two sockets with migration",
+		description: "Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on the concave curve, with a clock rate that\n" +
 			"follows the load. The process `heavy` uses 5 CPUs of one socket and `light` 0.5 of the other. The container\n" +
 			"`rover` uses one CPU and moves to the other socket every 370 ms; the process `nomad` uses two, and stays 900 ms\n" +
 			"on the busy socket and 300 ms on the other.",
-		migration,
+		build: migration,
 	},
 	{
-		"NUMA",
-		"Two sockets of 8 CPUs, each 20 W at rest and 120 W at full load, in proportion; the memory of each uses 3 W at\n" +
+		name: "NUMA",
+		description: "Two sockets of 8 CPUs, each 20 W at rest and 120 W at full load, in proportion; the memory of each uses 3 W at\n" +
 			"rest. The container `remote` runs on one socket with 2 CPUs and uses 4 GiB of the other socket's memory, which\n" +
 			"draws 6 W for each CPU. The container `local` uses as much of the same memory, with 1.5 CPUs of its socket. The\n" +
 			"process `compute` runs beside `remote` with 4 CPUs and 256 MiB of its own socket's memory, 0.3 W for each CPU. The\n" +
 			"container `cache` runs beside `local` with one CPU and holds twice as much memory, but reads little of it: 1.5 W.",
-		remoteMemory,
+		build: remoteMemory,
 	},
 	{
-		"Turbo with a power limit",
-		"One socket of 8 CPUs, 20 W at rest and 120 W at full load at the nominal clock rate. The rate is 1.35 times that\n" +
+		name: "Turbo with a power limit",
+		description: "One socket of 8 CPUs, 20 W at rest and 120 W at full load at the nominal clock rate. The rate is 1.35 times that\n" +
 			"with one busy CPU, and 1.15 times with all. When the average power of the last 2 s reaches 95 W, the rate falls\n" +
 			"to what holds it there. The process `steady` uses one CPU, the container `batch` 7 CPUs during 6 s of every\n" +
 			"10 s, and the container `pulse` 2 CPUs during 300 ms of every 1.1 s.",
-		turbo,
+		build: turbo,
 	},
 	{
-		"A noisy counter",
-		"One socket of 8 CPUs with the concave curve, whose counters behave like RAPL's: they move once a millisecond\n" +
+		name: "A noisy counter",
+		description: "One socket of 8 CPUs with the concave curve, whose counters behave like RAPL's: they move once a millisecond\n" +
 			"(every 976 µs, give or take 20), in units of 61 µJ. The process `steady` uses 1.5 CPUs. The container `flicker`\n" +
 			"uses 5 CPUs during 7 ms of every 23 ms, and the process `wave` 0 to 3 CPUs in a period of 700 ms.",
-		noisyCounter,
+		build: noisyCounter,
 	},
 	{
-		"A hypervisor's steal",
-		"A virtual machine of 4 CPUs, 10 W at rest and 70 W at full load on a concave curve, of whose CPUs others take 25 % on average: from 5\n" +
+		name: "A hypervisor's steal",
+		description: "A virtual machine of 4 CPUs, 10 W at rest and 70 W at full load on a concave curve, of whose CPUs others take 25 % on average: from 5\n" +
 			"to 45 % in a period of 7 s. Its meter counts what it caused itself. The process `batch` demands 3 CPUs, so that\n" +
 			"it gets what is left; the container `web` demands 0.6, and the container `burst` 2 during 2 s of every 10 s.",
-		stolen,
+		build: stolen,
 	},
 	{
-		"2,000 small containers",
-		"One socket of 32 CPUs with the concave curve and a clock rate that follows the load. Of 2,000 containers, each\n" +
+		name: "2,000 small containers",
+		description: "One socket of 32 CPUs with the concave curve and a clock rate that follows the load. Of 2,000 containers, each\n" +
 			"uses 0.001 to 0.02 CPUs on average, most of them little: each sleeps and runs in bursts of one CPU, of which\n" +
 			"most last for some milliseconds and a few for seconds.",
-		smallContainers,
+		build: smallContainers,
 	},
 	{
-		"Interrupts in bursts",
-		"One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. Interrupts use 1 % of the CPUs, and 35 %\n" +
+		name: "Interrupts in bursts",
+		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. Interrupts use 1 % of the CPUs, and 35 %\n" +
 			"in storms of 300 ms, one every 2 to 4 s. The process `batch` uses 1.2 CPUs, the process `agent` 0.05 and the\n" +
 			"container `web` 0.6; the container `proxy` uses 0.2, and 1.5 during the storms.",
-		interruptStorms,
+		build: interruptStorms,
 	},
 }
 

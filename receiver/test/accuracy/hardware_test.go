@@ -24,28 +24,19 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 		all = append(all, machineOf(group, 1))
 	}
 	for _, sc := range all {
-		l := &simulator{tb: t, root: t.TempDir()}
-		drive := sc.build(l)
-		for at := time.Duration(0); at < simShort; at += time.Millisecond {
-			if drive != nil {
-				drive(at)
-			}
-			l.machine.Step(time.Millisecond)
-		}
+		l := build(t, t.TempDir(), sc)
+		l.run(simShort, nil)
 		var workloads, others joules
 		for _, w := range l.workloads {
-			assert.True(t, w.truth().sum() > 0 || len(l.workloads) > 100, "%s: %s", sc.name, w.name)
-			workloads = workloads.plus(w.truth())
+			assert.True(t, l.truth(w).sum() > 0 || len(l.workloads) > 100, "%s: %s", sc.name, w.name)
+			workloads = workloads.plus(l.truth(w))
 		}
 		for _, s := range l.machine.Sockets {
 			others = others.plus(inJoules(s.Idled)).plus(joules{pkg: s.Interrupts / 1e6})
 			assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "%s: µJ of the counter", sc.name)
 			assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2, "%s: µJ of the counter", sc.name)
 		}
-		var all joules
-		for _, s := range l.machine.Sockets {
-			all = all.plus(inJoules(s.Energy))
-		}
+		all, _ := l.energy()
 		assert.InEpsilon(t, all.pkg, workloads.plus(others).pkg, 1e-9, sc.name)
 		assert.InDelta(t, all.dram, workloads.plus(others).dram, 1e-9*(1+all.dram), sc.name)
 	}

@@ -7,7 +7,6 @@ package main
 import (
 	"bytes"
 	"debug/buildinfo"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +17,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // judged is the adapter of a program that runs as a whole process on the files of a simulated machine. The program
 // does not see the true energies.
 type judged struct {
-	name string
+	name, title string
 	// binary is the path of the program.
 	binary *string
 	// start writes the configuration of the program, and returns its arguments. read adds the energies that the program
@@ -32,7 +33,7 @@ type judged struct {
 	// every is the time between two calls of read. It divides simHorizon.
 	every time.Duration
 	// simulated returns the misattributed share of the same rules without the program.
-	simulated func(testing.TB, simScenario) float64
+	simulated func(*testing.T, simScenario) float64
 }
 
 // allJudged has one entry for each file with an adapter.
@@ -59,8 +60,7 @@ const (
 
 // judgePrograms runs all programs on the files of one machine, in real time. It returns their misattributed shares.
 func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
-	l := &simulator{tb: t, root: treeDir(t)}
-	drive := sc.build(l)
+	l := build(t, treeDir(t), sc)
 	l.machine.Host.Files["proc/sys/kernel/random/boot_id"] = "01234567-89ab-4cde-8f01-23456789abcd\n"
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
 	l.show()
@@ -68,19 +68,12 @@ func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
 	for _, program := range allJudged {
 		trials = append(trials, l.try(program, sc))
 	}
-	began := time.Now()
-	for at := time.Duration(0); at < simHorizon; {
-		time.Sleep(time.Until(began.Add(at)))
-		for range judgeStep / time.Millisecond {
-			if drive != nil {
-				drive(at)
-			}
-			l.machine.Step(time.Millisecond)
-			at += time.Millisecond
-		}
+	for began := time.Now(); l.at < simHorizon; {
+		time.Sleep(time.Until(began.Add(l.at)))
+		l.run(judgeStep, nil)
 		l.show()
 		for _, tr := range trials {
-			if at%tr.program.every == 0 {
+			if l.at%tr.program.every == 0 {
 				tr.read()
 			}
 		}
@@ -124,10 +117,11 @@ func (l *simulator) try(program judged, sc simScenario) *trial {
 func (p *judged) version(tb testing.TB) string {
 	info, err := buildinfo.ReadFile(*p.binary)
 	require.NoError(tb, err)
-	return strings.ReplaceAll(info.Main.Version, "(devel)", "of this commit")
+	return strings.ReplaceAll(info.Main.Version, "(devel)", "this commit")
 }
 
-// writeJudge writes the table of whole processes.
+// writeJudge writes the misattributed shares of whole programs, and those of their rules alone. The mean is written if
+// all scenarios ran.
 func writeJudge(t *testing.T) {
 	if *keplerProgram.binary == "" {
 		t.Skip("make judge names the programs")
@@ -145,31 +139,36 @@ func writeJudge(t *testing.T) {
 			})
 		}
 	})
-	write(t, othersPage, 2, judgeTable(t, cells))
+	rows, complete := judgeTable(cells)
+	writeRows(t, "programs.csv", rows, complete)
+	if complete {
+		put(t, userPage, "make judge", judgeHeadline(t, cells))
+	}
 }
 
-// judgeTable returns the table with a row for each scenario.
-func judgeTable(t *testing.T, cells [][]float64) string {
-	var b strings.Builder
-	b.WriteString("\n| scenario |")
-	for _, p := range allJudged {
-		fmt.Fprintf(&b, " %s %s | its rules alone |", p.name, p.version(t))
-	}
-	b.WriteString("\n" + strings.Repeat("|---", 1+2*len(allJudged)) + "|\n")
-	row := func(name string, cells []float64) {
-		fmt.Fprintf(&b, "| %s |", name)
-		for _, cell := range cells {
-			fmt.Fprintf(&b, " %s |", percent(cell))
-		}
-		b.WriteString("\n")
-	}
-	means := make([]float64, 2*len(allJudged))
+// judgeTable returns the rows of the scenarios that ran.
+func judgeTable(cells [][]float64) (rows *table.Table, complete bool) {
+	rows, complete = table.New("scenario", "program", "misattributed", "its rules alone"), true
 	for i, sc := range simScenarios {
-		row(sc.name, cells[i])
-		for k, cell := range cells[i] {
-			means[k] += cell / float64(len(simScenarios))
+		if complete = complete && cells[i] != nil; cells[i] == nil {
+			continue
+		}
+		for k, p := range allJudged {
+			rows.Add(sc.name, p.name, number(cells[i][2*k]), number(cells[i][2*k+1]))
 		}
 	}
-	row("mean", means)
-	return b.String()
+	return rows, complete
+}
+
+// judgeHeadline returns the table of docs/accuracy.md.
+func judgeHeadline(t *testing.T, cells [][]float64) string {
+	all := table.New("program", "version", "misattributed, mean", "worst")
+	for k, p := range allJudged {
+		var s summary
+		for i, sc := range simScenarios {
+			s.add(sc.name, cells[i][2*k])
+		}
+		all.Add(p.title, p.version(t), percent(s.mean()), s.largest(percent))
+	}
+	return all.Markdown()
 }

@@ -27,8 +27,10 @@ import (
 
 // collectorProgram is the collector with the default rules, trained for a day. It reads CPU time from procfs.
 var collectorProgram = judged{
-	name: "ours", binary: flag.String("collector", "", "a binary of the collector"), start: startCollector, every: simHorizon,
-	simulated: func(tb testing.TB, sc simScenario) float64 { return measureOnce(tb, sc, filesOnly()).misattributed },
+	name: "ours", title: "default rules, procfs", binary: flag.String("collector", "", "a binary of the collector"), start: startCollector, every: simHorizon,
+	simulated: func(t *testing.T, sc simScenario) float64 {
+		return measureOnce(t, sc, filesOnly(), simHorizon).misattributed
+	},
 }
 
 // filesOnly returns the setting of the default configuration without clock rates and cache misses. The kernel counts

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -24,11 +23,8 @@ import (
 
 // keplerProgram is Kepler from 0.10, scraped at its default interval. Each scrape makes Kepler read the files.
 var keplerProgram = judged{
-	name: "Kepler", binary: flag.String("kepler", "", "a binary of Kepler"), start: startKepler, every: 5 * time.Second,
-	simulated: func(tb testing.TB, sc simScenario) float64 {
-		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == "Kepler from 0.10" })
-		return runOthers(tb, sc, otherTools[k:k+1])[0].misattributed
-	},
+	name: "Kepler", title: "Kepler", binary: flag.String("kepler", "", "a binary of Kepler"), start: startKepler, every: 5 * time.Second,
+	simulated: func(t *testing.T, sc simScenario) float64 { return othersOnce(t, sc)["Kepler from 0.10"].misattributed },
 }
 
 const keplerSettings = `

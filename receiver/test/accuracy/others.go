@@ -5,10 +5,9 @@
 package main
 
 import (
-	"fmt"
-	"math"
+	"cmp"
 	"slices"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,27 +43,22 @@ var otherTools = []otherTool{
 
 // ownSettings are those of the receiver that other rules are compared with.
 func ownSettings() []simSetting {
-	return []simSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), simSettings[1], simSettings[0]}
-}
-
-// ownName names a setting of the receiver among the rules.
-func ownName(s *simSetting) string {
-	if strings.HasPrefix(s.name, "default") {
-		return "**ours, " + s.name + "**"
+	all := []simSetting{byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs), simSettings[1], simSettings[0]}
+	for i, as := range []string{"default, BPF", "default, procfs", "preset kepler, BPF", "preset kepler, procfs"} {
+		all[i].as = "ours, " + as
 	}
-	return "**ours, preset kepler, " + sourceNames[s.source] + "**"
+	return all
 }
 
-// compared is how far from the truth the figures of a rule are.
-type compared struct {
-	// misattributed is the part of the energy that is attributed to the wrong workload, and
-	// misattributedPackage that of packages.
-	misattributed, misattributedPackage float64
-	// active is the error of what all users together are given and of what is unattributed,
-	// compared with the energy above rest, and all compared with all energy.
-	active, all float64
-	// parts is the sum of all users' energies, relative to the rule's own figure of the whole.
-	parts float64
+// title names a setting of the receiver among the rules of tools.
+func (s *simSetting) title() string { return cmp.Or(s.as, s.name) }
+
+// toolSettings are the rules of the other tools.
+func toolSettings() (all []simSetting) {
+	for _, other := range otherTools {
+		all = append(all, simSetting{name: other.name, tool: true})
+	}
+	return all
 }
 
 // onlooker follows a machine's tasks, and what a tool has read of them.
@@ -229,10 +223,24 @@ func (l *simulator) ruleMachine() rules.Machine {
 	return m
 }
 
+// othersRun holds the results of othersOnce, as functions by scenario.
+var othersRun sync.Map
+
+// othersOnce runs the rules of all other tools at once on a scenario, and returns their figures by name.
+func othersOnce(tb testing.TB, sc simScenario) map[string]accuracy {
+	once, _ := othersRun.LoadOrStore(sc.name, sync.OnceValue(func() map[string]accuracy {
+		byName := map[string]accuracy{}
+		for k, a := range runOthers(tb, sc, otherTools) {
+			byName[otherTools[k].name] = a
+		}
+		return byName
+	}))
+	return once.(func() map[string]accuracy)()
+}
+
 // runOthers runs rules of other tools at once on a scenario. They only read.
-func runOthers(tb testing.TB, sc simScenario, others []otherTool) []compared {
-	l := &simulator{tb: tb, root: tb.TempDir()}
-	drive := sc.build(l)
+func runOthers(tb testing.TB, sc simScenario, others []otherTool) []accuracy {
+	l := build(tb, tb.TempDir(), sc)
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	tools := make([]rules.Rule, len(others))
 	for k, other := range others {
@@ -247,11 +255,7 @@ func runOthers(tb testing.TB, sc simScenario, others []otherTool) []compared {
 		last[k] = w.read()
 		sums[k].parts = make([]rules.Energy, w.users)
 	}
-	for w.elapsed < simHorizon {
-		if drive != nil {
-			drive(w.elapsed)
-		}
-		l.machine.Step(time.Millisecond)
+	l.run(simHorizon, func() {
 		w.observe(time.Millisecond)
 		var now *reading
 		for k, other := range others {
@@ -264,8 +268,8 @@ func runOthers(tb testing.TB, sc simScenario, others []otherTool) []compared {
 			sums[k].add(tools[k].Observe(w.since(last[k], now)))
 			last[k] = now
 		}
-	}
-	all := make([]compared, len(tools))
+	})
+	all := make([]accuracy, len(tools))
 	for k := range all {
 		all[k] = l.compare(&sums[k], others[k].noDRAM)
 	}
@@ -277,8 +281,7 @@ func learnOthers(tb testing.TB, sc simScenario, others []otherTool, tools []rule
 	if !slices.ContainsFunc(others, func(o otherTool) bool { return o.learns }) {
 		return
 	}
-	l := &simulator{tb: tb, root: tb.TempDir()}
-	sc.build(l)
+	l := build(tb, tb.TempDir(), sc)
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	w := observe(l)
 	l.strip()
@@ -312,139 +315,28 @@ func (s *otherSums) add(r rules.Report) {
 }
 
 // compare compares the sums with the truth.
-func (l *simulator) compare(s *otherSums, noDRAM bool) (c compared) {
+func (l *simulator) compare(s *otherSums, noDRAM bool) accuracy {
 	t := simTotals{reported: map[string]joules{}, truth: map[string]joules{}}
-	var all joules
-	for _, socket := range l.machine.Sockets {
-		all = all.plus(inJoules(socket.Energy))
-		t.aboveIdle = t.aboveIdle.plus(inJoules(socket.Energy)).less(inJoules(socket.Idled))
+	zones := func(j joules) joules {
+		if noDRAM {
+			j.dram = 0
+		}
+		return j
 	}
+	all, idled := l.energy()
+	t.aboveIdle, t.idle.idled = zones(all.less(idled)), zones(idled)
 	for u, part := range s.parts {
-		given := joules{part.Package, part.DRAM}
+		given := zones(joules{part.Package, part.DRAM})
 		t.node = t.node.plus(given)
 		if u < len(l.workloads) {
 			w := l.workloads[u]
 			t.workloads = append(t.workloads, w.name)
-			t.reported[w.name], t.truth[w.name] = given, w.truth()
+			t.reported[w.name], t.truth[w.name] = given, zones(l.truth(w))
 		}
 	}
-	c.parts = t.node.sum() / s.whole // without what is unattributed
-	t.node = t.node.plus(joules{s.unattributed.Package, s.unattributed.DRAM})
-	c.misattributedPackage = t.misattributed(func(j joules) float64 { return j.pkg })
-	if noDRAM {
-		c.misattributed = c.misattributedPackage
-		c.active, c.all = off(t.node.pkg, t.aboveIdle.pkg), off(t.node.pkg, all.pkg)
-		return c
-	}
-	c.misattributed = t.misattributed(joules.sum)
-	c.active, c.all = off(t.node.sum(), t.aboveIdle.sum()), off(t.node.sum(), all.sum())
-	return c
+	parts := t.node.sum() / s.whole // without what is unattributed
+	t.node = t.node.plus(zones(joules{s.unattributed.Package, s.unattributed.DRAM}))
+	a := t.accuracy()
+	a.partsOf = parts
+	return a
 }
-
-// own compares the receiver's figures in the same way.
-func (a *accuracy) own() compared {
-	return compared{
-		misattributed: a.misattributed, misattributedPackage: a.misattributedPackage, active: a.active,
-		all: off(a.node.sum(), a.node.sum()+a.idle.node.sum()), parts: a.parts.sum() / a.node.sum(),
-	}
-}
-
-// othersTables returns the tables of dev/other-rules.md for some scenarios, the means over them and
-// each: all rules, and the receiver's own under those of its settings that are measured.
-func othersTables(t *testing.T, scenarios []simScenario, measured func(*simSetting) bool) (means, each string) {
-	settings := slices.DeleteFunc(ownSettings(), func(s simSetting) bool { return !measured(&s) })
-	own := make([][]compared, len(scenarios))
-	others := make([][]compared, len(scenarios))
-	t.Run("others", func(t *testing.T) {
-		for i, sc := range scenarios {
-			own[i] = make([]compared, len(settings))
-			t.Run(sc.name, func(t *testing.T) {
-				t.Parallel()
-				others[i] = runOthers(t, sc, otherTools)
-			})
-			for k, setting := range settings {
-				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
-					t.Parallel()
-					a := measureOnce(t, sc, setting)
-					own[i][k] = a.own()
-				})
-			}
-		}
-	})
-	names := make([]string, 0, len(settings)+len(otherTools))
-	for i := range settings {
-		names = append(names, ownName(&settings[i]))
-	}
-	for _, other := range otherTools {
-		names = append(names, other.name)
-	}
-	of := func(scenario, rule int) *compared {
-		if rule < len(settings) {
-			return &own[scenario][rule]
-		}
-		return &others[scenario][rule-len(settings)]
-	}
-	return meansOf(names, scenarios, of), eachOf(names, scenarios, of)
-}
-
-// meansOf returns the table of each rule's errors over all scenarios.
-func meansOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
-	var b strings.Builder
-	b.WriteString("\n| rule | misattributed, mean | worst | active, mean | worst | sum of parts |\n|---|---|---|---|---|---|\n")
-	for k, name := range names {
-		var misattributed, active summary
-		least, most := math.Inf(1), math.Inf(-1)
-		for i, sc := range scenarios {
-			c := of(i, k)
-			misattributed.add(sc.name, c.misattributed)
-			active.add(sc.name, c.active)
-			least, most = min(least, c.parts), max(most, c.parts)
-		}
-		parts := percent(least)
-		if percent(most) != parts {
-			parts += " to " + percent(most)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(misattributed.mean()), misattributed.largest(percent),
-			percent(active.mean()), active.largest(signed), parts)
-	}
-	return b.String()
-}
-
-// eachOf returns a table of each rule's errors for each scenario.
-func eachOf(names []string, scenarios []simScenario, of func(scenario, rule int) *compared) string {
-	var b strings.Builder
-	for i, sc := range scenarios {
-		fmt.Fprintf(&b, "\n### %s\n\n| rule | misattributed | of package | active | all energy | sum of parts |\n|---|---|---|---|---|---|\n", sc.name)
-		for k, name := range names {
-			c := of(i, k)
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, percent(c.misattributed), percent(c.misattributedPackage),
-				signed(c.active), signed(c.all), percent(c.parts))
-		}
-	}
-	return b.String()
-}
-
-// summary is the mean of the absolute errors in all scenarios, and the largest.
-type summary struct {
-	sum, n, worst float64
-	in            string
-}
-
-func (s *summary) add(scenario string, e float64) {
-	s.sum, s.n = s.sum+math.Abs(e), s.n+1
-	if math.Abs(e) > math.Abs(s.worst)+simRounding || s.in == "" {
-		s.worst, s.in = e, scenario
-	}
-}
-
-func (s *summary) mean() float64 { return s.sum / s.n }
-
-// largest formats the largest error, with the scenario unless it is none.
-func (s *summary) largest(format func(float64) string) string {
-	if math.Abs(s.worst) < simRounding {
-		return format(0)
-	}
-	return format(s.worst) + " " + s.in
-}
-
-const othersPage = "../../../dev/other-rules.md"

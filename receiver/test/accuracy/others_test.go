@@ -5,70 +5,35 @@
 package main
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
 )
 
-// The receiver's settings that are trained are left out, the largest scenario, and the means over all.
-func TestOtherRulesAreUpToDate(t *testing.T) {
-	p := readGenerated(t, othersPage, 1)
-	p.onlyOnAMD64(t)
-	lines := strings.SplitAfter(withoutSections(p.text, largeScenario), "\n")
-	for _, setting := range ownSettings() {
-		if !setting.cheap() {
-			lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| "+ownName(&setting)+" |") })
-		}
-	}
-	_, each := othersTables(t, cheapScenarios(), func(s *simSetting) bool { return s.cheap() })
-	requireSameLines(t, lines, each)
-}
-
 func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
-	of := comparedIn(t, "Steady mix")
-	assert.Greater(t, of("EnergAt").parts, 1.5)
-}
-
-// comparedIn runs all rules on a scenario, and returns the figures of each by its name.
-func comparedIn(t *testing.T, scenario string) func(rule string) compared {
-	all := runOthers(t, simScenarioOf(t, scenario), otherTools)
-	return func(rule string) compared {
-		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == rule })
-		require.GreaterOrEqual(t, k, 0, rule)
-		return all[k]
-	}
+	assert.Greater(t, othersOnce(t, simScenarioOf(t, "Steady mix"))["EnergAt"].partsOf, 1.5)
 }
 
 // Interrupts have 0.4 of 2.563 CPUs.
 func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
-	of := comparedIn(t, "Interrupts")
+	of := othersOnce(t, simScenarioOf(t, "Interrupts"))
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
-		assert.Less(t, of(name).misattributed, 0.001, name)
+		assert.Less(t, of[name].misattributed, 0.001, name)
 	}
-	assert.InDelta(t, 0, of("CEEMS").active, 1e-3)
-	assert.InDelta(t, 1-0.4/2.563, of("CEEMS").parts, 1e-3, "of the users alone")
-	assert.InDelta(t, 0.4/2.563, of("METRION").misattributed, 1e-3, "it gives all to threads")
+	assert.InDelta(t, 0, of["CEEMS"].active, 1e-3)
+	assert.InDelta(t, 1-0.4/2.563, of["CEEMS"].partsOf, 1e-3, "of the users alone")
+	assert.InDelta(t, 0.4/2.563, of["METRION"].misattributed, 1e-3, "it gives all to threads")
 }
 
 // readInterval returns what a tool reads of the first 10 s of a scenario, and the simulator.
 func readInterval(t *testing.T, scenario string) (*simulator, *rules.Interval) {
-	l := &simulator{tb: t, root: t.TempDir()}
-	drive := simScenarioOf(t, scenario).build(l)
+	l := build(t, t.TempDir(), simScenarioOf(t, scenario))
 	o := observe(l)
 	before := o.read()
-	for o.elapsed < simShort {
-		if drive != nil {
-			drive(o.elapsed)
-		}
-		l.machine.Step(time.Millisecond)
-		o.observe(time.Millisecond)
-	}
+	l.run(simShort, func() { o.observe(time.Millisecond) })
 	return l, o.since(before, o.read())
 }
 

@@ -6,6 +6,7 @@ package main
 
 import (
 	"encoding/csv"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,74 +22,79 @@ import (
 // simScenario is a machine and its workloads.
 type simScenario struct {
 	name        string
-	description string // for dev/accuracy-tables.md
-	// build makes the simulator's machine and its workloads. The function that it returns is called before every millisecond
-	// with the time since the beginning. It is nil if nothing changes.
+	description string // for dev/results/scenarios.csv
+	// build makes the simulator's machine and its workloads. It returns the simulator's function drive.
 	build func(*simulator) (drive func(at time.Duration))
+	// row is the name of the scenario's row, if other scenarios have the same row.
+	row string
+	// machine is the name of the machine, if other scenarios have the same machine.
+	machine string
+	load    float64 // of a load curve
+	driver  string  // the only one of the cards, if not any
 }
 
 var simScenarios = []simScenario{
 	{
-		"Steady mix",
-		"One socket of 4 CPUs, 0 W at rest and 80 W at full load, in proportion in between. The processes `batch` and\n" +
+		name: "Steady mix",
+		description: "One socket of 4 CPUs, 0 W at rest and 80 W at full load, in proportion in between. The processes `batch` and\n" +
 			"`agent` and the containers `web` and `db` run steadily, with 1.3, 0.013, 0.6 and 0.25 CPUs. Energy is in\n" +
 			"proportion to CPU time here, so nothing should be misattributed, whatever the setting.",
-		steadyMix,
+		build: steadyMix,
 	},
 	{
-		"Bursts",
-		"One socket of 4 CPUs, 20 W at rest and 120 W at full load. The process `steady` uses 20 % of the CPUs all the\n" +
+		name: "Bursts",
+		description: "One socket of 4 CPUs, 20 W at rest and 120 W at full load. The process `steady` uses 20 % of the CPUs all the\n" +
 			"time, `burst` asks for all of them during 2 s of every 10 s. The clock rate follows the load as with the\n" +
 			"kernel's schedutil governor: 1.25 times the utilization, at least 40 %.",
-		bursts,
+		build: bursts,
 	},
 	{
-		"Short-lived children",
-		"One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. The main process of the container\n" +
+		name: "Short-lived children",
+		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. The main process of the container\n" +
 			"`builder` sleeps and starts a child every 10 ms, which runs for 5 ms; no scan sees one. The process\n" +
 			"`server` and the container `web` run steadily with half a CPU each.",
-		shortLived,
+		build: shortLived,
 	},
 	{
-		"Short-lived containers",
-		"The same machine. In every 10 s a new container `job` lives for 3 s, with one CPU, and is gone before the\n" +
+		name: "Short-lived containers",
+		description: "The same machine. In every 10 s a new container `job` lives for 3 s, with one CPU, and is gone before the\n" +
 			"collection; all of them are taken together. `server` and `web` run steadily with half a CPU each.",
-		shortLivedContainers,
+		build: shortLivedContainers,
 	},
 	{
-		"One container on one socket",
-		"Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on a concave curve: half of what load adds\n" +
+		name: "One container on one socket",
+		description: "Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on a concave curve: half of what load adds\n" +
 			"comes with the first quarter of it. The container `job` has one socket to itself, with 6.5 CPUs; on the other\n" +
 			"the processes `server` and `agent` run with 0.6 and 0.2.",
-		oneSocket,
+		build: oneSocket,
 	},
 	{
-		"Frequency scaling",
-		"Two sockets of 4 CPUs, each 20 W at rest and 100 W at full load and clock rate, which follows the socket's load\n" +
+		name: "Frequency scaling",
+		description: "Two sockets of 4 CPUs, each 20 W at rest and 100 W at full load and clock rate, which follows the socket's load\n" +
 			"as above. The process `fast` uses 3.6 CPUs of one socket, `slow` 0.8 of the other, at 40 % of the clock rate.",
-		frequencyScaling,
+		build: frequencyScaling,
 	},
 	{
-		"Memory-bound and compute-bound",
-		"One socket of 4 CPUs, 20 W at rest and 100 W at full load; its memory uses 3 W at rest. The processes `compute`\n" +
+		name: "Memory-bound and compute-bound",
+		description: "One socket of 4 CPUs, 20 W at rest and 100 W at full load; its memory uses 3 W at rest. The processes `compute`\n" +
 			"and `memory` run with 1.5 CPUs each. For the same CPU time `compute` makes the package draw 1.3 times and\n" +
 			"`memory` 0.7 times the usual, and the memory 0.5 W and 6 W for each CPU. They hold 256 MiB and 4 GiB of it.",
-		memoryAndCompute,
+		build: memoryAndCompute,
 	},
 	{
-		"Interrupts",
-		"The steady mix's machine and workloads, with a tenth of all CPU time in interrupts. Their energy is no\n" +
+		name: "Interrupts",
+		description: "The steady mix's machine and workloads, with a tenth of all CPU time in interrupts. Their energy is no\n" +
 			"workload's.",
-		interrupts,
+		build: interrupts,
 	},
 	{
-		"Mixed node",
-		"Everything at once. Two sockets of 8 CPUs, with the concave curve and a clock rate that follows the load, each\n" +
+		name: "Mixed node",
+		description: "Everything at once. Two sockets of 8 CPUs, with the concave curve and a clock rate that follows the load, each\n" +
 			"with 3 W of memory at rest; 2 % of CPU time in interrupts. On one socket the containers `db` (1.2 CPUs,\n" +
 			"memory-bound) and `builder` (children of 5 ms as above) and the process `agent` (0.05); on the other the\n" +
 			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound). `web` requests 4 CPUs,\n" +
 			"`db` 2 and the others one. `db` holds 4 GiB, `batch` 256 MiB, and every other process 64 MiB.",
-		mixedNode,
+		build: mixedNode,
 	},
 }
 
@@ -233,12 +239,15 @@ func mixedNode(l *simulator) func(time.Duration) {
 	}
 }
 
-// simLoads are the loads of the machines in the load curves.
-var simLoads = []float64{0.1, 0.4, 0.7, 1}
+// Loads of the machines in the load curves. At the low ones power at rest matters most.
+var (
+	simLoads    = []float64{0.1, 0.4, 0.7, 1}
+	simLowLoads = []float64{0.02, 0.05, 0.1, 0.4, 0.7, 1}
+)
 
 // underLoad returns a machine with the power curve of a real one, on which a process and a container run steadily.
 func underLoad(c simCurve, load float64) simScenario {
-	return simScenario{name: c.cpu, build: func(l *simulator) func(time.Duration) {
+	return simScenario{name: fmt.Sprintf("%s, %.0f %% load", c.cpu, 100*load), machine: c.cpu, load: load, build: func(l *simulator) func(time.Duration) {
 		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
 		demand := load * float64(c.threads)
 		l.process("server", 0, demand*3/4)
@@ -247,16 +256,13 @@ func underLoad(c simCurve, load float64) simScenario {
 	}}
 }
 
-// simLowLoads are the loads at which power at rest matters most.
-var simLowLoads = []float64{0.02, 0.05, 0.1}
-
-// underLowLoad returns the machine of underLoad after days that have no moment of less than 5 % load on average.
-func underLowLoad(c simCurve, load float64) simScenario {
-	c.cpu, c.watts = c.cpu+", nights at 5 %", fromZero(c.watts)
+// afterNights returns the machine of underLoad after days whose lowest load on average is that of the nights.
+func afterNights(c simCurve, night, load float64) simScenario {
+	c.cpu, c.watts = fmt.Sprintf("%s, nights at %.0f %%", c.cpu, 100*night), fromZero(c.watts)
 	sc := underLoad(c, load)
 	build := sc.build
 	sc.build = func(l *simulator) func(time.Duration) {
-		l.nights = 0.05
+		l.nights = night
 		return build(l)
 	}
 	return sc

@@ -17,13 +17,15 @@ import (
 // simSetting is a configuration of the receiver.
 type simSetting struct {
 	name string
+	// as is the name in the table, if it is another one.
+	as string
 	// source is KindBPF for CPU times in nanoseconds that include every end, KindClocks for CPU clocks, KindProcfs for
 	// /proc. Windows of less than a second need KindBPF.
 	source    cpu.SourceKind
 	configure func(*config.Config)
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
-	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
+	// in names the scenarios that have a row of it, nil for all. A row that repeats another one is left out.
 	in []string
 	// counts states that the machine counts hardware events.
 	counts bool
@@ -31,6 +33,13 @@ type simSetting struct {
 	warm time.Duration
 	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
 	curves, nights bool
+	// driver is the driver of the cards of a machine, if the cards are measured.
+	driver string
+	// kepler, if set, is how often Kepler's rule for cards reads, in place of the receiver; peak: see keplerGPUs.
+	kepler time.Duration
+	peak   bool
+	// tool states that the rule of another tool of this name is measured, in place of the receiver's.
+	tool bool
 }
 
 // nowhere is for settings that have no row in a scenario's table.
@@ -139,9 +148,6 @@ var simThreads = []simSetting{
 func simRows() []simSetting {
 	return slices.Concat(simSettings, simRules, simScopes, simKeys, simThreads, simBest)
 }
-
-// has reports whether a scenario's table has a row of the setting.
-func (s *simSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
 func byZone(dram config.Weight, static config.StaticModel, source cpu.SourceKind, window time.Duration) simSetting {

@@ -7,17 +7,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
-
-// cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
-func (s *simSetting) cheap() bool {
-	window := s.config().Window
-	return s.learns == 0 && (window == 0 || window >= time.Second)
-}
 
 // run identifies everything that active energy depends on, so that settings with the same run are measured once. It
 // leaves out the idle allocation, which the idle tables measure.

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -49,8 +51,13 @@ type simulator struct {
 	containers int
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
 	nights float64
+	// drive is called before every millisecond with the time since the beginning, at; nil if nothing changes.
+	drive func(at time.Duration)
+	at    time.Duration
 	// since is called when training has ended, if it is not nil. It changes the machine.
-	since         func()
+	since func()
+	// driver is the driver of the machine's cards; see simSetting.
+	driver        string
 	cfg           *config.Config
 	r             *energyreceiver.Embedded
 	windows       *simWindows
@@ -132,6 +139,30 @@ func treeDir(tb testing.TB) string {
 	return dir
 }
 
+// build returns the simulator of a scenario, with the files of its machine below root.
+func build(tb testing.TB, root string, sc simScenario) *simulator {
+	l := &simulator{tb: tb, root: root, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
+	l.drive = sc.build(l)
+	return l
+}
+
+// run lets the time of the scenario pass in steps of a millisecond. It calls after at the end of each, unless it is nil.
+func (l *simulator) run(length time.Duration, after func()) {
+	for end := l.at + length; l.at < end; {
+		if l.drive != nil {
+			l.drive(l.at)
+		}
+		l.machine.Step(time.Millisecond)
+		if l.driver != "" {
+			l.poll()
+		}
+		l.at += time.Millisecond
+		if after != nil {
+			after()
+		}
+	}
+}
+
 func (l *simulator) on(sockets ...*hostsim.Socket) {
 	l.machine = hostsim.NewMachine(l.root, sockets...)
 }
@@ -170,12 +201,15 @@ func (l *simulator) requests(w *simWorkload, cpus int) {
 	}
 }
 
-// rest returns the power of the machine's sockets at rest, in W by zone kind.
+// rest returns the power of the machine at rest, in W by zone kind.
 func (l *simulator) rest() map[power.Kind]float64 {
 	rest := map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
 	for _, s := range l.machine.Sockets {
 		rest[power.Package] += s.Idle
 		rest[power.DRAM] += s.DRAMIdle
+	}
+	for _, g := range l.machine.GPUs {
+		rest[power.GPU] += g.Idle
 	}
 	return rest
 }
@@ -216,12 +250,47 @@ func (w *simWorkload) entity() string {
 	return "process"
 }
 
-// truth returns the energy that the workload caused.
-func (w *simWorkload) truth() (j joules) {
+// truth returns the energy that a workload caused: on the cards, if the machine has some.
+func (l *simulator) truth(w *simWorkload) (j joules) {
+	if len(l.machine.GPUs) > 0 {
+		for _, c := range w.contexts {
+			j.pkg += c.Energy / 1e6
+		}
+		return j
+	}
 	for _, t := range w.tasks {
 		j = j.plus(inJoules(t.Energy))
 	}
 	return j
+}
+
+// energy returns all energy and that at rest: of the cards, if the machine has some.
+func (l *simulator) energy() (all, idled joules) {
+	for _, g := range l.machine.GPUs {
+		all.pkg, idled.pkg = all.pkg+g.Energy/1e6, idled.pkg+g.Idled/1e6
+	}
+	if len(l.machine.GPUs) > 0 {
+		return all, idled
+	}
+	for _, s := range l.machine.Sockets {
+		all, idled = all.plus(inJoules(s.Energy)), idled.plus(inJoules(s.Idled))
+	}
+	return all, idled
+}
+
+// inZone returns the reported energy of a zone: of the cards, if the machine has some.
+func (l *simulator) inZone(zone string, value float64) joules {
+	first := power.Package
+	if len(l.machine.GPUs) > 0 {
+		first = power.GPU
+	}
+	switch {
+	case zone == string(first):
+		return joules{pkg: value}
+	case zone == string(power.DRAM) && first == power.Package:
+		return joules{dram: value}
+	}
+	return joules{}
 }
 
 // accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 % too much.
@@ -229,51 +298,68 @@ type accuracy struct {
 	simTotals
 
 	active  float64 // of the node's active energy, relative to all energy above idle
+	all     float64 // of the node's active energy, relative to all energy
+	sum     float64 // of active and idle energy together
 	mean    float64 // of the absolute errors of the workloads
 	worst   float64
 	worstOf string
 	// misattributed is the part of all energy above idle that is attributed to another workload
 	// than the one that caused it: of all zones, and of each.
 	misattributed, misattributedPackage, misattributedDRAM float64
+	// partsOf is the active energy of all parts, relative to that of the node, and unowned the part of the latter that no
+	// workload has.
+	partsOf, unowned float64
 }
 
-// measure runs the real receiver on a scenario for a time, in whole collections. What it has
-// learned of the machine before, it has from learned.
-func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
-	l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
-	drive := sc.build(l)
+// measure measures a scenario under a setting for a time, in whole collections.
+func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) (a accuracy) {
+	switch {
+	case setting.tool:
+		return othersOnce(t, sc)[setting.name]
+	case setting.driver != "": // goroutines poll the cards, by a clock that is simulated for all of them
+		root := treeDir(t)
+		synctest.Test(t, func(t *testing.T) { a = measureIn(t, root, sc, setting, horizon) })
+		return a
+	}
+	return measureIn(t, treeDir(t), sc, setting, horizon)
+}
+
+// measureIn runs the real receiver. What it has learned of the machine before, it has from setting.learns.
+func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
+	l := &simulator{tb: t, root: root, driver: setting.driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
+	l.drive = sc.build(l)
+	if setting.kepler > 0 {
+		return l.runKepler(setting, horizon)
+	}
 	trained := ""
-	if setting.learns > 0 {
-		trained = filepath.Join(tb.TempDir(), "trained")
-		require.NoError(tb, os.WriteFile(trained, trainedOn(tb, sc, setting), 0o600))
+	if setting.learns > 0 && setting.driver == "" {
+		trained = filepath.Join(t.TempDir(), "trained")
+		require.NoError(t, os.WriteFile(trained, trainedOn(t, sc, setting), 0o600))
 	}
 	if l.since != nil {
 		l.since()
 	}
 	window := l.start(setting, trained, state.OpenReadOnly)
-	defer func() { require.NoError(tb, l.r.Shutdown(context.Background())) }()
-	before := l.totals()
-
-	const step = time.Millisecond
-	for at := time.Duration(0); at < setting.warm+horizon; {
-		if at == setting.warm {
-			before = l.totals()
-		}
-		if drive != nil {
-			drive(at)
-		}
-		l.machine.Step(step)
-		at += step
+	defer func() { require.NoError(t, l.r.Shutdown(context.Background())) }()
+	if setting.driver != "" {
+		l.beginPolling()
+		l.learnGPUs(setting.learns)
+	}
+	observe := func() {
 		switch {
-		case at%l.cfg.CollectionInterval == 0:
-			require.NoError(tb, l.machine.Render())
+		case l.at%l.cfg.CollectionInterval == 0:
+			require.NoError(t, l.machine.Render())
 			l.collect()
-		case window > 0 && at%window == 0:
-			require.NoError(tb, l.machine.Render())
+		case window > 0 && l.at%window == 0:
+			require.NoError(t, l.machine.Render())
 			l.windows.end()
 		}
 	}
-	require.Equal(tb, window, l.windows.length, "nothing else measured")
+	l.run(setting.warm, observe)
+	before := l.totals()
+	l.run(horizon, observe)
+	require.Equal(t, window, l.windows.length, "nothing else measured")
+	l.checkSums()
 	return l.totals().since(before).accuracy()
 }
 
@@ -282,7 +368,6 @@ func measure(tb testing.TB, sc simScenario, setting simSetting, horizon time.Dur
 func (l *simulator) start(setting simSetting, storage string, open state.Opener) (window time.Duration) {
 	cfg := simpleConfig()
 	cfg.RootPath, cfg.Storage = l.root, storage
-	cfg.Meters.Use = []string{"powercap"}
 	cfg.CPUTime = setting.source
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
@@ -293,8 +378,17 @@ func (l *simulator) start(setting simSetting, storage string, open state.Opener)
 	if setting.counts && l.machine.PMU == nil {
 		l.machine.PMU = &hostsim.PMU{Seed: 1}
 	}
-	l.receive(cfg, nil, func(m *machine.Machine) {
-		m.Now, m.OpenStorage = l.machine.Host.Now, open
+	var host map[component.ID]component.Component
+	if setting.driver == "" {
+		cfg.Meters.Use = []string{"powercap"}
+	} else {
+		host = l.cards(cfg)
+	}
+	l.receive(cfg, host, func(m *machine.Machine) {
+		m.OpenStorage = open
+		if setting.driver == "" {
+			m.Now = l.machine.Host.Now
+		}
 		m.FindHardware = func(string) (*perfevent.Hardware, error) {
 			if !setting.counts {
 				return nil, errUncounted
@@ -360,11 +454,10 @@ var trainedOnce sync.Map
 
 // trainedOn returns the state of a receiver that has measured the machine of a scenario, without
 // its workloads, under a varied load. Settings with the same training share them, and so do
-// scenarios with one name, which have one machine.
+// scenarios of one machine.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
-	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
-		l := &simulator{tb: tb, root: treeDir(tb), series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
-		sc.build(l)
+	once, _ := trainedOnce.LoadOrStore(cmp.Or(sc.machine, sc.name)+"\n"+setting.learning(), sync.OnceValue(func() []byte {
+		l := build(tb, treeDir(tb), sc)
 		l.strip()
 		directory := treeDir(tb)
 		l.start(setting, directory, state.OpenStorage)
@@ -392,14 +485,13 @@ func (l *simulator) strip() {
 	l.workloads = nil
 }
 
-// measured holds the results of measureOnce, as functions by scenario and setting.
+// measured holds the results of measureOnce, as functions by scenario, setting and length.
 var measured sync.Map
 
 // measureOnce measures a row of the tables. Tables that have the same row share the measurement.
-func measureOnce(tb testing.TB, sc simScenario, setting simSetting) accuracy {
-	once, _ := measured.LoadOrStore(sc.name+"\n"+setting.name, sync.OnceValue(func() accuracy {
-		return measure(tb, sc, setting, simHorizon)
-	}))
+func measureOnce(t *testing.T, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
+	key := fmt.Sprint(sc.name, "\n", setting.name, "\n", horizon)
+	once, _ := measured.LoadOrStore(key, sync.OnceValue(func() accuracy { return measure(t, sc, setting, horizon) }))
 	return once.(func() accuracy)()
 }
 
@@ -471,6 +563,7 @@ type simTotals struct {
 	reported, truth map[string]joules // by workload
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
 	parts           joules            // the active energy of all processes, and what is unattributed
+	unattributed    joules
 	idle            idleTotals
 	// uncertainties are the standard deviations of the energy of the measurement, by metric,
 	// workload and zone, where they were emitted.
@@ -491,15 +584,11 @@ func (l *simulator) totals() simTotals {
 	sums := l.sums()
 	t := simTotals{
 		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), uncertainties: maps.Clone(l.uncertainties),
-		entities: map[string]string{}, sockets: len(l.machine.Sockets),
+		entities: map[string]string{}, sockets: len(l.machine.Sockets), unattributed: sums.active("system.unattributed.energy", ""),
 	}
-	for s, value := range l.series {
-		switch {
-		case s.idle || s.metric != "process.energy" && s.metric != "system.unattributed.energy":
-		case s.zone == "package":
-			t.parts.pkg += value
-		case s.zone == "dram":
-			t.parts.dram += value
+	for s, value := range sums {
+		if !s.idle && (s.metric == "process.energy" || s.metric == "system.unattributed.energy") {
+			t.parts = t.parts.plus(value)
 		}
 	}
 	t.idle = idleTotals{
@@ -514,12 +603,10 @@ func (l *simulator) totals() simTotals {
 		t.reported[w.name] = sums.active(metric, w.name)
 		t.idle.workloads[w.name] = sums.idle(metric, w.name)
 		t.idle.processes = t.idle.processes.plus(sums.idle("process.energy", w.name))
-		t.truth[w.name] = w.truth()
+		t.truth[w.name] = l.truth(w)
 	}
-	for _, s := range l.machine.Sockets {
-		t.aboveIdle = t.aboveIdle.plus(inJoules(s.Energy)).less(inJoules(s.Idled))
-		t.idle.idled = t.idle.idled.plus(inJoules(s.Idled))
-	}
+	all, idled := l.energy()
+	t.aboveIdle, t.idle.idled = all.less(idled), idled
 	return t
 }
 
@@ -534,23 +621,32 @@ func (t simTotals) since(before simTotals) simTotals {
 	i.node, i.idled = i.node.less(was.node), i.idled.less(was.idled)
 	i.processes, i.unattributed = i.processes.less(was.processes), i.unattributed.less(was.unattributed)
 	t.node, t.aboveIdle = t.node.less(before.node), t.aboveIdle.less(before.aboveIdle)
-	t.parts = t.parts.less(before.parts)
+	t.parts, t.unattributed = t.parts.less(before.parts), t.unattributed.less(before.unattributed)
 	return t
 }
 
 // simRounding is the precision of the tables: of errors that print the same, the first is the worst.
 const simRounding = 5e-4
 
-// accuracy compares the emitted energy with the truth.
+// accuracy compares the emitted energy with the truth. A workload that used nothing has no relative error.
 func (t simTotals) accuracy() accuracy {
-	a := accuracy{simTotals: t, active: off(t.node.sum(), t.aboveIdle.sum())}
+	all := t.aboveIdle.plus(t.idle.idled).sum()
+	a := accuracy{simTotals: t, active: off(t.node.sum(), t.aboveIdle.sum()), all: off(t.node.sum(), all)}
+	a.sum = off(t.node.plus(t.idle.node).sum(), all)
+	a.partsOf, a.unowned = t.parts.sum()/t.node.sum(), t.unattributed.sum()/t.node.sum()
+	used := 0.0
 	for _, w := range t.workloads {
+		if t.truth[w].sum() == 0 {
+			continue
+		}
+		used++
 		e := off(t.reported[w].sum(), t.truth[w].sum())
-		a.mean += math.Abs(e) / float64(len(t.workloads))
+		a.mean += math.Abs(e)
 		if math.Abs(e) > math.Abs(a.worst)+simRounding || a.worstOf == "" {
 			a.worst, a.worstOf = e, w
 		}
 	}
+	a.mean /= used
 	a.misattributed = t.misattributed(joules.sum)
 	a.misattributedPackage = t.misattributed(func(j joules) float64 { return j.pkg })
 	a.misattributedDRAM = t.misattributed(func(j joules) float64 { return j.dram })
@@ -583,12 +679,7 @@ func (l *simulator) sums() simSums {
 	all := simSums{}
 	for s, value := range l.series {
 		of := simSeries{metric: s.metric, of: s.of, idle: s.idle}
-		switch s.zone {
-		case "package":
-			all[of] = all[of].plus(joules{pkg: value})
-		case "dram":
-			all[of] = all[of].plus(joules{dram: value})
-		}
+		all[of] = all[of].plus(l.inZone(s.zone, value))
 	}
 	return all
 }

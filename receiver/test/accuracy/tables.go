@@ -5,15 +5,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // simHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
@@ -23,242 +26,314 @@ const (
 	curveHorizon = 10 * time.Second
 )
 
-// simResults are the measured accuracies of settings, by scenario or load curve.
-type simResults struct {
+// Paths of the results, and of the pages that have a part of them.
+const (
+	results      = "../../../dev/results"
+	accuracyPage = "../../../dev/accuracy-tables.md"
+	othersPage   = "../../../dev/other-rules.md"
+	userPage     = "../../../docs/accuracy.md"
+)
+
+// measurement is a table with a row for each scenario under each of its settings, in a file of dev/results.
+type measurement struct {
+	file      string
 	scenarios []simScenario
-	rows      []simSetting
-	cells     [][]accuracy // by scenario and row
-	curves    []*simCurveTable
+	settings  []simSetting
+	has       func(*simScenario, *simSetting) bool
+	horizon   time.Duration
+	figures   []figure
+	cells     [][]*accuracy // by scenario and setting, nil if not measured
 }
 
-// simCurveTable is the error of active energy on machines with the curves of real ones.
-type simCurveTable struct {
-	title, text string
-	curves      []simCurve
-	loads       []float64
-	machine     func(c simCurve, load float64) simScenario
-	has         func(*simSetting) bool
-	active      [][][]float64 // by curve, row and load
+// figure is a column.
+type figure struct {
+	name string
+	of   func(*accuracy) string
 }
 
-func simCurveTables(tb testing.TB) []*simCurveTable {
-	even, cores := simCurves(tb), simCoreCurves(tb)
-	return []*simCurveTable{
-		{
-			title: "Load curves of real machines",
-			text: "Machines with the measured power curves of real CPUs, steadily under load by two workloads. In the cells is\n" +
-				"*active*: the error of the node's active energy, which no key changes. `fixed` has none.",
-			curves: even, loads: simLoads, machine: underLoad, has: func(s *simSetting) bool { return s.curves },
-		},
-		{
-			title:  "Cores loaded one by one",
-			text:   "The same, of machines of which some cores were busy all the time and the others at rest.",
-			curves: cores, loads: simLoads, machine: underLoad, has: func(s *simSetting) bool { return s.nights },
-		},
-		{
-			title:  "Nights at 5 % load",
-			text:   "The same, after a day with at least 5 % load, in which jobs of half a second on average arrive at random.",
-			curves: slices.Concat(even, cores), loads: slices.Concat(simLowLoads, simLoads[1:]), machine: underLowLoad,
-			has: func(s *simSetting) bool { return s.nights },
-		},
+func share(name string, of func(*accuracy) float64) figure {
+	return figure{name, func(a *accuracy) string { return number(of(a)) }}
+}
+
+var (
+	active        = share("active", func(a *accuracy) float64 { return a.active })
+	mean          = share("mean", func(a *accuracy) float64 { return a.mean })
+	worst         = share("worst", func(a *accuracy) float64 { return a.worst })
+	worstOf       = figure{"worst workload", func(a *accuracy) string { return a.worstOf }}
+	misattributed = share("misattributed", func(a *accuracy) float64 { return a.misattributed })
+	ofPackage     = share("of package", func(a *accuracy) float64 { return a.misattributedPackage })
+	ofDRAM        = share("of DRAM", func(a *accuracy) float64 { return a.misattributedDRAM })
+)
+
+// measurements returns the tables of make accuracy whose rows are scenarios under settings.
+func measurements(t *testing.T) []*measurement {
+	nights, curves := func(_ *simScenario, s *simSetting) bool { return s.nights }, func(_ *simScenario, s *simSetting) bool { return s.curves }
+	all := func(*simScenario, *simSetting) bool { return true }
+	inScenario := func(sc *simScenario, s *simSetting) bool { return s.in == nil || slices.Contains(s.in, sc.name) }
+	onDriver := func(sc *simScenario, s *simSetting) bool { return sc.driver == "" || sc.driver == s.driver }
+	even, cores := simCurves(t), simCoreCurves(t)
+	return []*measurement{
+		{"accuracy.csv", simAll(), simRows(), inScenario, simHorizon, []figure{active, mean, worst, worstOf, misattributed, ofPackage, ofDRAM}, nil},
+		{"curves.csv", onCurves(even, simLoads, underLoad), simRows(), curves, curveHorizon, []figure{active}, nil},
+		{"cores.csv", onCurves(cores, simLoads, underLoad), simRows(), nights, curveHorizon, []figure{active}, nil},
+		{"nights.csv", onCurves(slices.Concat(even, cores), simLowLoads, atLowLoad), simRows(), nights, curveHorizon, []figure{active}, nil},
+		{"effects.csv", simEffects, effectSettings, all, effectHorizon, []figure{active, misattributed}, nil},
+		{"hardware-events.csv", eventMachines(), eventSettings, all, eventsHorizon, []figure{ofPackage, ofDRAM}, nil},
+		{"gpus.csv", gpuScenarios, gpuSettings, onDriver, gpuHorizon, []figure{
+			share("sum", func(a *accuracy) float64 { return a.sum }), active, mean, worst, worstOf, misattributed,
+			share("unattributed", func(a *accuracy) float64 { return a.unowned }),
+		}, nil},
+		{"rules.csv", simAll(), slices.Concat(ownSettings(), toolSettings()), all, simHorizon, []figure{
+			misattributed, ofPackage, active, share("all energy", func(a *accuracy) float64 { return a.all }),
+			share("sum of parts", func(a *accuracy) float64 { return a.partsOf }),
+		}, nil},
 	}
 }
 
-// simMeasure runs scenarios, and the load curves, under those of their settings that are measured.
-func simMeasure(t *testing.T, scenarios []simScenario, measured func(s *simSetting) bool) *simResults {
-	r := &simResults{scenarios: scenarios, curves: simCurveTables(t)}
-	r.rows = slices.DeleteFunc(simRows(), func(s simSetting) bool { return !measured(&s) })
-	r.cells = make([][]accuracy, len(scenarios))
-	t.Run("cells", func(t *testing.T) {
-		for i, sc := range scenarios {
-			r.cells[i] = make([]accuracy, len(r.rows))
-			for k, setting := range r.rows {
-				if setting.has(sc.name) {
+// onCurves returns the scenarios of machines with power curves at each load.
+func onCurves(curves []simCurve, loads []float64, scenario func(simCurve, float64) simScenario) (all []simScenario) {
+	for _, c := range curves {
+		for _, load := range loads {
+			all = append(all, scenario(c, load))
+		}
+	}
+	return all
+}
+
+func atLowLoad(c simCurve, load float64) simScenario { return afterNights(c, 0.05, load) }
+
+// run measures the rows that wanted selects. It is the only loop over scenarios and settings.
+func (m *measurement) run(t *testing.T, wanted func(*simScenario, *simSetting) bool) *measurement {
+	m.cells = make([][]*accuracy, len(m.scenarios))
+	t.Run(strings.TrimSuffix(m.file, ".csv"), func(t *testing.T) {
+		for i := range m.cells {
+			m.cells[i] = make([]*accuracy, len(m.settings))
+		}
+		for k, setting := range m.settings { // neighbors have no common training to wait for
+			for i, sc := range m.scenarios {
+				if m.has(&sc, &setting) && wanted(&sc, &setting) {
 					t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
 						t.Parallel()
-						r.cells[i][k] = measureOnce(t, sc, setting)
+						a := measureOnce(t, sc, setting, m.horizon)
+						m.cells[i][k] = &a
 					})
 				}
 			}
-		}
-		for _, table := range r.curves {
-			table.measure(t, r.rows)
 		}
 	})
-	return r
+	return m
 }
 
-// tables returns those of dev/accuracy-tables.md, up to the idle allocation.
-func (r *simResults) tables() string {
-	var b strings.Builder
-	b.WriteString("\n### All scenarios\n\nThe mean and the worst of all scenarios below, of the settings that have a row in each.\n\n" +
-		"| setting | misattributed, mean | worst | active, mean | worst |\n|---|---|---|---|---|\n")
-	for k := range r.rows {
-		if setting := &r.rows[k]; setting.in == nil {
-			misattributed, active := r.summary(k)
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", setting.name, percent(misattributed.mean()), misattributed.largest(percent),
-				percent(active.mean()), active.largest(signed))
-		}
-	}
-	for i := range r.scenarios {
-		sc := &r.scenarios[i]
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
-		b.WriteString("| setting | active | mean | worst | misattributed | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
-		for k := range r.rows {
-			if a := &r.cells[i][k]; r.rows[k].has(sc.name) {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", r.rows[k].name, signed(a.active), percent(a.mean),
-					signed(a.worst), a.worstOf, percent(a.misattributed), percent(a.misattributedPackage), percent(a.misattributedDRAM))
+func everything(*simScenario, *simSetting) bool { return true }
+
+// isComplete reports whether all rows are measured. A filter of tests leaves out rows.
+func (m *measurement) isComplete() bool {
+	for i := range m.scenarios {
+		for k := range m.settings {
+			if m.has(&m.scenarios[i], &m.settings[k]) && m.cells[i][k] == nil {
+				return false
 			}
 		}
 	}
-	for _, table := range r.curves {
-		table.write(&b, r.rows)
-	}
-	return b.String()
+	return true
 }
 
-// measure starts the measurements of the table.
-func (c *simCurveTable) measure(t *testing.T, rows []simSetting) {
-	c.active = make([][][]float64, len(c.curves))
-	for i, curve := range c.curves {
-		c.active[i] = make([][]float64, len(rows))
-		for k, setting := range rows {
-			c.active[i][k] = make([]float64, len(c.loads))
-			for n, load := range c.loads {
-				if c.has(&setting) {
-					t.Run(c.title+"/"+curve.cpu+"/"+setting.name, func(t *testing.T) {
-						t.Parallel()
-						c.active[i][k][n] = measure(t, c.machine(curve, load), setting, curveHorizon).active
-					})
-				}
-			}
+// table returns the rows of which all machines are measured.
+func (m *measurement) table() *table.Table {
+	rows := table.New("scenario", "setting")
+	for _, f := range m.figures {
+		rows.Columns = append(rows.Columns, f.name)
+	}
+	for i, n := 0, 0; i < len(m.scenarios); i += n {
+		name := m.scenarios[i].title()
+		for n = 0; i+n < len(m.scenarios) && m.scenarios[i+n].title() == name; {
+			n++
 		}
-	}
-}
-
-func (c *simCurveTable) write(b *strings.Builder, rows []simSetting) {
-	fmt.Fprintf(b, "\n### %s\n\n%s\n\n| CPU | setting |", c.title, c.text)
-	for _, load := range c.loads {
-		fmt.Fprintf(b, " %.0f %% load |", 100*load)
-	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(c.loads)) + "\n")
-	for i, curve := range c.curves {
-		for k := range rows {
-			if !c.has(&rows[k]) {
+		for k := range m.settings {
+			var machines []*accuracy
+			for _, cells := range m.cells[i : i+n] {
+				machines = append(machines, cells[k])
+			}
+			if slices.Contains(machines, nil) {
 				continue
 			}
-			fmt.Fprintf(b, "| %s | %s |", curve.cpu, rows[k].name)
-			for _, active := range c.active[i][k] {
-				fmt.Fprintf(b, " %s |", signed(active))
+			a, row := together(machines), []string{name, m.settings[k].title()}
+			for _, f := range m.figures {
+				row = append(row, f.of(a))
 			}
-			b.WriteString("\n")
+			rows.Add(row...)
 		}
+	}
+	return rows
+}
+
+func (sc *simScenario) title() string { return cmp.Or(sc.row, sc.name) }
+
+// write writes the rows. If some are not measured, it keeps the others of the file.
+func (m *measurement) write(t *testing.T) { writeRows(t, m.file, m.table(), m.isComplete()) }
+
+// writeRows writes a file of dev/results, unless a measurement has failed.
+func writeRows(t *testing.T, file string, rows *table.Table, complete bool) {
+	require.False(t, t.Failed())
+	path := filepath.Join(results, file)
+	if complete {
+		require.NoError(t, rows.Write(path))
+	} else {
+		require.NoError(t, rows.Update(path, 2))
 	}
 }
 
-// between returns the smallest and the largest error at a load, of all curves.
-func (c *simCurveTable) between(row, load int) string {
-	least, most := math.Inf(1), math.Inf(-1)
-	for i := range c.curves {
-		active := c.active[i][row][load]
-		least, most = min(least, active), max(most, active)
+// put replaces a part of a page, unless a measurement has failed.
+func put(t *testing.T, page, command, text string) {
+	require.False(t, t.Failed())
+	require.NoError(t, table.Put(page, command, text))
+}
+
+// summary returns what a setting misattributes in all scenarios, and its errors of active energy.
+func (m *measurement) summary(setting string) (misattributed, active summary) {
+	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
+	for i := range m.scenarios {
+		misattributed.add(m.scenarios[i].name, m.cells[i][k].misattributed)
+		active.add(m.scenarios[i].name, m.cells[i][k].active)
 	}
-	if signed(least) == signed(most) {
+	return misattributed, active
+}
+
+// means returns the mean and worst errors over all scenarios of the settings that have a row in each.
+func (m *measurement) means() string {
+	all := table.New("setting", "misattributed, mean", "worst", "active, mean", "worst", "sum of parts")
+	for k := range m.settings {
+		s := &m.settings[k]
+		if s.in != nil {
+			continue
+		}
+		misattributed, active := m.summary(s.name)
+		least, most := math.Inf(1), math.Inf(-1)
+		for _, cells := range m.cells {
+			least, most = min(least, cells[k].partsOf), max(most, cells[k].partsOf)
+		}
+		parts := percent(least)
+		if percent(most) != parts {
+			parts += " to " + percent(most)
+		}
+		name := s.title()
+		if strings.HasPrefix(name, "ours") {
+			name = "**" + name + "**"
+		}
+		all.Add(name, percent(misattributed.mean()), misattributed.largest(percent), percent(active.mean()), active.largest(signed), parts)
+	}
+	return all.Markdown()
+}
+
+// between returns the smallest and the largest error of active energy at a load.
+func (m *measurement) between(setting string, load float64) string {
+	least, most := math.Inf(1), math.Inf(-1)
+	k := slices.IndexFunc(m.settings, func(s simSetting) bool { return s.name == setting })
+	for i := range m.scenarios {
+		if a := m.cells[i][k]; a != nil && m.scenarios[i].load == load {
+			least, most = min(least, a.active), max(most, a.active)
+		}
+	}
+	switch {
+	case least > most:
+		return "-"
+	case signed(least) == signed(most):
 		return signed(most)
 	}
 	return signed(least) + " to " + signed(most)
 }
 
-// summary returns what a row misattributes in all scenarios, and its errors of active energy.
-func (r *simResults) summary(row int) (misattributed, active summary) {
-	for i, sc := range r.scenarios {
-		misattributed.add(sc.name, r.cells[i][row].misattributed)
-		active.add(sc.name, r.cells[i][row].active)
+// headline returns the table of docs/accuracy.md: CPU time, and the default rules.
+func headline(accuracy, curves, nights, effects, events *measurement) string {
+	all := table.New("figure", "`preset: kepler`, BPF", "default, BPF", "default, procfs")
+	settings := []string{simSettings[1].name, simBest[0].name, simBest[1].name}
+	row := func(name string, of func(setting string) string) {
+		cells := []string{name}
+		for _, s := range settings {
+			cells = append(cells, of(s))
+		}
+		all.Add(cells...)
 	}
-	return misattributed, active
+	const wrong = "energy attributed to the wrong workload, "
+	misattributedBy := func(m *measurement, format func(*summary) string) func(string) string {
+		return func(s string) string { sum, _ := m.summary(s); return format(&sum) }
+	}
+	activeBy := func(m *measurement, format func(*summary) string) func(string) string {
+		return func(s string) string { _, sum := m.summary(s); return format(&sum) }
+	}
+	meanOf := func(s *summary) string { return percent(s.mean()) }
+	largest := func(s *summary) string { return s.largest(percent) }
+	largestSigned := func(s *summary) string { return s.largest(signed) }
+	row(fmt.Sprintf(wrong+"mean of %d scenarios", len(accuracy.scenarios)), misattributedBy(accuracy, meanOf))
+	row("the worst of them", misattributedBy(accuracy, largest))
+	row("error of the node's active energy, mean", activeBy(accuracy, meanOf))
+	row("the worst", activeBy(accuracy, largestSigned))
+	for _, m := range []struct {
+		*measurement
+		loads int
+		after string
+	}{{curves, len(simLoads), ""}, {nights, len(simLowLoads), ", after nights at 5 % load"}} {
+		for _, load := range []float64{0.1, 1} {
+			row(fmt.Sprintf("active energy on %d curves of real CPUs, at %.0f %% load%s", len(m.scenarios)/m.loads, 100*load, m.after),
+				func(s string) string { return m.between(s, load) })
+		}
+	}
+	row(fmt.Sprintf(wrong+"worst of %d effects of real machines", len(effects.scenarios)-1), misattributedBy(effects, largest))
+	row("error of the node's active energy, worst of them", activeBy(effects, largestSigned))
+	for _, group := range eventGroups[:2] {
+		cells := []string{fmt.Sprintf("energy of DRAM attributed to the wrong one of %s, mean of %d machines that count misses", group.name, group.machines)}
+		for _, setting := range []int{0, 2, 1} { // by CPU time, by misses, by memory
+			cells = append(cells, percent(together(events.machines(group.title(), setting)).misattributedDRAM))
+		}
+		all.Add(cells...)
+	}
+	return all.Markdown()
 }
 
-// headline returns the table that docs/accuracy.md begins with: the default rules and the best.
-func (r *simResults) headline() string {
-	var b strings.Builder
-	settings := []string{simSettings[1].name, simBest[0].name, simBest[1].name}
-	row := func(figure string, of func(k int) string) {
-		fmt.Fprintf(&b, "| %s |", figure)
-		for _, name := range settings {
-			k := slices.IndexFunc(r.rows, func(s simSetting) bool { return s.name == name })
-			fmt.Fprintf(&b, " %s |", of(k))
-		}
-		b.WriteString("\n")
-	}
-	b.WriteString("| figure | `preset: kepler`, BPF | default, BPF | default, procfs |\n|---|---|---|---|\n")
-	row(fmt.Sprintf("energy attributed to the wrong workload, mean of %d scenarios", len(r.scenarios)), func(k int) string {
-		misattributed, _ := r.summary(k)
-		return percent(misattributed.mean())
-	})
-	row("the worst of them", func(k int) string {
-		misattributed, _ := r.summary(k)
-		return misattributed.largest(percent)
-	})
-	row("error of the node's active energy, mean", func(k int) string {
-		_, active := r.summary(k)
-		return percent(active.mean())
-	})
-	row("the worst", func(k int) string {
-		_, active := r.summary(k)
-		return active.largest(signed)
-	})
-	for _, table := range []struct {
-		*simCurveTable
-		after string
-	}{{r.curves[0], ""}, {r.curves[2], ", after nights at 5 % load"}} {
-		for n, load := range table.loads {
-			if load != 0.1 && load != 1 {
-				continue
-			}
-			row(fmt.Sprintf("active energy on %d curves of real CPUs, at %.0f %% load%s", len(table.curves), 100*load, table.after), func(k int) string {
-				if !table.has(&r.rows[k]) {
-					return "-"
-				}
-				return table.between(k, n)
-			})
+// machines returns the measured machines of a row.
+func (m *measurement) machines(row string, setting int) (machines []*accuracy) {
+	for i := range m.scenarios {
+		if m.scenarios[i].title() == row {
+			machines = append(machines, m.cells[i][setting])
 		}
 	}
-	return b.String()
+	return machines
 }
 
 // simAll returns all scenarios in the order of the tables.
 func simAll() []simScenario { return slices.Concat(simScenarios, simHardware) }
 
-// simIdleTables returns the tables of the carriers of idle energy under each rule.
-func simIdleTables(t *testing.T) string {
-	var b strings.Builder
-	b.WriteString("\n### Idle allocation\n\n" +
-		"Parts of the node's idle energy, in percent. They have no true values to compare with, because no workload causes the power at rest.\n" +
-		"All rules share the same energy, to the microjoule, and leave active energy unchanged. The static power model is\n" +
-		"`fixed`, so idle energy is what the machine draws at rest. Every container requests one CPU unless the scenario\n" +
-		"says otherwise.\n")
-	for _, name := range simIdleScenarios {
-		sc := simScenarioOf(t, name)
-		var workloads []string
-		var rows strings.Builder
-		var active map[string]joules
-		for _, rule := range simIdleRules {
-			a := measure(t, sc, rule, simHorizon)
-			workloads = a.workloads
-			if active == nil {
-				active = a.reported
-			}
-			require.Equal(t, active, a.reported, "%s, %s: active energy is as it was", name, rule.name)
-			fmt.Fprintf(&rows, "| %s |", rule.name)
-			for _, share := range a.idle.shares(t, workloads) {
-				fmt.Fprintf(&rows, " %s |", percent(share))
-			}
-			rows.WriteString("\n")
-		}
-		fmt.Fprintf(&b, "\n| %s, `idle` | `%s` | other processes | unattributed |\n|---|%s\n%s", name,
-			strings.Join(workloads, "` | `"), strings.Repeat("---|", len(workloads)+2), rows.String())
+// descriptions returns what each scenario is.
+func descriptions() *table.Table {
+	all := table.New("scenario", "description")
+	for _, sc := range slices.Concat(simAll(), gpuScenarios) {
+		all.Add(sc.name, strings.ReplaceAll(sc.description, "\n", " "))
 	}
-	return b.String()
+	return all
+}
+
+// idleTable returns the parts of the node's idle energy that each workload gets by each rule.
+func idleTable(t *testing.T) *table.Table {
+	m := &measurement{file: "idle.csv", settings: simIdleRules, horizon: simHorizon, has: everything}
+	for _, name := range simIdleScenarios {
+		m.scenarios = append(m.scenarios, simScenarioOf(t, name))
+	}
+	m.run(t, everything)
+	all := table.New("scenario", "setting", "workload", "share of idle energy")
+	for i := range m.scenarios {
+		for k, a := range m.cells[i] {
+			if a == nil || m.cells[i][0] == nil {
+				continue
+			}
+			name, rule := m.scenarios[i].name, m.settings[k].name
+			require.Equal(t, m.cells[i][0].reported, a.reported, "%s, %s: active energy is as it was", name, rule)
+			carriers := append(slices.Clone(a.workloads), "other processes", "unattributed")
+			for n, share := range a.idle.shares(t, a.workloads) {
+				all.Add(name, rule, carriers[n], number(math.Abs(share)))
+			}
+		}
+	}
+	return all
 }
 
 // shares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
@@ -280,63 +355,52 @@ func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) 
 	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
 }
 
-// percent formats a share as a percentage with one decimal, or as a dash if there is none.
+// number formats a share in percent with one decimal. It is empty if there is none.
+func number(share float64) string {
+	if math.IsNaN(share) {
+		return ""
+	}
+	if text := fmt.Sprintf("%.1f", 100*share); text != "-0.0" {
+		return text
+	}
+	return "0.0"
+}
+
+// percent formats a share as a percentage, or as a dash if there is none.
 func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f %%", math.Abs(100*share))
+	return number(math.Abs(share)) + " %"
 }
 
 // signed formats an error as a percentage with its sign.
 func signed(share float64) string {
-	switch {
-	case math.Round(1000*share) == 0:
-		return "0.0 %"
-	case share < 0:
-		return "-" + percent(share)
+	if text := number(share); share > 0 && text != "0.0" {
+		return "+" + text + " %"
 	}
-	return "+" + percent(share)
+	return number(share) + " %"
 }
 
-const (
-	accuracyPage  = "../../../dev/accuracy-tables.md"
-	accuracyBegin = "<!-- make accuracy writes what follows -->\n"
-	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
-)
-
-// generated is a part of a page that make accuracy writes.
-type generated struct{ name, before, text, after string }
-
-// readGenerated returns a part of a page, counted from 0.
-func readGenerated(t *testing.T, name string, nth int) (p generated) {
-	page, err := os.ReadFile(name)
-	require.NoError(t, err)
-	p = generated{name: name, after: string(page)}
-	for range nth + 1 {
-		p.before += p.text
-		before, rest, ok := strings.Cut(p.after, accuracyBegin)
-		require.True(t, ok, "%s lacks %q", name, accuracyBegin)
-		text, after, ok := strings.Cut(rest, accuracyEnd)
-		require.True(t, ok, "%s lacks %q", name, accuracyEnd)
-		p.before += before + accuracyBegin
-		p.text, p.after = text, accuracyEnd+after
-	}
-	return p
+// summary is the mean of the absolute errors in all scenarios, and the largest.
+type summary struct {
+	sum, n, worst float64
+	in            string
 }
 
-// write replaces a generated part of a page, counted from 0, unless a measurement has failed.
-func write(t *testing.T, page string, nth int, text string) {
-	require.False(t, t.Failed())
-	p := readGenerated(t, page, nth)
-	require.NoError(t, os.WriteFile(p.name, []byte(p.before+text+p.after), 0o600))
+func (s *summary) add(scenario string, e float64) {
+	s.sum, s.n = s.sum+math.Abs(e), s.n+1
+	if math.Abs(e) > math.Abs(s.worst)+simRounding || s.in == "" {
+		s.worst, s.in = e, scenario
+	}
 }
 
-// tableHead returns the head of a table with a column for each setting.
-func tableHead(first string, settings []simSetting) string {
-	columns := []string{first}
-	for _, s := range settings {
-		columns = append(columns, s.name)
+func (s *summary) mean() float64 { return s.sum / s.n }
+
+// largest formats the largest error, with the scenario unless it is none.
+func (s *summary) largest(format func(float64) string) string {
+	if math.Abs(s.worst) < simRounding {
+		return format(0)
 	}
-	return "| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("|---", len(columns)) + "|\n"
+	return format(s.worst) + " " + s.in
 }

@@ -6,94 +6,100 @@ package main
 
 import (
 	"math"
-	"regexp"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// Short windows are left out, because there are so many, the settings that train for a day, the effects of real
-// machines, hardware events, the largest scenario, and the long intervals of GPUs.
-func TestAccuracyTablesAreUpToDate(t *testing.T) {
-	p := readGenerated(t, accuracyPage, 0)
-	p.onlyOnAMD64(t)
-	const summary = "All scenarios"
-	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario, effectsTitle, eventsTitle), "\n")
-	without := func(row string) {
-		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
+// cheap reports whether every test run measures a row. It leaves out settings that learn, short windows, because there
+// are so many, long intervals of cards, and long scenarios.
+func cheap(sc *simScenario, s *simSetting) bool {
+	switch {
+	case sc.name == largeScenario, slices.ContainsFunc(simEffects, func(e simScenario) bool { return e.name == sc.name }), s.warm > 0:
+		return false
+	case s.tool, s.kepler > 0:
+		return true
+	case s.driver != "":
+		return s.learns == 0 && s.config().Window > 0
 	}
-	for _, setting := range simRows() {
-		if !setting.cheap() {
-			without(setting.name)
-		}
-	}
-	var cards []gpuSetting
-	for _, setting := range gpuSettings {
-		if setting.checked() {
-			cards = append(cards, setting)
-		} else {
-			without(setting.name)
-		}
-	}
-	tables := simMeasure(t, cheapScenarios(), func(s *simSetting) bool { return s.cheap() }).tables()
-	requireSameLines(t, lines, withoutSections(tables, summary)+simIdleTables(t)+gpuTables(t, cards))
+	window := s.config().Window
+	return s.learns == 0 && (window == 0 || window >= time.Second)
 }
 
 // largeScenario takes too long for every test run.
 const largeScenario = "2,000 small containers"
 
-// cheapScenarios returns the scenarios that every test run measures.
-func cheapScenarios() []simScenario {
-	return slices.DeleteFunc(simAll(), func(sc simScenario) bool { return sc.name == largeScenario })
+func TestResultsAreUpToDate(t *testing.T) {
+	onlyOnAMD64(t)
+	for _, m := range measurements(t) {
+		requireRows(t, m.file, m.run(t, cheap).table(), m.settings[0].driver != "")
+	}
+	requireRows(t, "idle.csv", idleTable(t), false)
 }
 
-// withoutSections returns the tables without sections of these titles.
-func withoutSections(tables string, titles ...string) string {
-	sections := strings.SplitAfter(tables, "\n### ")
-	for i, section := range sections {
-		title, _, _ := strings.Cut(section, "\n")
-		if !slices.Contains(titles, title) {
-			continue
+// requireRows fails with the first row that differs from the row in the file. Which of two goroutines that wake at the
+// same moment runs first is not determined, so the rows of cards, which goroutines poll, may differ by the energy of a
+// poll.
+func requireRows(t *testing.T, file string, measured *table.Table, polled bool) {
+	committed, err := table.Read(filepath.Join(results, file))
+	require.NoError(t, err)
+	require.Equal(t, committed.Columns, measured.Columns, file)
+	for _, row := range measured.Rows {
+		keys := 2
+		if file == "idle.csv" {
+			keys = 3
 		}
-		sections[i] = ""
-	}
-	return strings.Join(sections, "")
-}
-
-var percentage = regexp.MustCompile(`([+-]?\d+\.\d) %`)
-
-// isSameRow reports whether two lines are the same. Which of two goroutines that wake at the same
-// moment runs first is not determined, so the rows of GPUs, which goroutines poll, may differ by
-// the energy of a poll.
-func isSameRow(page, measured string) bool {
-	if page == measured || !strings.Contains(page, ", fdinfo") && !strings.Contains(page, ", library") {
-		return page == measured
-	}
-	of, is := percentage.FindAllStringSubmatch(page, -1), percentage.FindAllStringSubmatch(measured, -1)
-	return slices.EqualFunc(of, is, func(a, b []string) bool {
-		x, errX := strconv.ParseFloat(a[1], 64)
-		y, errY := strconv.ParseFloat(b[1], 64)
-		return errX == nil && errY == nil && math.Abs(x-y) <= 0.25
-	})
-}
-
-// requireSameLines fails with the first lines that differ.
-func requireSameLines(t *testing.T, page []string, measured string) {
-	text := strings.SplitAfter(measured, "\n")
-	for i := range max(len(page), len(text)) {
-		if i >= len(page) || i >= len(text) || !isSameRow(page[i], text[i]) {
-			part := func(lines []string) string { return strings.Join(lines[min(i, len(lines)):min(i+3, len(lines))], "") }
-			require.Equal(t, part(page), part(text), "line %d of the tables, and maybe more: run make accuracy to update the page", i+1)
+		i := committed.Find(row[:keys]...)
+		require.GreaterOrEqual(t, i, 0, "%s lacks %q: run make accuracy", file, row[:keys])
+		same := slices.EqualFunc(committed.Rows[i], row, func(a, b string) bool {
+			x, errX := strconv.ParseFloat(a, 64)
+			y, errY := strconv.ParseFloat(b, 64)
+			return a == b || polled && errX == nil && errY == nil && math.Abs(x-y) <= 0.25
+		})
+		if !same {
+			require.Equal(t, committed.Rows[i], row, "%s, and maybe more: run make accuracy", file)
 		}
 	}
 }
 
-func (p *generated) onlyOnAMD64(t *testing.T) {
+func onlyOnAMD64(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the tables are written on amd64, and other architectures round floating point otherwise")
 	}
+}
+
+func TestResultsHaveARowForEachScenarioUnderEachOfItsSettings(t *testing.T) {
+	for _, m := range measurements(t) {
+		assert.False(t, m.run(t, func(*simScenario, *simSetting) bool { return false }).isComplete())
+		require.Empty(t, m.table().Rows, "rows that are not measured")
+		for i := range m.cells {
+			for k := range m.settings {
+				if m.has(&m.scenarios[i], &m.settings[k]) {
+					m.cells[i][k] = new(accuracy)
+				}
+			}
+		}
+		assert.True(t, m.isComplete())
+		committed, err := table.Read(filepath.Join(results, m.file))
+		require.NoError(t, err)
+		var want, got [][]string
+		for _, row := range m.table().Rows {
+			want = append(want, row[:2])
+		}
+		for _, row := range committed.Rows {
+			got = append(got, row[:2])
+		}
+		assert.Equal(t, want, got, m.file)
+	}
+	committed, err := table.Read(filepath.Join(results, "scenarios.csv"))
+	require.NoError(t, err)
+	assert.Equal(t, descriptions(), committed)
 }

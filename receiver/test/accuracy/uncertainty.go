@@ -9,7 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,13 +18,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/window"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // doubted is a figure that the receiver states an uncertainty of.
 type doubted struct {
-	scenario, setting string
-	workload          string // empty: the node
-	zone              power.Kind
+	scenario, row, setting string
+	workload               string // empty: the node
+	zone                   power.Kind
 	// off is how far the figure is from the truth, and deviation the stated standard deviation, in J.
 	off, deviation float64
 	// sharing is the error of a workload's share in the unit of window.Deviation, which returns used for what is known.
@@ -52,7 +53,7 @@ func (t simTotals) doubted(sc simScenario, setting simSetting) (all []doubted) {
 				return &doubted{}
 			}
 			all = append(all, doubted{
-				scenario: sc.name, setting: setting.name, workload: workload, zone: zone, off: off, deviation: deviation,
+				scenario: sc.name, row: sc.row, setting: setting.name, workload: workload, zone: zone, off: off, deviation: deviation,
 			})
 			return &all[len(all)-1]
 		}
@@ -79,12 +80,12 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 		length = cfg.CollectionInterval
 	}
 	shared := sockets > 1 && r.Scope == config.ScopeNode
-	known = "`" + string(zone) + "`"
+	known = string(zone)
 	switch {
 	case zone == power.DRAM:
-		known += " by `" + string(key) + "`"
+		known += " by " + string(key)
 	case shared:
-		known = "several packages with the same users by `" + string(key) + "`, windows of " + length.String()
+		known = "several packages with the same users by " + string(key) + ", windows of " + length.String()
 	default:
 		known += " with users of its own, windows of " + length.String()
 	}
@@ -159,80 +160,66 @@ func ofWorkloads(d *doubted) bool { return d.workload != "" }
 
 func ofTheNode(d *doubted) bool { return d.workload == "" }
 
-// uncertaintyTables returns the tables of uncertainty of dev/accuracy-tables.md.
-func uncertaintyTables(t *testing.T) string {
-	scenarios := simAll()
-	settings := uncertaintySettings(24 * time.Hour) // as in the other tables, which have some of the same runs
-	inOrder := make([][]doubted, len(settings)*len(scenarios))
+// writeUncertainty writes the tables of uncertainties, if all figures are measured.
+func writeUncertainty(t *testing.T) {
 	curves, nights := slices.Concat(simCurves(t), simCoreCurves(t)), []float64{0, 0.02, 0.05, 0.1}
-	afterEach := make([][]doubted, len(curves)*len(nights))
-	t.Run("uncertainty", func(t *testing.T) {
-		for k, setting := range settings {
-			for i, sc := range scenarios {
-				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
-					t.Parallel()
-					a := measureOnce(t, sc, setting)
-					inOrder[k*len(scenarios)+i] = a.doubted(sc, setting)
-				})
-			}
-		}
-		for i, c := range curves {
-			for n, night := range nights {
-				setting, sc := splitting(config.StaticTrained, 0), afterNights(c, night)
-				setting.name = fmt.Sprintf("nights at %.0f %%", 100*night)
-				t.Run(sc.name, func(t *testing.T) {
-					t.Parallel()
-					a := measure(t, sc, setting, curveHorizon)
-					afterEach[i*len(nights)+n] = a.doubted(sc, setting)
-				})
-			}
-		}
-	})
-	figures, nodes := slices.Concat(inOrder...), slices.Concat(afterEach...)
-	var b strings.Builder
-	row := func(what string, figures []doubted, of func(*doubted) bool) {
-		if p, n := part(figures, of); n > 0 {
-			fmt.Fprintf(&b, "| %s | %.0f %% | %d |\n", what, 100*p, n)
+	var afterEach []simScenario
+	for _, c := range curves {
+		for _, night := range nights {
+			sc := afterNights(c, night, 0.1)
+			sc.row = nightsAt(night)
+			afterEach = append(afterEach, sc)
 		}
 	}
-	b.WriteString("\n| setting, figures of workloads | truth within one standard deviation | figures |\n|---|---|---|\n")
-	for _, setting := range uncertaintySettings(0) {
-		row(setting.name, figures, func(d *doubted) bool { return ofWorkloads(d) && d.setting == setting.name })
+	// The time of training is that of the other tables, which have some of the same runs.
+	onScenarios := &measurement{file: "uncertainty", scenarios: simAll(), settings: uncertaintySettings(24 * time.Hour), has: everything, horizon: simHorizon}
+	onCurves := &measurement{
+		file: "uncertainty of nodes", scenarios: afterEach, settings: []simSetting{splitting(config.StaticTrained, 0)}, has: everything, horizon: curveHorizon,
+	}
+	figures, nodes := onScenarios.run(t, everything).doubted(), onCurves.run(t, everything).doubted()
+	if !onScenarios.isComplete() || !onCurves.isComplete() {
+		return
+	}
+	held := table.New("figures", "of", "truth within one standard deviation", "count")
+	row := func(of, what string, figures []doubted, is func(*doubted) bool) {
+		if p, n := part(figures, is); n > 0 {
+			held.Add(of, what, fmt.Sprintf("%.0f", 100*p), strconv.Itoa(n))
+		}
+	}
+	for _, setting := range onScenarios.settings {
+		row("workloads", setting.name, figures, func(d *doubted) bool { return ofWorkloads(d) && d.setting == setting.name })
 	}
 	for _, zone := range []power.Kind{power.Package, power.DRAM} {
-		row("all, `"+string(zone)+"`", figures, func(d *doubted) bool { return ofWorkloads(d) && d.zone == zone })
+		row("workloads", string(zone), figures, func(d *doubted) bool { return ofWorkloads(d) && d.zone == zone })
 	}
-	row("**all**", figures, ofWorkloads)
-	fmt.Fprintf(&b, "\nWith deviations from every other scenario alone, the truth is within one standard deviation in %.0f %% of the rest.\n",
-		100*heldOut(figures, scenarios))
-
-	writeDeviations(&b, figures)
-
-	b.WriteString("\n| the node's active energy | truth within one standard deviation | figures |\n|---|---|---|\n")
+	row("workloads", "all", figures, ofWorkloads)
+	held.Add("workloads", "deviations from every other scenario alone", fmt.Sprintf("%.0f", 100*heldOut(figures, onScenarios.scenarios)), "")
 	for _, night := range nights {
-		name := fmt.Sprintf("nights at %.0f %%", 100*night)
-		row("load curves, "+name, nodes, func(d *doubted) bool { return ofTheNode(d) && d.setting == name })
+		row("nodes", "load curves, "+nightsAt(night), nodes, func(d *doubted) bool { return ofTheNode(d) && d.row == nightsAt(night) })
 	}
-	row("scenarios, nights near rest, package", figures, func(d *doubted) bool { return ofTheNode(d) && d.zone == power.Package })
-	row("**all**", slices.Concat(nodes, figures), func(d *doubted) bool { return ofTheNode(d) && d.zone == power.Package })
-	return b.String()
+	row("nodes", "scenarios, nights near rest, package", figures, func(d *doubted) bool { return ofTheNode(d) && d.zone == power.Package })
+	row("nodes", "all", slices.Concat(nodes, figures), func(d *doubted) bool { return ofTheNode(d) && d.zone == power.Package })
+	writeRows(t, "uncertainty.csv", held, true)
+	writeRows(t, "deviations.csv", deviations(figures), true)
 }
 
-// afterNights returns a machine at a load of 10 % after days whose lowest load is that of the nights.
-func afterNights(c simCurve, night float64) simScenario {
-	c.cpu, c.watts = fmt.Sprintf("%s, nights at %g %%", c.cpu, 100*night), fromZero(c.watts)
-	sc := underLoad(c, 0.1)
-	build := sc.build
-	sc.build = func(l *simulator) func(time.Duration) {
-		l.nights = night
-		return build(l)
+func nightsAt(load float64) string { return fmt.Sprintf("nights at %.0f %%", 100*load) }
+
+// doubted returns the figures of all cells that have uncertainties, by setting and scenario.
+func (m *measurement) doubted() (all []doubted) {
+	for k := range m.settings {
+		for i, cells := range m.cells {
+			if cells[k] != nil {
+				all = append(all, cells[k].doubted(m.scenarios[i], m.settings[k])...)
+			}
+		}
 	}
-	return sc
+	return all
 }
 
-// writeDeviations writes the deviations of shares, measured and as window.Deviation has them.
-func writeDeviations(b *strings.Builder, figures []doubted) {
-	b.WriteString("\n| active energy of | deviation, measured | used | figures |\n|---|---|---|---|\n")
+// deviations returns the deviations of shares, measured and as window.Deviation has them.
+func deviations(figures []doubted) *table.Table {
+	all := table.New("active energy of", "deviation, measured", "used", "figures")
 	byKnown, used := map[string][]float64{}, map[string]float64{}
 	for _, d := range figures {
 		if ofWorkloads(&d) {
@@ -241,6 +228,7 @@ func writeDeviations(b *strings.Builder, figures []doubted) {
 	}
 	for _, known := range slices.Sorted(maps.Keys(byKnown)) {
 		ratios := slices.Sorted(slices.Values(byKnown[known]))
-		fmt.Fprintf(b, "| %s | %.2f | %.2f | %d |\n", known, typical(ratios), used[known], len(ratios))
+		all.Add(known, fmt.Sprintf("%.2f", typical(ratios)), fmt.Sprintf("%.2f", used[known]), strconv.Itoa(len(ratios)))
 	}
+	return all
 }

@@ -7,7 +7,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // writePage puts the table of scenarios into a page, if the page has their marks:
@@ -21,12 +22,12 @@ import (
 //	it uses <!-- idle: default: % of a CPU -->0.05<!-- --> % of one CPU
 //
 // Figures that were not measured stay.
-func writePage(path, scenarios, table string, medians map[string]float64) error {
+func writePage(path, scenarios, text string, medians map[string]float64) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	filled, found := fill(string(page), scenarios, table)
+	filled, found := table.Fill(string(page), "<!-- make cost SCENARIOS="+scenarios+" -->\n", "<!-- end -->", text)
 	filled = inline.ReplaceAllStringFunc(filled, func(mark string) string {
 		median, measured := medians[inline.FindStringSubmatch(mark)[1]]
 		if !measured {
@@ -39,17 +40,6 @@ func writePage(path, scenarios, table string, medians map[string]float64) error 
 		return fmt.Errorf("%s has neither marks of SCENARIOS=%s nor of a figure", path, scenarios)
 	}
 	return os.WriteFile(path, []byte(filled), 0o644) //nolint:gosec // as other pages
-}
-
-// fill replaces the text between the marks of scenarios, and reports whether the page has them.
-func fill(page, scenarios, text string) (string, bool) {
-	begin, end := "<!-- make cost SCENARIOS="+scenarios+" -->\n", "<!-- end -->"
-	before, rest, ok := strings.Cut(page, begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		return page, false
-	}
-	return before + begin + text + end + after, true
 }
 
 // inline matches a marked figure.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // result is the turns of a variant. Those of all variants with the same index are neighbors.
@@ -29,12 +31,12 @@ func (r result) figures(of func(turn) float64) (figures []float64) {
 // brackets. Ratios are those to the first variant in the same turn.
 func report(w io.Writer, results []result) error {
 	const mebibyte = 1 << 20
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "variant\tCPU %\tuser\tsystem\thooks\tall\tratio of all\tRSS MiB\tanon\tfile\tBPF\tscrape kB")
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "variant\tCPU %\tuser\tsystem\thooks\tall\tratio of all\tRSS MiB\tanon\tfile\tBPF\tscrape kB")
 	for _, r := range results {
 		median := func(of func(turn) float64) float64 { return spreadOf(r.figures(of)).median }
 		percent := func(of func(turn) float64) float64 { return 100 * median(of) }
-		fmt.Fprintf(table, "%s\t%s\t%.3f\t%.3f\t%.3f\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\n", r.variant.name,
+		fmt.Fprintf(out, "%s\t%s\t%.3f\t%.3f\t%.3f\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.0f\n", r.variant.name,
 			spreadOf(r.figures(func(t turn) float64 { return 100 * t.share })).format(3),
 			percent(func(t turn) float64 { return t.user }),
 			percent(func(t turn) float64 { return t.system }),
@@ -47,7 +49,7 @@ func report(w io.Writer, results []result) error {
 			median(func(t turn) float64 { return t.memory.bpf })/mebibyte,
 			median(func(t turn) float64 { return float64(t.scraped) })/1000)
 	}
-	if err := table.Flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		return err
 	}
 	reportPrograms(w, results)
@@ -76,7 +78,7 @@ func writeScenarioHead(w io.Writer, withBase bool) {
 	if withBase {
 		columns = append(columns, "new by base")
 	}
-	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Fprint(w, table.New(columns...).Markdown())
 }
 
 // writeScenario writes a line for each goal, and adds the medians by their marks.
@@ -96,7 +98,7 @@ func writeScenario(w io.Writer, scenario string, results []result, withBase bool
 			if withBase {
 				cells = append(cells, against(baseName(r.variant.name), r, g, results))
 			}
-			fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
+			fmt.Fprint(w, table.Line(cells...))
 		}
 	}
 }

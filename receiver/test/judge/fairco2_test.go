@@ -188,7 +188,7 @@ func TestSharesOfPublishedColocationsAgainstBothReferences(t *testing.T) {
 	require.Len(t, c.runs, 135)
 	constant := c.constant()
 	above := c.rows(t, "dram above the constant", "dram", constant)
-	t.Logf("constant %.1f W\n%s", constant, Table(slices.Concat(c.rows(t, "package", "package", 0), c.rows(t, "dram", "dram", 0), above)))
+	t.Logf("constant %.1f W\n%s", constant, Table(slices.Concat(c.rows(t, "package", "package", 0), c.rows(t, "dram", "dram", 0), above)).Markdown())
 	require.Len(t, above[0].againstSolo, 105)
 	byTime, _ := above[0].Means()
 	byTraffic, _ := above[1].Means()

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package judge compares attribution rules with references that are not derived from a rule: the
-// energy of each of two programs alone, and their Shapley values. dev/other-rules.md has the results.
+// energy of each of two programs alone, and their Shapley values. dev/results/two-programs.csv has the results.
 package judge
 
 import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
+	"strconv"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 // Game is the active energy of two programs in the same time: each one alone, and both at once.
@@ -51,15 +53,16 @@ func Mean(values []float64) (mean float64) {
 	return mean
 }
 
-// Table returns a table of rules in Markdown.
-func Table(rows []*Row) string {
-	var b strings.Builder
-	b.WriteString("| zone | shares by | pairs | against solo energy, mean | worst | against Shapley values, mean | worst |\n" +
-		"|---|---|---|---|---|---|---|\n")
+// Table returns a table of rules.
+func Table(rows []*Row) *table.Table {
+	all := table.New("zone", "shares by", "pairs", "against solo energy, mean", "worst", "against Shapley values, mean", "worst")
 	for _, r := range rows {
 		solo, shapley := r.Means()
-		fmt.Fprintf(&b, "| %s | %s | %d | %.1f %% | %.1f %% | %.1f %% | %.1f %% |\n", r.Zone, r.Rule, len(r.againstShapley),
-			solo, slices.Max(r.againstSolo), shapley, slices.Max(r.againstShapley))
+		cells := []string{r.Zone, r.Rule, strconv.Itoa(len(r.againstShapley))}
+		for _, percent := range []float64{solo, slices.Max(r.againstSolo), shapley, slices.Max(r.againstShapley)} {
+			cells = append(cells, fmt.Sprintf("%.1f", percent))
+		}
+		all.Add(cells...)
 	}
-	return b.String()
+	return all
 }

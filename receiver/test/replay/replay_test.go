@@ -4,15 +4,15 @@ package replay
 
 import (
 	"flag"
-	"fmt"
 	"math"
-	"os"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 var (
@@ -39,37 +39,21 @@ func TestTableOfShares(t *testing.T) {
 	write(t, "shares", append(memoryRows(memory(t)), powerModelRows(performance(t))...))
 }
 
-func write(t *testing.T, table string, rows []Row) {
+func write(t *testing.T, name string, rows []Row) {
 	t.Logf("\n%s", markdown(rows))
 	if *page != "" {
-		require.NoError(t, writeTable("../../../dev/replay.md", table, markdown(rows)))
-		require.NoError(t, writeTable(*page, table, markdown(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))))
+		require.NoError(t, table.Put("../../../dev/replay.md", "make replay: "+name, markdown(rows)))
+		require.NoError(t, table.Put(*page, "make replay: "+name, markdown(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))))
 	}
 }
 
 // markdown returns the table of some rows.
 func markdown(rows []Row) string {
-	var b strings.Builder
-	b.WriteString("| figure | cases | value |\n|---|---|---|\n")
+	all := table.New("figure", "cases", "value")
 	for _, row := range rows {
-		fmt.Fprintf(&b, "| %s | %d | %s |\n", row.Figure, row.Cases, row.Value)
+		all.Add(row.Figure, strconv.Itoa(row.Cases), row.Value)
 	}
-	return b.String()
-}
-
-// writeTable replaces a table of a page.
-func writeTable(page, name, table string) error {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	begin, end := "<!-- make replay writes what follows: "+name+" -->\n\n", "\n<!-- make replay wrote what is above: "+name+" -->"
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, found := strings.Cut(rest, end)
-	if !ok || !found {
-		return fmt.Errorf("%s has no place for the table of %s", page, name)
-	}
-	return os.WriteFile(page, []byte(before+begin+table+end+after), 0o644)
+	return all.Markdown()
 }
 
 // committed returns the series that are part of the repository.

@@ -10,7 +10,7 @@ import (
 )
 
 // The errors to be expected, relative to the power: means over the machines of which each was left
-// out in turn (dev/accuracy-tables.md). A test computes them.
+// out in turn (dev/results/models.csv). A test computes them.
 const (
 	// scalableError is of TDP and shape on servers like those that were measured.
 	scalableError = 0.098

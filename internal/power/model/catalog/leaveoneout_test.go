@@ -3,10 +3,12 @@
 package catalog
 
 import (
+	"encoding/csv"
 	"flag"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,12 +18,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-var write = flag.Bool("accuracy.write", false, "write the tables of models of dev/accuracy-tables.md")
+var write = flag.Bool("accuracy.write", false, "write the tables of models of dev/results")
 
 // deviation is how far a method is from a measured curve, relative to the measured power.
 type deviation struct{ mean, worst float64 }
-
-func (d deviation) String() string { return fmt.Sprintf("%.1f %% (%.0f %%)", 100*d.mean, 100*d.worst) }
 
 // deviationOf compares a method with a machine at each load that was measured.
 func deviationOf(m *measuredMachine, watts func(u float64) float64, of func(measurement) float64) (d deviation) {
@@ -42,7 +42,7 @@ type method struct {
 }
 
 var methods = []method{
-	{"TDP and shape (`auto`)", func(m *measuredMachine) func(float64) float64 {
+	{"TDP and shape (auto)", func(m *measuredMachine) func(float64) float64 {
 		return scaled(reference(m.cpu), m.tdp*float64(m.chips))
 	}},
 	{"CodeCarbon's curve", func(m *measuredMachine) func(float64) float64 {
@@ -149,106 +149,95 @@ func neighborErrors() (e []float64) {
 	return e
 }
 
-// tables returns the tables of the page.
-func tables() string {
-	var b strings.Builder
-	for _, servers := range []bool{true, false} {
-		machines, by := deviations(servers)
-		fmt.Fprint(&b, "\n| measured machine |")
-		for _, m := range methods {
-			fmt.Fprintf(&b, " %s |", m.name)
-		}
-		fmt.Fprint(&b, "\n|---|"+strings.Repeat("---|", len(methods))+"\n")
+// tables returns the files of dev/results: the errors of each method on each machine, and the errors to expect.
+func tables() map[string][][]string {
+	models := [][]string{{"estimated", "method", "error", "largest"}}
+	add := func(estimated, method, figures string) {
+		models = append(models, append([]string{estimated, method}, strings.Split(figures, " ")...))
+	}
+	for _, group := range []string{"servers", "others"} {
+		machines, by := deviations(group == "servers")
 		for i, m := range machines {
-			fmt.Fprintf(&b, "| %s %s |", plural(m.chips, "chip")+" of", m.cpu)
-			for _, d := range by {
-				fmt.Fprintf(&b, " %s |", d[i])
+			for k, d := range by {
+				add(plural(m.chips, "chip")+" of "+m.cpu, methods[k].name, fmt.Sprintf("%.1f %.0f", 100*d[i].mean, 100*d[i].worst))
 			}
-			fmt.Fprintln(&b)
 		}
-		for _, row := range []struct {
-			name string
-			of   func([]float64) float64
-		}{{"median", median}, {"mean", mean}, {"worst", slices.Max[[]float64]}} {
-			fmt.Fprintf(&b, "| **%s** |", row.name)
-			for _, d := range by {
-				fmt.Fprintf(&b, " %.1f %% |", 100*row.of(means(d)))
+		for _, row := range statistics {
+			for k, d := range by {
+				add(group+", "+row.name, methods[k].name, fmt.Sprintf("%.1f ", 100*row.of(means(d))))
 			}
-			fmt.Fprintln(&b)
 		}
 	}
-	memory := means(memoryDeviations())
 	ofFamily, ofAll := tdpErrors()
-	fmt.Fprint(&b, "\n| what else is estimated | median | mean | worst |\n|---|---|---|---|\n")
-	for _, row := range []struct {
+	for _, estimate := range []struct {
 		name   string
 		values []float64
 	}{
-		{"memory of a server, by its size", memory},
+		{"memory of a server, by its size", means(memoryDeviations())},
 		{"TDP of a core, by the family", ofFamily},
 		{"TDP of a core, by all server CPUs", ofAll},
 		{"part of a virtual machine, for any load of itself and of its host", neighborErrors()},
 	} {
-		fmt.Fprintf(&b, "| %s | %.0f %% | %.0f %% | %.0f %% |\n", row.name,
-			100*median(slices.Clone(row.values)), 100*mean(row.values), 100*slices.Max(row.values))
+		for _, row := range statistics {
+			add(estimate.name, row.name, fmt.Sprintf("%.0f ", 100*row.of(slices.Clone(estimate.values))))
+		}
 	}
-	b.WriteString(expected())
-	return b.String()
+	return map[string][][]string{"models.csv": models, "expected-errors.csv": expected()}
 }
 
-// expected returns the table of the errors to expect.
-func expected() string {
+var statistics = []struct {
+	name string
+	of   func([]float64) float64
+}{{"median", median}, {"mean", mean}, {"worst", slices.Max[[]float64]}}
+
+// expected returns the errors to expect: means of the errors of the methods.
+func expected() (rows [][]string) {
 	var least, most float64 = 1, 0
 	for fields := range lines(familyList) {
 		s := lookupSystems(fields[0])
 		least, most = min(least, s.spread), max(most, s.spread)
 	}
-	return fmt.Sprintf(`
-`+"`model: auto`"+` says at start what it took, and the error to expect: means of the tables above.
-
-| taken | error to expect |
-|---|---|
-| the measured curve of the same CPU | %.1f %%: what separates two systems with one CPU, the median of 619 published SPECpower results, at the wall |
-| TDP and shape, Xeon Gold and Platinum of the first and second generation | %.1f %% |
-| TDP and shape, any other CPU | %.0f %% |
-| a CPU that is not listed, by the TDP of a core of its family | %.0f %% (Xeon Scalable of these generations), %.0f %% (any other): the errors of both, added as squares |
-| an unknown CPU, by the TDP of a core of all servers | %.0f %%: likewise |
-| idle and full power stated, shape `+"`server`"+` | %.1f %% (Xeon Gold and Platinum of these generations), %.0f %% (any other), if both powers are right |
-| idle and full power stated, shape `+"`linear`"+` | %.0f %%, %.0f %%: likewise |
-| memory | %.0f %% |
-| `+"`zone: platform`"+` | half of what the middle 80 %% of the family's published systems span: %.0f %% to %.0f %%; %.0f %% where the family is not known |
-| in a virtual machine, unless its two powers are stated | of its host as above, and %.0f %% for the load of its host, which is not known, added as squares: %.0f %% where the CPU was measured. Memory as above |
-`, 100*model.SameCPUError, 100*scalableError, 100*otherError, 100*math.Hypot(scalableError, familyError), 100*math.Hypot(otherError, familyError),
-		100*math.Hypot(otherError, serverError), 100*scalableShapeError, 100*otherShapeError, 100*scalableLineError, 100*otherLineError, 100*memoryError, 100*least, 100*most, 100*lookupSystems("").spread,
-		100*model.PartError, 100*model.ErrorOfPart(model.SameCPUError))
+	add := func(taken, format string, errors ...float64) {
+		figures := make([]any, len(errors))
+		for i, e := range errors {
+			figures[i] = 100 * e
+		}
+		rows = append(rows, []string{taken, fmt.Sprintf(format, figures...)})
+	}
+	add("taken", "error to expect")
+	add("the measured curve of the same CPU",
+		"%.1f: what separates two systems with one CPU, the median of 619 published SPECpower results, at the wall", model.SameCPUError)
+	add("TDP and shape, Xeon Gold and Platinum of the first and second generation", "%.1f", scalableError)
+	add("TDP and shape, any other CPU", "%.0f", otherError)
+	add("a CPU that is not listed, by the TDP of a core of its family",
+		"%.0f (Xeon Scalable of these generations), %.0f (any other): the errors of both, added as squares",
+		math.Hypot(scalableError, familyError), math.Hypot(otherError, familyError))
+	add("an unknown CPU, by the TDP of a core of all servers", "%.0f: likewise", math.Hypot(otherError, serverError))
+	add("idle and full power stated, shape server",
+		"%.1f (Xeon Gold and Platinum of these generations), %.0f (any other), if both powers are right", scalableShapeError, otherShapeError)
+	add("idle and full power stated, shape linear", "%.0f, %.0f: likewise", scalableLineError, otherLineError)
+	add("memory", "%.0f", memoryError)
+	add("zone: platform",
+		"half of what the middle 80 %% of the family's published systems span: %.0f to %.0f; %.0f where the family is not known",
+		least, most, lookupSystems("").spread)
+	add("in a virtual machine, unless its two powers are stated",
+		"of its host as above, and %.0f for the load of its host, which is not known, added as squares: %.0f where the CPU was measured. Memory as above",
+		model.PartError, model.ErrorOfPart(model.SameCPUError))
+	return rows
 }
 
-const page = "../../../../dev/accuracy-tables.md"
-
-// section returns the page around its tables.
-func section(t *testing.T) (before, inside, after string) {
-	t.Helper()
-	content, err := os.ReadFile(page)
-	require.NoError(t, err)
-	const begin, end = "<!-- tables of models: make accuracy -->\n", "\n<!-- end of the tables of models -->"
-	before, rest, ok := strings.Cut(string(content), begin)
-	inside, after, okEnd := strings.Cut(rest, end)
-	if !ok || !okEnd {
-		t.Fatalf("%s has no tables of models", page)
+func TestLeaveOneOutTablesAreUpToDate(t *testing.T) {
+	for file, rows := range tables() {
+		path := filepath.Join("../../../../dev/results", file)
+		var text strings.Builder
+		require.NoError(t, csv.NewWriter(&text).WriteAll(rows))
+		if *write {
+			require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o644))
+		}
+		committed, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, text.String(), string(committed), "make accuracy writes %s", file)
 	}
-	return before + begin, inside, end + after
-}
-
-func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
-	t.Log(tables())
-	before, inside, after := section(t)
-	if inside == tables() {
-		return
-	}
-	if !*write {
-		t.Fatalf("%s has other tables; write them with make accuracy", page)
-	}
-	require.NoError(t, os.WriteFile(page, []byte(before+tables()+after), 0o644))
 }
 
 // TestExpectedErrorsAreThoseOfTheTables compares the constants with the computation. The bounds at its
