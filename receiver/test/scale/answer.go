@@ -18,7 +18,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/receiver/test/stores"
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // window is the time that the store is asked about. Its begin is between two collections of each
@@ -174,7 +174,7 @@ func askFor(url, metric string, nodes []*agent, w window, stored map[string]answ
 		queries = append(queries, struct {
 			text string
 			keep func(*answer, float64)
-		}{stores.Grown(selector, w.length()), func(a *answer, v float64) { a.increase = v }})
+		}{series.Increase(selector, w.length()), func(a *answer, v float64) { a.increase = v }})
 	}
 	for _, q := range queries {
 		rows, err := ask(url, q.text, w.end)

@@ -58,7 +58,7 @@ func openClickHouse(t *testing.T, dir string) (backend, error) {
 	return c, err
 }
 
-func (c *clickHouse) send(_ collection, md pmetric.Metrics) error {
+func (c *clickHouse) send(_ time.Time, md pmetric.Metrics) error {
 	md.ResourceMetrics().MoveAndAppendTo(c.waiting.ResourceMetrics())
 	if c.waiting.ResourceMetrics().Len() < batch {
 		return nil

@@ -37,7 +37,7 @@ func openFile(t *testing.T, dir string) (backend, error) {
 	return f, err
 }
 
-func (f *file) send(_ collection, md pmetric.Metrics) error { return post(f.otlp, md) }
+func (f *file) send(_ time.Time, md pmetric.Metrics) error { return post(f.otlp, md) }
 
 // settle waits until the exporter has written all, which it does some time after it has acknowledged it.
 func (f *file) settle() error {

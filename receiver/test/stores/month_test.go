@@ -258,7 +258,7 @@ func TestMonths(t *testing.T) {
 			}
 			require.NoError(t, err)
 			m, began := newMonth(), time.Now()
-			require.NoError(t, m.run(func(md pmetric.Metrics) error { return b.send(collection{}, md) }))
+			require.NoError(t, m.run(func(md pmetric.Metrics) error { return b.send(time.Time{}, md) }))
 			require.NoError(t, b.settle())
 			t.Logf("%d samples, of %d pods, sent in %v", m.samples, m.births, time.Since(began).Round(time.Second))
 			m.check(t, binary, b.(interface{ address() string }).address())

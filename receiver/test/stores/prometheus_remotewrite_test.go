@@ -7,6 +7,7 @@ package stores
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
@@ -39,4 +40,4 @@ func openRemoteWrite(t *testing.T, dir string, p prometheus, url string) (backen
 	return &remoteWritten{p, r}, err
 }
 
-func (r *remoteWritten) send(_ collection, md pmetric.Metrics) error { return post(r.relay.otlp, md) }
+func (r *remoteWritten) send(_ time.Time, md pmetric.Metrics) error { return post(r.relay.otlp, md) }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // relay is the collector of `make build`, which takes OTLP and exports as a configuration says.
@@ -103,7 +105,7 @@ func (s *scraped) query(text string, at time.Time) ([]row, error) {
 	rows, err := s.prometheus.query(text, at)
 	for _, r := range rows {
 		if r.labels["host_name"] != "" {
-			r.labels["host_name"] = nodeName
+			r.labels["host_name"] = series.Node
 		}
 	}
 	return rows, err
@@ -121,15 +123,15 @@ func (s *scraped) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func (s *scraped) send(c collection, md pmetric.Metrics) error {
-	for !s.due.IsZero() && !c.at.Before(s.due) {
+func (s *scraped) send(at time.Time, md pmetric.Metrics) error {
+	for !s.due.IsZero() && !at.Before(s.due) {
 		if err := s.scrape(); err != nil {
 			return err
 		}
 		s.due = s.due.Add(scrapeInterval)
 	}
 	if s.due.IsZero() {
-		s.due = c.at.Add(scrapeInterval)
+		s.due = at.Add(scrapeInterval)
 	}
 	return post(s.relay.otlp, md)
 }

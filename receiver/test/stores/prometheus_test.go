@@ -53,7 +53,7 @@ func startPrometheus(t *testing.T, dir, config string, features ...string) (p pr
 	return p, start(t, cmd, filepath.Join(dir, "log"), "http://"+endpoint+"/-/ready")
 }
 
-func (p *prometheus) send(_ collection, md pmetric.Metrics) error { return post(p.otlp, md) }
+func (p *prometheus) send(_ time.Time, md pmetric.Metrics) error { return post(p.otlp, md) }
 
 func (p *prometheus) settle() error { return nil }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // ruleQueries are the shipped recording rules of five minutes, asked when a database would evaluate them.
@@ -38,14 +40,14 @@ func ruleQueries(t *testing.T) (queries []Query) {
 		record, metric, attribute string
 		within                    float64
 	}{
-		{"node:energy_joules:increase5m", "system.energy", "host.name", 0.02},
-		{"namespace:energy_joules:increase5m", "k8s.pod.energy", "k8s.namespace.name", 0.03},
-		{"pod:energy_joules:increase5m", "k8s.pod.energy", "k8s.pod.uid", 0}, // short ones may be extrapolated across a restart
+		{"node:energy_joules:increase5m", series.System, "host.name", 0.02},
+		{"namespace:energy_joules:increase5m", series.Pod, namespace, 0.03},
+		{"pod:energy_joules:increase5m", series.Pod, podUID, 0}, // short ones may be extrapolated across a restart
 	} {
 		require.Contains(t, exprs, r.record)
 		queries = append(queries, Query{
 			Name: r.record, Text: map[Language]string{PromQL: exprs[r.record]}, By: r.attribute,
-			Truth: during(r.metric, r.attribute, 5*time.Minute), Every: 5 * time.Minute, Within: r.within, Least: 1,
+			Truth: during(r.metric, r.attribute, "", 5*time.Minute), Every: 5 * time.Minute, Within: r.within, Least: 1,
 		})
 	}
 	return queries

@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // store is a database with a way by which metrics come in: a row of the table.
@@ -32,8 +34,8 @@ type store struct {
 
 // backend is a database that runs.
 type backend interface {
-	// send sends a collection by the way in, and returns when it was taken. Collections come in the order of time.
-	send(c collection, md pmetric.Metrics) error
+	// send sends the collection of a time by the way in, and returns when it was taken. Collections come in the order of time.
+	send(at time.Time, md pmetric.Metrics) error
 	// settle is called after the last collection, and returns when all can be asked for.
 	settle() error
 	// query asks at a time.
@@ -93,14 +95,20 @@ var (
 	variantNames = flag.String("stores.variants", "three restarts", "run these variants of the hour, divided by |; all if it is 'all'")
 )
 
-// variants are the hours.
+// variants are the hours. The receiver runs for ten minutes before the hour.
 var variants = []struct {
 	name string
-	variant
+	series.Hour
 }{
-	{"no restart", variant{seed: 1, length: warmUp + time.Hour, stored: true}},
-	{"three restarts", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions, stored: true}},
-	{"without storage", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions}},
+	{"no restart", series.Hour{Seed: 1, Length: 70 * time.Minute, Stored: true}},
+	{"three restarts", series.Hour{Seed: 1, Length: 70 * time.Minute, Interruptions: interruptions, Stored: true}},
+	{"without storage", series.Hour{Seed: 1, Length: 70 * time.Minute, Interruptions: interruptions}},
+}
+
+var interruptions = []series.Interruption{
+	{Kind: series.Stop, After: 25*time.Minute + 3700*time.Millisecond, Down: 20 * time.Second},
+	{Kind: series.Crash, After: 40*time.Minute + 8200*time.Millisecond, Down: 45 * time.Second},
+	{Kind: series.Change, After: 55*time.Minute + 5500*time.Millisecond, Down: 30 * time.Second},
 }
 
 func chosen(names, name string) bool {
@@ -118,7 +126,7 @@ func TestStores(t *testing.T) {
 		if !chosen(*variantNames, v.name) {
 			continue
 		}
-		h := simulateHour(t, v.variant)
+		h, _ := v.Record(t)
 		t.Run(v.name, func(t *testing.T) {
 			var table []string
 			for _, s := range storesTable {
@@ -132,18 +140,18 @@ func TestStores(t *testing.T) {
 }
 
 // runStore returns the rows of the table.
-func runStore(t *testing.T, s store, h *hour) (table []string) {
+func runStore(t *testing.T, s store, h *series.Recording) (table []string) {
 	b, err := s.open(t, t.TempDir())
 	if errors.Is(err, errLacks) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	h.endAt(time.Now().Add(-time.Minute).Truncate(5 * time.Minute))
+	h.EndAt(time.Now().Add(-time.Minute).Truncate(5 * time.Minute))
 	began := time.Now()
-	for _, c := range h.collections {
-		md, err := h.metrics(c)
+	for _, c := range h.Collections {
+		md, err := h.Metrics(c)
 		require.NoError(t, err)
-		require.NoError(t, b.send(c, md), "the collection at %v", c.at)
+		require.NoError(t, b.send(c.At, md), "the collection at %v", c.At)
 	}
 	require.NoError(t, b.settle())
 	t.Logf("sent in %v", time.Since(began).Round(time.Second))
@@ -153,7 +161,7 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 			continue
 		}
 		began := time.Now()
-		r, err := ask(b, &q, text, &h.truth)
+		r, err := ask(b, &q, text, h.Truth)
 		if !assert.NoError(t, err, text) {
 			continue
 		}
@@ -168,7 +176,7 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 		}
 	}
 	if s.language == PromQL {
-		logSeries(t, b, h.truth.End)
+		logSeries(t, b, h.Truth.End)
 	}
 	return table
 }
@@ -205,7 +213,7 @@ func (r result) String() string {
 }
 
 // ask asks at all times that the query is for.
-func ask(b backend, q *Query, text string, truth *Truth) (r result, err error) {
+func ask(b backend, q *Query, text string, truth *series.Truth) (r result, err error) {
 	var except map[string]bool
 	if q.Except != nil {
 		except = q.Except(truth)
@@ -224,7 +232,7 @@ func ask(b backend, q *Query, text string, truth *Truth) (r result, err error) {
 func (r *result) compare(q *Query, rows []row, want map[string]float64, except map[string]bool) {
 	got := map[string]float64{}
 	for _, row := range rows {
-		got[row.labels[q.By]+row.labels[strings.ReplaceAll(q.By, ".", "_")]] += row.value
+		got[row.labels[q.By]+row.labels[series.Label(q.By)]] += row.value
 	}
 	for key, joules := range want {
 		r.truth += joules
