@@ -4,15 +4,15 @@ package emissions
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
@@ -25,12 +25,12 @@ type IntensityConfig struct {
 	Value configoptional.Optional[float64] `mapstructure:"value"`
 	// Grid is a country or a cloud region in the table of yearly means.
 	Grid string `mapstructure:"grid"`
-	// ElectricityMaps and the following sources are polled.
-	ElectricityMaps   configoptional.Optional[ElectricityMapsConfig]   `mapstructure:"electricity_maps"`
-	WattTime          configoptional.Optional[WattTimeConfig]          `mapstructure:"watttime"`
-	UKCarbonIntensity configoptional.Optional[UKCarbonIntensityConfig] `mapstructure:"uk_carbon_intensity"`
-	Prometheus        configoptional.Optional[PrometheusConfig]        `mapstructure:"prometheus"`
-	File              configoptional.Optional[FileConfig]              `mapstructure:"file"`
+	// ElectricityMaps and the following fields are providers that are polled.
+	ElectricityMaps   *provider.ElectricityMaps   `mapstructure:"electricity_maps"`
+	WattTime          *provider.WattTime          `mapstructure:"watttime"`
+	UKCarbonIntensity *provider.UKCarbonIntensity `mapstructure:"uk_carbon_intensity"`
+	Prometheus        *provider.Prometheus        `mapstructure:"prometheus"`
+	File              *provider.File              `mapstructure:"file"`
 
 	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects
 	// the default of the source.
@@ -46,56 +46,33 @@ type IntensityConfig struct {
 const (
 	location = "location"
 	market   = "market"
-	average  = "average"
-	marginal = "marginal"
 )
 
-// intensitySource is a source of the carbon intensity.
-type intensitySource struct {
-	name          string // of the setting
-	isSet         func(c *IntensityConfig) bool
-	open          func(c *IntensityConfig, o *opening) (*source, error)
-	intensityType string // average or marginal, at the location; empty if the user sets it
-}
-
-var intensitySources = []intensitySource{
-	{
-		"value", func(c *IntensityConfig) bool { return c.Value.HasValue() },
-		func(c *IntensityConfig, _ *opening) (*source, error) { return openNumber(*c.Value.Get()) }, "",
-	},
-	{
-		"grid", func(c *IntensityConfig) bool { return c.Grid != "" },
-		func(c *IntensityConfig, o *opening) (*source, error) { return openGrid(c.Grid, o) }, average,
-	},
-	{
-		"electricity_maps", func(c *IntensityConfig) bool { return c.ElectricityMaps.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return c.ElectricityMaps.Get().open(o) }, average,
-	},
-	{
-		"watttime", func(c *IntensityConfig) bool { return c.WattTime.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return c.WattTime.Get().open(o) }, marginal,
-	},
-	{
-		"uk_carbon_intensity", func(c *IntensityConfig) bool { return c.UKCarbonIntensity.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return c.UKCarbonIntensity.Get().open(o) }, average,
-	},
-	{
-		"prometheus", func(c *IntensityConfig) bool { return c.Prometheus.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return c.Prometheus.Get().open(o) }, "",
-	},
-	{
-		"file", func(c *IntensityConfig) bool { return c.File.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return c.File.Get().open(o) }, "",
-	},
-}
-
-func defaultIntensity() IntensityConfig {
-	return IntensityConfig{
-		ElectricityMaps:   configoptional.Default(ElectricityMapsConfig{ClientConfig: clientAt(provider.ElectricityMapsEndpoint)}),
-		WattTime:          configoptional.Default(WattTimeConfig{ClientConfig: clientAt(provider.WattTimeEndpoint)}),
-		UKCarbonIntensity: configoptional.Default(UKCarbonIntensityConfig{ClientConfig: clientAt(provider.UKCarbonIntensityEndpoint)}),
-		Prometheus:        configoptional.Default(PrometheusConfig{ClientConfig: clientAt(""), PollInterval: prometheusInterval}),
+// providers returns the fields of providers by the names of their settings, and these names in order.
+func (c *IntensityConfig) providers() (fields map[string]reflect.Value, names []string) {
+	fields = map[string]reflect.Value{}
+	for field, value := range reflect.ValueOf(c).Elem().Fields() {
+		if field.Type.Implements(reflect.TypeFor[provider.Settings]()) {
+			name := field.Tag.Get(confmap.MapstructureTag)
+			fields[name], names = value, append(names, name)
+		}
 	}
+	return fields, names
+}
+
+// Unmarshal implements confmap.Unmarshaler. A provider is selected by its section, even an empty one.
+func (c *IntensityConfig) Unmarshal(conf *confmap.Conf) error {
+	fields, _ := c.providers()
+	for name, field := range fields {
+		if conf.IsSet(name) {
+			field.Set(reflect.New(field.Type().Elem()))
+			field.Interface().(provider.Settings).SetDefaults()
+		}
+		if conf.Get(name) == nil {
+			conf.Delete(name)
+		}
+	}
+	return conf.Unmarshal(c)
 }
 
 // UnmarshalScalar decodes a number in place of the section as Value.
@@ -104,25 +81,45 @@ func (c *IntensityConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 		return confmap.ErrValueNotApplicable
 	}
 	var number float64
-	if value.Unmarshal(&number) != nil { // its text is that of the decoder
+	if value.Unmarshal(&number) != nil { // the text of the error is the decoder's
 		return fmt.Errorf("must be a number of g/kWh, or a section such as {grid: FRA}, is %v", value.GetRaw())
 	}
 	*c = IntensityConfig{Value: configoptional.Some(number)}
 	return nil
 }
 
-// source returns the source that is set.
-func (c *IntensityConfig) source() (*intensitySource, error) {
-	set, names := map[string]bool{}, make([]string, len(intensitySources))
-	var found *intensitySource
-	for i := range intensitySources {
-		s := &intensitySources[i]
-		names[i] = s.name
-		if set[s.name] = s.isSet(c); set[s.name] {
-			found = s
+// source returns the name of the source that is set, and its settings if it is a provider.
+func (c *IntensityConfig) source() (found string, settings provider.Settings, err error) {
+	fields, names := c.providers()
+	names = append([]string{"value", "grid"}, names...)
+	for _, name := range names {
+		field, isProvider := fields[name]
+		switch {
+		case name == "value" && !c.Value.HasValue(), name == "grid" && c.Grid == "", isProvider && field.IsNil():
+			continue
+		case found != "":
+			return "", nil, fmt.Errorf("%s: must not be set together with %s: nothing is mixed", name, found)
+		case isProvider:
+			settings = field.Interface().(provider.Settings)
 		}
+		found = name
 	}
-	return found, onlyOne(set, names)
+	if found == "" {
+		return "", nil, fmt.Errorf("one of %s must be set: there is no default", strings.Join(names, ", "))
+	}
+	return found, settings, nil
+}
+
+// typeOf returns the type of the intensities of a source, average or marginal. It is empty if the
+// user sets the type.
+func typeOf(source string, settings provider.Settings) string {
+	switch {
+	case settings != nil:
+		return settings.Type()
+	case source == "grid":
+		return provider.Average
+	}
+	return ""
 }
 
 // Validate checks the section without contacting a provider. The error for an unknown grid lists similar names.
@@ -131,12 +128,12 @@ func (c *IntensityConfig) Validate() error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 	}
-	s, err := c.source()
+	source, settings, err := c.source()
 	if err != nil {
 		errs = append(errs, err)
 	}
 	if c.Value.HasValue() {
-		if _, err := parseRate(*c.Value.Get()); err != nil {
+		if _, err := c.rate(); err != nil {
 			wrong("value", "%w, is %v", err, *c.Value.Get())
 		}
 	}
@@ -148,61 +145,23 @@ func (c *IntensityConfig) Validate() error {
 	if c.MaxAge < 0 {
 		wrong("max_age", "must not be negative, is %v", c.MaxAge)
 	}
-	if c.Accounting != "" && c.Accounting != location && c.Accounting != market {
-		wrong("accounting", "must be one of %s, %s, is %q", location, market, c.Accounting)
+	provided := typeOf(source, settings)
+	switch accounting := cmp.Or(c.Accounting, location); {
+	case accounting != location && accounting != market:
+		wrong("accounting", "must be one of %s, %s, is %q", location, market, accounting)
+	case accounting != location && provided != "":
+		wrong("accounting", "must not be %s: %s provides the intensity of the location", accounting, source)
 	}
-	if c.Type != "" && c.Type != average && c.Type != marginal {
-		wrong("type", "must be one of %s, %s, is %q", average, marginal, c.Type)
-	}
-	if err == nil && s.intensityType != "" {
-		if c.Accounting != "" && c.Accounting != location {
-			wrong("accounting", "must not be %s: %s provides the intensity of the location", c.Accounting, s.name)
-		}
-		if c.Type != "" && c.Type != s.intensityType {
-			wrong("type", "must not be %s: %s provides the %s intensity", c.Type, s.name, s.intensityType)
-		}
+	switch kind := cmp.Or(c.Type, provided, provider.Average); {
+	case kind != provider.Average && kind != provider.Marginal:
+		wrong("type", "must be one of %s, %s, is %q", provider.Average, provider.Marginal, kind)
+	case provided != "" && kind != provided:
+		wrong("type", "must not be %s: %s provides the %s intensity", kind, source, provided)
 	}
 	return errors.Join(errs...)
 }
 
-// open opens the carbon intensity. open does not wait for a provider.
-func (c *IntensityConfig) open(ctx context.Context, host component.Host, set component.TelemetrySettings) (*source, error) {
-	s, err := c.source()
-	if err != nil {
-		return nil, fmt.Errorf("intensity: %w", err)
-	}
-	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge})
-	if err != nil {
-		return nil, fmt.Errorf("intensity::%s: %w", s.name, err)
-	}
-	opened.accounting = cmp.Or(c.Accounting, location)
-	opened.intensityType = cmp.Or(c.Type, s.intensityType, average)
-	opened.plausibility.logger = set.Logger
-	if rate, ok := opened.Signal.(signal.Constant); ok {
-		opened.plausibility.check(signal.Rate(rate))
-	}
-	set.Logger.Info("Carbon intensity selected", zap.String("provider", opened.provider), zap.String("region", opened.region),
-		zap.String("accounting", opened.accounting), zap.String("type", opened.intensityType))
-	return opened, nil
-}
-
-// openNumber opens a number of the configuration.
-func openNumber(value float64) (*source, error) {
-	rate, err := parseRate(value)
-	return &source{Signal: signal.Constant(rate), provider: "number"}, err
-}
-
-// openGrid opens an entry of the table and logs the year of its mean.
-func openGrid(place string, o *opening) (*source, error) {
-	p, err := grid.Lookup(place)
-	if err != nil {
-		return nil, err
-	}
-	year := "unknown"
-	if p.Year != 0 {
-		year = fmt.Sprint(p.Year)
-	}
-	o.set.Logger.Info("Carbon intensity is a yearly mean", zap.String("region", p.ID), zap.String("name", p.Name),
-		zap.Float64("g_per_kWh", float64(p.Rate)/1e6), zap.String("year", year))
-	return &source{Signal: signal.Constant(p.Rate), provider: "grid", region: p.ID}, nil
+// rate returns Value as a rate.
+func (c *IntensityConfig) rate() (signal.Rate, error) {
+	return signal.Parse(strconv.FormatFloat(*c.Value.Get(), 'f', -1, 64), signal.GramsPerKWh)
 }

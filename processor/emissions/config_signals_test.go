@@ -26,6 +26,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
 // load returns a configuration as the collector loads it.
@@ -136,11 +137,11 @@ func TestSourcesSayWhatTheyAre(t *testing.T) {
 		provider, region, accounting, intensityType string
 		rate                                        signal.Rate
 	}{
-		"intensity: 56": {"number", "", location, average, 56_000_000},
-		"intensity: {value: 56.1, accounting: market}": {"number", "", market, average, 56_100_000},
-		"intensity: {grid: fr}":                        {"grid", "FRA", location, average, 56_000_000},
-		"intensity: {file: {path: " + file + "}}":      {"file", "", location, average, 12_500_000},
-		"intensity: {grid: 'azure:Finland Central'}":   {"grid", "azure:finlandcentral", location, average, 77_000_000},
+		"intensity: 56": {"number", "", location, provider.Average, 56_000_000},
+		"intensity: {value: 56.1, accounting: market}": {"number", "", market, provider.Average, 56_100_000},
+		"intensity: {grid: fr}":                        {"grid", "FRA", location, provider.Average, 56_000_000},
+		"intensity: {file: {path: " + file + "}}":      {"file", "", location, provider.Average, 12_500_000},
+		"intensity: {grid: 'azure:Finland Central'}":   {"grid", "azure:finlandcentral", location, provider.Average, 77_000_000},
 	} {
 		s, logs := opened(t, text)
 		assert.Equal(t, signal.Mean{Rate: want.rate}, known(t, s), text)
@@ -169,7 +170,7 @@ func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 	good, logs := opened(t, settings("em-secret"))
 	assert.Equal(t, signal.Mean{Rate: 61_000_000}, known(t, good))
 	assert.NoError(t, good.trouble())
-	assert.Equal(t, []string{"electricity_maps", "FR", location, average}, []string{good.provider, good.region, good.accounting, good.intensityType})
+	assert.Equal(t, []string{"electricity_maps", "FR", location, provider.Average}, []string{good.provider, good.region, good.accounting, good.intensityType})
 	assert.NotContains(t, fmt.Sprint(logs.All()), "em-secret")
 
 	bad, _ := opened(t, settings("another-secret"))
@@ -197,10 +198,10 @@ func TestSecretsAreNotShown(t *testing.T) {
 func TestTroubleIsTheSameWhileAStateLasts(t *testing.T) {
 	why := errors.New("the server answered 500 Internal Server Error")
 	assert.NoError(t, trouble("x", signal.State{}))
-	assert.NoError(t, trouble("x", signal.State{Condition: signal.OK, Known: true}))
-	assert.EqualError(t, trouble("x", signal.State{Condition: signal.Failing, Err: why, Known: true}),
+	assert.NoError(t, trouble("x", signal.State{Known: true}))
+	assert.EqualError(t, trouble("x", signal.State{Err: why, Known: true}),
 		"x: the server answered 500 Internal Server Error; the last value holds for now")
-	assert.EqualError(t, trouble("x", signal.State{Condition: signal.Stale, Err: signal.ErrStale}),
+	assert.EqualError(t, trouble("x", signal.State{Err: signal.ErrStale}),
 		"x: "+signal.ErrStale.Error()+"; no value is known")
 }
 

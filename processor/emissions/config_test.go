@@ -164,13 +164,13 @@ func settings(of reflect.Type, path string) (all []string) {
 	return all
 }
 
-// structIn returns the struct that a setting is, that it may be, or of which it is a list. It
+// structIn returns the struct that a setting is or that it may be. It
 // returns nil if there is none.
 func structIn(t reflect.Type) reflect.Type {
 	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
-		t = get.Type.Out(0).Elem()
+		t = get.Type.Out(0)
 	}
-	if t.Kind() == reflect.Slice {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Struct {

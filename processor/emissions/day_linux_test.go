@@ -25,6 +25,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -186,7 +187,7 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 	p, err := newEmissionsProcessor(createDefaultConfig().(*Config), set)
 	require.NoError(t, err)
 	p.cfg.PUE = 1.25
-	p.intensity = &source{Signal: intensity, provider: "test", accounting: location, intensityType: average}
+	p.intensity = &source{Signal: intensity, provider: "test", accounting: location, intensityType: provider.Average}
 	require.NoError(t, p.start(ctx, componenttest.NewNopHost()))
 	defer func() { require.NoError(t, p.shutdown(ctx)) }()
 

@@ -24,7 +24,7 @@ func NewFactory() processor.Factory {
 func createDefaultConfig() component.Config {
 	return &Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
-		Intensity:            configoptional.Default(defaultIntensity()),
+		Intensity:            configoptional.Default(IntensityConfig{}),
 		PUE:                  1,
 		Embodied:             configoptional.Default(EmbodiedConfig{Share: 1}),
 		MaxSeries:            50_000,

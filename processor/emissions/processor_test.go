@@ -29,6 +29,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/account"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
 // testProcessor is a processor whose clock and signals a test sets.
@@ -77,7 +78,7 @@ func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	p.intensity.mean.Rate = 360e6
 	p.now = func() time.Time { return p.clock }
 	p.emissionsProcessor.intensity = &source{
-		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: marginal, plausibility: plausibility{logger: set.Logger}, trouble: func() error { return p.intensity.trouble },
+		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: provider.Marginal, plausibility: plausibility{logger: set.Logger}, trouble: func() error { return p.intensity.trouble },
 	}
 	require.NoError(t, p.start(context.Background(), p))
 	t.Cleanup(func() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grid has the yearly mean carbon intensity of countries and of the regions of clouds. Its sources are at the
-// head of grid.csv.
+// Package grid provides the yearly mean carbon intensity of countries and of cloud regions. The
+// header of grid.csv lists its sources.
 package grid
 
 import (
@@ -19,23 +19,18 @@ import (
 //go:embed grid.csv
 var text string
 
-// Place is a country or a region of a cloud.
+// Place is a country or a cloud region.
 type Place struct {
 	ID   string // such as FRA or aws:eu-west-3
 	Name string // such as France
 	Rate signal.Rate
 	Year int // of the mean; 0 if the source states none
 
-	alpha2 string // of a country
-	region string // of a cloud, without the cloud
+	code string // the alpha-2 code of a country, or the region of a cloud
 }
 
 // places returns all places, countries first.
 var places = sync.OnceValue(func() []Place {
-	alpha2 := map[string]string{}
-	for pair := range strings.FieldsSeq(countries) {
-		alpha2[pair[2:]] = pair[:2]
-	}
 	r := csv.NewReader(strings.NewReader(text))
 	r.Comment = '#'
 	rows, err := r.ReadAll()
@@ -44,57 +39,35 @@ var places = sync.OnceValue(func() []Place {
 	}
 	var all []Place
 	for _, row := range rows[1:] {
-		kind, id, name, value, year := row[0], row[1], row[2], row[3], row[4]
-		p := Place{ID: id, Name: name}
-		if p.Rate, err = signal.Parse(value, signal.GramsPerKWh); err != nil {
-			panic(id + ": " + err.Error())
+		p := Place{ID: row[1], code: compact(row[2]), Name: row[3]}
+		if kind := row[0]; kind != "country" {
+			p.code = compact(p.ID)
+			p.ID = kind + ":" + p.code
 		}
-		_, _ = fmt.Sscan(year, &p.Year) // 0 if it is empty
-		if kind == "country" {
-			p.alpha2 = alpha2[id]
-		} else {
-			p.region = compact(id)
-			p.ID = kind + ":" + p.region
+		if p.Rate, err = signal.Parse(row[4], signal.GramsPerKWh); err != nil {
+			panic(p.ID + ": " + err.Error())
 		}
+		_, _ = fmt.Sscan(row[5], &p.Year) // 0 if it is empty
 		all = append(all, p)
 	}
 	return all
 })
 
-// compact returns the name of a cloud's region as its API has it: Azure's "West Europe" is westeurope.
-func compact(region string) string {
-	return strings.ToLower(strings.ReplaceAll(region, " ", ""))
-}
+// compact returns a name in lower case and without spaces, as the APIs of clouds spell their
+// regions: Azure's "West Europe" is westeurope.
+func compact(name string) string { return strings.ToLower(strings.ReplaceAll(name, " ", "")) }
 
-// UnknownError is a place that is not in the table.
-type UnknownError struct {
-	Place string
-	Near  []Place // places with similar names
-}
-
-// Error lists the near places.
-func (e *UnknownError) Error() string {
-	if len(e.Near) == 0 {
-		return fmt.Sprintf("no country or region of a cloud is known as %q: it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3",
-			e.Place)
-	}
-	near := make([]string, len(e.Near))
-	for i, p := range e.Near {
-		near[i] = fmt.Sprintf("%s (%s)", p.ID, p.Name)
-	}
-	return fmt.Sprintf("no country or region of a cloud is known as %q; near it: %s", e.Place, strings.Join(near, ", "))
-}
-
-// Lookup returns the place of an ISO 3166 code of a country, alpha-3 or alpha-2, or of a region of a cloud, such as
-// aws:eu-west-3, or eu-west-3 where only one cloud has it. The error is an *UnknownError.
+// Lookup returns the place of an ISO 3166 code of a country (alpha-3 or alpha-2) or of a cloud
+// region, such as aws:eu-west-3, or eu-west-3 if only one cloud has it. The error for an unknown
+// place lists places with similar names.
 func Lookup(place string) (Place, error) {
-	name := strings.TrimSpace(place)
-	if strings.EqualFold(name, "UK") { // ISO 3166 reserves it for GB
-		name = "GB"
+	name := compact(place)
+	if name == "uk" { // ISO 3166 reserves it for GB
+		name = "gb"
 	}
 	var found []Place
 	for _, p := range places() {
-		if strings.EqualFold(name, p.ID) || p.alpha2 != "" && strings.EqualFold(name, p.alpha2) || p.ID == compact(name) || p.region != "" && p.region == compact(name) {
+		if name == compact(p.ID) || name == p.code {
 			found = append(found, p)
 		}
 	}
@@ -104,49 +77,47 @@ func Lookup(place string) (Place, error) {
 	if len(found) == 0 {
 		found = near(name)
 	}
-	return Place{}, &UnknownError{Place: place, Near: found}
+	if len(found) == 0 {
+		return Place{}, fmt.Errorf("%s %q: it must be an ISO 3166 code such as FRA, or a region such as aws:eu-west-3", unknown, place)
+	}
+	similar := make([]string, len(found))
+	for i, p := range found {
+		similar[i] = fmt.Sprintf("%s (%s)", p.ID, p.Name)
+	}
+	return Place{}, fmt.Errorf("%s %q; near it: %s", unknown, place, strings.Join(similar, ", "))
 }
+
+const unknown = "no country or region of a cloud is known as"
 
 const (
 	maxNear = 5
-	// maxDistance is how many letters may differ.
+	// maxDistance is the maximum number of different letters.
 	maxDistance = 2
 )
 
 // near returns the places with the most similar names.
 func near(name string) []Place {
-	name = compact(name)
-	type candidate struct {
-		Place
-		distance int
+	distances := map[string]int{} // by ID
+	distanceOf := func(p Place) int {
+		full := compact(p.Name)
+		if len(name) >= 3 && (strings.HasPrefix(full, name) || strings.Contains(p.code, name)) {
+			return 1
+		}
+		return min(distance(name, compact(p.ID)), distance(name, full), distance(name, p.code))
 	}
-	var all []candidate
+	var found []Place
 	for _, p := range places() {
-		best := min(distance(name, compact(p.ID)), distance(name, compact(p.Name)))
-		if p.region != "" {
-			best = min(best, distance(name, p.region))
-		}
-		if len(name) >= 3 && (strings.HasPrefix(compact(p.Name), name) || strings.Contains(p.region, name)) {
-			best = min(best, 1)
-		}
-		if best <= min(maxDistance, len(name)-1) {
-			all = append(all, candidate{p, best})
+		distances[p.ID] = distanceOf(p)
+		if distances[p.ID] <= min(maxDistance, len(name)-1) {
+			found = append(found, p)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
-	found := make([]Place, 0, maxNear)
-	for _, c := range all[:min(len(all), maxNear)] {
-		found = append(found, c.Place)
-	}
-	return found
+	slices.SortStableFunc(found, func(a, b Place) int { return cmp.Compare(distances[a.ID], distances[b.ID]) })
+	return found[:min(len(found), maxNear)]
 }
 
-// distance is how many characters must be added, left out or replaced to get one word from another (Levenshtein). It
-// is at least the difference of their lengths, and not computed where that is more than maxDistance.
+// distance returns the number of characters to add, remove or replace to get b from a (Levenshtein).
 func distance(a, b string) int {
-	if d := len(a) - len(b); d > maxDistance || -d > maxDistance {
-		return maxDistance + 1
-	}
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

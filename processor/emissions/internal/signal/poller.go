@@ -15,62 +15,41 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
-// Provider provides the rates of one place: a service on the network, a server of the user, or a file. One goroutine
-// at a time uses it.
+// Provider provides the rates of one place: a service on the network, a server of the user, or a
+// file. One goroutine at a time uses it.
 type Provider interface {
-	// Ask asks once, and returns soon after ctx is done. While a state lasts, so does the text of its error: a
-	// changed text is logged again. No error has a secret.
+	// Ask sends one request, and returns soon after ctx is done. The same cause always has the same
+	// error text, because a changed text is logged again. No error contains a secret.
 	Ask(ctx context.Context) (Answer, error)
-	// Close releases what the provider holds open. No Ask follows.
+	// Close releases the provider's resources. No Ask follows.
 	Close() error
 }
 
 // Answer is the response of a provider.
 type Answer struct {
-	// Periods are in any order and do not overlap. They replace what is known from the first of them on.
+	// Periods are in any order and do not overlap. They replace all periods from their beginning on.
 	Periods []Period
-	// Unchanged reports that nothing is new since the last good answer. Periods are left out then.
+	// Unchanged reports that the previous answer still holds. It has no Periods.
 	Unchanged bool
-	// Next is when there may be something new. The next Ask follows soon after.
+	// Next is the time at which a new answer may be available. The next Ask follows soon after.
 	Next time.Time
 }
 
-// Options say how a Provider is asked.
+// Options configures how a Poller polls.
 type Options struct {
-	// Timeout is how long one Ask may take. 0 means half a minute.
-	Timeout time.Duration
-	// MaxAge is how long a rate holds after its period.
-	MaxAge time.Duration
-	// MaxBackoff is the longest time between two Asks that fail. 0 means a quarter of an hour.
-	MaxBackoff time.Duration
-	// Ahead is how far in the future a period may end. 0 means that it may end at any time.
-	Ahead time.Duration
+	Timeout    time.Duration // of one Ask; 0 means 30 s
+	MaxAge     time.Duration // for which a rate holds after its period
+	MaxBackoff time.Duration // maximum time between two Asks that fail; 0 means 15 min
+	Ahead      time.Duration // how far in the future a period may end; 0 means any time
 }
 
-// Condition is how a provider is.
-type Condition int
-
-// Conditions of a provider.
-const (
-	Waiting Condition = iota // for its first answer
-	OK
-	Stale   // it answers, but has no rate for the present
-	Failing // its last answer, if there was one, was of no use
-)
-
-// String returns the condition as logs and metrics report it.
-func (c Condition) String() string {
-	return [...]string{"waiting", "ok", "stale", "failing"}[c]
-}
-
-// State is the condition of a provider, and what follows from it.
+// State reports how a provider is doing.
 type State struct {
-	Condition Condition
-	Err       error // why it is stale or failing
-	Known     bool  // whether a rate holds at present
+	Err   error // why the last answer was rejected or is stale; nil before the first answer
+	Known bool  // a rate is known at present
 }
 
-// Why a provider's answer is of no use, or stale.
+// The reasons why an answer is rejected or stale.
 var (
 	ErrNoPeriods = errors.New("the answer has no periods")
 	ErrFuture    = errors.New("the answer is for the future only: the clock of this machine or that of the provider is wrong")
@@ -82,46 +61,41 @@ const (
 	defaultTimeout = 30 * time.Second
 	firstBackoff   = 30 * time.Second
 	maxBackoff     = 15 * time.Minute
-	// maxRetryAfter bounds what a provider may ask for: a day's quota.
-	maxRetryAfter = 24 * time.Hour
-	// minWait keeps a provider from being asked again at once.
-	minWait = time.Second
-	// maxJitter spreads the requests of many collectors.
-	maxJitter = time.Minute
-	// maxAhead is how far the first period may be in the future: clocks differ.
-	maxAhead = 5 * time.Minute
+	maxRetryAfter  = 24 * time.Hour // a quota may be per day
+	minWait        = time.Second
+	maxJitter      = time.Minute     // spreads the requests of many collectors
+	maxAhead       = 5 * time.Minute // of the first period: clocks differ
 )
 
-// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It returns the rates of the
-// provider's answers and stores them nowhere: after a restart no rate is known before the first answer.
+// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It does not
+// store the answers: after a restart no rate is known before the first answer.
 type Poller struct {
 	*Timeline
 	provider Provider
 	options  Options
 	stop     context.CancelFunc // nil before Start
-	done     chan error         // what Provider.Close returned
-	taken    error              // why the last periods were of no use
+	done     chan error         // the result of Provider.Close
 
-	mu   sync.Mutex // guards what follows
-	last error      // of the last Ask
-	asks int        // that have ended
+	mu       sync.Mutex // guards the following fields
+	last     error      // of the last Ask
+	answered bool       // an Ask has ended
 }
 
-// NewPoller returns a signal of the rates of a provider. It polls nothing.
+// NewPoller returns a signal with the rates of a provider. Start starts it.
 func NewPoller(provider Provider, options Options) *Poller {
 	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
 	options.MaxBackoff = cmp.Or(options.MaxBackoff, maxBackoff)
 	return &Poller{Timeline: NewTimeline(options.MaxAge), provider: provider, options: options, done: make(chan error, 1)}
 }
 
-// Start begins to ask. It may be called once.
+// Start starts polling. It may be called once.
 func (p *Poller) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go p.run(ctx)
 }
 
-// Close ends what Start began, and closes the provider. It may be called again.
+// Close stops polling and closes the provider. It may be called again.
 func (p *Poller) Close() error {
 	if p.stop == nil {
 		return p.provider.Close()
@@ -158,31 +132,27 @@ func (p *Poller) run(ctx context.Context) {
 	}
 }
 
-// ask asks once, and returns when to ask again.
+// ask sends one request, and returns the time of the next one.
 func (p *Poller) ask(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
 	defer cancel()
 	answer, err := p.provider.Ask(ctx)
-	now := time.Now()
 	switch {
+	case errors.Is(err, context.Canceled): // by Close
+		return answer.Next, err
 	case err != nil:
 	case answer.Unchanged:
-		err = p.taken
+		err = p.last
 	default:
-		err = p.take(now, answer.Periods)
-		p.taken = err
-	}
-	if errors.Is(err, context.Canceled) { // by Close
-		return now, err
+		err = p.take(time.Now(), answer.Periods)
 	}
 	p.mu.Lock()
-	p.last = err
-	p.asks++
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.last, p.answered = err, true
 	return answer.Next, err
 }
 
-// take puts the periods of an answer into the timeline.
+// take adds the periods of an answer to the timeline.
 func (p *Poller) take(now time.Time, periods []Period) error {
 	if len(periods) == 0 {
 		return ErrNoPeriods
@@ -207,36 +177,30 @@ func (p *Poller) take(now time.Time, periods []Period) error {
 	return p.Put(now, periods)
 }
 
-// State returns how the provider is. It may be called by any goroutine.
+// State returns the state of the provider. It may be called by any goroutine.
 func (p *Poller) State() State {
 	now := time.Now()
 	p.mu.Lock()
-	err, asks := p.last, p.asks
+	err, answered := p.last, p.answered
 	p.mu.Unlock()
 	until, holds, ok := p.Known()
-	known := ok && holds.After(now)
-	switch {
-	case asks == 0:
-		return State{}
-	case err != nil:
-		return State{Condition: Failing, Err: err, Known: known}
-	case now.Sub(until) > p.options.MaxAge/2:
-		return State{Condition: Stale, Err: ErrStale, Known: known}
+	if err == nil && answered && now.Sub(until) > p.options.MaxAge/2 {
+		err = ErrStale
 	}
-	return State{Condition: OK, Known: known}
+	return State{Err: err, Known: ok && holds.After(now)}
 }
 
-// jitter returns a wait that is up to a tenth, or a minute, longer.
+// jitter returns a wait that is longer by up to a tenth, at most maxJitter.
 func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(min(wait/10, maxJitter)+1) //nolint:gosec // spreads requests, and is no secret
 }
 
-// backoff returns how long to wait after so many failures before this one.
+// backoff returns the wait after a failure that follows other failures.
 func (p *Poller) backoff(failures int) time.Duration {
 	return min(firstBackoff<<min(failures, 10), p.options.MaxBackoff)
 }
 
-// retryAfter returns for how long the provider asks not to be asked (RFC 9110, section 10.2.3), 0 if it does not.
+// retryAfter returns the wait that the provider requests (RFC 9110, section 10.2.3), or 0.
 func retryAfter(err error) time.Duration {
 	status, ok := errors.AsType[*fetch.StatusError](err)
 	if !ok {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,7 +102,7 @@ func TestAProviderIsAskedWhenItMayHaveSomethingNew(t *testing.T) {
 	poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, hourly, func(p *Poller, f *fake) {
 		pass(30 * time.Minute)
 		assert.Equal(t, "1", now(p))
-		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+		assert.Equal(t, State{Known: true}, p.State())
 		pass(24 * time.Hour)
 		require.Len(t, f.times(), 25)
 		for hour, at := range f.times()[1:] {
@@ -124,7 +123,6 @@ func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
 		assert.EqualError(t, p.State().Err, "the server answered 500 Internal Server Error")
-		assert.Equal(t, Failing, p.State().Condition)
 		assert.True(t, p.State().Known)
 		pass(2 * time.Hour)
 		assert.Equal(t, "unknown", now(p), "two hours after the period")
@@ -134,7 +132,7 @@ func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
 			assert.InDelta(t, 15.5, (asked[i] - asked[i-1]).Minutes(), 0.51)
 		}
 		pass(5 * time.Hour)
-		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+		assert.Equal(t, State{Known: true}, p.State())
 		assert.NotContains(t, now(p), "stale")
 	})
 }
@@ -165,7 +163,6 @@ func TestAProviderThatHangsIsGivenUpOn(t *testing.T) {
 		assert.Equal(t, State{}, p.State(), "waiting")
 		assert.Equal(t, "unknown", now(p), "and nobody waits for it")
 		pass(6 * time.Second)
-		assert.Equal(t, Failing, p.State().Condition)
 		assert.ErrorIs(t, p.State().Err, fetch.ErrTimeout)
 		pass(31 * time.Second)
 		require.NoError(t, p.Close(), "while it hangs")
@@ -182,12 +179,12 @@ func TestAProviderWithoutNewsIsStale(t *testing.T) {
 		p.Start()
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
-		assert.Equal(t, State{Condition: OK, Known: true}, p.State(), "half of its age is not over")
+		assert.Equal(t, State{Known: true}, p.State(), "half of its age is not over")
 		pass(60 * time.Minute)
-		assert.Equal(t, State{Condition: Stale, Err: ErrStale, Known: true}, p.State())
+		assert.Equal(t, State{Err: ErrStale, Known: true}, p.State())
 		pass(60 * time.Minute)
 		assert.Equal(t, "unknown", now(p))
-		assert.Equal(t, State{Condition: Stale, Err: ErrStale}, p.State())
+		assert.Equal(t, State{Err: ErrStale}, p.State())
 		require.NoError(t, p.Close())
 	})
 }
@@ -211,7 +208,7 @@ func TestAnAnswerOfNoUseChangesNothing(t *testing.T) {
 		}, func(p *Poller, _ *fake) {
 			pass(75 * time.Minute)
 			assert.Equal(t, "1 stale", now(p), want)
-			assert.Equal(t, State{Condition: Failing, Err: want, Known: true}, p.State())
+			assert.Equal(t, State{Err: want, Known: true}, p.State())
 		})
 	}
 }
@@ -232,9 +229,9 @@ func TestWhatIsUnchangedIsAsGoodAsItWas(t *testing.T) {
 			pass(30 * time.Minute)
 			assert.Greater(t, len(f.times()), 2)
 			if bad {
-				assert.Equal(t, State{Condition: Failing, Err: ErrOverlap}, p.State())
+				assert.Equal(t, State{Err: ErrOverlap}, p.State())
 			} else {
-				assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+				assert.Equal(t, State{Known: true}, p.State())
 				assert.Equal(t, "1", now(p))
 			}
 		})
@@ -245,5 +242,4 @@ func TestAPollerThatWasNotStartedCanBeClosed(t *testing.T) {
 	f := new(fake)
 	assert.NoError(t, NewPoller(f, Options{}).Close())
 	assert.True(t, f.closed)
-	assert.Equal(t, "waiting ok stale failing", strings.Join([]string{Waiting.String(), OK.String(), Stale.String(), Failing.String()}, " "))
 }

@@ -7,41 +7,64 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configopaque"
+
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// ElectricityMapsEndpoint is where Electricity Maps is (https://app.electricitymaps.com/developer-hub/api/reference).
-const ElectricityMapsEndpoint = "https://api.electricitymaps.com"
-
-// ElectricityMaps provides the average carbon intensity of the electricity used in a zone, with imports, and over the
-// life cycle unless the account selects otherwise. It provides one period, of an hour by default, mostly the present
-// one.
+// ElectricityMaps reads the average carbon intensity of the electricity used in a zone, including
+// imports (https://app.electricitymaps.com/developer-hub/api/reference). It covers the life cycle of
+// power plants unless the account selects otherwise. An answer is one period, of an hour by default,
+// usually the current one.
 type ElectricityMaps struct {
-	server
+	confighttp.ClientConfig `mapstructure:",squash"`
+
+	// Zone is Electricity Maps' name of the zone, such as FR.
+	Zone string `mapstructure:"zone"`
+	// Token is the token of an account.
+	Token configopaque.String `mapstructure:"token"`
+
+	_ struct{} // keyed literals only
+}
+
+// electricityMapsPause is the wait if the current hour is not available yet.
+const electricityMapsPause = 5 * time.Minute
+
+// SetDefaults implements Settings.
+func (c *ElectricityMaps) SetDefaults() { c.ClientConfig = clientAt("https://api.electricitymaps.com") }
+
+// Type implements Settings.
+func (*ElectricityMaps) Type() string { return Average }
+
+// Validate checks the settings.
+func (c *ElectricityMaps) Validate() error {
+	err := errors.Join(validateClient(&c.ClientConfig), notEmpty("zone", c.Zone))
+	if _, inHeaders := c.Headers.Get("auth-token"); !inHeaders && !c.Auth.HasValue() {
+		err = errors.Join(err, notEmpty("token", string(c.Token)))
+	}
+	return err
+}
+
+// Open implements Settings.
+func (c *ElectricityMaps) Open(o *Opening) (*Source, error) {
+	s, err := o.server(c.ClientConfig)
+	return &Source{Provider: &electricityMaps{s, c.Zone, string(c.Token)}, Options: o.service(&c.ClientConfig), Region: c.Zone}, err
+}
+
+type electricityMaps struct {
+	*server
 	zone, token string
 }
 
-// electricityMapsPause is the wait if the present hour is not available yet.
-const electricityMapsPause = 5 * time.Minute
-
-// NewElectricityMaps returns the provider of a zone, such as FR. The token is of an account.
-func NewElectricityMaps(at Server, zone, token string) (*ElectricityMaps, error) {
-	s, err := newServer(at)
-	return &ElectricityMaps{server: s, zone: zone, token: token}, err
-}
-
 // Ask implements signal.Provider.
-func (e *ElectricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
-	r, err := e.request(ctx, "/v3/carbon-intensity/latest", url.Values{"zone": {e.zone}})
-	if err != nil {
-		return signal.Answer{}, err
-	}
-	r.Header.Set("auth-token", e.token)
-	body, err := e.get(r)
+func (e *electricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
+	body, err := e.get(ctx, "/v3/carbon-intensity/latest", url.Values{"zone": {e.zone}}, http.Header{"Auth-Token": {e.token}})
 	if err != nil {
 		return signal.Answer{}, err
 	}
@@ -56,8 +79,7 @@ func (e *ElectricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
 	return signal.Answer{Periods: []signal.Period{period}, Next: next}, nil
 }
 
-// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text,
-// which may echo a secret.
+// errGranularity does not contain the server's text, which may repeat a secret.
 var errGranularity = errors.New("the answer is for a period of an unknown length")
 
 // granularities are the lengths of periods by their names in temporalGranularity.
@@ -65,7 +87,7 @@ var granularities = map[string]time.Duration{
 	"": time.Hour, "hourly": time.Hour, "15_minutes": 15 * time.Minute, "5_minutes": 5 * time.Minute,
 }
 
-// parseElectricityMaps parses an answer of /v3/carbon-intensity/latest. datetime is the begin of its period.
+// parseElectricityMaps parses an answer of /v3/carbon-intensity/latest. datetime is the start of the period.
 func parseElectricityMaps(body []byte, zone string) (signal.Period, error) {
 	var answer struct {
 		Zone            string          `json:"zone"`

@@ -13,14 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
-
-// intensities returns the options of a file of intensities.
-func intensities(path string) FileOptions {
-	return FileOptions{Path: path, Every: 10 * time.Second}
-}
 
 // write replaces a file by one that was written an hour ago, and some minutes.
 func write(t testing.TB, path, text string, minutes int) time.Time {
@@ -32,8 +26,8 @@ func write(t testing.TB, path, text string, minutes int) time.Time {
 	return written
 }
 
-func parse(o FileOptions, text string) ([]signal.Period, error) {
-	return NewFile(o).parse([]byte(text), time.Unix(1000, 0), time.Unix(2000, 0))
+func parse(text string) ([]signal.Period, error) {
+	return new(file).parse([]byte(text), time.Unix(1000, 0), time.Unix(2000, 0))
 }
 
 func TestPeriodsAreReadFromTablesAndLists(t *testing.T) {
@@ -51,7 +45,7 @@ func TestPeriodsAreReadFromTablesAndLists(t *testing.T) {
 		  {"from": "2026-03-29T01:00:00Z", "value": "12.5", "estimated": true},
 		  {"from": "2026-03-29T02:00:00Z", "until": "2026-03-29T04:00:00Z", "value": 0}]`,
 	} {
-		got, err := parse(intensities(""), text)
+		got, err := parse(text)
 		require.NoError(t, err, text)
 		require.Len(t, got, len(want))
 		for i := range want {
@@ -62,15 +56,14 @@ func TestPeriodsAreReadFromTablesAndLists(t *testing.T) {
 }
 
 func TestANumberHoldsFromWhenItWasWritten(t *testing.T) {
-	got, err := parse(intensities(""), "56.5\n")
+	got, err := parse("56.5\n")
 	require.NoError(t, err)
 	assert.Equal(t, []signal.Period{{From: time.Unix(1000, 0), Until: forever, Rate: 56_500_000}}, got)
-	o := intensities("")
-	o.MaxAge = time.Minute
-	got, err = parse(o, "56.5")
+	f := &file{maxAge: time.Minute}
+	got, err = f.parse([]byte("56.5"), time.Unix(1000, 0), time.Unix(2000, 0))
 	require.NoError(t, err)
 	assert.Equal(t, []signal.Period{{From: time.Unix(1000, 0), Until: time.Unix(1060, 0), Rate: 56_500_000}}, got)
-	got, err = NewFile(o).parse([]byte("1"), time.Unix(3000, 0), time.Unix(2000, 0))
+	got, err = f.parse([]byte("1"), time.Unix(3000, 0), time.Unix(2000, 0))
 	require.NoError(t, err)
 	assert.Equal(t, time.Unix(2000, 0), got[0].From, "the file server's clock is ahead")
 }
@@ -99,58 +92,55 @@ func TestBadFilesAreErrors(t *testing.T) {
 		`[{"from": "` + from + `", "value": 1}] and more`:     "neither a number nor CSV nor JSON",
 		`[{"from": "` + from + `", "value": 1}`:               "neither a number nor CSV nor JSON",
 	} {
-		_, err := parse(intensities(""), text)
+		_, err := parse(text)
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := parse(intensities(""), "from,value\n"+strings.Repeat(from+",1\n", signal.MaxPeriods+1))
+	_, err := parse("from,value\n" + strings.Repeat(from+",1\n", signal.MaxPeriods+1))
 	assert.ErrorIs(t, err, signal.ErrMany)
 }
 
 func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "intensity")
-	f := NewFile(intensities(path))
-	_, err := ask(t, f, time.Second)
+	f := open(t, &File{Path: path}).Provider
+	_, err := f.Ask(t.Context())
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	for i, value := range []string{"56", "57", "58"} {
 		written := write(t, path, value, i)
-		answer, err := ask(t, f, time.Second)
+		answer, err := f.Ask(t.Context())
 		require.NoError(t, err)
 		require.Len(t, answer.Periods, 1)
 		assert.Equal(t, value+"000000", fmt.Sprint(answer.Periods[0].Rate))
 		assert.True(t, written.Equal(answer.Periods[0].From))
 		for range 3 {
-			answer, err = ask(t, f, time.Second)
+			answer, err = f.Ask(t.Context())
 			require.NoError(t, err)
 			assert.True(t, answer.Unchanged)
 		}
 	}
 	write(t, path, "nonsense", 3)
 	for range 2 {
-		_, err = ask(t, f, time.Second)
-		assert.EqualError(t, err, path+`: the file is neither a number nor CSV nor JSON: column "nonsense" is not one of from, until, value, estimated, or is there twice`)
+		_, err = f.Ask(t.Context())
+		assert.EqualError(t, err, path+`: the file is neither a number nor CSV nor JSON: column "nonsense" is not one of from, until, value, estimated, or occurs twice`)
 	}
 }
 
 func TestAFileThatWasJustWrittenIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "intensity")
-	f := NewFile(intensities(path))
+	f := open(t, &File{Path: path}).Provider
 	require.NoError(t, os.WriteFile(path, []byte("56"), 0o600))
 	for range 2 {
-		answer, err := ask(t, f, time.Second)
+		answer, err := f.Ask(t.Context())
 		require.NoError(t, err)
 		assert.False(t, answer.Unchanged, "another number of the same length may follow in the same moment")
 	}
 }
 
-func TestWhatIsNoFileIsNotRead(t *testing.T) {
-	dir := t.TempDir()
-	_, err := ask(t, NewFile(intensities(dir)), time.Second)
-	assert.ErrorIs(t, err, regular.ErrNotRegular)
-	huge := filepath.Join(dir, "huge")
+func TestAFileThatIsTooLargeIsNotRead(t *testing.T) {
+	huge := filepath.Join(t.TempDir(), "huge")
 	require.NoError(t, os.WriteFile(huge, nil, 0o600))
 	require.NoError(t, os.Truncate(huge, 1<<40))
-	_, err = ask(t, NewFile(intensities(huge)), time.Second)
-	assert.EqualError(t, err, huge+": the file is larger than 4 MiB")
+	_, err := ask(t, &File{Path: huge})
+	assert.EqualError(t, err, "read "+huge+": the file is too large: the limit is 4194304 bytes")
 }
 
 func FuzzFile(f *testing.F) {
@@ -161,13 +151,13 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		periods, err := parse(intensities(""), string(text))
+		periods, err := parse(string(text))
 		if err != nil {
 			return
 		}
 		for _, p := range periods {
 			if p.Rate < 0 || p.Rate > signal.MaxRate || p.Until.IsZero() {
-				t.Fatalf("%q is told as %v", text, p)
+				t.Fatalf("%q is read as %v", text, p)
 			}
 		}
 		_ = signal.NewTimeline(time.Hour).Put(time.Unix(1_780_000_000, 0), periods)

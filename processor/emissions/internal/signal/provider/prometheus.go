@@ -3,42 +3,69 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// Prometheus provides the present result of an instant query
+// Prometheus reads the result of an instant query
 // (https://prometheus.io/docs/prometheus/latest/querying/api): a scalar, or a vector of one sample.
 type Prometheus struct {
-	server
-	PrometheusOptions
+	confighttp.ClientConfig `mapstructure:",squash"`
+
+	// Query returns a scalar, or a vector of one series, in g CO2e per kWh.
+	Query string `mapstructure:"query"`
+	// PollInterval is the time from one query to the next.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+
+	_ struct{} // keyed literals only
 }
 
-// PrometheusOptions are a query that returns g/kWh and how often it is sent.
-type PrometheusOptions struct {
-	Query string
-	Every time.Duration // from one query to the next
+const (
+	prometheusMaxAge = 10 * time.Minute
+	minPollInterval  = time.Second
+)
+
+// SetDefaults implements Settings.
+func (c *Prometheus) SetDefaults() { c.ClientConfig, c.PollInterval = clientAt(""), time.Minute }
+
+// Type implements Settings.
+func (*Prometheus) Type() string { return "" }
+
+// Validate checks the settings.
+func (c *Prometheus) Validate() error {
+	err := errors.Join(validateClient(&c.ClientConfig), notEmpty("query", c.Query))
+	if c.PollInterval < minPollInterval {
+		err = errors.Join(err, fmt.Errorf("poll_interval: must be at least %v, is %v", minPollInterval, c.PollInterval))
+	}
+	return err
 }
 
-// NewPrometheus returns the provider of a query.
-func NewPrometheus(at Server, o PrometheusOptions) (*Prometheus, error) {
-	s, err := newServer(at)
-	return &Prometheus{server: s, PrometheusOptions: o}, err
+// Open implements Settings.
+func (c *Prometheus) Open(o *Opening) (*Source, error) {
+	s, err := o.server(c.ClientConfig)
+	options := signal.Options{Timeout: c.Timeout, MaxAge: cmp.Or(o.MaxAge, prometheusMaxAge), MaxBackoff: localBackoff}
+	return &Source{Provider: &prometheus{s, c.Query, c.PollInterval}, Options: options}, err
+}
+
+type prometheus struct {
+	*server
+	query    string
+	interval time.Duration
 }
 
 // Ask implements signal.Provider. The value lasts until after the next query, so that a slow answer leaves no gap.
-func (p *Prometheus) Ask(ctx context.Context) (signal.Answer, error) {
-	r, err := p.request(ctx, "/api/v1/query", url.Values{"query": {p.Query}})
-	if err != nil {
-		return signal.Answer{}, err
-	}
+func (p *prometheus) Ask(ctx context.Context) (signal.Answer, error) {
 	now := time.Now()
-	body, err := p.get(r)
+	body, err := p.get(ctx, "/api/v1/query", url.Values{"query": {p.query}}, nil)
 	if err != nil {
 		return signal.Answer{}, err
 	}
@@ -46,12 +73,11 @@ func (p *Prometheus) Ask(ctx context.Context) (signal.Answer, error) {
 	if err != nil {
 		return signal.Answer{}, err
 	}
-	period := signal.Period{From: now, Until: now.Add(2 * p.Every), Rate: value}
-	return signal.Answer{Periods: []signal.Period{period}, Next: now.Add(p.Every)}, nil
+	period := signal.Period{From: now, Until: now.Add(2 * p.interval), Rate: value}
+	return signal.Answer{Periods: []signal.Period{period}, Next: now.Add(p.interval)}, nil
 }
 
-// parsePrometheus parses an answer of /api/v1/query. The time of a sample is that of the query, which the client
-// knows as well.
+// parsePrometheus parses an answer of /api/v1/query. It ignores the time of the sample, which is the time of the query.
 func parsePrometheus(body []byte) (signal.Rate, error) {
 	var answer struct {
 		Status string `json:"status"`

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider reads the carbon intensity of electricity from services and from files. Each provider implements
-// signal.Provider and is one file.
+// Package provider reads the carbon intensity of electricity from services and from files.
 //
-// The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of
-// another place or in another unit is of no use as a whole.
+// Each provider is one file: its settings, which implement Settings, and its requests. To add a
+// provider, copy ukcarbon.go and add a field to emissions.IntensityConfig.
+//
+// All answers are untrusted: their sizes are limited, and an answer with one impossible value, of
+// another place or in another unit is rejected as a whole.
 package provider
 
 import (
@@ -12,88 +14,61 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"strings"
 	"time"
+
+	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// What is wrong with an answer.
-var (
-	errEndpoint = errors.New("must be an http or https address without a query")
-	errTime     = errors.New("the answer has a time that cannot be read")
-	errEmpty    = errors.New("the answer has no value")
+// Settings are the settings of a provider. If the type has a method Validate, confmap calls it.
+type Settings interface {
+	// SetDefaults sets the defaults.
+	SetDefaults()
+	// Type returns the type of the provider's intensities, which are those of the location. It is
+	// empty if the user sets accounting and type.
+	Type() string
+	// Open returns the provider that valid settings describe. It sends no requests.
+	Open(o *Opening) (*Source, error)
+}
+
+// The types of carbon intensities.
+const (
+	Average  = "average"
+	Marginal = "marginal"
 )
 
-// Server is where a provider on the network is.
-type Server struct {
-	Client *http.Client
-	// Endpoint is the address, to which the provider adds paths.
-	Endpoint string
+// Opening holds the collector's part of opening a provider.
+type Opening struct {
+	context.Context
+	Host      component.Host
+	Telemetry component.TelemetrySettings
+	MaxAge    time.Duration // the setting max_age; 0 selects the default of the provider
 }
 
-// ParseEndpoint returns the address of a server. The error does not have it: it may have a secret.
-func ParseEndpoint(endpoint string) (*url.URL, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errEndpoint
-	}
-	return u, nil
+// Source is an opened provider.
+type Source struct {
+	Provider signal.Provider
+	Options  signal.Options
+	Region   string // by the provider's name; empty if it has no regions
 }
 
-// server is an opened Server.
-type server struct {
-	client *fetch.Client
-	http   *http.Client
-	base   *url.URL
-}
+// localBackoff is the maximum time between two requests to a server or a file of the user that fail.
+const localBackoff = time.Minute
 
-func newServer(s Server) (server, error) {
-	base, err := ParseEndpoint(s.Endpoint)
-	if err != nil {
-		return server{}, fmt.Errorf("endpoint: %w", err)
-	}
-	return server{client: fetch.New(s.Client), http: s.Client, base: base}, nil
-}
-
-// request returns a request for a path below the endpoint.
-func (s *server) request(ctx context.Context, path string, query url.Values) (*http.Request, error) {
-	u := *s.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + path
-	u.RawPath = ""
-	u.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, errEndpoint // its text quotes the address
-	}
-	r.Header.Set("Accept", "application/json")
-	return r, nil
-}
-
-// get sends a request and returns the body of its answer.
-func (s *server) get(r *http.Request) ([]byte, error) {
-	answer, err := s.client.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	return answer.Body, nil
-}
-
-// Close closes idle connections.
-func (s *server) Close() error {
-	s.http.CloseIdleConnections()
-	return nil
-}
+// The errors of answers.
+var (
+	errTime  = errors.New("the answer has a time that cannot be read")
+	errEmpty = errors.New("the answer has no value")
+)
 
 // decode decodes a document into v.
 func decode(body []byte, v any) error {
 	return (&fetch.Answer{Body: body}).JSON(v)
 }
 
-// rate returns the carbon intensity of a JSON number. All other values are errors, null and a missing value among them.
+// rate returns the carbon intensity of a JSON number or of a string with a number.
 func rate(value json.RawMessage, unit signal.Unit) (signal.Rate, error) {
 	text, err := fetch.NumberText(value)
 	if err != nil {
@@ -102,7 +77,7 @@ func rate(value json.RawMessage, unit signal.Unit) (signal.Rate, error) {
 	return signal.Parse(text, unit)
 }
 
-// parseTime parses a time of RFC 3339 or one without seconds, which must contain its offset from UTC.
+// parseTime parses a time of RFC 3339 or one without seconds. It must contain its offset from UTC.
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04Z07:00"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -112,8 +87,16 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// mismatch is the error of an answer that is for something else than what was requested. It does not have the server's
-// text, which may echo a secret.
+// mismatch is the error for an answer that is not what was requested. It does not contain the
+// server's text, which may repeat a secret.
 func mismatch(what, want string) error {
 	return fmt.Errorf("the answer is for another %s than %q", what, want)
+}
+
+// notEmpty returns an error if a setting is empty.
+func notEmpty(setting, value string) error {
+	if value == "" {
+		return fmt.Errorf("%s: must not be empty", setting)
+	}
+	return nil
 }

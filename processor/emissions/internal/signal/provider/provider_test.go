@@ -3,210 +3,263 @@
 package provider
 
 import (
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.uber.org/goleak"
 
-	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-var (
-	_ signal.Provider = (*ElectricityMaps)(nil)
-	_ signal.Provider = (*WattTime)(nil)
-	_ signal.Provider = (*UKCarbonIntensity)(nil)
-	_ signal.Provider = (*Prometheus)(nil)
-	_ signal.Provider = (*File)(nil)
-)
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestProvidersTellThePresent asks each provider, and looks up the present in a timeline.
-func TestProvidersTellThePresent(t *testing.T) {
+// all returns the settings of each provider of a server.
+func all(endpoint string) map[string]Settings {
+	em, wt, uk, region, prom := new(ElectricityMaps), new(WattTime), new(UKCarbonIntensity), new(UKCarbonIntensity), new(Prometheus)
+	settings := map[string]Settings{"electricity maps": em, "watttime": wt, "uk": uk, "uk regional": region, "prometheus": prom}
+	for _, s := range settings {
+		s.SetDefaults()
+	}
+	em.Zone, em.Token = "FR", "em-token"
+	wt.Region, wt.Username, wt.Password = "CAISO_NORTH", "someone", "wt-password"
+	region.Region = 13
+	prom.Query = "grid"
+	em.Endpoint, wt.Endpoint, uk.Endpoint, region.Endpoint, prom.Endpoint = endpoint, endpoint, endpoint, endpoint, endpoint+"/prom/"
+	return settings
+}
+
+// fake answers as the services do. Its documents have the shapes of their documentation, and values
+// that were made up.
+type fake struct {
+	*httptest.Server
+	logins, refused int    // tokens up to the login refused are refused
+	old, changed    string // text that is replaced in the documents
+}
+
+func newFake(t *testing.T) *fake {
+	f := new(fake)
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// ServeHTTP implements http.Handler. It answers exact requests only.
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const minutes = "2006-01-02T15:04Z"
+	now := time.Now().UTC()
+	half := now.Truncate(settlementPeriod)
+	begin := half.Add(-time.Hour).Format(minutes)
+	halves := func(actual string) string {
+		var list []string
+		for i := range 48 {
+			from := half.Add(time.Duration(i-2) * settlementPeriod)
+			list = append(list, fmt.Sprintf(`{"from": "%s", "to": "%s", "intensity": {"forecast": %d%s, "index": "moderate"}}`,
+				from.Format(minutes), from.Add(settlementPeriod).Format(minutes), 180+i, map[bool]string{true: actual, false: ""}[i < 2]))
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	document, header, credentials := "", "Accept", "application/json"
+	switch r.URL.String() {
+	case "/v3/carbon-intensity/latest?zone=FR":
+		header, credentials = "Auth-Token", "em-token"
+		document = fmt.Sprintf(`{"zone": "FR", "carbonIntensity": 61, "datetime": %q, "isEstimated": true, "temporalGranularity": "hourly"}`,
+			now.Truncate(time.Hour).Format("2006-01-02T15:04:05.000Z"))
+	case "/login":
+		if _, password, _ := r.BasicAuth(); password != "wt-password" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		f.logins++
+		document = fmt.Sprintf(`{"token": "%d"}`, f.logins)
+	case "/v3/forecast?horizon_hours=6&region=CAISO_NORTH&signal_type=co2_moer":
+		header, credentials = "Authorization", fmt.Sprintf("Bearer %d", max(f.logins, f.refused+1))
+		document = fmt.Sprintf(`{"data": [{"point_time": %q, "value": 900.5}], "meta": {"region": "CAISO_NORTH", "signal_type": "co2_moer",
+			"units": "lbs_co2_per_mwh", "data_point_period_seconds": 300}}`, now.Truncate(wattTimePeriod).Format("2006-01-02T15:04:05-07:00"))
+	case "/intensity/" + begin + "/fw24h":
+		document = `{"data": ` + halves(`, "actual": 150`) + `}`
+	case "/regional/intensity/" + begin + "/fw24h/regionid/13":
+		document = `{"data": {"regionid": 13, "data": ` + halves("") + `}}`
+	case "/prom/api/v1/query?query=grid":
+		document = `{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1.5, "201.25"]}]}}`
+	}
+	if r.Header.Get(header) != credentials {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	_, _ = io.WriteString(w, strings.ReplaceAll(document, f.old, f.changed))
+}
+
+func opening(t *testing.T) *Opening {
+	return &Opening{Context: t.Context(), Host: componenttest.NewNopHost(), Telemetry: componenttest.NewNopTelemetrySettings()}
+}
+
+func open(t *testing.T, s Settings) *Source {
+	t.Helper()
+	source, err := s.Open(opening(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, source.Provider.Close()) })
+	return source
+}
+
+// ask opens a provider and sends one request.
+func ask(t *testing.T, s Settings) (signal.Answer, error) {
+	t.Helper()
+	return open(t, s).Provider.Ask(t.Context())
+}
+
+func TestProvidersReadThePresent(t *testing.T) {
 	f := newFake(t)
-	for name, want := range map[string]signal.Mean{
-		"electricity maps": {Rate: 61_000_000, Estimated: true},
-		"watttime":         {Rate: 408_459_929, Estimated: true}, // 900.5 lb/MWh
-		"uk":               {Rate: 182_000_000, Estimated: true}, // the third half hour
-		"uk regional":      {Rate: 182_000_000, Estimated: true},
-		"prometheus":       {Rate: 201_250_000},
+	for name, want := range map[string]struct {
+		region string
+		mean   signal.Mean
+	}{
+		"electricity maps": {"FR", signal.Mean{Rate: 61_000_000, Estimated: true}},
+		"watttime":         {"CAISO_NORTH", signal.Mean{Rate: 408_459_929, Estimated: true}}, // 900.5 lb/MWh
+		"uk":               {"GB", signal.Mean{Rate: 182_000_000, Estimated: true}},          // the third half hour
+		"uk regional":      {"GB:13", signal.Mean{Rate: 182_000_000, Estimated: true}},
+		"prometheus":       {"", signal.Mean{Rate: 201_250_000}},
 	} {
-		answer, err := ask(t, open(t, name, f.Server), 10*time.Second)
+		source := open(t, all(f.URL)[name])
+		answer, err := source.Provider.Ask(t.Context())
 		require.NoError(t, err, name)
+		assert.Equal(t, want.region, source.Region, name)
 		line := signal.NewTimeline(0)
 		require.NoError(t, line.Put(time.Now(), answer.Periods), name)
 		m, ok := line.Mean(time.Now(), time.Now())
 		assert.True(t, ok, name)
-		assert.Equal(t, want, m, name)
+		assert.Equal(t, want.mean, m, name)
 		wait := time.Until(answer.Next)
-		assert.True(t, 0 <= wait && wait <= time.Hour, "%s: the next is in %v", name, wait)
+		assert.True(t, 0 <= wait && wait <= time.Hour, "%s: the next request is in %v", name, wait)
+		if name == "uk" {
+			assert.Equal(t, []any{signal.Rate(150_000_000), false}, []any{answer.Periods[0].Rate, answer.Periods[0].Estimated}, "actual")
+		}
 	}
 }
 
-func TestGreatBritainTellsTheActualValuesOfThePast(t *testing.T) {
-	f := newFake(t)
-	answer, err := ask(t, open(t, "uk", f.Server), 10*time.Second)
-	require.NoError(t, err)
-	require.Len(t, answer.Periods, 48)
-	assert.Equal(t, signal.Rate(150_000_000), answer.Periods[0].Rate)
-	assert.False(t, answer.Periods[0].Estimated)
-	assert.True(t, answer.Periods[47].Until.After(time.Now().Add(22*time.Hour)), "an outage of a day is bridged")
+func TestMaxAgeReplacesTheDefault(t *testing.T) {
+	for name, want := range map[string]time.Duration{"watttime": 2 * time.Hour, "prometheus": 10 * time.Minute} {
+		assert.Equal(t, want, open(t, all("http://host")[name]).Options.MaxAge, name)
+		o := opening(t)
+		o.MaxAge = time.Minute
+		source, err := all("http://host")[name].Open(o)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, source.Options.MaxAge, name)
+	}
 }
 
 func TestWattTimeLogsInAgainWhenItsTokenIsRefused(t *testing.T) {
 	f := newFake(t)
-	p := open(t, "watttime", f.Server)
-	for login := range int64(3) {
+	p := open(t, all(f.URL)["watttime"]).Provider
+	for login := range 3 {
 		for range 3 {
-			_, err := ask(t, p, 10*time.Second)
+			_, err := p.Ask(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, login+1, f.logins.Load())
+			assert.Equal(t, login+1, f.logins)
 		}
-		f.revoked.Store(f.logins.Load())
+		f.refused = f.logins
 	}
-	f.revoked.Store(1 << 60)
-	before := f.logins.Load()
-	_, err := ask(t, p, 10*time.Second)
+	f.refused = 100
+	_, err := p.Ask(t.Context())
 	assert.EqualError(t, err, "the server answered 401 Unauthorized")
-	assert.Equal(t, before+1, f.logins.Load(), "one new token is tried")
+	assert.Equal(t, 4, f.logins, "one new token is tried")
 }
 
-func TestWrongCredentialsAreToldWithoutThem(t *testing.T) {
-	f := newFake(t)
-	at := Server{Client: f.Client(), Endpoint: f.URL}
-	em, err := NewElectricityMaps(at, "FR", "wrong-secret")
-	require.NoError(t, err)
-	_, err = ask(t, em, 10*time.Second)
+func TestWrongCredentialsAreReportedWithoutThem(t *testing.T) {
+	settings := all(newFake(t).URL)
+	settings["electricity maps"].(*ElectricityMaps).Token = "wrong-secret"
+	_, err := ask(t, settings["electricity maps"])
 	assert.EqualError(t, err, "the server answered 401 Unauthorized")
-	wt, err := NewWattTime(at, "CAISO_NORTH", testUser, func() (string, error) { return "wrong-secret", nil })
-	require.NoError(t, err)
-	_, err = ask(t, wt, 10*time.Second)
+	settings["watttime"].(*WattTime).Password = "wrong-secret"
+	_, err = ask(t, settings["watttime"])
 	assert.EqualError(t, err, "login: the user name or the password is wrong")
 }
 
-// TestLiesAreErrors spoils each answer of each provider.
-func TestLiesAreErrors(t *testing.T) {
-	set := func(path string, value any) func(map[string]any) {
-		return func(document map[string]any) {
-			keys := strings.Split(path, "/")
-			var at any = document
-			for _, key := range keys[:len(keys)-1] {
-				if list, ok := at.([]any); ok {
-					at = list[len(list)/2]
-				}
-				m, ok := at.(map[string]any)
-				if !ok {
-					return
-				}
-				at = m[key]
-			}
-			if list, ok := at.([]any); ok {
-				at = list[len(list)/2]
-			}
-			if m, ok := at.(map[string]any); ok {
-				m[keys[len(keys)-1]] = value
-			}
-		}
-	}
-	for _, test := range []struct {
-		provider, path string
-		value          any
-		want           string
-	}{
-		{"electricity maps", "zone", "DE", `the answer is for another zone than "FR"`},
-		{"electricity maps", "zone", nil, `the answer is for another zone than "FR"`},
-		{"electricity maps", "carbonIntensity", -1, "carbonIntensity: the value is negative"},
-		{"electricity maps", "carbonIntensity", 3001, "carbonIntensity: the value is impossible: it must be from 0 to 3000 g/kWh"},
-		{"electricity maps", "carbonIntensity", nil, "carbonIntensity: there is no value"},
-		{"electricity maps", "carbonIntensity", true, "carbonIntensity: the value is not a number"},
-		{"electricity maps", "datetime", "yesterday", "the answer has a time that cannot be read"},
-		{"electricity maps", "datetime", "2026-01-02T15:00:00", "the answer has a time that cannot be read"},
-		{"electricity maps", "temporalGranularity", "yearly", `the answer is for a period of an unknown length`},
-		{"electricity maps", "isEstimated", "perhaps", "the answer is not the expected JSON"},
-		{"watttime", "meta/units", "kg_co2_per_mwh", `the answer is for another unit than "lbs_co2_per_mwh"`},
-		{"watttime", "meta/units", "percentile", `the answer is for another unit than "lbs_co2_per_mwh"`},
-		{"watttime", "meta/signal_type", "health_damage", `the answer is for another signal than "co2_moer"`},
-		{"watttime", "meta/region", "PJM", `the answer is for another region than "CAISO_NORTH"`},
-		{"watttime", "meta/data_point_period_seconds", -300, "the answer has periods of an impossible length"},
-		{"watttime", "meta/data_point_period_seconds", 1e12, "the answer has periods of an impossible length"},
-		{"watttime", "data/value", 6700, "value: the value is impossible: it must be from 0 to 3000 g/kWh"},
-		{"watttime", "data/value", -1, "value: the value is negative"},
-		{"watttime", "data/point_time", "", "the answer has a time that cannot be read"},
-		{"watttime", "token", "", "login: the answer has no token"},
-		{"uk", "data/from", "", "the answer has a time that cannot be read"},
-		{"uk", "data/to", "2026-01-01T00:00Z", "the answer has a period that is not half an hour"},
-		{"uk", "data/intensity/actual", -1, "actual: the value is negative"},
-		{"uk", "data/intensity/forecast", nil, "forecast: there is no value"},
-		{"uk", "data", nil, ""},
-		{"uk regional", "data/regionid", 14, `the answer is for another region than "13"`},
-		{"uk regional", "data/data/intensity/forecast", 1e9, "forecast: the value is impossible: it must be from 0 to 3000 g/kWh"},
-		{"prometheus", "status", "error", "the query failed"},
-		{"prometheus", "data/resultType", "matrix", `the query must return a scalar or a vector`},
-		{"prometheus", "data/result", []any{}, "the answer has no value"},
-		{"prometheus", "data/result", []any{map[string]any{}, map[string]any{}}, "the query returns more than one series: aggregate them"},
-		{"prometheus", "data/result/value", []any{1, "NaN"}, "the value is not a number"},
-		{"prometheus", "data/result/value", []any{1, "+Inf"}, "the value is not a number"},
-		{"prometheus", "data/result/value", []any{1, "-3"}, "the value is negative"},
-		{"prometheus", "data/result/value", []any{1}, "the answer has no value"},
-		{"prometheus", "data/result/value", nil, "the answer has no value"},
+func TestImpossibleAnswersAreRejected(t *testing.T) {
+	f := newFake(t)
+	const em, wt, uk, region, prom = "electricity maps", "watttime", "uk", "uk regional", "prometheus"
+	for _, test := range []struct{ provider, old, changed, want string }{
+		{em, `"FR"`, `"DE"`, `the answer is for another zone than "FR"`},
+		{em, `"FR"`, `null`, `the answer is for another zone than "FR"`},
+		{em, "61", "-1", "carbonIntensity: the value is negative"},
+		{em, "61", "3001", "carbonIntensity: the value is impossible: it must be from 0 to 3000 g/kWh"},
+		{em, "61", "null", "carbonIntensity: there is no value"},
+		{em, "61", "true", "carbonIntensity: the value is not a number"},
+		{em, ".000Z", "", "the answer has a time that cannot be read"},
+		{em, "hourly", "yearly", `the answer is for a period of an unknown length`},
+		{em, "true", `"perhaps"`, "the answer is not the expected JSON"},
+		{wt, "lbs_co2_per_mwh", "percentile", `the answer is for another unit than "lbs_co2_per_mwh"`},
+		{wt, "co2_moer", "health_damage", `the answer is for another signal than "co2_moer"`},
+		{wt, "CAISO_NORTH", "PJM", `the answer is for another region than "CAISO_NORTH"`},
+		{wt, "300", "-300", "the answer has periods of an impossible length"},
+		{wt, "300", "1e12", "the answer has periods of an impossible length"},
+		{wt, "900.5", "6700", "value: the value is impossible: it must be from 0 to 3000 g/kWh"},
+		{wt, "+00:00", "", "the answer has a time that cannot be read"},
+		{wt, `"1"`, "null", "login: the answer has no token"},
+		{uk, `"from": "`, `"from": "x`, "the answer has a time that cannot be read"},
+		{uk, `"to": "2`, `"to": "1`, "the answer has a period that is not half an hour"},
+		{uk, "150", "-1", "actual: the value is negative"},
+		{uk, "190", "null", "forecast: there is no value"},
+		{region, "13", "14", `the answer is for another region than "13"`},
+		{region, "190", "1e9", "forecast: the value is impossible: it must be from 0 to 3000 g/kWh"},
+		{prom, "success", "error", "the query failed"},
+		{prom, "vector", "matrix", `the query must return a scalar or a vector`},
+		{prom, `{"metric": {}, "value": [1.5, "201.25"]}`, "", "the answer has no value"},
+		{prom, `"result": [`, `"result": [{}, `, "the query returns more than one series: aggregate them"},
+		{prom, "201.25", "NaN", "the value is not a number"},
+		{prom, "201.25", "-3", "the value is negative"},
+		{prom, `[1.5, "201.25"]`, "[1]", "the answer has no value"},
+		{prom, `[1.5, "201.25"]`, "null", "the answer has no value"},
 	} {
-		f := newFake(t)
-		f.spoil = set(test.path, test.value)
-		answer, err := ask(t, open(t, test.provider, f.Server), 10*time.Second)
-		if test.want == "" {
-			assert.NoError(t, err)
-			assert.Empty(t, answer.Periods, "which the poller refuses")
-			continue
-		}
-		assert.EqualError(t, err, test.want, "%s: %s = %v", test.provider, test.path, test.value)
+		f.old, f.changed, f.logins = test.old, test.changed, 0
+		_, err := ask(t, all(f.URL)[test.provider])
+		assert.EqualError(t, err, test.want, "%s: %s in place of %s", test.provider, test.changed, test.old)
 	}
+	f.old, f.changed = `"vector", "result": [{"metric": {}, "value": [1.5, "201.25"]}]`, `"scalar", "result": [1.5, "7"]`
+	answer, err := ask(t, all(f.URL)[prom])
+	require.NoError(t, err)
+	assert.Equal(t, signal.Rate(7_000_000), answer.Periods[0].Rate)
 }
 
-// TestEveryProviderBearsABadServer has servers that misbehave in the same ways for all providers.
-func TestEveryProviderBearsABadServer(t *testing.T) {
-	elsewhere := newServerOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("followed to another server, with %v", r.Header)
-	}))
-	for name, bad := range map[string]struct {
-		answer http.HandlerFunc
-		want   string
-	}{
-		"hangs":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, fetch.ErrTimeout.Error()},
-		"broken": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "500 Internal Server Error"},
-		"a page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>Sign in")) }, "JSON"},
-		"redirects": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusFound)
-		}, "the server redirects to another one"},
-		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newServerOf(t, bad.answer)
-			for provider := range table {
-				timeout := 10 * time.Second
-				if name == "hangs" {
-					timeout = 50 * time.Millisecond
-				}
-				_, err := ask(t, open(t, provider, s), timeout)
-				require.ErrorContains(t, err, bad.want, provider)
-				for _, secret := range []string{testToken, testPassword, testUser, s.URL} {
-					assert.NotContains(t, strings.ReplaceAll(err.Error(), elsewhere.URL, ""), secret, provider)
-				}
-			}
-		})
+func TestNoProviderSendsItsSecretsElsewhere(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	defer elsewhere.Close()
+	s := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	defer s.Close()
+	for name, settings := range all(s.URL) {
+		_, err := ask(t, settings)
+		assert.ErrorContains(t, err, "the server redirects to another one", name)
+		for _, secret := range []string{"em-token", "wt-password", "someone", s.URL} {
+			assert.NotContains(t, err.Error(), secret, name)
+		}
 	}
 }
 
 func TestAnEndpointIsAnAddress(t *testing.T) {
 	for _, endpoint := range []string{"", "api.electricitymaps.com", "ftp://host", "https://", "https://host?token=secret", "https://host#x", ":"} {
-		for name, open := range table {
-			if name == "prometheus" {
-				continue // it adds a path
-			}
-			_, err := open(Server{Client: http.DefaultClient, Endpoint: endpoint})
-			assert.EqualError(t, err, "endpoint: must be an http or https address without a query", "%s: %s", name, endpoint)
-		}
+		_, err := parseEndpoint(endpoint)
+		assert.EqualError(t, err, "endpoint: must be an http or https address without a query", endpoint)
+	}
+}
+
+func TestFilesThatAreNotRegularAreErrors(t *testing.T) {
+	for _, path := range []string{"/dev/zero", t.TempDir()} {
+		c := WattTime{PasswordFile: path}
+		c.SetDefaults()
+		_, err := c.password()
+		assert.EqualError(t, err, "password_file: not a regular file", path)
+		c.TLS.CAFile = path
+		_, err = c.Open(opening(t))
+		assert.ErrorContains(t, err, "tls::ca_file: ", path)
+		_, err = ask(t, &File{Path: path})
+		assert.ErrorContains(t, err, "not a regular file", path)
 	}
 }
 
@@ -224,12 +277,9 @@ func FuzzProviders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		check := func(periods []signal.Period, err error) {
-			if err != nil {
-				return
-			}
 			for _, p := range periods {
-				if p.Rate < 0 || p.Rate > signal.MaxRate || !p.Until.After(p.From) {
-					t.Fatalf("%q is told as %v", body, p)
+				if err == nil && (p.Rate < 0 || p.Rate > signal.MaxRate || !p.Until.After(p.From)) {
+					t.Fatalf("%q is read as %v", body, p)
 				}
 			}
 		}
@@ -239,7 +289,7 @@ func FuzzProviders(f *testing.F) {
 		check(parseUKCarbonIntensity(body, 0))
 		check(parseUKCarbonIntensity(body, 13))
 		if r, err := parsePrometheus(body); err == nil && (r < 0 || r > signal.MaxRate) {
-			t.Fatalf("%q is told as %v", body, r)
+			t.Fatalf("%q is read as %v", body, r)
 		}
 	})
 }

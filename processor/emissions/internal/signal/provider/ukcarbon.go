@@ -11,49 +11,74 @@ import (
 	"strconv"
 	"time"
 
+	"go.opentelemetry.io/collector/config/confighttp"
+
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// UKCarbonIntensityEndpoint is where the Carbon Intensity API of Great Britain's system operator is
-// (https://carbon-intensity.github.io/api-definitions).
-const UKCarbonIntensityEndpoint = "https://api.carbonintensity.org.uk"
-
-// MaxUKRegion is the highest number of a region.
-const MaxUKRegion = 17
-
-// settlementPeriod is the length of the periods of the British electricity market.
-const settlementPeriod = 30 * time.Minute
-
-// UKCarbonIntensity provides the average carbon intensity of Great Britain, or of one of its regions, by the half
-// hour: from an hour ago to a day ahead. Regions have forecasts only.
+// UKCarbonIntensity reads the average carbon intensity of Great Britain, or of one of its regions,
+// from its system operator (https://carbon-intensity.github.io/api-definitions): by the half hour,
+// from an hour ago to a day ahead. Regions have forecasts only.
 type UKCarbonIntensity struct {
-	server
-	region int // 0 is all of Great Britain
+	confighttp.ClientConfig `mapstructure:",squash"`
+
+	// Region is the number of a region, from 1 to maxUKRegion. 0 is all of Great Britain.
+	Region int `mapstructure:"region"`
+
+	_ struct{} // keyed literals only
 }
 
-// NewUKCarbonIntensity returns the provider of a region from 1 to MaxUKRegion, or of all of Great Britain for 0.
-func NewUKCarbonIntensity(at Server, region int) (*UKCarbonIntensity, error) {
-	s, err := newServer(at)
-	return &UKCarbonIntensity{server: s, region: region}, err
+const (
+	maxUKRegion = 17
+	// settlementPeriod is the length of the periods of the British electricity market.
+	settlementPeriod = 30 * time.Minute
+)
+
+// SetDefaults implements Settings.
+func (c *UKCarbonIntensity) SetDefaults() {
+	c.ClientConfig = clientAt("https://api.carbonintensity.org.uk")
+}
+
+// Type implements Settings.
+func (*UKCarbonIntensity) Type() string { return Average }
+
+// Validate checks the settings.
+func (c *UKCarbonIntensity) Validate() error {
+	err := validateClient(&c.ClientConfig)
+	if c.Region < 0 || c.Region > maxUKRegion {
+		err = errors.Join(err, fmt.Errorf("region: must be from 1 to %d, or 0 for all of Great Britain, is %d", maxUKRegion, c.Region))
+	}
+	return err
+}
+
+// Open implements Settings.
+func (c *UKCarbonIntensity) Open(o *Opening) (*Source, error) {
+	region := "GB"
+	if c.Region != 0 {
+		region = fmt.Sprintf("GB:%d", c.Region)
+	}
+	s, err := o.server(c.ClientConfig)
+	return &Source{Provider: &ukCarbonIntensity{s, c.Region}, Options: o.service(&c.ClientConfig), Region: region}, err
+}
+
+type ukCarbonIntensity struct {
+	*server
+	region int
 }
 
 // Ask implements signal.Provider.
-func (u *UKCarbonIntensity) Ask(ctx context.Context) (signal.Answer, error) {
-	this := time.Now().UTC().Truncate(settlementPeriod)
-	path := "/intensity/" + this.Add(-2*settlementPeriod).Format("2006-01-02T15:04Z") + "/fw24h"
+func (u *ukCarbonIntensity) Ask(ctx context.Context) (signal.Answer, error) {
+	now := time.Now().UTC().Truncate(settlementPeriod)
+	path := "/intensity/" + now.Add(-2*settlementPeriod).Format("2006-01-02T15:04Z") + "/fw24h"
 	if u.region != 0 {
 		path = "/regional" + path + "/regionid/" + strconv.Itoa(u.region)
 	}
-	r, err := u.request(ctx, path, nil)
-	if err != nil {
-		return signal.Answer{}, err
-	}
-	body, err := u.get(r)
+	body, err := u.get(ctx, path, nil, nil)
 	if err != nil {
 		return signal.Answer{}, err
 	}
 	periods, err := parseUKCarbonIntensity(body, u.region)
-	return signal.Answer{Periods: periods, Next: this.Add(settlementPeriod + time.Minute)}, err
+	return signal.Answer{Periods: periods, Next: now.Add(settlementPeriod + time.Minute)}, err
 }
 
 // ukPeriod is an element of data.
@@ -62,12 +87,12 @@ type ukPeriod struct {
 	To        string `json:"to"`
 	Intensity struct {
 		Forecast json.RawMessage `json:"forecast"` // gCO2/kWh
-		Actual   json.RawMessage `json:"actual"`   // gCO2/kWh; null or absent while it is not known
+		Actual   json.RawMessage `json:"actual"`   // gCO2/kWh; null or absent until it is available
 	} `json:"intensity"`
 }
 
-// parseUKCarbonIntensity parses an answer of /intensity, or one of /regional/intensity where the region is not 0:
-// there the periods are a level deeper.
+// parseUKCarbonIntensity parses an answer of /intensity or, for a region, of /regional/intensity, in
+// which the periods are a level deeper.
 func parseUKCarbonIntensity(body []byte, region int) ([]signal.Period, error) {
 	var answer struct {
 		Data json.RawMessage `json:"data"`

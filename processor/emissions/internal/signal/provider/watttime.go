@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,50 +12,98 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configopaque"
+
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// WattTimeEndpoint is where WattTime is (https://docs.watttime.org).
-const WattTimeEndpoint = "https://api.watttime.org"
+// WattTime reads the marginal carbon intensity of a region (marginal operating emissions rate, MOER;
+// https://docs.watttime.org): the intensity of the power plants that follow a change of demand. Its
+// forecast begins with the present, and is an estimate as a whole.
+type WattTime struct {
+	confighttp.ClientConfig `mapstructure:",squash"`
+
+	// Region is WattTime's name of the region, such as CAISO_NORTH.
+	Region string `mapstructure:"region"`
+	// Username and Password are those of an account. PasswordFile has the password in place of
+	// Password, and is read at each login.
+	Username     string              `mapstructure:"username"`
+	Password     configopaque.String `mapstructure:"password"`
+	PasswordFile string              `mapstructure:"password_file"`
+
+	_ struct{} // keyed literals only
+}
 
 const (
 	wattTimeSignal = "co2_moer"
 	wattTimeUnit   = "lbs_co2_per_mwh"
-	// wattTimePeriod is how often a forecast is made, and the length of its periods in most regions.
-	wattTimePeriod = 5 * time.Minute
-	// wattTimeHorizon is how many hours of forecast are asked for: what an outage of the provider is bridged with.
+	// wattTimePeriod is the interval of forecasts, and the length of their periods in most regions.
+	wattTimePeriod    = 5 * time.Minute
+	maxWattTimePeriod = 24 * time.Hour
+	// wattTimeHorizon is the number of hours of the forecast, which bridges an outage of the provider.
 	wattTimeHorizon = "6"
-	maxWattTime     = 24 * time.Hour // of one period
 )
 
-// WattTime provides the marginal carbon intensity of a region (marginal operating emissions rate, MOER): that of the
-// power plants that follow a change of demand. Its forecast begins with the present, and is an estimate as a whole.
-type WattTime struct {
-	server
-	region, username string
-	password         func() (string, error)
-	token            string // of the last login; empty if there was none
+// SetDefaults implements Settings.
+func (c *WattTime) SetDefaults() { c.ClientConfig = clientAt("https://api.watttime.org") }
+
+// Type implements Settings.
+func (*WattTime) Type() string { return Marginal }
+
+// Validate checks the settings.
+func (c *WattTime) Validate() error {
+	err := errors.Join(validateClient(&c.ClientConfig), notEmpty("region", c.Region), notEmpty("username", c.Username))
+	switch {
+	case c.Password != "" && c.PasswordFile != "":
+		err = errors.Join(err, errors.New("password: must not be set together with password_file"))
+	case c.Password == "" && c.PasswordFile == "":
+		err = errors.Join(err, errors.New("password: must not be empty: set it or password_file"))
+	}
+	if c.Auth.HasValue() {
+		err = errors.Join(err, errors.New("auth: must not be set: the provider logs in"))
+	}
+	return err
 }
 
-// NewWattTime returns the provider of a region, such as CAISO_NORTH. The password is asked for at each login.
-func NewWattTime(at Server, region, username string, password func() (string, error)) (*WattTime, error) {
-	s, err := newServer(at)
-	return &WattTime{server: s, region: region, username: username, password: password}, err
+// Open implements Settings.
+func (c *WattTime) Open(o *Opening) (*Source, error) {
+	s, err := o.server(c.ClientConfig)
+	return &Source{Provider: &wattTime{server: s, c: c}, Options: o.service(&c.ClientConfig), Region: c.Region}, err
 }
 
-// errLogin is a login that was refused, as often as it is tried.
-var errLogin = errors.New("the user name or the password is wrong")
+// password returns the account's password. It never blocks.
+func (c *WattTime) password() (string, error) {
+	if c.PasswordFile == "" {
+		return string(c.Password), nil
+	}
+	password, err := regular.Secret(c.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("password_file: %w", err)
+	}
+	return password, nil
+}
 
-// Ask implements signal.Provider. A token lasts for half an hour; once it is refused, a new one is got and tried once.
-func (w *WattTime) Ask(ctx context.Context) (signal.Answer, error) {
+type wattTime struct {
+	*server
+	c     *WattTime
+	token string // of the last login; empty before the first
+}
+
+// Ask implements signal.Provider. A token lasts for half an hour. A token that is refused is
+// replaced once.
+func (w *wattTime) Ask(ctx context.Context) (signal.Answer, error) {
 	fresh := w.token == ""
 	if fresh {
 		if err := w.login(ctx); err != nil {
 			return signal.Answer{}, fmt.Errorf("login: %w", err)
 		}
 	}
-	body, err := w.forecast(ctx)
+	body, err := w.get(ctx, "/v3/forecast", url.Values{
+		"region": {w.c.Region}, "signal_type": {wattTimeSignal}, "horizon_hours": {wattTimeHorizon},
+	}, http.Header{"Authorization": {"Bearer " + w.token}})
 	if fetch.Status(err) == http.StatusUnauthorized {
 		w.token = ""
 		if !fresh {
@@ -64,24 +113,20 @@ func (w *WattTime) Ask(ctx context.Context) (signal.Answer, error) {
 	if err != nil {
 		return signal.Answer{}, err
 	}
-	periods, err := parseWattTime(body, w.region)
+	periods, err := parseWattTime(body, w.c.Region)
 	return signal.Answer{Periods: periods, Next: time.Now().Truncate(wattTimePeriod).Add(wattTimePeriod)}, err
 }
 
 // login gets a token.
-func (w *WattTime) login(ctx context.Context) error {
-	password, err := w.password()
+func (w *wattTime) login(ctx context.Context) error {
+	password, err := w.c.password()
 	if err != nil {
 		return err
 	}
-	r, err := w.request(ctx, "/login", nil)
-	if err != nil {
-		return err
-	}
-	r.SetBasicAuth(w.username, password)
-	body, err := w.get(r)
+	account := base64.StdEncoding.EncodeToString([]byte(w.c.Username + ":" + password))
+	body, err := w.get(ctx, "/login", nil, http.Header{"Authorization": {"Basic " + account}})
 	if status := fetch.Status(err); status == http.StatusUnauthorized || status == http.StatusForbidden {
-		return errLogin
+		return errors.New("the user name or the password is wrong")
 	}
 	if err != nil {
 		return err
@@ -97,17 +142,6 @@ func (w *WattTime) login(ctx context.Context) error {
 	}
 	w.token = answer.Token
 	return nil
-}
-
-func (w *WattTime) forecast(ctx context.Context) ([]byte, error) {
-	r, err := w.request(ctx, "/v3/forecast", url.Values{
-		"region": {w.region}, "signal_type": {wattTimeSignal}, "horizon_hours": {wattTimeHorizon},
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+w.token)
-	return w.get(r)
 }
 
 // parseWattTime parses an answer of /v3/forecast.
@@ -138,7 +172,7 @@ func parseWattTime(body []byte, region string) ([]signal.Period, error) {
 	length := wattTimePeriod
 	if text := answer.Meta.Period; text != "" {
 		seconds, err := text.Int64()
-		if err != nil || seconds <= 0 || seconds > int64(maxWattTime/time.Second) {
+		if err != nil || seconds <= 0 || seconds > int64(maxWattTimePeriod/time.Second) {
 			return nil, errors.New("the answer has periods of an impossible length")
 		}
 		length = time.Duration(seconds) * time.Second
