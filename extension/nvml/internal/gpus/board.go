@@ -74,7 +74,7 @@ func (b *board) readUsage(d *gpulibrary.Device) time.Time {
 	if mig != b.mig {
 		b.mig = mig
 		b.usage.forget()
-		b.forgetSlices()
+		b.slices.keep(nil)
 	}
 	if mig {
 		return b.readSlices(d)

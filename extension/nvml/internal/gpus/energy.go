@@ -5,11 +5,11 @@ package gpus
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show
@@ -116,18 +116,13 @@ func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 
 // between returns the value at a moment from a to b, as if it changed evenly. A counter that was reset steps at b.
 func (e *energy) between(a, b point, at time.Time) uint64 {
-	if b.value >= a.value {
-		return a.value + part(b.value-a.value, at.Sub(a.at), b.at.Sub(a.at))
+	d, of := uint64(at.Sub(a.at)), uint64(b.at.Sub(a.at))
+	switch {
+	case b.value >= a.value:
+		return a.value + units.MulDiv(b.value-a.value, d, of)
+	case e.isPower:
+		return a.value - units.MulDiv(a.value-b.value, d, of)
+	default:
+		return a.value
 	}
-	if e.isPower {
-		return a.value - part(a.value-b.value, at.Sub(a.at), b.at.Sub(a.at))
-	}
-	return a.value
-}
-
-// part returns value * d / of, rounded down. d is less than of.
-func part(value uint64, d, of time.Duration) uint64 {
-	hi, lo := bits.Mul64(value, uint64(d))
-	quotient, _ := bits.Div64(hi, lo, uint64(of))
-	return quotient
 }

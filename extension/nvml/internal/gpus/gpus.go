@@ -106,7 +106,7 @@ func (r *reader) find(count int) {
 		if slices.Contains(r.boards, b) {
 			continue
 		}
-		b.forgetSlices()
+		b.slices.keep(nil)
 		if b.lost != nil {
 			b.device = nil
 			r.boards = append(r.boards, b)
@@ -149,7 +149,7 @@ func (r *reader) closeLibrary() error {
 		return nil
 	}
 	for _, b := range r.boards {
-		b.forgetSlices()
+		b.slices.keep(nil)
 	}
 	err := r.library.Close()
 	r.library = nil

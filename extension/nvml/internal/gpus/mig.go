@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
@@ -26,22 +27,11 @@ type slicing struct {
 type slice struct {
 	id     string
 	sample nvml.GPMSample // of the last poll
-	listed bool           // by this poll
 }
 
 // minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart,
 // and not each poll takes as long as the one before to come to a slice.
 const minActivity = 150 * time.Millisecond
-
-// forgetSlices frees what is held of slices.
-func (b *board) forgetSlices() {
-	for _, s := range b.slices.slices {
-		if s.sample != nil {
-			s.sample.Free()
-		}
-	}
-	b.slices.slices = nil
-}
 
 // readSlices fills the users of a device, and returns the time up to which they are known.
 func (b *board) readSlices(d *gpulibrary.Device) time.Time {
@@ -72,20 +62,24 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 
 // readActivities makes users of the slices' processes. The use of a slice that came since the last poll is
 // unattributed.
-func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) error {
+func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) (err error) {
 	g := &b.slices
-	if err := g.measure(b.device); err != nil {
-		return err
+	if g.multiprocessors == 0 {
+		if g.multiprocessors, err = b.device.Multiprocessors(); err != nil {
+			return fmt.Errorf("multiprocessors: %w", err)
+		}
 	}
-	for _, s := range g.slices {
-		s.listed = false
+	if g.multiprocessors == 0 {
+		return errors.New("multiprocessors: the GPU reports none")
 	}
+	var listed []*slice
 	left := elapsed
 	for _, device := range devices {
 		s, err := g.find(device)
 		if err != nil {
 			return err
 		}
+		listed = append(listed, s)
 		multiprocessors, err := device.Multiprocessors()
 		if err != nil {
 			return fmt.Errorf("multiprocessors of a MIG device: %w", err)
@@ -99,34 +93,19 @@ func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elap
 		used = min(used, left)
 		left -= used
 		d.Busy += used
+		var processes []nvml.Process
 		if known {
-			addUser(d, device, used)
+			processes, _ = device.Processes()
+		}
+		if user := together(processes, used); len(user.PIDs) > 0 {
+			d.Users = append(d.Users, user)
 		} else {
 			d.Unattributed += used
 		}
 	}
-	g.drop()
+	g.keep(listed)
 	return nil
 }
-
-// measure finds out how many multiprocessors the GPU has, if that is not known yet.
-func (g *slicing) measure(device nvml.Device) (err error) {
-	if g.multiprocessors > 0 {
-		return nil
-	}
-	if g.multiprocessors, err = device.Multiprocessors(); err != nil {
-		return fmt.Errorf("multiprocessors: %w", err)
-	}
-	if g.multiprocessors == 0 {
-		return errNoMultiprocessors
-	}
-	return nil
-}
-
-var (
-	errNoMultiprocessors = errors.New("multiprocessors: the GPU reports none")
-	errActivity          = errors.New("activity of MIG devices: not a number")
-)
 
 // find returns the slice of a MIG device.
 func (g *slicing) find(device nvml.Device) (*slice, error) {
@@ -134,29 +113,23 @@ func (g *slicing) find(device nvml.Device) (*slice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("UUID of a MIG device: %w", err)
 	}
-	for _, s := range g.slices {
-		if s.id == id {
-			s.listed = true
-			return s, nil
-		}
+	if i := slices.IndexFunc(g.slices, func(s *slice) bool { return s.id == id }); i >= 0 {
+		return g.slices[i], nil
 	}
-	s := &slice{id: id, listed: true}
+	s := &slice{id: id}
 	g.slices = append(g.slices, s)
 	return s, nil
 }
 
-// drop forgets the slices that are gone.
-func (g *slicing) drop() {
-	left := g.slices[:0]
-	for _, s := range g.slices {
-		if s.listed {
-			left = append(left, s)
-		} else if s.sample != nil {
+// keep forgets all other slices, and frees their samples.
+func (g *slicing) keep(listed []*slice) {
+	g.slices = slices.DeleteFunc(g.slices, func(s *slice) bool {
+		isGone := !slices.Contains(listed, s)
+		if isGone && s.sample != nil {
 			s.sample.Free()
 		}
-	}
-	clear(g.slices[len(left):])
-	g.slices = left
+		return isGone
+	})
 }
 
 // activity returns which part of the time since the last poll the slice worked, 1 for one that is new.
@@ -176,20 +149,9 @@ func (s *slice) activity(device nvml.Device) (float64, error) {
 	case err != nil:
 		return 0, fmt.Errorf("activity of MIG devices: %w", err)
 	case math.IsNaN(percent):
-		return 0, errActivity
+		return 0, errors.New("activity of MIG devices: not a number")
 	}
 	return min(max(percent/100, 0), 1), nil
-}
-
-// addUser adds the processes of a slice, which cannot be distinguished, as one user.
-func addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
-	processes, _ := device.Processes()
-	user := together(processes, used)
-	if len(user.PIDs) == 0 {
-		d.Unattributed += used
-		return
-	}
-	d.Users = append(d.Users, user)
 }
 
 // readHolders adds the processes of all slices as one user. The user has the whole interval, because

@@ -6,6 +6,7 @@ package nvml
 
 import (
 	"reflect"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
@@ -20,85 +21,52 @@ type (
 	listOf   func(device handle, count *uint32, to *byte) Return
 )
 
-// functions are the library's functions.
+// functions are the library's functions. The tag of a field is the name of its symbol.
 type functions struct {
-	initWithFlags  func(flags uint32) Return
-	initV2         func() Return
-	shutdown       func() Return
-	deviceCount    func(to *uint32) Return
-	deviceByIndex  func(index uint32, to *handle) Return
-	uuid, name     textOf
-	pci            func(device handle, to *pciInfo) Return
-	totalEnergy    func(device handle, to *uint64) Return
-	powerUsage     numberOf
-	fieldValues    func(device handle, count int32, values *fieldValue) Return
-	powerLimits    func(device handle, least, most *uint32) Return
-	utilization    func(device handle, to *utilizationRates) Return
-	deviceSamples  func(device handle, kind uint32, since uint64, valueType, count *uint32, to *sample) Return
-	processSamples func(device handle, to *processSample, count *uint32, since uint64) Return
-	computeV3      listOf
-	computeV2      listOf
-	graphicsV3     listOf
-	graphicsV2     listOf
-	mpsV3          listOf
-	migMode        func(device handle, current, pending *uint32) Return
-	migCount       numberOf
-	migByIndex     func(device handle, index uint32, to *handle) Return
-	gpuInstance    numberOf
-	attributes     func(device handle, to *attributes) Return
-	profile        func(device handle, profile uint32, to *profileInfo) Return
-	gpmAlloc       func(to *handle) Return
-	gpmFree        func(sample handle) Return
-	gpmSample      func(device, sample handle) Return
-	gpmMIGSample   func(device handle, instance uint32, sample handle) Return
-	gpmMetrics     func(get *gpmGet) Return
+	initWithFlags  func(flags uint32) Return                                                                   `nvml:"nvmlInitWithFlags"`
+	initV2         func() Return                                                                               `nvml:"nvmlInit_v2"`
+	shutdown       func() Return                                                                               `nvml:"nvmlShutdown"`
+	deviceCount    func(to *uint32) Return                                                                     `nvml:"nvmlDeviceGetCount_v2"`
+	deviceByIndex  func(index uint32, to *handle) Return                                                       `nvml:"nvmlDeviceGetHandleByIndex_v2"`
+	uuid           textOf                                                                                      `nvml:"nvmlDeviceGetUUID"`
+	name           textOf                                                                                      `nvml:"nvmlDeviceGetName"`
+	pci            func(device handle, to *pciInfo) Return                                                     `nvml:"nvmlDeviceGetPciInfo_v3"`
+	totalEnergy    func(device handle, to *uint64) Return                                                      `nvml:"nvmlDeviceGetTotalEnergyConsumption"`
+	powerUsage     numberOf                                                                                    `nvml:"nvmlDeviceGetPowerUsage"`
+	fieldValues    func(device handle, count int32, values *fieldValue) Return                                 `nvml:"nvmlDeviceGetFieldValues"`
+	powerLimits    func(device handle, least, most *uint32) Return                                             `nvml:"nvmlDeviceGetPowerManagementLimitConstraints"`
+	utilization    func(device handle, to *utilizationRates) Return                                            `nvml:"nvmlDeviceGetUtilizationRates"`
+	deviceSamples  func(device handle, kind uint32, since uint64, valueType, count *uint32, to *sample) Return `nvml:"nvmlDeviceGetSamples"`
+	processSamples func(device handle, to *processSample, count *uint32, since uint64) Return                  `nvml:"nvmlDeviceGetProcessUtilization"`
+	computeV3      listOf                                                                                      `nvml:"nvmlDeviceGetComputeRunningProcesses_v3"`
+	computeV2      listOf                                                                                      `nvml:"nvmlDeviceGetComputeRunningProcesses_v2"`
+	graphicsV3     listOf                                                                                      `nvml:"nvmlDeviceGetGraphicsRunningProcesses_v3"`
+	graphicsV2     listOf                                                                                      `nvml:"nvmlDeviceGetGraphicsRunningProcesses_v2"`
+	mpsV3          listOf                                                                                      `nvml:"nvmlDeviceGetMPSComputeRunningProcesses_v3"`
+	migMode        func(device handle, current, pending *uint32) Return                                        `nvml:"nvmlDeviceGetMigMode"`
+	migCount       numberOf                                                                                    `nvml:"nvmlDeviceGetMaxMigDeviceCount"`
+	migByIndex     func(device handle, index uint32, to *handle) Return                                        `nvml:"nvmlDeviceGetMigDeviceHandleByIndex"`
+	gpuInstance    numberOf                                                                                    `nvml:"nvmlDeviceGetGpuInstanceId"`
+	attributes     func(device handle, to *attributes) Return                                                  `nvml:"nvmlDeviceGetAttributes_v2"`
+	profile        func(device handle, profile uint32, to *profileInfo) Return                                 `nvml:"nvmlDeviceGetGpuInstanceProfileInfo"`
+	gpmAlloc       func(to *handle) Return                                                                     `nvml:"nvmlGpmSampleAlloc"`
+	gpmFree        func(sample handle) Return                                                                  `nvml:"nvmlGpmSampleFree"`
+	gpmSample      func(device, sample handle) Return                                                          `nvml:"nvmlGpmSampleGet"`
+	gpmMIGSample   func(device handle, instance uint32, sample handle) Return                                  `nvml:"nvmlGpmMigSampleGet"`
+	gpmMetrics     func(get *gpmGet) Return                                                                    `nvml:"nvmlGpmMetricsGet"`
 }
 
-// bind finds the functions in a loaded library. One that it lacks returns FunctionNotFound.
+// bind finds the functions in a loaded library. A function that the library lacks returns FunctionNotFound.
 func (f *functions) bind(library uintptr) {
-	for symbol, to := range map[string]any{
-		"nvmlInitWithFlags":                            &f.initWithFlags,
-		"nvmlInit_v2":                                  &f.initV2,
-		"nvmlShutdown":                                 &f.shutdown,
-		"nvmlDeviceGetCount_v2":                        &f.deviceCount,
-		"nvmlDeviceGetHandleByIndex_v2":                &f.deviceByIndex,
-		"nvmlDeviceGetUUID":                            &f.uuid,
-		"nvmlDeviceGetName":                            &f.name,
-		"nvmlDeviceGetPciInfo_v3":                      &f.pci,
-		"nvmlDeviceGetTotalEnergyConsumption":          &f.totalEnergy,
-		"nvmlDeviceGetPowerUsage":                      &f.powerUsage,
-		"nvmlDeviceGetFieldValues":                     &f.fieldValues,
-		"nvmlDeviceGetPowerManagementLimitConstraints": &f.powerLimits,
-		"nvmlDeviceGetUtilizationRates":                &f.utilization,
-		"nvmlDeviceGetSamples":                         &f.deviceSamples,
-		"nvmlDeviceGetProcessUtilization":              &f.processSamples,
-		"nvmlDeviceGetComputeRunningProcesses_v3":      &f.computeV3,
-		"nvmlDeviceGetComputeRunningProcesses_v2":      &f.computeV2,
-		"nvmlDeviceGetGraphicsRunningProcesses_v3":     &f.graphicsV3,
-		"nvmlDeviceGetGraphicsRunningProcesses_v2":     &f.graphicsV2,
-		"nvmlDeviceGetMPSComputeRunningProcesses_v3":   &f.mpsV3,
-		"nvmlDeviceGetMigMode":                         &f.migMode,
-		"nvmlDeviceGetMaxMigDeviceCount":               &f.migCount,
-		"nvmlDeviceGetMigDeviceHandleByIndex":          &f.migByIndex,
-		"nvmlDeviceGetGpuInstanceId":                   &f.gpuInstance,
-		"nvmlDeviceGetAttributes_v2":                   &f.attributes,
-		"nvmlDeviceGetGpuInstanceProfileInfo":          &f.profile,
-		"nvmlGpmSampleAlloc":                           &f.gpmAlloc,
-		"nvmlGpmSampleFree":                            &f.gpmFree,
-		"nvmlGpmSampleGet":                             &f.gpmSample,
-		"nvmlGpmMigSampleGet":                          &f.gpmMIGSample,
-		"nvmlGpmMetricsGet":                            &f.gpmMetrics,
-	} {
-		address, err := purego.Dlsym(library, symbol)
-		if err == nil {
-			purego.RegisterFunc(to, address)
-			continue
+	notFound := func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(FunctionNotFound)} }
+	fields := reflect.ValueOf(f).Elem()
+	for i := range fields.NumField() {
+		field := fields.Type().Field(i)
+		function := reflect.NewAt(field.Type, unsafe.Pointer(fields.Field(i).UnsafeAddr())) // the field is not exported
+		if address, err := purego.Dlsym(library, field.Tag.Get("nvml")); err == nil {
+			purego.RegisterFunc(function.Interface(), address)
+		} else {
+			function.Elem().Set(reflect.MakeFunc(field.Type, notFound))
 		}
-		function := reflect.ValueOf(to).Elem()
-		function.Set(reflect.MakeFunc(function.Type(), functionNotFound))
 	}
-}
-
-func functionNotFound([]reflect.Value) []reflect.Value {
-	return []reflect.Value{reflect.ValueOf(FunctionNotFound)}
 }

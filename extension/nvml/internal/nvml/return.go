@@ -13,59 +13,52 @@ type Return uint32
 
 // The return codes that callers distinguish.
 const (
-	Success              Return = 0
-	Uninitialized        Return = 1
-	InvalidArgument      Return = 2
-	NotSupported         Return = 3
-	NoPermission         Return = 4
-	NotFound             Return = 6
-	InsufficientSize     Return = 7
-	DriverNotLoaded      Return = 9
-	Timeout              Return = 10
-	LibraryNotFound      Return = 12
-	FunctionNotFound     Return = 13
-	GPUIsLost            Return = 15
-	ResetRequired        Return = 16
-	OperatingSystem      Return = 17
-	LibraryMismatch      Return = 18 // the library is not of the version of the kernel's driver
-	NoData               Return = 21
-	ArgumentVersion      Return = 25
-	Unknown              Return = 999
-	gpuNotFound          Return = 28
-	insufficientPower    Return = 8
-	irqIssue             Return = 11
-	outOfMemory          Return = 20
-	insufficientResource Return = 23
-	notReady             Return = 27
-	invalidState         Return = 29
+	Success          Return = 0
+	Uninitialized    Return = 1
+	InvalidArgument  Return = 2
+	NotSupported     Return = 3
+	NoPermission     Return = 4
+	NotFound         Return = 6
+	InsufficientSize Return = 7
+	DriverNotLoaded  Return = 9
+	Timeout          Return = 10
+	LibraryNotFound  Return = 12
+	FunctionNotFound Return = 13
+	GPUIsLost        Return = 15
+	ResetRequired    Return = 16
+	OperatingSystem  Return = 17
+	LibraryMismatch  Return = 18 // the library is not of the version of the kernel's driver
+	NoData           Return = 21
+	ArgumentVersion  Return = 25
+	Unknown          Return = 999
 )
 
 var returnTexts = map[Return]string{
-	Success:              "success",
-	Uninitialized:        "NVML is not initialized",
-	InvalidArgument:      "invalid argument",
-	NotSupported:         "not supported",
-	NoPermission:         "no permission",
-	NotFound:             "not found",
-	InsufficientSize:     "insufficient size",
-	DriverNotLoaded:      "the NVIDIA driver is not loaded",
-	Timeout:              "timeout",
-	LibraryNotFound:      "a library of the driver was not found",
-	FunctionNotFound:     "the driver's NVML is too old: a function is missing",
-	GPUIsLost:            "the GPU has fallen off the bus",
-	ResetRequired:        "the GPU must be reset",
-	LibraryMismatch:      "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
-	NoData:               "no data",
-	ArgumentVersion:      "the driver does not know this version of an argument",
-	Unknown:              "unknown error of the driver",
-	gpuNotFound:          "no GPU found",
-	insufficientPower:    "the GPU's power cables are not attached",
-	irqIssue:             "the kernel has an interrupt issue with the GPU",
-	OperatingSystem:      "blocked by the operating system or a cgroup",
-	outOfMemory:          "out of memory",
-	insufficientResource: "insufficient resources",
-	notReady:             "the system is not ready",
-	invalidState:         "invalid state",
+	Success:          "success",
+	Uninitialized:    "NVML is not initialized",
+	InvalidArgument:  "invalid argument",
+	NotSupported:     "not supported",
+	NoPermission:     "no permission",
+	NotFound:         "not found",
+	InsufficientSize: "insufficient size",
+	DriverNotLoaded:  "the NVIDIA driver is not loaded",
+	Timeout:          "timeout",
+	LibraryNotFound:  "a library of the driver was not found",
+	FunctionNotFound: "the driver's NVML is too old: a function is missing",
+	GPUIsLost:        "the GPU has fallen off the bus",
+	ResetRequired:    "the GPU must be reset",
+	LibraryMismatch:  "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
+	NoData:           "no data",
+	ArgumentVersion:  "the driver does not know this version of an argument",
+	Unknown:          "unknown error of the driver",
+	28:               "no GPU found",
+	8:                "the GPU's power cables are not attached",
+	11:               "the kernel has an interrupt issue with the GPU",
+	OperatingSystem:  "blocked by the operating system or a cgroup",
+	20:               "out of memory",
+	23:               "insufficient resources",
+	27:               "the system is not ready",
+	29:               "invalid state",
 }
 
 func (r Return) Error() string {
