@@ -3,22 +3,16 @@
 package energyprofile
 
 import (
-	"context"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/processor/processortest"
-
-	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
 )
 
 // BenchmarkFiveSeconds is the work of five seconds on a node with 10,000 processes, of which 500 run in each
 // window of a second, with a profiler that takes 200 samples of 200 processes.
 func BenchmarkFiveSeconds(b *testing.B) {
-	sink := consumertest.NewNop()
-	p, err := newProcessor(createDefaultConfig().(*Config), processortest.NewNopSettings(metadata.Type), sink)
-	require.NoError(b, err)
+	p := start(b, createDefaultConfig().(*Config))
+	p.next = consumertest.NewNop()
 	w := windowOf(0, 1000, 1)
 	for i := range 10_000 {
 		row := w.Processes[0]
@@ -41,7 +35,6 @@ func BenchmarkFiveSeconds(b *testing.B) {
 		for i := range 200 {
 			s.add(w.Processes[i].PID, ns(1000*second-i))
 		}
-
-		require.NoError(b, p.ConsumeProfiles(context.Background(), s.Profiles))
+		p.consume(s)
 	}
 }

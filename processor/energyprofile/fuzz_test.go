@@ -3,21 +3,17 @@
 package energyprofile
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
 // FuzzProfiles shows that no profile changes the sum of the energy.
 func FuzzProfiles(f *testing.F) {
-	seed := newSamples()
-	seed.add(1, ns(500), ns(1500))
+	seed := sampled(1, ns(500), ns(1500))
 	seed.add(0, ns(500))
-	marshaler := &pprofile.ProtoMarshaler{}
-	b, err := marshaler.MarshalProfiles(seed.Profiles)
+	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed.Profiles)
 	require.NoError(f, err)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -25,21 +21,18 @@ func FuzzProfiles(f *testing.F) {
 		if err != nil {
 			return
 		}
-		others := 0
-		if other, ok := splitOther(copyOf(pd)); ok {
-			others = other.ProfileCount()
+		copied := pprofile.NewProfiles()
+		pd.CopyTo(copied)
+		p := start(t, createDefaultConfig().(*Config))
+		p.publish(windowOf(0, 1000, 1_000_000))
+		p.consume(&samples{Profiles: pd})
+		if other, ok := splitOther(copied); ok && other.ProfileCount() > 0 {
+			p.sink.Reset()
 		}
-		sink := new(consumertest.ProfilesSink)
-		p, feed := start(t, createDefaultConfig().(*Config), sink)
-		publish(feed, windowOf(0, 1000, 1_000_000))
-		require.NoError(t, p.ConsumeProfiles(context.Background(), pd))
-		if others > 0 {
-			sink.Reset()
-		}
-		publish(feed, windowOf(1000, 2000, 1_000_000))
-		require.NoError(t, p.Shutdown(context.Background()))
+		p.publish(windowOf(1000, 2000, 1_000_000))
+		require.NoError(t, p.Shutdown(t.Context()))
 		var sum int64
-		for _, pd := range sink.AllProfiles() {
+		for _, pd := range p.sink.AllProfiles() {
 			eachProfile(pd, func(of pprofile.Profile) {
 				for _, s := range of.Samples().All() {
 					sum += s.Values().At(0)
@@ -48,10 +41,4 @@ func FuzzProfiles(f *testing.F) {
 		}
 		require.EqualValues(t, 2_000_000, sum)
 	})
-}
-
-func copyOf(pd pprofile.Profiles) pprofile.Profiles {
-	to := pprofile.NewProfiles()
-	pd.CopyTo(to)
-	return to
 }

@@ -5,48 +5,23 @@ package energyprofile
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/energyreceiver/energyreceiver/feed"
-	"github.com/energyreceiver/energyreceiver/processor/energyprofile/internal/metadata"
 )
 
 var histories = flag.Uint64("histories", 500, "number of random histories")
 
-var boot = time.Unix(1_000_000, 0)
-
-// start returns a started processor with the feed that it reads.
-func start(t *testing.T, cfg *Config, sink *consumertest.ProfilesSink) (*energyProfile, *feed.Feed) {
-	t.Helper()
-	cfg.Receiver = component.NewIDWithName(component.MustNewType("energy"), fmt.Sprintf("%p", sink))
-	set := processortest.NewNopSettings(metadata.Type)
-	p, err := newProcessor(cfg, set, sink)
-	require.NoError(t, err)
-	require.NoError(t, p.Start(context.Background(), nil))
-	return p, feed.Of(cfg.Receiver)
-}
-
-// publish hands out a window as the receiver does.
-func publish(f *feed.Feed, w *feed.Window) {
-	f.Begin()
-	f.Publish(w)
-}
-
 // history is a machine whose processes, meters, clock and profiler change at random.
 type history struct {
 	*rand.Rand
-	feed *feed.Feed
+	*fixture
 
-	now        time.Time
+	time       time.Time
 	attributed time.Time // until when the slow meter has reported
 	slow       bool
 	packages   bool           // rows are divided by package
@@ -57,9 +32,9 @@ type history struct {
 	node       uint64
 }
 
-func newHistory(seed uint64, f *feed.Feed) *history {
-	h := &history{Rand: rand.New(rand.NewPCG(seed, 36)), feed: f, now: boot.Add(time.Hour), owed: map[key]uint64{}, want: map[key]uint64{}}
-	h.attributed, h.slow, h.packages, h.born = h.now, h.IntN(2) == 0, h.IntN(2) == 0, time.Minute
+func newHistory(seed uint64, f *fixture) *history {
+	h := &history{Rand: rand.New(rand.NewPCG(seed, 36)), fixture: f, time: boot.Add(time.Hour), owed: map[key]uint64{}, want: map[key]uint64{}}
+	h.attributed, h.slow, h.packages, h.born = h.time, h.IntN(2) == 0, h.IntN(2) == 0, time.Minute
 	for range 4 {
 		h.bear()
 	}
@@ -74,17 +49,17 @@ func (h *history) bear() {
 
 // window passes a random time and hands it out.
 func (h *history) window() {
-	w := &feed.Window{Start: h.now, Boot: boot, Kinds: []feed.Kind{{Zone: "package", Method: "measured"}, {Zone: "dram", Method: "measured"}}}
-	h.now = h.now.Add(time.Duration(1+h.IntN(2000)) * time.Millisecond)
+	w := &feed.Window{Start: h.time, Boot: boot, Kinds: []feed.Kind{{Zone: "package", Method: "measured"}, {Zone: "dram", Method: "measured"}}}
+	h.time = h.time.Add(time.Duration(1+h.IntN(2000)) * time.Millisecond)
 	if h.IntN(50) == 0 { // the clock is set
-		h.now = h.now.Add(time.Duration(h.IntN(7200)-3600) * time.Second)
+		h.time = h.time.Add(time.Duration(h.IntN(7200)-3600) * time.Second)
 	}
 	if h.packages {
 		w.Packages = []int32{0, 1, 0}
 	}
 	reports := !h.slow || h.IntN(4) == 0
-	if w.End = h.now; reports {
-		h.attributed = h.now
+	if w.End = h.time; reports {
+		h.attributed = h.time
 	}
 	w.Attributed = h.attributed
 	idle, unattributed, short := h.Uint64N(1e6), h.Uint64N(1e4), h.Uint64N(1e4)
@@ -102,7 +77,7 @@ func (h *history) window() {
 		h.bear()
 	}
 	h.node += w.Active[0] + w.Active[1] + idle
-	publish(h.feed, w)
+	h.publish(w)
 }
 
 // run gives a process energy. That of a process that has exited is not reported any more.
@@ -134,13 +109,13 @@ func (h *history) divide(row *feed.Process) []feed.Part {
 }
 
 // batch returns samples of some PIDs, most of them of the last seconds.
-func (h *history) batch() pprofile.Profiles {
+func (h *history) batch() *samples {
 	b := newSamples()
 	for pid := range int32(8) {
 		for range h.IntN(3) {
 			times := make([]uint64, h.IntN(5))
 			for i := range times {
-				times[i] = uint64(h.now.UnixNano() - h.Int64N(8e9) + 1e9)
+				times[i] = uint64(h.time.UnixNano() - h.Int64N(8e9) + 1e9)
 			}
 			b.add(pid, times...)
 			if cpu := h.Int64N(6); cpu > 0 {
@@ -148,28 +123,25 @@ func (h *history) batch() pprofile.Profiles {
 			}
 		}
 	}
-	return b.Profiles
+	return b
 }
 
 func TestSamplesAddUpToTheEnergyOfEachProcessWhateverHappens(t *testing.T) {
 	for seed := range *histories {
-		sink := new(consumertest.ProfilesSink)
 		cfg := createDefaultConfig().(*Config)
 		cfg.Idle, cfg.Unattributed, cfg.Wait = true, true, time.Duration(seed%4)*10*time.Second
-		p, f := start(t, cfg, sink)
-		h := newHistory(seed, f)
-		f.Serve(func(context.Context) {
+		h := newHistory(seed, start(t, cfg))
+		h.feed.Serve(func(context.Context) {
 			for range h.IntN(4) {
 				h.window()
 			}
 		})
-		p.now = func() time.Time { return h.now }
+		h.now = func() time.Time { return h.time }
 		for range 1 + h.IntN(10) {
-			require.NoError(t, p.ConsumeProfiles(context.Background(), h.batch()))
+			h.consume(h.batch())
 		}
-		f.Serve(nil)
-		require.NoError(t, p.Shutdown(context.Background()))
-		got := sumsOf(t, sink)
+		h.feed.Serve(nil)
+		got := h.end()
 		require.Equal(t, h.node, got.all, "seed %d: the node", seed)
 		for k, want := range h.want {
 			require.Equal(t, want, got.byProcess[processName(k)], "seed %d: %v", seed, k)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
@@ -26,17 +25,15 @@ type pyroscope struct {
 func (y pyroscope) ingest(pd pprofile.Profiles) {
 	d := profiles.DictionaryOf(pd)
 	for _, rp := range pd.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, of := range sp.Profiles().All() {
-				// The profile's name is its period type. Without a period it is process_cpu, for all profiles.
-				require.NotZero(y, of.Period())
-				name := d.Text(of.PeriodType().TypeStrindex()) + ":" + d.Text(of.SampleType().TypeStrindex()) +
-					":" + d.Text(of.SampleType().UnitStrindex())
-				for _, s := range of.Samples().All() {
-					require.Equal(y, 1, s.Values().Len(), "values of a sample")
-					y.resolve(d, s)
-					y.totals[y.serviceOf(rp.Resource().Attributes())+" "+name] += s.Values().At(0)
-				}
+		for of := range profiles.All(rp) {
+			// The profile's name is its period type. Without a period it is process_cpu, for all profiles.
+			require.NotZero(y, of.Period())
+			name := d.Text(of.PeriodType().TypeStrindex()) + ":" + d.Text(of.SampleType().TypeStrindex()) +
+				":" + d.Text(of.SampleType().UnitStrindex())
+			for _, s := range of.Samples().All() {
+				require.Equal(y, 1, s.Values().Len(), "values of a sample")
+				y.resolve(d, s)
+				y.totals[y.serviceOf(rp.Resource().Attributes())+" "+name] += s.Values().At(0)
 			}
 		}
 	}
@@ -73,37 +70,36 @@ func (y pyroscope) resolve(d profiles.Dictionary, s pprofile.Sample) {
 }
 
 func TestPyroscopeShowsTheEnergyOfEachProgram(t *testing.T) {
-	sink := new(consumertest.ProfilesSink)
 	cfg := createDefaultConfig().(*Config)
 	cfg.Idle, cfg.Unattributed = true, true
-	p, f := start(t, cfg, sink)
+	f := start(t, cfg)
 	w := windowOf(0, 1000, 900_000)
-	w.Active[0], w.Idle[0], w.Unattributed[0] = 900_000+600+40, 5_000, 40
-	w.Kinds, w.Active, w.Idle, w.Unattributed = append(w.Kinds, feed.Kind{Zone: "gpu"}), append(w.Active, 70), append(w.Idle, 0), append(w.Unattributed, 0)
-	w.Processes[0].Energy = append(w.Processes[0].Energy, 70)
-	w.Processes = append(w.Processes, feed.Process{PID: 9, Executable: "quiet", Energy: []uint64{0, 0}, CPU: 1})
-	w.Processes[1].Energy[0], w.Active[0] = 300, w.Active[0]+300
-	publish(f, w)
-	b := newSamples()
-	b.add(1, ns(10), ns(20)) // a kernel thread's resource has no name
+	w.Kinds = append(w.Kinds, feed.Kind{Zone: "gpu"})
+	w.Active, w.Idle, w.Unattributed = []uint64{900_000 + 300 + 14 + 600 + 40, 70}, []uint64{5_000, 0}, []uint64{40, 0}
+	w.Processes[0].Energy = []uint64{900_000, 70}
+	for i, name := range []string{"quiet", "kworker/7:1H", "kworker/u256:0"} {
+		w.Processes = append(w.Processes, feed.Process{PID: int32(9 - i), Executable: name, Energy: []uint64{7, 0}, CPU: 1})
+	}
+	w.Processes[1].Energy[0] = 300
+	f.publish(w)
+	b := sampled(1, ns(10), ns(20)) // the resource has no name, as that of a kernel thread
 	b.add(1, ns(30))
 	b.last().SetStackIndex(1 << 20) // would have the batch refused
-	b.add(7, ns(40))
+	b.add(5, ns(40))
+	b.add(8, ns(40))
 	b.add(1, ns(50))
-	attributes := b.ResourceProfiles().At(3).Resource().Attributes()
-	attributes.PutStr("service.name", "shop")
-	attributes.PutStr("process.executable.name", "a")
-	for _, rp := range b.ResourceProfiles().All() {
-		rp.ScopeProfiles().At(0).Profiles().At(0).SetPeriod(50_000_000)
-	}
-	finish(t, p, b.Profiles)
+	b.resource().Resource().Attributes().PutStr("service.name", "shop")
+	b.resource().Resource().Attributes().PutStr("process.executable.name", "a")
+	eachProfile(b.Profiles, func(of pprofile.Profile) { of.SetPeriod(50_000_000) })
+	f.consume(b)
+	f.end()
 	y := pyroscope{t, map[string]int64{}}
-	for _, pd := range sink.AllProfiles() {
+	for _, pd := range f.sink.AllProfiles() {
 		y.ingest(pd)
 	}
 	const energy = " cpu:energy:microjoules"
 	assert.Equal(t, map[string]int64{
-		"a" + energy: 600_000 + 70, "shop" + energy: 300_000, "quiet" + energy: 300, "[short-lived processes]" + energy: 600,
-		"[idle]" + energy: 5_000, "[unattributed]" + energy: 40,
+		"a" + energy: 600_000 + 70, "shop" + energy: 300_000, "quiet" + energy: 300, "kworker" + energy: 14,
+		"[short-lived processes]" + energy: 600, "[idle]" + energy: 5_000, "[unattributed]" + energy: 40,
 	}, y.totals)
 }
