@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/machine"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/windows"
 )
 
 // crowds are the numbers of processes that exist during the benchmarks. The variable CROWD sets one.
@@ -59,25 +57,6 @@ func keepCrowd(b *testing.B) func(stop func() error, err error) {
 	}
 }
 
-// measureCPU runs an operation b.N times and reports the user and system CPU time of each. Wall time would include
-// other processes.
-func measureCPU(b *testing.B, operation func()) {
-	operation() // lets buffers grow
-	b.ReportAllocs()
-	before := cpuTime(b)
-	for b.Loop() {
-		operation()
-	}
-	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
-}
-
-// atIntervals is measureCPU for an operation that runs once per interval, so that caches are as cold as they then are.
-func atIntervals(b *testing.B, interval time.Duration, operation func()) {
-	m := windows.NewMetronome(interval)
-	defer m.Stop()
-	measureCPU(b, func() { m.Next(); operation() })
-}
-
 // collect makes a collection that the next consumer acknowledges.
 func collect(b *testing.B, s *energyScraper) {
 	_, err := s.scrape(context.Background())
@@ -89,35 +68,6 @@ func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// BenchmarkHostile measures a collection with 300 active processes: honest ones, and ones made to be expensive to read.
-// All of them run between two collections.
-func BenchmarkHostile(b *testing.B) {
-	const n, pause, qemu = 300, 150 * time.Millisecond, "qemu-system-x86_64"
-	for _, c := range []struct {
-		name     string
-		disguise crowd.Disguise
-	}{
-		{"honest", crowd.Disguise{Program: "crowd"}},
-		{"nul bytes", crowd.Disguise{Program: "crowd", Fill: "nul"}},
-		{"short arguments", crowd.Disguise{Program: "crowd", Fill: "short"}},
-		{"honest hypervisors", crowd.Disguise{Program: qemu}},
-		{"hypervisors with short arguments", crowd.Disguise{Program: qemu, Fill: "short"}},
-		{"hypervisors with a long name", crowd.Disguise{
-			Program: qemu, Fill: "long", Arguments: []string{"-name", "guest=" + strings.Repeat("n", 100_000)},
-		}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			keepCrowd(b)(crowd.StartDisguised(b.TempDir(), n, c.disguise))
-			for _, kind := range []cpu.SourceKind{cpu.KindProcfs, cpu.KindBPF} {
-				b.Run(string(kind), func(b *testing.B) {
-					s := realScraper(b, kind, 0)
-					atIntervals(b, pause, func() { collect(b, s) })
-				})
-			}
-		})
-	}
 }
 
 // twoPackages returns a root with this machine's processes, and its CPUs in two packages with a

@@ -18,7 +18,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -77,35 +76,6 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 	n.startsWindows(time.Second)
 	n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
 	n.expect(energies{"idle": 100}, 1e-3)
-}
-
-// The trees have no CPU topology, are not of this kernel, and are read without BPF.
-func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
-	const window, scope, key, smt, forgets = "window", "attribution::scope", "attribution::weight", "attribution::smt_weight", "storage"
-	const irq, dram, split = "attribution::interrupts", "attribution::weight::dram", "attribution::static_power"
-	for host, want := range map[string][]string{
-		"two-sockets": {window, scope, key, smt, irq, dram, forgets}, "docker-hybrid": {window, scope, key, smt, dram, forgets},
-		"libvirt": {window, scope, key, smt, irq, dram, forgets}, "kubernetes": {window, scope, key, smt, irq, dram, forgets},
-		"two-gpus": {window, scope, key, smt, irq, dram, forgets}, "cloud-vm": {window, scope, split, key, smt, irq, dram},
-		"guest": {window, scope, split, key, smt, irq, dram},
-	} {
-		inBubble(t, host, func(t *testing.T) {
-			n := recorded(t, host, func(c *Config) {
-				c.Attribution, c.CPUTime = config.Default().Attribution, cpu.KindProcfs
-				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
-			})
-			logged := n.logs.FilterMessage("Attribution rules selected").All()
-			require.Len(t, logged, 1)
-			var lacking []string
-			for _, part := range logged[0].ContextMap()["lacking"].([]any) {
-				setting, _, _ := strings.Cut(part.(string), ": ")
-				lacking = append(lacking, setting)
-			}
-			assert.Equal(t, want, lacking)
-			idle := n.sum("system.energy", nil, "energy.state=idle")
-			assert.Equal(t, host == "guest", idle == 0, "what a hypervisor reports is active, and all else is split")
-		})
-	}
 }
 
 func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {

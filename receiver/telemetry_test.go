@@ -288,15 +288,3 @@ func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	_, err := tel.GetMetric("otelcol_receiver_energy_processes")
 	assert.Error(t, err)
 }
-
-func BenchmarkRecordingAScan(b *testing.B) {
-	tel := componenttest.NewTelemetry()
-	defer func() { _ = tel.Shutdown(b.Context()) }() // nothing is exported
-	s := &energyScraper{set: metadatatest.NewSettings(tel)}
-	t, err := newTelemetry(s)
-	require.NoError(b, err)
-	b.ReportAllocs()
-	for b.Loop() {
-		t.scanned(time.Millisecond)
-	}
-}

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -28,29 +27,6 @@ var ErrNoCompiler = errors.New("no C compiler (gcc or cc) was found")
 // and the others sleep. Start returns when all run. stop ends them and waits until they are gone.
 func Start(dir string, n, active int) (stop func() error, err error) {
 	return launch(filepath.Join(dir, "crowd"), source, strconv.Itoa(n), strconv.Itoa(active))
-}
-
-// Disguise is the appearance of processes.
-type Disguise struct {
-	Program string // name of the executable
-	// Fill is the content of a command line of 900 kB: "nul" for NUL bytes, "short" for arguments of one letter, "long"
-	// for long arguments, which follow Arguments. If it is set, each process renames itself whenever it runs; if it is
-	// "short", it changes its command line too.
-	Fill      string
-	Arguments []string
-}
-
-// StartDisguised starts n active processes like Start.
-func StartDisguised(dir string, n int, d Disguise) (stop func() error, err error) {
-	const longest, arguments = 128<<10 - 1, 7 // MAX_ARG_STRLEN with its NUL, and about 900 kB
-	args := []string{strconv.Itoa(n), strconv.Itoa(n)}
-	if d.Fill != "" {
-		args = append(append(args, d.Fill), d.Arguments...)
-		for range arguments {
-			args = append(args, strings.Repeat("x", longest))
-		}
-	}
-	return launch(filepath.Join(dir, d.Program), source, args...)
 }
 
 // program is a running program that ends its children, waits for them and exits when its input is closed.

@@ -21,7 +21,6 @@ import (
 	conventions "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -350,53 +349,6 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 		if c.entity != "system.unattributed" {
 			assert.InDeltaMapValues(t, watts, byState(after, c.entity+".power", c.attribute), 2e-6, c.entity)
 		}
-	}
-}
-
-// 40 and 44 W at rest are 2 W around the mean. The first process has a quarter of the active power.
-func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
-	e := ledger.New(ledger.Config{Rules: attribution.Rules{
-		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.1, 20*time.Second)},
-	}}, baseline)
-	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
-	total, end := units.Energy(0), baseline
-	cfg := all()
-	m := &cfg.Metrics
-	m.ProcessPowerUncertainty.Enabled, m.ContainerPowerUncertainty.Enabled = true, true
-	m.K8sPodPowerUncertainty.Enabled, m.VMPowerUncertainty.Enabled = true, true
-	m.SystemPowerUncertainty.Enabled = true
-	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
-		e.Emitted()
-		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
-		e.Add(e.Sharer().Share(&attribution.Interval{
-			At: end, Elapsed: 10 * time.Second,
-			Domains: []attribution.Usage{{Busy: busy, Total: 10 * units.Second, Claims: claims}},
-			Zones:   []attribution.ZoneReading{{Total: total, OK: true}},
-		}))
-		return New(cfg).Emit(&e.Totals, zones, nil, end)
-	}
-	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
-	collect(0, 0)
-	learning := collect(40, 0)
-	collect(44, 0)
-	learned := collect(90, 4*units.Second, loaded...)
-	for entity, c := range map[string]struct {
-		attribute string
-		want      map[string]float64
-	}{
-		"process":   {"process.pid", map[string]float64{"1 package ": 0.5, "2 package ": 1.5, " package ": 0}},
-		"container": {"container.id", map[string]float64{owner(0).Container.ID + " package ": 0.5, owner(1).Container.ID + " package ": 1.5}},
-		"k8s.pod":   {"k8s.pod.uid", map[string]float64{"pod0 package ": 0.5, "pod1 package ": 1.5}},
-		"vm":        {"vm.id", map[string]float64{"vm0 package ": 0.5, "vm1 package ": 1.5}},
-	} {
-		assert.Empty(t, find(learning, entity+".power.uncertainty"), "nothing is known yet")
-		assert.InDeltaMapValues(t, c.want, byState(learned, entity+".power.uncertainty", c.attribute), 1e-6, entity)
-	}
-	assert.Empty(t, find(learning, "system.power.uncertainty"), "nothing is known yet")
-	node := find(learned, "system.power.uncertainty")
-	assert.Len(t, node, 1)
-	for _, p := range node {
-		assert.InDelta(t, 2, p.DoubleValue(), 1e-6)
 	}
 }
 
