@@ -173,17 +173,6 @@ func TestEveryMetricHasTheAttributesOfItsDescription(t *testing.T) {
 	}
 }
 
-func TestEveryResourceAttributeIsEmitted(t *testing.T) {
-	got := map[string]bool{}
-	for _, rm := range emitAll(t, everything("")).ResourceMetrics().All() {
-		for key := range rm.Resource().Attributes().All() {
-			got[key] = true
-		}
-	}
-	want := enabledBy(&config.Default().ResourceAttributes)
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
-}
-
 func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	var off []string
 	for name, enabled := range switches(config.Default()) {
@@ -212,17 +201,6 @@ func TestSwitchingAMetricOrAttributeOffRemovesItAndNothingElse(t *testing.T) {
 		require.NotEqual(t, text(t, all), text(t, want), name)
 		require.Equal(t, text(t, want), text(t, emitAll(t, everything(name))), name)
 	}
-}
-
-func TestWithAllMetricsOffNothingIsEmitted(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		for _, enabled := range enabledBy(&c.Metrics) {
-			*enabled = false
-		}
-	})
-	n.start()
-	n.run(10*joule, map[int]int64{1: 100})
-	assert.Zero(t, n.md.ResourceMetrics().Len())
 }
 
 // text formats all metrics, with the attributes of resources in alphabetical order.

@@ -109,17 +109,6 @@ func TestACPUTimeSourceThatCountsNoEventsLeavesTheDefaultWeightOfMemory(t *testi
 	}
 }
 
-func TestAConfiguredWeightOfEventsIsAnErrorOnAnOldKernel(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Attribution.Weight = allWeight(config.WeightCycles) })
-	n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return nil, perfevent.ErrOldKernel }
-	require.NoError(t, n.host.Render())
-	n.create()
-	err := n.s.start(t.Context(), n)
-	require.ErrorIs(t, err, perfevent.ErrOldKernel)
-	assert.Contains(t, err.Error(), "attribution::weight cycles: ")
-	require.NoError(t, n.s.shutdown(t.Context()))
-}
-
 // A collector on the same machine has the counters.
 func TestAnEmbeddedReceiverCountsEventsOnlyOnRequest(t *testing.T) {
 	for weight, counts := range map[config.Weight]bool{"": false, config.WeightCPUTime: false, config.WeightCacheMisses: true} {

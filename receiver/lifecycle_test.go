@@ -11,11 +11,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/config/configauth"
 	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/energyreceiver/energyreceiver/internal/drivers"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
 func withModel(idle, most float64) func(*Config) {
@@ -54,6 +59,36 @@ func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-6)
 	assert.Equal(t, baseline.start, n.one("process.energy", pid(10)).start)
+}
+
+func TestWhatTheConfigurationNeedsAndLacksIsAnErrorAtStart(t *testing.T) {
+	gpus := func(n *testNode) { n.cfg.Meters.GPU.Extensions = []component.ID{nvmlID} }
+	for want, edit := range map[string]func(*testNode){
+		`storage: extension "file_storage" is not among service::extensions`:                   func(n *testNode) { n.cfg.Storage = storageID.String() },
+		`gpu::extensions: extension "nvml" is not among service::extensions of this collector`: gpus,
+		`gpu::extensions: "nvml" is not an extension that reads GPUs`: func(n *testNode) {
+			gpus(n)
+			n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}
+		},
+		"open meter http: meters::http/a: ": func(n *testNode) {
+			plug := drivers.HTTPConfig{NumberConfig: drivers.NumberConfig{Unit: "W"}}
+			plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
+			n.cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
+		},
+		"open meter model: ": func(n *testNode) {
+			n.cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
+		},
+		"attribution::weight cycles: " + perfevent.ErrOldKernel.Error(): func(n *testNode) {
+			n.cfg.Attribution.Weight = allWeight(config.WeightCycles)
+			n.machine.FindHardware = func(string) (*perfevent.Hardware, error) { return nil, perfevent.ErrOldKernel }
+		},
+	} {
+		n := newTestNode(t)
+		edit(n)
+		require.NoError(t, n.host.Render())
+		require.ErrorContains(t, n.tryBegin(), want)
+		n.stop()
+	}
 }
 
 // From the collection in which a package is found, it is attributed and psys is only measured, as on other machines. No

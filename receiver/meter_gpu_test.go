@@ -162,14 +162,6 @@ func TestAModuleIsNotSeparatedIfItsCPUIsNotRead(t *testing.T) {
 	})
 }
 
-func TestExtensionsMustReadGPUs(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Meters.GPU.Extensions = []component.ID{nvmlID} })
-	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.tryBegin(), `gpu::extensions: extension "nvml" is not among service::extensions of this collector`)
-	n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}
-	require.ErrorContains(t, n.tryBegin(), `gpu::extensions: "nvml" is not an extension that reads GPUs`)
-}
-
 // An error of a library is logged once. The measurement of everything else continues.
 func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
 	fails := func(text string, err error) *scriptedGPU { return &scriptedGPU{err: fmt.Errorf("%s: %w", text, err)} }

@@ -14,11 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configauth"
-	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/drivers"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
@@ -117,12 +113,3 @@ func (m *fakeMeter) Read(context.Context, power.Sample) ([]power.Reading, error)
 func (*fakeMeter) Close() error { return nil }
 
 var plugID = component.MustNewIDWithName("http", "a")
-
-func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
-	cfg := simpleConfig()
-	plug := drivers.HTTPConfig{NumberConfig: drivers.NumberConfig{Unit: "W"}}
-	plug.Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
-	cfg.Meters.HTTP = map[component.ID]drivers.HTTPConfig{plugID: plug}
-	_, err := meters.Open(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
-	assert.ErrorContains(t, err, "open meter http: meters::http/a: ")
-}

@@ -288,14 +288,6 @@ func atRest(c *config.AttributionConfig) {
 	c.StaticPower, c.Tuning.Base = allStatic(config.StaticBase), 10*time.Second
 }
 
-func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
-	n := sharedNode(t, func(c *config.AttributionConfig) { c.StaticPower = allStatic(config.StaticTrained) })
-	n.cfg.Storage = storageID.String()
-	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.tryBegin(), `storage: extension "file_storage" is not among service::extensions`)
-	n.stop()
-}
-
 func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	n := sharedNode(t, atRest)
 	source := new(failingSource)

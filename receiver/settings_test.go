@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pipeline"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -90,14 +88,4 @@ func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
 	require.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
 	_, err = factory.CreateTraces(t.Context(), set, cfg, consumertest.NewNop())
 	assert.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
-}
-
-func TestAnInvalidPowerCurveIsRejectedAtStart(t *testing.T) {
-	factory := NewFactory()
-	cfg := factory.CreateDefaultConfig().(*Config)
-	cfg.Model = configoptional.Some(config.ModelConfig{IdlePower: 120, MaxPower: 40})
-	r, err := factory.CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
-	require.NoError(t, err)
-	require.ErrorContains(t, r.Start(t.Context(), componenttest.NewNopHost()), "open meter model: ")
-	assert.NoError(t, r.Shutdown(t.Context()))
 }
