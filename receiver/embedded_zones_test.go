@@ -52,18 +52,6 @@ func TestConfiguredStaticPowerReplacesUtilization(t *testing.T) {
 	}
 }
 
-func TestReportedEnergyHasNoStaticPower(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Meters.Powercap.Path = "/energy" })
-	n.embedded.StaticPower = map[power.Class]float64{}
-	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Method: power.Reported}}}
-	n.useMeters(power.Member{Name: "vsock", Meter: m})
-	n.start()
-	for range 3 {
-		n.run(0, nil)
-	}
-	n.expect(energies{"active": 300, "idle": 0}, 1e-6)
-}
-
 // answering is a meter that answers on request of the test.
 type answering struct {
 	kind   power.Kind

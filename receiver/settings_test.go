@@ -48,9 +48,6 @@ func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 	}{
 		"none":                  {},
 		"pid":                   {disabled: "process.pid", want: []string{"process.pid"}},
-		"creation time":         {disabled: "process.creation.time", want: []string{"process.creation.time"}},
-		"pod":                   {disabled: "k8s.pod.uid", want: []string{"k8s.pod.uid"}},
-		"vm":                    {disabled: "vm.id", want: []string{"vm.id"}},
 		"container":             {disabled: "container.id", want: []string{"container.id"}},
 		"container, no metric":  {disabled: "container.id", edit: []func(*Config){noContainers}},
 		"names":                 {disabled: "process.executable.path container.runtime.name vm.name"},

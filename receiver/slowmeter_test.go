@@ -120,22 +120,6 @@ func TestAnIdleMachineOnASlowMeterHasNoActiveEnergy(t *testing.T) {
 	}
 }
 
-// slowMeter has a new total in every third read only, of 100 J a read.
-type slowMeter struct {
-	reads   int
-	reading power.Reading
-}
-
-func (m *slowMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	if m.reads%3 == 0 {
-		m.reading.Total, m.reading.At = units.Energy(m.reads)*100*units.Joule, s.At
-	}
-	m.reads++
-	return []power.Reading{m.reading}, nil
-}
-
-func (*slowMeter) Close() error { return nil }
-
 // silentMeter has no readings at first, as a meter whose first poll has not ended.
 type silentMeter struct {
 	*polledMeter

@@ -18,27 +18,6 @@ import (
 // The traps that other implementations fall into, each tested on the whole receiver. Traps of a single package are
 // tested there as well.
 
-func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
-	n := newTestNode(t)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "old", Exe: "/bin/old", Cgroup: docker(idA), User: 9000}
-	n.start()
-	n.run(100*joule, map[int]int64{10: 1000})
-	first := n.one("process.energy", pid(10))
-	n.host.Run(5*time.Second, nil)
-	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "new", Exe: "/bin/new", Start: ticksSince(n.host)}
-	n.host.Processes[1].CUser += 10000 // init waited for the old process, which did no more
-	n.run(100*joule, map[int]int64{10: 300})
-	second := n.one("process.energy", pid(10), "process.executable.name=new")
-	assert.True(t, second.start.After(first.start))
-	assert.Equal(t, n.stamp().Add(-10*time.Second), second.start, "its creation")
-	assert.NotContains(t, second.attributes, "container.id")
-	assert.NotEqual(t, first.attributes["process.creation.time"], second.attributes["process.creation.time"])
-	assert.InDelta(t, 20, second.value, 1e-9, "100 J, 300 of 1500 ticks")
-	assert.InDelta(t, 100, n.one("process.energy", "process.executable.name=old").value, 1e-9, "final value")
-	n.run(100*joule, nil)
-	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "gone once its end was acknowledged")
-}
-
 func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a ) (b\n\xff"}

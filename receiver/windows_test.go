@@ -243,28 +243,3 @@ func TestWindowsAreNoLongerUnlessTheStaticPowerIsThatOfAModel(t *testing.T) {
 		assert.Equal(t, c.windows, ended, name)
 	}
 }
-
-// The machine is below its static power at rest, which must not take active energy from the burst of 4 J.
-func TestTheEnergyOfABurstAfterRestIsComplete(t *testing.T) {
-	n := newTestNode(t, func(c *Config) {
-		c.Attribution.Preset = ""
-		c.Attribution.StaticPower = fixedPower(map[power.Kind]float64{power.Package: 10})
-	})
-	n.openExact()
-	n.host.CPUs = 2
-	n.process(20, "burst")
-	n.startsWindows(time.Second)
-	n.run(0, nil)
-	for s := range 9 {
-		used, watts := map[int]int64{}, uint64(9)
-		if s == 8 {
-			used[20], watts = 20, 14
-		}
-		n.host.Zones["intel-rapl:0"].Energy += watts * joule
-		assert.Equal(t, 1, n.second(used, n.s.sample))
-	}
-	n.host.Zones["intel-rapl:0"].Energy += 9 * joule
-	n.host.Run(time.Second, nil)
-	n.scrape()
-	assert.InDelta(t, 4, n.energy("20"), 1e-3)
-}

@@ -205,18 +205,6 @@ func TestAllBadFieldsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAllBadFieldsOfAModelAreNamedAtOnce(t *testing.T) {
-	_, err := load(t, "model: {idle_power: -1, max_power: .nan}")
-	for _, field := range []string{"idle_power: ", "max_power: "} {
-		assert.ErrorContains(t, err, field)
-	}
-	_, err = load(t, "model: {idle_power: -1, points: [{utilization: 2, power: -1}, {utilization: 0.5, power: 1}, {utilization: 0.5, power: .inf}]}")
-	for _, field := range []string{"idle_power: ", "points: ", "points::0::utilization: ", "points::0::power: ", "points::1::utilization: ",
-		"points::2::utilization: ", "points::2::power: "} {
-		assert.ErrorContains(t, err, field)
-	}
-}
-
 func TestUnknownSettingsAreRejected(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"interval: 5s":                                       "invalid keys: interval",

@@ -165,25 +165,6 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 	}, got)
 }
 
-func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
-	e := ledger.New(ledger.Config{}, baseline)
-	c := e.Open(identity.Owner{
-		Process:  identity.Process{PID: 7, Executable: "kworker/0:1"},
-		Workload: identity.Workload{Container: identity.Container{ID: "c"}, VM: identity.VM{ID: "v"}},
-	}, baseline)
-	observe(e, baseline, nil, 0)
-	observe(e, at, []attribution.Claimant{c}, units.Joule)
-	var got []map[string]any
-	for _, rm := range New(all()).Emit(&e.Totals, nil, nil, at).ResourceMetrics().All() {
-		got = append(got, rm.Resource().Attributes().AsRaw())
-	}
-	assert.ElementsMatch(t, []map[string]any{
-		{}, {},
-		{"process.pid": int64(7), "process.executable.name": "kworker/0:1", "container.id": "c", "vm.id": "v"},
-		{"container.id": "c"}, {"vm.id": "v"},
-	}, got)
-}
-
 func TestOverflowSeriesAreMarkedAndHaveNoIdentity(t *testing.T) {
 	var limits ledger.Limits
 	for entity := range limits {
@@ -751,18 +732,6 @@ func TestResourcesAreFilteredByTheirAttributeValues(t *testing.T) {
 	assert.Empty(t, find(md, "vm.energy"))
 }
 
-func TestEmittingTwiceGivesTheSameResult(t *testing.T) {
-	e, _ := engine(3)
-	emitter := New(all())
-	marshal := func() string {
-		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(&e.Totals, zones, nil, at))
-		require.NoError(t, err)
-		return string(b)
-	}
-	first := marshal()
-	assert.Equal(t, first, marshal())
-}
-
 // allocationsPerAccount is the cost of a process with two zones: its resource, scope, two metrics and the four points
 // with their attributes. 37 were measured.
 const allocationsPerAccount = 37
@@ -779,18 +748,4 @@ func TestAllocationsPerAccountAreBounded(t *testing.T) {
 	perAccount := (measure(200) - measure(100)) / 100
 	t.Logf("%.1f allocations per account", perAccount)
 	assert.LessOrEqual(t, perAccount, float64(allocationsPerAccount))
-}
-
-func BenchmarkEmit(b *testing.B) {
-	e, _ := engine(500)
-	cfg := only("hw.energy", "hw.power", "hw.host.energy", "hw.host.power", "system.energy", "system.power",
-		"system.unattributed.energy", "process.energy", "process.power")
-	cfg.ResourceAttributes.ProcessCommandLine.Enabled = false
-	emitter := New(cfg)
-	b.ReportAllocs()
-	for b.Loop() {
-		if emitter.Emit(&e.Totals, zones, nil, at).ResourceMetrics().Len() == 0 {
-			b.Fatal("nothing")
-		}
-	}
 }

@@ -13,16 +13,6 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func TestTheTimelineFollowsTheWallClock(t *testing.T) {
-	var line timeline
-	for _, s := range []int{0, 10, 20, 30} {
-		wall := noon.Add(time.Duration(s) * time.Second)
-		assert.Equal(t, wall, line.next(wall, 10*time.Second))
-	}
-	ahead := noon.Add(24 * time.Hour)
-	assert.Equal(t, ahead, line.next(ahead, 10*time.Second), "a step forward is followed at once")
-}
-
 func TestAfterAStepBackTheTimelineRunsAtHalfSpeedUntilItIsCaughtUp(t *testing.T) {
 	var line timeline
 	line.next(noon, 0)
