@@ -182,7 +182,7 @@ func TestAttackDescriptorBlocked(t *testing.T) {
 	config := strings.NewReplacer("zones: [package]", "zones: [package, gpu]\n    root_path: "+root, "meters: {use: []}",
 		`meters: {use: [], "http/0000:00:02.0": {endpoint: "`+gpu.URL+`", unit: W, zone: gpu, poll_interval: 1s, timeout: 500ms}}`).Replace(attackConfig)
 	const dropped = "-dac_read_search,-dac_override"
-	a := startAttackedWith(t, config, "procfs", limiter{check: 100 * time.Millisecond, mib: 1024},
+	a := startAttackedWith(t, config, "procfs",
 		unshare, "--mount", "--propagation", "private", "sh", "-c",
 		`mount --rbind /proc `+root+`/proc && mount --rbind /sys/fs/cgroup `+root+`/sys/fs/cgroup && `+
 			`exec `+setpriv+` --bounding-set `+dropped+` --inh-caps `+dropped+` "$0" "$@"`)
@@ -217,7 +217,7 @@ func TestAttackSensorDirectoryBlocked(t *testing.T) {
 			config := strings.Replace(attackConfig, "    meters: {use: []}\n", "", 1)
 			require.NotEqual(t, attackConfig, config)
 			start := func() *attacked {
-				a := startAttackedWith(t, config, "bpf", limiter{check: 100 * time.Millisecond, mib: 1024}, unshare, "--mount",
+				a := startAttackedWith(t, config, "bpf", unshare, "--mount",
 					"--propagation", "private", "sh", "-c", `mount --bind `+class+` /sys/class && exec "$0" "$@"`)
 				a.takes(t, 2)
 				return a

@@ -9,11 +9,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -27,14 +25,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"golang.org/x/sys/unix"
-
-	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
 // attackConfig sends to a backend without a queue, so that the receiver learns which requests were acknowledged.
 const attackConfig = receiverConfig + `
-processors:
-  memory_limiter: {check_interval: CHECK, limit_mib: LIMIT, spike_limit_mib: 1}
 exporters:
   otlp_http:
     endpoint: BACKEND
@@ -44,7 +38,7 @@ exporters:
 service:
   telemetry: {metrics: {level: none}, logs: {encoding: json, sampling: {enabled: false}}}
   pipelines:
-    metrics: {receivers: [energy], processors: [memory_limiter], exporters: [otlp_http]}
+    metrics: {receivers: [energy], exporters: [otlp_http]}
 `
 
 // attacked is a collector under attack and its backend.
@@ -58,33 +52,20 @@ type attacked struct {
 // attack starts a collector whose command line has a prefix, and returns when its backend has the first collection.
 func attack(t *testing.T, source string, before ...string) *attacked {
 	t.Helper()
-	a := startAttacked(t, source, limiter{check: 100 * time.Millisecond, mib: 1024}, before...)
+	a := startAttackedWith(t, attackConfig, source, before...)
 	a.takes(t, 1)
 	return a
 }
 
-// limiter is how often a memory limiter checks, and from how many MiB on it refuses.
-type limiter struct {
-	check time.Duration
-	mib   int
-}
-
-func startAttacked(t *testing.T, source string, l limiter, before ...string) *attacked {
-	t.Helper()
-	return startAttackedWith(t, attackConfig, source, l, before...)
-}
-
-// startAttackedWith starts a collector with a configuration in which it replaces SOURCE, BACKEND, CHECK and LIMIT.
-func startAttackedWith(t *testing.T, text, source string, l limiter, before ...string) *attacked {
+// startAttackedWith starts a collector with a configuration in which it replaces SOURCE and BACKEND.
+func startAttackedWith(t *testing.T, text, source string, before ...string) *attacked {
 	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	a := &attacked{collector: &collector{log: filepath.Join(dir, source+".log")}, backend: startBackend(t)}
 	a.taking = func(md pmetric.Metrics) { a.requests = append(a.requests, md) }
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	text = strings.NewReplacer(
-		"SOURCE", source, "BACKEND", "http://"+a.address, "CHECK", l.check.String(), "LIMIT", strconv.Itoa(l.mib),
-	).Replace(text)
+	text = strings.NewReplacer("SOURCE", source, "BACKEND", "http://"+a.address).Replace(text)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	args := append(append([]string(nil), before...), collectorBinary(t), "--config", config)
 	a.cmd = exec.Command(args[0], args[1:]...)
@@ -148,18 +129,6 @@ func processCPU(t *testing.T, pid int) time.Duration {
 		ticks += time.Duration(n)
 	}
 	return ticks * 10 * time.Millisecond
-}
-
-// residentMiB returns a line of /proc/<pid>/status in MiB: VmRSS, or VmHWM, its highest value so far.
-func residentMiB(t *testing.T, pid int, line string) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(text), line+":")
-	require.True(t, found, line)
-	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	require.NoError(t, err)
-	return kib / 1024
 }
 
 // startHostile starts a program n times with arguments, and waits until all run.
@@ -234,43 +203,6 @@ func TestAttackNamesWithoutBounds(t *testing.T) {
 			}
 		}
 		assert.Len(t, machines, 33)
-	})
-}
-
-// 300 processes rename themselves, each with a command line of 900 kB of NUL bytes. Reading them once cost half of a
-// CPU.
-func TestAttackCommandLines(t *testing.T) {
-	sources(t, func(t *testing.T, source string) {
-		const processes, collections, windows = 300, 4, 3
-		hostile := build(t, "hostile")
-		cost := func(what string, args func(int) []string) (perCollection time.Duration) {
-			t.Run(what, func(t *testing.T) {
-				startHostile(t, hostile, what, processes, args)
-				a := attack(t, source)
-				a.takes(t, 1)
-				var costs []time.Duration // other processes of the machine cost something too
-				for range windows {
-					before := a.cpu(t)
-					a.takes(t, collections)
-					costs = append(costs, (a.cpu(t)-before)/collections)
-				}
-				perCollection = slices.Min(costs)
-				a.requireBalance(t)
-			})
-			return perCollection
-		}
-		honest := cost("idle", none)
-		blank := cost("blank", func(int) []string {
-			args := make([]string, 7)
-			for i := range args {
-				args[i] = strings.Repeat("x", 130_000)
-			}
-			return args
-		})
-		t.Logf("%s: a collection beside %d honest processes takes %v of CPU time, beside hostile ones %v", source, processes, honest, blank)
-		// Honest processes do not change their names. The benchmark in internal/workload is exact; this test only
-		// catches a cost like the former one of 160 times as much.
-		assert.Less(t, blank, 5*honest+10*time.Millisecond)
 	})
 }
 
@@ -361,40 +293,6 @@ func hierarchies(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// Final values of thousands of processes that end while the backend refuses are kept until it acknowledges them.
-func TestAttackHeldSeries(t *testing.T) {
-	sources(t, func(t *testing.T, source string) {
-		const processes = 10_000
-		a := attack(t, source)
-		a.become(t, faults[0])
-		refusals := func(what string, more int) {
-			want := a.refusals() + more
-			eventually(t, what, func() bool { return a.refusals() >= want })
-		}
-		stop, err := crowd.Start(t.TempDir(), processes, 300)
-		if err != nil {
-			t.Skipf("lacks a crowd: %v", err)
-		}
-		refusals("collections are refused", 3)
-		require.NoError(t, stop())
-		refusals("collections are refused when all have ended", 3)
-		t.Logf("%s: %d MiB resident while %d ended series are held", source, residentMiB(t, a.cmd.Process.Pid, "VmRSS"), processes)
-		a.become(t, works)
-		a.takes(t, 3)
-		assert.LessOrEqual(t, a.largestRequest(), maxMessage/2, "bytes of the largest request")
-		resident := residentMiB(t, a.cmd.Process.Pid, "VmRSS")
-		all := a.requireBalance(t)
-		crowded := map[string]bool{}
-		for _, e := range all {
-			for _, p := range e.filter("process.energy", "process.executable.name=crowd") {
-				crowded[p.series] = true
-			}
-		}
-		t.Logf("%s: %d series of the crowd have arrived, %d MiB resident", source, len(crowded), resident)
-		assert.Greater(t, len(crowded), processes*9/10)
-	}, "clocks")
-}
-
 // A collector that was stopped for a while attributes the energy of the whole time when it continues.
 func TestAttackStopped(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
@@ -450,7 +348,7 @@ func TestAttackForkStorm(t *testing.T) {
 	interval := max(intervalOf(t, 2*104_857, hostile), 15*time.Second)
 	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
 	require.NotEqual(t, attackConfig, text)
-	a := startAttackedWith(t, text, "bpf", limiter{check: time.Second, mib: 1024})
+	a := startAttackedWith(t, text, "bpf")
 	a.takes(t, 1)
 	before, began := forks(t), time.Now()
 	startHostile(t, hostile, "storm", 2*runtime.NumCPU(), none)
@@ -602,7 +500,7 @@ func TestAttackReusedPIDs(t *testing.T) {
 	interval := intervalOf(t, 2*pids, hostile)
 	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
 	require.NotEqual(t, attackConfig, text)
-	a := startAttackedWith(t, text, "clocks", limiter{check: time.Second, mib: 1024})
+	a := startAttackedWith(t, text, "clocks")
 	hierarchies, counter := countingHierarchies(t)
 	ran := func(cgroup string) float64 {
 		return counted(t, filepath.Join(hierarchies[0], cgroup, counter)).Seconds()
@@ -719,68 +617,4 @@ func TestAttackCgroupVersions(t *testing.T) {
 			})
 		}
 	}, "clocks")
-}
-
-// afterGC is the memory in use, in MiB, that the memory limiter logs after a garbage collection.
-var afterGC = regexp.MustCompile(`"msg":"Memory usage after GC\.".*"cur_mem_mib":(\d+)`)
-
-// heap returns how much memory a collector uses between collections, in MiB, beside the processes that run now.
-func heap(t *testing.T, source string) (used int) {
-	t.Helper()
-	const checks = 40
-	a := startAttacked(t, source, limiter{check: 100 * time.Millisecond, mib: 2}) // each check collects garbage
-	within(t, time.Minute, "the memory limiter checks, the log is in "+a.log, func() bool {
-		found := afterGC.FindAllStringSubmatch(fileText(t, a.log), -1)
-		if len(found) < 2*checks {
-			return false
-		}
-		used = math.MaxInt
-		for _, match := range found[checks:] { // the collector was about to start before
-			n, err := strconv.Atoi(match[1])
-			require.NoError(t, err)
-			used = min(used, n)
-		}
-		return true
-	})
-	a.stop(t)
-	return used
-}
-
-// Collections that a memory limiter refused are delivered when there is memory again. A collector
-// uses more than twice as much memory during a collection of 10,000 processes as between two, and a
-// quarter more between two once they have ended. The limit is in the middle. It is checked seldom
-// enough that some collections meet no check.
-func TestAttackMemoryLimit(t *testing.T) {
-	sources(t, func(t *testing.T, source string) {
-		const processes = 10_000
-		stop, err := crowd.Start(t.TempDir(), processes, 300)
-		if err != nil {
-			t.Skipf("lacks a crowd: %v", err)
-		}
-		used := heap(t, source)
-		limit := used * 7 / 4
-		t.Logf("%s: %d MiB in use between collections, the limit is %d MiB", source, used, limit)
-		a := startAttacked(t, source, limiter{check: 1700 * time.Millisecond, mib: limit})
-		within(t, time.Minute, "the memory limiter refuses, the log is in "+a.log, func() bool {
-			require.Falsef(t, a.hasEnded(), "the collector ended, its log is in %s", a.log)
-			return strings.Contains(fileText(t, a.log), "Refusing data.")
-		})
-		require.NoError(t, stop())
-		missing := func() float64 {
-			all := a.collections(t)
-			return total(all, "system.energy", "energy.state=active") - total(all, "process.energy") - total(all, "system.unattributed.energy")
-		}
-		seen := len(a.collections(t))
-		within(t, time.Minute, "a collection is acknowledged as a whole, the log is in "+a.log, func() bool {
-			if n := len(a.collections(t)); n > seen {
-				seen = n
-				return math.Abs(missing()) < 0.5e-6 // one that was acknowledged in part does not add up
-			}
-			return false
-		})
-		t.Logf("%s: %d MiB resident, %d at most", source, residentMiB(t, a.cmd.Process.Pid, "VmRSS"), residentMiB(t, a.cmd.Process.Pid, "VmHWM"))
-		a.stop(t)
-		assert.InDelta(t, 0, missing(), 0.5e-6, "processes and unattributed are active")
-		requireModeledEnergy(t, a.collections(t))
-	})
 }

@@ -6,8 +6,6 @@
 // variable HOSTILE selects the attack; the arguments are only for others to read.
 //
 //	idle         runs for a moment ten times a second
-//	rename       the same, and renames its task each time
-//	blank        the same, after it has overwritten its whole command line with NUL bytes
 //	storm        forks children that exit at once, as fast as it can
 //	deny-bpf     executes its arguments as a program that the kernel refuses bpf(2) and perf_event_open(2)
 package main
@@ -39,14 +37,7 @@ func main() {
 func run(what string) error {
 	switch what {
 	case "idle":
-		return live(false)
-	case "rename":
-		return live(true)
-	case "blank":
-		for _, arg := range os.Args {
-			clear(unsafe.Slice(unsafe.StringData(arg), len(arg))) // the kernel's copy, which /proc/<pid>/cmdline shows
-		}
-		return live(true)
+		live()
 	case "storm":
 		return storm()
 	case "deny-bpf":
@@ -63,14 +54,9 @@ func run(what string) error {
 }
 
 // live runs until it is killed. It first prints "ready".
-func live(rename bool) error {
+func live() {
 	fmt.Println("ready")
-	for n := 0; ; n++ {
-		if rename {
-			if err := os.WriteFile("/proc/self/comm", fmt.Appendf(nil, "name-%d", n), 0); err != nil {
-				return err
-			}
-		}
+	for {
 		for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
 		}
 		time.Sleep(100 * time.Millisecond)
