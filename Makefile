@@ -164,14 +164,21 @@ generate-bpf: # compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC 
 check-generate: # fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go mod tidy, go vet for several systems, golangci-lint, and the language of pages and code
+# Systems other than this one: together they have the files that are not Linux's, 32 bits and another architecture.
+SYSTEMS ?= GOARCH=arm64 GOOS=windows,GOARCH=386
+
+# golangci-lint vets for this system.
+.PHONY: vet
+vet: # go vet for each of SYSTEMS
+	@set -e; for system in $(SYSTEMS); do echo "go vet ($$system)"; \
+		for m in $(filter-out cmd/% receiver/test,$(MODULES)); do env CGO_ENABLED=0 $$(echo $$system | tr , ' ') go -C $$m vet ./...; done; done
+
+lint: vet ## gofmt, go mod tidy, golangci-lint, go vet for other systems, and the language of pages and code
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(gofmt -w does it)" >&2; exit 1; }
 	@$(call BUILD_TOOLS,internal/tools/lint)
-	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
-		go -C $$m vet ./...; (cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
-	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64 GOARCH=386 GOARCH=arm "GOOS=windows GOARCH=386"; do echo "$$system go vet"; \
-		for m in $(filter-out cmd/% receiver/test,$(MODULES)); do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
+	@set -e; for m in $(MODULES); do echo "go mod tidy, golangci-lint ($$m)"; internal/tools/tidy.sh $$m -diff; \
+		(cd $$m && $(TOOLS)/golangci-lint run --config=$(CURDIR)/.golangci.yml ./...); done
 	@echo "vale, misspell (pages)"; pages=$$(git ls-files --cached --others --exclude-standard '*.md' | grep -v documentation.md); \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod vale --config internal/tools/docs/vale.ini --output=line $$pages && \
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages

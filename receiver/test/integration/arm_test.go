@@ -24,22 +24,12 @@ import (
 // source, see the same containers. Debian's kernel for ARM has no other sensor that QEMU can emulate.
 func TestARMGuest(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-aarch64", "qemu-system-arm")
 	k := guestKernel(t, "6.18.", "arm64")
-	files := map[string]string{"otelcol-energy": armCollector(t), "init": buildFor(t, "arm64", "guest"), "load": buildFor(t, "arm64", "load")}
-	modules := k.addModules(t, files, chipModules...)
+	files := map[string]string{"otelcol-energy": armCollector(t), "load": buildFor(t, "arm64", "load")}
 	t.Parallel()
 	consumed := newConsumption(idleWatts)
 	chip := newUSBChip(t, consumed)
-	g := startGuest(t, &guestOptions{
-		name: "arm-" + k.release, files: files,
-		console: []string{"-serial", "chardev:console"}, port: []string{"-device", "pci-serial,chardev=agent"},
-		command: append([]string{
-			qemu, "-accel", "tcg,thread=multi", "-machine", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", "1G", "-kernel", k.image(),
-			"-append", "console=ttyAMA0 quiet panic=-1 guest.agent=/dev/ttyS0",
-		}, chip.qemu()...),
-	})
-	g.loads(t, modules...)
+	g := startGuest(t, &guestOptions{name: "arm-" + k.release, kernel: k, files: files, modules: chipModules, qemu: chip.qemu()})
 	g.addsChip(t)
 
 	collectors := map[string]*guestCollector{}

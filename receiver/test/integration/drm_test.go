@@ -19,15 +19,14 @@ import (
 // clients; before, each driver does.
 func TestGPUsInAGuest(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
 	t.Parallel() // with the other guests
 	for _, version := range []string{"6.1", "6.12"} {
 		t.Run("Linux"+version, func(t *testing.T) {
 			k := guestKernel(t, version+".", "amd64")
-			k.unpackHeaders(t, version)
+			module := k.buildModule(t, "gpu", "emulated_gpu")
 			t.Parallel()
-			g := startGPUGuest(t, qemu, k, map[string]string{
-				"otelcol-energy": collectorBinary(t), "gpuload": build(t, "gpuload"), "emulated_gpu.ko": k.buildModule(t, "gpu", "emulated_gpu"),
+			g := startGPUGuest(t, k, map[string]string{
+				"otelcol-energy": collectorBinary(t), "gpuload": build(t, "gpuload"), "emulated_gpu.ko": module,
 			})
 			g.loads(t, "/emulated_gpu.ko")
 			g.findsClients(t)
@@ -39,7 +38,7 @@ func TestGPUsInAGuest(t *testing.T) {
 	t.Run("Linux6.18", func(t *testing.T) { // there are no files to build modules for it on Debian 12
 		k := guestKernel(t, "6.18.", "amd64")
 		t.Parallel()
-		g := startGPUGuest(t, qemu, k, map[string]string{})
+		g := startGPUGuest(t, k, map[string]string{})
 		g.findsClients(t)
 		g.powersOff(t)
 	})
@@ -57,22 +56,14 @@ type gpuGuest struct {
 	truth       gpuTruth // after all use
 }
 
-// startGPUGuest starts a guest and loads the kernel's drivers of GPUs in software.
-func startGPUGuest(t *testing.T, qemu string, k kernel, files map[string]string) *gpuGuest {
+// startGPUGuest starts a guest with the kernel's drivers of GPUs in software.
+func startGPUGuest(t *testing.T, k kernel, files map[string]string) *gpuGuest {
 	t.Helper()
-	files["init"], files["drm.test"] = build(t, "guest"), buildTests(t, "internal/usage/gpu/drm")
-	modules := k.addModules(t, files, "drm", "vgem", "virtio_pci", "virtio_gpu")
-	g := &gpuGuest{pids: map[string]string{}, guest: startGuest(t, &guestOptions{
-		name: "gpus-" + k.release, files: files,
-		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
-		command: []string{
-			qemu, "-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "Skylake-Server", "-smp", "2", "-m", "1G", "-kernel", k.image(),
-			"-append", "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1",
-			"-device", "edu,addr=0x10", "-device", "virtio-gpu-pci",
-		},
+	files["drm.test"] = buildTests(t, "internal/usage/gpu/drm")
+	return &gpuGuest{pids: map[string]string{}, guest: startGuest(t, &guestOptions{
+		name: "gpus-" + k.release, kernel: k, files: files, modules: []string{"drm", "vgem", "virtio_pci", "virtio_gpu"},
+		qemu: []string{"-device", "edu,addr=0x10", "-device", "virtio-gpu-pci"},
 	})}
-	g.loads(t, modules...)
-	return g
 }
 
 // findsClients runs the tests of package drm that are about the machine's own GPUs.

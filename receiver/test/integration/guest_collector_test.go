@@ -50,8 +50,14 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startsCollector starts a collector with more settings of the receiver, one a line.
+// startsCollector starts a collector as root with more settings of the receiver, one a line.
 func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *guestCollector {
+	t.Helper()
+	return g.startsCollectorAs(t, user{}, name, receiver...)
+}
+
+// startsCollectorAs starts a collector as a user.
+func (g *guest) startsCollectorAs(t *testing.T, as user, name string, receiver ...string) *guestCollector {
 	t.Helper()
 	for _, usual := range []string{"series: {processes: {max: 5}}", "attribution: {preset: kepler}", "model: none"} {
 		setting, _, _ := strings.Cut(usual, " ")
@@ -67,7 +73,7 @@ func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *
 		"NAME", name, "RECEIVER", "    "+strings.Join(receiver, "\n    "), "EXTENSIONS", extensions,
 	).Replace(guestConfig)
 	g.writes(t, "/tmp/"+name+".yaml", text)
-	g.starts(t, name, "", "/otelcol-energy", "--config", "/tmp/"+name+".yaml")
+	g.startsAs(t, as, name, "", "/otelcol-energy", "--config", "/tmp/"+name+".yaml")
 	c := &guestCollector{guest: g, name: name, offset: g.clockOffset(t)}
 	t.Cleanup(func() {
 		if t.Failed() && c.log == nil && g.runs() {
@@ -82,11 +88,10 @@ func (g *guest) clockOffset(t *testing.T) time.Duration {
 	t.Helper()
 	shortest, offset := time.Hour, time.Duration(0)
 	for range 5 {
-		var now int64
 		began := time.Now()
-		g.call(t, "Now", struct{}{}, &now)
+		now := g.now(t)
 		if took := time.Since(began); took < shortest {
-			shortest, offset = took, time.Unix(0, now).Sub(began.Add(took/2))
+			shortest, offset = took, now.Sub(began.Add(took/2))
 		}
 	}
 	return offset
@@ -152,6 +157,12 @@ func (c *guestCollector) says(t *testing.T, message string, before int) {
 func (c *guestCollector) stops(t *testing.T) {
 	t.Helper()
 	c.call(t, "Stop", c.name, &struct{}{})
+	c.takes(t)
+}
+
+// takes reads what the collector has sent and logged, after it has stopped.
+func (c *guestCollector) takes(t *testing.T) {
+	t.Helper()
 	for _, e := range readEmissions(t, c.keeps(t, c.name+".json")) {
 		if len(e.filter("system.energy")) > 0 {
 			c.emissions = append(c.emissions, e)

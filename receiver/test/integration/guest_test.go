@@ -9,12 +9,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"maps"
 	"net"
 	"net/rpc"
 	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,32 +34,51 @@ type guest struct {
 	listener *net.UnixListener
 }
 
-// guestOptions describe a virtual machine.
+// guestOptions describe a virtual machine of two CPUs and 1 GiB.
 type guestOptions struct {
-	name  string // of its directory in build/integration
+	name   string // of its directory in build/integration
+	kernel kernel
+	// files are the programs and modules of the machine by their names there, in addition to its first process.
 	files map[string]string
-	// command is QEMU without the serial ports, and with the kernel's file and arguments.
-	command []string
-	// console and port are the options of QEMU for the console and for the port of the agent, which
-	// is the chardev "agent".
-	console, port []string
+	// modules are the kernel's drivers that are loaded, with those that they need.
+	modules []string
+	// arguments are further ones of the kernel, qemu those of QEMU.
+	arguments string
+	qemu      []string
 	// inherit are files that QEMU opens as /dev/fd/3 and so on.
 	inherit []*os.File
 }
 
-// startGuest starts a machine and returns when its first process answers.
+// command returns QEMU's command for the machine. On a busy host the kernel measures the rate of an emulated TSC wrongly,
+// so it uses another clock.
+func (o *guestOptions) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	arguments := "console=ttyS0 tsc=unstable guest.agent=/dev/ttyS1"
+	of := []string{"-machine", "q35", "-cpu", "Skylake-Server", "-serial", "chardev:console", "-serial", "chardev:agent"}
+	if o.kernel.architecture == "arm64" {
+		arguments = "console=ttyAMA0 guest.agent=/dev/ttyS0"
+		of = []string{"-machine", "virt", "-cpu", "cortex-a72", "-serial", "chardev:console", "-device", "pci-serial,chardev=agent"}
+	}
+	cmd := exec.Command(o.kernel.qemu(t), "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
+		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", o.kernel.image(), "-append", arguments+" quiet panic=-1 "+o.arguments)
+	cmd.Args, cmd.ExtraFiles = slices.Concat(cmd.Args, of, o.qemu), o.inherit
+	return cmd
+}
+
+// startGuest starts a machine and returns when its first process has loaded the modules.
 func startGuest(t *testing.T, o *guestOptions) *guest {
 	t.Helper()
-	g := newGuest(t, o.name)
+	cmd, g := o.command(t), newGuest(t, o.name)
 	initramfs := filepath.Join(filepath.Dir(g.socket), "initramfs")
-	writeInitramfs(t, initramfs, o.files)
-	cmd := exec.Command(o.command[0], o.command[1:]...)
-	cmd.Args = append(cmd.Args, "-initrd", initramfs, "-nodefaults", "-display", "none", "-no-reboot",
+	files := map[string]string{"init": buildFor(t, o.kernel.architecture, "guest")}
+	maps.Copy(files, o.files)
+	modules := o.kernel.addModules(t, files, o.modules...)
+	writeInitramfs(t, initramfs, files)
+	cmd.Args = append(cmd.Args, "-initrd", initramfs,
 		"-chardev", "file,id=console,path="+g.console(), "-chardev", "socket,id=agent,path="+g.socket)
-	cmd.Args = append(append(cmd.Args, o.console...), o.port...)
-	cmd.ExtraFiles = o.inherit
 	g.ended = startDaemon(t, cmd, filepath.Join(g.dir, "qemu.log"))
 	g.connects(t)
+	g.loads(t, modules...)
 	return g
 }
 
@@ -148,14 +169,9 @@ func (g *guest) runs() bool {
 	}
 }
 
-// loads loads modules that are files of the guest, in order.
-func (g *guest) loads(t *testing.T, paths ...string) {
+// loads loads modules that are files of the guest, in order, each with its parameters after a space.
+func (g *guest) loads(t *testing.T, modules ...string) {
 	t.Helper()
-	type module struct{ Path, Params string }
-	var modules []module
-	for _, path := range paths {
-		modules = append(modules, module{Path: path})
-	}
 	g.call(t, "Load", modules, &struct{}{})
 }
 
@@ -168,19 +184,35 @@ func (g *guest) mounts(t *testing.T, kind, source, target string, flags uintptr,
 	}{kind, source, target, options, flags}, &struct{}{})
 }
 
-// starts starts a program in a cgroup, in the root's if that is empty.
-func (g *guest) starts(t *testing.T, name, group string, args ...string) {
-	t.Helper()
-	g.startsIn(t, "", name, group, args...)
+// user is a user of a guest with capabilities, the zero user is root.
+type user struct {
+	id           uint32
+	capabilities []uintptr
 }
 
-// startsIn starts a program with a root directory of its own, if that is not empty.
-func (g *guest) startsIn(t *testing.T, root, name, group string, args ...string) {
+// starts starts a program as root in a cgroup, in the root's if that is empty.
+func (g *guest) starts(t *testing.T, name, group string, args ...string) {
+	t.Helper()
+	g.startsAs(t, user{}, name, group, args...)
+}
+
+// startsAs starts a program as a user.
+func (g *guest) startsAs(t *testing.T, as user, name, group string, args ...string) {
 	t.Helper()
 	g.call(t, "Start", struct {
-		Name, Root, Group string
-		Args              []string
-	}{name, root, group, args}, &struct{}{})
+		Name, Group  string
+		Args         []string
+		UID          uint32
+		Capabilities []uintptr
+	}{name, group, args, as.id, as.capabilities}, &struct{}{})
+}
+
+// now returns the guest's time.
+func (g *guest) now(t *testing.T) time.Time {
+	t.Helper()
+	var now int64
+	g.call(t, "Now", struct{}{}, &now)
+	return time.Unix(0, now)
 }
 
 func (g *guest) writes(t *testing.T, path, text string) {

@@ -258,7 +258,7 @@ type toldMachine struct {
 }
 
 // defines makes a machine known to libvirt.
-func (l *libvirt) defines(t *testing.T, m *toldMachine, qemu string, k kernel, initramfs string) {
+func (l *libvirt) defines(t *testing.T, m *toldMachine, k kernel, initramfs string) {
 	t.Helper()
 	devices := fmt.Sprintf(`<serial type='file'><source path='%s'/><target port='0'/></serial>
     <serial type='unix'><source mode='connect' path='%s'/><target port='1'/></serial>
@@ -267,7 +267,7 @@ func (l *libvirt) defines(t *testing.T, m *toldMachine, qemu string, k kernel, i
       <target dir='energy'/>
       <readonly/>
     </filesystem>`, m.console(), m.socket, m.tree.path)
-	l.virsh(t, "define", m.domain(t, qemu, k, initramfs, 1024, "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1", devices))
+	l.virsh(t, "define", m.domain(t, k, initramfs, 1024, "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1", devices))
 	t.Cleanup(func() { l.virsh(t, "undefine", m.name) })
 }
 
@@ -293,11 +293,10 @@ func (g *guest) readsTree(t *testing.T, name, path, source string) *guestCollect
 	return g.startsCollector(t, name, "meters: {powercap: {path: "+path+"}}", "zones: [package, dram]", "cpu_time: "+source)
 }
 
-// guestsFiles returns the files of a guest with a collector, a load and modules, and the paths of the modules there.
-func guestsFiles(t *testing.T, k kernel, names ...string) (files map[string]string, modules []string) {
+// guestPrograms returns a collector and a load for a guest.
+func guestPrograms(t *testing.T) map[string]string {
 	t.Helper()
-	files = map[string]string{"init": build(t, "guest"), "load": build(t, "load"), "otelcol-energy": collectorBinary(t)}
-	return files, k.addModules(t, files, names...)
+	return map[string]string{"load": build(t, "load"), "otelcol-energy": collectorBinary(t)}
 }
 
 // sharedDirectory returns a directory for trees.
@@ -313,9 +312,10 @@ func sharedDirectory(t *testing.T) string {
 // started, the other paused, and the host's collector is stopped for a while.
 func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
 	k := guestKernel(t, "6.1.", "amd64")
-	files, modules := guestsFiles(t, k, sharedModules...)
+	files := guestPrograms(t)
+	files["init"] = build(t, "guest")
+	modules := k.addModules(t, files, sharedModules...)
 	initramfs := filepath.Join(t.TempDir(), "initramfs")
 	writeInitramfs(t, initramfs, files)
 	l := startLibvirt(t)
@@ -330,7 +330,7 @@ func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 	paused, restarted := all[0], all[1]
 	for _, m := range all {
 		m.guest, m.tree, m.modules = newGuest(t, "told-"+m.name), watchTree(t, filepath.Join(shared, m.name)), modules
-		l.defines(t, m, qemu, k, initramfs)
+		l.defines(t, m, k, initramfs)
 		t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
 		l.virsh(t, "start", m.name)
 	}
@@ -378,13 +378,11 @@ func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
 // A machine without a manager reads its directory by 9p and by virtiofs at once.
 func TestEnergyBy9PAndVirtiofs(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
 	virtiofsd := "/usr/lib/qemu/virtiofsd"
 	if _, err := os.Stat(virtiofsd); err != nil {
 		t.Skip("lacks " + virtiofsd + ": apt-get install qemu-system-common (Debian 12)")
 	}
 	k := guestKernel(t, "6.1.", "amd64")
-	files, modules := guestsFiles(t, k, sharedModules...)
 	t.Parallel()
 	shared := sharedDirectory(t)
 	m := machine{name: "shared", uuid: "e90a3d17-52bc-4d68-b1f4-08c76e9a2d5f"}
@@ -396,17 +394,14 @@ func TestEnergyBy9PAndVirtiofs(t *testing.T) {
 		filepath.Join(cache(t), "virtiofsd.log"))
 	eventually(t, "virtiofsd listens", func() bool { _, err := os.Stat(socket); return err == nil })
 	g := startGuest(t, &guestOptions{
-		name: "told-" + m.name, files: files,
-		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
-		command: []string{
-			qemu, "-name", "guest=" + m.name, "-uuid", m.uuid, "-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-smp", "2",
-			"-m", "1G", "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
-			"-kernel", k.image(), "-append", "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1",
+		name: "told-" + m.name, kernel: k, files: guestPrograms(t), modules: sharedModules,
+		qemu: []string{
+			"-name", "guest=" + m.name, "-uuid", m.uuid,
+			"-machine", "memory-backend=memory", "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
 			"-virtfs", "local,path=" + w.path + ",mount_tag=energy,security_model=none,readonly=on",
 			"-chardev", "socket,id=virtiofsd,path=" + socket, "-device", "vhost-user-fs-pci,chardev=virtiofsd,tag=energyfs",
 		},
 	})
-	g.loads(t, modules...)
 	g.mounts9p(t, "/mnt/9p")
 	g.mounts(t, "virtiofs", "energyfs", "/mnt/virtiofs", unix.MS_RDONLY, "")
 	g.starts(t, "load", "", "/load", "burn", "60", "0")

@@ -16,13 +16,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -233,12 +231,6 @@ func (p *prometheusServer) startShipped(t *testing.T, name, settings string) *co
 // pipelinePower is the power of the zones, in watts.
 var pipelinePower = map[string]float64{"intel-rapl:0": 120, "intel-rapl:0:0": 15}
 
-// pipelineRun is a collector's output from its baseline to its end.
-type pipelineRun struct {
-	from, to time.Time
-	joules   map[string]float64 // true energy by zone
-}
-
 // sensorSettings makes the collector read a sensor of startSensor every second.
 const sensorSettings = `
 receivers:
@@ -250,138 +242,3 @@ receivers:
     collection_interval: 1s
     initial_delay: 0s
 `
-
-const pipelineSettings = sensorSettings + "    series: {processes: {group_by: pid, min_energy: 0.5, max: 100}}\n"
-
-// The documented pipeline: a sensor whose true energy is known, the collector with its shipped configuration, OTLP,
-// Prometheus with its own, PromQL. Two collectors run in sequence, and every counter wraps in both runs.
-func TestPrometheusOverOTLP(t *testing.T) {
-	need(t)
-	p := startPrometheus(t)
-	sensor := startSensor(t)
-	load := build(t, "load")
-
-	began := time.Now()
-	var runs []pipelineRun
-	for n := range 2 {
-		sensor.wrapAfter(t, 100)
-		runs = append(runs, runPipeline(t, p, sensor, load, n+1))
-	}
-
-	t.Run("EnergyIsTheTrueOneThroughWraps", func(t *testing.T) {
-		for n, r := range runs {
-			for id, want := range r.joules {
-				require.Greater(t, want, 100.0, "the counter wrapped")
-				got := p.value(t, r.to, fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id))
-				t.Logf("run %d, %s: %.6f J, truly %.6f J", n+1, id, got, want)
-				// The counter shows whole microjoules at both ends.
-				assert.InDelta(t, want, got, 3e-6, "run %d, %s", n+1, id)
-			}
-		}
-	})
-	t.Run("ARestartIsOneResetAndNoSpike", func(t *testing.T) {
-		now := time.Now()
-		whole := now.Sub(began).Milliseconds()
-		for id := range simulatedZones {
-			series := fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id)
-			assert.InDelta(t, 1, p.value(t, now, fmt.Sprintf("resets(%s[%dms])", series, whole)), 0, "%s starts anew once", id)
-			highest := p.value(t, now, fmt.Sprintf("max_over_time(rate(%s[20s])[%dms:1s])", series, whole))
-			t.Logf("%s: highest rate over 20 s: %.2f W, truly %.0f W", id, highest, pipelinePower[id])
-			// A wrap or a restart counted as energy would show about 13,000 W. Twice the power allows for late
-			// readings.
-			assert.Less(t, highest, 2*pipelinePower[id], id)
-		}
-	})
-	t.Run("ProcessesAndUnattributedAreActive", func(t *testing.T) {
-		for n, r := range runs {
-			testBalanceInPromQL(t, p, n+1, r)
-		}
-	})
-	t.Run("EveryProcessHasItsLabels", func(t *testing.T) {
-		for _, label := range []string{"process_pid", "process_creation_time", "process_executable_name", "energy_method"} {
-			without := p.query(t, runs[1].to, fmt.Sprintf(`process_energy_joules_total{%s="",otel_metric_overflow=""}`, label))
-			assert.Empty(t, without, label)
-		}
-		assert.NotEmpty(t, p.query(t, runs[1].to, `process_energy_joules_total{process_executable_name="load",energy_method="measured"}`))
-	})
-}
-
-// runPipeline starts a collector, draws power once it has its baselines, compares the rates that Prometheus computes
-// with the power, and ends the collector when all energy has arrived.
-func runPipeline(t *testing.T, p *prometheusServer, sensor *simulatedSensor, load string, n int) pipelineRun {
-	const window = 20 * time.Second
-	r := pipelineRun{from: time.Now(), joules: map[string]float64{}}
-	c := p.startShipped(t, strconv.Itoa(n), strings.ReplaceAll(pipelineSettings, "ROOT", sensor.root))
-	samples := func(id string, after time.Time) []promSample {
-		require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
-		return p.samples(t, fmt.Sprintf("hw_energy_joules_total{hw_id=%q}", id), after, time.Now())
-	}
-	arrive := func(count int, after time.Time) {
-		eventually(t, "samples arrive in Prometheus, the collector's log is in "+c.log, func() bool {
-			for id := range simulatedZones {
-				if len(samples(id, after)) < count {
-					return false
-				}
-			}
-			return true
-		})
-	}
-	arrive(1, r.from)
-	for id := range simulatedZones {
-		r.joules[id] = -sensor.joules(id, time.Now())
-	}
-
-	// Two processes run all the time, others come and end.
-	for _, arguments := range []string{"burn 30 0", "burn 15 0", "burn 50 3", "burn 50 1"} {
-		startDaemon(t, exec.Command(load, strings.Fields(arguments)...), os.DevNull)
-	}
-	sensor.draw(t, pipelinePower)
-	drawn := time.Now()
-	deviations := map[string][]float64{}
-	eventually(t, "rates over a whole window in which most samples have arrived", func() bool {
-		now := time.Now()
-		if now.Sub(drawn) < window+2*time.Second {
-			return false
-		}
-		for id := range simulatedZones {
-			if len(samples(id, now.Add(-window))) < 10 {
-				return false
-			}
-			rate := p.value(t, now, fmt.Sprintf("rate(hw_energy_joules_total{hw_id=%q}[%dms])", id, window.Milliseconds()))
-			truly := (sensor.joules(id, now) - sensor.joules(id, now.Add(-window))) / window.Seconds()
-			deviations[id] = append(deviations[id], math.Abs(rate/truly-1))
-		}
-		return len(deviations["intel-rapl:0"]) >= 20
-	})
-	for id, d := range deviations {
-		slices.Sort(d)
-		t.Logf("run %d, %s: rates over %v are %.3f %% off (median), at most %.3f %%", n, id, window, 100*d[len(d)/2], 100*d[len(d)-1])
-		assert.Less(t, d[len(d)/2], 0.01, "rates of %s against the true power", id)
-	}
-	sensor.draw(t, nil)
-	arrive(2, time.Now().Add(time.Millisecond))
-	c.stop(t)
-	r.to = time.Now()
-	for id := range simulatedZones {
-		r.joules[id] += sensor.joules(id, r.to)
-	}
-	return r
-}
-
-// testBalanceInPromQL adds up processes and unattributed at each time of a collection.
-func testBalanceInPromQL(t *testing.T, p *prometheusServer, n int, r pipelineRun) {
-	for _, zone := range []string{"package", "dram"} {
-		moments := p.samples(t, fmt.Sprintf(`system_energy_joules_total{energy_zone=%q,energy_state="active"}`, zone), r.from, r.to)
-		require.Greater(t, len(moments), 3)
-		for _, m := range moments {
-			// Ended series count with their last value.
-			since := m.at.Sub(r.from).Milliseconds()
-			got := p.value(t, m.at, fmt.Sprintf(`sum(last_over_time(process_energy_joules_total{energy_zone=%q}[%dms]) or vector(0))
-				+ sum(system_unattributed_energy_joules_total{energy_zone=%q})`, zone, since, zone))
-			require.InDeltaf(t, m.value, got, 0.5e-6, "run %d, %s, at %v", n, zone, m.at)
-		}
-		last := moments[len(moments)-1].value
-		t.Logf("run %d, %s: processes and unattributed are the active energy at %d moments, %.6f J at the last", n, zone, len(moments), last)
-		require.Positive(t, last)
-	}
-}

@@ -9,9 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,94 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-// kernel is Debian's kernel and the files to build modules for it, as run.sh has downloaded them.
-type kernel struct {
-	release string // 6.1.0-56-amd64
-	root    string // where the packages are unpacked
-}
-
-// debianKernel unpacks the newest downloaded 6.1 kernel, once.
-func debianKernel(t *testing.T) kernel {
-	t.Helper()
-	if runtime.GOARCH != "amd64" {
-		t.Skip("lacks an amd64 machine, whose RAPL driver this is about")
-	}
-	program(t, "dpkg-deb", "dpkg")
-	packages := filepath.Join(cache(t), "debs")
-	images, err := filepath.Glob(packages + "/linux-image-6.1.0-*-amd64_*.deb")
-	require.NoError(t, err)
-	if len(images) == 0 {
-		t.Skipf("lacks linux-image-6.1.0-*-amd64 in %s: apt-get download could not get it (Debian 12 has it)", packages)
-	}
-	image := slices.MaxFunc(images, func(a, b string) int { return len(a) - len(b) })
-	release := regexp.MustCompile(`6\.1\.0-[0-9]+-amd64`).FindString(image)
-	k := kernel{release: release, root: filepath.Join(cache(t), "kernel-"+strings.TrimSuffix(filepath.Base(image), ".deb"))}
-	ready := filepath.Join(k.root, "ready")
-	if _, err := os.Stat(ready); err == nil {
-		return k
-	}
-	require.NoError(t, os.RemoveAll(k.root))
-	require.NoError(t, os.MkdirAll(k.root, 0o755))
-	run(t, exec.Command("sh", "-c", `dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" "./boot/vmlinuz-$3" "./lib/modules/$3/kernel/drivers/powercap"`,
-		"sh", image, k.root, release))
-	k.unpackHeaders(t, "6.1")
-	require.NoError(t, os.WriteFile(ready, nil, 0o644))
-	return k
-}
-
-// unpackHeaders unpacks what modules are built with, once. The version is as in the name of
-// linux-kbuild-6.1. The test is skipped where something was not downloaded.
-func (k kernel) unpackHeaders(t *testing.T, version string) {
-	t.Helper()
-	ready := filepath.Join(k.root, "headers-ready")
-	if _, err := os.Stat(ready); err == nil {
-		return
-	}
-	packages := filepath.Join(cache(t), "debs")
-	base := strings.TrimSuffix(k.release, "-amd64")
-	for _, name := range []string{"linux-headers-" + k.release + "_", "linux-headers-" + base + "-common_", "linux-kbuild-" + version + "[_.]", "linux-compiler-gcc-12-x86_"} {
-		found, err := filepath.Glob(filepath.Join(packages, name+"*.deb"))
-		require.NoError(t, err)
-		if len(found) == 0 {
-			t.Skipf("lacks %s*.deb in %s: apt-get download could not get it", name, packages)
-		}
-		for _, deb := range found {
-			run(t, exec.Command("dpkg-deb", "-x", deb, k.root))
-		}
-	}
-	// The headers refer to each other by their installed paths.
-	makefile := filepath.Join(k.headers(), "Makefile")
-	text, err := os.ReadFile(makefile)
-	require.NoError(t, err)
-	text = []byte(strings.ReplaceAll(string(text), "/usr/src/", k.root+"/usr/src/"))
-	require.NoError(t, os.WriteFile(makefile, text, 0o644))
-	require.NoError(t, os.WriteFile(ready, nil, 0o644))
-}
-
-func (k kernel) headers() string { return filepath.Join(k.root, "usr/src/linux-headers-"+k.release) }
-
-func (k kernel) image() string { return filepath.Join(k.root, "boot/vmlinuz-"+k.release) }
-
-// raplDriver returns the kernel's own driver.
-func (k kernel) raplDriver() string {
-	return filepath.Join(k.root, "lib/modules", k.release, "kernel/drivers/powercap/intel_rapl_common.ko")
-}
-
-// buildModule builds a kernel module from a directory's Kbuild file.
-func (k kernel) buildModule(t *testing.T, dir, name string) string {
-	t.Helper()
-	program(t, "make", "make")
-	compiler := "gcc-12" // the one that built the kernel
-	if _, err := exec.LookPath(compiler); err != nil {
-		compiler = filepath.Base(program(t, "gcc", "gcc"))
-	}
-	out := t.TempDir()
-	require.NoError(t, os.CopyFS(out, os.DirFS(dir)))
-	// Type information for BPF needs pahole, and nothing here needs it.
-	run(t, exec.Command("make", "-C", k.headers(), "M="+out, "CC="+compiler, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"))
-	return filepath.Join(out, name+".ko")
-}
 
 // machine is a virtual machine of the test.
 type machine struct {
@@ -185,14 +94,13 @@ func (m *machine) kernelArguments() string {
 // the virtual CPUs in a cgroup of their own.
 func TestLibvirtMachines(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
-	k := debianKernel(t)
+	k := guestKernel(t, "6.1.", "amd64")
 	l := startLibvirt(t)
 	initramfs := loadInitramfs(t)
 	collectors, bpfLacks := startCollectors(t)
 	all := machines()
 	for _, m := range all {
-		l.create(t, m, qemu, k, initramfs)
+		l.create(t, m, k, initramfs)
 	}
 	for _, m := range all {
 		l.virsh(t, "resume", m.name)
@@ -266,15 +174,15 @@ func (l *libvirt) virsh(t *testing.T, args ...string) string {
 }
 
 // create creates a machine that does not run yet.
-func (l *libvirt) create(t *testing.T, m *machine, qemu string, k kernel, initramfs string) {
+func (l *libvirt) create(t *testing.T, m *machine, k kernel, initramfs string) {
 	t.Helper()
-	domain := m.domain(t, qemu, k, initramfs, 256, m.kernelArguments(), "<serial type='null'/>")
+	domain := m.domain(t, k, initramfs, 256, m.kernelArguments(), "<serial type='null'/>")
 	l.virsh(t, "create", domain, "--paused")
 	t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
 }
 
 // domain returns a file that describes the machine to libvirt. The memory is in MiB.
-func (m *machine) domain(t *testing.T, qemu string, k kernel, initramfs string, memory int, arguments, devices string) string {
+func (m *machine) domain(t *testing.T, k kernel, initramfs string, memory int, arguments, devices string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), m.name+".xml")
 	text := fmt.Sprintf(`<domain type='qemu'>
@@ -293,7 +201,7 @@ func (m *machine) domain(t *testing.T, qemu string, k kernel, initramfs string, 
     %s
     <memballoon model='none'/>
   </devices>
-</domain>`, m.name, m.uuid, memory, k.image(), initramfs, arguments, qemu, devices)
+</domain>`, m.name, m.uuid, memory, k.image(), initramfs, arguments, k.qemu(t), devices)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
@@ -312,14 +220,13 @@ func (l *libvirt) cpuTotal(t *testing.T, m *machine) float64 {
 // Two machines without a manager, identified by their arguments alone, are compared with the times of their processes.
 func TestQEMUByHand(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
-	k := debianKernel(t)
+	k := guestKernel(t, "6.1.", "amd64")
 	initramfs := loadInitramfs(t)
 	collectors, bpfLacks := startCollectors(t)
 	all := machines()
 	var processes []*exec.Cmd
 	for _, m := range all {
-		cmd := exec.Command(qemu, "-name", "guest="+m.name+",debug-threads=on", "-uuid", m.uuid, "-accel", "tcg", "-machine", "q35",
+		cmd := exec.Command(k.qemu(t), "-name", "guest="+m.name+",debug-threads=on", "-uuid", m.uuid, "-accel", "tcg", "-machine", "q35",
 			"-m", "256M", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "null",
 			"-kernel", k.image(), "-initrd", initramfs, "-append", m.kernelArguments())
 		ended := startDaemon(t, cmd, filepath.Join(cache(t), "qemu-"+m.name+".log"))

@@ -17,20 +17,10 @@ import (
 // context ID of a machine, reaches its port and receives nothing.
 func TestVsockTellsMachinesOnly(t *testing.T) {
 	need(t)
-	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
 	k := guestKernel(t, "6.1.", "amd64")
-	files, modules := guestsFiles(t, k, "vhost_vsock", "vsock_loopback")
-	files["guest.test"] = buildTests(t, "internal/power/guest")
+	files := map[string]string{"otelcol-energy": collectorBinary(t), "guest.test": buildTests(t, "internal/power/guest")}
 	t.Parallel()
-	g := startGuest(t, &guestOptions{
-		name: "vsock", files: files,
-		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
-		command: []string{
-			qemu, "-accel", "tcg,thread=multi", "-machine", "q35", "-smp", "2", "-m", "1G", "-kernel", k.image(),
-			"-append", "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1",
-		},
-	})
-	g.loads(t, modules...)
+	g := startGuest(t, &guestOptions{name: "vsock", kernel: k, files: files, modules: []string{"vhost_vsock", "vsock_loopback"}})
 	requireLoopback(t, g)
 	host := g.startsCollector(t, vsockHost, "meters: {use: []}", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs")
 	host.emits(t, 1)

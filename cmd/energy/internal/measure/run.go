@@ -153,9 +153,10 @@ func (r *run) prepare(ctx context.Context) error {
 			r.say("waiting up to %v for the first answer of a meter", r.Wait)
 			m.await(ctx, r.Wait, soon)
 		}
-		if err := m.restart(ctx); err != nil {
-			r.note("Not measured before the command: %v", err)
-		}
+	}
+	// The first readings have the time before the search for meters.
+	if err := m.restart(ctx); err != nil {
+		r.note("Not measured before the command: %v", err)
 	}
 	if r.machine != nil {
 		_ = r.machine.restart(ctx) // else its account begins with the receiver

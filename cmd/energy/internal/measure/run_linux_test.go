@@ -159,6 +159,10 @@ func TestAProcessThatRunsIsMeasuredUntilTheTimeIsOver(t *testing.T) {
 	process := exec.Command("sh", "-c", "while :; do :; done")
 	require.NoError(t, process.Start())
 	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	require.Eventually(t, func() bool { // the kernel shows the arguments some time after exec
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Process.Pid))
+		return err == nil && len(text) > 0
+	}, time.Minute, time.Millisecond)
 	o.Command, o.PID, o.For = nil, process.Process.Pid, 300*time.Millisecond
 	r := measured(t, o)
 

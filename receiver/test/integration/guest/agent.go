@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,9 +42,6 @@ type process struct {
 	err   error // once it has ended
 }
 
-// Module is a kernel module to load.
-type Module struct{ Path, Params string }
-
 // FileSystem is a file system to mount (mount(2)). The target is a directory that is created.
 type FileSystem struct {
 	Kind, Source, Target, Options string
@@ -54,14 +52,21 @@ type FileSystem struct {
 type Program struct {
 	Name string // of the log: /tmp/<Name>.log
 	Args []string
-	// Root is the root directory of the program, if it is not the machine's.
-	Root string
+	// UID is the user, with these capabilities alone if it is not root.
+	UID          uint32
+	Capabilities []uintptr
 	// Group is the cgroup, below the hierarchy's root. It is created.
 	Group string
 }
 
-// File is a text to write into a file.
+// File is a text to write into a file that all users may read.
 type File struct{ Path, Text string }
+
+// Mode is the permissions to set of a file.
+type Mode struct {
+	Path string
+	Mode os.FileMode
+}
 
 // Lines selects lines of a file.
 type Lines struct{ Path, With string }
@@ -87,14 +92,24 @@ func serve(port string) error {
 	return errors.New("the port was closed")
 }
 
-// Load loads modules in order. One that is loaded already is left as it is.
-func (*Agent) Load(modules []Module, _ *None) error {
+// Load loads modules in order, each a path and parameters after a space. One that is loaded already is left as it is.
+func (*Agent) Load(modules []string, _ *None) error {
 	for _, m := range modules {
-		if err := insertModule(m.Path, m.Params); err != nil && !errors.Is(err, unix.EEXIST) {
-			return err
+		path, params, _ := strings.Cut(m, " ")
+		if err := insertModule(path, params); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("insert %s: %w", path, err)
 		}
 	}
 	return nil
+}
+
+func insertModule(path, params string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	return unix.FinitModule(int(file.Fd()), params, 0)
 }
 
 // Mount mounts a file system.
@@ -116,9 +131,9 @@ func (a *Agent) Start(p Program, _ *None) error {
 	}
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: p.Root}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: p.UID, Gid: p.UID}, AmbientCaps: p.Capabilities}
 	if p.Group != "" {
-		dir := hierarchy + p.Group
+		dir := "/sys/fs/cgroup" + p.Group
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the kernel makes them so, too
 			return err
 		}
@@ -230,8 +245,11 @@ func (*Agent) Read(path string, zipped *[]byte) error {
 
 // Write writes a file.
 func (*Agent) Write(f File, _ *None) error {
-	return os.WriteFile(f.Path, []byte(f.Text), 0o600)
+	return os.WriteFile(f.Path, []byte(f.Text), 0o644) //nolint:gosec // read by other users
 }
+
+// Chmod sets the permissions of a file.
+func (*Agent) Chmod(m Mode, _ *None) error { return os.Chmod(m.Path, m.Mode) }
 
 // Now returns the machine's clock, in nanoseconds of Unix time.
 func (*Agent) Now(_ None, now *int64) error { //nolint:unparam // net/rpc wants it
@@ -245,3 +263,20 @@ func (*Agent) PowerOff(_ None, _ *None) error {
 }
 
 func logOf(name string) string { return filepath.Join("/tmp", name+".log") }
+
+// openRaw opens a serial port that passes bytes as they are.
+func openRaw(path string) (*os.File, error) {
+	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	fd := int(port.Fd())
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return port, unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}

@@ -6,19 +6,14 @@
 // asks for, and powers the machine off:
 //
 //	guest.load="burn 30 0"    runs /load with these arguments until the machine is ended
-//	guest.seconds=20          measures emulated RAPL registers for that long and sends the result
-//	                          through the second serial port
 //	guest.agent=/dev/ttyS1    does what the test asks for through that port
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,19 +46,7 @@ func run() error {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		return cmd.Run()
 	}
-	if port, ok := options["guest.agent"]; ok {
-		return serve(port)
-	}
-	n, err := strconv.Atoi(options["guest.seconds"])
-	if err != nil {
-		return fmt.Errorf("guest.seconds: %w", err)
-	}
-	err = measureRAPL(time.Duration(n) * time.Second)
-	if err != nil {
-		fmt.Println("guest: failed:", err)
-		_ = os.WriteFile(results+"/failed", []byte(err.Error()), 0o600)
-	}
-	return errors.Join(err, send(results))
+	return serve(options["guest.agent"])
 }
 
 // parseOptions reads key=value and key="several words".

@@ -7,6 +7,8 @@
 //	load burn PERCENT SECONDS    uses that share of a CPU until it has used the seconds, 0 is for ever
 //	load fork SECONDS            starts children of some milliseconds, one after the other, until they have
 //	                             used the seconds
+//	load child SECONDS           uses the seconds and ends
+//	load follow FILE             prints the file ten times a second
 //
 // The seconds are of CPU time. When they are used it prints "done" and sleeps until it is ended.
 package main
@@ -37,6 +39,9 @@ func main() {
 }
 
 func run(args []string) error {
+	if len(args) == 2 && args[0] == "follow" {
+		return follow(args[1])
+	}
 	var numbers []float64
 	for _, arg := range args[min(1, len(args)):] {
 		n, err := strconv.ParseFloat(arg, 64)
@@ -56,7 +61,7 @@ func run(args []string) error {
 		spin(used() + seconds(numbers[0]))
 		return nil
 	default:
-		return errors.New("usage: load burn PERCENT SECONDS | load fork SECONDS")
+		return errors.New("usage: load burn PERCENT SECONDS | load fork SECONDS | load child SECONDS | load follow FILE")
 	}
 	fmt.Println("done")
 	select {} // the signal ends it
@@ -73,6 +78,20 @@ func burn(share float64, until time.Duration) {
 			next = next.Add(late)
 		}
 		time.Sleep(time.Until(next))
+	}
+}
+
+// follow prints a file ten times a second, until the signal.
+func follow(path string) error {
+	for {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			_, err = os.Stdout.Write(text)
+		}
+		if err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +18,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guestKernel unpacks a kernel that run.sh has downloaded and its modules, once. The version is the
-// beginning of its release, "6.18.". The test is skipped where it was not downloaded.
+// kernel is a kernel of Debian that run.sh has downloaded.
+type kernel struct {
+	release, architecture string // 6.1.0-56-amd64
+	root                  string // directory of the unpacked packages
+}
+
+// guestKernel unpacks a kernel and its modules, once. The version is the beginning of its release, "6.18.". The test is
+// skipped if it was not downloaded.
 func guestKernel(t *testing.T, version, architecture string) kernel {
 	t.Helper()
+	if architecture == "amd64" && runtime.GOARCH != architecture {
+		t.Skip("lacks an amd64 machine: the collector and the modules are built for it")
+	}
 	program(t, "dpkg-deb", "dpkg")
 	packages := filepath.Join(cache(t), "debs")
 	images, err := filepath.Glob(filepath.Join(packages, "linux-image-"+version+"*_"+architecture+".deb"))
@@ -31,7 +41,7 @@ func guestKernel(t *testing.T, version, architecture string) kernel {
 	image := images[len(images)-1]
 	name := strings.TrimSuffix(filepath.Base(image), ".deb")
 	release, _, _ := strings.Cut(strings.TrimPrefix(name, "linux-image-"), "_")
-	k := kernel{release: release, root: filepath.Join(cache(t), "sensors-"+name)}
+	k := kernel{release: release, architecture: architecture, root: filepath.Join(cache(t), name)}
 	ready := filepath.Join(k.root, "ready")
 	if _, err := os.Stat(ready); err == nil {
 		return k
@@ -42,6 +52,63 @@ func guestKernel(t *testing.T, version, architecture string) kernel {
 		"sh", image, k.root))
 	require.NoError(t, os.WriteFile(ready, nil, 0o644))
 	return k
+}
+
+// qemu returns the path of the program that emulates a machine for the kernel, or skips the test.
+func (k kernel) qemu(t *testing.T) string {
+	t.Helper()
+	if k.architecture == "arm64" {
+		return program(t, "qemu-system-aarch64", "qemu-system-arm")
+	}
+	return program(t, "qemu-system-x86_64", "qemu-system-x86")
+}
+
+// unpackHeaders unpacks the files that modules are built with, once. The test is skipped if a file was not downloaded.
+func (k kernel) unpackHeaders(t *testing.T) {
+	t.Helper()
+	ready := filepath.Join(k.root, "headers-ready")
+	if _, err := os.Stat(ready); err == nil {
+		return
+	}
+	packages := filepath.Join(cache(t), "debs")
+	base, version := strings.TrimSuffix(k.release, "-amd64"), strings.Join(strings.Split(k.release, ".")[:2], ".")
+	for _, name := range []string{"linux-headers-" + k.release + "_", "linux-headers-" + base + "-common_", "linux-kbuild-" + version + "[_.]", "linux-compiler-gcc-12-x86_"} {
+		found, err := filepath.Glob(filepath.Join(packages, name+"*.deb"))
+		require.NoError(t, err)
+		if len(found) == 0 {
+			t.Skipf("lacks %s*.deb in %s: apt-get download could not get it", name, packages)
+		}
+		for _, deb := range found {
+			run(t, exec.Command("dpkg-deb", "-x", deb, k.root))
+		}
+	}
+	// The headers refer to each other by their installed paths.
+	makefile := filepath.Join(k.headers(), "Makefile")
+	text, err := os.ReadFile(makefile)
+	require.NoError(t, err)
+	text = []byte(strings.ReplaceAll(string(text), "/usr/src/", k.root+"/usr/src/"))
+	require.NoError(t, os.WriteFile(makefile, text, 0o644))
+	require.NoError(t, os.WriteFile(ready, nil, 0o644))
+}
+
+func (k kernel) headers() string { return filepath.Join(k.root, "usr/src/linux-headers-"+k.release) }
+
+func (k kernel) image() string { return filepath.Join(k.root, "boot/vmlinuz-"+k.release) }
+
+// buildModule builds a kernel module from a directory's Kbuild file.
+func (k kernel) buildModule(t *testing.T, dir, name string) string {
+	t.Helper()
+	k.unpackHeaders(t)
+	program(t, "make", "make")
+	compiler := "gcc-12" // the one that built the kernel
+	if _, err := exec.LookPath(compiler); err != nil {
+		compiler = filepath.Base(program(t, "gcc", "gcc"))
+	}
+	out := t.TempDir()
+	require.NoError(t, os.CopyFS(out, os.DirFS(dir)))
+	// Type information for BPF needs pahole, and nothing here needs it.
+	run(t, exec.Command("make", "-C", k.headers(), "M="+out, "CC="+compiler, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"))
+	return filepath.Join(out, name+".ko")
 }
 
 // modules returns the paths of the kernel's modules by name.
