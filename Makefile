@@ -213,7 +213,7 @@ replay: # replay published measurements of real machines (TRACES=DIR, see dev/re
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
 	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/docs/accuracy.md'
 
-specification: # run the tests of dev/specification.yaml and write dev/specification.md (SHORT=1 installs nothing; root)
+specification: # run the tests of dev/specification.yaml (SHORT=1 installs nothing; root)
 	go run ./receiver/test/specification
 
 soak: # run the accuracy simulator's tests, and simulate a million intervals with faults (HISTORIES sets how many histories of a hundred)

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command specification runs the tests that dev/specification.yaml names and writes
-// dev/specification.md:
+// Command specification runs the tests that dev/specification.yaml names:
 //
 //	go run ./receiver/test/specification
 //
-// A test reports the figure of a row with t.Attr(ID of the row, figure). The command fails and writes
-// no page if a test fails, or if a figure is missing or differs from the expected figure.
-//
-// With -run it prints the figures of the rows whose ID matches, and writes no page.
+// A test reports the figure of a row with t.Attr(ID of the row, figure). The command fails if a test
+// fails, or if a figure is missing or differs from the expected figure. It prints the figures; with
+// -run it runs only the rows whose ID matches.
 package main
 
 import (
@@ -26,33 +24,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The files of the page, relative to the root of the checkout.
-const (
-	sourcePath = "dev/specification.yaml"
-	pagePath   = "dev/specification.md"
-)
+// sourcePath is the file of the rows, relative to the root of the checkout.
+const sourcePath = "dev/specification.yaml"
 
 // integration is the directory of the package whose tests need a built collector.
 const integration = "receiver/test/integration"
 
-// A page is the content of dev/specification.yaml.
-type page struct {
-	Head     string
-	Sections []section
-	Tail     string
-}
-
-// A section is a table and the text below it.
+// A section is a list of rows.
 type section struct {
 	Title string
 	Rows  []row
-	Text  string
 }
 
 // A row is a statement of a document, and the test that reports the figure of this project.
 type row struct {
 	ID       string
-	Document int // number in the list of documents at the head of the page
+	Document int // number in the list of documents at the head of the file
 	Stated   string
 	Package  string // directory, relative to the root of the checkout
 	Test     string
@@ -60,17 +47,17 @@ type row struct {
 }
 
 func main() {
-	only := flag.String("run", "", "regular expression of the IDs of rows to run without writing the page")
+	only := flag.String("run", "", "regular expression of the IDs of rows to run")
 	flag.Parse()
-	if err := write(*only); err != nil {
+	if err := check(*only); err != nil {
 		fmt.Fprintln(os.Stderr, "specification:", err)
 		os.Exit(1)
 	}
 }
 
-// write runs the rows whose ID matches, and writes the page if only is empty.
-func write(only string) error {
-	p, err := readPage(sourcePath)
+// check runs the rows whose ID matches, and prints their figures.
+func check(only string) error {
+	rows, err := readRows(sourcePath)
 	if err != nil {
 		return err
 	}
@@ -78,43 +65,33 @@ func write(only string) error {
 	if err != nil {
 		return err
 	}
-	rows := slices.DeleteFunc(p.rows(), func(r row) bool { return !matches.MatchString(r.ID) })
+	rows = slices.DeleteFunc(rows, func(r row) bool { return !matches.MatchString(r.ID) })
 	if len(rows) == 0 {
 		return fmt.Errorf("no row has an ID that matches %q", only)
 	}
 	got, err := run(rows)
-	if only != "" {
-		for _, r := range rows {
-			fmt.Printf("%s: %s\n", r.ID, got[r.figure()])
-		}
-		return err
+	for _, r := range rows {
+		fmt.Printf("%s: %s\n", r.ID, got[r.figure()])
 	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(pagePath, []byte(p.markdown(func(r row) string { return got[r.figure()] })), 0o644) //nolint:gosec // a page of the checkout
+	return err
 }
 
-func readPage(path string) (*page, error) {
+// readRows returns the rows of all sections.
+func readRows(path string) (all []row, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	p := new(page)
+	var content struct{ Sections []section }
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(p); err != nil {
+	if err := decoder.Decode(&content); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return p, nil
-}
-
-// rows returns the rows of all sections.
-func (p *page) rows() (all []row) {
-	for _, s := range p.Sections {
+	for _, s := range content.Sections {
 		all = append(all, s.Rows...)
 	}
-	return all
+	return all, nil
 }
 
 // figure returns the key of the row's figure in the result of run.
@@ -160,21 +137,4 @@ func run(rows []row) (map[string]string, error) {
 		}
 	}
 	return got, errors.Join(errs...)
-}
-
-// markdown returns the page. got returns the figure of a row.
-func (p *page) markdown(got func(row) string) string {
-	var b strings.Builder
-	b.WriteString(p.Head)
-	for _, s := range p.Sections {
-		fmt.Fprintf(&b, "\n## %s\n\n| document | stated | command | expected | got |\n|---|---|---|---|---|\n", s.Title)
-		for _, r := range s.Rows {
-			fmt.Fprintf(&b, "| %d | %s | `%s` | %s | %s |\n", r.Document, r.Stated, command(r.Package, "^"+r.Test+"$"), r.Expected, got(r))
-		}
-		if s.Text != "" {
-			b.WriteString("\n" + s.Text)
-		}
-	}
-	b.WriteString("\n" + p.Tail)
-	return b.String()
 }
