@@ -124,57 +124,63 @@ func TestOverloadedCPUsAreSharedAmongPinnedTasksAndTheRest(t *testing.T) {
 	assert.InDelta(t, 2.4, d.Used.Seconds(), 1e-8)
 }
 
-func TestEnergyOfTasksInterruptsAndIdleIsTheCountersWhereverTasksRun(t *testing.T) {
-	bent := &Socket{
-		CPUs: 8, Threads: 2, Siblings: 1.3, Idle: 30, DRAMIdle: 2,
-		Curve:     model.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
-		Frequency: func(u float64) float64 { return 0.4 + 0.8*u },
-	}
-	m := machineOf(t, paired(), bent, rising())
-	m.AddPlatform(10)
-	var all []*Task
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		switch {
-		case len(m.Tasks) < 12:
-			task := task(m, r.IntN(3), 3*r.Float64())
-			task.Intensity, task.Memory, task.MemorySocket = 0.5+r.Float64(), 5*r.Float64(), r.IntN(4)-1
-			all = append(all, task)
-		case r.IntN(3) == 0:
-			task := m.Tasks[1+r.IntN(len(m.Tasks)-1)]
-			task.Exit()
-			task.Reap(false)
-		default:
-			task := m.Tasks[1+r.IntN(len(m.Tasks)-1)]
-			task.Socket = r.IntN(3)
-			task.Pin(r.IntN(8) - 4)
+func TestEnergyOfTasksInterruptsAndIdleIsTheCounters(t *testing.T) {
+	for _, pins := range []bool{false, true} {
+		bent := &Socket{
+			CPUs: 8, Idle: 30, DRAMIdle: 2,
+			Curve:     model.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
+			Frequency: func(u float64) float64 { return 0.4 + 0.8*u },
 		}
-		m.IRQ, m.Steal = 0.1*r.Float64(), 0.3*r.Float64()
-		m.Step(time.Duration(r.IntN(100_000_000)))
-	}
-	var tasks, idle, sum Energies
-	var used time.Duration
-	for _, task := range all {
-		tasks.Add(task.Energy)
-		used += task.Used
-		slices := time.Duration(0)
-		for _, s := range task.Slices() {
-			slices += s.Used
+		if pins {
+			bent.Threads, bent.Siblings = 2, 1.3
 		}
-		require.Equal(t, task.Used, slices)
+		m := machineOf(t, rising(), bent, rising())
+		m.AddPlatform(10)
+		var all []*Task
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 2000 {
+			switch {
+			case len(m.Tasks) < 12:
+				task := task(m, r.IntN(3), 3*r.Float64())
+				task.Intensity, task.Memory, task.MemorySocket = 0.5+r.Float64(), 5*r.Float64(), r.IntN(4)-1
+				all = append(all, task)
+			case r.IntN(3) == 0:
+				task := m.Tasks[1+r.IntN(len(m.Tasks)-1)]
+				task.Exit()
+				task.Reap(false)
+			case pins:
+				task := m.Tasks[1+r.IntN(len(m.Tasks)-1)]
+				task.Socket = r.IntN(3)
+				task.Pin(r.IntN(8) - 4)
+			}
+			m.IRQ, m.Steal = 0.1*r.Float64(), 0.3*r.Float64()
+			m.Step(time.Duration(r.IntN(100_000_000)))
+		}
+		var tasks, idle, sum Energies
+		var used time.Duration
+		for _, task := range all {
+			tasks.Add(task.Energy)
+			used += task.Used
+			slices := time.Duration(0)
+			for _, s := range task.Slices() {
+				slices += s.Used
+			}
+			require.Equal(t, task.Used, slices)
+		}
+		assert.Equal(t, m.Ran(), used)
+		for _, s := range m.Sockets {
+			require.Equal(t, pins, s.cores != nil)
+			assert.Positive(t, s.Interrupts)
+			idle.Add(s.Idled)
+			tasks.Package += s.Interrupts
+			sum.Add(s.Energy)
+			assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "the counter, in µJ")
+			assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2)
+			assert.InDelta(t, 0.75*(s.Energy.Package-s.Idled.Package), float64(s.Core.Counted), 2)
+		}
+		assert.InEpsilon(t, sum.Package, tasks.Package+idle.Package, 1e-9)
+		assert.InEpsilon(t, sum.DRAM, tasks.DRAM+idle.DRAM, 1e-9)
 	}
-	assert.Equal(t, m.Ran(), used)
-	interrupts := 0.0
-	for _, s := range m.Sockets {
-		require.NotNil(t, s.cores)
-		idle.Add(s.Idled)
-		interrupts += s.Interrupts
-		sum.Add(s.Energy)
-		assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "the counter, in µJ")
-		assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2)
-	}
-	assert.InEpsilon(t, sum.Package, tasks.Package+idle.Package+interrupts, 1e-9)
-	assert.InEpsilon(t, sum.DRAM, tasks.DRAM+idle.DRAM, 1e-9)
 }
 
 func TestMigrationKeepsEnergyWhereItWasUsed(t *testing.T) {

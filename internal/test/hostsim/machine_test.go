@@ -4,7 +4,6 @@ package hostsim
 
 import (
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,48 +49,6 @@ func TestPowerAtRestDriftsAndFollowsTheTemperature(t *testing.T) {
 	load.Demand = 0
 	m.Step(time.Minute)
 	assert.InDelta(t, 20+hours+1+1./60+4/math.E, rest(), 1e-3)
-}
-
-func TestSocketEnergyIsIdlePlusTasksPlusInterrupts(t *testing.T) {
-	bent := &Socket{
-		CPUs: 8, Idle: 30, DRAMIdle: 2,
-		Curve:     model.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
-		Frequency: func(u float64) float64 { return 0.4 + 0.8*u },
-	}
-	m := machineOf(t, rising(), bent)
-	var all []*Task
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		switch {
-		case len(m.Tasks) < 12:
-			task := task(m, r.IntN(2), 3*r.Float64())
-			task.Intensity, task.Memory = 0.5+r.Float64(), 5*r.Float64()
-			all = append(all, task)
-		case r.IntN(3) == 0:
-			task := m.Tasks[1+r.IntN(len(m.Tasks)-1)]
-			task.Exit()
-			task.Reap(false)
-		}
-		m.IRQ, m.Steal = 0.1*r.Float64(), 0.3*r.Float64()
-		m.Step(time.Duration(r.IntN(100_000_000)))
-	}
-	var tasks, rest, interrupts, sum Energies
-	for _, task := range all {
-		tasks.Add(task.Energy)
-	}
-	for _, s := range m.Sockets {
-		assert.Positive(t, s.Interrupts)
-		rest.Add(s.Idled)
-		interrupts.Package += s.Interrupts
-		sum.Add(s.Energy)
-		assert.InDelta(t, s.Energy.Package, float64(s.Package.Energy), 2, "the counter, in µJ")
-		assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Energy), 2)
-		assert.InDelta(t, 0.75*(s.Energy.Package-s.Idled.Package), float64(s.Core.Energy), 2)
-	}
-	assert.InEpsilon(t, sum.Package, tasks.Package+rest.Package+interrupts.Package, 1e-9)
-	assert.InEpsilon(t, sum.DRAM, tasks.DRAM+rest.DRAM, 1e-9)
-	assert.Greater(t, tasks.Package, 0.2*sum.Package)
-	assert.Greater(t, tasks.DRAM, 0.2*sum.DRAM)
 }
 
 func TestPowerFollowsTheCurve(t *testing.T) {
@@ -164,15 +121,6 @@ func TestTaskEnergyFollowsIntensityMemoryAndTime(t *testing.T) {
 	assert.InDelta(t, 2*6e6, intense.Energy.DRAM, 1e-3)
 	assert.InDelta(t, 20e6, alone.Energy.Package, 1e-3, "its own socket's")
 	assert.InDelta(t, 2*(3e6+6e6), m.Sockets[0].Energy.DRAM, 1e-3)
-}
-
-func TestOverloadedCPUsAreSharedInProportionToDemand(t *testing.T) {
-	m := machineOf(t, rising())
-	m.Steal, m.IRQ = 0.25, 0.25
-	a, b := task(m, 0, 3), task(m, 0, 1)
-	m.Step(8 * time.Second)
-	assert.Equal(t, 12*time.Second, a.Used)
-	assert.Equal(t, 4*time.Second, b.Used)
 }
 
 func TestCPUTimesAddUpToElapsedTime(t *testing.T) {
@@ -282,15 +230,6 @@ func TestCountersWrap(t *testing.T) {
 	m.Step(3 * time.Second) // 60 J
 	assert.Equal(t, uint64(10e6), s.Package.Energy)
 	assert.InDelta(t, 60e6, s.Energy.Package, 1e-3)
-}
-
-func TestNoPartOfAMicrojouleIsLost(t *testing.T) {
-	s := &Socket{CPUs: 1, Idle: 0.0007} // 0.7 µJ a step
-	m := machineOf(t, s)
-	for range 1000 {
-		m.Step(time.Millisecond)
-	}
-	assert.InDelta(t, 700, float64(s.Package.Energy), 1)
 }
 
 func TestNoPartOfANanosecondIsLost(t *testing.T) {

@@ -8,12 +8,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
@@ -57,26 +55,6 @@ func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
 		}
 	}
 	assert.InDelta(t, math.Exp(-0.8), float64(rest)/10000, 0.05, "a moment of rest is not")
-}
-
-// A core that is busy all the time draws more than many that are for a part of it.
-func TestTheFirstCoresDrawTheMostPower(t *testing.T) {
-	even := map[string]simCurve{}
-	for _, c := range simCurves(t) {
-		even[c.cpu] = c
-	}
-	compared := 0
-	for _, c := range simCoreCurves(t) {
-		cpu, ok := strings.CutSuffix(c.cpu, ", some cores")
-		require.True(t, ok)
-		rise := c.watts.Watts(1) - c.watts[0].Watts
-		assert.Greater(t, c.watts.Watts(0.5)-c.watts[0].Watts, 0.6*rise, "%s: half of the load", cpu)
-		if other, ok := even[cpu]; ok {
-			assert.Greater(t, c.watts.Watts(0.14), other.watts.Watts(0.14), cpu)
-			compared++
-		}
-	}
-	assert.Equal(t, 3, compared)
 }
 
 func TestLowLoadCurvesBeginAtRest(t *testing.T) {

@@ -63,25 +63,6 @@ func TestStaticPowerIsHigherAfterLoad(t *testing.T) {
 	assert.Less(t, cooler-30-0.025*light, 0.15*(hot-30), "after 45 s")
 }
 
-func TestATurboBudgetLastsForTensOfSeconds(t *testing.T) {
-	l := machineWith(t, turboBudget)
-	budget := time.Duration(0)
-	for burst := range 8 {
-		l.until(time.Duration(burst)*13*time.Second + 11*time.Second)
-		ran := l.machine.Ran()
-		rest, above, _ := l.until(l.at + time.Second)
-		assert.InDelta(t, 8, (l.machine.Ran() - ran).Seconds(), 1e-6, "CPUs are busy with and without turbo")
-		switch watts := rest + above; {
-		case watts > 100.9:
-			budget = l.at
-		case l.at > time.Minute:
-			assert.InDelta(t, 80, watts, 0.1)
-		}
-	}
-	assert.Greater(t, budget, 30*time.Second)
-	assert.Less(t, budget, 60*time.Second)
-}
-
 func TestSpinningDrawsAQuarterOfThePowerOfWork(t *testing.T) {
 	l := machineWith(t, spinning)
 	solver := l.workloads[0]

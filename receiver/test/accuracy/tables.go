@@ -105,10 +105,10 @@ func atLowLoad(c simCurve, load float64) simScenario { return afterNights(c, 0.0
 // run measures the rows that wanted selects. It is the only loop over scenarios and settings.
 func (m *measurement) run(t *testing.T, wanted func(*simScenario, *simSetting) bool) *measurement {
 	m.cells = make([][]*accuracy, len(m.scenarios))
+	for i := range m.cells {
+		m.cells[i] = make([]*accuracy, len(m.settings))
+	}
 	t.Run(strings.TrimSuffix(m.file, ".csv"), func(t *testing.T) {
-		for i := range m.cells {
-			m.cells[i] = make([]*accuracy, len(m.settings))
-		}
 		for k, setting := range m.settings { // neighbors have no common training to wait for
 			for i, sc := range m.scenarios {
 				if m.has(&sc, &setting) && wanted(&sc, &setting) {
