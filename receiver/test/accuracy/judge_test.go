@@ -5,9 +5,14 @@
 package main
 
 import (
+	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
 func TestKeplersSeriesBelongToTheWorkloadsOfTheMachine(t *testing.T) {
@@ -29,4 +34,21 @@ kepler_container_cpu_joules_total{container_id="` + web + `",state="running",zon
 	assert.Equal(t, joules{pkg: 40}, total.reported["batch"], "a series continues after the exit")
 	assert.Equal(t, joules{pkg: 50}, total.reported["web"], "processes are not added to their container")
 	assert.Zero(t, total.reported["db"])
+}
+
+func TestKeplersRuleAgreesWithKeplersBinary(t *testing.T) {
+	programs, err := table.Read(filepath.Join(results, "programs.csv"))
+	require.NoError(t, err)
+	byRules, err := table.Read(filepath.Join(results, "rules.csv"))
+	require.NoError(t, err)
+	percent := func(text string) float64 {
+		value, err := strconv.ParseFloat(text, 64)
+		require.NoError(t, err)
+		return value
+	}
+	for _, sc := range simScenarios {
+		binary, rule := programs.Find(sc.name, "Kepler"), byRules.Find(sc.name, "Kepler from 0.10")
+		require.True(t, binary >= 0 && rule >= 0, sc.name)
+		assert.InDelta(t, percent(byRules.Rows[rule][2]), percent(programs.Rows[binary][2]), 100*judgeTolerance, sc.name)
+	}
 }
