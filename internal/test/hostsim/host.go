@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -364,21 +365,39 @@ func (r *renderer) files(dir string, files []OpenFile) {
 
 func (r *renderer) write(name, content string) {
 	path := filepath.Join(r.root, name)
+	before := math.MaxInt
 	if r.written != nil {
-		if old, ok := r.written[name]; ok && old == content {
+		old, ok := r.written[name]
+		if ok && old == content {
 			return
+		}
+		if ok {
+			before = len(old)
 		}
 		r.written[name] = content
 	} else if old, err := os.ReadFile(path); err == nil && string(old) == content {
 		return
 	}
-	err := os.WriteFile(path, []byte(content), 0o644)
+	err := overwrite(path, content, before)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-			err = os.WriteFile(path, []byte(content), 0o644)
+			err = overwrite(path, content, before)
 		}
 	}
 	r.fail(err)
+}
+
+// overwrite replaces the content of a file that had a number of bytes before. A reader never sees an empty file.
+func overwrite(path, content string, before int) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if before > len(content) {
+		err = errors.Join(err, f.Truncate(int64(len(content))))
+	}
+	return errors.Join(err, f.Close())
 }
 
 func (r *renderer) link(name, target string) {

@@ -5,186 +5,186 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
 
-	"github.com/energyreceiver/energyreceiver/internal/ledger"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // agent is a node's collector. As shipped, it sends each collection once and waits for the answer;
-// what is refused is in the next one. With a queue it takes a collection as delivered at once, and
-// sends it until it is acknowledged, as an exporter's default settings do.
+// the receiver repeats a rejected collection in the next one. With a queue, the agent acknowledges a
+// collection at once and sends it until the gateway accepts it, as an exporter with default settings.
 type agent struct {
-	node   *node
-	truth  *truth
-	client *http.Client
-	url    string
-	queued bool
-	cost   agents
-
-	meteredBefore, meteredLast float64 // joules of the meters, at the last collection delivered before the window and at the last of all
+	name     string
+	receiver receiver.Metrics
+	truth    *series.Truth // nil if no backend is compared with it
+	client   *http.Client
+	url      string
+	queued   bool
+	retry    time.Duration // the first wait between two attempts with a queue
+	burst    *barrier      // nil if the nodes send independently
 
 	mu      sync.Mutex
-	refused int // requests that were not acknowledged
-	forGood int // of these, not to be sent again
-	dropped int // points of requests that were taken in part
-	waiting sync.WaitGroup
+	cost    cost
+	sent    time.Time // of the last acknowledged collection
+	sending sync.WaitGroup
 }
 
-// nodeTimeout is the timeout of the shipped exporters.
-const nodeTimeout = 5 * time.Second
-
-// maxFurther is how many collections a node makes beyond those of the plan, to have one acknowledged.
-const maxFurther = 12
-
-func (a *agent) metered() float64 { return a.meteredLast - a.meteredBefore }
-
-// schedule is when nodes collect. speed is how much faster their clock is.
-type schedule struct {
-	start    time.Time // real
-	begin    time.Time // of the nodes' clock
-	interval time.Duration
-	rounds   int
-	speed    float64
-	offset   time.Duration // of a node within the interval
+// cost is the number and size of collections, the cost of encoding them, and the rejected requests.
+type cost struct {
+	collections, points, bytes, packed int
+	cpu                                time.Duration
+	refused                            int // requests that were not acknowledged
+	forGood                            int // of these, requests that are not sent again
+	dropped                            int // rejected points of acknowledged requests
 }
 
-// at returns the nodes' time of a round, of which the first is 0.
-func (s *schedule) at(round int) time.Time {
-	return s.begin.Add(time.Duration(round)*s.interval + s.offset)
+func (c *cost) add(o cost) {
+	c.collections, c.points, c.bytes, c.packed = c.collections+o.collections, c.points+o.points, c.bytes+o.bytes, c.packed+o.packed
+	c.cpu += o.cpu
+	c.refused, c.forGood, c.dropped = c.refused+o.refused, c.forGood+o.forGood, c.dropped+o.dropped
 }
 
-// due returns the real time of a round.
-func (s *schedule) due(round int) time.Time {
-	return s.start.Add(time.Duration(float64(s.at(round).Sub(s.begin)) / s.speed))
-}
+// nodeTimeout is the timeout of the shipped exporters. firstRetry and lastRetry are the default limits
+// of the time between two attempts.
+const (
+	nodeTimeout           = 5 * time.Second
+	firstRetry, lastRetry = 5 * time.Second, 30 * time.Second
+)
 
-// next returns the round after one that has ended by now. Rounds that have passed meanwhile are
-// left out, but never the last.
-func (s *schedule) next(round int, now time.Time) int {
-	for round++; round < s.rounds-1 && now.After(s.due(round+1)); round++ {
-	}
-	return round
-}
-
-// run makes and sends all collections, and then further ones until one is acknowledged.
-func (a *agent) run(ctx context.Context, s schedule, mark time.Time) error {
-	defer a.waiting.Wait()
-	acknowledged := false
-	for round := 0; round < s.rounds || !acknowledged && round < s.rounds+maxFurther; round = s.next(round, time.Now()) {
-		if !waitUntil(ctx, s.due(round)) {
-			return ctx.Err()
-		}
-		var err error
-		if acknowledged, err = a.collectAndSend(ctx, s.at(round), mark); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// collectAndSend makes a collection of all energy until a time, and reports whether it was acknowledged.
-func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowledged bool, err error) {
-	md := a.node.measure(at.Sub(a.node.now))
-	if err := a.truth.add(md); err != nil {
-		return false, err
-	}
-	a.meteredLast = a.node.metered()
-	m, err := a.cost.pack(md)
+// start starts the node's receiver on a machine, with its first collection after a delay.
+func (a *agent) start(m *series.Machine, s shape, interval, delay time.Duration) (err error) {
+	a.receiver, err = series.NewReceiver(a.name, m.Host.Root(), interval, func(c *energyreceiver.Config) { s.configure(c, delay) }, a.take)
 	if err != nil {
-		return false, err
+		return err
 	}
+	return a.receiver.Start(context.Background(), noExtensions{})
+}
+
+type noExtensions struct{}
+
+func (noExtensions) GetExtensions() map[component.ID]component.Component { return nil }
+
+// configure sets the size of a node's collections. A window per collection keeps a node cheap.
+func (s shape) configure(c *energyreceiver.Config, delay time.Duration) {
+	c.InitialDelay, c.Window, c.CPUTime = delay, c.CollectionInterval, cpu.KindProcfs
+	c.Series.Processes = energyreceiver.ProcessSeriesConfig{GroupBy: energyreceiver.GroupByPID}
+	c.Series.Containers.Max, c.Series.Pods.Max = 0, 0
+	m := &c.Metrics
+	m.ProcessEnergy.Enabled = !s.withoutProcesses
+	m.ProcessPower.Enabled = !s.withoutProcesses && !s.withoutPower
+	if s.withoutPower {
+		m.HwPower.Enabled, m.SystemPower.Enabled, m.ContainerPower.Enabled, m.K8sPodPower.Enabled = false, false, false, false
+	}
+}
+
+// take sends a collection of the receiver.
+func (a *agent) take(ctx context.Context, md pmetric.Metrics) error {
+	if a.truth != nil {
+		a.truth.Add(md)
+	}
+	packed, c, err := pack(md)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.cost.add(c)
+	a.mu.Unlock()
+	a.burst.wait()
 	if a.queued {
-		a.acknowledged(at.Before(mark))
-		a.waiting.Go(func() { a.sendUntilTaken(ctx, m.body) })
-		return true, nil
+		a.sending.Go(func() { a.sendUntilTaken(packed) })
+		return nil
 	}
-	switch err := a.send(ctx, m.body); {
-	case err == nil:
-		a.acknowledged(at.Before(mark))
-		return true, nil
-	case errors.Is(err, errForGood):
-		a.node.engine.Outcome(ledger.RefusedForGood)
-	default:
-		a.node.engine.Outcome(ledger.Refused)
-	}
-	return false, nil
+	return a.send(ctx, packed)
 }
 
-// acknowledged notes that the last collection was delivered.
-func (a *agent) acknowledged(beforeWindow bool) {
-	a.node.engine.Outcome(ledger.Acknowledged)
-	if beforeWindow {
-		a.meteredBefore = a.meteredLast
-		a.truth.acknowledged()
-	}
+// pack encodes a collection and measures the CPU time of that.
+func pack(md pmetric.Metrics) ([]byte, cost, error) {
+	runtime.LockOSThread() // its CPU time is measured
+	defer runtime.UnlockOSThread()
+	before := threadTime()
+	packed, size, err := series.Pack(md)
+	return packed, cost{collections: 1, points: md.DataPointCount(), bytes: size, packed: len(packed), cpu: threadTime() - before}, err
 }
 
-// sendUntilTaken does as an exporter that retries.
-func (a *agent) sendUntilTaken(ctx context.Context, body []byte) {
-	for retry, began := firstRetry, time.Now(); ; retry = min(retry*3/2, lastRetry) {
-		err := a.send(ctx, body)
-		if err == nil || errors.Is(err, errForGood) || time.Since(began) > patience || !waitUntil(ctx, time.Now().Add(retry)) {
+// threadTime returns the CPU time of the thread.
+func threadTime() time.Duration {
+	var u syscall.Rusage
+	const thread = 1 // RUSAGE_THREAD
+	_ = syscall.Getrusage(thread, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// sendUntilTaken sends a request as an exporter that retries.
+func (a *agent) sendUntilTaken(packed []byte) {
+	for retry, began := a.retry, time.Now(); time.Since(began) < patience; retry = min(retry*3/2, lastRetry) {
+		if err := a.send(context.Background(), packed); err == nil || consumererror.IsPermanent(err) {
 			return
 		}
+		time.Sleep(retry)
 	}
 }
 
-// errForGood marks what an exporter does not send again.
-var errForGood = errors.New("refused for good")
-
 // send sends a request once.
-func (a *agent) send(ctx context.Context, body []byte) error {
+func (a *agent) send(ctx context.Context, packed []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	dropped, err := exportOnce(ctx, a.client, a.url, body)
+	dropped, err := series.Export(ctx, a.client, a.url, packed)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err != nil {
-		a.refused++
+	a.cost.dropped += dropped
+	switch {
+	case err == nil:
+		a.sent = time.Now()
+	case consumererror.IsPermanent(err):
+		a.cost.forGood++
+		fallthrough
+	default:
+		a.cost.refused++
 	}
-	if errors.Is(err, errForGood) {
-		a.forGood++
-	}
-	a.dropped += dropped
 	return err
 }
 
-// exportOnce sends a request of OTLP over HTTP, and returns how many of its points were rejected:
-// https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
-func exportOnce(ctx context.Context, client *http.Client, url string, body []byte) (rejected int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return 0, err
+// sentSince reports whether a collection was acknowledged after a time.
+func (a *agent) sentSince(t time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sent.After(t)
+}
+
+// barrier lets nodes send at the same time. A nil barrier has no effect.
+type barrier struct {
+	nodes int
+
+	mu      sync.Mutex
+	waiting int
+	open    chan struct{}
+}
+
+func newBarrier(nodes int) *barrier { return &barrier{nodes: nodes, open: make(chan struct{})} }
+
+// wait waits until all nodes wait.
+func (b *barrier) wait() {
+	if b == nil {
+		return
 	}
-	request.Header.Set("Content-Type", "application/x-protobuf")
-	request.Header.Set("Content-Encoding", "gzip")
-	answer, err := client.Do(request)
-	if err != nil {
-		return 0, err
+	b.mu.Lock()
+	open := b.open
+	if b.waiting++; b.waiting == b.nodes {
+		close(open)
+		b.waiting, b.open = 0, make(chan struct{})
 	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return 0, err
-	}
-	switch answer.StatusCode {
-	case http.StatusOK:
-		response := pmetricotlp.NewExportResponse()
-		if err := response.UnmarshalProto(text); err != nil {
-			return 0, err
-		}
-		return int(response.PartialSuccess().RejectedDataPoints()), nil
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return 0, fmt.Errorf("%s: %q", answer.Status, text)
-	}
-	return 0, fmt.Errorf("%w: %s: %q", errForGood, answer.Status, text)
+	b.mu.Unlock()
+	<-open
 }

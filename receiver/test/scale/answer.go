@@ -5,15 +5,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,26 +17,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// window is the time that the store is asked about. Its begin is between two collections of each
-// node, and so is its end.
-type window struct {
-	begin, end time.Time
-}
+// window is the time that the backend is asked about. It begins between two collections of each node.
+type window struct{ begin, end time.Time }
 
-func (w window) length() string { return fmt.Sprintf("%dms", w.end.Sub(w.begin).Milliseconds()) }
-
-// answer holds the data of one series in the backend.
+// answer is the data of one series in the backend.
 type answer struct {
 	points   int
 	last     float64 // joules or watts
 	increase float64 // joules in the window
 }
 
-// comparison compares the series of a metric in the backend with those that the nodes sent.
+// comparison compares the series of a metric in the backend with the sent series.
 type comparison struct {
 	metric                       string
 	series, missing, extra       int
-	otherLast, otherIncrease     int // series whose last value, and whose increase in the window, is another
+	otherLast, otherIncrease     int // series whose last value, or whose increase in the window, differs
 	points, lost, twice          int
 	made, stored                 float64 // joules of the last values
 	madeInWindow, storedInWindow float64 // joules
@@ -49,193 +40,102 @@ type comparison struct {
 // isWrong reports whether joules were lost, or samples stored twice. Samples may be lost.
 func (c comparison) isWrong() bool { return math.Abs(c.made-c.stored) > microjoule || c.twice > 0 }
 
+const microjoule = 1e-6
+
 // compare adds the series of a node.
-func (c *comparison) compare(made map[string]*track, stored map[string]answer) {
+func (c *comparison) compare(made map[string]*series.Series, stored map[string]answer, w window) {
 	for key, m := range made {
-		if m.metric != c.metric {
+		if m.Stored != c.metric {
 			continue
 		}
-		c.series++
-		c.points += m.points
 		s, found := stored[key]
 		if !found {
 			c.missing++
 		}
-		c.lost += max(0, m.points-s.points)
-		c.twice += max(0, s.points-m.points)
-		if found && s.last != m.last {
+		c.series++
+		c.points += len(m.Points)
+		c.lost += max(0, len(m.Points)-s.points)
+		c.twice += max(0, s.points-len(m.Points))
+		if found && s.last != m.Last().Value {
 			c.otherLast++
 		}
-		if !m.counter {
+		if !m.Counter {
 			continue
 		}
-		c.made, c.stored = c.made+m.last, c.stored+s.last
-		c.madeInWindow, c.storedInWindow = c.madeInWindow+m.increase(), c.storedInWindow+s.increase
-		if math.Abs(s.increase-m.increase()) > microjoule {
+		increase := m.Increase(w.begin, w.end)
+		c.made, c.stored = c.made+m.Last().Value, c.stored+s.last
+		c.madeInWindow, c.storedInWindow = c.madeInWindow+increase, c.storedInWindow+s.increase
+		if math.Abs(s.increase-increase) > microjoule {
 			c.otherIncrease++
 		}
 	}
 	for key := range stored {
-		if strings.HasPrefix(key, c.metric+"{") && made[key] == nil {
+		if made[key] == nil {
 			c.extra++
 		}
 	}
 }
 
-const microjoule = 1e-6
-
-// balance is how far the sums of one node are off in the store, in joules of the window.
-type balance struct {
-	meters      float64 // active and idle energy less what the node's meters counted
-	attribution float64 // energy of processes and unattributed energy less active energy
-}
-
-// balanceOf adds up what the store has of a node.
-func balanceOf(made map[string]*track, stored map[string]answer, metered float64) balance {
-	b := balance{meters: -metered}
-	for key, m := range made {
-		joules := stored[key].increase
-		switch m.metric {
-		case "system_energy_joules_total":
-			b.meters += joules
-			if strings.Contains(key, "energy_state=active") {
-				b.attribution -= joules
-			}
-		case "process_energy_joules_total", "system_unattributed_energy_joules_total":
-			b.attribution += joules
-		}
-	}
-	return b
-}
-
-// worst keeps the larger differences.
-func (b *balance) worst(other balance) {
-	for _, d := range []struct{ of, other *float64 }{{&b.meters, &other.meters}, {&b.attribution, &other.attribution}} {
-		if math.Abs(*d.other) > math.Abs(*d.of) {
-			*d.of = *d.other
-		}
-	}
-}
-
-// compareAll asks the store for all series of the nodes and compares them.
-func compareAll(url string, nodes []*agent, w window) (table []comparison, worst balance, err error) {
-	byMetric := map[string]*comparison{}
+// compareAll asks the backend for all series of the nodes and compares them.
+func compareAll(api series.Prometheus, nodes []*agent, w window) (table []comparison, err error) {
+	metrics := map[string]bool{}
 	for _, n := range nodes {
-		for _, s := range n.truth.tracks {
-			byMetric[s.metric] = &comparison{metric: s.metric}
+		for _, s := range n.truth.Series {
+			metrics[s.Stored] = s.Counter
 		}
 	}
-	metrics := slices.Sorted(maps.Keys(byMetric))
-	for chunk := range slices.Chunk(nodes, 20) {
-		stored := map[string]answer{} // of all nodes of the chunk
-		for _, metric := range metrics {
-			if err := askFor(url, metric, chunk, w, stored); err != nil {
-				return nil, worst, err
+	for _, metric := range slices.Sorted(maps.Keys(metrics)) {
+		c := comparison{metric: metric}
+		for chunk := range slices.Chunk(nodes, 20) {
+			stored, err := askFor(api, metric, metrics[metric], chunk, w)
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range chunk {
+				c.compare(n.truth.Series, stored[n.name], w)
 			}
 		}
-		byNode := map[string]map[string]answer{}
-		for key, a := range stored {
-			_, rest, _ := strings.Cut(key, "host_name=")
-			name, _, _ := strings.Cut(rest, ",")
-			name = strings.TrimSuffix(name, "}")
-			if byNode[name] == nil {
-				byNode[name] = map[string]answer{}
-			}
-			byNode[name][key] = a
-		}
-		for _, n := range chunk {
-			for _, c := range byMetric {
-				c.compare(n.truth.tracks, byNode[n.node.name])
-			}
-			worst.worst(balanceOf(n.truth.tracks, byNode[n.node.name], n.metered()))
-		}
+		table = append(table, c)
 	}
-	for _, metric := range metrics {
-		table = append(table, *byMetric[metric])
-	}
-	return table, worst, nil
+	return table, nil
 }
 
-// askFor adds the store's series of a metric of some nodes.
-func askFor(url, metric string, nodes []*agent, w window, stored map[string]answer) error {
+// askFor returns the backend's series of a metric by node.
+func askFor(api series.Prometheus, metric string, counter bool, nodes []*agent, w window) (map[string]map[string]answer, error) {
 	var names []string
+	stored := map[string]map[string]answer{}
 	for _, n := range nodes {
-		names = append(names, n.node.name)
+		names = append(names, n.name)
+		stored[n.name] = map[string]answer{}
 	}
 	selector := fmt.Sprintf("%s{host_name=~%q}", metric, strings.Join(names, "|"))
-	queries := []struct {
-		text string
-		keep func(*answer, float64)
-	}{
-		{fmt.Sprintf("last_over_time(%s[2h])", selector), func(a *answer, v float64) { a.last = v }},
-		{fmt.Sprintf("count_over_time(%s[2h])", selector), func(a *answer, v float64) { a.points = int(v) }},
+	queries := map[string]func(*answer, float64){
+		"last_over_time(" + selector + "[2h])":  func(a *answer, v float64) { a.last = v },
+		"count_over_time(" + selector + "[2h])": func(a *answer, v float64) { a.points = int(v) },
 	}
-	if strings.HasSuffix(metric, "_total") {
-		queries = append(queries, struct {
-			text string
-			keep func(*answer, float64)
-		}{series.Increase(selector, w.length()), func(a *answer, v float64) { a.increase = v }})
+	if counter {
+		length := fmt.Sprintf("%dms", w.end.Sub(w.begin).Milliseconds())
+		queries[series.Increase(selector, length)] = func(a *answer, v float64) { a.increase = v }
 	}
-	for _, q := range queries {
-		rows, err := ask(url, q.text, w.end)
-		if err != nil {
-			return err
-		}
-		for _, r := range rows {
-			key := seriesKey(metric, r.labels)
-			a := stored[key]
-			q.keep(&a, r.value)
-			stored[key] = a
-		}
-	}
-	return nil
-}
-
-// row is one series of an answer.
-type row struct {
-	labels map[string]string
-	value  float64
-}
-
-// ask calls https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
-func ask(api, query string, at time.Time) (rows []row, err error) {
-	response, err := http.PostForm(api+"/query", url.Values{
-		"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)},
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	var decoded struct {
-		Status, Error string
-		Data          struct {
-			Result []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
-		}
-	}
-	if err := json.NewDecoder(response.Body).Decode(&decoded); err != nil {
-		return nil, fmt.Errorf("%s: %w", response.Status, err)
-	}
-	if decoded.Status != "success" {
-		return nil, fmt.Errorf("%s: %s", response.Status, decoded.Error)
-	}
-	for _, r := range decoded.Data.Result {
-		text, _ := r.Value[1].(string)
-		value, err := strconv.ParseFloat(text, 64)
+	for text, keep := range queries {
+		rows, err := api.Query(text, w.end)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row{r.Metric, value})
+		for _, r := range rows {
+			of, key := stored[r.Labels["host_name"]], series.Key(metric, r.Labels)
+			a := of[key]
+			keep(&a, r.Value)
+			of[key] = a
+		}
 	}
-	return rows, nil
+	return stored, nil
 }
 
-// printComparison writes the table of what the store has.
-func printComparison(out io.Writer, table []comparison, worst balance) {
+// printComparison writes the table of comparisons.
+func printComparison(out io.Writer, table []comparison) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "metric\tseries\tmissing\tunknown\tother last\tother increase\tpoints\tlost\ttwice\tjoules\tlost\tincrease\tlost\t")
+	_, _ = fmt.Fprintln(w, "metric\tseries\tmissing\textra\tother last\tother increase\tpoints\tlost\ttwice\tjoules\tlost\tincrease\tlost\t")
 	for _, c := range append(table, sumOf(table)) {
 		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", c.metric, c.series, c.missing, c.extra, c.otherLast, c.otherIncrease,
 			c.points, c.lost, c.twice)
@@ -246,8 +146,6 @@ func printComparison(out io.Writer, table []comparison, worst balance) {
 		}
 	}
 	_ = w.Flush()
-	_, _ = fmt.Fprintf(out, "largest difference of a node: %.6f J of its meters; %.6f J between active energy and that of processes with the unattributed\n",
-		worst.meters, worst.attribution)
 }
 
 // sumOf adds up the series and points of all metrics. Their joules are the same joules, several times.

@@ -23,6 +23,8 @@ const (
 	storeLayer    layer = "store"
 )
 
+var allLayers = []layer{balancerLayer, gatewayLayer, storeLayer}
+
 // fault is the end of one process by SIGKILL.
 type fault struct {
 	layer layer
@@ -55,18 +57,15 @@ func parseFaults(text string, down time.Duration) (faults []fault, err error) {
 	return faults, nil
 }
 
-// inflict kills a process when its time has come, and starts it again. It returns early if the context ends.
-func (f fault) inflict(ctx context.Context, p *program, start time.Time, out io.Writer) error {
+// inflict kills a process at the time of the fault, and starts it again. It returns early if the context ends.
+func (f fault) inflict(ctx context.Context, p *process, start time.Time, out io.Writer) error {
 	if !waitUntil(ctx, start.Add(f.after)) {
 		return nil
 	}
-	pid := p.pid()
-	if err := p.kill(); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(out, "%v: kill -9 %d, %s %d\n", f.after, pid, f.layer, f.index+1)
+	_, _ = fmt.Fprintf(out, "%v: kill -9 %d, %s %d\n", f.after, p.PID(), f.layer, f.index+1)
+	p.kill()
 	waitUntil(ctx, start.Add(f.after+f.down))
-	if err := p.start(); err != nil {
+	if err := p.Start(p.url); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "%v: %s %d is started again\n", time.Since(start).Round(time.Second), f.layer, f.index+1)

@@ -2,9 +2,8 @@
 
 //go:build linux
 
-// Command scale simulates many nodes that send to one gateway. The receiver's own attribution and emission make each
-// node's collections. They get the node's name as in the shipped configurations, and go to the gateway as OTLP over
-// HTTP with gzip, each node at its own time. The measurements are written to standard output:
+// Command scale lets the receivers of many nodes send to gateways: OTLP over HTTP with gzip, each node at its own time.
+// All nodes read the same simulated machine, in real time. The measurements are written to standard output:
 //
 //	go run ./receiver/test/scale -gateway build/otelcol-energy -to sink
 //
@@ -35,7 +34,6 @@ type plan struct {
 	balancers, gateways, stores     int
 	kill                            string
 	down                            time.Duration
-	speed                           float64
 	queued                          bool
 	gatewayConfigs, balancerConfigs []string
 	logs                            string
@@ -49,7 +47,7 @@ type plan struct {
 func main() {
 	var p plan
 	flag.IntVar(&p.nodes, "nodes", 200, "how many nodes")
-	flag.IntVar(&p.shape.processes, "processes", 300, "processes of a node, each with a series")
+	flag.IntVar(&p.shape.processes, "processes", 300, "processes of a node, each with a series; at least one per container")
 	flag.IntVar(&p.shape.containers, "containers", 100, "containers of a node, two to a pod")
 	flag.BoolVar(&p.shape.withoutProcesses, "without-processes", false, "process.energy and process.power are off")
 	flag.BoolVar(&p.shape.withoutPower, "without-power", false, "the metrics of power are off")
@@ -58,20 +56,19 @@ func main() {
 	flag.BoolVar(&p.burst, "burst", false, "all nodes send at once, as after the gateway was away")
 	flag.DurationVar(&p.away, "away", 0, "how long the sink refuses at first")
 	flag.StringVar(&p.gateway, "gateway", "build/otelcol-energy", "the collector that is the gateway")
-	flag.StringVar(&p.to, "to", "sink", "where the gateway sends: sink (OTLP, to nowhere), prometheus (OTLP), scrape (it is scraped) or mimir (several processes, behind several gateways)")
+	flag.StringVar(&p.to, "to", "sink", "backend of the gateway: sink (OTLP, discarded), prometheus (OTLP), scrape (it is scraped) or mimir (several processes, behind several gateways)")
 	flag.StringVar(&p.prometheus, "prometheus", "build/integration/prometheus/prometheus", "Prometheus, for -to prometheus")
 	flag.IntVar(&p.batch, "batch", 8192, "send_batch_size of the gateway, 0 is no batch processor")
 	flag.IntVar(&p.limitMiB, "limit", 1024, "limit_mib of the gateway's memory_limiter")
-	flag.IntVar(&p.goLimitMiB, "gomemlimit", 0, "GOMEMLIMIT of the gateway in MiB, 0 is none")
+	flag.IntVar(&p.goLimitMiB, "gomemlimit", 0, "GOMEMLIMIT of the gateway in MiB, 0 sets no limit")
 	flag.StringVar(&p.mimir, "mimir", "build/integration/mimir/mimir", "Mimir, for -to mimir")
 	flag.StringVar(&p.balancer, "balancer", "otelcol-contrib", "the collector that is the balancer, for -to mimir with -balancers: its path, or its name in PATH")
 	flag.IntVar(&p.balancers, "balancers", 2, "-to mimir: how many balancers, 0 balances the nodes' connections over the gateways instead")
 	flag.IntVar(&p.gateways, "gateways", 2, "-to mimir: how many gateways")
 	flag.IntVar(&p.stores, "stores", 3, "-to mimir: how many processes of Mimir; each sample is in three of them")
-	flag.StringVar(&p.kill, "kill", "", "-to mimir: what is killed (SIGKILL) and when, such as gateway@20s,store2@40s")
-	flag.DurationVar(&p.down, "down", 15*time.Second, "-to mimir: how long what is killed is away")
-	flag.Float64Var(&p.speed, "speed", 1, "-to mimir: how much faster than real time the nodes' clock is")
-	flag.Float64Var(&p.shape.births, "births", 0, "processes that are born on each node in a minute, to live for less than one")
+	flag.StringVar(&p.kill, "kill", "", "-to mimir: processes to kill (SIGKILL) and times, such as gateway@20s,store2@40s")
+	flag.DurationVar(&p.down, "down", 15*time.Second, "-to mimir: time until a killed process is started again")
+	flag.Float64Var(&p.shape.births, "births", 0, "processes that start on the machine in a minute, to live for less than one")
 	flag.BoolVar(&p.queued, "queued", false, "-to mimir: the nodes have a queue and send again, in place of the shipped settings")
 	flag.Func("gateway-config", "-to mimir: the gateways' configuration; may be repeated (deploy/gateway/gateway.yaml)", appendTo(&p.gatewayConfigs))
 	flag.Func("balancer-config", "-to mimir: the same of balancers (deploy/gateway/balancer.yaml)", appendTo(&p.balancerConfigs))

@@ -5,97 +5,230 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"os/exec"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"golang.org/x/sys/unix"
+
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
+
+// collect makes collections of a node of a shape, every 10 s of a simulated clock, and one at the end.
+func collect(t *testing.T, s shape, collections int, next consumer.ConsumeMetricsFunc) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 10 * time.Second
+		m, err := s.newMachine(t.TempDir(), time.Now())
+		require.NoError(t, err)
+		r, err := series.NewReceiver("node", m.Host.Root(), interval, func(c *energyreceiver.Config) { s.configure(c, interval) }, next)
+		require.NoError(t, err)
+		require.NoError(t, r.Start(t.Context(), noExtensions{}))
+		for range collections {
+			synctest.Wait()
+			require.NoError(t, m.Advance(m.Now()+interval))
+			time.Sleep(interval)
+		}
+		synctest.Wait()
+		require.NoError(t, r.Shutdown(t.Context()))
+	})
+}
 
 func TestANodeReportsTheComputedNumberOfPoints(t *testing.T) {
 	for _, s := range []shape{
 		{processes: 300, containers: 100},
-		{processes: 300, containers: 100, withoutProcesses: true},
-		{processes: 300, containers: 100, withoutPower: true},
-		{processes: 30, containers: 10},
-		{processes: 50},
+		{processes: 30, containers: 10, withoutProcesses: true},
+		{processes: 30, containers: 10, withoutPower: true},
+		{processes: 20},
 	} {
-		n := newNode(1, s, time.Unix(1_800_000_000, 0))
-		for range 3 {
-			assert.Equal(t, s.points(), n.collect(10*time.Second).DataPointCount(), "%+v", s)
-		}
+		var points []int
+		collect(t, s, 4, func(_ context.Context, md pmetric.Metrics) error {
+			points = append(points, md.DataPointCount())
+			return nil
+		})
+		assert.Equal(t, s.points(), points[3], "%+v: %v, of which the first has zero-value points", s, points)
 	}
 	assert.Equal(t, 1822, shape{processes: 300, containers: 100}.points(), "as docs/production.md says")
 }
 
-func TestEveryResourceHasItsNodesName(t *testing.T) {
-	n := newNode(7, shape{processes: 3, containers: 2}, time.Unix(1_800_000_000, 0))
-	for _, rm := range n.collect(time.Second).ResourceMetrics().All() {
-		name, _ := rm.Resource().Attributes().Get("host.name")
-		assert.Equal(t, n.name, name.Str())
-	}
-}
-
-func TestEnergyGoesOnFromCollectionToCollection(t *testing.T) {
-	n := newNode(1, shape{processes: 30, containers: 10}, time.Unix(1_800_000_000, 0))
-	sum := func(md pmetric.Metrics) (joules float64) {
-		for _, rm := range md.ResourceMetrics().All() {
-			for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-				if m.Name() == "process.energy" {
-					for _, p := range m.Sum().DataPoints().All() {
-						joules += p.DoubleValue()
-					}
-				}
-			}
-		}
-		return joules
-	}
-	first := sum(n.collect(10 * time.Second))
-	require.Positive(t, first)
-	assert.Greater(t, sum(n.collect(10*time.Second)), first)
-}
-
-func TestRefusedCollectionsAreResentAndTheSinkCountsAllPoints(t *testing.T) {
-	s, err := startSink(0)
-	require.NoError(t, err)
-	defer s.close()
-	answers := []int{http.StatusServiceUnavailable, http.StatusOK}
+// A rejected collection costs data points, and no energy.
+func TestARejectedCollectionLosesPointsAndNoJoules(t *testing.T) {
+	received := series.NewTruth()
+	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status := answers[0]
-		answers = answers[1:]
-		if status != http.StatusOK {
-			w.WriteHeader(status)
+		if n := requests.Add(1); n == 3 || n == 4 {
+			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		s.take(w, r)
+		md, err := series.Unpack(r.Body)
+		if assert.NoError(t, err) {
+			received.Add(md)
+		}
 	}))
 	defer server.Close()
-	var a agents
-	m, err := a.pack(newNode(1, shape{processes: 5, containers: 2}, time.Now()).collect(time.Second))
-	require.NoError(t, err)
-	refused, err := post(server.Client(), server.URL, m.body, time.Millisecond)
-	require.NoError(t, err)
-	assert.Equal(t, 1, refused)
-	require.NoError(t, s.wait(m.points))
-	assert.EqualValues(t, a.points, s.points.Load())
-	assert.EqualValues(t, a.packed, s.bytes.Load())
-
-	answers = slices.Repeat([]int{http.StatusBadRequest}, 2)
-	_, err = post(server.Client(), server.URL, m.body, time.Millisecond)
-	assert.Error(t, err, "an invalid request is not sent again")
+	a := &agent{truth: series.NewTruth(), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, url: server.URL}
+	collect(t, shape{processes: 5, containers: 2, births: 60}, 8, a.take)
+	assert.Equal(t, 2, a.cost.refused)
+	c := comparison{metric: series.Stored(series.Process, "J", true)}
+	stored := map[string]answer{}
+	for key, s := range received.Series {
+		if s.Stored == c.metric {
+			stored[key] = answer{points: len(s.Points), last: s.Last().Value, increase: s.Last().Value}
+		}
+	}
+	c.compare(a.truth.Series, stored, window{end: time.Now()})
+	assert.Positive(t, c.lost)
+	assert.False(t, c.isWrong(), "%+v", c)
+	assert.Equal(t, []int{0, 0, 0, 0}, []int{c.missing, c.extra, c.otherLast, c.otherIncrease})
 }
 
-func TestAProgramsCPUTimeIsThatOfItsUserAndSystemTime(t *testing.T) {
-	p, err := start(t.TempDir()+"/log", nil, "/bin/sh", "-c", "while :; do :; done")
+func TestFaultsNameALayerANumberAndATime(t *testing.T) {
+	faults, err := parseFaults("gateway@20s,store2@1m", time.Minute)
 	require.NoError(t, err)
-	defer p.end()
-	p.begin()
-	for began := time.Now(); p.used().cpu < 50*time.Millisecond; time.Sleep(10 * time.Millisecond) {
-		require.Less(t, time.Since(began), patience)
+	assert.Equal(t, []fault{{gatewayLayer, 0, 20 * time.Second, time.Minute}, {storeLayer, 1, time.Minute, time.Minute}}, faults)
+	for _, text := range []string{"gateway", "gateway@soon", "gateway0@1s", "node@1s", "gateway@-1s", "1@1s"} {
+		_, err := parseFaults(text, 0)
+		assert.Error(t, err, text)
 	}
+}
+
+func TestComparisonCountsMissingLostRepeatedAndDifferentSeries(t *testing.T) {
+	const metric = "process_energy_joules_total"
+	begin := time.Unix(1_800_000_000, 0)
+	made := func(joules ...float64) *series.Series {
+		s := &series.Series{Stored: metric, Counter: true}
+		for i, j := range joules {
+			s.Points = append(s.Points, series.Point{At: begin.Add(time.Duration(i) * time.Second), Value: j})
+		}
+		return s
+	}
+	c := comparison{metric: metric}
+	c.compare(map[string]*series.Series{
+		"same": made(1, 3, 5), "short": made(0, 6, 7), "twice": made(0, 1, 2), "gone": made(0, 1, 4, 11), "other": {Stored: "process_power_watts"},
+	}, map[string]answer{
+		"same":  {points: 3, last: 5, increase: 4},
+		"short": {points: 2, last: 6, increase: 6},
+		"twice": {points: 5, last: 2, increase: 4},
+		"new":   {points: 1, last: 1},
+	}, window{begin, begin.Add(time.Minute)})
+	assert.Equal(t, comparison{
+		metric: metric, series: 4, missing: 1, extra: 1, otherLast: 1, otherIncrease: 3, points: 13, lost: 5, twice: 2,
+		made: 25, stored: 13, madeInWindow: 24, storedInWindow: 14,
+	}, c)
+	for c, wrong := range map[comparison]bool{
+		{made: 5, stored: 5, points: 10, lost: 3}: false,
+		{made: 5, stored: 4.9}:                    true,
+		{made: 5, stored: 5.1}:                    true,
+		{made: 5, stored: 5, twice: 1}:            true,
+	} {
+		assert.Equal(t, wrong, c.isWrong(), "%+v", c)
+	}
+}
+
+func TestAnswersOfAGatewayAreAcknowledgedRejectedOrPermanent(t *testing.T) {
+	status, body := http.StatusOK, []byte(nil)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write(body) // the client reads it
+	}))
+	defer server.Close()
+	export := func() (int, error) { return series.Export(t.Context(), server.Client(), server.URL, nil) }
+	partly := pmetricotlp.NewExportResponse()
+	partly.PartialSuccess().SetRejectedDataPoints(7)
+	var err error
+	body, err = partly.MarshalProto()
+	require.NoError(t, err)
+	rejected, err := export()
+	require.NoError(t, err)
+	assert.Equal(t, 7, rejected)
+	for code, forGood := range map[int]bool{429: false, 503: false, 400: true, 500: true} {
+		status, body = code, nil
+		_, err := export()
+		assert.Equal(t, forGood, consumererror.IsPermanent(err), "%d: %v", code, err)
+		assert.Error(t, err)
+	}
+}
+
+func TestAServiceSkipsDeadAddresses(t *testing.T) {
+	living := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "pong") }))
+	defer living.Close()
+	s, err := newService([]string{series.FreeAddress(), living.Listener.Addr().String()})
+	require.NoError(t, err)
+	defer s.close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 4 {
+		answer, err := client.Get("http://" + s.address())
+		require.NoError(t, err)
+		got, err := io.ReadAll(answer.Body)
+		require.NoError(t, errors.Join(err, answer.Body.Close()))
+		assert.Equal(t, "pong", string(got))
+	}
+}
+
+func TestAKilledProcessIsStartedAgainAndItsCPUTimeContinues(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	loop := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	p := &process{Program: &series.Program{Command: loop, Log: t.TempDir() + "/log"}, url: server.URL}
+	require.NoError(t, p.Start(p.url))
+	defer p.End(unix.SIGKILL)
+	p.begin()
+	require.NoError(t, series.Until("50 ms of CPU time", func() (bool, error) { return p.used().cpu >= 50*time.Millisecond, nil }))
 	assert.Positive(t, p.used().resident)
+	first := p.PID()
+	var out bytes.Buffer
+	require.NoError(t, fault{layer: gatewayLayer}.inflict(t.Context(), p, time.Now(), &out))
+	assert.Contains(t, out.String(), "is started again")
+	assert.NotEqual(t, first, p.PID())
+	assert.GreaterOrEqual(t, p.used().cpu, 50*time.Millisecond)
+}
+
+func TestAQueueSendsUntilTheGatewayAccepts(t *testing.T) {
+	s, err := startSink(20 * time.Millisecond)
+	require.NoError(t, err)
+	defer s.close()
+	a := &agent{client: http.DefaultClient, url: s.url, queued: true, retry: time.Millisecond}
+	md := pmetric.NewMetrics()
+	md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty().SetEmptyGauge().DataPoints().AppendEmpty()
+	require.NoError(t, a.take(t.Context(), md), "acknowledged at once")
+	a.sending.Wait()
+	assert.Positive(t, a.cost.refused)
+	var out bytes.Buffer
+	require.NoError(t, s.report(&out, 1))
+	assert.Contains(t, out.String(), "1 of 1 points, in 1 requests")
+}
+
+func TestNodesOfABurstWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, sent := newBarrier(3), atomic.Int32{}
+		node := func() {
+			b.wait()
+			sent.Add(1)
+		}
+		for round := range int32(2) {
+			go node()
+			go node()
+			synctest.Wait()
+			assert.Equal(t, 3*round, sent.Load())
+			node()
+			synctest.Wait()
+			assert.Equal(t, 3*round+3, sent.Load())
+		}
+	})
+	(*barrier)(nil).wait()
 }

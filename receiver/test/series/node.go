@@ -49,7 +49,7 @@ func NewReceiver(node, root string, interval time.Duration, configure func(*ener
 	m.NewMetronome = windows.NewTicking
 	set := receivertest.NewNopSettings(factory.Type())
 	set.ID = component.NewID(factory.Type()) // the state's file has its name
-	set.Logger = zap.Must(zap.NewDevelopment(zap.IncreaseLevel(zap.WarnLevel)))
+	set.Logger = zap.Must(zap.NewDevelopment(zap.IncreaseLevel(zap.ErrorLevel)))
 	return energyreceiver.NewFactoryOn(m).CreateMetrics(context.Background(), set, cfg, named)
 }
 

@@ -137,11 +137,11 @@ func (t *Truth) find(resource pcommon.Map, m pmetric.Metric, p pmetric.NumberDat
 	return s
 }
 
-// add adds a point. A point that was sent before is ignored.
+// add adds a point. A point that is not newer than the last is ignored: it was sent before.
 func (s *Series) add(p pmetric.NumberDataPoint) {
 	at, start := p.Timestamp().AsTime(), p.StartTimestamp().AsTime()
 	if len(s.Points) > 0 {
-		if s.Last().At.Equal(at) {
+		if !at.After(s.Last().At) {
 			return
 		}
 		if s.Counter && !start.Equal(s.start) {

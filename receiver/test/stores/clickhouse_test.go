@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // clickHouse is the engine of ClickHouse behind its HTTP interface, with the tables of the collector's exporter.
@@ -42,8 +44,8 @@ func openClickHouse(t *testing.T, dir string) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	endpoint := freeEndpoint(t)
-	cmd := exec.Command(node, server, filepath.Join(dir, "clickhouse"), portOf(endpoint))
+	endpoint := series.FreeAddress()
+	cmd := exec.Command(node, server, filepath.Join(dir, "clickhouse"), series.PortOf(endpoint))
 	cmd.Dir = filepath.Dir(modules)
 	c := &clickHouse{address: "http://" + endpoint, waiting: pmetric.NewMetrics()}
 	if err := start(t, cmd, filepath.Join(dir, "log"), c.address); err != nil {
@@ -77,7 +79,7 @@ var nowInSQL = regexp.MustCompile(`\bnow\(\)`)
 
 // query asks at a time, which takes the place of now(). The column joules is the value of a row,
 // the others are its labels.
-func (c *clickHouse) query(text string, at time.Time) (rows []row, err error) {
+func (c *clickHouse) Query(text string, at time.Time) (rows []series.Row, err error) {
 	sql := nowInSQL.ReplaceAllString(text, fmt.Sprintf("toDateTime(%d)", at.Unix()))
 	answer, err := http.Post(c.address+"?default_format=JSONEachRow", "text/plain", strings.NewReader(sql))
 	if err != nil {
@@ -93,12 +95,12 @@ func (c *clickHouse) query(text string, at time.Time) (rows []row, err error) {
 		if err := decoder.Decode(&columns); err != nil {
 			return nil, err
 		}
-		r := row{labels: map[string]string{}}
+		r := series.Row{Labels: map[string]string{}}
 		for name, value := range columns {
 			if joules, ok := value.(float64); ok && name == "joules" {
-				r.value = joules
+				r.Value = joules
 			} else {
-				r.labels[name] = fmt.Sprint(value)
+				r.Labels[name] = fmt.Sprint(value)
 			}
 		}
 		rows = append(rows, r)

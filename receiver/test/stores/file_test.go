@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // file is the output of the collector's file exporter. It is queried with deploy/file/joules.py.
@@ -42,7 +44,7 @@ func (f *file) send(_ time.Time, md pmetric.Metrics) error { return post(f.otlp,
 // settle waits until the exporter has written all, which it does some time after it has acknowledged it.
 func (f *file) settle() error {
 	size := int64(-1)
-	return until(f.path+" is complete", func() (bool, error) {
+	return series.Until(f.path+" is complete", func() (bool, error) {
 		time.Sleep(time.Second)
 		info, err := os.Stat(f.path)
 		if err != nil || info.Size() == size {
@@ -54,7 +56,7 @@ func (f *file) settle() error {
 }
 
 // query runs a command of the page, in the root of the checkout. The hour ends at a time in place of now.
-func (f *file) query(text string, at time.Time) (rows []row, err error) {
+func (f *file) Query(text string, at time.Time) (rows []series.Row, err error) {
 	command, _, _ := strings.Cut(text, "<")
 	words := append(strings.Fields(command), "--until", strconv.FormatInt(at.Unix(), 10))
 	input, err := os.Open(f.path)
@@ -78,7 +80,7 @@ func (f *file) query(text string, at time.Time) (rows []row, err error) {
 		if key != "" {
 			labels[words[2]] = key
 		}
-		rows = append(rows, row{labels, value})
+		rows = append(rows, series.Row{Labels: labels, Value: value})
 	}
 	return rows, nil
 }

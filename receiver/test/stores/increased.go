@@ -5,24 +5,26 @@ package stores
 import (
 	"fmt"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // identities lists the attributes that distinguish series of a metric in ClickHouse, in addition to
 // their data points' attributes and start times. Names are not among them: a series continues when
-// its names become known.
+// its names are resolved.
 var identities = map[string][]string{
-	"process.energy":   {"process.pid", "process.creation.time"},
-	"container.energy": {"container.id"},
-	"k8s.pod.energy":   {"k8s.pod.uid"},
+	series.Process:   {"process.pid", "process.creation.time"},
+	series.Container: {"container.id"},
+	series.Pod:       {"k8s.pod.uid"},
 }
 
-// increased returns what counters of a metric increased by within an interval that ends now, in the
-// zone package, as SQL of ClickHouse on the tables of its exporter: by the values of an attribute,
-// unless it is empty. A total begins at 0 at its start time.
+// increased returns a query in SQL of ClickHouse for the increase of the counters of a metric in the
+// zone package, by the values of an attribute, unless it is empty. The interval ends now. A total begins
+// at 0 at its start time.
 func increased(metric, attribute, interval string) string {
 	by, named, groups := "", "", ""
 	if attribute != "" {
-		name := strings.ReplaceAll(attribute, ".", "_")
+		name := series.Label(attribute)
 		by = name + ", "
 		named = fmt.Sprintf("any(ResourceAttributes['%s']) AS %s, ", attribute, name)
 		groups = "\nGROUP BY " + name

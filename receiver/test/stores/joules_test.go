@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // A total before the window is subtracted, one that began again adds up, and a series goes on when
@@ -58,14 +60,14 @@ func TestJoulesOfAFile(t *testing.T) {
 	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
 	require.NoError(t, os.WriteFile(f.path, text, 0o600))
 
-	rows, err := f.query(added("container.energy", "container.id"), end)
+	rows, err := f.Query(added("container.energy", "container.id"), end)
 	require.NoError(t, err)
-	assert.Equal(t, []row{
-		{map[string]string{"container.id": "long"}, 57},
-		{map[string]string{"container.id": "short"}, 3},
-		{map[string]string{"container.id": "ended"}, 0},
+	assert.Equal(t, []series.Row{
+		{Labels: map[string]string{"container.id": "long"}, Value: 57},
+		{Labels: map[string]string{"container.id": "short"}, Value: 3},
+		{Labels: map[string]string{"container.id": "ended"}, Value: 0},
 	}, rows)
-	rows, err = f.query(added("container.energy", ""), end)
+	rows, err = f.Query(added("container.energy", ""), end)
 	require.NoError(t, err)
-	assert.Equal(t, []row{{map[string]string{}, 60}}, rows)
+	assert.Equal(t, []series.Row{{Labels: map[string]string{}, Value: 60}}, rows)
 }

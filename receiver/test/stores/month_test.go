@@ -23,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // month is a simulated month, and the month before, of four nodes that report every minute.
@@ -139,12 +141,12 @@ func (m *month) count(n *monthNode, at time.Time) {
 		total := 0.0
 		for _, p := range n.pods {
 			total += p.watts
-			n.add(at, monthCounter{metric: "k8s.pod.energy", zone: zone, pod: p}, p.watts)
+			n.add(at, monthCounter{metric: series.Pod, zone: zone, pod: p}, p.watts)
 		}
 		system := 5 + 3*m.random.Float64()
-		n.add(at, monthCounter{metric: "system.unattributed.energy", zone: zone, state: "active"}, system)
-		n.add(at, monthCounter{metric: "system.energy", zone: zone, state: "active"}, total+system+2)
-		n.add(at, monthCounter{metric: "system.energy", zone: zone, state: "idle"}, 60)
+		n.add(at, monthCounter{metric: series.Unattributed, zone: zone, state: "active"}, system)
+		n.add(at, monthCounter{metric: series.System, zone: zone, state: "active"}, total+system+2)
+		n.add(at, monthCounter{metric: series.System, zone: zone, state: "idle"}, 60)
 	}
 	for key, c := range n.counters {
 		switch {
@@ -201,7 +203,7 @@ func (m *month) report(n *monthNode, c *monthCounter, at time.Time) {
 	switch {
 	case c.pod.name != "":
 		truth[c.pod.namespace] += grown
-	case c.metric == "system.energy":
+	case c.metric == series.System:
 		truth[c.state] += grown
 	default:
 		truth["unattributed"] += grown

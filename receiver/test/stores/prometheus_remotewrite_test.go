@@ -24,7 +24,7 @@ func openPrometheusRemoteWrite(t *testing.T, dir string) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openRemoteWrite(t, dir, p, p.api+"/write")
+	return openRemoteWrite(t, dir, p, string(p.Prometheus)+"/write")
 }
 
 // openRemoteWrite starts a collector that writes to a URL what the database at p then answers with.

@@ -28,7 +28,7 @@ type relay struct{ otlp string }
 // openRelay starts it with the exporter named in the lines of a configuration.
 func openRelay(t *testing.T, dir, binary, exporter, settings string) (relay, error) {
 	t.Helper()
-	endpoint := freeEndpoint(t)
+	endpoint := series.FreeAddress()
 	config := filepath.Join(dir, "collector.yaml")
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
 receivers:
@@ -70,14 +70,14 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := freeEndpoint(t)
+	page := series.FreeAddress()
 	s := &scraped{exporter: "http://" + page + "/metrics", taken: make(chan struct{}, 1)}
 	s.relay, err = openRelay(t, dir, collector, "prometheus", fmt.Sprintf(
 		"{endpoint: %q, send_timestamps: true, metric_expiration: 10s, resource_to_telemetry_conversion: {enabled: true}}", page))
 	if err != nil {
 		return nil, err
 	}
-	shown := freeEndpoint(t)
+	shown := series.FreeAddress()
 	server := &http.Server{Addr: shown, Handler: s, ReadHeaderTimeout: time.Second}
 	stopped := make(chan struct{})
 	go func() {
@@ -101,11 +101,11 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 }
 
 // query gives the node its name back, of which deploy/prometheus/scrape.yaml makes the address.
-func (s *scraped) query(text string, at time.Time) ([]row, error) {
-	rows, err := s.prometheus.query(text, at)
+func (s *scraped) Query(text string, at time.Time) ([]series.Row, error) {
+	rows, err := s.prometheus.Query(text, at)
 	for _, r := range rows {
-		if r.labels["host_name"] != "" {
-			r.labels["host_name"] = series.Node
+		if r.Labels["host_name"] != "" {
+			r.Labels["host_name"] = series.Node
 		}
 	}
 	return rows, err
@@ -153,8 +153,8 @@ func (s *scraped) scrape() error {
 	select {
 	case <-s.taken:
 		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("no scrape within %v", patience)
+	case <-time.After(series.Patience):
+		return fmt.Errorf("no scrape within %v", series.Patience)
 	}
 }
 

@@ -5,29 +5,26 @@
 package stores
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
-// prometheus is a Prometheus, or a database that answers like one, which takes OTLP.
+// prometheus is a Prometheus, or a database with the same API, that accepts OTLP.
 type prometheus struct {
-	api  string // the address of its query API, which ends in /api/v1
+	series.Prometheus
 	otlp string // the address to which OTLP is sent
 }
 
-// openPrometheus returns how Prometheus is started that takes OTLP, with the shipped configuration and with features.
+// openPrometheus returns a function that starts Prometheus with the shipped configuration and features.
 func openPrometheus(features ...string) func(t *testing.T, dir string) (backend, error) {
 	return func(t *testing.T, dir string) (backend, error) {
 		p, err := startPrometheus(t, dir, "../../../deploy/prometheus/prometheus.yaml", features...)
@@ -35,22 +32,20 @@ func openPrometheus(features ...string) func(t *testing.T, dir string) (backend,
 	}
 }
 
-// startPrometheus starts Prometheus with a configuration. Its blocks are long enough to take an hour that is over.
+// startPrometheus starts Prometheus with a configuration.
 func startPrometheus(t *testing.T, dir, config string, features ...string) (p prometheus, err error) {
 	t.Helper()
 	binary, err := program(t, "prometheus", "prometheus")
 	if err != nil {
 		return p, err
 	}
-	endpoint := freeEndpoint(t)
-	cmd := exec.Command(binary, "--config.file="+config, "--web.enable-otlp-receiver", "--web.enable-remote-write-receiver",
-		"--web.listen-address="+endpoint, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--query.max-samples=500000000",
-		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d", "--storage.tsdb.retention.time=100y")
+	var flags []string
 	if len(features) > 0 {
-		cmd.Args = append(cmd.Args, "--enable-feature="+strings.Join(features, ","))
+		flags = []string{"--enable-feature=" + strings.Join(features, ",")}
 	}
-	p.api, p.otlp = "http://"+endpoint+"/api/v1", "http://"+endpoint+"/api/v1/otlp/v1/metrics"
-	return p, start(t, cmd, filepath.Join(dir, "log"), "http://"+endpoint+"/-/ready")
+	server, api, err := series.StartPrometheus(binary, dir, config, flags...)
+	t.Cleanup(func() { server.End(unix.SIGTERM) })
+	return prometheus{api, string(api) + "/otlp/v1/metrics"}, err
 }
 
 func (p *prometheus) send(_ time.Time, md pmetric.Metrics) error { return post(p.otlp, md) }
@@ -58,7 +53,7 @@ func (p *prometheus) send(_ time.Time, md pmetric.Metrics) error { return post(p
 func (p *prometheus) settle() error { return nil }
 
 // address returns the address of the server.
-func (p *prometheus) address() string { return strings.TrimSuffix(p.api, "/api/v1") }
+func (p *prometheus) address() string { return strings.TrimSuffix(string(p.Prometheus), "/api/v1") }
 
 // openUntranslated starts Prometheus without translation of OTLP names.
 func openUntranslated(t *testing.T, dir string) (backend, error) {
@@ -71,38 +66,19 @@ func openUntranslated(t *testing.T, dir string) (backend, error) {
 	return &p, err
 }
 
-// query calls the API: https://prometheus.io/docs/prometheus/latest/querying/api/
-func (p *prometheus) query(text string, at time.Time) (rows []row, err error) {
-	answer, err := http.PostForm(p.api+"/query", url.Values{
-		"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)},
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	var decoded struct {
-		Error string
-		Data  struct {
-			ResultType string
-			Result     []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
-		}
-	}
-	if err := json.NewDecoder(answer.Body).Decode(&decoded); err != nil {
-		return nil, fmt.Errorf("%s: %w", answer.Status, err)
-	}
-	if decoded.Error != "" || decoded.Data.ResultType != "vector" {
-		return nil, fmt.Errorf("%s: %s %s", answer.Status, decoded.Data.ResultType, decoded.Error)
-	}
-	for _, r := range decoded.Data.Result {
-		text, _ := r.Value[1].(string)
-		value, err := strconv.ParseFloat(text, 64)
+// openMimir returns a function that starts one Mimir with all of its parts.
+func openMimir(flags ...string) func(t *testing.T, dir string) (backend, error) {
+	return func(t *testing.T, dir string) (backend, error) {
+		binary, err := program(t, "mimir", "mimir")
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, row{r.Metric, value})
+		servers, addresses, err := series.StartMimir("../../..", binary, dir, 1, flags...)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { servers[0].End(unix.SIGTERM) })
+		address := "http://" + addresses[0]
+		return &prometheus{series.Prometheus(address + "/prometheus/api/v1"), address + "/otlp/v1/metrics"}, nil
 	}
-	return rows, nil
 }

@@ -33,7 +33,7 @@ type Query struct {
 	Name string
 	// Text is the text of the query by language. A language without a text cannot express the query.
 	Text map[Language]string
-	// By is the attribute by which the rows of the answer differ, as in OTLP. It is empty if there is
+	// By is the attribute that distinguishes the rows of the answer, as in OTLP. It is empty if there is
 	// one row.
 	By string
 	// Truth returns the correct answer by the value of By.
@@ -50,7 +50,7 @@ type Query struct {
 	Every time.Duration
 }
 
-// In returns the text in a language, empty if there is none.
+// In returns the text in a language, empty if there is no text.
 func (q *Query) In(l Language) string {
 	if text, ok := q.Text[l]; ok || l != MetricsQL && l != Extended {
 		return text
@@ -281,7 +281,7 @@ var Recipes = []Query{
 		Truth: largest(10, during(series.Container, container, "", time.Hour)),
 	},
 	{
-		Name: "recipe: what is gone",
+		Name: "recipe: exited workloads",
 		Text: map[Language]string{PromQL: "sum by (k8s_namespace_name) (\n  last_over_time(" + allContainers +
 			"[1d]) unless last_over_time(" + series.Stored(series.Container, "J", true) + "[1m]))"},
 		By:    namespace,

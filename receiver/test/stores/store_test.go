@@ -5,11 +5,14 @@
 package stores
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
@@ -38,14 +42,8 @@ type backend interface {
 	send(at time.Time, md pmetric.Metrics) error
 	// settle is called after the last collection, and returns when all can be asked for.
 	settle() error
-	// query asks at a time.
-	query(text string, at time.Time) ([]row, error)
-}
-
-// row is a row of an answer. The names of labels are those of the database.
-type row struct {
-	labels map[string]string
-	value  float64
+	// Query returns the answer at a time.
+	Query(text string, at time.Time) ([]series.Row, error)
 }
 
 // errLacks is wrapped by what names something that is missing.
@@ -88,6 +86,24 @@ func program(t *testing.T, elements ...string) (string, error) {
 		return "", fmt.Errorf("%w %s", errLacks, path)
 	}
 	return path, nil
+}
+
+// start starts a program until the end of the test, and waits until a URL answers.
+func start(t *testing.T, cmd *exec.Cmd, log, url string) error {
+	t.Helper()
+	p := &series.Program{Command: cmd, Log: log}
+	t.Cleanup(func() { p.End(unix.SIGTERM) })
+	return p.Start(url)
+}
+
+// post sends OTLP over HTTP.
+func post(url string, md pmetric.Metrics) error {
+	packed, _, err := series.Pack(md)
+	if err != nil {
+		return err
+	}
+	_, err = series.Export(context.Background(), http.DefaultClient, url, packed)
+	return err
 }
 
 var (
@@ -188,10 +204,10 @@ func logSeries(t *testing.T, b backend, end time.Time) {
 		"in the hour": `count by (__name__) (last_over_time({__name__=~".+"}[1h]))`,
 		"at its end":  `count by (__name__) (last_over_time({__name__=~".+"}[15s]))`,
 	} {
-		rows, err := b.query(query, end)
+		rows, err := b.Query(query, end)
 		require.NoError(t, err)
 		for _, r := range rows {
-			t.Logf("series %s: %s %.0f", what, r.labels["__name__"], r.value)
+			t.Logf("series %s: %s %.0f", what, r.Labels["__name__"], r.Value)
 		}
 	}
 }
@@ -219,7 +235,7 @@ func ask(b backend, q *Query, text string, truth *series.Truth) (r result, err e
 		except = q.Except(truth)
 	}
 	for _, at := range q.moments(truth) {
-		rows, err := b.query(text, at)
+		rows, err := b.Query(text, at)
 		if err != nil {
 			return r, err
 		}
@@ -229,10 +245,10 @@ func ask(b backend, q *Query, text string, truth *series.Truth) (r result, err e
 }
 
 // compare adds an answer.
-func (r *result) compare(q *Query, rows []row, want map[string]float64, except map[string]bool) {
+func (r *result) compare(q *Query, rows []series.Row, want map[string]float64, except map[string]bool) {
 	got := map[string]float64{}
 	for _, row := range rows {
-		got[row.labels[q.By]+row.labels[series.Label(q.By)]] += row.value
+		got[row.Labels[q.By]+row.Labels[series.Label(q.By)]] += row.Value
 	}
 	for key, joules := range want {
 		r.truth += joules

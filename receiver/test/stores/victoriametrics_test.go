@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/energyreceiver/energyreceiver/receiver/test/series"
 )
 
 // victoriaMetrics answers like Prometheus, in MetricsQL.
@@ -30,11 +32,11 @@ func openVictoriaMetrics(flags ...string) func(t *testing.T, dir string) (backen
 }
 
 func startVictoriaMetrics(t *testing.T, dir, binary string, flags ...string) (*victoriaMetrics, error) {
-	endpoint := freeEndpoint(t)
+	endpoint := series.FreeAddress()
 	address := "http://" + endpoint
 	cmd := exec.Command(binary, append(flags, "-httpListenAddr="+endpoint, "-storageDataPath="+filepath.Join(dir, "data"), "-retentionPeriod=100y")...)
 	v := &victoriaMetrics{
-		prometheus: prometheus{api: address + "/api/v1", otlp: address + "/opentelemetry/v1/metrics"},
+		prometheus: prometheus{series.Prometheus(address + "/api/v1"), address + "/opentelemetry/v1/metrics"},
 		flush:      address + "/internal/force_flush",
 	}
 	return v, start(t, cmd, filepath.Join(dir, "log"), address+"/health")
@@ -77,7 +79,7 @@ func remoteWrittenTo(t *testing.T, dir, binary string) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := openRemoteWrite(t, dir, v.prometheus, v.api+"/write")
+	r, err := openRemoteWrite(t, dir, v.prometheus, string(v.Prometheus)+"/write")
 	return &flushed{r, v}, err
 }
 
