@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
@@ -69,12 +69,8 @@ func (a *agent) start(m *series.Machine, s shape, interval, delay time.Duration)
 	if err != nil {
 		return err
 	}
-	return a.receiver.Start(context.Background(), noExtensions{})
+	return a.receiver.Start(context.Background(), componenttest.NewNopHost())
 }
-
-type noExtensions struct{}
-
-func (noExtensions) GetExtensions() map[component.ID]component.Component { return nil }
 
 // configure sets the size of a node's collections. A window per collection keeps a node cheap.
 func (s shape) configure(c *energyreceiver.Config, delay time.Duration) {

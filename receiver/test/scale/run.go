@@ -168,7 +168,8 @@ func (p *plan) send(l *layers, faults []fault, out io.Writer) (nodes []*agent, w
 		cancel()
 		err = errors.Join(err, living.Wait())
 	}()
-	start := time.Now().Add(p.interval) // a node starts within milliseconds
+	const perStart = 50 * time.Millisecond // a receiver reads the machine before it starts
+	start := time.Now().Add(max(p.interval, time.Duration(p.nodes)*perStart))
 	for i, a := range nodes {
 		offset := p.interval * time.Duration(i) / time.Duration(p.nodes)
 		if p.burst {

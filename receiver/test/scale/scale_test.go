@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -38,7 +39,7 @@ func collect(t *testing.T, s shape, collections int, next consumer.ConsumeMetric
 		require.NoError(t, err)
 		r, err := series.NewReceiver("node", m.Host.Root(), interval, func(c *energyreceiver.Config) { s.configure(c, interval) }, next)
 		require.NoError(t, err)
-		require.NoError(t, r.Start(t.Context(), noExtensions{}))
+		require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 		for range collections {
 			synctest.Wait()
 			require.NoError(t, m.Advance(m.Now()+interval))
@@ -199,15 +200,22 @@ func TestAKilledProcessIsStartedAgainAndItsCPUTimeContinues(t *testing.T) {
 }
 
 func TestAQueueSendsUntilTheGatewayAccepts(t *testing.T) {
-	s, err := startSink(20 * time.Millisecond)
-	require.NoError(t, err)
-	defer s.close()
-	a := &agent{client: http.DefaultClient, url: s.url, queued: true, retry: time.Millisecond}
+	s := &sink{}
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) <= 2 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		s.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	a := &agent{client: server.Client(), url: server.URL, queued: true, retry: time.Millisecond}
 	md := pmetric.NewMetrics()
 	md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty().SetEmptyGauge().DataPoints().AppendEmpty()
 	require.NoError(t, a.take(t.Context(), md), "acknowledged at once")
 	a.sending.Wait()
-	assert.Positive(t, a.cost.refused)
+	assert.Equal(t, 2, a.cost.refused)
 	var out bytes.Buffer
 	require.NoError(t, s.report(&out, 1))
 	assert.Contains(t, out.String(), "1 of 1 points, in 1 requests")

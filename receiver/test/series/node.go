@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
@@ -153,7 +154,7 @@ func (s *simulation) live(after End, until time.Time, end End) {
 	if s.baseline == nil {
 		s.baseline = s.meters()
 	}
-	require.NoError(s.t, r.Start(s.t.Context(), noExtensions{}))
+	require.NoError(s.t, r.Start(s.t.Context(), componenttest.NewNopHost()))
 	synctest.Wait() // for the first scan
 	for at := time.Now().Add(delay); at.Before(until); at = at.Add(Interval) {
 		s.passUntil(at)
@@ -168,10 +169,6 @@ func (s *simulation) live(after End, until time.Time, end End) {
 	}
 	require.NoError(s.t, r.Shutdown(s.t.Context()))
 }
-
-type noExtensions struct{}
-
-func (noExtensions) GetExtensions() map[component.ID]component.Component { return nil }
 
 // passUntil lets time pass on the machine and then on the clock.
 func (s *simulation) passUntil(at time.Time) {
