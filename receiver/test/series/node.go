@@ -8,6 +8,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,7 +135,7 @@ type simulation struct {
 	begin    time.Time
 	machine  *Machine
 	baseline map[string]float64
-	cut      bool // the data that the receiver sends does not arrive
+	cut      atomic.Bool // the data that the receiver sends does not arrive
 }
 
 // live runs a receiver until a time.
@@ -149,7 +150,7 @@ func (s *simulation) live(after End, until time.Time, end End) {
 		}
 	}, s.take)
 	require.NoError(s.t, err)
-	s.cut = false
+	s.cut.Store(false)
 	s.passUntil(time.Now())
 	if s.baseline == nil {
 		s.baseline = s.meters()
@@ -161,7 +162,7 @@ func (s *simulation) live(after End, until time.Time, end End) {
 		synctest.Wait()
 	}
 	s.passUntil(until)
-	s.cut = end == Last || end == Crash // the last collection is after the period
+	s.cut.Store(end == Last || end == Crash) // the last collection is after the period
 	if end == Crash && s.Stored {
 		kept := filepath.Join(memoryDir(s.t), "kept")
 		require.NoError(s.t, os.CopyFS(kept, os.DirFS(s.storage)))
@@ -184,7 +185,7 @@ func (s *simulation) meters() map[string]float64 {
 
 // take is the next consumer.
 func (s *simulation) take(_ context.Context, md pmetric.Metrics) error {
-	if s.cut {
+	if s.cut.Load() {
 		return nil
 	}
 	now := time.Now().UTC().Round(0)
