@@ -36,15 +36,13 @@ func explain(err error) error {
 	if e := explainTLS(err); e != nil {
 		return e
 	}
-	if e, ok := errors.AsType[*redirectError](err); ok {
+	if e, ok := errors.AsType[redirectError](err); ok {
 		return e
 	}
 	timeout, isNet := errors.AsType[net.Error](err)
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	op, broke := errors.AsType[*net.OpError](err)
 	switch {
-	case errors.Is(err, errRedirects):
-		return errRedirects
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case unresolved:
@@ -110,7 +108,7 @@ var texts = []string{
 // to a request for a token.
 func other(err error) error {
 	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
-		return errNotHTTP
+		return errors.New("no answer: the server does not speak HTTP")
 	}
 	if _, ok := errors.AsType[syscall.Errno](err); ok {
 		return withCause("no answer", err)
@@ -130,5 +128,3 @@ func other(err error) error {
 	}
 	return fmt.Errorf("no answer: the text of the error (%T) may be confidential and is not shown", err)
 }
-
-var errNotHTTP = errors.New("no answer: the server does not speak HTTP")

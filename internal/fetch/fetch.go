@@ -34,9 +34,6 @@ func New(h *http.Client) *Client {
 	return c
 }
 
-// hidden replaces a text from the server that is not an identifier.
-const hidden = "…"
-
 var identifier = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
 // ID returns text if it is an identifier: 1 to 64 ASCII letters, digits, dots, colons, underscores
@@ -46,7 +43,7 @@ func ID(text string) string {
 	if identifier.MatchString(text) {
 		return text
 	}
-	return hidden
+	return "…"
 }
 
 // Answer is a response with a status from 200 to 299.
@@ -124,16 +121,16 @@ func (a *Answer) JSON(v any) error {
 // response to a GET does not report the result of a DELETE.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if to := server(req.URL); to != server(via[0].URL) {
-		if ID(req.URL.Hostname()) == hidden {
-			to = hidden
+		if host := req.URL.Hostname(); ID(host) != host {
+			to = ID(host)
 		}
-		return &redirectError{to}
+		return redirectError(fmt.Sprintf("the server redirects to another one, which is not followed: if %q is right, set endpoint to it", to))
 	}
 	if via[0].Method == http.MethodPost || req.Method != via[0].Method {
 		return http.ErrUseLastResponse
 	}
 	if len(via) > maxRedirects {
-		return errRedirects
+		return redirectError(fmt.Sprintf("the server redirects more than %d times", maxRedirects))
 	}
 	return nil
 }
@@ -147,11 +144,7 @@ func server(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(host, port)
 }
 
-var errRedirects = fmt.Errorf("the server redirects more than %d times", maxRedirects)
+// redirectError is the reason why a redirect is not followed.
+type redirectError string
 
-// redirectError is the error for a redirect to another server, which is not followed.
-type redirectError struct{ to string }
-
-func (e *redirectError) Error() string {
-	return fmt.Sprintf("the server redirects to another one, which is not followed: if %q is right, set endpoint to it", e.to)
-}
+func (e redirectError) Error() string { return string(e) }

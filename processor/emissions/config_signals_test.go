@@ -17,14 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
-	"go.opentelemetry.io/collector/processor/processortest"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
@@ -203,22 +200,4 @@ func TestTroubleIsTheSameWhileAStateLasts(t *testing.T) {
 		"x: the server answered 500 Internal Server Error; the last value holds for now")
 	assert.EqualError(t, trouble("x", signal.State{Err: signal.ErrStale}),
 		"x: "+signal.ErrStale.Error()+"; no value is known")
-}
-
-func TestAnIntensityThatCannotBeOpenedLeavesNothingBehind(t *testing.T) {
-	leaks := goleak.IgnoreCurrent()
-	c, err := load(t, "intensity: {prometheus: {endpoint: 'http://a', query: x, proxy_url: 'http://bad host'}}")
-	require.NoError(t, err)
-	p, err := newEmissionsProcessor(c, processortest.NewNopSettings(metadata.Type))
-	require.NoError(t, err)
-	err = p.start(t.Context(), componenttest.NewNopHost())
-	assert.ErrorContains(t, err, "intensity::prometheus: proxy_url: must be an address")
-	assert.NoError(t, p.shutdown(t.Context()))
-	goleak.VerifyNone(t, leaks)
-}
-
-func TestSecretsAreNotInErrors(t *testing.T) {
-	_, err := load(t, "intensity: {uk_carbon_intensity: {endpoint: 'https://user:TOPSECRET@:x'}}")
-	require.Error(t, err)
-	assert.NotContains(t, err.Error(), "TOPSECRET")
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/processor/emissions/grid"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
@@ -21,14 +20,6 @@ func TestImplausibleIntensities(t *testing.T) {
 		} else {
 			assert.Contains(t, implausible(rate), want, rate)
 		}
-	}
-}
-
-func TestImplausibleIntensitiesOfTheTable(t *testing.T) {
-	for _, place := range []string{"FRA", "ISL", "ZAF", "LSO", "BWA", "aws:eu-north-1", "azure:finlandcentral"} {
-		p, err := grid.Lookup(place)
-		require.NoError(t, err)
-		assert.Empty(t, implausible(p.Rate), place)
 	}
 }
 

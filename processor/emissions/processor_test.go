@@ -463,21 +463,6 @@ func withZeroPoint(md pmetric.Metrics) pmetric.Metrics {
 	return md
 }
 
-// A receiver with storage goes on with the totals and the start times of before, and the processor
-// beside it begins anew.
-func TestTotalsOfBeforeTheProcessorAreNoNewEnergy(t *testing.T) {
-	p := newTestProcessor(t)
-	restored := func(_ pmetric.Metric, point pmetric.NumberDataPoint) {
-		point.SetStartTimestamp(pcommon.NewTimestampFromTime(began.Add(-time.Hour)))
-	}
-	first := began.Add(10 * time.Second)
-	points := p.pass(energy(first, 1e6, restored))
-	assert.Zero(t, points["process.emissions"][0].DoubleValue())
-	points = p.pass(energy(first.Add(10*time.Second), 1e6+1000, restored))
-	assert.InDelta(t, 0.1, points["process.emissions"][0].DoubleValue(), 1e-9)
-	assert.Equal(t, first, points["process.emissions"][0].StartTimestamp().AsTime())
-}
-
 func TestEmissionsHaveAZeroPointWhereTheEnergyHasOne(t *testing.T) {
 	p := newTestProcessor(t)
 	at := began.Add(10 * time.Second)

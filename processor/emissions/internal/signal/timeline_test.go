@@ -228,26 +228,6 @@ func TestAMeanIsWeightedByLength(t *testing.T) {
 	assert.Equal(t, "325", tell(line, 29, 33))
 }
 
-func TestAMeanIsThatOfItsParts(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 6))
-	line := NewTimeline(5 * time.Minute)
-	var periods []Period
-	for i := range 288 {
-		periods = append(periods, period(float64(5*i), float64(5*i+5), Rate(random.Int64N(3_000_000_000))))
-	}
-	put(t, line, 0, periods...)
-	for range 1000 {
-		from := random.IntN(1430)
-		until := from + 1 + random.IntN(1440-from)
-		sum := int64(0)
-		for minute := from; minute < until; minute++ {
-			sum += int64(periods[minute/5].Rate)
-		}
-		n := int64(until - from)
-		assert.Equal(t, fmt.Sprint((2*sum+n)/(2*n)), tell(line, float64(from), float64(until)))
-	}
-}
-
 func TestTimelinesAreUsedByManyGoroutines(t *testing.T) {
 	line := NewTimeline(time.Hour)
 	put(t, line, 0, period(0, 60, 1))
