@@ -5,6 +5,7 @@ package emissions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -392,6 +393,9 @@ func TestEmbodiedEmissionsGrowWithTimeForEachMachine(t *testing.T) {
 	assert.InDelta(t, 10.0, got[0].DoubleValue(), 0)
 	assert.Equal(t, began, got[0].StartTimestamp().AsTime())
 	assert.InDelta(t, 20.0, got[1].DoubleValue(), 0)
+	older := of("c", "system.energy", seconds(3600))
+	older.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0).SetStartTimestamp(1)
+	assert.Zero(t, p.pass(older)["host.embodied.emissions"][0].DoubleValue(), "the machine is older than the processor")
 	assert.NotContains(t, p.pass(energy(seconds(3600), 10)), "host.embodied.emissions", "a workload is no machine")
 	again := p.pass(of("a", "system.energy", seconds(7200)))["host.embodied.emissions"]
 	assert.InDelta(t, 20.0, again[0].DoubleValue(), 0, "though it used no energy")
@@ -510,16 +514,30 @@ func TestTheFirstIntervalBeginsWithTheEarliestEnergy(t *testing.T) {
 	asked := &spellSignal{}
 	p.emissionsProcessor.intensity.Signal = asked
 	require.NoError(t, p.start(t.Context(), p))
-	md := energy(seconds(10), 1, func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
-		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(7)))
-	})
-	node := energy(seconds(10), 1, func(m pmetric.Metric, p pmetric.NumberDataPoint) {
-		m.SetName("system.energy")
-		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(2)))
-	})
+	from := func(start int) pmetric.Metrics {
+		return energy(seconds(10), 1, func(m pmetric.Metric, p pmetric.NumberDataPoint) {
+			m.SetName(fmt.Sprint(start, ".energy"))
+			p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(start)))
+		})
+	}
+	md, node := from(7), from(5)
+	from(2).ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().MoveAndAppendTo(node.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics())
 	node.ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	p.pass(md)
 	assert.Equal(t, [][2]time.Time{{seconds(2), seconds(10)}}, asked.spells)
+}
+
+func TestMachinesHaveTheirOwnIntervals(t *testing.T) {
+	p := newTestProcessor(t)
+	asked := &spellSignal{}
+	p.accounts = account.New(account.Options{Signal: asked, PUE: 1, MaxSeries: 10, Since: began})
+	for _, at := range []int{10, 20} {
+		p.pass(energy(seconds(at), 1))
+	}
+	other := energy(seconds(20), 1)
+	other.ResourceMetrics().At(0).Resource().Attributes().PutStr("host.name", "b")
+	p.pass(other)
+	assert.Equal(t, [][2]time.Time{{began, seconds(10)}, {seconds(10), seconds(20)}, {began, seconds(20)}}, asked.spells)
 }
 
 // spellSignal is a rate that keeps of which intervals it was asked.

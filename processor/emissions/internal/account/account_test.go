@@ -90,6 +90,16 @@ func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
 	assert.Equal(t, int64(8*110_102+10*120_110), emissions)
 }
 
+func TestASeriesThatBeginsHasTheShortestInterval(t *testing.T) {
+	a := newTestAccounts(0)
+	a.Open(1, 102*second)
+	for _, p := range []struct{ series, at uint64 }{{1, 110}, {2, 110}, {2, 120}, {1, 130}, {2, 130}} {
+		observe(t, a, p.series, 102, p.at, p.at)
+	}
+	emissions, _, _ := observe(t, a, 3, 125, 130, 1)
+	assert.Equal(t, int64(130_120), emissions, "not that of series 1, which is read less often")
+}
+
 func TestEnergyOfBeforeDoesNotCount(t *testing.T) {
 	a := newTestAccounts(0)
 	emissions, from, _ := observe(t, a, 1, 50, 110, 1000)
