@@ -100,24 +100,6 @@ func TestCPUTimeOfAProcessThatMovesIsAttributedOnceIfNoTaskIsCreated(t *testing.
 	assert.Zero(t, n.energy("others"))
 }
 
-func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
-	n := newTestNode(t)
-	n.process(10, "app", docker(idA))
-	n.host.Cgroups[scope(idA)] = time.Hour
-	n.start()
-	n.host.Cgroups[scope(idA)] += 20 * time.Second
-	n.run(100*joule, map[int]int64{1: 1000, 10: 2000})
-	delete(n.host.Processes, 10)
-	n.host.Processes[1].CUser += 2000
-	n.run(0, nil) // its cgroup remains
-	n.newborn(12, docker(idA))
-	n.host.Cgroups[scope(idA)] += time.Second
-	n.run(100*joule, map[int]int64{1: 300, 12: 100})
-	n.host.Cgroups[scope(idA)] += time.Second
-	n.run(100*joule, map[int]int64{1: 300, 12: 100})
-	assert.InDelta(t, 10+10, n.one("container.energy").value, 0.5, "one second of four each time, which used 40 J")
-}
-
 func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testing.T) {
 	n := newTestNode(t)
 	for pid, id := range map[int]string{10: idA, 11: idB} {
@@ -140,22 +122,4 @@ func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testin
 	assert.InDelta(t, 10+100, a, 1)
 	t.Attr("cgroup-time", fmt.Sprintf("%.0f J", a))
 	assert.InDelta(t, before, n.one("container.energy", "container.id="+idB).value, 1)
-}
-
-func TestTimeOfAProcessThatEntersAContainerInAWindowIsClaimedOnce(t *testing.T) {
-	n := newTestNode(t)
-	p := n.process(10, "app")
-	n.process(11, "sh", docker(idA))
-	n.host.Cgroups[scope(idA)] = time.Hour
-	f := n.feeds(true, false)
-	n.start()
-	p.Cgroup = docker(idA)
-	n.host.Cgroups[scope(idA)] += 8 * time.Second
-	n.passWithout(10*time.Second, 100*joule, map[int]int64{10: 700, 11: 100})
-	require.NoError(t, n.host.Render())
-	n.s.sample()
-	assert.Equal(t, 8*time.Second, f.cpu[10]+f.cpu[11])
-	n.host.Cgroups[scope(idA)] += 8 * time.Second
-	n.run(100*joule, map[int]int64{10: 700, 11: 100})
-	n.expect(energies{"A": 10 + 80}, 1e-6) // its first window stays that of the process outside
 }

@@ -290,17 +290,6 @@ func newDemandNode(t *testing.T) *testNode {
 	return n
 }
 
-func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
-	n := newDemandNode(t)
-	n.start()
-	n.spend(5*time.Second, 90, map[int]float64{10: 1})
-	require.True(t, n.endWindow())
-	n.spend(5*time.Second, 10, map[int]float64{20: 1})
-	n.scrape()
-	assert.InDelta(t, 90, n.sum("process.energy", attrs{"process.executable.name": "first"}), 1e-6)
-	assert.InDelta(t, 10, n.sum("process.energy", attrs{"process.executable.name": "second"}), 1e-6)
-}
-
 func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
 	n := newDemandNode(t)
 	source := new(failingSource)

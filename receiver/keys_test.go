@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/filter"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
@@ -244,29 +243,6 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	// The last slice of c counts at its 1 GHz, the children of a at the 3 GHz of a's CPU.
 	requireFigures(t, figures{120, 40, 80, 0, 240}, n.figures("active").less(before))
 	assert.Positive(t, weighed)
-}
-
-// A zone whose reading is pending over such intervals must not mix units.
-func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
-	n := keyedNode(t, func(a *config.AttributionConfig) {
-		a.Weight = map[power.Kind]config.Weight{power.Package: config.WeightMemory, power.DRAM: config.WeightFrequency}
-	})
-	n.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	clocks := n.host.Clocks
-	n.host.Clocks = nil
-	n.start()
-	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
-	n.host.Clocks = clocks
-	for range 6 {
-		n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	}
-	assert.Equal(t, [attribution.Weights]bool{}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
-	for cpu := range clocks {
-		n.host.Clocks[cpu] = 0
-	}
-	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.attributor.Collector.Interval().Domains[0].Unweighed)
 }
 
 // An ended process held its last known memory until its end.

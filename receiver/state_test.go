@@ -23,7 +23,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/state"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
@@ -134,27 +133,6 @@ func TestTheStateOfAnEarlierVersionIsRestored(t *testing.T) {
 	after := n.one("process.energy", pid(10))
 	assert.Equal(t, before.series, after.series)
 	assert.InDelta(t, before.value+150, after.value, 1e-3, "10 s at half load")
-}
-
-func TestWhatEndedWhileTheReceiverWasDownEndsWithItsLastTotal(t *testing.T) {
-	n, _ := keptNode(t, func(c *Config) { c.Zones = []power.Kind{power.Package, power.DRAM} })
-	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
-	n.start()
-	n.run(300*joule, map[int]int64{10: 500})
-	require.Len(t, n.points("hw.energy", nil), 2)
-	before := n.one("process.energy", pid(10), "energy.zone=package")
-	n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
-	delete(n.host.Processes, 10)
-	delete(n.host.Zones, "intel-rapl:0:0")
-	n.restart()
-	n.run(300*joule, map[int]int64{20: 500})
-	final := n.one("process.energy", pid(10), "energy.zone=package")
-	assert.Equal(t, before.series, final.series)
-	assert.InDelta(t, before.value, final.value, 1e-9)
-	n.expect(energies{"unattributed": 150}, 1e-6, "the usage of the rest is not known")
-	n.run(300*joule, map[int]int64{20: 500})
-	assert.Empty(t, n.points("process.energy", nil, pid(10)), "once more, and never again")
-	assert.Len(t, n.points("hw.energy", nil), 1)
 }
 
 func TestSettingsDecideWhetherTotalsContinue(t *testing.T) {

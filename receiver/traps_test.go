@@ -41,24 +41,6 @@ func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {
 	n.expect(energies{"10": 75, "20": 50}, 1e-6)
 }
 
-func TestTrap10AProcessThatMovedIntoAContainerIsFoundThere(t *testing.T) {
-	n := newTestNode(t)
-	p := &hostsim.Process{Parent: 1, Comm: "runc", Exe: "/bin/runc"}
-	n.host.Processes[10] = p
-	n.start()
-	n.run(100*joule, map[int]int64{10: 500})
-	moved := n.stamp()
-	p.Cgroup, p.Exe, p.Comm = docker(idA), "/bin/app", "app"
-	n.run(100*joule, map[int]int64{10: 500})
-	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=runc").value, 1e-6, "ends with its final value")
-	in := n.one("process.energy", "process.executable.name=app", "container.id="+idA)
-	assert.InDelta(t, 50, in.value, 1e-6)
-	assert.Equal(t, moved, in.start)
-	assert.InDelta(t, 50, n.one("container.energy", "container.runtime.name=docker").value, 1e-6)
-	n.run(100*joule, map[int]int64{10: 500})
-	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=runc"))
-}
-
 func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 	n := newTestNode(t)
 	qemu := func(args ...string) *hostsim.Process {
