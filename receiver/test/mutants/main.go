@@ -106,6 +106,9 @@ func (o *options) runDraw(patterns []string, count int, seed uint64, withTests b
 	}
 	t := newTable()
 	for _, s := range sets {
+		if len(s.Mutants) == 0 {
+			continue
+		}
 		if err := o.runSet(s); err != nil {
 			return err
 		}
