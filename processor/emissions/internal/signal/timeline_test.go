@@ -219,7 +219,7 @@ func TestAnAnswerNeverChanges(t *testing.T) {
 }
 
 func TestAMeanIsWeightedByLength(t *testing.T) {
-	line := NewTimeline(0)
+	line := NewTimeline(5 * time.Minute) // a rate ends where the next period begins
 	put(t, line, 0, period(30, 60, 400), period(0, 30, 100), period(60, 90, 50))
 	assert.Equal(t, "100", tell(line, 0, 30))
 	assert.Equal(t, "250", tell(line, 0, 60))
