@@ -22,41 +22,30 @@ device 0:1:0.0
   sample 11 1000000 20 0 0 0
   sample 10 1166667 110 0 0 0
 `)
-	samples, err := d.ProcessUtilization(0)
-	require.NoError(t, err)
+	samples := since(t, d.ProcessUtilization, 0)
 	assert.Equal(t, []Sample{
 		{PID: 10, Timestamp: 1_000_000, SM: 40, Encoder: 6, Decoder: 7},
 		{PID: 11, Timestamp: 1_000_000, SM: 20},
 		{PID: 10, Timestamp: 1_166_667, SM: 110}, // as the driver reports it
 	}, samples)
-	samples, err = d.ProcessUtilization(1_000_000)
-	require.NoError(t, err)
-	assert.Equal(t, []Sample{{PID: 10, Timestamp: 1_166_667, SM: 110}}, samples, "the timestamp is exclusive")
-	samples, err = d.ProcessUtilization(1_166_667)
-	require.NoError(t, err, "no sample is no error")
-	assert.Empty(t, samples)
+	assert.Equal(t, []Sample{{PID: 10, Timestamp: 1_166_667, SM: 110}}, since(t, d.ProcessUtilization, 1_000_000), "the timestamp is exclusive")
+	assert.Empty(t, since(t, d.ProcessUtilization, 1_166_667))
 
 	scripted.Script(t, "device 0:1:0.0\nmig on")
-	_, err = d.ProcessUtilization(0)
+	_, err := d.ProcessUtilization(0)
 	assert.Equal(t, NotSupported, err)
 }
 
 func TestSamplesOfTheGPU(t *testing.T) {
 	d, scripted := openDevice(t, "device 0:1:0.0\ninstant 1000000 40\ninstant 1166667 110\ninstant 1333333 0")
-	instants, err := d.UtilizationSamples(1_000_000)
-	require.NoError(t, err)
-	assert.Equal(t, []Utilization{{Timestamp: 1_166_667, Percent: 110}, {Timestamp: 1_333_333}}, instants)
-	instants, err = d.UtilizationSamples(1_333_333)
-	require.NoError(t, err, "none is no error")
-	assert.Empty(t, instants)
+	assert.Equal(t, []Utilization{{Timestamp: 1_166_667, Percent: 110}, {Timestamp: 1_333_333}}, since(t, d.UtilizationSamples, 1_000_000))
+	assert.Empty(t, since(t, d.UtilizationSamples, 1_333_333))
 
 	scripted.Script(t, "clock 1000000000\ndevice 0:1:0.0\nload 10 70\nbuffer 500")
-	instants, err = d.UtilizationSamples(0)
-	require.NoError(t, err)
-	assert.Len(t, instants, 500, "more than the first buffer, of which NVML fills as much as there is")
+	assert.Len(t, since(t, d.UtilizationSamples, 0), 500, "more than the first buffer, of which NVML fills as much as there is")
 
 	scripted.Script(t, "device 0:1:0.0\nfail nvmlDeviceGetSamples 3")
-	_, err = d.UtilizationSamples(0)
+	_, err := d.UtilizationSamples(0)
 	assert.Equal(t, NotSupported, err)
 }
 
@@ -68,17 +57,15 @@ func TestMoreSamplesThanTheBuffer(t *testing.T) {
 	}
 	d, scripted := openDevice(t, "trace\n"+script.String())
 	scripted.Calls(t)
-	samples, err := d.ProcessUtilization(0)
-	require.NoError(t, err)
+	samples := since(t, d.ProcessUtilization, 0)
 	assert.Len(t, samples, 900)
 	assert.Equal(t, uint64(900), samples[899].Timestamp)
 	assert.Len(t, scripted.Calls(t), 3, "128, the 800 that it says, twice that")
-	_, err = d.ProcessUtilization(0)
-	require.NoError(t, err)
+	_ = since(t, d.ProcessUtilization, 0)
 	assert.Len(t, scripted.Calls(t), 1, "the buffer is kept")
 
 	scripted.Script(t, "device 0:1:0.0\nfail nvmlDeviceGetProcessUtilization 7")
-	_, err = d.ProcessUtilization(0)
+	_, err := d.ProcessUtilization(0)
 	assert.Equal(t, InsufficientSize, err, "a buffer that is never large enough")
 }
 
@@ -94,25 +81,20 @@ device 0:1:0.0
   mps 13 9223372036854775807
   stride %d
 `, stride))
-			processes, err := d.Processes()
-			require.NoError(t, err)
-			assert.Equal(t, []Process{{10, 4096}, {12, 100}, {13, math.MaxInt64}, {PID: 4_000_000_000}}, processes, "10 once")
+			assert.Equal(t, []Process{{10, 4096}, {12, 100}, {13, math.MaxInt64}, {PID: 4_000_000_000}}, result(t, d.Processes), "10 once")
 
 			var many strings.Builder
 			for i := range 300 {
 				fmt.Fprintf(&many, "compute %d 1 5\n", i+1)
 			}
 			scripted.Script(t, fmt.Sprintf("device 0:1:0.0\nstride %d\nundersize 20\n%s", stride, &many))
-			processes, err = d.Processes()
-			require.NoError(t, err)
+			processes := result(t, d.Processes)
 			require.Len(t, processes, 300)
 			for i, p := range processes {
 				require.Equal(t, uint32(i+1), p.PID)
 			}
 			scripted.Script(t, "device 0:1:0.0")
-			processes, err = d.Processes()
-			require.NoError(t, err)
-			assert.Empty(t, processes)
+			assert.Empty(t, result(t, d.Processes))
 		})
 	}
 }
@@ -122,17 +104,13 @@ func TestProcessesOfAnOlderDriver(t *testing.T) {
 	const v2 = " nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetGraphicsRunningProcesses_v2"
 	const script = "device 0:1:0.0\ncompute 10 1\ngraphics 11 1\nmps 12 1"
 	d, scripted := openDevice(t, script, strings.Fields(v3)...)
-	processes, err := d.Processes()
-	require.NoError(t, err)
-	assert.Len(t, processes, 2, "it does not list those of MPS")
+	assert.Len(t, result(t, d.Processes), 2, "it does not list those of MPS")
 
 	scripted.Script(t, script+"\nfail nvmlDeviceGetGraphicsRunningProcesses_v2 3")
-	processes, err = d.Processes()
-	require.NoError(t, err)
-	assert.Len(t, processes, 1, "a GPU without graphics")
+	assert.Len(t, result(t, d.Processes), 1, "a GPU without graphics")
 
 	scripted.Script(t, script+"\nfail nvmlDeviceGetGraphicsRunningProcesses_v2 15")
-	_, err = d.Processes()
+	_, err := d.Processes()
 	assert.Equal(t, GPUIsLost, err)
 
 	d, _ = openDevice(t, script, strings.Fields(v3+v2)...)
@@ -154,71 +132,51 @@ device 0:1:0.0
   slice MIG-b 4 14
   slice MIG-c 4 28
 `)
-	mig, err := d.MIG()
-	require.NoError(t, err)
-	assert.True(t, mig)
-	multiprocessors, err := d.Multiprocessors()
-	require.NoError(t, err)
-	assert.Equal(t, uint32(98), multiprocessors, "of the largest profile")
+	assert.True(t, result(t, d.MIG))
+	assert.Equal(t, uint32(98), result(t, d.Multiprocessors), "of the largest profile")
 
-	slices, err := d.MIGDevices()
-	require.NoError(t, err)
+	slices := result(t, d.MIGDevices)
 	require.Len(t, slices, 2, "one for each GPU instance")
 	for i, want := range []struct {
 		uuid            string
 		multiprocessors uint32
 		processes       []Process
 	}{{"MIG-a", 42, []Process{{10, 1}}}, {"MIG-b", 42, []Process{{11, 1}, {12, 1}}}} {
-		uuid, err := slices[i].UUID()
-		require.NoError(t, err)
-		assert.Equal(t, want.uuid, uuid)
-		multiprocessors, err := slices[i].Multiprocessors()
-		require.NoError(t, err)
-		assert.Equal(t, want.multiprocessors, multiprocessors, "of all compute instances")
-		processes, err := slices[i].Processes()
-		require.NoError(t, err)
-		assert.Equal(t, want.processes, processes)
+		assert.Equal(t, want.uuid, result(t, slices[i].UUID))
+		assert.Equal(t, want.multiprocessors, result(t, slices[i].Multiprocessors), "of all compute instances")
+		assert.Equal(t, want.processes, result(t, slices[i].Processes))
 	}
 }
 
 func TestGPUsWithoutMIG(t *testing.T) {
 	d, _ := openDevice(t, "device 0:1:0.0")
-	mig, err := d.MIG()
-	require.NoError(t, err)
-	assert.False(t, mig)
-	slices, err := d.MIGDevices()
-	require.NoError(t, err)
-	assert.Empty(t, slices)
-	_, err = d.Multiprocessors()
+	assert.False(t, result(t, d.MIG))
+	assert.Empty(t, result(t, d.MIGDevices))
+	_, err := d.Multiprocessors()
 	assert.Equal(t, NotSupported, err)
 
 	d, _ = openDevice(t, "device 0:1:0.0\nmig off\nmultiprocessors 98", "nvmlDeviceGetMigMode")
-	mig, err = d.MIG()
-	require.NoError(t, err, "the driver is older than MIG")
-	assert.False(t, mig)
+	assert.False(t, result(t, d.MIG))
 }
 
 func TestActivityOfPerformanceMonitors(t *testing.T) {
 	const script = "trace\nclock %d\ndevice 0:1:0.0\nactivity 0 25 0\nmig on\nslice MIG-a 3 42\nactivity 0 80 0\nslice MIG-b 4 42"
 	d, scripted := openDevice(t, fmt.Sprintf(script, 1_000_000))
-	slices, err := d.MIGDevices()
-	require.NoError(t, err)
+	slices := result(t, d.MIGDevices)
 	var before, after [2]GPMSample
 	for i, device := range []Device{d, slices[0]} {
-		before[i], err = device.GPMSample()
-		require.NoError(t, err)
+		before[i] = result(t, device.GPMSample)
 	}
 	scripted.Script(t, fmt.Sprintf(script, 1_500_000))
 	for i, device := range []Device{d, slices[0]} {
-		after[i], err = device.GPMSample()
-		require.NoError(t, err)
+		after[i] = result(t, device.GPMSample)
 	}
 	for i, want := range []float64{25, 80} {
 		percent, err := after[i].Activity(before[i])
 		require.NoError(t, err)
 		assert.InDelta(t, want, percent, 1e-9)
 	}
-	_, err = after[0].Activity(after[0])
+	_, err := after[0].Activity(after[0])
 	assert.Equal(t, NotSupported, err, "the error of the metric")
 	_, err = slices[1].GPMSample()
 	assert.Equal(t, NotSupported, err)
@@ -255,20 +213,10 @@ func TestCountsThatCannotBeTrue(t *testing.T) {
 		mpsV3:      func(handle, *uint32, *byte) Return { return NotSupported },
 	}}
 	d := &device{library: l}
-	count, err := l.DeviceCount()
-	require.NoError(t, err)
-	assert.Equal(t, maxDevices, count)
-	slices, err := d.MIGDevices()
-	require.NoError(t, err)
-	assert.Empty(t, slices)
+	assert.Equal(t, maxDevices, result(t, l.DeviceCount))
+	assert.Empty(t, result(t, d.MIGDevices))
 	assert.Equal(t, maxDevices, calls)
-	samples, err := d.ProcessUtilization(0)
-	require.NoError(t, err)
-	assert.Len(t, samples, firstBuffer, "what fits in the buffer")
-	instants, err := d.UtilizationSamples(0)
-	require.NoError(t, err)
-	assert.Len(t, instants, firstBuffer)
-	processes, err := d.Processes()
-	require.NoError(t, err)
-	assert.Len(t, processes, 1, "each PID once")
+	assert.Len(t, since(t, d.ProcessUtilization, 0), firstBuffer, "what fits in the buffer")
+	assert.Len(t, since(t, d.UtilizationSamples, 0), firstBuffer)
+	assert.Len(t, result(t, d.Processes), 1, "each PID once")
 }

@@ -39,6 +39,20 @@ func openDevice(t *testing.T, script string, without ...string) (Device, *nvmlte
 	return d, scripted
 }
 
+// result calls a function that must not fail.
+func result[T any](t *testing.T, function func() (T, error)) T {
+	t.Helper()
+	value, err := function()
+	require.NoError(t, err)
+	return value
+}
+
+// since calls a function with a timestamp. It must not fail.
+func since[T any](t *testing.T, function func(since uint64) (T, error), timestamp uint64) T {
+	t.Helper()
+	return result(t, func() (T, error) { return function(timestamp) })
+}
+
 func TestDevicesAreDescribed(t *testing.T) {
 	library, _ := open(t, `
 device 00000000:65:00.0
@@ -48,9 +62,7 @@ device 0001000A:C1:00.0
   uuid GPU-9c11
   name NVIDIA H100
 `)
-	count, err := library.DeviceCount()
-	require.NoError(t, err)
-	assert.Equal(t, 2, count)
+	assert.Equal(t, 2, result(t, library.DeviceCount))
 
 	for i, want := range []struct{ uuid, name, address string }{
 		{"GPU-7a2d", "NVIDIA A100-SXM4-80GB", "0000:65:00.0"},
@@ -58,34 +70,17 @@ device 0001000A:C1:00.0
 	} {
 		d, err := library.Device(i)
 		require.NoError(t, err)
-		uuid, err := d.UUID()
-		require.NoError(t, err)
-		name, err := d.Name()
-		require.NoError(t, err)
-		address, err := d.PCIAddress()
-		require.NoError(t, err)
-		assert.Equal(t, want, struct{ uuid, name, address string }{uuid, name, address})
+		assert.Equal(t, want, struct{ uuid, name, address string }{result(t, d.UUID), result(t, d.Name), result(t, d.PCIAddress)})
 	}
-	_, err = library.Device(2)
+	_, err := library.Device(2)
 	assert.ErrorIs(t, err, GPUIsLost)
 }
 
 func TestEnergyGrowsWithTime(t *testing.T) {
-	d, scripted := openDevice(t, "clock 2000000\ndevice 0:1:0.0\nenergy 5000000000 300000 1000000\nlimit 700000\nutilization 42")
-	energy, err := d.TotalEnergy()
-	require.NoError(t, err)
-	assert.Equal(t, uint64(5_000_300_000), energy, "300 W for a second, and more than 32 bits")
-	limit, err := d.PowerLimit()
-	require.NoError(t, err)
-	assert.Equal(t, uint32(700_000), limit)
-	percent, err := d.Utilization()
-	require.NoError(t, err)
-	assert.Equal(t, uint32(42), percent)
-
-	scripted.Script(t, "clock 2120000\ndevice 0:1:0.0\nenergy 0 1000000 0\nrefresh 100000")
-	energy, err = d.TotalEnergy()
-	require.NoError(t, err)
-	assert.Equal(t, uint64(2_100_000), energy, "as of the last refresh")
+	d, _ := openDevice(t, "clock 2000000\ndevice 0:1:0.0\nenergy 5000000000 300000 1000000\nlimit 700000\nutilization 42")
+	assert.Equal(t, uint64(5_000_300_000), result(t, d.TotalEnergy), "300 W for a second, and more than 32 bits")
+	assert.Equal(t, uint32(700_000), result(t, d.PowerLimit))
+	assert.Equal(t, uint32(42), result(t, d.Utilization))
 }
 
 func TestPowerIsTheAverageWhereTheGPUHasIt(t *testing.T) {
@@ -140,9 +135,7 @@ func TestSymbolsThatAnOlderDriverLacksAreNotFound(t *testing.T) {
 	assert.Equal(t, FunctionNotFound, err)
 	_, err = d.GPMSample()
 	assert.Equal(t, FunctionNotFound, err)
-	uuid, err := d.UUID()
-	require.NoError(t, err)
-	assert.Equal(t, "GPU-1", uuid, "the rest works")
+	assert.Equal(t, "GPU-1", result(t, d.UUID), "the rest works")
 }
 
 func TestMissingLibrary(t *testing.T) {
@@ -201,27 +194,11 @@ func TestFailuresOfOneGPUAndOfAll(t *testing.T) {
 	require.NoError(t, err)
 	_, err = library.Device(1)
 	assert.ErrorIs(t, err, GPUIsLost)
-	_, err = first.TotalEnergy()
-	require.NoError(t, err)
+	_ = result(t, first.TotalEnergy)
 
 	scripted.Script(t, "fail * 1\ndevice 0:1:0.0\nenergy 1")
 	_, err = first.TotalEnergy()
 	assert.ErrorIs(t, err, Uninitialized)
 	_, err = library.DeviceCount()
 	assert.ErrorIs(t, err, Uninitialized)
-}
-
-func TestCallThatHangs(t *testing.T) {
-	d, scripted := openDevice(t, "device 0:1:0.0\nenergy 7")
-	hang := scripted.Hang(t)
-	scripted.Script(t, "device 0:1:0.0\nenergy 7\nhang nvmlDeviceGetTotalEnergyConsumption "+hang.Path)
-	energy := make(chan uint64)
-	go func() {
-		e, _ := d.TotalEnergy()
-		energy <- e
-	}()
-	hang.Wait(t)
-	scripted.Script(t, "device 0:1:0.0\nenergy 8")
-	hang.Release(t)
-	assert.Equal(t, uint64(8), <-energy)
 }

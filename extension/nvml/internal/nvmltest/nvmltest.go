@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,41 +94,4 @@ func (l *Library) Calls(t testing.TB) []string {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
-}
-
-// Hang is where calls wait that the script lets hang.
-type Hang struct {
-	Path string // of the statement hang
-}
-
-// Hang returns a place for calls to wait at. The end of the test releases a call that still waits.
-func (l *Library) Hang(t testing.TB) Hang {
-	t.Helper()
-	h := Hang{Path: filepath.Join(t.TempDir(), "hang")}
-	for _, path := range []string{h.entered(), h.release()} {
-		require.NoError(t, syscall.Mkfifo(path, 0o600))
-		t.Cleanup(func() { // opened for both, a FIFO lets all others in
-			if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
-				_ = f.Close()
-			}
-		})
-	}
-	return h
-}
-
-func (h Hang) entered() string { return h.Path + ".entered" }
-func (h Hang) release() string { return h.Path + ".release" }
-
-// Wait returns as soon as a call hangs. It is called once for each call.
-func (h Hang) Wait(t testing.TB) { h.open(t, h.entered(), os.O_RDONLY) }
-
-// Release lets the call go on, after Wait. The script in effect then decides what it returns; one
-// that still has the statement lets it hang again.
-func (h Hang) Release(t testing.TB) { h.open(t, h.release(), os.O_WRONLY) }
-
-func (h Hang) open(t testing.TB, path string, flags int) {
-	t.Helper()
-	f, err := os.OpenFile(path, flags, 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
 }
