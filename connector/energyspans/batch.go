@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/feed"
 	otelprofiles "github.com/energyreceiver/energyreceiver/internal/profiles"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // labelPrefix precedes the name of a label in the sample attribute.
@@ -150,15 +151,7 @@ func energyOf(s pprofile.Sample) (sum uint64, ok bool) {
 		if v < 0 {
 			return 0, false
 		}
-		sum = add(sum, uint64(v))
+		sum = units.AddSaturating(sum, uint64(v))
 	}
 	return sum, true
-}
-
-// add returns the sum of two energies, at most the maximum.
-func add(a, b uint64) uint64 {
-	if sum := a + b; sum >= a {
-		return sum
-	}
-	return 1<<64 - 1
 }

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/energyreceiver/energyreceiver/feed"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // FuzzSpansAndProfiles shows that no trace and no profile changes the sum of the energy, and that memory is bounded.
@@ -31,7 +32,7 @@ func FuzzSpansAndProfiles(f *testing.F) {
 		c.limitMemory(10 * itemBytes)
 		ctx := feed.WithEnergy(context.Background(), mark)
 		var want uint64
-		newBatch(ctx, pd, nil).each(func(_ claim, energy uint64) { want = add(want, energy) })
+		newBatch(ctx, pd, nil).each(func(_ claim, energy uint64) { want = units.AddSaturating(want, energy) })
 		require.LessOrEqual(t, want, mark)
 		if td, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(ofTraces); err == nil {
 			c.learn(td)
@@ -41,7 +42,7 @@ func FuzzSpansAndProfiles(f *testing.F) {
 		var sum uint64
 		for _, of := range c.tracker.all {
 			for k, s := range of.series {
-				sum = add(sum, s.energy)
+				sum = units.AddSaturating(sum, s.energy)
 				require.True(t, utf8.ValidString(of.name+k.route+k.span+k.labels))
 				require.LessOrEqual(t, max(len(of.name), len(k.route), len(k.span)), maxText)
 			}

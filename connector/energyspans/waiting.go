@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"container/list"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // waiting is energy of samples whose span, or a parent of the span, has not been received.
@@ -52,7 +54,7 @@ func (t *tracker) count(c *claim, µJ uint64) {
 	n := c.names.Value()
 	k := key{route: cmp.Or(n.route, c.profile.Value().route), span: n.span, labels: c.labels}
 	s := t.seriesOf(n.service, k, t.now)
-	s.energy = add(s.energy, µJ)
+	s.energy = units.AddSaturating(s.energy, µJ)
 	s.added, s.complete = t.now, t.flushes+1
 }
 
@@ -62,7 +64,7 @@ func (t *tracker) merge(c *claim, µJ uint64) bool {
 	if w == nil || w.claim != *c {
 		return false
 	}
-	w.µJ = add(w.µJ, µJ)
+	w.µJ = units.AddSaturating(w.µJ, µJ)
 	return true
 }
 

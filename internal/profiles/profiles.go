@@ -77,6 +77,17 @@ func (d Dictionary) Stack(of pprofile.Sample) iter.Seq[pprofile.Location] {
 	}
 }
 
+// Has reports whether the dictionary has every entry that a sample refers to. If an entry is missing,
+// backends refuse the whole batch.
+func (d Dictionary) Has(s pprofile.Sample) bool {
+	for _, i := range s.AttributeIndices().All() {
+		if !isIn(i, d.AttributeTable().Len()) {
+			return false
+		}
+	}
+	return isIn(s.StackIndex(), d.StackTable().Len()) && (s.LinkIndex() == 0 || isIn(s.LinkIndex(), d.LinkTable().Len()))
+}
+
 func isIn(index int32, length int) bool { return uint(index) < uint(length) }
 
 // All yields the profiles of a resource.

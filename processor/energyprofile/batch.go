@@ -169,7 +169,7 @@ func (x *indexer) add(to []sample, pid int32, of pprofile.Profile) []sample {
 func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
 	next := sample{count: 1, cpu: -1}
 	times := s.TimestampsUnixNano()
-	if !x.isWellFormed(s) {
+	if !x.d.Has(s) {
 		x.drop[dropMalformed] += int64(max(1, times.Len()))
 		return next
 	}
@@ -188,18 +188,6 @@ func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
 		}
 	}
 	return next
-}
-
-// isWellFormed reports whether the dictionary has all that a sample refers to. Backends refuse the
-// whole batch otherwise.
-func (x *indexer) isWellFormed(s pprofile.Sample) bool {
-	isIn := func(i int32, n int) bool { return i >= 0 && int(i) < n }
-	for _, i := range s.AttributeIndices().All() {
-		if !isIn(i, x.d.AttributeTable().Len()) {
-			return false
-		}
-	}
-	return isIn(s.StackIndex(), x.d.StackTable().Len()) && (s.LinkIndex() == 0 || isIn(s.LinkIndex(), x.d.LinkTable().Len()))
 }
 
 // addTime appends a time, unless it is dropped. A time after now counts as now.

@@ -4,7 +4,6 @@ package energyprofile
 
 import (
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,27 +47,27 @@ func newFrames(from, until time.Time, method string) *frames {
 	return f
 }
 
-// add adds energy, in µJ, as a profile with one frame.
-func (f *frames) add(frame string, energy uint64, attributes func(pcommon.Map)) {
+// add adds energy, in µJ, of a process as a profile with one frame.
+func (f *frames) add(frame string, energy uint64, of *process) {
 	if energy == 0 {
 		return
 	}
 	f.sum += energy
 	rp := f.profiles.ResourceProfiles().AppendEmpty()
 	rp.Resource().Attributes().EnsureCapacity(6)
-	attributes(rp.Resource().Attributes())
+	putProcess(rp.Resource().Attributes(), of)
 	if f.named {
-		putServiceName(rp.Resource().Attributes(), "")
+		putServiceName(rp.Resource().Attributes(), of.executable)
 	}
-	of := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
+	profile := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
 	d := f.profiles.Dictionary()
-	of.SetTime(pcommon.NewTimestampFromTime(f.from))
-	of.SetDurationNano(uint64(max(0, f.until.Sub(f.from))))
-	of.PeriodType().SetTypeStrindex(text(d, "cpu")) // Pyroscope names profiles by it
-	of.PeriodType().SetUnitStrindex(text(d, "nanoseconds"))
-	of.SetPeriod(1)
-	f.energy.set(of)
-	s := of.Samples().AppendEmpty()
+	profile.SetTime(pcommon.NewTimestampFromTime(f.from))
+	profile.SetDurationNano(uint64(max(0, f.until.Sub(f.from))))
+	profile.PeriodType().SetTypeStrindex(text(d, "cpu")) // Pyroscope names profiles by it
+	profile.PeriodType().SetUnitStrindex(text(d, "nanoseconds"))
+	profile.SetPeriod(1)
+	f.energy.set(profile)
+	s := profile.Samples().AppendEmpty()
 	s.SetStackIndex(f.stack(frame))
 	s.Values().FromRaw([]int64{int64(energy)})
 }
@@ -113,10 +112,12 @@ func (f *frames) stack(frame string) int32 {
 	return f.stacks[frame]
 }
 
-// putProcess sets the attributes of a process.
+// putProcess sets the attributes of a process. Energy that no process has is of a process without a PID.
 func putProcess(to pcommon.Map, p *process) {
-	to.PutInt("process.pid", int64(p.pid))
-	to.PutStr("process.creation.time", identity.CreatedAt(p.created))
+	if p.pid > 0 {
+		to.PutInt("process.pid", int64(p.pid))
+		to.PutStr("process.creation.time", identity.CreatedAt(p.created))
+	}
 	to.PutStr("process.executable.name", p.executable)
 	if p.path != "" {
 		to.PutStr("process.executable.path", p.path)
@@ -137,11 +138,6 @@ func putServiceName(to pcommon.Map, executable string) {
 	if name, ok := to.Get("service.name"); executable != "" && (!ok || name.AsString() == "") {
 		to.PutStr("service.name", executable)
 	}
-}
-
-// putName returns a function that names a resource that is no process.
-func putName(name string) func(pcommon.Map) {
-	return func(to pcommon.Map) { to.PutStr("process.executable.name", name) }
 }
 
 // energyType converts profiles of a dictionary to energy profiles.
@@ -185,14 +181,4 @@ func text(d pprofile.ProfilesDictionary, s string) int32 {
 		return 0
 	}
 	return i
-}
-
-// methodOf joins methods such as measured and modeled.
-func methodOf(methods map[string]bool) string {
-	var names []string
-	for name := range methods {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ",")
 }

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// totals is energy that no process has, in µJ.
-type totals struct{ idle, unattributed, shortLived uint64 }
-
 // price is the energy of a process in an interval and its CPU time in a package.
 type price struct {
 	interval int

@@ -68,9 +68,7 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 				"and CPU samples only from the profiler of this collector, unless foreign_samples is true")
 		}),
 	}
-	p.intake.windows = windows{
-		selected: selection(cfg), processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{},
-	}
+	p.intake.windows = windows{cfg: cfg, processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{}}
 	p.reader = &feed.Reader{Processes: true, Take: p.intake.take}
 	return p, nil
 }

@@ -6,11 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/collector/client"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/energyreceiver/energyreceiver/feed"
@@ -83,7 +84,7 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
 		p.reported = span.ends[i-1]
 	}
 	p.shareAmongSamples(p.hits(&span, end))
-	d := division{method: methodOf(w.methods)}
+	d := division{method: strings.Join(slices.Sorted(maps.Keys(w.methods)), ",")} // such as measured and modeled
 	d.frames = newFrames(from, p.until, d.method)
 	d.frames.named = p.cfg.ServiceName
 	p.addFrames(ctx, d.frames, end)
@@ -191,13 +192,12 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 	w := &p.intake.windows
 	var notSampled uint64
 	for _, of := range w.processes {
-		attributes := func(to pcommon.Map) { putProcess(to, of) }
-		f.add(frameGPU, of.gpu, attributes)
+		f.add(frameGPU, of.gpu, of)
 		clear(of.hits) // of pointers to samples
 		of.gpu, of.hits, of.prices = 0, of.hits[:0], of.prices[:0]
 		of.waiting = earlier(of.waiting, p.until)
 		if of.cpu > 0 && (end || p.until.Sub(of.waiting) >= p.cfg.Wait) {
-			f.add(frameNotSampled, of.cpu, attributes)
+			f.add(frameNotSampled, of.cpu, of)
 			notSampled += of.cpu
 			p.coverage.miss(of)
 			of.cpu, of.unsampled = 0, 0
@@ -206,15 +206,15 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 			w.forget(of)
 		}
 	}
-	f.add(frameNotSampled, w.rest.shortLived, putName(shortLived))
+	f.add(frameNotSampled, w.rest.shortLived, &process{executable: shortLived})
 	notSampled += w.rest.shortLived
 	if p.cfg.Idle {
-		f.add(frameIdle, w.rest.idle, putName(frameIdle))
+		f.add(frameIdle, w.rest.idle, &process{executable: frameIdle})
 	} else {
 		w.owed -= w.rest.idle
 	}
 	if p.cfg.Unattributed {
-		f.add(frameUnattributed, w.rest.unattributed, putName(frameUnattributed))
+		f.add(frameUnattributed, w.rest.unattributed, &process{executable: frameUnattributed})
 	} else {
 		w.owed -= w.rest.unattributed
 	}
@@ -226,12 +226,11 @@ func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 // release removes the batches that are complete.
 func (p *energyProfile) release(end bool) (done []*batch) {
 	p.held = slices.DeleteFunc(p.held, func(b *batch) bool {
-		if complete := end || p.complete(b); !complete {
-			return false
+		isDone := end || p.complete(b)
+		if isDone {
+			done, p.since = append(done, b), b.arrived
 		}
-		done = append(done, b)
-		p.since = b.arrived
-		return true
+		return isDone
 	})
 	return done
 }

@@ -32,13 +32,15 @@ type window struct {
 	end time.Time
 	// attributed is the time until which all meters have reported; see feed.Window.
 	attributed time.Time
-	// shortLived is the active energy of processes that no row names.
-	idle, unattributed, shortLived uint64
-	methods                        []string // of the active energy
-	rows                           []row
-	packages                       int
-	parts                          []part // of the rows, by package
+	totals
+	methods  []string // of the active energy
+	rows     []row
+	packages int
+	parts    []part // of the rows, by package
 }
+
+// totals is energy that no process has, in µJ. shortLived is the active energy of processes that no row names.
+type totals struct{ idle, unattributed, shortLived uint64 }
 
 func (w *window) size() int { return len(w.rows) + len(w.parts) }
 
@@ -79,7 +81,7 @@ type process struct {
 
 // windows receives the windows of the receiver and has the processes. It is not safe for concurrent use.
 type windows struct {
-	selected func(kinds []feed.Kind, used []bool) []use
+	cfg      *Config
 	pending  []window
 	rows     int             // rows and parts of pending
 	rest     totals          // of windows that are settled, not sent yet
@@ -107,29 +109,27 @@ const (
 	gpuUse
 )
 
-// selection returns a function that selects the zone kinds of a configuration. A kind that never had
-// energy is not on this machine, so it does not take the place of others that overlap with it.
-func selection(cfg *Config) func(kinds []feed.Kind, used []bool) []use {
-	return func(kinds []feed.Kind, used []bool) []use {
-		var names []string
-		for i, k := range kinds {
-			if used[i] && k.Zone != gpuZone {
-				names = append(names, k.Zone)
-			}
+// usesOf selects the zone kinds of the configuration. A kind that never had energy is not on this machine,
+// so it does not take the place of others that overlap with it.
+func (c *Config) usesOf(kinds []feed.Kind, used []bool) []use {
+	var names []string
+	for i, k := range kinds {
+		if used[i] && k.Zone != gpuZone {
+			names = append(names, k.Zone)
 		}
-		uses := make([]use, len(kinds))
-		for i, k := range kinds {
-			switch {
-			case k.Zone == gpuZone:
-				if cfg.GPU {
-					uses[i] = gpuUse
-				}
-			case len(cfg.Zones) > 0 && slices.Contains(cfg.Zones, k.Zone), len(cfg.Zones) == 0 && zone.Besides(k.Zone, names) == "":
-				uses[i] = cpuUse
-			}
-		}
-		return uses
 	}
+	uses := make([]use, len(kinds))
+	for i, k := range kinds {
+		switch {
+		case k.Zone == gpuZone:
+			if c.GPU {
+				uses[i] = gpuUse
+			}
+		case slices.Contains(c.Zones, k.Zone), len(c.Zones) == 0 && zone.Besides(k.Zone, names) == "":
+			uses[i] = cpuUse
+		}
+	}
+	return uses
 }
 
 const gpuZone = "gpu"
@@ -184,7 +184,7 @@ func (w *windows) selectKinds(of *feed.Window) {
 		}
 	}
 	if changed {
-		w.uses = w.selected(w.kinds, w.used)
+		w.uses = w.cfg.usesOf(w.kinds, w.used)
 	}
 }
 
