@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -110,4 +111,18 @@ func TestSumsStopAtTheMaximum(t *testing.T) {
 		f.consume(newEnergy().add(spanID{}, "", 3<<61))
 	}
 	assert.Equal(t, uint64(math.MaxUint64), f.tracker.byName["svc"].series[key{}].energy)
+}
+
+func TestPointsOfASeriesStayInOrderIfTheClockIsSetBack(t *testing.T) {
+	f := start(t, nil)
+	last, of := f.time, unique.Make(names{service: "svc"})
+	for i, hours := range []time.Duration{1, 0, 0, 2} {
+		f.tracker.now = f.time.Add(hours * time.Hour)
+		f.tracker.add(claim{profile: of, names: of}, 1)
+		points := pointsOf(t, f.tracker.flush())
+		p := points[len(points)-1]
+		assert.Equal(t, point{"svc", f.time.UTC(), p.at, int64(i + 1)}, p)
+		assert.True(t, p.at.After(last))
+		last = p.at
+	}
 }
