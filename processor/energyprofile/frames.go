@@ -112,7 +112,7 @@ func (f *frames) stack(frame string) int32 {
 	return f.stacks[frame]
 }
 
-// putProcess sets the attributes of a process. Energy that no process has is of a process without a PID.
+// putProcess sets the attributes of a process. A resource that is not a process has no PID.
 func putProcess(to pcommon.Map, p *process) {
 	if p.pid > 0 {
 		to.PutInt("process.pid", int64(p.pid))
