@@ -12,7 +12,6 @@ IMAGE_GPU   ?= otelcol-energy-gpu:0.1.0-dev
 CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 
 COLLECTOR := build/otelcol-energy
-K8S_COLLECTOR := build/k8s/otelcol-energy
 GPU_COLLECTOR := build/gpu/otelcol-energy
 PROFILES_COLLECTOR := build/profiles/otelcol-energy
 ENERGY    := build/energy
@@ -27,7 +26,6 @@ export GOWORK := $(CURDIR)/go.work
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
 # Modules outside of the workspace: the tools, and what the collector builder writes.
-TOOL := GOWORK=off go tool -modfile=internal/tools/go.mod
 TOOLS := $(CURDIR)/build/tools
 BUILD_TOOLS = GOWORK=off go -C $(1) build -o $(TOOLS)/ tool
 
@@ -37,7 +35,7 @@ SOURCES := $(shell find . -type d \( -name '.?*' -o -name build -o -name dist -o
 COLLECTOR_SOURCES := $(filter-out ./cmd/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-k8s build-gpu build-profiles image image-gpu check-deploy test browser integration nightly stores scale generate generate-bpf check-generate lint tidy bench cost accuracy judge replay specification soak fuzz clean
+.PHONY: help run build build-gpu build-profiles image image-gpu check-deploy test browser integration nightly stores scale generate generate-bpf check-generate lint tidy bench cost accuracy judge replay specification soak fuzz clean
 
 # Targets whose comment has a single # are not listed. Pages of dev/ describe them.
 help: ## show this list
@@ -53,7 +51,7 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 		while kill -0 $$pid && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --once --wait 0s 2>&1 | grep -q "no process listens"; do sleep 0.1; done 2>/dev/null; \
 		kill -0 $$pid 2>/dev/null && $(ENERGY) top --endpoint http://$(ENDPOINT)/metrics --for $(RUN_SECONDS)s $(TOP_FLAGS) && kill -0 $$pid || { tail -n 20 $(LOG) >&2; exit 1; }
 
-build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
+build: $(COLLECTOR) $(ENERGY) ## build the collector and energy (build/otelcol-energy, build/energy)
 
 # Fails if a collector is not one static file.
 STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must be static" >&2; rm $@; exit 1; }
@@ -61,18 +59,15 @@ STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must
 # What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
-$(COLLECTOR): builder-config.yaml
-$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml
 $(GPU_COLLECTOR): deploy/builder-config-gpu.yaml
 # Uses committed versions and sums (make tidy), because the builder would also download modules for the profiler's tests.
 $(PROFILES_COLLECTOR): $(addprefix deploy/builder-config-profiles,.yaml .mod .sum)
 
-$(COLLECTOR) $(K8S_COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): $(COLLECTOR_SOURCES)
+$(COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): builder-config.yaml $(COLLECTOR_SOURCES)
 	@$(NEED_GO)
 	@test -e $(@D)/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p $(@D)
-	@$(foreach f,$(filter deploy/%.mod deploy/%.sum,$^),cp $f $(@D)/go$(suffix $f);)
-	@CGO_ENABLED=0 $(TOOL) builder $(if $(filter deploy/%.mod,$^),--skip-get-modules) --config $(filter %.yaml,$^) \
+	@CGO_ENABLED=0 GOWORK=off go -C internal/tools run ./collector -out $(@D) $(patsubst build,default,$(notdir $(@D))) \
 		>$(@D)/builder.log 2>&1 || { cat $(@D)/builder.log >&2; exit 1; }
 	@$(if $(filter $(GPU_COLLECTOR),$@),,$(STATIC))
 	@touch $@
@@ -85,18 +80,16 @@ $(ENERGY) $(GPU_ENERGY):
 	@CGO_ENABLED=0 go -C cmd/energy build $(if $(filter $(GPU_ENERGY),$@),-tags nvml) -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
-build-k8s: $(K8S_COLLECTOR) ## build the collector for Kubernetes (build/k8s/otelcol-energy)
-
 build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that read NVIDIA GPUs (build/gpu/otelcol-energy, build/gpu/energy)
 
 build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
-check-deploy: build build-k8s build-gpu # check the files of deploy/ with the installed tools that read them
+check-deploy: build build-gpu # check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
-image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
+image: build ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
 	@rm -rf build/image && mkdir -p build/image
-	@cp $(K8S_COLLECTOR) deploy/docker/config.yaml build/image/
+	@cp $(COLLECTOR) deploy/docker/config.yaml build/image/
 	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
 	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
 
@@ -133,7 +126,7 @@ browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURE
 	go test ./receiver/test/browser -count 1 -v -timeout 20m -run '$(RUN)' -browser.energy '$(CURDIR)/$(ENERGY)' \
 		-browser.axe '$(CURDIR)/build/browser/axe.min.js' -browser.pictures '$(if $(PICTURES),$(abspath $(PICTURES)))'
 
-integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (RUN=Kubernetes: with a real API server and kubelet; RUN=TestAttack: with hostile processes; root, apt; dev/integration.md)
+integration: build ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (RUN=Kubernetes: with a real API server and kubelet; RUN=TestAttack: with hostile processes; root, apt; dev/integration.md)
 	@receiver/test/integration/$(if $(findstring Kubernetes,$(RUN)),kubernetes,run).sh
 
 nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; dev/integration.md)

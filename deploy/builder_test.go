@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,75 +39,54 @@ func ownBuilderConfig(t *testing.T) string {
 // one name, or a name that the generated code already uses (receiver), make a collector that does
 // not compile.
 func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
-	files := map[string]string{"docs/server.md": ownBuilderConfig(t)}
-	for _, path := range []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml", "builder-config-profiles.yaml"} {
-		files[path] = read(t, path)
-	}
-	for path, text := range files {
-		t.Run(path, func(t *testing.T) {
-			var config map[string]any
-			require.NoError(t, yaml.Unmarshal([]byte(text), &config))
-			for _, kind := range []string{"receivers", "processors", "connectors", "exporters", "extensions", "providers", "converters"} {
-				list, _ := config[kind].([]any)
-				for _, component := range list {
-					assert.NotContains(t, component, "name")
-				}
+	page := filepath.Join(t.TempDir(), "builder-config.yaml")
+	output := filepath.Join(filepath.Dir(page), "otelcol")
+	text := strings.Replace(ownBuilderConfig(t), "output_path: otelcol", "output_path: "+output, 1)
+	require.NoError(t, os.WriteFile(page, []byte(text), 0o600))
+	generate(t, "tool", "-modfile=internal/tools/go.mod", "builder", "--config", page)
+	for _, dir := range []string{output, generateCollector(t, "default"), generateCollector(t, "gpu"), generateCollector(t, "profiles")} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, "components.go"), nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		seen := map[string]string{}
+		for _, i := range file.Imports {
+			path, err := strconv.Unquote(i.Path.Value)
+			require.NoError(t, err)
+			name := path[strings.LastIndexByte(path, '/')+1:]
+			if i.Name != nil {
+				name = i.Name.Name
 			}
-			seen := map[string]string{}
-			for name, imported := range generatedImports(t, config) {
-				for _, i := range imported {
-					assert.Empty(t, seen[name], "%s and %s have one name", seen[name], i)
-					seen[name] = i
-				}
-			}
-			assert.NotEmpty(t, seen)
-			if strings.Contains(text, "gomod: "+module+" ") {
-				assert.Equal(t, module, seen["energyreceiver"])
-			}
-		})
+			assert.Empty(t, seen[name], "%s and %s have one name", seen[name], path)
+			seen[name] = path
+		}
+		assert.Equal(t, module, seen["energyreceiver"])
 	}
 }
 
-// generatedImports returns the imports, by name, of the code that the builder generates for a configuration.
-func generatedImports(t *testing.T, config map[string]any) map[string][]string {
+// generate runs go in the checkout with flags that leave modules and code as they are.
+func generate(t *testing.T, args ...string) {
 	t.Helper()
-	output := t.TempDir()
-	config["dist"].(map[string]any)["output_path"] = output
-	text, err := yaml.Marshal(config)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "builder-config.yaml")
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	builder := exec.CommandContext(t.Context(), "go", "tool", "-modfile=internal/tools/go.mod", "builder",
-		"--config", path, "--skip-compilation", "--skip-get-modules")
+	builder := exec.CommandContext(t.Context(), "go", append(args, "--skip-compilation", "--skip-get-modules")...)
 	builder.Dir, builder.Env = "..", append(os.Environ(), "GOWORK=off")
 	out, err := builder.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(output, "components.go"), nil, parser.ImportsOnly)
-	require.NoError(t, err)
-	all := map[string][]string{}
-	for _, i := range file.Imports {
-		path, err := strconv.Unquote(i.Path.Value)
-		require.NoError(t, err)
-		name := path[strings.LastIndexByte(path, '/')+1:]
-		if i.Name != nil {
-			name = i.Name.Name
-		}
-		all[name] = append(all[name], path)
-	}
-	return all
+}
+
+// generateCollector returns a directory with the code and the whole configuration of a collector.
+func generateCollector(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	generate(t, "-C", "internal/tools", "run", "./collector", "-out", dir, name)
+	return dir
 }
 
 // make tidy writes the versions.
 func TestTheProfilesCollectorHasTheCommittedVersionsOfItsComponents(t *testing.T) {
 	versions, sums := read(t, "builder-config-profiles.mod"), read(t, "builder-config-profiles.sum")
-	config := documents(t, "builder-config-profiles.yaml")[0]
-	for _, kind := range []string{"receivers", "processors", "connectors", "exporters", "extensions", "providers", "converters"} {
-		for _, component := range config[kind].([]any) {
-			gomod := at(t, component, "gomod").(string)
-			assert.Contains(t, versions, "\t"+gomod+"\n")
-			if !strings.HasPrefix(gomod, module) {
-				assert.Contains(t, sums, gomod+" h1:")
-			}
+	config := read(t, filepath.Join(generateCollector(t, "profiles"), "builder-config.yaml"))
+	for _, component := range regexp.MustCompile(`gomod: (.*)`).FindAllStringSubmatch(config, -1) {
+		assert.Contains(t, versions, "\t"+component[1]+"\n")
+		if !strings.HasPrefix(component[1], module) {
+			assert.Contains(t, sums, component[1]+" h1:")
 		}
 	}
 }
@@ -114,7 +94,7 @@ func TestTheProfilesCollectorHasTheCommittedVersionsOfItsComponents(t *testing.T
 func TestTheBuilderConfigurationOnThePageWorksOutsideTheCheckout(t *testing.T) {
 	var own map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(ownBuilderConfig(t)), &own))
-	ours := documents(t, "builder-config-k8s.yaml")[0]
+	ours := documents(t, "../builder-config.yaml")[0]
 	for _, kind := range []string{"receivers", "processors", "exporters", "providers", "converters"} {
 		var versions []any
 		for _, component := range ours[kind].([]any) {

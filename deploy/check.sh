@@ -38,14 +38,14 @@ checks "deploy/prometheus/emissions.yaml is refused without a place" bash -c '! 
 	--config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml'
 checks "deploy/compose/collector.yaml, by the collector" \
 	build/otelcol-energy validate --config deploy/prometheus/collector.yaml --config deploy/compose/collector.yaml
-checks "deploy/kubernetes/config.yaml, by the collector for Kubernetes" \
-	build/k8s/otelcol-energy validate --config deploy/kubernetes/config.yaml
-checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
-	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml
-checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
-	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
-checks "deploy/scaphandre/config.yaml, by the collector for Kubernetes" \
-	build/k8s/otelcol-energy validate --config deploy/scaphandre/config.yaml
+checks "deploy/kubernetes/config.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/kubernetes/config.yaml
+checks "deploy/kepler/config.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/kepler/config.yaml
+checks "deploy/kepler/kubernetes.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
+checks "deploy/scaphandre/config.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/scaphandre/config.yaml
 checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
 checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \

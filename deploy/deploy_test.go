@@ -177,16 +177,6 @@ func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 	}
 }
 
-func TestEachCollectorContainsTheLeanerOne(t *testing.T) {
-	configs := []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml"}
-	for i, path := range configs[1:] {
-		lean, fuller := documents(t, configs[i])[0], documents(t, path)[0]
-		for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers", "converters"} {
-			assert.Subset(t, fuller[kind], lean[kind], "%s of %s", kind, path)
-		}
-	}
-}
-
 // shippedConfigs returns all shipped collector configurations.
 func shippedConfigs(t *testing.T) map[string]map[string]any {
 	t.Helper()

@@ -7,27 +7,18 @@ export CGO_ENABLED=0 GOWORK=off GOFLAGS='-buildvcs=false -trimpath'
 export GOAMD64=v1 GOARM64=v8.0
 out=$PWD/build/release
 
-# collector NAME CONFIG: builds the collector of a builder configuration.
+# collector PROGRAM NAME: builds a collector.
 collector() {
-	local name=$1 sources=build/release/src/$1 arch
-	mkdir -p "$sources"
-	local committed=${2%.yaml} modules=
-	sed -e "s#^  version: .*#  version: $VERSION#" -e "s#^  output_path: .*#  output_path: $sources#" "$2" >"$sources.yaml"
-	if [ -e "$committed.mod" ]; then
-		sed 's#=> \.\./\.\.#=> ../../../..#' "$committed.mod" >"$sources/go.mod"
-		cp "$committed.sum" "$sources/go.sum"
-		modules=--skip-get-modules
-	fi
-	GOWORK=off GOFLAGS=-buildvcs=false go tool -modfile=internal/tools/go.mod builder --skip-compilation $modules --config "$sources.yaml"
+	local program=$1 sources=build/release/src/$1 arch
+	GOFLAGS=-buildvcs=false go -C internal/tools run ./collector -out "$sources" -version "$VERSION" "$2" --skip-compilation
 	for arch in $ARCHS; do
-		GOARCH=$arch go -C "$sources" build -ldflags='-s -w' -o "$out/$arch/$name" .
+		GOARCH=$arch go -C "$sources" build -ldflags='-s -w' -o "$out/$arch/$program" .
 	done
 }
 
-collector otelcol-energy builder-config.yaml
-collector otelcol-energy-k8s deploy/builder-config-k8s.yaml
-collector otelcol-energy-gpu deploy/builder-config-gpu.yaml
-if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles deploy/builder-config-profiles.yaml; fi
+collector otelcol-energy default
+collector otelcol-energy-gpu gpu
+if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles profiles; fi
 
 # With the modules of this checkout, and otherwise exactly the versions of its go.mod.
 cp cmd/energy/go.mod build/release/src/energy.mod

@@ -4,13 +4,10 @@
 set -eu
 cd "$(dirname "$0")/../.."
 export GOWORK=off CGO_ENABLED=0
-config=deploy/builder-config-profiles out=build/profiles
-mkdir -p $out
-cp $config.mod $out/go.mod
-cp $config.sum $out/go.sum
-go tool -modfile=internal/tools/go.mod builder --skip-get-modules --skip-compilation --config $config.yaml
+out=build/profiles
+go -C internal/tools run ./collector -out $out profiles --skip-compilation
 # shellcheck disable=SC2046 # several words
-go mod edit $(sed -n 's/^ *- gomod: \(.*\) \(v.*\)$/-require=\1@\2/p' $config.yaml) $out/go.mod
+go mod edit $(sed -n 's/^ *- gomod: \(.*\) \(v.*\)$/-require=\1@\2/p' $out/builder-config.yaml) $out/go.mod
 go -C $out mod tidy -e
-cp $out/go.mod $config.mod
-cp $out/go.sum $config.sum
+cp $out/go.mod deploy/builder-config-profiles.mod
+cp $out/go.sum deploy/builder-config-profiles.sum

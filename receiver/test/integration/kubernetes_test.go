@@ -207,9 +207,7 @@ func kubernetesPrograms(t *testing.T) string {
 // buildImage builds the shipped Dockerfile, and returns the path of the saved image.
 func buildImage(t *testing.T) (path string) {
 	t.Helper()
-	if _, err := os.Stat("../../../build/k8s/otelcol-energy"); err != nil {
-		t.Skip("lacks build/k8s/otelcol-energy: make build-k8s")
-	}
+	collectorBinary(t)
 	path = filepath.Join(cache(t), "kubernetes", "image.tar")
 	t.Run("image", func(t *testing.T) { // ends dockerd too
 		d := startDocker(t)

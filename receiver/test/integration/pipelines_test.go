@@ -306,30 +306,16 @@ func (c *collector) failures(t *testing.T) int {
 	return strings.Count(string(log), "Exporting failed.")
 }
 
-// kubernetesBinary is the collector built by `make build-k8s`.
-func kubernetesBinary(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../../build/k8s/otelcol-energy")
-	require.NoError(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build-k8s", path)
-	}
-	return path
-}
-
 // Each shipped pipeline that sends is run against a backend with each fault in turn. During each fault a process ends
 // that the backend knows, and others come and go. Energy that is lost is missing in the sum. The sum need not hold in
 // between: a collection may come in parts, some of which are refused.
 func TestShippedPipelinesLoseNothing(t *testing.T) {
 	need(t)
 	load := build(t, "load")
-	for config, binary := range map[string]func(*testing.T) string{
-		"deploy/prometheus/collector.yaml": collectorBinary,
-		"deploy/kubernetes/config.yaml":    kubernetesBinary,
-	} {
+	for _, config := range []string{"deploy/prometheus/collector.yaml", "deploy/kubernetes/config.yaml"} {
 		t.Run(config, func(t *testing.T) {
 			b := startBackend(t)
-			c := startPipeline(t, binary(t), config, "PROMETHEUS=http://"+b.address,
+			c := startPipeline(t, collectorBinary(t), config, "PROMETHEUS=http://"+b.address,
 				"OTLP_ENDPOINT="+b.address, "OTLP_INSECURE=true", "K8S_NODE_NAME=node")
 			fails := func(more int) {
 				want := c.failures(t) + more
@@ -422,15 +408,10 @@ func valueOf(last map[string]float64, metric string, pid int) float64 {
 func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 	need(t)
 	load := build(t, "load")
-	for config, binary := range map[string]func(*testing.T) string{
-		"config.yaml":                collectorBinary,
-		"deploy/systemd/config.yaml": collectorBinary,
-		"deploy/docker/config.yaml":  collectorBinary,
-		"deploy/kepler/config.yaml":  kubernetesBinary,
-	} {
+	for _, config := range []string{"config.yaml", "deploy/systemd/config.yaml", "deploy/docker/config.yaml", "deploy/kepler/config.yaml"} {
 		t.Run(config, func(t *testing.T) {
 			address := "127.0.0.1:" + freePort(t)
-			c := startPipeline(t, binary(t), config, "ENERGY_PROMETHEUS_ENDPOINT="+address, "KEPLER_ENDPOINT="+address)
+			c := startPipeline(t, collectorBinary(t), config, "ENERGY_PROMETHEUS_ENDPOINT="+address, "KEPLER_ENDPOINT="+address)
 			metric, node := "process_energy_joules_total", "system_energy_joules_total"
 			if strings.Contains(config, "kepler") {
 				metric, node = "kepler_process_cpu_joules_total", "kepler_node_cpu_joules_total"
