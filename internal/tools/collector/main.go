@@ -4,7 +4,7 @@
 //
 //	go -C internal/tools run ./collector -out DIRECTORY [-version VERSION] NAME [FLAGS of the builder]
 //
-// The default collector is that of builder-config.yaml. The others also have the components of
+// builder-config.yaml lists the default collector. The others also have the components of
 // deploy/builder-config-NAME.yaml. If deploy/builder-config-NAME.mod and .sum exist, the collector
 // is built from these versions and sums.
 package main
