@@ -147,6 +147,7 @@ scale: build # send 200 simulated nodes through gateways into three Mimirs, kill
 	go run ./receiver/test/scale -to mimir $(SCALE)
 
 generate: ## write the generated files
+	@internal/tools/versions.sh
 	@$(call BUILD_TOOLS,internal/tools)
 	@set -e; for m in $(MODULES); do PATH="$(TOOLS):$$PATH" go -C $$m generate -skip bpf2go ./...; done
 
@@ -177,7 +178,9 @@ lint: vet ## gofmt, go mod tidy, golangci-lint, go vet for other systems, and th
 		GOWORK=off go tool -modfile=internal/tools/docs/go.mod misspell -error -locale US -i modelling $$pages
 	@echo "vale (comments and messages in code)"; go run ./receiver/test/language
 
-tidy: ## write go.mod and go.sum of all modules
+tidy: ## write the collector's version into all files that name it, and go.mod and go.sum of all modules
+	@internal/tools/versions.sh
+	@GOWORK=off go -C internal/tools mod tidy
 	@set -e; for m in $(MODULES); do internal/tools/tidy.sh $$m; done
 	@internal/tools/tidy-profiles.sh
 

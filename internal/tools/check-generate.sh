@@ -8,13 +8,7 @@ before=$(mktemp)
 after=$(mktemp)
 trap 'rm -f "$before" "$after"' EXIT
 
-# The files below every directory that holds a go:generate directive.
-list() {
-	git grep --untracked -l '^//go:generate ' -- '*.go' | while IFS= read -r file; do dirname "$file"; done |
-		sort -u | while IFS= read -r dir; do
-			find "$dir" -type f -exec sha256sum {} +
-		done | sort -u
-}
+list() { git ls-files -z --cached --others --exclude-standard | xargs -0 sha256sum 2>/dev/null | sort -u; }
 
 list >"$before"
 make --no-print-directory generate # compiling BPF needs clang: the objects in git are not rebuilt
@@ -28,11 +22,7 @@ if [ -n "$drifted" ]; then
 fi
 
 # A generated file that is not committed is missing in every other checkout.
-untracked=$(git ls-files --others --exclude-standard | while IFS= read -r file; do
-	case $file in
-	*/documentation.md | */generated_* | *_bpfel.* | *_bpfeb.*) echo "$file" ;;
-	esac
-done)
+untracked=$(git ls-files --others --exclude-standard -- '*/documentation.md' '*/generated_*' '*_bpfel.*' '*_bpfeb.*')
 if [ -n "$untracked" ]; then
 	echo "generated, but not in git:" >&2
 	echo "$untracked" | sed 's/^/  /' >&2
