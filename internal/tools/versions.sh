@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes the collector's version, which is the version of the builder in internal/tools/go.mod, into all files that name it. A bump is
+# Writes the collector's versions, which are those of builder and confmap in internal/tools/go.mod, into all files that name them. A bump is
 #
-#   GOWORK=off go -C internal/tools get go.opentelemetry.io/collector/cmd/builder@v0.160.0 && make tidy
+#   cd internal/tools && GOWORK=off go get go.opentelemetry.io/collector/cmd/builder@v0.160.0 go.opentelemetry.io/collector/confmap@v1.66.0
+#   make tidy
 #
 # Lines with "pinned" stay, and so do modules outside of go.work, which follow other programs.
 set -eu
