@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
@@ -31,33 +33,47 @@ const (
 func TestReleasedModules(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
-	version, env := releaseModules(t, dir)
+	version, modules, env := releaseModules(t, dir)
 
 	energy := exec.Command("go", "install", receiverModule+"/cmd/energy@"+version)
 	energy.Dir, energy.Env = dir, env
 	run(t, energy)
 	assert.Contains(t, run(t, exec.Command(filepath.Join(dir, "bin/energy"), "version")), strings.TrimPrefix(version, "v"))
 
-	config := pageBuilderConfig(t)
-	require.Contains(t, config, "processors:\n")
-	config = strings.Replace(config, "processors:\n", "processors:\n  - gomod: "+receiverModule+"/processor/energyprofile "+version+"\n", 1)
-	more := "extensions:\n  - gomod: " + receiverModule + "/extension/nvml " + version + "\n" +
-		"connectors:\n  - gomod: " + receiverModule + "/connector/energyspans " + version + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder-config.yaml"), []byte(config+more), 0o600))
+	// The collector of the page, with the components of all modules.
+	var config map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(pageBuilderConfig(t)), &config))
+	components := []string{receiverModule + " " + version}
+	for _, m := range modules {
+		kind, _, _ := strings.Cut(m, "/")
+		if kind != "processor" && kind != "connector" && kind != "extension" {
+			continue
+		}
+		component := receiverModule + "/" + m + " " + version
+		list, _ := config[kind+"s"].([]any)
+		if !slices.ContainsFunc(list, func(c any) bool { return c.(map[string]any)["gomod"] == component }) {
+			config[kind+"s"] = append(list, map[string]any{"gomod": component})
+		}
+		components = append(components, component)
+	}
+	text, err := yaml.Marshal(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "builder-config.yaml"), text, 0o600))
 	find := exec.Command("go", "-C", filepath.Join(checkout, "internal/tools"), "tool", "-n", "builder")
 	find.Env = append(os.Environ(), "GOWORK=off")
 	builder := exec.Command(strings.TrimSpace(run(t, find)), "--config", "builder-config.yaml")
 	builder.Dir, builder.Env = dir, env
 	run(t, builder)
-	components := run(t, exec.Command(filepath.Join(dir, "otelcol/otelcol"), "components"))
-	for _, name := range []string{"", "/processor/emissions", "/processor/energyprofile", "/extension/nvml", "/connector/energyspans"} {
-		assert.Contains(t, components, "module: "+receiverModule+name+" "+version+"\n")
+	listed := run(t, exec.Command(filepath.Join(dir, "otelcol/otelcol"), "components"))
+	for _, component := range components {
+		assert.Contains(t, listed, "module: "+component+"\n")
 	}
 }
 
 // releaseModules writes the modules of the last commit into a proxy below dir, in the version that
-// they require of each other, and returns the version and an environment of go that uses the proxy.
-func releaseModules(t *testing.T, dir string) (version string, env []string) {
+// they require of each other. It returns the version, the directories of the modules, and an
+// environment of go that uses the proxy.
+func releaseModules(t *testing.T, dir string) (version string, modules, env []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(checkout, "go.work"))
 	require.NoError(t, err)
@@ -73,13 +89,14 @@ func releaseModules(t *testing.T, dir string) (version string, env []string) {
 	run(t, exec.Command("git", "clone", "--quiet", "--shared", checkout, clone))
 	for _, use := range work.Use {
 		if use.Path != "./receiver/test" {
+			modules = append(modules, path.Clean(use.Path))
 			releaseModule(t, proxy, clone, path.Clean(use.Path), version)
 		}
 	}
-	modules := strings.TrimSpace(run(t, exec.Command("go", "env", "GOMODCACHE")))
+	cached := strings.TrimSpace(run(t, exec.Command("go", "env", "GOMODCACHE")))
 	// The flags are those of make build, so that the build cache has the dependencies.
-	return version, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOBIN="+filepath.Join(dir, "bin"),
-		"GOPROXY=file://"+proxy+",file://"+filepath.Join(modules, "cache/download"), "GOMODCACHE="+filepath.Join(dir, "modules"))
+	return version, modules, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOBIN="+filepath.Join(dir, "bin"),
+		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cached, "cache/download"), "GOMODCACHE="+filepath.Join(dir, "modules"))
 }
 
 // releaseModule writes a module of a clone into a proxy.
