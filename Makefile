@@ -148,6 +148,7 @@ scale: build # send 200 simulated nodes through gateways into three Mimirs, kill
 
 generate: ## write the generated files
 	@internal/tools/versions.sh
+	@deploy/chart/render.sh
 	@$(call BUILD_TOOLS,internal/tools)
 	@set -e; for m in $(MODULES); do PATH="$(TOOLS):$$PATH" go -C $$m generate -skip bpf2go ./...; done
 

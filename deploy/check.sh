@@ -75,10 +75,10 @@ if command -v kubectl >/dev/null; then
 		test "$(grep -c nvidia.com/gpu.present <<<"$out")" = 2 || { echo "$out"; exit 1; }'
 	# Also where deploy/kubernetes names an image that was pushed.
 	cp -R deploy/kubernetes deploy/kubernetes-nvidia "$scratch"
-	sed -i 's#newTag:.*#newName: registry.example.com/otelcol-energy#' "$scratch/kubernetes/kustomization.yaml"
+	echo 'images: [{name: otelcol-energy, newName: registry.example.com/otelcol-energy}]' >>"$scratch/kubernetes/kustomization.yaml"
 	checks "deploy/kubernetes-nvidia has an image of its own" bash -c 'out=$(kubectl kustomize "$0") &&
 		test "$(grep -o "image: .*" <<<"$out" | sort | xargs)" = \
-			"image: otelcol-energy-gpu:0.1.0-dev image: registry.example.com/otelcol-energy" || { echo "$out"; exit 1; }' \
+			"image: otelcol-energy-gpu:0.1.0-dev image: registry.example.com/otelcol-energy:0.1.0-dev" || { echo "$out"; exit 1; }' \
 		"$scratch/kubernetes-nvidia"
 else
 	lacks deploy/kubernetes kubectl

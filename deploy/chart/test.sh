@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects, equality
-# with deploy/kubernetes, refused values, and, where `make build`, `make build-gpu` and `make build-profiles` have built the collectors, the
+# Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects and
+# of deploy/kubernetes, refused values, and, where `make build`, `make build-gpu` and `make build-profiles` have built the collectors, the
 # configurations. The schemas come from the Go module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,7 +16,7 @@ keda=$(module github.com/kedacore/keda/v2@v2.17.2)/config/crd/bases
 openshift=$(module github.com/openshift/api@v0.0.0-20251015095338-264e80a2b6e7)/payload-manifests/crds
 go -C dev/release run ./schemas "$scratch/schemas" "$(module k8s.io/kubernetes@v1.34.4)/api/openapi-spec/swagger.json" \
 	"$operator"/monitoring.coreos.com_{podmonitors,prometheusrules}.yaml "$openshift"/*_securitycontextconstraints.crd.yaml "$keda"/keda.sh_scaledobjects.yaml
-kubeconform -strict -summary -schema-location "$scratch/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" deploy/scaling
+kubeconform -strict -summary -schema-location "$scratch/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" deploy/scaling deploy/kubernetes/{daemonset,namespace,networkpolicy,rbac}.yaml
 
 # render FILE [ARGUMENT...]
 render() { helm template otelcol-energy "$chart" --namespace energy --kube-version 1.34 --values "$@" 2>"$scratch/log" || { cat "$scratch/log" >&2; return 1; }; }
@@ -52,4 +52,4 @@ refused "$chart/ci/01-gateway.yaml" --set redfish.endpoint=https://bmc
 
 refused "$chart/ci/01-gateway.yaml" --set profiles.enabled=true
 
-CHARTS=$scratch CHART=$scratch/01-gateway.yaml go test ./deploy -run '^TestChart' -count 1
+CHARTS=$scratch go test ./deploy -run '^TestChart' -count 1

@@ -111,7 +111,7 @@ test -z "${PROFILES:-}" || "$here/image.sh" "$dist/otelcol-energy-profiles.oci" 
 say "chart"
 mkdir -p "$work/stage/chart"
 cp -RL deploy/chart "$work/stage/chart/otelcol-energy" # -L: files/ has links to other directories
-rm -r "$work/stage/chart/otelcol-energy/"{ci,test.sh}
+rm -r "$work/stage/chart/otelcol-energy/"{ci,test.sh,render.sh}
 sed -i "s/^\(version\|appVersion\): .*/\1: $VERSION/" "$work/stage/chart/otelcol-energy/Chart.yaml"
 pack "$work/stage/chart/otelcol-energy" "$dist/otelcol-energy-chart-$VERSION.tgz"
 
