@@ -67,7 +67,7 @@ $(COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): builder-config.yaml $(COLLE
 	@$(NEED_GO)
 	@test -e $(@D)/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p $(@D)
-	@CGO_ENABLED=0 GOWORK=off go -C internal/tools run ./collector -out $(@D) $(patsubst build,default,$(notdir $(@D))) \
+	@go run ./deploy/collector -out $(@D) $(patsubst build,default,$(notdir $(@D))) \
 		>$(@D)/builder.log 2>&1 || { cat $(@D)/builder.log >&2; exit 1; }
 	@$(if $(filter $(GPU_COLLECTOR),$@),,$(STATIC))
 	@touch $@

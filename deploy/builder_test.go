@@ -74,7 +74,7 @@ func generate(t *testing.T, args ...string) {
 func generateCollector(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	generate(t, "-C", "internal/tools", "run", "./collector", "-out", dir, name)
+	generate(t, "run", "./deploy/collector", "-out", dir, name)
 	return dir
 }
 

@@ -10,7 +10,7 @@ out=$PWD/build/release
 # collector PROGRAM NAME: builds a collector.
 collector() {
 	local program=$1 sources=build/release/src/$1 arch
-	GOFLAGS=-buildvcs=false go -C internal/tools run ./collector -out "$sources" -version "$VERSION" "$2" --skip-compilation
+	GOFLAGS=-buildvcs=false go run ./deploy/collector -out "$sources" -version "$VERSION" "$2" --skip-compilation
 	for arch in $ARCHS; do
 		GOARCH=$arch go -C "$sources" build -ldflags='-s -w' -o "$out/$arch/$program" .
 	done

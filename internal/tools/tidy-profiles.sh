@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 export GOWORK=off CGO_ENABLED=0
 out=build/profiles
-go -C internal/tools run ./collector -out $out profiles --skip-compilation
+go run ./deploy/collector -out $out profiles --skip-compilation
 # shellcheck disable=SC2046 # several words
 go mod edit $(sed -n 's/^ *- gomod: \(.*\) \(v.*\)$/-require=\1@\2/p' $out/builder-config.yaml) $out/go.mod
 go -C $out mod tidy -e

@@ -2,7 +2,7 @@
 
 // Command collector builds a collector with the OpenTelemetry collector builder.
 //
-//	go -C internal/tools run ./collector -out DIRECTORY [-version VERSION] NAME [FLAGS of the builder]
+//	go run ./deploy/collector -out DIRECTORY [-version VERSION] NAME [FLAGS of the builder]
 //
 // builder-config.yaml lists the default collector. The others also have the components of
 // deploy/builder-config-NAME.yaml. If deploy/builder-config-NAME.mod and .sum exist, the collector
@@ -26,11 +26,7 @@ func main() {
 	out := flag.String("out", "build", "directory of the generated code and of the program")
 	version := flag.String("version", "", "version that the program prints")
 	flag.Parse()
-	err := os.Chdir("../..")
-	if err == nil {
-		err = build(*out, *version, flag.Arg(0), flag.Args()[1:])
-	}
-	if err != nil {
+	if err := build(*out, *version, flag.Arg(0), flag.Args()[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -56,11 +52,11 @@ func build(out, version, name string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := os.MkdirAll(out, 0o755); err != nil { //nolint:gosec // users who run the collector read it
 		return err
 	}
 	path := filepath.Join(out, "builder-config.yaml")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
 	args := append([]string{"tool", "-modfile=internal/tools/go.mod", "builder", "--config", path}, flags...)
@@ -71,6 +67,7 @@ func build(out, version, name string, flags []string) error {
 		}
 	}
 	builder := exec.Command("go", args...)
+	builder.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	builder.Stdout, builder.Stderr = os.Stdout, os.Stderr
 	return builder.Run()
 }
@@ -119,7 +116,7 @@ func copyModule(out, mod, sum string) error {
 	}
 	mod = strings.ReplaceAll(mod, "=> ../..", "=> "+root)
 	return errors.Join(
-		os.WriteFile(filepath.Join(out, "go.mod"), []byte(mod), 0o644),
-		os.WriteFile(filepath.Join(out, "go.sum"), sums, 0o644),
+		os.WriteFile(filepath.Join(out, "go.mod"), []byte(mod), 0o600),
+		os.WriteFile(filepath.Join(out, "go.sum"), sums, 0o600),
 	)
 }
