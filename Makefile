@@ -164,7 +164,7 @@ SYSTEMS ?= GOARCH=arm64 GOOS=windows,GOARCH=386
 
 # golangci-lint vets for this system.
 .PHONY: vet
-vet: # go vet for each of SYSTEMS
+vet: ## go vet for each of SYSTEMS
 	@set -e; for system in $(SYSTEMS); do echo "go vet ($$system)"; \
 		for m in $(filter-out cmd/% receiver/test,$(MODULES)); do env CGO_ENABLED=0 $$(echo $$system | tr , ' ') go -C $$m vet ./...; done; done
 
