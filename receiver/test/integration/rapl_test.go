@@ -239,7 +239,7 @@ func (r *raplGuest) fails(t *testing.T) {
 	r.failing.from = r.now(t)
 	r.sets(t, "failing", "2")
 	for _, c := range r.powercap() {
-		c.says(t, "cannot read "+r.id(t, c, "1/package"), 0)
+		c.says(t, "invalid argument", 0) // whatever the driver's error is (powercap_sys.c)
 	}
 	emit(t, 4, r.powercap()...)
 	r.failing.to = r.now(t)
