@@ -95,7 +95,7 @@ func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range condition.FindAllStringSubmatch(string(source), -1) {
-			inCode = append(inCode, name[1]) // "key " is the beginning of several
+			inCode = append(inCode, name[1]) // "weight " is the beginning of several
 		}
 	}
 	_, section, ok := strings.Cut(text(t, "troubleshooting.md"), "## Conditions in the log\n")

@@ -123,7 +123,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		"not with an exact source":          {with: exact},
 		"requests":                          {func(a *config.AttributionConfig) { a.Idle = config.IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware events": {
-			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) }, exact, []string{"Degraded key cycles"},
+			func(a *config.AttributionConfig) { a.Weight = allWeight(config.WeightCycles) }, exact, []string{"Degraded weight cycles"},
 		},
 		"excluded": {
 			func(a *config.AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/x"}} }, exact,
@@ -174,7 +174,7 @@ func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 		requireFigures(t, figures{180, 180, 360, 0, 720}, n.figures("active"), key)
 		lines := n.logs.FilterMessage("Collection degraded").All()
 		require.Len(t, lines, 1, key)
-		assert.Equal(t, "key "+string(key), lines[0].ContextMap()["condition"])
+		assert.Equal(t, "weight "+string(key), lines[0].ContextMap()["condition"])
 		assert.Contains(t, lines[0].ContextMap()["error"], "CPU time is used instead: ")
 		require.Len(t, n.status, 1)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())

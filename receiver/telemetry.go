@@ -73,7 +73,7 @@ func (s *energyScraper) observeScans() error {
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
 		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.windows.Sampler.Counts(); return windows })),
-		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, missed := s.windows.Sampler.Counts(); return missed })),
+		b.RegisterReceiverEnergyMissedWindowsCallback(number(func() int64 { _, missed := s.windows.Sampler.Counts(); return missed })),
 		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.attributor.DroppedSeries)),
 	)
 }
@@ -130,7 +130,7 @@ func (s *energyScraper) observeKinds() error {
 					attribute.String("static_power.state", state.String())))
 			}
 		})),
-		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
+		b.RegisterReceiverEnergyDeferredEnergyCallback(locked(s, func(o metric.Float64Observer) {
 			for kind, energy := range s.attributor.DeferredEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}

@@ -180,7 +180,7 @@ func TestDeferredEnergyIsReported(t *testing.T) {
 	n.start()
 	waiting := func(joules float64) {
 		t.Helper()
-		metadatatest.AssertEqualReceiverEnergyWaitingEnergy(t, tel, []metricdata.DataPoint[float64]{
+		metadatatest.AssertEqualReceiverEnergyDeferredEnergy(t, tel, []metricdata.DataPoint[float64]{
 			observed(joules, "energy.zone", "package"), observed[float64](0, "energy.zone", "dram")}, whenever)
 	}
 	n.run(10*joule, nil)

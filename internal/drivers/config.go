@@ -135,7 +135,7 @@ func (c *Config) sections() (all []Section) {
 func (c *Config) zones() map[string]power.Kind {
 	all := map[string]power.Kind{}
 	for _, section := range c.sections() {
-		if of, ok := section.settings.(interface{ zones() map[string]power.Kind }); ok {
+		if of, ok := section.validator.(interface{ zones() map[string]power.Kind }); ok {
 			for setting, kind := range of.zones() {
 				all[section.Key+"::"+setting] = kind
 			}
@@ -205,7 +205,7 @@ func (c *Config) Correction(meter string) func(*power.Zone) power.Correction {
 	of := map[string]power.Correction{} // by the NAME in the section's key, or ""
 	for _, section := range d.sections(c) {
 		_, name, _ := strings.Cut(section.Key, "/")
-		of[name] = section.settings.(interface{ Correction() power.Correction }).Correction()
+		of[name] = section.validator.(interface{ Correction() power.Correction }).Correction()
 	}
 	return func(zone *power.Zone) power.Correction {
 		switch _, name, _ := strings.Cut(zone.ID, ":"); {

@@ -98,5 +98,5 @@ func TestNamedSectionsHaveTheirDefaults(t *testing.T) {
 	}
 	assert.Len(t, c.HTTP, 2)
 	assert.ErrorContains(t, decode(map[string]any{"http/c": "secret"}), "http/c: must be a map of settings")
-	assert.ErrorContains(t, decode(map[string]any{"http/c": map[string]any{"zones": "gpu"}}), "'http/c'")
+	assert.ErrorContains(t, decode(map[string]any{"http/c": map[string]any{"zones": "gpu"}}), "http/c: unknown settings: zones")
 }

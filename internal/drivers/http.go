@@ -73,7 +73,7 @@ func openHTTP(ctx context.Context, c *Config, env *Env) (power.Meter, error) {
 	var sources []httpmeter.Source
 	for _, section := range named(c.HTTP) {
 		_, name, _ := strings.Cut(section.Key, "/")
-		source, err := section.settings.(*HTTPConfig).source(ctx, name, env)
+		source, err := section.validator.(*HTTPConfig).source(ctx, name, env)
 		if err != nil {
 			return nil, fmt.Errorf("meters::%s: %w", section.Key, err)
 		}

@@ -87,7 +87,7 @@ func openModbus(_ context.Context, c *Config, _ *Env) (power.Meter, error) {
 	m := new(power.Several)
 	for _, section := range named(c.Modbus) {
 		_, name, _ := strings.Cut(section.Key, "/")
-		section.settings.(*ModbusConfig).add(m, name)
+		section.validator.(*ModbusConfig).add(m, name)
 	}
 	return m, nil
 }

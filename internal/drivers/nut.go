@@ -56,7 +56,7 @@ func openNUT(_ context.Context, all *Config, _ *Env) (power.Meter, error) {
 	m := new(power.Several)
 	for _, section := range named(all.NUT) {
 		_, name, _ := strings.Cut(section.Key, "/")
-		c := section.settings.(*NUTConfig)
+		c := section.validator.(*NUTConfig)
 		zone := power.NewDevice("nut", name, power.Platform)
 		m.Add(zone, nut.New(zone, c.Endpoint, c.UPS), power.PollOptions{Name: "nut", Every: c.PollInterval, Timeout: c.Timeout})
 	}

@@ -3,7 +3,6 @@
 package drivers
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/decode"
 	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/window"
@@ -21,15 +21,15 @@ import (
 // http/NAME.
 type Section struct {
 	Key string
-	settings
+	validator
 }
 
-type settings interface{ validate(wrong invalid.Reporter) }
+type validator interface{ validate(wrong invalid.Reporter) }
 
-// pointer constrains a type to a pointer to T that implements settings.
+// pointer constrains a type to a pointer to T that implements validator.
 type pointer[T any] interface {
 	*T
-	settings
+	validator
 }
 
 // single returns a list with one section, or an empty list if of is nil.
@@ -53,7 +53,7 @@ func named[T any, P pointer[T]](sections map[component.ID]T) (all []Section) {
 func add[T any](sections *map[component.ID]T, id component.ID, conf *confmap.Conf) error {
 	var section T
 	if err := conf.Unmarshal(&section); err != nil {
-		return fmt.Errorf("'%s' %w", id, err)
+		return decode.Under(id.String(), err)
 	}
 	if *sections == nil {
 		*sections = map[component.ID]T{}

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/energyreceiver/energyreceiver/internal/durations"
+	"github.com/energyreceiver/energyreceiver/internal/decode"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
@@ -58,7 +58,7 @@ const (
 )
 
 // Unmarshal implements confmap.Unmarshaler. It returns an error for durations without a unit.
-func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Decode(conf, c) }
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return decode.Into(conf, c) }
 
 // Validate checks the configuration without contacting a provider. Each error names its field.
 func (c *Config) Validate() error {

@@ -45,9 +45,9 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 
 func TestWrongSettingsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"{intensity: 1, pue: high}":                                      "'pue'",
-		"intensity: {grid: [5]}":                                         "'grid'",
-		"intensity: {max_age: soon}":                                     "'max_age' time: invalid duration",
+		"{intensity: 1, pue: high}":                                      "pue: must be a number",
+		"intensity: {grid: [5]}":                                         "intensity::grid: must be a string",
+		"intensity: {max_age: soon}":                                     "intensity::max_age: must be a duration such as 10s",
 		"pue: 1.2":                                                       "intensity or embodied must be set: there is no default",
 		"{intensity: 1, pue: 0.9}":                                       "pue: must be from 1 to 10, is 0.9",
 		"{intensity: 1, pue: 11}":                                        "pue: must be from 1 to 10, is 11",
@@ -58,8 +58,8 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"embodied: {total: 1}":                                           "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
 		"embodied: {total: 1, lifespan: 1h, share: 2}":                   "share: must be above 0 and at most 1, is 2",
 		"embodied: {total: -1, lifespan: 1h}":                            "total: must be above 0 g and at most 1e+12 g, is -1",
-		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}": "invalid keys: electricity.joules",
-		"{intensity: 1, currency: EUR, p: 1}":                            "invalid keys: currency, p",
+		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}": "unknown settings: electricity.joules",
+		"{intensity: 1, currency: EUR, p: 1}":                            "unknown settings: currency, p",
 	} {
 		_, err := load(t, text)
 		assert.ErrorContains(t, err, want, text)

@@ -196,7 +196,7 @@ func (a *Attributor) Check(c *conditions.Conditions) {
 	c.Observe("process visibility", a.visibility.Hidden())
 	c.Observe("unattributed energy", a.visibility.Unattributed())
 	for key, err := range a.Options.Node.Keys.Failed() {
-		c.Observe("key "+string(key), err)
+		c.Observe("weight "+string(key), err)
 	}
 }
 

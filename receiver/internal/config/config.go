@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/decode"
 	"github.com/energyreceiver/energyreceiver/internal/drivers"
-	"github.com/energyreceiver/energyreceiver/internal/durations"
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 	"github.com/energyreceiver/energyreceiver/internal/invalid"
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
@@ -156,7 +156,7 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if noModel {
 		conf.Delete("model")
 	}
-	if err := durations.Decode(conf, c); err != nil {
+	if err := decode.Into(conf, c); err != nil {
 		return err
 	}
 	if noModel {

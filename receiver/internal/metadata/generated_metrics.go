@@ -131,6 +131,56 @@ var MapAttributeEnergyState = map[string]AttributeEnergyState{
 	"idle":   AttributeEnergyStateIdle,
 }
 
+// AttributeEnergyZone specifies the value energy.zone attribute.
+type AttributeEnergyZone int
+
+const (
+	_ AttributeEnergyZone = iota
+	AttributeEnergyZonePackage
+	AttributeEnergyZoneDram
+	AttributeEnergyZoneCore
+	AttributeEnergyZoneUncore
+	AttributeEnergyZonePsys
+	AttributeEnergyZoneGpu
+	AttributeEnergyZonePlatform
+	AttributeEnergyZoneOther
+)
+
+// String returns the string representation of the AttributeEnergyZone.
+func (av AttributeEnergyZone) String() string {
+	switch av {
+	case AttributeEnergyZonePackage:
+		return "package"
+	case AttributeEnergyZoneDram:
+		return "dram"
+	case AttributeEnergyZoneCore:
+		return "core"
+	case AttributeEnergyZoneUncore:
+		return "uncore"
+	case AttributeEnergyZonePsys:
+		return "psys"
+	case AttributeEnergyZoneGpu:
+		return "gpu"
+	case AttributeEnergyZonePlatform:
+		return "platform"
+	case AttributeEnergyZoneOther:
+		return "other"
+	}
+	return ""
+}
+
+// MapAttributeEnergyZone is a helper map of string to AttributeEnergyZone attribute value.
+var MapAttributeEnergyZone = map[string]AttributeEnergyZone{
+	"package":  AttributeEnergyZonePackage,
+	"dram":     AttributeEnergyZoneDram,
+	"core":     AttributeEnergyZoneCore,
+	"uncore":   AttributeEnergyZoneUncore,
+	"psys":     AttributeEnergyZonePsys,
+	"gpu":      AttributeEnergyZoneGpu,
+	"platform": AttributeEnergyZonePlatform,
+	"other":    AttributeEnergyZoneOther,
+}
+
 // AttributeHwGpuTask specifies the value hw.gpu.task attribute.
 type AttributeHwGpuTask int
 
@@ -459,6 +509,70 @@ type metricInfo struct {
 	Attributes []string
 }
 
+type MetricAttributeOption interface {
+	apply(pmetric.NumberDataPoint)
+}
+
+type metricAttributeOptionFunc func(pmetric.NumberDataPoint)
+
+func (maof metricAttributeOptionFunc) apply(dp pmetric.NumberDataPoint) {
+	maof(dp)
+}
+
+func WithCPUCoreIDMetricAttribute(cpuCoreIDAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("cpu.core.id", cpuCoreIDAttributeValue)
+	})
+}
+
+func WithCPUPackageIDMetricAttribute(cpuPackageIDAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("cpu.package.id", cpuPackageIDAttributeValue)
+	})
+}
+
+func WithEnergyStateMetricAttribute(energyStateAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
+	})
+}
+
+func WithHostCPUModelNameMetricAttribute(hostCPUModelNameAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("host.cpu.model.name", hostCPUModelNameAttributeValue)
+	})
+}
+
+func WithHostCPUVendorIDMetricAttribute(hostCPUVendorIDAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("host.cpu.vendor.id", hostCPUVendorIDAttributeValue)
+	})
+}
+
+func WithHwNameMetricAttribute(hwNameAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
+	})
+}
+
+func WithHwParentMetricAttribute(hwParentAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
+	})
+}
+
+func WithHwVendorMetricAttribute(hwVendorAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
+	})
+}
+
+func WithOtelMetricOverflowMetricAttribute(otelMetricOverflowAttributeValue bool) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	})
+}
+
 type metricContainerCPUTime struct {
 	data     pmetric.Metric               // data buffer for generated metric.
 	config   ContainerCPUTimeMetricConfig // metric config provided by user.
@@ -476,7 +590,7 @@ func (m *metricContainerCPUTime) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -484,7 +598,9 @@ func (m *metricContainerCPUTime) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -584,7 +700,7 @@ func (m *metricContainerEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -593,9 +709,10 @@ func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -693,7 +810,7 @@ func (m *metricContainerPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -702,9 +819,10 @@ func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -748,7 +866,7 @@ func (m *metricContainerPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -758,7 +876,9 @@ func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestam
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -796,7 +916,7 @@ type metricHwEnergy struct {
 // init fills hw.energy metric with initial data.
 func (m *metricHwEnergy) init() {
 	m.data.SetName("hw.energy")
-	m.data.SetDescription("Energy used by a hardware zone, such as a CPU socket or a graphics card, since the zone was first read.")
+	m.data.SetDescription("Energy used by a hardware zone, such as a CPU socket or a GPU, since the zone was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -804,7 +924,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwTypeAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -815,10 +935,10 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
-	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
-	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
-	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -856,13 +976,13 @@ type metricHwGpuUtilization struct {
 // init fills hw.gpu.utilization metric with initial data.
 func (m *metricHwGpuUtilization) init() {
 	m.data.SetName("hw.gpu.utilization")
-	m.data.SetDescription("Share of the interval just ended in which the graphics card was busy, between 0 and 1.")
+	m.data.SetDescription("Share of the interval just ended in which the GPU was busy, between 0 and 1.")
 	m.data.SetUnit("1")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue string, hwIDAttributeValue string, hwTypeAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -872,9 +992,10 @@ func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("hw.gpu.task", hwGpuTaskAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
-	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
-	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1020,13 +1141,13 @@ type metricHwPower struct {
 // init fills hw.power metric with initial data.
 func (m *metricHwPower) init() {
 	m.data.SetName("hw.power")
-	m.data.SetDescription("Average power of a hardware zone, such as a CPU socket or a graphics card, over the interval just ended.")
+	m.data.SetDescription("Average power of a hardware zone, such as a CPU socket or a GPU, over the interval just ended.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, hwIDAttributeValue string, hwTypeAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1037,10 +1158,10 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
-	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
-	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
-	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1086,7 +1207,7 @@ func (m *metricK8sPodEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1095,9 +1216,10 @@ func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1195,7 +1317,7 @@ func (m *metricK8sPodPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1204,9 +1326,10 @@ func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1250,7 +1373,7 @@ func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1260,7 +1383,9 @@ func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1306,7 +1431,7 @@ func (m *metricProcessCPUTime) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1314,7 +1439,9 @@ func (m *metricProcessCPUTime) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1360,7 +1487,7 @@ func (m *metricProcessEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1369,9 +1496,10 @@ func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1415,7 +1543,7 @@ func (m *metricProcessPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1424,9 +1552,10 @@ func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1470,7 +1599,7 @@ func (m *metricProcessPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1480,7 +1609,9 @@ func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp,
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1526,7 +1657,7 @@ func (m *metricSlurmStepEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmStepEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmStepEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1535,9 +1666,10 @@ func (m *metricSlurmStepEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1581,7 +1713,7 @@ func (m *metricSlurmStepPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSlurmStepPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSlurmStepPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1590,9 +1722,10 @@ func (m *metricSlurmStepPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1686,7 +1819,7 @@ func (m *metricSystemCPUInfo) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemCPUInfo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
+func (m *metricSystemCPUInfo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, cpuLogicalNumberAttributeValue int64, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1694,11 +1827,10 @@ func (m *metricSystemCPUInfo) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("cpu.core.id", cpuCoreIDAttributeValue)
 	dp.Attributes().PutInt("cpu.logical_number", cpuLogicalNumberAttributeValue)
-	dp.Attributes().PutStr("cpu.package.id", cpuPackageIDAttributeValue)
-	dp.Attributes().PutStr("host.cpu.model.name", hostCPUModelNameAttributeValue)
-	dp.Attributes().PutStr("host.cpu.vendor.id", hostCPUVendorIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1736,7 +1868,7 @@ type metricSystemEnergy struct {
 // init fills system.energy metric with initial data.
 func (m *metricSystemEnergy) init() {
 	m.data.SetName("system.energy")
-	m.data.SetDescription("Energy used by the node since the receiver started, all zones of a kind together, split into active and idle.")
+	m.data.SetDescription("Energy used by the node since the receiver started, by zone kind and split into active and idle.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1744,7 +1876,7 @@ func (m *metricSystemEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1753,8 +1885,10 @@ func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1792,13 +1926,13 @@ type metricSystemPower struct {
 // init fills system.power metric with initial data.
 func (m *metricSystemPower) init() {
 	m.data.SetName("system.power")
-	m.data.SetDescription("Average power of the node over the interval just ended, all zones of a kind together, split into active and idle.")
+	m.data.SetDescription("Average power of the node over the interval just ended, by zone kind and split into active and idle.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1807,8 +1941,10 @@ func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1846,7 +1982,7 @@ type metricSystemPowerUncertainty struct {
 // init fills system.power.uncertainty metric with initial data.
 func (m *metricSystemPowerUncertainty) init() {
 	m.data.SetName("system.power.uncertainty")
-	m.data.SetDescription("Standard deviation of the active power of the node, all zones of a kind together.")
+	m.data.SetDescription("Standard deviation of the active power of the node, by zone kind.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1899,7 +2035,7 @@ type metricSystemUnattributedEnergy struct {
 // init fills system.unattributed.energy metric with initial data.
 func (m *metricSystemUnattributedEnergy) init() {
 	m.data.SetName("system.unattributed.energy")
-	m.data.SetDescription("Attributed energy without an owner, since the receiver started.")
+	m.data.SetDescription("Energy to be attributed that belongs to no workload, since the receiver started.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1907,7 +2043,7 @@ func (m *metricSystemUnattributedEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1916,8 +2052,10 @@ func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1963,7 +2101,7 @@ func (m *metricSystemdUnitEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1972,9 +2110,10 @@ func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pc
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2018,7 +2157,7 @@ func (m *metricSystemdUnitPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -2027,9 +2166,10 @@ func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pco
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2075,7 +2215,7 @@ func (m *metricVMEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -2084,9 +2224,10 @@ func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2130,7 +2271,7 @@ func (m *metricVMPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -2139,9 +2280,10 @@ func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2185,7 +2327,7 @@ func (m *metricVMPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
+func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyMethodAttributeValue string, energyZoneAttributeValue string, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -2195,7 +2337,9 @@ func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts p
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("energy.method", energyMethodAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-	dp.Attributes().PutBool("otel.metric.overflow", otelMetricOverflowAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -2604,8 +2748,8 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 }
 
 // RecordContainerCPUTimeDataPoint adds a data point to container.cpu.time metric.
-func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerCPUTime.recordDataPoint(mb.startTime, ts, val, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, val float64, options ...MetricAttributeOption) {
+	mb.metricContainerCPUTime.recordDataPoint(mb.startTime, ts, val, options...)
 }
 
 // RecordContainerDiskIoDataPoint adds a data point to container.disk.io metric.
@@ -2614,8 +2758,8 @@ func (mb *MetricsBuilder) RecordContainerDiskIoDataPoint(ts pcommon.Timestamp, v
 }
 
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
-func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordContainerNetworkIoDataPoint adds a data point to container.network.io metric.
@@ -2624,23 +2768,23 @@ func (mb *MetricsBuilder) RecordContainerNetworkIoDataPoint(ts pcommon.Timestamp
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
-func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordContainerPowerUncertaintyDataPoint adds a data point to container.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, options ...MetricAttributeOption) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), hwIDAttributeValue, hwTypeAttributeValue.String(), options...)
 }
 
 // RecordHwGpuUtilizationDataPoint adds a data point to hw.gpu.utilization metric.
-func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue AttributeHwGpuTask, hwIDAttributeValue string, hwNameAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwGpuUtilization.recordDataPoint(mb.startTime, ts, val, hwGpuTaskAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue AttributeHwGpuTask, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, options ...MetricAttributeOption) {
+	mb.metricHwGpuUtilization.recordDataPoint(mb.startTime, ts, val, hwGpuTaskAttributeValue.String(), hwIDAttributeValue, hwTypeAttributeValue.String(), options...)
 }
 
 // RecordHwHostEnergyDataPoint adds a data point to hw.host.energy metric.
@@ -2654,13 +2798,13 @@ func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val f
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, hwIDAttributeValue string, hwTypeAttributeValue AttributeHwType, options ...MetricAttributeOption) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), hwIDAttributeValue, hwTypeAttributeValue.String(), options...)
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
-func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordK8sPodNetworkIoDataPoint adds a data point to k8s.pod.network.io metric.
@@ -2669,43 +2813,43 @@ func (mb *MetricsBuilder) RecordK8sPodNetworkIoDataPoint(ts pcommon.Timestamp, v
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordK8sPodPowerUncertaintyDataPoint adds a data point to k8s.pod.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordProcessCPUTimeDataPoint adds a data point to process.cpu.time metric.
-func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, val float64, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessCPUTime.recordDataPoint(mb.startTime, ts, val, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, val float64, options ...MetricAttributeOption) {
+	mb.metricProcessCPUTime.recordDataPoint(mb.startTime, ts, val, options...)
 }
 
 // RecordProcessEnergyDataPoint adds a data point to process.energy metric.
-func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordProcessPowerDataPoint adds a data point to process.power metric.
-func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSlurmStepEnergyDataPoint adds a data point to slurm.step.energy metric.
-func (mb *MetricsBuilder) RecordSlurmStepEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmStepEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmStepEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSlurmStepEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSlurmStepPowerDataPoint adds a data point to slurm.step.power metric.
-func (mb *MetricsBuilder) RecordSlurmStepPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSlurmStepPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSlurmStepPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSlurmStepPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSystemCPUBusyDataPoint adds a data point to system.cpu.busy metric.
@@ -2714,53 +2858,53 @@ func (mb *MetricsBuilder) RecordSystemCPUBusyDataPoint(ts pcommon.Timestamp, val
 }
 
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
-func (mb *MetricsBuilder) RecordSystemCPUInfoDataPoint(ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
-	mb.metricSystemCPUInfo.recordDataPoint(mb.startTime, ts, val, cpuCoreIDAttributeValue, cpuLogicalNumberAttributeValue, cpuPackageIDAttributeValue, hostCPUModelNameAttributeValue, hostCPUVendorIDAttributeValue)
+func (mb *MetricsBuilder) RecordSystemCPUInfoDataPoint(ts pcommon.Timestamp, val float64, cpuLogicalNumberAttributeValue int64, options ...MetricAttributeOption) {
+	mb.metricSystemCPUInfo.recordDataPoint(mb.startTime, ts, val, cpuLogicalNumberAttributeValue, options...)
 }
 
 // RecordSystemEnergyDataPoint adds a data point to system.energy metric.
-func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSystemPowerDataPoint adds a data point to system.power metric.
-func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSystemPowerUncertaintyDataPoint adds a data point to system.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordSystemPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string) {
-	mb.metricSystemPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone) {
+	mb.metricSystemPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String())
 }
 
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.
-func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSystemdUnitEnergyDataPoint adds a data point to systemd.unit.energy metric.
-func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordSystemdUnitPowerDataPoint adds a data point to systemd.unit.power metric.
-func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.
-func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordVMPowerDataPoint adds a data point to vm.power metric.
-func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // RecordVMPowerUncertaintyDataPoint adds a data point to vm.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue string, otelMetricOverflowAttributeValue bool) {
-	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue, otelMetricOverflowAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyMethodAttributeValue AttributeEnergyMethod, energyZoneAttributeValue AttributeEnergyZone, options ...MetricAttributeOption) {
+	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyMethodAttributeValue.String(), energyZoneAttributeValue.String(), options...)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

@@ -68,28 +68,28 @@ func TestMetricsBuilder(t *testing.T) {
 			allMetricsCount := 0
 
 			allMetricsCount++
-			mb.RecordContainerCPUTimeDataPoint(ts, 1, true)
+			mb.RecordContainerCPUTimeDataPoint(ts, 1, WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
 			mb.RecordContainerDiskIoDataPoint(ts, 1, AttributeDiskIoDirectionRead)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
 			mb.RecordContainerNetworkIoDataPoint(ts, 1, AttributeNetworkIoDirectionReceive)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
+			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, "hw.id-val", AttributeHwTypeCPU, WithHwNameMetricAttribute("hw.name-val"), WithHwParentMetricAttribute("hw.parent-val"), WithHwVendorMetricAttribute("hw.vendor-val"))
 
 			allMetricsCount++
-			mb.RecordHwGpuUtilizationDataPoint(ts, 1, AttributeHwGpuTaskGeneral, "hw.id-val", "hw.name-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwGpuUtilizationDataPoint(ts, 1, AttributeHwGpuTaskGeneral, "hw.id-val", AttributeHwTypeCPU, WithHwNameMetricAttribute("hw.name-val"), WithHwVendorMetricAttribute("hw.vendor-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwHostEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "hw.id-val")
@@ -98,70 +98,70 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, "hw.id-val", AttributeHwTypeCPU, WithHwNameMetricAttribute("hw.name-val"), WithHwParentMetricAttribute("hw.parent-val"), WithHwVendorMetricAttribute("hw.vendor-val"))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
 			mb.RecordK8sPodNetworkIoDataPoint(ts, 1, AttributeNetworkIoDirectionReceive)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
+			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordProcessCPUTimeDataPoint(ts, 1, true)
+			mb.RecordProcessCPUTimeDataPoint(ts, 1, WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
+			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmStepEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmStepEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSlurmStepPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSlurmStepPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
 			mb.RecordSystemCPUBusyDataPoint(ts, 1)
 
 			allMetricsCount++
-			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
+			mb.RecordSystemCPUInfoDataPoint(ts, 1, 18, WithCPUCoreIDMetricAttribute("cpu.core.id-val"), WithCPUPackageIDMetricAttribute("cpu.package.id-val"), WithHostCPUModelNameMetricAttribute("host.cpu.model.name-val"), WithHostCPUVendorIDMetricAttribute("host.cpu.vendor.id-val"))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()))
 
 			allMetricsCount++
-			mb.RecordSystemPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val")
+			mb.RecordSystemPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()))
 
 			allMetricsCount++
-			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyStateActive, "energy.zone-val", true)
+			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithEnergyStateMetricAttribute(AttributeEnergyStateActive.String()), WithOtelMetricOverflowMetricAttribute(true))
 
 			allMetricsCount++
-			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, "energy.zone-val", true)
+			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergyMethodMeasured, AttributeEnergyZonePackage, WithOtelMetricOverflowMetricAttribute(true))
 
 			rb := mb.NewResourceBuilder()
 			rb.SetContainerID("container.id-val")
@@ -272,7 +272,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -313,7 +313,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -334,7 +334,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -343,7 +343,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by a hardware zone, such as a CPU socket or a graphics card, since the zone was first read.", mi.Description())
+					assert.Equal(t, "Energy used by a hardware zone, such as a CPU socket or a GPU, since the zone was first read.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -357,7 +357,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -378,7 +378,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.gpu.utilization"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Share of the interval just ended in which the graphics card was busy, between 0 and 1.", mi.Description())
+					assert.Equal(t, "Share of the interval just ended in which the GPU was busy, between 0 and 1.", mi.Description())
 					assert.Equal(t, "1", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -443,7 +443,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Average power of a hardware zone, such as a CPU socket or a graphics card, over the interval just ended.", mi.Description())
+					assert.Equal(t, "Average power of a hardware zone, such as a CPU socket or a GPU, over the interval just ended.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -455,7 +455,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -493,7 +493,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -534,7 +534,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -555,7 +555,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -598,7 +598,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -622,7 +622,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -643,7 +643,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -669,7 +669,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -693,7 +693,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -741,7 +741,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by the node since the receiver started, all zones of a kind together, split into active and idle.", mi.Description())
+					assert.Equal(t, "Energy used by the node since the receiver started, by zone kind and split into active and idle.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -758,13 +758,13 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 				case "system.power":
 					assert.False(t, validatedMetrics["system.power"], "Found a duplicate in the metrics slice: system.power")
 					validatedMetrics["system.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Average power of the node over the interval just ended, all zones of a kind together, split into active and idle.", mi.Description())
+					assert.Equal(t, "Average power of the node over the interval just ended, by zone kind and split into active and idle.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -779,13 +779,13 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 				case "system.power.uncertainty":
 					assert.False(t, validatedMetrics["system.power.uncertainty"], "Found a duplicate in the metrics slice: system.power.uncertainty")
 					validatedMetrics["system.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Standard deviation of the active power of the node, all zones of a kind together.", mi.Description())
+					assert.Equal(t, "Standard deviation of the active power of the node, by zone kind.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -797,13 +797,13 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 				case "system.unattributed.energy":
 					assert.False(t, validatedMetrics["system.unattributed.energy"], "Found a duplicate in the metrics slice: system.unattributed.energy")
 					validatedMetrics["system.unattributed.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Attributed energy without an owner, since the receiver started.", mi.Description())
+					assert.Equal(t, "Energy to be attributed that belongs to no workload, since the receiver started.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -820,7 +820,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 				case "systemd.unit.energy":
 					assert.False(t, validatedMetrics["systemd.unit.energy"], "Found a duplicate in the metrics slice: systemd.unit.energy")
 					validatedMetrics["systemd.unit.energy"] = true
@@ -843,7 +843,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -867,7 +867,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -893,7 +893,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -917,7 +917,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())
@@ -938,7 +938,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "measured", energyMethodAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+					assert.Equal(t, "package", energyZoneAttrVal.Str())
 					otelMetricOverflowAttrVal, ok := dp.Attributes().Get("otel.metric.overflow")
 					assert.True(t, ok)
 					assert.True(t, otelMetricOverflowAttrVal.Bool())

@@ -30,17 +30,17 @@ type TelemetryBuilder struct {
 	registrations                      []metric.Registration
 	ReceiverEnergyCondition            metric.Int64ObservableGauge
 	ReceiverEnergyCPUTimeSource        metric.Int64ObservableGauge
+	ReceiverEnergyDeferredEnergy       metric.Float64ObservableGauge
 	ReceiverEnergyDroppedSeries        metric.Int64ObservableCounter
 	ReceiverEnergyFailedScans          metric.Int64ObservableCounter
 	ReceiverEnergyLostExits            metric.Int64ObservableCounter
+	ReceiverEnergyMissedWindows        metric.Int64ObservableCounter
 	ReceiverEnergyModelExpectedError   metric.Float64ObservableGauge
 	ReceiverEnergyOtherDeficit         metric.Float64ObservableGauge
 	ReceiverEnergyProcesses            metric.Int64ObservableGauge
 	ReceiverEnergyScanDuration         metric.Float64Histogram
 	ReceiverEnergySeries               metric.Int64ObservableGauge
-	ReceiverEnergySkippedWindows       metric.Int64ObservableCounter
 	ReceiverEnergyStaticPowerState     metric.Int64ObservableGauge
-	ReceiverEnergyWaitingEnergy        metric.Float64ObservableGauge
 	ReceiverEnergyWindows              metric.Int64ObservableCounter
 	ReceiverEnergyZoneFactor           metric.Float64ObservableGauge
 	ReceiverEnergyZoneGaps             metric.Int64ObservableCounter
@@ -92,6 +92,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyCPUTimeSourceCallback(cb 
 	return nil
 }
 
+// RegisterReceiverEnergyDeferredEnergyCallback sets callback for observable ReceiverEnergyDeferredEnergy metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyDeferredEnergyCallback(cb metric.Float64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyDeferredEnergy, obs: o})
+		return nil
+	}, builder.ReceiverEnergyDeferredEnergy)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterReceiverEnergyDroppedSeriesCallback sets callback for observable ReceiverEnergyDroppedSeries metric.
 func (builder *TelemetryBuilder) RegisterReceiverEnergyDroppedSeriesCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
@@ -128,6 +143,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyLostExitsCallback(cb metr
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyLostExits, obs: o})
 		return nil
 	}, builder.ReceiverEnergyLostExits)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyMissedWindowsCallback sets callback for observable ReceiverEnergyMissedWindows metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyMissedWindowsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyMissedWindows, obs: o})
+		return nil
+	}, builder.ReceiverEnergyMissedWindows)
 	if err != nil {
 		return err
 	}
@@ -197,42 +227,12 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergySeriesCallback(cb metric.
 	return nil
 }
 
-// RegisterReceiverEnergySkippedWindowsCallback sets callback for observable ReceiverEnergySkippedWindows metric.
-func (builder *TelemetryBuilder) RegisterReceiverEnergySkippedWindowsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ReceiverEnergySkippedWindows, obs: o})
-		return nil
-	}, builder.ReceiverEnergySkippedWindows)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
 // RegisterReceiverEnergyStaticPowerStateCallback sets callback for observable ReceiverEnergyStaticPowerState metric.
 func (builder *TelemetryBuilder) RegisterReceiverEnergyStaticPowerStateCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyStaticPowerState, obs: o})
 		return nil
 	}, builder.ReceiverEnergyStaticPowerState)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterReceiverEnergyWaitingEnergyCallback sets callback for observable ReceiverEnergyWaitingEnergy metric.
-func (builder *TelemetryBuilder) RegisterReceiverEnergyWaitingEnergyCallback(cb metric.Float64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyWaitingEnergy, obs: o})
-		return nil
-	}, builder.ReceiverEnergyWaitingEnergy)
 	if err != nil {
 		return err
 	}
@@ -412,6 +412,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyDeferredEnergy, err = builder.meter.Float64ObservableGauge(
+		"otelcol_receiver_energy_deferred_energy",
+		metric.WithDescription("Energy that was read but is not attributed yet. [Development]"),
+		metric.WithUnit("J"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyDroppedSeries, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_dropped_series",
 		metric.WithDescription("Series that ended and were dropped before their last values were delivered. [Development]"),
@@ -420,7 +426,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyFailedScans, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_failed_scans",
-		metric.WithDescription("Scans that failed to read CPU times, so that nothing was attributed. [Development]"),
+		metric.WithDescription("Scans that failed to read CPU times and attributed no energy. [Development]"),
 		metric.WithUnit("{scan}"),
 	)
 	errs = errors.Join(errs, err)
@@ -430,15 +436,21 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{process}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyMissedWindows, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_energy_missed_windows",
+		metric.WithDescription("Windows that were attributed together with the next one, because the receiver ran too late. [Development]"),
+		metric.WithUnit("{window}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyModelExpectedError, err = builder.meter.Float64ObservableGauge(
 		"otelcol_receiver_energy_model_expected_error",
-		metric.WithDescription("Mean absolute error that is to be expected of a modeled zone's power, relative to the power. [Development]"),
+		metric.WithDescription("Expected mean absolute error of a modeled zone's power, relative to the power. [Development]"),
 		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyOtherDeficit, err = builder.meter.Float64ObservableGauge(
 		"otelcol_receiver_energy_other_deficit",
-		metric.WithDescription("Energy by which package, dram and gpu have got ahead of the meter of the whole machine. [Development]"),
+		metric.WithDescription("Energy by which package, dram and gpu exceed the meter of the whole machine. [Development]"),
 		metric.WithUnit("J"),
 	)
 	errs = errors.Join(errs, err)
@@ -457,14 +469,8 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergySeries, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_energy_series",
-		metric.WithDescription("Series in use, and those that ended and whose last values are not delivered yet. [Development]"),
+		metric.WithDescription("Series in use, and ended series with values that are not delivered yet. [Development]"),
 		metric.WithUnit("{series}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ReceiverEnergySkippedWindows, err = builder.meter.Int64ObservableCounter(
-		"otelcol_receiver_energy_skipped_windows",
-		metric.WithDescription("Windows that were attributed together with the next one, because they had ended before the receiver could run. [Development]"),
-		metric.WithUnit("{window}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyStaticPowerState, err = builder.meter.Int64ObservableGauge(
@@ -473,15 +479,9 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
-	builder.ReceiverEnergyWaitingEnergy, err = builder.meter.Float64ObservableGauge(
-		"otelcol_receiver_energy_waiting_energy",
-		metric.WithDescription("Energy that was read and is not attributed yet. [Development]"),
-		metric.WithUnit("J"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyWindows, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_windows",
-		metric.WithDescription("Windows that have ended, with those that were skipped. [Development]"),
+		metric.WithDescription("Windows that have ended, including missed ones. [Development]"),
 		metric.WithUnit("{window}"),
 	)
 	errs = errors.Join(errs, err)
@@ -493,7 +493,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneGaps, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_gaps",
-		metric.WithDescription("Times between two readings of a power sensor that were so long that nothing is assumed about them. [Development]"),
+		metric.WithDescription("Intervals between two readings of a power sensor that were too long to be integrated. [Development]"),
 		metric.WithUnit("{gap}"),
 	)
 	errs = errors.Join(errs, err)
@@ -511,13 +511,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneResets, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_resets",
-		metric.WithDescription("Times that a zone's energy counter went back, or jumped further than is possible. [Development]"),
+		metric.WithDescription("Number of times that a zone's energy counter decreased, or increased by more than is possible. [Development]"),
 		metric.WithUnit("{reset}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneUnmeasuredTime, err = builder.meter.Float64ObservableCounter(
 		"otelcol_receiver_energy_zone_unmeasured_time",
-		metric.WithDescription("Time that a zone's power sensor did not cover. [Development]"),
+		metric.WithDescription("Time in which a zone's power sensor was not readable. [Development]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)

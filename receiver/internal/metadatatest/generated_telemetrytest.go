@@ -49,6 +49,20 @@ func AssertEqualReceiverEnergyCPUTimeSource(t *testing.T, tt *componenttest.Tele
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualReceiverEnergyDeferredEnergy(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_receiver_energy_deferred_energy",
+		Description: "Energy that was read but is not attributed yet. [Development]",
+		Unit:        "J",
+		Data: metricdata.Gauge[float64]{
+			DataPoints: dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_receiver_energy_deferred_energy")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualReceiverEnergyDroppedSeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_dropped_series",
@@ -68,7 +82,7 @@ func AssertEqualReceiverEnergyDroppedSeries(t *testing.T, tt *componenttest.Tele
 func AssertEqualReceiverEnergyFailedScans(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_failed_scans",
-		Description: "Scans that failed to read CPU times, so that nothing was attributed. [Development]",
+		Description: "Scans that failed to read CPU times and attributed no energy. [Development]",
 		Unit:        "{scan}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -97,10 +111,26 @@ func AssertEqualReceiverEnergyLostExits(t *testing.T, tt *componenttest.Telemetr
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualReceiverEnergyMissedWindows(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_receiver_energy_missed_windows",
+		Description: "Windows that were attributed together with the next one, because the receiver ran too late. [Development]",
+		Unit:        "{window}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_receiver_energy_missed_windows")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualReceiverEnergyModelExpectedError(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_model_expected_error",
-		Description: "Mean absolute error that is to be expected of a modeled zone's power, relative to the power. [Development]",
+		Description: "Expected mean absolute error of a modeled zone's power, relative to the power. [Development]",
 		Unit:        "1",
 		Data: metricdata.Gauge[float64]{
 			DataPoints: dps,
@@ -114,7 +144,7 @@ func AssertEqualReceiverEnergyModelExpectedError(t *testing.T, tt *componenttest
 func AssertEqualReceiverEnergyOtherDeficit(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_other_deficit",
-		Description: "Energy by which package, dram and gpu have got ahead of the meter of the whole machine. [Development]",
+		Description: "Energy by which package, dram and gpu exceed the meter of the whole machine. [Development]",
 		Unit:        "J",
 		Data: metricdata.Gauge[float64]{
 			DataPoints: dps,
@@ -157,29 +187,13 @@ func AssertEqualReceiverEnergyScanDuration(t *testing.T, tt *componenttest.Telem
 func AssertEqualReceiverEnergySeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_series",
-		Description: "Series in use, and those that ended and whose last values are not delivered yet. [Development]",
+		Description: "Series in use, and ended series with values that are not delivered yet. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
 		},
 	}
 	got, err := tt.GetMetric("otelcol_receiver_energy_series")
-	require.NoError(t, err)
-	metricdatatest.AssertEqual(t, want, got, opts...)
-}
-
-func AssertEqualReceiverEnergySkippedWindows(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
-	want := metricdata.Metrics{
-		Name:        "otelcol_receiver_energy_skipped_windows",
-		Description: "Windows that were attributed together with the next one, because they had ended before the receiver could run. [Development]",
-		Unit:        "{window}",
-		Data: metricdata.Sum[int64]{
-			Temporality: metricdata.CumulativeTemporality,
-			IsMonotonic: true,
-			DataPoints:  dps,
-		},
-	}
-	got, err := tt.GetMetric("otelcol_receiver_energy_skipped_windows")
 	require.NoError(t, err)
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
@@ -198,24 +212,10 @@ func AssertEqualReceiverEnergyStaticPowerState(t *testing.T, tt *componenttest.T
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
-func AssertEqualReceiverEnergyWaitingEnergy(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
-	want := metricdata.Metrics{
-		Name:        "otelcol_receiver_energy_waiting_energy",
-		Description: "Energy that was read and is not attributed yet. [Development]",
-		Unit:        "J",
-		Data: metricdata.Gauge[float64]{
-			DataPoints: dps,
-		},
-	}
-	got, err := tt.GetMetric("otelcol_receiver_energy_waiting_energy")
-	require.NoError(t, err)
-	metricdatatest.AssertEqual(t, want, got, opts...)
-}
-
 func AssertEqualReceiverEnergyWindows(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_windows",
-		Description: "Windows that have ended, with those that were skipped. [Development]",
+		Description: "Windows that have ended, including missed ones. [Development]",
 		Unit:        "{window}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -245,7 +245,7 @@ func AssertEqualReceiverEnergyZoneFactor(t *testing.T, tt *componenttest.Telemet
 func AssertEqualReceiverEnergyZoneGaps(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_gaps",
-		Description: "Times between two readings of a power sensor that were so long that nothing is assumed about them. [Development]",
+		Description: "Intervals between two readings of a power sensor that were too long to be integrated. [Development]",
 		Unit:        "{gap}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -293,7 +293,7 @@ func AssertEqualReceiverEnergyZoneRejectedReadings(t *testing.T, tt *componentte
 func AssertEqualReceiverEnergyZoneResets(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_resets",
-		Description: "Times that a zone's energy counter went back, or jumped further than is possible. [Development]",
+		Description: "Number of times that a zone's energy counter decreased, or increased by more than is possible. [Development]",
 		Unit:        "{reset}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -309,7 +309,7 @@ func AssertEqualReceiverEnergyZoneResets(t *testing.T, tt *componenttest.Telemet
 func AssertEqualReceiverEnergyZoneUnmeasuredTime(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_unmeasured_time",
-		Description: "Time that a zone's power sensor did not cover. [Development]",
+		Description: "Time in which a zone's power sensor was not readable. [Development]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,

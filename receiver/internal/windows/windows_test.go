@@ -72,7 +72,7 @@ func (b *scripted) Next() int64 {
 
 func (b *scripted) Stop() {}
 
-func TestSkippedWindowsAreCounted(t *testing.T) {
+func TestMissedWindowsAreCounted(t *testing.T) {
 	s, samples := &sampler{Window: time.Second}, 0
 	s.Run(&scripted{1, 3, 1, 2}, func() { samples++ })
 	windows, missed := s.Counts()

@@ -419,7 +419,7 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 	for entity, series := range map[string]float64{"process": 8, "container": 5, "k8s.pod": 5, "vm": 2} {
 		gauge("series", "{series}", series, "series.entity", entity)
 	}
-	gauge("waiting_energy", "J", 0, "energy.zone", "package")
+	gauge("deferred_energy", "J", 0, "energy.zone", "package")
 	for _, name := range []string{"failed_scans", "lost_exits", "dropped_series"} {
 		count(telemetry(name), "1", 0)
 	}

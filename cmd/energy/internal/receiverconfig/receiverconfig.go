@@ -52,19 +52,12 @@ func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, wit
 	return cfg, without, nil
 }
 
-var (
-	// noise matches the parts of errors of confmap that name neither a setting nor a cause.
-	noise = regexp.MustCompile(`decoding failed due to the following error\(s\):\s*|''\s*|` +
-		`retrieved value .*: yaml: |'config.Config' has `)
-	// sectionName matches the quoted name of a section.
-	sectionName = regexp.MustCompile(`'([\w:]+)'`)
-	plainWords  = strings.NewReplacer(" has invalid keys:", ": unknown settings:", "invalid keys:", "unknown settings:", "\n", "; ")
-)
+// noise matches the parts of errors of confmap that name neither a setting nor a cause.
+var noise = regexp.MustCompile(`decoding failed due to the following error\(s\):\s*|''\s*|retrieved value .*: yaml: `)
 
-// plain returns the text of an error in one line, without noise. Names of nested sections are joined.
+// plain returns the text of an error in one line, without noise.
 func plain(err error) string {
-	text := strings.ReplaceAll(noise.ReplaceAllString(err.Error(), ""), "' '", "::")
-	return plainWords.Replace(sectionName.ReplaceAllString(text, "$1"))
+	return strings.ReplaceAll(noise.ReplaceAllString(err.Error(), ""), "\n", "; ")
 }
 
 // read reads the receiver's section into cfg, and returns the receiver's ID.

@@ -101,7 +101,7 @@ func (a *attributed) close() error {
 // otherwise "".
 func unweighed(receiver *energyreceiver.Embedded) string {
 	for _, n := range receiver.Notes() {
-		if strings.HasPrefix(n.About, "key ") && n.Text != "" {
+		if strings.HasPrefix(n.About, "weight ") && n.Text != "" {
 			return n.Text
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durations decodes configurations in which every duration must have a unit, and no integer
-// a fraction.
-package durations
+// Package decode decodes configurations. Every duration must have a unit, no integer may have a
+// fraction, and errors name settings as users write them.
+package decode
 
 import (
 	"errors"
@@ -17,15 +17,16 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// Decode decodes conf into config, a pointer to a struct, like conf.Unmarshal. In addition, it returns
-// an error for each time.Duration that is a number other than 0, because conf.Unmarshal takes a number
+// Into decodes conf into config, a pointer to a struct, like conf.Unmarshal. The lines of its error
+// begin with the path of a setting, such as meters::ipmi::poll_interval. In addition, it returns an
+// error for each time.Duration that is a number other than 0, because conf.Unmarshal takes a number
 // for nanoseconds, and for each integer with a fraction, which conf.Unmarshal drops. The Unmarshal
-// methods of component configurations call Decode.
-func Decode(conf *confmap.Conf, config any) error {
+// methods of component configurations call Into.
+func Into(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
 	}
-	return conf.Unmarshal(config)
+	return Under("", conf.Unmarshal(config))
 }
 
 // check returns an error for each number in value that decoding into a t would change.
@@ -100,7 +101,8 @@ func checkDuration(path string, value reflect.Value) error {
 }
 
 // join returns the key of an element.
-func join(path, name string) string { return strings.TrimPrefix(path+"::"+name, "::") }
+// join returns the path of a setting in a section. Either may be empty.
+func join(section, setting string) string { return strings.Trim(section+"::"+setting, ":") }
 
 // elementOf returns the type of the value of a pointer or a configoptional.Optional, or nil for another
 // type.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package durations
+package decode
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-type settings struct {
+type example struct {
 	Poll    `mapstructure:",squash"`
 	Section configoptional.Optional[Poll] `mapstructure:"section"`
 	List    []*Poll                       `mapstructure:"list"`
@@ -32,7 +32,7 @@ func decode(t *testing.T, text string) error {
 	t.Helper()
 	values := map[string]any{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &values))
-	return Decode(confmap.NewFromStringMap(values), &settings{})
+	return Into(confmap.NewFromStringMap(values), &example{})
 }
 
 func TestADurationWithoutAUnitAndAFractionOfAnIntegerAreErrorsWhereverTheyAre(t *testing.T) {
