@@ -35,8 +35,8 @@ func byDomain(t *proc.Table) map[proc.Slot][2]units.CPUTime {
 	return sums
 }
 
-// Processes that no scan listed, one that is listed, one that ended before the first scan, and a
-// parent that ended.
+// Processes that no scan listed are charged to their cgroup, or in the root cgroup to their nearest
+// ancestor. One is listed, one ended before the first scan, and three are parents in a circle.
 func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 	for name, drained := range map[string][]int{"none": nil, "each": {0, 1, 2, 3, 4, 5, 6, 7}, "once": {4}, "last": {7}} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +44,11 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 			k.listed[0].Run += 7
 			k.listed = k.listed[:1]
 			start := uint64(k.now) + 1
+			for i := range uint32(3) {
+				k.ends = append(k.ends, tasks.Ended{
+					Pid: 40 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 40 + (i+1)%3, Weights: []uint64{1, 0},
+				})
+			}
 			for i, e := range []tasks.Ended{
 				{Pid: 30, Start: start, Run: 1001, Cgroup: 5, Weights: []uint64{5, 3}},
 				{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32, Weights: []uint64{0, 13}},
@@ -61,12 +66,14 @@ func TestADrainBetweenScansChangesNoResult(t *testing.T) {
 				}
 			}
 			require.NoError(t, scanAll(b, table))
-			assert.EqualValues(t, 7+1001+13+123+17+997+19+23, table.Used(nil))
+			assert.EqualValues(t, 3+7+1001+13+123+17+997+19+23, table.Used(nil))
 			assert.Equal(t, map[proc.Slot][2]units.CPUTime{
-				0: {625 + 17 + 427, 376 + 13 + 570}, table.Ended[0].Slot: {40, 83}, -1: {19 + 1, 22},
+				0: {625 + 17 + 427, 376 + 13 + 570}, table.Ended[0].Slot: {40, 83}, -1: {3 + 19 + 1, 22},
 			}, byDomain(table))
 			assert.Empty(t, b.ends.ended)
 			assert.Empty(t, b.ends.short.sums)
+			require.NoError(t, scanAll(b, table))
+			assert.Zero(t, table.Used(nil), "once")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -379,6 +381,36 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 		}
 		assert.EqualValues(t, cpu, got)
 	}
+}
+
+func TestTheListHasRoomForAllProcessesAndNotForTheirThreads(t *testing.T) {
+	const threads, slack = 1000, 300
+	dir := kernfs.New("/proc")
+	defer func() { require.NoError(t, dir.Close()) }()
+	ended, ready := make(chan struct{}), sync.WaitGroup{}
+	defer close(ended)
+	for range threads {
+		ready.Add(1)
+		go func() {
+			runtime.LockOSThread() // and the thread ends with the goroutine
+			ready.Done()
+			<-ended
+		}()
+	}
+	ready.Wait()
+	for {
+		before, err := countProcesses(dir)
+		require.NoError(t, err)
+		listed, err := filepath.Glob("/proc/[0-9]*")
+		require.NoError(t, err)
+		after, err := countProcesses(dir)
+		require.NoError(t, err)
+		if before == after { // else other tests start processes
+			assert.InDelta(t, len(listed), before, slack)
+			break
+		}
+	}
+	assert.GreaterOrEqual(t, initialRoom(), minRoom)
 }
 
 func openDescriptors(t *testing.T) int {

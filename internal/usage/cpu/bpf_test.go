@@ -133,55 +133,6 @@ func TestARowHasWhatTheProgramsReport(t *testing.T) {
 	assert.EqualValues(t, 37, table.Used(nil))
 }
 
-func TestAnEndGivesAProcessItsExactLastSlice(t *testing.T) {
-	end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
-	for name, prepare := range map[string]func(k *fakeKernel, scan func()){
-		"once it is not listed any more": func(k *fakeKernel, _ func()) { k.listed = k.listed[:1] },
-		"while it is still listed":       func(*fakeKernel, func()) {},
-		"a scan later": func(k *fakeKernel, scan func()) {
-			k.listed = k.listed[:1]
-			scan()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k, b, table := fakeBPF(t)
-			prepare(k, func() {
-				require.NoError(t, scanAll(b, table))
-				require.Equal(t, 1, table.Awaited())
-			})
-			k.ends = []tasks.Ended{end}
-			require.NoError(t, scanAll(b, table))
-			require.Len(t, table.Ended, 1)
-			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
-			assert.EqualValues(t, 123, table.Used(nil))
-			k.listed = k.listed[:1]
-			require.NoError(t, scanAll(b, table))
-			assert.Empty(t, table.Ended, "once")
-		})
-	}
-}
-
-func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
-	k, b, table := fakeBPF(t)
-	start := uint64(k.now) + 1
-	k.ends = []tasks.Ended{
-		{Pid: 30, Start: start, Run: 11, Cgroup: 7, Parent: 999},
-		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // its parent has ended too
-		{Pid: 32, Start: start, Run: 17, Cgroup: rootCgroup, Parent: 1},
-		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
-		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
-	}
-	for i := range uint32(3) { // parents in a circle
-		k.ends = append(k.ends, tasks.Ended{Pid: 40 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 40 + (i+1)%3})
-	}
-	require.NoError(t, scanAll(b, table))
-	assert.EqualValues(t, 11, charged(table, table.Find(10).Slot))
-	assert.EqualValues(t, 13+17, charged(table, table.Find(1).Slot))
-	assert.EqualValues(t, 19+3, unplaced(table))
-	require.NoError(t, scanAll(b, table))
-	assert.Empty(t, table.Charges, "once")
-}
-
 func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 	for name, fails := range map[string]func(k *fakeKernel, h *switchHook) *error{
 		"no list": func(k *fakeKernel, _ *switchHook) *error { return &k.err },
@@ -203,6 +154,37 @@ func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 			assert.EqualValues(t, 42, table.Find(1).Used)
 		})
 	}
+}
+
+func TestBPFCountsSinceThePast(t *testing.T) {
+	k, _, table := fakeBPF(t)
+	before, past := table.Now, table.AppendPast(nil)
+
+	start := uint64(k.now) + 1
+	k.now += time.Minute
+	k.listed[0].Run += 7
+	k.listed[1] = tasks.Process{Pid: 20, Start: start, Run: 30, Threads: 1} // and 10 has ended
+	k.ends = []tasks.Ended{
+		{Pid: 21, Start: start, Run: 11, Cgroup: 5}, // after the source was opened, and before the scan
+		{Pid: 5, Start: 3, Run: 1 << 40, Cgroup: 5}, // had ended before
+	}
+	b := k.source(t, Options{})
+	table = proc.New(b.Traits().Traits)
+	table.Resume(past, before, true)
+	require.NoError(t, scanAll(b, table))
+	assert.EqualValues(t, 7, table.Find(1).Used)
+	assert.EqualValues(t, 11, charged(table, table.Find(1).Slot))
+	assert.EqualValues(t, 30, table.Find(20).Used, "of a new one all")
+	assert.EqualValues(t, 48, table.Used(nil))
+	require.Len(t, table.Ended, 1)
+	assert.Zero(t, table.Ended[0].LastSlice, "nothing reports it")
+	assert.Equal(t, proc.Unseen{Untraced: proc.Unbounded}, table.Unseen)
+	assert.Zero(t, table.Awaited(), "its end is not waited for")
+
+	k.listed[0].Run += 5
+	require.NoError(t, scanAll(b, table))
+	assert.EqualValues(t, 5, table.Find(1).Used)
+	assert.Zero(t, table.Unseen.Untraced)
 }
 
 func TestABPFScanAllocatesNothing(t *testing.T) {

@@ -48,13 +48,9 @@ func TestEveryFieldOfAProcessIsRead(t *testing.T) {
 	}, mustParse(t, statText("cat", "S")))
 }
 
-// Older kernels write fewer fields, and a line may be truncated after the times.
 func TestTimesAreParsedWithoutCPUAndSize(t *testing.T) {
 	whole := statText("cat", "S")
 	for name, text := range map[string]string{
-		"it ends behind the start":  whole[:strings.Index(whole, " 1000 200 ")+3],
-		"it ends within the size":   whole[:strings.Index(whole, " 200 1844")+3],
-		"it ends within the CPU":    whole[:strings.Index(whole, " 63 ")+3],
 		"a negative size":           strings.Replace(whole, " 200 1844", " -200 1844", 1),
 		"a size beyond all memory":  strings.Replace(whole, " 200 1844", " 9223372036854775807 1844", 1),
 		"a CPU below the first":     strings.Replace(whole, " 63 ", " -1 ", 1),

@@ -65,11 +65,19 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	require.NoError(t, scanAll(b, table))
 	assert.Equal(t, []units.CPUTime{25, 75}, partsOf(t, table, table.Find(1)))
 	assert.Equal(t, []units.CPUTime{0, 10}, partsOf(t, table, table.Find(10)), "without slices, by its CPU")
+}
 
-	k.slices = nil
-	k.listed[0].Run += 100
-	require.NoError(t, scanAll(b, table))
-	assert.Equal(t, []units.CPUTime{100, 0}, partsOf(t, table, table.Find(1)), "the slice is missing")
+// The kernel had no room for the slices of process 1, and process 10 ended in both domains.
+func TestAProcessWithoutRoomForItsSlicesGetsNoOthers(t *testing.T) {
+	for slice := range uint32(4) {
+		k, b, table := dividedBPF(t, Options{})
+		k.listed[0].Run += 90
+		k.listed[0].Slice, k.slices = slice, make([]tasks.Slice, 1)
+		k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Weights: []uint64{1, 2}}}
+		require.NoError(t, scanAll(b, table))
+		p := table.Find(1)
+		assert.Equal(t, []proc.Slice{{CPU: 0, Used: 90}}, table.Splits.Slices(p.Split, p.Used, p.LastCPU), slice)
+	}
 }
 
 // needTwoCPUs skips a test unless it may run on CPUs 0 and 1.

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -184,12 +183,7 @@ func TestTheRoomForThreadsOfExitedProcessesGrowsWithTheCPUs(t *testing.T) {
 }
 
 func TestProcessesWhoseThreadsWereEvictedAreCounted(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("there is no gcc to build burn.c with")
-	}
-	program := filepath.Join(t.TempDir(), "burn")
-	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", program, "../testdata/burn.c").CombinedOutput()
-	require.NoError(t, err, string(out))
+	program := build(t)
 	const processes, room = 128, 16
 	original := newCollection
 	t.Cleanup(func() { newCollection = original })

@@ -28,11 +28,12 @@ const (
 	crowdCards       = 16
 	crowdDescriptors = 20 // of each process
 	crowdUsers       = 200
+	crowdOthers      = 100
 )
 
 // newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others
 // that do not. Of those, one in ten runs.
-func newCrowd(t testing.TB, others int) *crowd {
+func newCrowd(t testing.TB) *crowd {
 	w := watch(t)
 	if !strings.HasPrefix(w.Root(), "/dev/shm") {
 		t.Skip("lacks /dev/shm: the files of the crowd are to be in memory")
@@ -40,7 +41,7 @@ func newCrowd(t testing.TB, others int) *crowd {
 	for card := range crowdCards {
 		w.addGPU(card, address(card), "amdgpu")
 	}
-	for i := range crowdUsers + others {
+	for i := range crowdUsers + crowdOthers {
 		pid := 100 + i
 		w.add(pid, 1)
 		for fd := range crowdDescriptors {
@@ -80,59 +81,16 @@ func (c *crowd) pass() {
 	}
 }
 
-func (c *crowd) settle() {
-	for range 70 {
-		c.pass()
-	}
-	require.Len(c, c.source.clients.list, 4*crowdUsers)
-}
-
 func TestAnIntervalAllocatesNothingAndKeepsFewTextsOpen(t *testing.T) {
 	defer kernfs.LimitDescriptors(1 << 20)()
-	c := newCrowd(t, 100)
-	c.settle()
+	c := newCrowd(t)
+	for range 70 { // until all are found
+		c.pass()
+	}
+	require.Len(t, c.source.clients.list, 4*crowdUsers)
 	c.source.devices.searched = c.Now().Add(time.Hour) // a search allocates
 	assert.Zero(t, allocs.Count(20, c.pass))
 	assert.Equal(t, maxKept, c.source.clients.kept.Held)
 	assert.EqualValues(t, maxKept, kernfs.Descriptors())
 	assert.Greater(t, len(c.source.clients.list), maxKept)
-}
-
-// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000
-// others of which 1,000 run.
-func BenchmarkRead(b *testing.B) {
-	c := newCrowd(b, 10_000)
-	c.settle()
-	b.Run("way=kept", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			c.pass()
-		}
-	})
-	b.Run("way=kernel-before-6.2", func(b *testing.B) {
-		entries := c.source.reader.entries
-		defer func() { c.source.reader.entries = entries }()
-		c.source.reader.entries = func(int64) int64 { return 0 }
-		c.settle()
-		b.ReportAllocs()
-		for b.Loop() {
-			c.pass()
-		}
-	})
-	b.Run("way=kept-with-kfd", func(b *testing.B) {
-		c := newCrowd(b, 10_000)
-		for card := range crowdCards {
-			c.addKFD(1+card, fmt.Sprint(7000+card), (1+card)<<8)
-			for pid := 100; pid < 100+crowdUsers; pid++ {
-				c.compute(pid, fmt.Sprint(7000+card), pid%3, time.Second)
-			}
-		}
-		require.NoError(b, c.Render())
-		c.source.devices.searched = time.Time{}
-		c.settle()
-		b.ReportAllocs()
-		for b.Loop() {
-			c.pass()
-		}
-	})
 }
