@@ -3,7 +3,6 @@
 package kernfs
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,9 +31,9 @@ func put(t *testing.T, path, text string) {
 
 func expectText(t *testing.T, f *File, want string) {
 	t.Helper()
-	if got, err := f.Read(make([]byte, 8)); err != nil || string(got) != want {
-		t.Errorf("read %q, %v; want %q", got, err, want)
-	}
+	got, err := f.Read(make([]byte, 8))
+	require.NoError(t, err)
+	assert.Equal(t, want, string(got))
 }
 
 func TestAFileIsReadFromItsBeginningEachTime(t *testing.T) {
@@ -50,67 +49,55 @@ func TestAFileIsReadFromItsBeginningEachTime(t *testing.T) {
 func TestAFileThatFailsIsOpenedAgain(t *testing.T) {
 	f := smallFile(t, "12\n")
 	expectText(t, f, "12\n")
-	if err := f.file.Close(); err != nil { // any read of it fails now
-		t.Fatal(err)
-	}
-	if _, err := f.Read(make([]byte, 8)); err == nil || f.IsOpen() {
-		t.Errorf("error %v, open %t; want an error and a closed file", err, f.IsOpen())
-	}
+	require.NoError(t, f.file.Close()) // any read of it fails now
+	_, err := f.Read(make([]byte, 8))
+	require.Error(t, err)
+	assert.False(t, f.IsOpen())
 	expectText(t, f, "12\n")
 }
 
 func TestAMissingFileIsAnErrorUntilItAppears(t *testing.T) {
 	f := &File{Path: filepath.Join(t.TempDir(), "file")}
-	if _, err := f.Read(make([]byte, 8)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v", err)
-	}
+	_, err := f.Read(make([]byte, 8))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 	put(t, f.Path, "12\n")
 	expectText(t, f, "12\n")
-	if err := errors.Join(f.Close(), f.Close()); err != nil || f.IsOpen() {
-		t.Errorf("closed twice: %v, open %t", err, f.IsOpen())
-	}
+	require.NoError(t, f.Close())
+	require.NoError(t, f.Close(), "again")
+	assert.False(t, f.IsOpen())
 }
 
 func TestAFileThatWasReplacedIsStale(t *testing.T) {
 	f := smallFile(t, "12\n")
-	if f.Stale() {
-		t.Error("a closed file is stale")
-	}
+	assert.False(t, f.Stale(), "it is closed")
 	expectText(t, f, "12\n")
-	if f.Stale() {
-		t.Error("an open file is stale")
-	}
+	assert.False(t, f.Stale())
 	put(t, f.Path+"-new", "345\n")
 	require.NoError(t, os.Rename(f.Path+"-new", f.Path))
-	if !f.Stale() {
-		t.Error("a file that was replaced is not stale")
-	}
-	if err := os.Remove(f.Path); err != nil || !f.Stale() {
-		t.Errorf("a file that was removed is not stale, %v", err)
-	}
+	assert.True(t, f.Stale(), "it was replaced")
+	require.NoError(t, os.Remove(f.Path))
+	assert.True(t, f.Stale(), "it was removed")
 }
 
 func TestReadingAnOpenFileAllocatesNothing(t *testing.T) {
 	f, buf := smallFile(t, "12\n"), make([]byte, 8)
 	expectText(t, f, "12\n")
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if _, err := f.Read(buf); err != nil {
 			t.Error(err)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}))
 }
 
 func TestFaultsReachFiles(t *testing.T) {
 	f := smallFile(t, "12\n")
 	defer InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
-		if path != f.Path || string(got) != "12\n" || err != nil {
-			t.Errorf("%s: %q, %v", path, got, err)
-		}
+		assert.Equal(t, f.Path, path)
+		assert.Equal(t, "12\n", string(got))
+		assert.NoError(t, err)
 		return nil, syscall.EIO
 	})()
-	if _, err := f.Read(make([]byte, 8)); !errors.Is(err, syscall.EIO) || f.IsOpen() {
-		t.Errorf("error %v, open %t", err, f.IsOpen())
-	}
+	_, err := f.Read(make([]byte, 8))
+	require.ErrorIs(t, err, syscall.EIO)
+	assert.False(t, f.IsOpen())
 }

@@ -4,7 +4,6 @@ package kernfs
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +14,10 @@ import (
 func TestASearchBelowASimulatedRootRunsOnTheCallersGoroutine(t *testing.T) {
 	s := Search[int]{Root: t.TempDir()}
 	found := 0 // the race detector reports another goroutine
-	if result, ok := s.Run(func() int { found++; return found }); !ok || result != 1 || s.IsGuarded() {
-		t.Errorf("%d, %v, guarded %v", result, ok, s.IsGuarded())
-	}
+	result, ok := s.Run(func() int { found++; return found })
+	assert.True(t, ok)
+	assert.Equal(t, 1, result)
+	assert.False(t, s.IsGuarded())
 }
 
 func TestSysfsIsGuarded(t *testing.T) {
@@ -25,9 +25,10 @@ func TestSysfsIsGuarded(t *testing.T) {
 		t.Skip("lacks /sys")
 	}
 	s := Search[int]{Root: "/", Dir: "/sys/class"}
-	if result, ok := s.Run(func() int { return 1 }); !ok || result != 1 || !s.IsGuarded() {
-		t.Errorf("%d, %v, guarded %v", result, ok, s.IsGuarded())
-	}
+	result, ok := s.Run(func() int { return 1 })
+	assert.True(t, ok)
+	assert.Equal(t, 1, result)
+	assert.True(t, s.IsGuarded())
 }
 
 // A search that hangs is waited for once. Its result is used when it is there.
@@ -39,24 +40,22 @@ func TestASearchThatHangs(t *testing.T) {
 		run := func(want bool, wait time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if result, ok := s.Run(hang); ok != want || ok && result != searches {
-				t.Errorf("%d, %v, want a result: %v", result, ok, want)
-			}
+			result, ok := s.Run(hang)
+			assert.Equal(t, want, ok)
+			assert.True(t, !ok || result == searches, result)
 			assert.Equal(t, wait, time.Since(began))
 		}
 		run(false, firstPatience)
 		for range 3 {
-			if err := s.Err(); err == nil || !strings.Contains(err.Error(), "/simulated hangs") {
-				t.Errorf("error %v, want one that names the directory", err)
-			}
+			assert.ErrorContains(t, s.Err(), "/simulated hangs")
 			run(false, 0)
 		}
 		close(unblocked)
 		synctest.Wait()
 		run(true, 0)
-		if s.Running() || s.Err() != nil || searches != 1 {
-			t.Errorf("running %v, %v, %d searches", s.Running(), s.Err(), searches)
-		}
+		assert.False(t, s.Running())
+		assert.NoError(t, s.Err())
+		assert.Equal(t, 1, searches)
 
 		unblocked = make(chan struct{})
 		run(false, patience)
@@ -93,7 +92,7 @@ func TestTheResultOfAnAbandonedSearchIsDropped(t *testing.T) {
 func TestWithinReturnsTheError(t *testing.T) {
 	failed := errors.New("failed")
 	drop := func(int) { t.Error("dropped") }
-	if n, err := Within(t.TempDir(), "", func() (int, error) { return 3, failed }, drop); n != 3 || !errors.Is(err, failed) {
-		t.Errorf("%d, %v", n, err)
-	}
+	n, err := Within(t.TempDir(), "", func() (int, error) { return 3, failed }, drop)
+	assert.ErrorIs(t, err, failed)
+	assert.Equal(t, 3, n)
 }

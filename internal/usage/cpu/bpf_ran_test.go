@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
@@ -98,16 +97,14 @@ type node struct {
 	openErr  error
 }
 
-func newNode(t *testing.T, tasksThere int) *node { return nodeOf(t, tasksThere, nil) }
-
-func nodeOf(t *testing.T, tasksThere int, topology *divide.Topology) *node {
+func newNode(t *testing.T, tasksThere int) *node {
 	n := &node{TB: t, now: time.Hour, visitor: &fakeVisitor{}, kernel: &fakeKernel{same: true}}
 	for i := range 3 { // the number of tasks decides, not the length of the list
 		n.kernel.listed = append(n.kernel.listed, tasks.Process{Pid: uint32(1 + i), Start: uint64(1 + i), Threads: 1})
 	}
 	root := t.TempDir()
 	hasTasks(t, root, tasksThere)
-	n.source = newBPF(Options{Root: root, Topology: topology}, n.kernel, n.kernel)
+	n.source = newBPF(Options{Root: root}, n.kernel, n.kernel)
 	n.source.bootNow = func() time.Duration { return n.now }
 	n.source.hook.open = func() (visitor, error) {
 		n.opened++
@@ -153,14 +150,6 @@ func TestTheHookIsAttachedWhileItPays(t *testing.T) {
 	require.Equal(t, 2, n.opened)
 	n.run(70*time.Second, time.Second, 5000)
 	assert.True(t, n.visitor.closed, "without windows")
-	require.NoError(t, n.source.Close())
-}
-
-func TestTheHookIsAttachedWhereTheNodeIsDivided(t *testing.T) {
-	n := nodeOf(t, 10_000, twoDomains(t))
-	n.run(10*time.Second, 10*time.Millisecond, 5000)
-	assert.Equal(t, 1, n.opened)
-	assert.Greater(t, n.visitor.visits, 600)
 	require.NoError(t, n.source.Close())
 }
 

@@ -248,31 +248,6 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 	}
 }
 
-func TestProcIsFoundOnceItAppearsAndIsMountedAnew(t *testing.T) {
-	w := watch(t)
-	missing := func() {
-		t.Helper()
-		err := w.windows.stat.read()
-		require.ErrorIs(t, err, fs.ErrNotExist)
-		require.ErrorContains(t, err, w.path())
-		require.ErrorIs(t, scanAll(w.source, &w.table), fs.ErrNotExist)
-	}
-	missing()
-	assert.Empty(t, w.table.Rows)
-	w.scan()
-	assert.Equal(t, []int32{1}, w.pids())
-	require.NoError(t, os.RemoveAll(w.path()))
-	missing()
-	w.Run(10*time.Second, map[int]int64{1: 5})
-	w.scan()
-	assert.Equal(t, 5*Tick, w.used(1))
-	require.NoError(t, w.source.Close())
-	require.NoError(t, w.source.Close())
-	w.Run(10*time.Second, map[int]int64{1: 6})
-	w.scan()
-	assert.Equal(t, 6*Tick, w.used(1), "a closed source opens what it needs")
-}
-
 func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
 	for hidden, want := range map[int]bool{0: false, hiddenThreads: false, hiddenThreads + 1: true, 4000: true} {
 		w := watch(t)
