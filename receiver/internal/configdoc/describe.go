@@ -266,6 +266,28 @@ func emptyOf(t reflect.Type) any {
 // allowed returns the values that the error about a setting with the value noSuchValue lists, nil
 // if any value is valid. If the path ends in the key noSuchValue, allowed returns the valid keys.
 func allowed(path string, value any) ([]string, error) {
+	errs, err := validate(path, value)
+	if err != nil {
+		return nil, err
+	}
+	listed := oneOf.FindStringSubmatch(errs)
+	if listed == nil {
+		return nil, nil
+	}
+	return strings.Split(listed[1], ", "), nil
+}
+
+// missing returns the paths of the settings that a section must have: the errors of an empty one.
+func missing(section string) (paths []string, err error) {
+	errs, err := validate(section, map[string]any{})
+	for _, found := range regexp.MustCompile(`(?m)^(`+regexp.QuoteMeta(section)+`::\w+): `).FindAllStringSubmatch(errs, -1) {
+		paths = append(paths, found[1])
+	}
+	return paths, err
+}
+
+// validate returns the errors of the default configuration with one setting changed.
+func validate(path string, value any) (string, error) {
 	keys := strings.Split(path, "::")
 	for i := len(keys) - 1; i >= 0; i-- {
 		if keys[i] == "0" {
@@ -276,11 +298,7 @@ func allowed(path string, value any) ([]string, error) {
 	}
 	cfg := config.Default()
 	if err := confmap.NewFromStringMap(value.(map[string]any)).Unmarshal(cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	listed := oneOf.FindStringSubmatch(fmt.Sprint(confmap.Validate(cfg)))
-	if listed == nil {
-		return nil, nil
-	}
-	return strings.Split(listed[1], ", "), nil
+	return fmt.Sprint(confmap.Validate(cfg)), nil
 }

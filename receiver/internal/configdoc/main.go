@@ -6,14 +6,13 @@
 //
 // A field may have these tags: keys is an example of the keys of a map, and short lists the strings
 // that may replace a map, an upper-case word for any string. The directive reference:research in a
-// doc comment moves a setting to the section for research.
+// doc comment moves a setting to the table of rules. notes has links, examples and effective defaults.
 package main
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -65,7 +64,6 @@ func pageText() ([]byte, error) {
 	if !ok || !closed {
 		return nil, fmt.Errorf("must have the lines %q and %q", before, after)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\n\n%s%s%s", head, before, reference(root), after, tail)
-	return []byte(b.String()), nil
+	generated, err := reference(root)
+	return fmt.Appendf(nil, "%s%s\n\n%s%s%s", head, before, generated, after, tail), err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
@@ -21,6 +22,29 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, string(want), string(got), "run go generate in receiver")
 	}
+}
+
+func TestExamplesAreValid(t *testing.T) {
+	for section, example := range examples {
+		retrieved, err := confmap.NewRetrievedFromYAML([]byte(example))
+		require.NoError(t, err, section)
+		conf, err := retrieved.AsConf()
+		require.NoError(t, err, section)
+		require.True(t, conf.IsSet(section), section)
+		cfg := config.Default()
+		require.NoError(t, conf.Unmarshal(cfg), section)
+		assert.NoError(t, confmap.Validate(cfg), section)
+	}
+}
+
+// A setting is required if an empty section is invalid without it.
+func TestRequiredSettings(t *testing.T) {
+	required, err := missing("meters::http/NAME")
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"meters::http/NAME::endpoint", "meters::http/NAME::unit"}, required)
+	required, err = missing("meters::ipmi")
+	require.NoError(t, err)
+	assert.Empty(t, required)
 }
 
 // The settings of the collector, of HTTP clients, of single metrics and of resource attributes do
