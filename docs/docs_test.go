@@ -117,6 +117,39 @@ func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 	assert.NotEmpty(t, inCode)
 }
 
+// The page of metrics has each metric, its name in Prometheus and each zone kind.
+func TestMetricsPageHasTheMetricsOfTheMetadata(t *testing.T) {
+	page := text(t, "metrics.md")
+	for _, file := range []string{"../metadata.yaml", "../processor/emissions/metadata.yaml"} {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, metrics, ok := strings.Cut(string(content), "\nmetrics:\n")
+		require.True(t, ok, file)
+		metrics, _, _ = strings.Cut(metrics, "\ntelemetry:\n")
+		found := regexp.MustCompile(`(?ms)^  ([a-z][\w.]+):\n.*?^    unit: "?([^"\n]+)`).FindAllStringSubmatch(metrics, -1)
+		require.NotEmpty(t, found, file)
+		for _, m := range found {
+			assert.Contains(t, page, "`"+m[1]+"`", file)
+			if suffix, ok := suffixes[m[2]]; ok {
+				assert.Contains(t, page, "`"+strings.ReplaceAll(m[1], ".", "_")+suffix+"`", file)
+			}
+		}
+	}
+	content, err := os.ReadFile("../metadata.yaml")
+	require.NoError(t, err)
+	zones := regexp.MustCompile(`(?ms)^  energy\.zone:\n.*?enum: \[([^\]]*)\]`).FindStringSubmatch(string(content))
+	require.NotNil(t, zones)
+	row := regexp.MustCompile("(?m)^\\| `energy\\.zone` \\|.*$").FindString(page)
+	for zone := range strings.SplitSeq(zones[1], ", ") {
+		assert.Contains(t, row, "`"+zone+"`")
+	}
+}
+
+// suffixes holds the suffixes of names in Prometheus by unit.
+var suffixes = map[string]string{
+	"J": "_joules_total", "W": "_watts", "s": "_seconds_total", "By": "_bytes_total", "1": "_ratio", "{cpu}": "",
+}
+
 // A path with a placeholder in angle brackets is checked up to the placeholder.
 func TestPathsOnThePagesExist(t *testing.T) {
 	address := regexp.MustCompile(`\w+://\S+|\b(?:github\.com|go\.opentelemetry\.io|helm\.sh)/\S+`)

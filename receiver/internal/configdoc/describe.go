@@ -197,7 +197,7 @@ func (d *describer) byKind(s *setting, v reflect.Value) (err error) {
 	return err
 }
 
-// comment returns the doc comment of a field, empty if it has none.
+// comment returns the doc comment of a field, empty for an undocumented field of the collector.
 func (d *describer) comment(of reflect.Type, field string) (*ast.CommentGroup, error) {
 	pkg := of.PkgPath()
 	if !d.parsed[pkg] {

@@ -4,8 +4,8 @@
 // the Go structs, their doc comments and their defaults. The allowed values of a setting are the
 // values that the error of its validation lists.
 //
-// A field may have these tags: keys is an example of the keys of a map, and short lists the strings
-// that may replace a map, an upper-case word for any string. The directive reference:research in a
+// A field may have these tags. keys is an example of the keys of a map. short lists the strings that
+// may replace a map, an upper-case word for any string. The directive reference:research in a
 // doc comment moves a setting to the table of rules. notes has links, examples and effective defaults.
 package main
 

@@ -4,10 +4,10 @@ package main
 
 const confighttpURL = "https://github.com/open-telemetry/opentelemetry-collector/blob/main/config/confighttp/README.md#client-configuration"
 
-// A note is what the page says of a setting in addition to the Go struct. All fields are optional.
+// A note adds to the description of a setting. All fields are optional.
 type note struct {
 	doc      string // replaces the doc comment, which is the collector's
-	fallback string // the effective default, if the zero value selects another value or none
+	fallback string // the effective default, if it is not the zero value
 	link     string // the explanation
 }
 

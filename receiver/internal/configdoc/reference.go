@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,9 +40,9 @@ type page struct {
 
 // section writes a section: its own settings and, in sections of their own, meters and rules.
 func (p *page) section(s *setting) error {
-	fmt.Fprintf(p, "### `%s`\n\n%s\n\n", s.key, s.description())
+	p.heading("###", s)
 	if example := examples[s.path]; example != "" {
-		fmt.Fprintf(p, "```yaml\n%s\n```\n\n", example)
+		fmt.Fprintf(p, "~~~yaml\n%s\n~~~\n\n", example) // backquotes would end the block that vale ignores
 	}
 	var rows, rules, meters []*setting
 	if len(s.short) > 0 {
@@ -66,7 +67,7 @@ func (p *page) section(s *setting) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p, "#### `%s`\n\n%s\n\n", m.key, m.description())
+		p.heading("####", m)
 		p.table(m.path, m.rowsBelow(required), required)
 	}
 	if len(rules) > 0 {
@@ -74,6 +75,15 @@ func (p *page) section(s *setting) error {
 		p.table(s.path, rules, nil)
 	}
 	return nil
+}
+
+// heading writes the heading of a section and its description.
+func (p *page) heading(level string, s *setting) {
+	fmt.Fprintf(p, "%s `%s`\n\n%s", level, s.key, s.description())
+	if link := notes[s.path].link; link != "" {
+		fmt.Fprintf(p, " [Details](%s).", link)
+	}
+	p.WriteString("\n\n")
 }
 
 // check returns an error if a note or an example belongs to no setting.
@@ -162,7 +172,11 @@ func (p *page) table(section string, rows []*setting, required []string) {
 		if slices.Contains(required, f.path) {
 			yes, fallback = "yes", ""
 		}
-		fmt.Fprintf(p, "| `%s` | %s | %s | %s | %s |\n", f.name(section), f.valueText(), fallback, yes, strings.ReplaceAll(doc, "|", "\\|"))
+		name := "`" + f.name(section) + "`"
+		if link := notes[f.path].link; link != "" {
+			name = "[" + name + "](" + link + ")"
+		}
+		fmt.Fprintf(p, "| %s | %s | %s | %s | %s |\n", name, f.valueText(), fallback, yes, strings.ReplaceAll(doc, "|", "\\|"))
 	}
 	p.WriteString("\n")
 }
@@ -173,18 +187,10 @@ func (s *setting) name(section string) string {
 	return strings.NewReplacer("::0::", "[]::", "::package::", "::ZONE::").Replace(path)
 }
 
-// description returns the description of a setting, with a link to the explanation.
+// description returns the description of a setting.
 func (s *setting) description() string {
-	n := notes[s.path]
-	doc := s.doc
-	if n.doc != "" {
-		doc = n.doc
-	}
-	doc = strings.Replace(doc, "confighttp clients", "[confighttp clients]("+confighttpURL+")", 1)
-	if n.link != "" {
-		doc += " [Details](" + n.link + ")."
-	}
-	return doc
+	doc := cmp.Or(notes[s.path].doc, s.doc)
+	return strings.Replace(doc, "confighttp clients", "[confighttp clients]("+confighttpURL+")", 1)
 }
 
 // valueText returns the type of a setting, or its values.
@@ -231,7 +237,7 @@ func (s *setting) defaultText() string {
 	default:
 		text, err := json.Marshal(fallback)
 		if err != nil {
-			panic(err) // a default is of a type that YAML has
+			panic(err) // every default can be written as YAML
 		}
 		return "`" + strings.ReplaceAll(strings.ReplaceAll(string(text), `"`, ""), ",", ", ") + "`"
 	}

@@ -87,7 +87,7 @@ func schemaOf(s *setting) object {
 	return out
 }
 
-// model returns the setting of which a string is short for an object.
+// model returns the setting that a string in place of an object sets.
 func (s *setting) model() *setting {
 	if len(s.fields) > 0 && s.key == "" && s.fields[0].key == "model" {
 		return s.fields[0]
