@@ -167,9 +167,14 @@ func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.
 // tests take what it begins with. The model cannot know, and does not call it learned.
 func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
 	for _, c := range learnedCases() {
-		if c.floor <= 0.05 && !c.isFlatAtFirst() {
-			assert.LessOrEqual(t, math.Abs(c.off), 0.15, c)
+		if c.floor > 0.05 || c.isFlatAtFirst() {
+			continue
 		}
+		most := 0.15
+		if slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
+			most = 0.07
+		}
+		assert.LessOrEqual(t, math.Abs(c.off), most, c)
 	}
 }
 
@@ -233,42 +238,6 @@ func TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases(t *testing.T)
 			return c.floor == floor && !c.model.Provisional(0)
 		})
 		assert.GreaterOrEqual(t, in/n, 0.6, "nights at %v", floor)
-	}
-}
-
-func TestUtilizationMissesMostOfTheAddedPower(t *testing.T) {
-	e, at := worst(attribution.ByUtilization, loadCurves[0])
-	assert.InDelta(t, -0.793, e, 1e-3)
-	assert.InDelta(t, 0.1, at, 1e-9)
-}
-
-func TestAStraightCurveIsFoundFarFromRest(t *testing.T) {
-	for _, c := range learnedCases() {
-		if c.floor <= 0.05 && slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
-			assert.Less(t, math.Abs(c.off), 0.07, c)
-		}
-	}
-}
-
-// Loads below the lowest one appear in no sample. A knee is not found that is over before it.
-func TestAKneeBelowTheLowestLoadIsNotFound(t *testing.T) {
-	steep := loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.01)) + 80*u }}
-	model := learnedOver(steep, 1, 0.02, 0.6, 0)
-	assert.True(t, model.Trained(0))
-	e, at := worst(model.Active, steep)
-	assert.Less(t, e, -0.25)
-	assert.InDelta(t, 0.1, at, 1e-9, "there it matters most")
-	model = learnedOver(steep, 1, 0, 0.6, 0)
-	e, _ = worst(model.Active, steep)
-	assert.Less(t, math.Abs(e), 0.05)
-}
-
-func TestTheLearnedModelIsBetterThanUtilization(t *testing.T) {
-	for _, c := range learnedCases() {
-		if c.floor <= 0.05 && !c.isFlatAtFirst() {
-			byUtilization, _ := worst(attribution.ByUtilization, c.loadCurve)
-			assert.Less(t, math.Abs(c.off), math.Abs(byUtilization), c)
-		}
 	}
 }
 

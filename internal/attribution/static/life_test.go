@@ -3,7 +3,6 @@
 package static_test
 
 import (
-	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -332,41 +330,6 @@ func (c loadCurve) bent(bend func(float64) float64) loadCurve {
 		return of(0) + (of(0.1)-of(0))*bend(load/0.1)
 	}
 	return c
-}
-
-// The machine whose shape above the lowest load is most alike is no reliable guess of what is below
-// it, unless it is of the same generation.
-func TestTheShapeOfTheNearestMachineIsNoReliablePrior(t *testing.T) {
-	const lowest = 0.1
-	rise := func(c loadCurve, by float64) float64 { return c.at(lowest+by) - c.at(lowest) }
-	distance := func(a, b loadCurve) (squares float64) {
-		for _, by := range []float64{0.1, 0.2, 0.3, 0.4} {
-			off := rise(a, by)/rise(a, 0.5) - rise(b, by)/rise(b, 0.5)
-			squares += off * off
-		}
-		return squares
-	}
-	words := func(c loadCurve, n int) string {
-		return strings.Join(strings.Fields(strings.TrimPrefix(c.name, "Intel "))[:n], " ")
-	}
-	for left, n := range map[string]int{"generation": 2, "machine": 3} {
-		curves := measuredFromRest()
-		var straight, nearest []float64
-		for _, c := range curves {
-			others := slices.DeleteFunc(slices.Clone(curves), func(o loadCurve) bool { return words(o, n) == words(c, n) })
-			guess := slices.MinFunc(others, func(a, b loadCurve) int { return cmp.Compare(distance(a, c), distance(b, c)) })
-			off := func(below float64) float64 { // of what a load of 10 % adds
-				return math.Abs(max(c.at(lowest)-below, 0)-c.at(0)) / (c.at(lowest) - c.at(0))
-			}
-			straight = append(straight, off(rise(c, 0.2)/2))
-			nearest = append(nearest, off(rise(c, 0.2)*(guess.at(lowest)-guess.at(0))/rise(guess, 0.2)))
-		}
-		slices.Sort(straight)
-		slices.Sort(nearest)
-		t.Logf("without the %s, of %d curves: straight %.0f %%, at most %.0f %%; as the nearest %.0f %%, at most %.0f %%", left, len(curves),
-			100*straight[len(straight)/2], 100*straight[len(straight)-1], 100*nearest[len(nearest)/2], 100*nearest[len(nearest)-1])
-		assert.Greater(t, nearest[len(nearest)-1], straight[len(straight)-1], "without the %s", left)
-	}
 }
 
 // On more CPUs, or in longer windows, some job runs at any time. What is called learned is right
