@@ -253,20 +253,3 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	assert.Equal(t, first[0].Weights[1], second[0].Weights[1], "memory is not about cores")
 	assert.Equal(t, []units.CPUTime{50 * ms, 50 * ms}, []units.CPUTime{first[0].CPU, second[0].CPU})
 }
-
-// BenchmarkDiscounts measures one window of ten thousand processes with two threads each, on 128
-// CPUs.
-func BenchmarkDiscounts(b *testing.B) {
-	var lists []string
-	for i := range 128 {
-		lists = append(lists, fmt.Sprintf("%d,%d", i%64, i%64+64))
-	}
-	c, table := newTestCores(b, 0.6, lists...), newTable(0)
-	m := &Measurement{Table: &proc.Table{}, CPUs: make([]units.CPUTime, 128)}
-	for b.Loop() {
-		for i := range m.CPUs {
-			m.CPUs[i] += 500 * ms
-		}
-		discountRows(c, &table, m, 10_000, 128)
-	}
-}

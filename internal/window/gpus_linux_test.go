@@ -465,23 +465,3 @@ func TestObserveOfManyGPUsAllocatesNothing(t *testing.T) {
 		assert.Zero(t, allocs.Count(20, n.observe))
 	}
 }
-
-func BenchmarkObserveGPUs(b *testing.B) {
-	for _, gpus := range []int{0, 16} {
-		b.Run(fmt.Sprint("gpus=", gpus), func(b *testing.B) {
-			n := newGPUNode(b, 16, 10_000, attribution.Rules{})
-			for i := range n.usages {
-				n.usages[i].Busy, n.usages[i].Total = units.Second/2, units.Second
-				for pid := range int32(200) {
-					if int(pid)%16 == i {
-						n.usages[i].Users = append(n.usages[i].Users, uses(units.CPUTime(pid), 1+pid))
-					}
-				}
-			}
-			n.readings, n.usages = n.readings[:gpus], n.usages[:gpus]
-			for b.Loop() {
-				n.observe()
-			}
-		})
-	}
-}

@@ -55,33 +55,6 @@ func openOn(h *hostsim.Host) func(Key, *KeyOptions) (Weigher, error) {
 	}
 }
 
-// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs.
-func BenchmarkWeigh(b *testing.B) {
-	h := hostsim.New(b.TempDir())
-	for cpu := range 64 {
-		h.Clocks[cpu] = 3_000_000
-	}
-	require.NoError(b, h.Render())
-	for _, key := range []Key{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
-		b.Run(string(key), func(b *testing.B) {
-			k := NewKeys(KeyOptions{
-				Cgroups: cgroup.New(cgroup.Options{Root: h.Root()}), Keys: []Key{key}, FrequencyExponent: 1, Open: openOn(h),
-			})
-			defer func() { require.NoError(b, k.Close()) }()
-			table, m := newTable(0), &Measurement{ReadAt: h.Now()}
-			b.ReportAllocs()
-			for b.Loop() {
-				m.ReadAt = m.ReadAt.Add(time.Second)
-				table.clearRows()
-				for i := range int32(100) {
-					table.rows = append(table.rows, row{Share: weigh.Share{CPU: 5_000_000, LastCPU: i % 64, Resident: 1 << 26, Held: time.Second}})
-				}
-				k.weigh(&table, m)
-			}
-		})
-	}
-}
-
 func TestMeasuredEnergyIsThatOfAllMeasuredZonesOfAKindSinceTheOldestReading(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	zone := func(kind power.Kind, source power.Method) *power.Zone { return &power.Zone{Kind: kind, Method: source} }
