@@ -110,20 +110,6 @@ func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
 	require.NoError(t, h.id.Unread())
 }
 
-func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
-	h := newBlockedHost(t, 10)
-	unblock := h.block(10, "cgroup")
-	for range 2 {
-		h.look(10)
-		assert.False(t, h.id.known[10].reads.settled)
-	}
-	unblock()
-	h.look(10)
-	assert.True(t, h.id.known[10].reads.settled)
-	assert.Equal(t, "vm10", h.identity(10).VM.Name)
-	assert.True(t, h.id.known[10].reads.found)
-}
-
 // paths returns a Wanted.CgroupPath.
 func paths(of map[uint64]string) func(uint64) string { return func(id uint64) string { return of[id] } }
 
@@ -143,13 +129,14 @@ func TestTheScanShowsACgroupThatIsBlocked(t *testing.T) {
 	assert.Equal(t, hexA, before.Container.ID)
 	assert.Equal(t, "/docker/"+hexA+"/init", before.ProcessCgroup)
 	h.look(10)
+	assert.False(t, h.id.known[10].reads.settled)
 	unblock()
 	h.look(10)
 	found, changed = h.id.Identity(10)
 	assert.Equal(t, before, *found)
 	assert.False(t, changed)
 	assert.False(t, h.id.Moved(10))
-	assert.True(t, h.id.known[10].reads.settled)
+	assert.True(t, h.id.known[10].reads.settled && h.id.known[10].reads.found)
 }
 
 func TestABlockedProcessMovesToTheCgroupOfTheScan(t *testing.T) {

@@ -403,33 +403,6 @@ func TestParseCgroupFindsWhatTheMakersDocument(t *testing.T) {
 	}
 }
 
-func TestParseCgroupReadsManyLines(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	for i := range 500 {
-		fmt.Fprintf(&b, "%d:name=n%d:/some/where\n", 600-i, i)
-	}
-	b.WriteString("2:cpu,cpuacct:/docker/" + idA)
-	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), ParseCgroup([]byte(b.String())))
-}
-
-func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
-	t.Parallel()
-	for _, format := range []string{
-		`0::/machine.slice/machine-qemu\x2d%d\x2dvm.scope/libvirt/%s`,
-		"4:cpu,cpuacct:/machine/qemu-%d-vm.libvirt-qemu/%s\n0::/\n",
-	} {
-		parse := func(number int, child string) identity.VM {
-			return ParseCgroup(fmt.Appendf(nil, format, number, child)).VM
-		}
-		emulator, another := parse(1, "emulator"), parse(2, "emulator")
-		assert.NotEmpty(t, emulator.ID)
-		assert.Equal(t, emulator, parse(1, "vcpu0"))
-		assert.Equal(t, emulator.Name, another.Name)
-		assert.NotEqual(t, emulator.ID, another.ID)
-	}
-}
-
 // checkPlacement checks a placement against the file that it was read from.
 func checkPlacement(t *testing.T, file string, p Placement) {
 	t.Helper()

@@ -200,13 +200,6 @@ func TestIdentityFollowsTheProcess(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsGoneAlreadyIsKnownByItsName(t *testing.T) {
-	i := newIdentified(t, true)
-	got, changed := i.look(process(10, &hostsim.Process{Comm: "gone"}), 0)
-	assert.Equal(t, unreadable("gone", ""), got)
-	assert.True(t, changed)
-}
-
 func TestAReusedSlotStartsEmpty(t *testing.T) {
 	i := newIdentified(t, true)
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-name", "a"},
@@ -226,14 +219,11 @@ func TestCommandLinesAreJoinedAndBounded(t *testing.T) {
 	long := strings.Repeat("x", maxText)
 	cut := long[:maxText-len(ellipsis)] + ellipsis
 	for line, want := range map[string]string{
-		"app\x00--a b\x00\x00":                  "app --a b",
-		"":                                      "",
-		"a\xff\x00b\x00":                        "a\uFFFD b",
-		long + "\x00":                           long,
-		long + "y":                              cut,
-		long[:maxText-len(ellipsis)-1] + "éxxx": cut[1:], // within a character
-		strings.Repeat("a\xff", maxText/2):      strings.Repeat("a\uFFFD", maxText/4-1) + "a" + ellipsis,
-		strings.Repeat("\xff", maxText+1):       "\uFFFD" + ellipsis,
+		"app\x00--a b\x00\x00": "app --a b",
+		"":                     "",
+		"a\xff\x00b\x00":       "a\uFFFD b",
+		long + "\x00":          long,
+		long + "y":             cut,
 		"nginx: worker process\x00\x00\x00\x00\x00\x00\x00": "nginx: worker process",
 	} {
 		got := joinArguments([]byte(line))

@@ -392,13 +392,6 @@ func checkAgreement(t *testing.T, file string) (Placement, string) {
 	return got, owner
 }
 
-func TestTheParsersAgreeOnWhatTheMakersDocument(t *testing.T) {
-	t.Parallel()
-	for _, c := range cgroupCases() {
-		checkAgreement(t, c.content())
-	}
-}
-
 // directories returns the directories in the test cases.
 func directories() (dirs []string) {
 	known := map[string]bool{}

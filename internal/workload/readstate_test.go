@@ -67,35 +67,6 @@ func TestOnlySettledProcessesAreSkipped(t *testing.T) {
 	}
 }
 
-// looks returns how often the files of processes are read in scans.
-func looks(processes int32, scans int, every time.Duration, edit func(*proc.Process)) (n int) {
-	for slot := range processes {
-		p, r := examined(lookAgain)
-		p.Slot = slot
-		for scan := range scans {
-			edit(p)
-			if now := lookAgain + time.Duration(scan)*every; !r.isFresh(p, now) {
-				r.record(p, now)
-				n++
-			}
-		}
-	}
-	return n
-}
-
-func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
-	const processes, scans = 200, 100
-	for _, interval := range []time.Duration{second, 10 * second} {
-		n := looks(processes, scans, interval, func(*proc.Process) {})
-		assert.LessOrEqual(t, n, 2*processes*scans*int(interval/second)/int(lookAgain/second), interval)
-	}
-}
-
-func TestAProcessThatRenamesItselfIsLookedAtOnceAMinute(t *testing.T) {
-	n := looks(1, 60, 10*second, func(p *proc.Process) { p.Comm[0]++ })
-	assert.LessOrEqual(t, n, int(10*time.Minute/lookSoon))
-}
-
 func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
 	const processes = 1000
 	due := map[time.Duration]int{}
