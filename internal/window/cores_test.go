@@ -73,24 +73,32 @@ var twoCores = []string{"0,2", "1,3", "0,2", "1,3"}
 
 func TestCPUTimeCountsForLessWhileASiblingIsBusy(t *testing.T) {
 	for name, c := range map[string]struct {
+		lists  []string
 		claims []ran
 		want   []float64
 	}{
-		"alone":          {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms})}, []float64{1}},
-		"on other cores": {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 1, Used: 50 * ms})}, []float64{1, 1}},
-		"on one core":    {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{0.6, 0.6}},
-		"a busy part":    {[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms})}, []float64{0.9, 0.6}},
+		"alone":          {twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms})}, []float64{1}},
+		"on other cores": {twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 1, Used: 50 * ms})}, []float64{1, 1}},
+		"on one core":    {twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{0.6, 0.6}},
+		"a busy part":    {twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms})}, []float64{0.9, 0.6}},
 		"several on a CPU": {
-			[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms}), on(proc.Slice{CPU: 2, Used: 50 * ms})},
+			twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: 2, Used: 25 * ms}), on(proc.Slice{CPU: 2, Used: 50 * ms})},
 			[]float64{0.7, 0.6, 0.6},
 		},
-		"its own threads": {[]ran{on(proc.Slice{CPU: 1, Used: 100 * ms}, proc.Slice{CPU: 3, Used: 100 * ms}, proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{2.2 / 3}},
+		"its own threads": {twoCores, []ran{on(proc.Slice{CPU: 1, Used: 100 * ms}, proc.Slice{CPU: 3, Used: 100 * ms}, proc.Slice{CPU: 2, Used: 100 * ms})}, []float64{2.2 / 3}},
 		"CPUs that there are not": { // 30 ms, of which the idle CPUs get 10 each
-			[]ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: -1, Used: 10 * ms}, proc.Slice{CPU: 1 << 30, Used: 20 * ms})},
+			twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), on(proc.Slice{CPU: -1, Used: 10 * ms}, proc.Slice{CPU: 1 << 30, Used: 20 * ms})},
 			[]float64{0.96, (2*0.96 + 0.6) / 3},
 		},
+		"an unknown CPU": { // 50 ms on each of the three idle CPUs
+			twoCores, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), {unknown: 150 * ms}}, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150},
+		},
+		"an unknown CPU, CPU 1 is offline": { // 75 ms on each of CPUs 2 and 3
+			[]string{"0,2", "", "0,2", "3"}, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), {unknown: 150 * ms}}, []float64{1 - 0.4*0.75, (0.6 + 1) / 2},
+		},
+		"cores of one thread": {[]string{"0", "1"}, []ran{on(proc.Slice{CPU: 0, Used: 100 * ms}), {unknown: 100 * ms}}, []float64{1, 1}},
 	} {
-		got := countedIn(newTestCores(t, 0.6, twoCores...), nil, c.claims...)
+		got := countedIn(newTestCores(t, 0.6, c.lists...), nil, c.claims...)
 		assert.InDeltaSlice(t, c.want, got, 1e-6, name)
 	}
 }
@@ -111,19 +119,6 @@ func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
 	countedIn(c, make([]units.CPUTime, 4))
 	got := countedIn(c, []units.CPUTime{100 * ms, 100 * ms, 50 * ms, 0}, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{0.8, (100 + 50*0.6) / 150}, got, 1e-6)
-}
-
-// Without the kernel's counts, time without a CPU is taken to be where room is left, 100 ms on each
-// of three CPUs.
-func TestTimeWithoutACPUMakesCPUsBusy(t *testing.T) {
-	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
-	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150}, got, 1e-6)
-}
-
-// 150 ms are on CPUs 2 and 3, of which only CPU 2 has a busy sibling.
-func TestTimeWithoutACPUIsNotOnOfflineCPUs(t *testing.T) {
-	got := countedIn(newTestCores(t, 0.6, "0,2", "", "0,2", "3"), nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
-	assert.InDeltaSlice(t, []float64{1 - 0.4*0.75, (0.6 + 1) / 2}, got, 1e-6)
 }
 
 // Counters are not read in the moment in which the window ends.
@@ -160,11 +155,6 @@ func TestEachFurtherThreadOfACoreAddsTheSame(t *testing.T) {
 		}
 		assert.InDelta(t, 1+0.2*float64(busy-1), sum, 1e-6, "%d threads", busy)
 	}
-}
-
-func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
-	c := newTestCores(t, 0.5, "0", "1")
-	assert.Equal(t, []float64{1, 1}, countedIn(c, nil, on(proc.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 100 * ms}))
 }
 
 // procfs shows the CPU of a process's first thread, which may be another one than where the process

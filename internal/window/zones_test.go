@@ -14,30 +14,37 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
+// zoneReading is a reading of the zone with the number 0.
+type zoneReading struct {
+	reading       power.Reading
+	replaced, new bool
+}
+
+func (z *zones) check(t *testing.T, readings []zoneReading) {
+	for i, want := range readings {
+		zone, replaced := z.number(&want.reading)
+		isNew, unmeasured := z.isNew(zone, &want.reading)
+		assert.Zero(t, zone)
+		assert.Equal(t, want.replaced, replaced, "reading %d", i)
+		assert.Equal(t, want.new, isNew, "reading %d", i)
+		assert.Zero(t, unmeasured, "reading %d", i)
+	}
+}
+
 // A zone that is replaced has its baseline at the first good reading of the other one, although
 // both have the same timestamp, as for devices that report one.
 func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 	var z zones
 	at := time.Now()
 	before, other := &power.Zone{ID: "bmc", Kind: power.Platform}, &power.Zone{ID: "bmc", Kind: power.Platform}
-	for i, step := range []struct {
-		reading       power.Reading
-		replaced, new bool
-	}{
+	z.check(t, []zoneReading{
 		{power.Reading{Zone: before, At: at}, false, true},
 		{power.Reading{Zone: before, At: at}, false, false},
 		{power.Reading{Zone: other, At: at, Err: errors.New("not yet")}, true, false},
 		{power.Reading{Zone: other, At: at}, true, true},
 		{power.Reading{Zone: other, At: at}, false, false},
 		{power.Reading{Zone: other, At: at.Add(1)}, false, true},
-	} {
-		zone, replaced := z.number(&step.reading)
-		assert.Zero(t, zone)
-		assert.Equal(t, step.replaced, replaced, "reading %d", i)
-		isNew, unmeasured := z.isNew(zone, &step.reading)
-		assert.Equal(t, step.new, isNew, "reading %d", i)
-		assert.Zero(t, unmeasured, "reading %d", i)
-	}
+	})
 }
 
 // Until a zone of a state is read, its meter may list it with an error, and with another pointer
@@ -47,22 +54,12 @@ func TestAZoneOfAStateGoesOnWithItsFirstGoodReading(t *testing.T) {
 	before, awaited, found, other := power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}
 	z.restore([]power.Zone{before})
 	at := time.Now()
-	for i, step := range []struct {
-		reading       power.Reading
-		replaced, new bool
-	}{
+	z.check(t, []zoneReading{
 		{power.Reading{Zone: &awaited, Err: errors.New("not yet")}, false, false},
 		{power.Reading{Zone: &found, Err: errors.New("not yet")}, false, false},
 		{power.Reading{Zone: &found, At: at}, false, true},
 		{power.Reading{Zone: &other, At: at}, true, true},
-	} {
-		zone, replaced := z.number(&step.reading)
-		assert.Zero(t, zone)
-		assert.Equal(t, step.replaced, replaced, "reading %d", i)
-		isNew, unmeasured := z.isNew(zone, &step.reading)
-		assert.Equal(t, step.new, isNew, "reading %d", i)
-		assert.Zero(t, unmeasured, "reading %d", i)
-	}
+	})
 }
 
 func TestAReadingHasTheTimeThatWasNotMeasuredSinceTheOneBefore(t *testing.T) {
