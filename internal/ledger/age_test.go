@@ -27,6 +27,16 @@ func (m *noting) Active(p attribution.Portion) units.Energy {
 	return p.Above(units.Energy(units.MulDiv(uint64(m.static), uint64(p.Elapsed), uint64(time.Second))))
 }
 
+// learned returns the busy time of each portion from which a model learns.
+func (m *noting) learned() (busy []units.CPUTime) {
+	for _, p := range m.portions {
+		if !p.Partial {
+			busy = append(busy, p.Busy)
+		}
+	}
+	return busy
+}
+
 func newNoting(t testing.TB, static units.Energy) (*bench, *noting) {
 	m := &noting{static: static}
 	b := newBench(t, Config{Rules: attribution.Rules{Models: [attribution.MaxKinds]attribution.StaticPowerModel{pkg: m}}})
@@ -255,21 +265,14 @@ func TestNoStaticEnergyIsSubtractedForTimeWithoutMeasurement(t *testing.T) {
 
 // Two supplies of one machine are polled together: their energy is divided together, as the static
 // power is that of both.
-func TestZonesOfTheSameTimeAreOnePortion(t *testing.T) {
-	b, m := newNoting(t, 100*units.Joule)
-	b.iv.Zones = append(b.iv.Zones, attribution.ZoneReading{Zone: 1, Kind: pkg, OK: true})
-	b.pass(time.Second, 0, 100*units.Joule, 0)
-	for range 5 {
-		b.iv.Zones[1].Total += 20 * units.Joule
-		b.iv.Zones[1].Age = time.Second / 2
-		b.pass(time.Second, time.Second/2, 80*units.Joule, 0)
+func TestNothingIsLearnedFromABusyTimeThatIsAssumed(t *testing.T) {
+	b, m := newNoting(t, 0)
+	for _, u := range []attribution.Usage{{Busy: 1, Total: 10}, {Busy: 10, Total: 10, Assumed: true}, {}, {Busy: 10, Total: 10, Assumed: true}, {Busy: 2, Total: 10}} {
+		b.node.Assumed = u.Assumed
+		b.observe(units.Joule, u.Busy, u.Total)
 	}
-	require.Len(t, m.portions, 6)
-	for _, p := range m.portions[2:] {
-		assert.Equal(t, 2, p.Zones)
-		assert.Equal(t, 2, p.Of)
-		assert.Equal(t, 100*units.Joule, p.Energy)
-	}
+	assert.Equal(t, []units.CPUTime{1, 2}, m.learned())
+	assert.InDelta(t, 5, b.active(), 0)
 }
 
 // The usage that waits for a late meter is not lost with a restart, and none is attributed twice.

@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/identity"
-	"github.com/energyreceiver/energyreceiver/internal/ledger"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -31,16 +29,11 @@ func (n *shared) withGPU(ok bool, used ...int) {
 	})
 }
 
-// openGPU is newShared without CPUs: its first good reading is the GPU's baseline.
+// openGPU returns a node without CPUs whose first good reading is the baseline of its GPU.
 func openGPU(idle attribution.IdleAllocation) *shared {
-	n := newShared(rulesOf(idle))
-	n.engine = ledger.New(ledger.Config{Rules: rulesOf(idle)}, n.at)
-	for i, container := range []string{"A", "A", "B", ""} {
-		n.claimants[i] = n.engine.Open(identity.Owner{
-			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: identity.Workload{Container: identity.Container{ID: container}},
-		}, n.at)
-		n.engine.SetRequest(n.claimants[i], []uint64{3000, 3000, 1000, 0}[i])
+	n := openShared(rulesOf(idle))
+	for i, size := range []uint64{3000, 3000, 1000, 0} {
+		n.engine.SetRequest(n.claimants[i], size)
 	}
 	n.withGPU(true)
 	return n
@@ -118,27 +111,4 @@ func TestAnExcludedUserOfAGPUIsStaticToItsShare(t *testing.T) {
 	assert.Zero(t, active["1"])
 	assert.InDelta(t, 50, active["3"], 0)
 	assert.Equal(t, 350*units.Joule, n.engine.Ledger().Kinds[0].Idle)
-}
-
-// learner notes from what it may learn.
-type learner struct{ learned []units.CPUTime }
-
-func (m *learner) Active(p attribution.Portion) units.Energy {
-	if !p.Partial {
-		m.learned = append(m.learned, p.Busy)
-	}
-	return p.Energy
-}
-
-func TestNothingIsLearnedFromABusyTimeThatIsAssumed(t *testing.T) {
-	m, start := &learner{}, time.Unix(1e9, 0)
-	e := ledger.New(ledger.Config{Rules: attribution.Rules{Models: [attribution.MaxKinds]attribution.StaticPowerModel{m}}}, start)
-	for i, u := range []attribution.Usage{{}, {Busy: 1, Total: 10}, {Busy: 10, Total: 10, Assumed: true}, {}, {Busy: 10, Total: 10, Assumed: true}, {Busy: 2, Total: 10}} {
-		e.Observe(&attribution.Interval{
-			At: start.Add(time.Duration(i) * time.Second), Elapsed: time.Second, Domains: []attribution.Usage{u},
-			Zones: []attribution.ZoneReading{{Total: units.Energy(i) * units.Joule, OK: true}},
-		})
-	}
-	assert.Equal(t, []units.CPUTime{1, 2}, m.learned)
-	assert.Equal(t, 5*units.Joule, e.Ledger().Kinds[0].Active)
 }

@@ -113,11 +113,7 @@ func TestBirthsAreForgottenInAnHour(t *testing.T) {
 }
 
 func TestWhatRunsAtTheBeginningCountsAsNoBirth(t *testing.T) {
-	few := Limit{Max: 100, Births: 1}
-	b := &bench{t: t, at: baseline}
-	b.iv = attribution.Interval{At: baseline, Domains: []attribution.Usage{{}}, Zones: []attribution.ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}
-	b.node = &b.iv.Domains[0]
-	b.e = New(Config{Limits: limited(identity.ContainerEntity, few)}, baseline)
+	b := newUnobserved(t, Config{Limits: limited(identity.ContainerEntity, Limit{Max: 100, Births: 1})})
 	use := map[attribution.Claimant]int{}
 	for i := range 4 {
 		use[b.open(int32(10+i), inContainer(fmt.Sprint(i)))] = 1

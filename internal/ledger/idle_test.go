@@ -27,17 +27,26 @@ type shared struct {
 }
 
 func newShared(rules attribution.Rules) *shared {
+	n := openShared(rules)
+	n.interval(0, 0)
+	return n
+}
+
+// openShared returns a node before its first interval.
+func openShared(rules attribution.Rules) *shared {
 	n := &shared{at: time.Unix(1, 0)}
 	n.engine = ledger.New(ledger.Config{Rules: rules}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		owner := identity.Owner{
-			Process:  identity.Process{PID: int32(i + 1), Executable: "p"},
-			Workload: identity.Workload{Container: identity.Container{ID: container}},
-		}
-		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
+		n.claimants = append(n.claimants, n.open(i+1, container))
 	}
-	n.interval(0, 0)
 	return n
+}
+
+func (n *shared) open(pid int, container string) attribution.Claimant {
+	return n.engine.Open(identity.Owner{
+		Process:  identity.Process{PID: int32(pid), Executable: "p"},
+		Workload: identity.Workload{Container: identity.Container{ID: container}},
+	}, n.at)
 }
 
 // interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by
@@ -186,11 +195,7 @@ func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	for pid := range 9000 {
-		owner := identity.Owner{
-			Process:  identity.Process{PID: int32(100 + pid), Executable: "p"},
-			Workload: identity.Workload{Container: identity.Container{ID: "A"}},
-		}
-		n.engine.Open(owner, n.at)
+		n.open(100+pid, "A")
 	}
 	n.interval(60)
 	_, idle := n.joules()

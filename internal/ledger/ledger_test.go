@@ -41,12 +41,18 @@ type bench struct {
 }
 
 func newBench(t testing.TB, cfg Config) *bench {
+	b := newUnobserved(t, cfg)
+	b.e.Observe(&b.iv)
+	return b
+}
+
+// newUnobserved returns a bench before the engine's first interval.
+func newUnobserved(t testing.TB, cfg Config) *bench {
 	b := &bench{t: t, e: New(cfg, baseline), at: baseline}
 	b.iv.Zones = []attribution.ZoneReading{{Zone: 0, Kind: pkg, OK: true}}
 	b.iv.At = baseline
 	b.iv.Domains = []attribution.Usage{{}}
 	b.node = &b.iv.Domains[0]
-	b.e.Observe(&b.iv)
 	return b
 }
 

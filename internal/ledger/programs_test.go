@@ -61,9 +61,7 @@ func TestProcessesWithoutASeriesAreReportedByProgram(t *testing.T) {
 }
 
 func TestAProcessThatRanWhenTheEngineBeganIsNotYoung(t *testing.T) {
-	b := &bench{t: t, at: baseline, iv: attribution.Interval{At: baseline, Domains: []attribution.Usage{{}}, Zones: []attribution.ZoneReading{{Zone: 0, Kind: pkg, OK: true}}}}
-	b.node = &b.iv.Domains[0]
-	b.e = New(Config{Processes: ByPIDAndProgram, Limits: Limits{identity.ProcessEntity: {MinAge: time.Hour}}}, baseline)
+	b := newUnobserved(t, Config{Processes: ByPIDAndProgram, Limits: limited(identity.ProcessEntity, Limit{MinAge: time.Hour})})
 	daemon := b.open(1, running("sshd"))
 	b.e.Observe(&b.iv)
 	b.collect(map[attribution.Claimant]int{daemon: 1})

@@ -134,22 +134,11 @@ func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
 	}
 }
 
-// taught is a static power model that counts the portions from which something can be learned.
-type taught struct{ learned *int }
-
-func (l taught) Active(p attribution.Portion) units.Energy {
-	if !p.Partial {
-		*l.learned++
-	}
-	return p.Energy
-}
-
 func TestNothingIsLearnedFromTheTimeOfARestart(t *testing.T) {
-	learned := 0
-	b := newBench(t, Config{Rules: attribution.Rules{Models: [attribution.MaxKinds]attribution.StaticPowerModel{taught{&learned}}}})
+	b, m := newNoting(t, 0)
 	b.restart()
 	b.observe(units.Joule, 1, 2)
-	assert.Zero(t, learned)
+	assert.Empty(t, m.learned())
 	b.observe(units.Joule, 1, 2)
-	assert.Equal(t, 1, learned)
+	assert.Len(t, m.learned(), 1)
 }
