@@ -52,52 +52,23 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 }
 
 func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
-	for _, partly := range []bool{false, true} {
+	const unanswered = Outcome(99)
+	for outcome, others := range map[Outcome]units.Energy{Refused: 2 * units.Joule, PartlyAcknowledged: 0, unanswered: 0} {
 		b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 2}}})
 		for i := range 4 {
 			p := b.open(int32(i + 1))
 			b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: p, CPU: 1})
 			b.e.Emitted()
-			if partly {
-				b.e.Outcome(PartlyAcknowledged)
-			} else {
-				b.e.Outcome(Refused)
+			if outcome != unanswered {
+				b.e.Outcome(outcome)
 			}
 			b.e.Close(p)
 		}
-		others := 2 * units.Joule
-		if partly {
-			others = 0
-		}
-		assert.Equal(t, others, b.energy(identity.ProcessEntity, "other"), "acknowledged in part: %v", partly)
+		assert.Equal(t, others, b.energy(identity.ProcessEntity, "other"), "outcome %d", outcome)
 		requireConserved(t, b.e, byKind{})
 		b.deliver()
 		assert.Zero(t, b.living())
 	}
-}
-
-func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{identity.ProcessEntity: {Max: 1}}})
-	first := b.open(1)
-	b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: first, CPU: 1})
-	b.e.Close(first)
-	second := b.open(2)
-	b.observe(units.Joule, 1, 1, attribution.Claim{Claimant: second, CPU: 1})
-	b.e.Emitted()
-	b.e.Close(second) // the destination has not answered yet
-	assert.Zero(t, b.energy(identity.ProcessEntity, "other"))
-	b.deliver()
-	assert.Zero(t, b.living())
-}
-
-func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
-	b := newBench(t, Config{})
-	b.e.Close(b.open(1, inContainer("A")))
-	again := b.open(2, inContainer("A"))
-	assert.Equal(t, [identity.NumEntities]int{identity.ProcessEntity: 1}, b.e.ended)
-	b.e.Close(again)
-	b.deliver()
-	assert.Equal(t, [identity.NumEntities]int{}, b.e.ended)
 }
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {

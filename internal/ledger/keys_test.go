@@ -41,7 +41,6 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		},
 		"the second, who ran or not": {attribution.BySecondWeight, attribution.Claim{CPU: 400 * ms, Weights: weights{0, 1}}, attribution.Claim{Weights: weights{0, 5}}, 2},
 		"weights beyond measure":     {attribution.ByFirstWeight, attribution.Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, attribution.Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, 6},
-		"no claim has any":           {attribution.ByFirstWeight, attribution.Claim{CPU: 300 * ms}, attribution.Claim{CPU: 100 * ms}, 9},
 	} {
 		b := keyed(t, c.key, attribution.IdleNone)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
