@@ -203,14 +203,3 @@ func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), found.Placement)
 	assert.False(t, changed)
 }
-
-func ExampleParseCgroup() {
-	id := strings.Repeat("0a", 32)
-	for _, path := range []string{"/system.slice", "/user.slice/user-1000.slice/user@1000.service/user.slice"} {
-		p := ParseCgroup([]byte("0::" + path + "/docker-" + id + ".scope\n"))
-		fmt.Println(strings.Replace(p.Container.ID, id, "0a0a...", 1))
-	}
-	// Output:
-	// 0a0a...
-	// user@1000.service/0a0a...
-}

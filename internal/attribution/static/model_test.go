@@ -353,19 +353,6 @@ func TestLearningAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestNoModelIsMoreThanAll(t *testing.T) {
-	for name, create := range allLearned() {
-		model := create()
-		for i := range 3000 {
-			p := interval(varied(i))
-			if i%7 == 0 {
-				p.Energy = units.Energy(i)
-			}
-			require.LessOrEqual(t, model.Active(p), p.Energy, name)
-		}
-	}
-}
-
 // of returns a portion of a domain that has one of two zones.
 func of(domain int, load, watts float64) attribution.Portion {
 	p := interval(load, watts)
