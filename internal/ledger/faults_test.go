@@ -71,6 +71,16 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 	}
 }
 
+func TestASeriesThatContinuesIsNotAmongTheEnded(t *testing.T) {
+	b := newBench(t, Config{})
+	b.e.Close(b.open(1, inContainer("A")))
+	again := b.open(2, inContainer("A"))
+	assert.Equal(t, [identity.NumEntities]int{identity.ProcessEntity: 1}, b.e.ended)
+	b.e.Close(again)
+	b.deliver()
+	assert.Equal(t, [identity.NumEntities]int{}, b.e.ended)
+}
+
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]Outcome{"acknowledged": Acknowledged, "in part": PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered
