@@ -12,6 +12,7 @@ IMAGE_GPU   ?= otelcol-energy-gpu:0.1.0-dev
 CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 
 COLLECTOR := build/otelcol-energy
+KUBERNETES_COLLECTOR := build/kubernetes/otelcol-energy
 GPU_COLLECTOR := build/gpu/otelcol-energy
 PROFILES_COLLECTOR := build/profiles/otelcol-energy
 ENERGY    := build/energy
@@ -35,11 +36,11 @@ SOURCES := $(shell find . -type d \( -name '.?*' -o -name build -o -name dist -o
 COLLECTOR_SOURCES := $(filter-out ./cmd/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help run build build-gpu build-profiles image image-gpu check-deploy test browser integration nightly stores scale generate generate-bpf check-generate lint tidy bench cost accuracy judge replay specification soak fuzz clean
+.PHONY: help run build build-kubernetes build-gpu build-profiles image image-gpu check-deploy test browser integration nightly stores scale generate generate-bpf check-generate lint tidy bench cost accuracy judge replay specification soak fuzz clean
 
 # Targets whose comment has a single # are not listed. Pages of dev/ describe them.
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
 	@test -w $(LOG) || rm -f $(LOG) # root's, of a run with sudo
@@ -59,11 +60,12 @@ STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must
 # What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
+$(KUBERNETES_COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): deploy/builder-config-kubernetes.yaml
 $(GPU_COLLECTOR): deploy/builder-config-gpu.yaml
 # Uses committed versions and sums (make tidy), because the builder would also download modules for the profiler's tests.
 $(PROFILES_COLLECTOR): $(addprefix deploy/builder-config-profiles,.yaml .mod .sum)
 
-$(COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): builder-config.yaml $(COLLECTOR_SOURCES)
+$(COLLECTOR) $(KUBERNETES_COLLECTOR) $(GPU_COLLECTOR) $(PROFILES_COLLECTOR): builder-config.yaml $(COLLECTOR_SOURCES)
 	@$(NEED_GO)
 	@test -e $(@D)/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p $(@D)
@@ -80,16 +82,18 @@ $(ENERGY) $(GPU_ENERGY):
 	@CGO_ENABLED=0 go -C cmd/energy build $(if $(filter $(GPU_ENERGY),$@),-tags nvml) -trimpath -ldflags "-s -w" -o ../../$@ .
 	@touch $@
 
+build-kubernetes: $(KUBERNETES_COLLECTOR) ## build the collector for Kubernetes, and for Kepler's and Scaphandre's metrics (build/kubernetes/otelcol-energy)
+
 build-gpu: $(GPU_COLLECTOR) $(GPU_ENERGY) ## build the collector and energy that read NVIDIA GPUs (build/gpu/otelcol-energy, build/gpu/energy)
 
 build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code (build/profiles/otelcol-energy; docs/code.md)
 
-check-deploy: build build-gpu # check the files of deploy/ with the installed tools that read them
+check-deploy: build build-kubernetes build-gpu # check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
-image: build ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
+image: build-kubernetes ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
 	@rm -rf build/image && mkdir -p build/image
-	@cp $(COLLECTOR) deploy/docker/config.yaml build/image/
+	@cp $(KUBERNETES_COLLECTOR) deploy/docker/config.yaml build/image/
 	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
 	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
 
@@ -121,12 +125,12 @@ test: ## run all tests that need Go only, with the race detector if there is a C
 
 PICTURES ?=
 
-browser: $(ENERGY) ## test the pages of energy in Chromium (RUN=pattern; PICTURES=DIR writes screenshots; dev/integration.md)
+browser: $(ENERGY) # test the pages of energy in Chromium (RUN=pattern; PICTURES=DIR writes screenshots; dev/integration.md)
 	@$(if $(RUN),,receiver/test/browser/axe.sh)
 	go test ./receiver/test/browser -count 1 -v -timeout 20m -run '$(RUN)' -browser.energy '$(CURDIR)/$(ENERGY)' \
 		-browser.axe '$(CURDIR)/build/browser/axe.min.js' -browser.pictures '$(if $(PICTURES),$(abspath $(PICTURES)))'
 
-integration: build ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (RUN=Kubernetes: with a real API server and kubelet; RUN=TestAttack: with hostile processes; root, apt; dev/integration.md)
+integration: build build-kubernetes ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (RUN=Kubernetes: with a real API server and kubelet; RUN=TestAttack: with hostile processes; root, apt; dev/integration.md)
 	@receiver/test/integration/$(if $(findstring Kubernetes,$(RUN)),kubernetes,run).sh
 
 nightly: ## run all checks that .ci/run leaves out because they take long (root, apt; dev/integration.md)

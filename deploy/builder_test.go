@@ -43,7 +43,11 @@ func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
 	text := strings.Replace(ownBuilderConfig(t), "output_path: otelcol", "output_path: "+output, 1)
 	require.NoError(t, os.WriteFile(page, []byte(text), 0o600))
 	generate(t, "tool", "-modfile=internal/tools/go.mod", "builder", "--config", page)
-	for _, dir := range []string{output, generateCollector(t, "default"), generateCollector(t, "gpu"), generateCollector(t, "profiles")} {
+	dirs := []string{output}
+	for _, name := range []string{"default", "kubernetes", "gpu", "profiles"} {
+		dirs = append(dirs, generateCollector(t, name))
+	}
+	for _, dir := range dirs {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, "components.go"), nil, parser.ImportsOnly)
 		require.NoError(t, err)
 		seen := map[string]string{}

@@ -36,14 +36,17 @@ validates() {
 	checks "$config, by $collector" "$collector" validate "${flags[@]}"
 }
 
-for config in config.yaml deploy/{systemd,docker,kubernetes,kepler,scaphandre}/config.yaml deploy/prometheus/collector.yaml deploy/gateway/gateway.yaml; do
+for config in config.yaml deploy/{systemd,docker}/config.yaml deploy/prometheus/collector.yaml deploy/gateway/gateway.yaml; do
 	validates otelcol-energy $config
+done
+for config in deploy/{kubernetes,kepler,scaphandre}/config.yaml; do
+	validates kubernetes/otelcol-energy $config
 done
 validates otelcol-energy deploy/prometheus/collector.yaml deploy/prometheus/emissions.yaml
 checks "deploy/prometheus/emissions.yaml is refused without a place" bash -c '! GRID= build/otelcol-energy validate \
 	--config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml'
 validates otelcol-energy deploy/prometheus/collector.yaml deploy/compose/collector.yaml
-validates otelcol-energy deploy/kepler/config.yaml deploy/kepler/kubernetes.yaml
+validates kubernetes/otelcol-energy deploy/kepler/config.yaml deploy/kepler/kubernetes.yaml
 validates gpu/otelcol-energy deploy/docker/config.yaml deploy/docker/gpu.yaml
 validates gpu/otelcol-energy deploy/kubernetes/config.yaml deploy/kubernetes-nvidia/nodes/nvidia.yaml
 validates otelcol-energy deploy/gateway/gateway.yaml deploy/gateway/disk-queue.yaml

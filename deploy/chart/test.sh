@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks deploy/scaling by the schemas of its objects, and the chart: lint, rendering with each file of ci/, schemas of all objects and
-# of deploy/kubernetes, refused values, and, where `make build`, `make build-gpu` and `make build-profiles` have built the collectors, the
-# configurations. The schemas come from the Go module proxy.
+# of deploy/kubernetes, refused values, and, where `make build-kubernetes`, `make build-gpu` and `make build-profiles` have built the
+# collectors, the configurations. The schemas come from the Go module proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 chart=$PWD/deploy/chart
@@ -31,7 +31,7 @@ for values in "$chart"/ci/*.yaml; do
 	kubeconform -strict -summary -schema-location "$scratch/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" "$scratch/$name.yaml"
 	# The configurations of the ConfigMaps: first that of the other nodes, then that of the nodes with NVIDIA GPUs.
 	awk -v base="$scratch/$name" '/^  config.yaml: \|/ {n++; on = 1; next} /^[^ ]/ {on = 0} on {sub(/^    /, ""); print >(base "." n)}' "$scratch/$name.yaml"
-	for pair in 1:build/otelcol-energy 2:build/gpu/otelcol-energy; do
+	for pair in 1:build/kubernetes/otelcol-energy 2:build/gpu/otelcol-energy; do
 		config=$scratch/$name.${pair%%:*} collector=${pair#*:} gates=
 		test -s "$config" || continue
 		if grep -q '^  profiling:' "$config"; then collector=build/profiles/otelcol-energy gates=service.profilesSupport; fi

@@ -5,8 +5,8 @@
 //	go run ./deploy/collector -out DIRECTORY [-version VERSION] NAME [FLAGS of the builder]
 //
 // builder-config.yaml lists the default collector. The others also have the components of
-// deploy/builder-config-NAME.yaml. If deploy/builder-config-NAME.mod and .sum exist, the collector
-// is built from these versions and sums.
+// deploy/builder-config-kubernetes.yaml and deploy/builder-config-NAME.yaml. If
+// deploy/builder-config-NAME.mod and .sum exist, the collector is built from these versions and sums.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -37,9 +38,12 @@ func build(out, version, name string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	named := "deploy/builder-config-" + name
+	var additions []string
 	if name != "default" {
-		more, err := read(named + ".yaml")
+		additions = slices.Compact([]string{"kubernetes", name})
+	}
+	for _, addition := range additions {
+		more, err := read("deploy/builder-config-" + addition + ".yaml")
 		if err != nil {
 			return err
 		}
@@ -60,6 +64,7 @@ func build(out, version, name string, flags []string) error {
 		return err
 	}
 	args := append([]string{"tool", "-modfile=internal/tools/go.mod", "builder", "--config", path}, flags...)
+	named := "deploy/builder-config-" + name
 	if mod, err := os.ReadFile(named + ".mod"); err == nil {
 		args = append(args, "--skip-get-modules")
 		if err := copyModule(out, string(mod), named+".sum"); err != nil {

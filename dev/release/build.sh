@@ -17,6 +17,7 @@ collector() {
 }
 
 collector otelcol-energy default
+collector otelcol-energy-kubernetes kubernetes
 collector otelcol-energy-gpu gpu
 if [ -n "${PROFILES:-}" ]; then collector otelcol-energy-profiles profiles; fi
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes a multi-architecture image as an OCI layout, without a container engine, a base image or network. Same input, same digest.
 #
-#   image.sh LAYOUT COLLECTOR      COLLECTOR is otelcol-energy, otelcol-energy-gpu or -profiles, which build.sh has built
+#   image.sh LAYOUT COLLECTOR      COLLECTOR is otelcol-energy-kubernetes, -gpu or -profiles, which build.sh has built
 #
 # The first layer has certificates, for GPUs also glibc, and the directories. The second has the collector and its configuration.
 # CA_BUNDLE names the certificates. The glibc of another architecture is that of Debian's package libc6-ARCH-cross.

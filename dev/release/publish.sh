@@ -32,7 +32,9 @@ for layout in dist/*.oci; do
 	reference=$(tool crane push "$layout" "$registry/$image:$version")
 	case $version in *-*) ;; *) tool crane tag "$reference" latest ;; esac
 	echo "$reference"
-	sign "$reference" "dist/${image}_${version}"_linux_*.cdx.json
+	sboms=$image
+	test "$image" != otelcol-energy || sboms=otelcol-energy-image
+	sign "$reference" "dist/${sboms}_${version}"_linux_*.cdx.json
 done
 
 pushed=$(tool helm push "dist/otelcol-energy-chart-$version.tgz" "oci://$registry/charts" $plain 2>&1)

@@ -6,5 +6,5 @@ release: ## build archives, packages, images, SBOMs and the chart of this versio
 test-release: # install what make release has built, in throwaway roots (root, apt)
 	@dev/release/test.sh
 
-test-chart: build build-gpu # render the chart with many values, and check all objects and configurations
+test-chart: build-kubernetes build-gpu # render the chart with many values, and check all objects and configurations
 	@deploy/chart/test.sh

@@ -63,6 +63,7 @@ for arch in $ARCHS; do
 		pack "$stage" "$dist/$full.tar.gz"
 		sbom "$name" "$arch" "$dist/$full.cdx.json"
 	done
+	sbom otelcol-energy-kubernetes "$arch" "$dist/otelcol-energy-image_${VERSION}_linux_$arch.cdx.json"
 	test -z "${PROFILES:-}" || sbom otelcol-energy-profiles "$arch" "$dist/otelcol-energy-profiles_${VERSION}_linux_$arch.cdx.json"
 done
 
@@ -104,7 +105,7 @@ for arch in $ARCHS; do
 done
 
 say "images"
-"$here/image.sh" "$dist/otelcol-energy.oci" otelcol-energy
+"$here/image.sh" "$dist/otelcol-energy.oci" otelcol-energy-kubernetes
 "$here/image.sh" "$dist/otelcol-energy-gpu.oci" otelcol-energy-gpu
 test -z "${PROFILES:-}" || "$here/image.sh" "$dist/otelcol-energy-profiles.oci" otelcol-energy-profiles
 

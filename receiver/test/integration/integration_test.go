@@ -5,6 +5,7 @@
 package integration
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,19 +46,41 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// collectorBinary returns the collector built by `make build`, or the one that INTEGRATION_COLLECTOR names.
-func collectorBinary(t *testing.T) string {
+// built returns a program that a target of make writes below build/, or the one that a variable of the environment names.
+func built(t *testing.T, target, program, variable string) string {
 	t.Helper()
-	path := os.Getenv("INTEGRATION_COLLECTOR")
-	if path == "" {
-		path = "../../../build/otelcol-energy"
-	}
+	path := cmp.Or(os.Getenv(variable), filepath.Join("../../../build", program))
 	path, err := filepath.Abs(path)
 	require.NoError(t, err)
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build", path)
+		t.Skipf("lacks %s: make %s", path, target)
 	}
 	return path
+}
+
+func collectorBinary(t *testing.T) string {
+	t.Helper()
+	return built(t, "build", "otelcol-energy", "INTEGRATION_COLLECTOR")
+}
+
+func kubernetesBinary(t *testing.T) string {
+	t.Helper()
+	return built(t, "build-kubernetes", "kubernetes/otelcol-energy", "INTEGRATION_KUBERNETES")
+}
+
+func gpuCollectorBinary(t *testing.T) string {
+	t.Helper()
+	return built(t, "build-gpu", "gpu/otelcol-energy", "INTEGRATION_GPU")
+}
+
+func profilesCollector(t *testing.T) string {
+	t.Helper()
+	return built(t, "build-profiles", "profiles/otelcol-energy", "INTEGRATION_PROFILES")
+}
+
+func energyBinary(t *testing.T) string {
+	t.Helper()
+	return built(t, "build", "energy", "INTEGRATION_ENERGY")
 }
 
 // build compiles a program of this directory statically.

@@ -45,7 +45,7 @@ var keplerGPULabels = map[string]string{
 // The configuration that emits Kepler's metrics is given what the receiver emits of a node with a GPU.
 func TestGPUsHaveKeplersNames(t *testing.T) {
 	need(t)
-	program := collectorBinary(t)
+	program := kubernetesBinary(t)
 	into, from := freeEndpoint(t), freeEndpoint(t)
 	overlay := filepath.Join(t.TempDir(), "settings.yaml")
 	require.NoError(t, os.WriteFile(overlay, []byte(`

@@ -132,7 +132,7 @@ const (
 // The configuration that emits Kepler's metrics, with a Prometheus that scrapes it as it scraped Kepler.
 func TestKeplersQueries(t *testing.T) {
 	need(t)
-	program := collectorBinary(t)
+	program := kubernetesBinary(t)
 	sensor := startSensor(t)
 	endpoint := freeEndpoint(t)
 	scrape := filepath.Join(t.TempDir(), "prometheus.yaml")

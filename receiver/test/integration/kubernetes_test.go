@@ -207,7 +207,7 @@ func kubernetesPrograms(t *testing.T) string {
 // buildImage builds the shipped Dockerfile, and returns the path of the saved image.
 func buildImage(t *testing.T) (path string) {
 	t.Helper()
-	collectorBinary(t)
+	kubernetesBinary(t)
 	path = filepath.Join(cache(t), "kubernetes", "image.tar")
 	t.Run("image", func(t *testing.T) { // ends dockerd too
 		d := startDocker(t)

@@ -34,21 +34,6 @@ int main(int argc, char **argv) {
 }
 `
 
-// profilesCollector returns the collector built by `make build-profiles`, or the one that INTEGRATION_PROFILES names.
-func profilesCollector(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("INTEGRATION_PROFILES")
-	if path == "" {
-		path = "../../../build/profiles/otelcol-energy"
-	}
-	path, err := filepath.Abs(path)
-	require.NoError(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build-profiles", path)
-	}
-	return path
-}
-
 func TestMeasureEnergyByFunction(t *testing.T) {
 	need(t)
 	collector := profilesCollector(t)

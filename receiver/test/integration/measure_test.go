@@ -81,21 +81,6 @@ func byCurve(t *testing.T, cpuSeconds float64) float64 {
 	return straightWatts * cpuSeconds / float64(strings.Count(string(stat), "\ncpu"))
 }
 
-// energyBinary returns the command line tool built by `make build`, or the one that INTEGRATION_ENERGY names.
-func energyBinary(t *testing.T) string {
-	t.Helper()
-	path := os.Getenv("INTEGRATION_ENERGY")
-	if path == "" {
-		path = "../../../build/energy"
-	}
-	path, err := filepath.Abs(path)
-	require.NoError(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build", path)
-	}
-	return path
-}
-
 // measureCommand returns the command `energy measure` by that model with further arguments, whose
 // result is in a file as JSON.
 func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {

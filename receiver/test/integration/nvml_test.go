@@ -20,17 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gpuCollectorBinary returns the collector built by `make build-gpu`.
-func gpuCollectorBinary(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../../build/gpu/otelcol-energy")
-	require.NoError(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build-gpu", path)
-	}
-	return path
-}
-
 // sleeps are the arguments of a load that uses nearly no CPU time.
 var sleeps = []string{"burn", "0", "0"}
 

@@ -312,10 +312,13 @@ func (c *collector) failures(t *testing.T) int {
 func TestShippedPipelinesLoseNothing(t *testing.T) {
 	need(t)
 	load := build(t, "load")
-	for _, config := range []string{"deploy/prometheus/collector.yaml", "deploy/kubernetes/config.yaml"} {
+	for config, binary := range map[string]func(*testing.T) string{
+		"deploy/prometheus/collector.yaml": collectorBinary,
+		"deploy/kubernetes/config.yaml":    kubernetesBinary,
+	} {
 		t.Run(config, func(t *testing.T) {
 			b := startBackend(t)
-			c := startPipeline(t, collectorBinary(t), config, "PROMETHEUS=http://"+b.address,
+			c := startPipeline(t, binary(t), config, "PROMETHEUS=http://"+b.address,
 				"OTLP_ENDPOINT="+b.address, "OTLP_INSECURE=true", "K8S_NODE_NAME=node")
 			fails := func(more int) {
 				want := c.failures(t) + more
@@ -408,10 +411,15 @@ func valueOf(last map[string]float64, metric string, pid int) float64 {
 func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 	need(t)
 	load := build(t, "load")
-	for _, config := range []string{"config.yaml", "deploy/systemd/config.yaml", "deploy/docker/config.yaml", "deploy/kepler/config.yaml"} {
+	for config, binary := range map[string]func(*testing.T) string{
+		"config.yaml":                collectorBinary,
+		"deploy/systemd/config.yaml": collectorBinary,
+		"deploy/docker/config.yaml":  collectorBinary,
+		"deploy/kepler/config.yaml":  kubernetesBinary,
+	} {
 		t.Run(config, func(t *testing.T) {
 			address := "127.0.0.1:" + freePort(t)
-			c := startPipeline(t, collectorBinary(t), config, "ENERGY_PROMETHEUS_ENDPOINT="+address, "KEPLER_ENDPOINT="+address)
+			c := startPipeline(t, binary(t), config, "ENERGY_PROMETHEUS_ENDPOINT="+address, "KEPLER_ENDPOINT="+address)
 			metric, node := "process_energy_joules_total", "system_energy_joules_total"
 			if strings.Contains(config, "kepler") {
 				metric, node = "kepler_process_cpu_joules_total", "kepler_node_cpu_joules_total"

@@ -67,7 +67,7 @@ var scaphandreLabels = map[string][]string{
 // The configuration that emits Scaphandre's metrics, with a Prometheus that scrapes it as it scraped Scaphandre.
 func TestScaphandresQueries(t *testing.T) {
 	need(t)
-	program := collectorBinary(t)
+	program := kubernetesBinary(t)
 	sensor := startSensor(t)
 	endpoint := freeEndpoint(t)
 	scrape := filepath.Join(t.TempDir(), "prometheus.yaml")
