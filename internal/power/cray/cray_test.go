@@ -5,7 +5,6 @@ package cray
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -226,19 +225,6 @@ func TestWithoutFreshnessEachReadIsNew(t *testing.T) {
 	require.NoError(t, got.Err)
 	assert.Equal(t, 10000*units.Joule, got.Total)
 	assert.Equal(t, n.now, got.At)
-}
-
-func TestAMachineOfAnotherMakeHasNoCounters(t *testing.T) {
-	n, _ := newNode(t, "")
-	_, err := n.Read(t.Context(), power.Sample{At: n.now})
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	opened := 0
-	defer kernfs.InjectFaults(func(_ string, got []byte, err error) ([]byte, error) { opened++; return got, err })()
-	_, _ = n.Read(t.Context(), power.Sample{At: n.now.Add(time.Second)})
-	assert.Zero(t, opened, "it is looked for once a minute")
-	n.write("energy", "5 J")
-	n.now = n.now.Add(searchEvery)
-	assert.Contains(t, n.zones(), "node")
 }
 
 func TestADirectoryWithoutEnergyHasNoZones(t *testing.T) {

@@ -162,19 +162,6 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	assert.Equal(t, power.Wrapped, r.Event)
 }
 
-func TestOnlySearchesOpenFilesOfFastCounters(t *testing.T) {
-	tr := newTree(t, "amd_energy")
-	m := tr.meter()
-	read := func(at time.Duration) error { return tr.read(m, at)["amd_energy.0:Esocket0"].Err }
-	var denied error = syscall.EACCES
-	fault(t, "energy17_input", func() error { return denied })
-	assert.ErrorIs(t, read(0), syscall.EACCES)
-	assert.ErrorIs(t, read(1), syscall.EACCES, "after a second search")
-	denied = nil
-	assert.ErrorIs(t, read(2), syscall.EACCES)
-	assert.NoError(t, read(2*time.Second))
-}
-
 func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 	tr := newTree(t, "amd_energy")
 	m := tr.meter()

@@ -45,16 +45,6 @@ func TestWrongResponsesAreErrors(t *testing.T) {
 	require.EqualError(t, err, "malformed response: 6 bytes of capabilities")
 }
 
-func TestWindowsHaveUnits(t *testing.T) {
-	windows, err := parseWindows([]byte{0, groupDCMI, 1, 5, 2, 4, 0x05, 0x41, 0x82, 0xc7, 0xff})
-	require.NoError(t, err)
-	var durations []time.Duration
-	for _, w := range windows {
-		durations = append(durations, w.duration())
-	}
-	assert.Equal(t, []time.Duration{5 * time.Second, time.Minute, 2 * time.Hour, 7 * 24 * time.Hour}, durations)
-}
-
 func TestStatisticsOfAWindowAreRecognized(t *testing.T) {
 	sinceReset := powerReading{current: 214, least: 2, most: 468, average: 184, period: 86_400_000, active: true}
 	good := powerReading{current: 214, least: 200, most: 220, average: 211, period: 0x41, active: true}

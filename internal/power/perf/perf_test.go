@@ -363,15 +363,6 @@ func TestDiesThatComeOnlineLaterMakeZonesOfDies(t *testing.T) {
 	}
 }
 
-func TestOpeningIsTriedOnceASecond(t *testing.T) {
-	m := newMachine(t, "laptop", power.Package)
-	m.denied[0] = syscall.EPERM
-	for range 100 {
-		_, _ = m.tryRead(10 * time.Millisecond)
-	}
-	assert.LessOrEqual(t, m.tries, 2)
-}
-
 func TestADiscoveryWithTheSameCPUsReadsNothingElse(t *testing.T) {
 	m := newMachine(t, "genoa")
 	m.read(0)

@@ -12,12 +12,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-func TestTheKernelsScaleIsExact(t *testing.T) {
-	s, err := parseScale("2.3283064365386962890625e-10\n")
-	require.NoError(t, err)
-	assert.Equal(t, scale{15625, 1 << 26}, s, "10^6 / 2^32")
-}
-
 // A reading that adds 1 count, some 0.00023 µJ, is not rounded away.
 func TestSmallReadingsAddUpWithoutDrift(t *testing.T) {
 	s, err := parseScale("2.3283064365386962890625e-10")
@@ -33,9 +27,10 @@ func TestSmallReadingsAddUpWithoutDrift(t *testing.T) {
 	assert.Equal(t, exact.Uint64(), uint64(sum))
 }
 
-func TestOtherScalesAreExactOrRefused(t *testing.T) {
+func TestScalesAreExactOrRefused(t *testing.T) {
 	for text, want := range map[string]scale{
-		"1e-6": {1, 1}, "1": {1_000_000, 1}, "0.5": {500_000, 1}, "6.103515625e-05": {15625, 256}, "1e-9": {1, 1000},
+		"2.3283064365386962890625e-10\n": {15625, 1 << 26}, // the kernel's: 10^6 / 2^32
+		"1e-6":                           {1, 1}, "1": {1_000_000, 1}, "0.5": {500_000, 1}, "6.103515625e-05": {15625, 256}, "1e-9": {1, 1000},
 	} {
 		s, err := parseScale(text)
 		require.NoError(t, err, text)

@@ -55,6 +55,24 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 				"intel-rapl:1 package package-0-die-1 ",
 			},
 		},
+		{
+			"repeated zones, and zones of the control type mmio alone: uncore, and a socket with its memory", "made up",
+			[]string{
+				"intel-rapl:0 package-0 262143328850", "intel-rapl:0:0 dram 65712999613", "intel-rapl-mmio:0 package-0 262143328850",
+				"intel-rapl-mmio:0:0 dram 65712999613", "intel-rapl-mmio:0:1 uncore 262143328850",
+				"intel-rapl-mmio:1 package-1 262143328850", "intel-rapl-mmio:1:0 dram 65712999613",
+			},
+			[]string{
+				"intel-rapl-mmio:0:1 uncore package-0 intel-rapl-mmio:0", "intel-rapl-mmio:1 package package-1 ",
+				"intel-rapl-mmio:1:0 dram package-1 intel-rapl-mmio:1",
+				"intel-rapl:0 package package-0 ", "intel-rapl:0:0 dram package-0 intel-rapl:0",
+			},
+		},
+		{
+			"a numbered psys, and zones whose package is not listed", "made up",
+			[]string{"intel-rapl:1 psys-1 262143328850", "intel-rapl:2:0 core 262143328850", "intel-rapl:3 dram 65712999613"},
+			[]string{"intel-rapl:1 psys node ", "intel-rapl:2:0 core node intel-rapl:2", "intel-rapl:3 dram node "},
+		},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			tr := newTree(t)

@@ -347,16 +347,6 @@ func TestASupplyThatIsPluggedInIsCountedWithinTheHour(t *testing.T) {
 	})
 }
 
-func TestABMCThatTakesHalfAMinuteForEachAnswerIsRead(t *testing.T) {
-	withService(t, rt.HPE(rt.Live{Watts: 300}), func(b *bench) {
-		b.server.Fail(b.server.Slow(30*time.Second), nil)
-		first := b.one(30 * time.Minute)
-		total := b.one(time.Hour).Total - first.Total
-		assert.InEpsilon(b, 300*3600, float64(total)/float64(units.Joule), 0.05, "but for what is not answered yet")
-		b.server.Fail(nil, nil)
-	})
-}
-
 func TestBadAnswersAreOneClearState(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault http.HandlerFunc
