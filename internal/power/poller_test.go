@@ -304,25 +304,17 @@ func TestHungPollersCloseSideBySide(t *testing.T) {
 	})
 }
 
-// answers is a Source whose answers a test sets.
-type answers struct {
-	shown []Shown
-	err   error
-}
-
-func (a *answers) poll(context.Context) ([]Shown, error) { return a.shown, a.err }
-
 // script polls once a second what a test sets.
-func script(t *testing.T, options PollOptions) (*Poller, *answers, func(...Shown) []Reading) {
+func script(t *testing.T, options PollOptions) (*shower, func(...Shown) []Reading) {
 	t.Helper()
-	a := &answers{}
+	a := &shower{}
 	options.Every = time.Second
-	p, _ := asked(t, options, a.poll)
+	p, _ := asked(t, options, func(context.Context) ([]Shown, error) { return a.answer.Shown, a.err })
 	start(t, p)
 	pass(500 * time.Millisecond) // polls are in the middle of each second
-	return p, a, func(shown ...Shown) []Reading {
+	return a, func(shown ...Shown) []Reading {
 		t.Helper()
-		a.shown = shown
+		a.answer.Shown = shown
 		pass(time.Second)
 		readings, _ := read(t, p)
 		return readings
@@ -331,7 +323,7 @@ func script(t *testing.T, options PollOptions) (*Poller, *answers, func(...Shown
 
 func TestAZoneThatFailsHasItsErrorAndKeepsItsTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, a, poll := script(t, PollOptions{LongestGap: 10 * time.Second})
+		a, poll := script(t, PollOptions{LongestGap: 10 * time.Second})
 		zone, other := platform("psu-1"), platform("psu-2")
 		poll(powerOf(zone, 100*watt), powerOf(other, watt))
 		poll(powerOf(zone, 100*watt), powerOf(other, watt))
@@ -362,7 +354,7 @@ func TestAZoneThatFailsHasItsErrorAndKeepsItsTotal(t *testing.T) {
 
 func TestAZoneThatIsNoLongerListedIsLeftOutAfterTheLongestGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, _, poll := script(t, PollOptions{LongestGap: 5 * time.Second})
+		_, poll := script(t, PollOptions{LongestGap: 5 * time.Second})
 		stays, goes := platform("a"), platform("b")
 		both := func(joules units.Energy) []Shown {
 			return []Shown{counterOf(stays, joules*units.Joule), counterOf(goes, joules*units.Joule)}

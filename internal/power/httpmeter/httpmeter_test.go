@@ -18,6 +18,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/powertest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -57,11 +58,7 @@ func readAll(t testing.TB, m power.Meter) map[string]power.Reading {
 	t.Helper()
 	readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
 	require.NoError(t, err)
-	byID := map[string]power.Reading{}
-	for _, r := range readings {
-		byID[r.Zone.ID] = r
-	}
-	return byID
+	return powertest.ByID(readings)
 }
 
 // poll asks a source once, within its timeout.

@@ -70,11 +70,7 @@ func (tr tree) read(m *Meter, d time.Duration) map[string]power.Reading {
 	tr.Helper()
 	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(d)})
 	tr.ok(err)
-	byID := make(map[string]power.Reading, len(rs))
-	for _, r := range rs {
-		byID[r.Zone.ID] = r
-	}
-	return byID
+	return powertest.ByID(rs)
 }
 
 func (tr tree) expectIDs(m *Meter, d time.Duration, want ...string) {

@@ -48,16 +48,17 @@ func TestEachMachineHasExactlyItsZones(t *testing.T) {
 // poll reads a meter after its goroutines have read. It must be called in a bubble of synctest.
 func (tr tree) poll(m *Meter) []power.Reading {
 	tr.Helper()
-	read := func() []power.Reading {
-		readings, err := m.Read(tr.Context(), power.Sample{At: time.Now()})
-		if err != nil && !errors.Is(err, power.ErrNoZones) {
-			tr.Error(err)
-		}
-		return readings
+	readings, err := tr.tryPoll(m)
+	if err != nil && !errors.Is(err, power.ErrNoZones) {
+		tr.Error(err)
 	}
-	read() // starts them
+	return readings
+}
+
+func (tr tree) tryPoll(m *Meter) ([]power.Reading, error) {
+	_, _ = m.Read(tr.Context(), power.Sample{At: time.Now()}) // starts the goroutines
 	synctest.Wait()
-	return read()
+	return m.Read(tr.Context(), power.Sample{At: time.Now()})
 }
 
 // kinds polls a meter and returns the kinds and the IDs of its zones.

@@ -5,7 +5,6 @@ package hwmon
 import (
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -58,14 +57,6 @@ func TestANamedSensorTakesThePlaceOfTheKnownOnesOfItsKind(t *testing.T) {
 	})
 }
 
-// readNamed reads a meter twice and returns its readings and its error.
-func readNamed(t *testing.T, m *Meter) ([]power.Reading, error) {
-	t.Helper()
-	_, _ = m.Read(t.Context(), power.Sample{At: time.Now()})
-	synctest.Wait()
-	return m.Read(t.Context(), power.Sample{At: time.Now()})
-}
-
 func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 	tr := newTree(t, "ina_unknown_board")
 	link := tr.path("sys/class/hwmon/hwmon3")
@@ -74,20 +65,20 @@ func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 		{Chip: "ina226", Device: "2-0041", Sensor: "power1", Kind: power.Platform},
 		{Chip: "ltc2947", Sensor: "energy1", Kind: power.Platform},
 	}}, func(t *testing.T, m *Meter) {
-		rs, err := readNamed(t, m)
+		rs, err := tr.tryPoll(m)
 		const want = `meters::hwmon::sensors::ltc2947/energy1: there is no chip "ltc2947" with a sensor "energy1"`
 		assert.Len(t, rs, 1)
 		require.EqualError(t, err, want)
 		assert.NotErrorIs(t, err, power.ErrNoZones)
 		tr.ok(os.Symlink("../../devices/platform/i2c/i2c-2/2-005c/hwmon/hwmon3", link))
 		later(searchEvery)
-		rs, err = readNamed(t, m)
+		rs, err = tr.tryPoll(m)
 		assert.Len(t, rs, 2)
 		assert.NoError(t, err)
 		tr.ok(os.Remove(link))
 		tr.ok(os.RemoveAll(tr.path("sys/devices/platform/i2c/i2c-2/2-005c")))
 		later(2 * searchEvery)
-		_, err = readNamed(t, m)
+		_, err = tr.tryPoll(m)
 		assert.NoError(t, err, "a sensor that was there is a failed zone")
 		later(time.Second)
 		assert.Error(t, tr.one(m, "2-005c:energy1").Err)
@@ -97,7 +88,7 @@ func TestANamedSensorThatIsNotThereIsAnErrorBesideTheOthers(t *testing.T) {
 func TestANamedSensorOfSeveralChipsIsNotGuessed(t *testing.T) {
 	tr := newTree(t, "ina_unknown_board")
 	tr.bubble(t, Options{Sensors: []Sensor{{Chip: "ina226", Sensor: "power1", Kind: power.Platform}}}, func(t *testing.T, m *Meter) {
-		rs, err := readNamed(t, m)
+		rs, err := tr.tryPoll(m)
 		assert.Empty(t, rs)
 		assert.ErrorContains(t, err, `name the device, such as "1-0041"`)
 	})

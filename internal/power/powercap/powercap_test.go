@@ -87,34 +87,19 @@ func (tr tree) read(p power.Meter, d time.Duration) map[string]power.Reading {
 	tr.Helper()
 	rs, err := p.Read(context.Background(), power.Sample{At: after(d)})
 	tr.ok(err)
-	return byID(rs)
+	return powertest.ByID(rs)
 }
 
-func byID(rs []power.Reading) map[string]power.Reading {
-	m := make(map[string]power.Reading, len(rs))
-	for _, r := range rs {
-		m[r.Zone.ID] = r
-	}
-	return m
-}
-
-// ids returns the IDs of the zones that the meter finds, in its order.
-func (tr tree) ids(p power.Meter) []string {
+// expectIDs compares the IDs of the zones that the meter finds, in its order.
+func (tr tree) expectIDs(p power.Meter, want ...string) {
 	tr.Helper()
 	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
 	tr.ok(err)
-	var ids []string
+	var got []string
 	for _, r := range rs {
-		ids = append(ids, r.Zone.ID)
+		got = append(got, r.Zone.ID)
 	}
-	return ids
-}
-
-func (tr tree) expectIDs(p power.Meter, want ...string) {
-	tr.Helper()
-	if got := tr.ids(p); !slices.Equal(got, want) {
-		tr.Errorf("zones %q, want %q", got, want)
-	}
+	assert.Equal(tr, want, got)
 }
 
 func (tr tree) expectTotal(r power.Reading, want units.Energy) {

@@ -23,6 +23,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
+// ByID returns readings by the IDs of their zones.
+func ByID(readings []power.Reading) map[string]power.Reading {
+	zones := make(map[string]power.Reading, len(readings))
+	for _, r := range readings {
+		zones[r.Zone.ID] = r
+	}
+	return zones
+}
+
 // Machine is a simulated machine with energy counters in files or perf events.
 type Machine struct {
 	// Meter reads the counters.
@@ -91,12 +100,9 @@ func (m *Machine) read(after time.Duration) (zones [2]power.Reading, err error) 
 		m.Pass(after)
 	}
 	readings, err := m.Meter.Read(context.Background(), power.Sample{At: m.now})
-	for _, r := range readings {
-		for i, id := range m.Zones {
-			if r.Zone.ID == id {
-				zones[i] = r
-			}
-		}
+	byID := ByID(readings)
+	for i, id := range m.Zones {
+		zones[i] = byID[id]
 	}
 	return zones, err
 }
