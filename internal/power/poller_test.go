@@ -84,9 +84,8 @@ func read(t *testing.T, p *Poller) ([]Reading, error) {
 // start has the first poll begin, and end if it takes no time.
 func start(t *testing.T, p *Poller) {
 	t.Helper()
-	if _, err := read(t, p); err != nil {
-		t.Error(err)
-	}
+	_, err := read(t, p)
+	assert.NoError(t, err)
 }
 
 // one reads the only zone.
@@ -108,9 +107,7 @@ func TestAPollerReturnsWhatTheLastPollFound(t *testing.T) {
 			return []Shown{powerOf(zone, 100*watt)}, nil
 		})
 		pass(time.Hour)
-		if len(sensor.polls) > 0 {
-			t.Error("polled before the first read")
-		}
+		assert.Empty(t, sensor.polls, "before the first read")
 		began := time.Now()
 		if readings, err := read(t, p); len(readings) > 0 || err != nil {
 			t.Errorf("before the first poll has ended: %v, %v", readings, err)
@@ -192,9 +189,8 @@ func TestAPollThatFailsIsRepeatedLessAndLessOften(t *testing.T) {
 		})
 		start(t, p)
 		pass(20 * time.Minute)
-		if _, err := read(t, p); !errors.Is(err, errBroken) {
-			t.Errorf("error %v", err)
-		}
+		_, err := read(t, p)
+		assert.ErrorIs(t, err, errBroken)
 		pauses := func() (pauses []time.Duration) {
 			for i, at := range sensor.polls[1:] {
 				pauses = append(pauses, at.Sub(sensor.polls[i]))
@@ -206,9 +202,8 @@ func TestAPollThatFailsIsRepeatedLessAndLessOften(t *testing.T) {
 		assert.Equal(t, []time.Duration{10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s}, pauses()[:7])
 		broken = false
 		pass(10 * time.Minute)
-		if _, err := read(t, p); err != nil {
-			t.Errorf("after it recovered: %v", err)
-		}
+		_, err = read(t, p)
+		assert.NoError(t, err, "after it recovered")
 		got := pauses()
 		assert.Equal(t, 10*s, slices.Max(got), got)
 	})
@@ -235,12 +230,9 @@ func TestAPollWithoutAnswerIsOneError(t *testing.T) {
 		for range 20 {
 			pass(10 * time.Second)
 			r := one(t, p)
-			if r.Err == nil || r.Err.Error() != "redfish meter: no answer within 20s" {
-				t.Fatalf("error %v", r.Err)
-			}
-			if !r.At.Equal(before.At) || r.Total != 1000*units.Joule {
-				t.Fatalf("the poll before was good: %+v", r)
-			}
+			require.EqualError(t, r.Err, "redfish meter: no answer within 20s")
+			require.Equal(t, before.At, r.At)
+			require.Equal(t, 1000*units.Joule, r.Total, "the poll before was good")
 		}
 	})
 }

@@ -167,9 +167,9 @@ func TestCloseReturnsTheErrorsOfAllMeters(t *testing.T) {
 	s := newScene(t, "first second third")
 	s.meters["first"].err, s.meters["second"].err = errUnreadable, fs.ErrClosed
 	err := s.Close()
-	if !errors.Is(err, errUnreadable) || !errors.Is(err, fs.ErrClosed) || s.meters["third"].closed != 1 {
-		t.Errorf("error %v, third closed %d times", err, s.meters["third"].closed)
-	}
+	assert.ErrorIs(t, err, errUnreadable)
+	assert.ErrorIs(t, err, fs.ErrClosed)
+	assert.Equal(t, 1, s.meters["third"].closed)
 }
 
 func TestTheSoonestWrapIsThatOfAReportedZone(t *testing.T) {

@@ -75,16 +75,13 @@ func (tr tree) read(m *Meter, d time.Duration) map[string]power.Reading {
 
 func (tr tree) expectIDs(m *Meter, d time.Duration, want ...string) {
 	tr.Helper()
-	if got := slices.Sorted(maps.Keys(tr.read(m, d))); !slices.Equal(got, want) {
-		tr.Errorf("zones %q, want %q", got, want)
-	}
+	assert.Equal(tr, want, slices.Sorted(maps.Keys(tr.read(m, d))))
 }
 
 func (tr tree) expectTotal(r power.Reading, want units.Energy) {
 	tr.Helper()
-	if r.Err != nil || r.Total != want {
-		tr.Errorf("total %d, error %v; want %d", r.Total, r.Err, want)
-	}
+	assert.NoError(tr, r.Err)
+	assert.Equal(tr, want, r.Total)
 }
 
 const (

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,10 +38,18 @@ func load(d time.Duration, busy, total float64) power.Sample {
 func readModel(t *testing.T, m power.Meter, s power.Sample) power.Reading {
 	t.Helper()
 	rs, err := m.Read(context.Background(), s)
-	if err != nil || len(rs) != 1 || rs[0].Err != nil {
-		t.Fatalf("Read: %+v, %v", rs, err)
-	}
+	require.NoError(t, err)
+	require.Len(t, rs, 1)
+	require.NoError(t, rs[0].Err)
 	return rs[0]
+}
+
+// expect reads a sample, and compares the total and the time until which it counts.
+func expect(t *testing.T, m power.Meter, s power.Sample, joules units.Energy, at time.Duration) {
+	t.Helper()
+	r := readModel(t, m, s)
+	assert.Equal(t, joules*units.Joule, r.Total)
+	assert.Equal(t, after(at), r.At)
 }
 
 func TestCurveIsStraightBetweenItsPointsAndConstantBeyond(t *testing.T) {
@@ -50,9 +57,7 @@ func TestCurveIsStraightBetweenItsPointsAndConstantBeyond(t *testing.T) {
 	for u, want := range map[float64]float64{
 		-1: 40, 0: 40, 0.1: 40, 0.3: 70, 0.5: 100, 0.7: 110, 0.9: 120, 1: 120, 2: 120, math.Inf(1): 120, math.Inf(-1): 40,
 	} {
-		if got := c.Watts(u); math.Abs(got-want) > 1e-9 {
-			t.Errorf("Watts(%v) = %v, want %v", u, got, want)
-		}
+		assert.InDelta(t, want, c.Watts(u), 1e-9, u)
 	}
 	assert.InDelta(t, 40, c.Watts(math.NaN()), 0)
 	assert.InDelta(t, 0, (Curve)(nil).Watts(0.5), 0)
@@ -76,38 +81,28 @@ func TestCurveErrorNamesThePoint(t *testing.T) {
 	} {
 		_, err := NewCurve(tc.points)
 		for _, part := range tc.want {
-			if err == nil || !strings.Contains(err.Error(), part) {
-				t.Errorf("NewCurve(%v): error %v does not contain %q", tc.points, err, part)
-			}
+			assert.ErrorContains(t, err, part, tc.points)
 		}
 	}
 }
 
 func TestLinearRunsFromIdleToMaximum(t *testing.T) {
 	c, err := Linear(40, 120)
-	if err != nil || c.Watts(0) != 40 || c.Watts(0.25) != 60 || c.Watts(1) != 120 {
-		t.Errorf("curve %v, error %v", c, err)
-	}
-	if _, err := Linear(40, 40); err != nil {
-		t.Errorf("equal powers: %v", err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, Curve{{0, 40}, {1, 120}}, c)
+	_, err = Linear(40, 40)
+	require.NoError(t, err)
 	for _, bad := range [][2]float64{{50, 40}, {-1, 40}, {40, math.Inf(1)}, {math.NaN(), 40}, {40, math.NaN()}} {
-		if _, err := Linear(bad[0], bad[1]); err == nil {
-			t.Errorf("Linear(%v, %v) has no error", bad[0], bad[1])
-		}
+		_, err = Linear(bad[0], bad[1])
+		assert.Error(t, err, bad)
 	}
 }
 
 func TestModelIsOneModeledPackage(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, 10}))
-	rs, err := m.Read(context.Background(), load(0, 5, 10))
-	if err != nil || len(rs) != 1 {
-		t.Fatalf("%+v, %v", rs, err)
-	}
-	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 30_000}), *rs[0].Zone)
-	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
-		t.Errorf("first reading %+v is not a baseline", r)
-	}
+	r := readModel(t, m, load(0, 5, 10))
+	assert.Equal(t, (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Method: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 30_000}), *r.Zone)
+	assert.Equal(t, power.Reading{Zone: r.Zone, At: after(0), Event: power.Appeared, Raw: power.Raw{MaxWatts: 30_000}}, r, "a baseline")
 	for range 2 {
 		assert.NoError(t, m.Close())
 	}
@@ -121,9 +116,7 @@ func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 	} else {
 		t.Attr("fake-meter", fmt.Sprintf("%g J", r.Total.Joules()))
 	}
-	if r := readModel(t, m, load(20*time.Second, 110, 1080)); r.Total != 1000*units.Joule || !r.At.Equal(after(20*time.Second)) {
-		t.Errorf("then 10 s idle: %+v, want 1000 J", r)
-	}
+	expect(t, m, load(20*time.Second, 110, 1080), 1000, 20*time.Second) // idle
 }
 
 func TestModelEnergyIsLateNotLostWhileCPUTimeStandsStill(t *testing.T) {
@@ -131,13 +124,9 @@ func TestModelEnergyIsLateNotLostWhileCPUTimeStandsStill(t *testing.T) {
 	readModel(t, m, load(0, 0, 0))
 	readModel(t, m, load(time.Second, 0, 4))
 	for i := 2; i < 5; i++ {
-		if r := readModel(t, m, load(time.Duration(i)*time.Second, 0, 4)); r.Total != 40*units.Joule || !r.At.Equal(after(time.Second)) {
-			t.Fatalf("second %d: %+v; want 40 J as of second 1", i, r)
-		}
+		expect(t, m, load(time.Duration(i)*time.Second, 0, 4), 40, time.Second)
 	}
-	if r := readModel(t, m, load(5*time.Second, 4, 8)); r.Total != 520*units.Joule || !r.At.Equal(after(5*time.Second)) {
-		t.Errorf("%+v; want 40 J and 4 s at 120 W", r)
-	}
+	expect(t, m, load(5*time.Second, 4, 8), 40+4*120, 5*time.Second)
 }
 
 func TestModelClampsUtilization(t *testing.T) {
@@ -150,13 +139,9 @@ func TestModelClampsUtilization(t *testing.T) {
 func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, 40}))
 	readModel(t, m, load(0, 0, 100))
-	if r := readModel(t, m, load(time.Second, 0, 5)); r.Total != 0 || !r.At.Equal(after(0)) {
-		t.Errorf("CPU time went back: %+v", r)
-	}
-	assert.Equal(t, 80*units.Joule, readModel(t, m, load(2*time.Second, 0, 6)).Total)
-	if r := readModel(t, m, load(time.Second, 0, 7)); r.Total != 80*units.Joule || !r.At.Equal(after(2*time.Second)) {
-		t.Errorf("the clock went back: %+v", r)
-	}
+	expect(t, m, load(time.Second, 0, 5), 0, 0) // CPU time went back
+	expect(t, m, load(2*time.Second, 0, 6), 80, 2*time.Second)
+	expect(t, m, load(time.Second, 0, 7), 80, 2*time.Second) // the clock went back
 }
 
 // TestEachZoneOfAModelIsExact compares many short reads with one long one, for zones with fractions
@@ -194,12 +179,10 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	curve := mustCurve(t, Point{0, 10}, Point{0.5, 15}, Point{1, 20})
 	m := New(nil, ZoneCurve{Kind: power.Package, Curve: curve}, ZoneCurve{Kind: power.DRAM, Curve: curve}, ZoneCurve{Kind: power.Platform, Curve: curve})
 	d := time.Duration(0)
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		d += time.Second
 		_, _ = m.Read(context.Background(), load(d, d.Seconds(), 4*d.Seconds()))
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}))
 }
 
 func TestAModelIsAtMostTheLargestMachine(t *testing.T) {

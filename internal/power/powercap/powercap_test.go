@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,9 +105,8 @@ func (tr tree) expectIDs(p power.Meter, want ...string) {
 
 func (tr tree) expectTotal(r power.Reading, want units.Energy) {
 	tr.Helper()
-	if r.Err != nil || r.Total != want {
-		tr.Errorf("total %d, error %v; want %d", r.Total, r.Err, want)
-	}
+	assert.NoError(tr, r.Err)
+	assert.Equal(tr, want, r.Total)
 }
 
 func TestFiles(t *testing.T) {
@@ -162,9 +162,7 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys, Domain: units.NodeCPUs, MaxWatts: 10_000},
 	} {
 		want.Method, want.Prompt = power.Measured, want.Kind != power.PSys
-		if r, ok := rs[want.ID]; !ok || *r.Zone != want {
-			t.Errorf("zone %+v, want %+v", r.Zone, want)
-		}
+		assert.Equal(t, &want, rs[want.ID].Zone)
 	}
 }
 
@@ -177,9 +175,7 @@ func TestAZoneWaitsForTheNameOfItsPackage(t *testing.T) {
 	tr.write("pack", "intel-rapl:0", "name")
 	tr.expectIDs(p, "intel-rapl:1")
 	tr.write("package-0\n", "intel-rapl:0", "name")
-	if z := tr.read(p, 10*time.Second)["intel-rapl:0:0"].Zone; z == nil || z.Domain != "package-0" {
-		t.Errorf("%+v, want a zone of package-0", z)
-	}
+	assert.EqualValues(t, "package-0", tr.read(p, 10*time.Second)["intel-rapl:0:0"].Zone.Domain)
 }
 
 func TestTrap08RepeatSeenBeforeItsOwnerIsDropped(t *testing.T) {
@@ -188,10 +184,7 @@ func TestTrap08RepeatSeenBeforeItsOwnerIsDropped(t *testing.T) {
 	p := tr.meter()
 	tr.expectIDs(p, "intel-rapl-mmio:0")
 	tr.zone("intel-rapl:0", "package-0")
-	rs := tr.read(p, 10*time.Second)
-	if _, there := rs["intel-rapl-mmio:0"]; there || len(rs) != 1 {
-		t.Errorf("%d zones, repeat there: %t; want the owner alone", len(rs), there)
-	}
+	assert.Equal(t, []string{"intel-rapl:0"}, slices.Collect(maps.Keys(tr.read(p, 10*time.Second))))
 	tr.remove("intel-rapl:0") // the repeat does not stand in for its owner
 	gone, _ := p.Read(context.Background(), power.Sample{At: after(20 * time.Second)})
 	if len(gone) != 1 || gone[0].Zone.ID != "intel-rapl:0" || !errors.Is(gone[0].Err, fs.ErrNotExist) {
@@ -307,9 +300,9 @@ func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
 	p := tr.meter()
 	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
-	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Read: %+v, %v", rs, err)
-	}
+	assert.Empty(t, rs)
+	assert.ErrorIs(t, err, power.ErrNoZones)
+	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	tr.zone("intel-rapl:1", "package-0")
 	if rs := tr.read(p, time.Second); len(rs) != 1 || rs["intel-rapl:1"].Event != power.Appeared {
 		t.Errorf("%+v, want the zone to have appeared", rs)
@@ -331,9 +324,8 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	defer failNames(syscall.EACCES)()
 	_, err := tr.meter().Read(context.Background(), power.Sample{At: after(0)})
-	if !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("error %v, want both no zones and permission denied", err)
-	}
+	assert.ErrorIs(t, err, power.ErrNoZones)
+	assert.ErrorIs(t, err, fs.ErrPermission)
 }
 
 func TestDiscoveryThatFailsDoesNotHarmOpenCounters(t *testing.T) {
