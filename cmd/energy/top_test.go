@@ -141,18 +141,6 @@ func TestNotesAreRepeatedOnlyAfterAFailure(t *testing.T) {
 	assert.Equal(t, "Measuring\nNo figures\nmodeled\n", out.String())
 }
 
-func TestNoFiguresHaveTheirCause(t *testing.T) {
-	for want, endpoint := range map[string]string{
-		"no energy figures":         serveTexts(t, ""),
-		"no process listens on 127": "http://" + freeAddress(t) + "/metrics",
-		"404":                       serve(t, http.NotFound),
-	} {
-		_, err := once(t, endpoint)
-		require.ErrorContains(t, err, want)
-		assert.NotContains(t, err.Error(), "make ", "an owner of a package has no Makefile")
-	}
-}
-
 func TestOnlyAContradictionIsAnError(t *testing.T) {
 	whole := exposition(10, 1, map[string]float64{"a": 4, "b": 5})
 	_, err := once(t, serveTexts(t, exposition(10, 1, map[string]float64{"b": 5})))

@@ -599,14 +599,3 @@ func TestAFrameOfManyRowsAllocatesNoMoreThanOneOfFew(t *testing.T) {
 	}
 	assert.Less(t, allocations(10_000), 1.2*allocations(100))
 }
-
-func BenchmarkFrameOf10000Rows(b *testing.B) {
-	m := many(10_000)
-	f := *m.frame
-	b.ReportAllocs()
-	for b.Loop() {
-		f.At = f.At.Add(time.Second)
-		next := f
-		_, m = m.Show(&next, nil).Draw(200, 50)
-	}
-}
