@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,12 +33,7 @@ func openHanging(context.Context, options) (*source, error) {
 const soon = time.Minute
 
 func TestTheScreenEndsWhateverHangs(t *testing.T) {
-	for name, end := range map[string]func(p *pty){
-		"q":       func(p *pty) { p.press("q") },
-		"Ctrl-C":  func(p *pty) { p.press("\x03") },
-		"SIGTERM": func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
-		"SIGHUP":  func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP)) },
-	} {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startOn(t, 80, 24, "hangs")
@@ -53,26 +47,14 @@ func TestTheScreenEndsWhateverHangs(t *testing.T) {
 }
 
 func TestTheScreenEndsOnATerminalThatAcceptsNoOutput(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	for name, end := range map[string]func(p *pty){
-		"q":       func(p *pty) { p.press("q") },
-		"SIGTERM": func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
-	} {
+	for _, name := range []string{"q", "SIGTERM"} {
 		t.Run(name, func(t *testing.T) {
-			p := onTerminal(t, 200, 60, "top", "--endpoint", "http://"+address+"/metrics")
-			p.until("java")
+			p := topOn(t, 200, 60)
 			p.reading.Lock() // nothing is read any more
 			defer p.reading.Unlock()
 			p.press(strings.Repeat("\x0c", 20)) // each draws the whole screen
-			end(p)
-			select {
-			case err := <-p.ended:
-				t.Log("ended: ", err)
-			case <-time.After(soon):
-				t.Fatal("it does not end")
-			}
-			assert.Equal(t, p.before, p.termios(), "the terminal's settings are as before")
+			ends[name](p)
+			p.awaitEnd()
 		})
 	}
 }
@@ -103,8 +85,7 @@ func fill(t *testing.T, fd int) {
 }
 
 func TestTablesThatNobodyReadsEndWithASignal(t *testing.T) {
-	file := measuredFile(t)
-	endpoint := serve(t, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+	endpoint := serveTexts(t, read(t, "testdata/measured.prom"))
 	var stderr strings.Builder
 	top := exec.Command(os.Args[0], "top", "--once", "--endpoint", endpoint)
 	top.Env = append(os.Environ(), standIn+"=energy")

@@ -9,9 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -53,6 +53,15 @@ const (
 func onTerminal(t *testing.T, columns, rows uint16, args ...string) *pty {
 	t.Helper()
 	return startOn(t, columns, rows, "energy", args...)
+}
+
+// topOn starts energy top on a terminal, and waits until it shows the figures of a collector.
+func topOn(t *testing.T, columns, rows uint16, args ...string) *pty {
+	t.Helper()
+	endpoint := serveTexts(t, read(t, "testdata/measured.prom"))
+	p := onTerminal(t, columns, rows, append([]string{"top", "--endpoint", endpoint}, args...)...)
+	p.until("java")
+	return p
 }
 
 // startOn starts this test in a role on a terminal.
@@ -217,17 +226,31 @@ func (p *pty) termios() unix.Termios {
 	return *state
 }
 
-// restored waits for the end of the program, and returns its exit status and what it wrote after it
-// had left the alternate screen.
-func (p *pty) restored() (exit int, after string) {
+// ends are the ways to end energy top on a terminal.
+var ends = map[string]func(p *pty){
+	"q":       func(p *pty) { p.press("q") },
+	"Ctrl-C":  func(p *pty) { p.press("\x03") },
+	"SIGTERM": func(p *pty) { assert.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM)) },
+	"SIGHUP":  func(p *pty) { assert.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP)) },
+}
+
+// awaitEnd waits for the end of the program.
+func (p *pty) awaitEnd() {
 	p.t.Helper()
 	select {
 	case err := <-p.ended:
 		p.t.Log("ended: ", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(soon):
 		p.t.Fatalf("it does not end:\n%q", p.output())
 	}
 	assert.Equal(p.t, p.before, p.termios(), "the terminal's settings are as before")
+}
+
+// restored waits for the end of the program, and returns its exit status and what it wrote after it
+// had left the alternate screen.
+func (p *pty) restored() (exit int, after string) {
+	p.t.Helper()
+	p.awaitEnd()
 	written := p.drain()
 	assert.Equal(p.t, 1, strings.Count(written, enterScreen))
 	assert.Equal(p.t, 1, strings.Count(written, leaveScreen))
@@ -236,35 +259,10 @@ func (p *pty) restored() (exit int, after string) {
 	return p.cmd.ProcessState.ExitCode(), after
 }
 
-// aCollector serves figures at an address until the test ends.
-func aCollector(t *testing.T, address, file string) {
-	t.Helper()
-	l, err := net.Listen("tcp", address)
-	require.NoError(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }), ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-}
-
-func measuredFile(t *testing.T) string {
-	t.Helper()
-	file, err := filepath.Abs("testdata/measured.prom")
-	require.NoError(t, err)
-	return file
-}
-
 func TestTheTerminalIsAsBeforeAfterwards(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	for name, end := range map[string]func(p *pty){
-		"q":       func(p *pty) { p.press("q") },
-		"Ctrl-C":  func(p *pty) { p.press("\x03") },
-		"SIGTERM": func(p *pty) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
-		"SIGHUP":  func(p *pty) { require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP)) },
-	} {
+	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
-			p.until("java")
+			p := topOn(t, 80, 24)
 			end(p)
 			exit, after := p.restored()
 			assert.Zero(t, exit)
@@ -274,10 +272,9 @@ func TestTheTerminalIsAsBeforeAfterwards(t *testing.T) {
 }
 
 func TestKeysWorkAfterItWasStopped(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
+	endpoint := serveTexts(t, read(t, "testdata/measured.prom"))
 	shell := startCommandOn(t, 80, 24, "energy", exec.Command("sh", "-i"))
-	shell.press(os.Args[0] + " top --endpoint http://" + address + "/metrics\n")
+	shell.press(os.Args[0] + " top --endpoint " + endpoint + "\n")
 	shell.until("java")
 	for try := range 20 {
 		shell.press("\x1a")
@@ -297,10 +294,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 
 // A stopped program that has the terminal to itself could not be continued.
 func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
-	p.until("java")
+	p := topOn(t, 80, 24)
 	p.press("\x1a")
 	p.times(enterScreen, 2)
 	p.press("n")
@@ -329,17 +323,21 @@ func TestNothingListeningIsToldAtOnceAndFiguresFollow(t *testing.T) {
 	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
 	p.until("o figures from http://" + address)
 	p.until("Is the collector running?")
-	aCollector(t, address, measuredFile(t))
+	l, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	collector := &httptest.Server{Listener: l, Config: &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "testdata/measured.prom") }),
+		ReadHeaderTimeout: time.Minute,
+	}}
+	collector.Start()
+	t.Cleanup(collector.Close)
 	p.until("java")
 	p.press("q")
 	p.restored()
 }
 
 func TestNoScreenIsClearedBetweenFigures(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics", "--interval", "20ms")
-	p.until("java")
+	p := topOn(t, 80, 24, "--interval", "20ms")
 	p.press("n")
 	p.until("by name")
 	p.press("/evil\r")
@@ -355,10 +353,7 @@ func TestNoScreenIsClearedBetweenFigures(t *testing.T) {
 }
 
 func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
-	p.until("java")
+	p := topOn(t, 80, 24)
 	p.resize(132, 43)
 	p.until("TOTAL")
 	p.resize(40, 10)
@@ -368,12 +363,9 @@ func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
 }
 
 func TestColorsAreNotShownWhereTheyAreNotWanted(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
 	for setting, colored := range map[string]bool{"": true, "1": false} {
 		t.Setenv("NO_COLOR", setting)
-		p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics")
-		p.until("java")
+		p := topOn(t, 80, 24)
 		assert.Equal(t, colored, strings.Contains(p.output(), "\x1b[32m"), setting)
 		p.press("q")
 		p.restored()
@@ -381,9 +373,7 @@ func TestColorsAreNotShownWhereTheyAreNotWanted(t *testing.T) {
 }
 
 func TestOneTableOnATerminalIsPlain(t *testing.T) {
-	address := freeAddress(t)
-	aCollector(t, address, measuredFile(t))
-	p := onTerminal(t, 80, 24, "top", "--endpoint", "http://"+address+"/metrics", "--once")
+	p := topOn(t, 80, 24, "--once")
 	require.NoError(t, <-p.ended)
 	assert.NotContains(t, p.drain(), "\x1b")
 }

@@ -52,12 +52,25 @@ func attach(t *testing.T, s *shell) *Group {
 	return g
 }
 
-func (s *shell) run(t *testing.T, line string) {
+// begin starts a line. The shell prints an empty line after it.
+func (s *shell) begin(t *testing.T, line string) {
 	t.Helper()
 	_, err := io.WriteString(s.in, line+"\n")
 	require.NoError(t, err)
-	_, err = s.out.ReadString('\n')
+}
+
+// printed returns the next line of output.
+func (s *shell) printed(t *testing.T) string {
+	t.Helper()
+	line, err := s.out.ReadString('\n')
 	require.NoError(t, err)
+	return strings.TrimSpace(line)
+}
+
+func (s *shell) run(t *testing.T, line string) {
+	t.Helper()
+	s.begin(t, line)
+	s.printed(t)
 }
 
 func TestAProcessThatRunsAlreadyCountsFromNowOnWithItsDescendants(t *testing.T) {
@@ -86,17 +99,12 @@ func TestAnOrphanOfAnAttachedProcessCounts(t *testing.T) {
 	runs, fifo := filepath.Join(t.TempDir(), "runs"), filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, os.WriteFile(runs, nil, 0o600))
 	require.NoError(t, unix.Mkfifo(fifo, 0o600))
-	script := "(sh -c 'while test -e " + runs + "; do :; done' & echo $!; cat " + fifo + ")\n"
-	_, err := io.WriteString(s.in, script)
-	require.NoError(t, err)
-	pid, err := s.out.ReadString('\n')
-	require.NoError(t, err)
-	orphan, err := strconv.Atoi(strings.TrimSpace(pid))
+	s.begin(t, "(sh -c 'while test -e "+runs+"; do :; done' & echo $!; cat "+fifo+")")
+	orphan, err := strconv.Atoi(s.printed(t))
 	require.NoError(t, err)
 	usedBy(t, g) // its parent runs
 	require.NoError(t, os.WriteFile(fifo, nil, 0))
-	_, err = s.out.ReadString('\n')
-	require.NoError(t, err)
+	s.printed(t)
 	clockOf := func() units.CPUTime { return clock(int32(^orphan<<3 | 2)) }
 	counted, from := usedBy(t, g), clockOf()
 	require.Eventually(t, func() bool { return clockOf() > from+10*units.Tick }, time.Minute, time.Millisecond)
@@ -113,15 +121,11 @@ func TestDescendantsThatEndAtOnceCountOnce(t *testing.T) {
 	fifo, script := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "script")
 	require.NoError(t, unix.Mkfifo(fifo, 0o600))
 	require.NoError(t, os.WriteFile(script, []byte(loop+"; echo; cat "+fifo), 0o600))
-	_, err := io.WriteString(s.in, "sh -c 'sh "+script+"; :'\n")
-	require.NoError(t, err)
-	_, err = s.out.ReadString('\n')
-	require.NoError(t, err)
+	s.run(t, "sh -c 'sh "+script+"; :'")
 	counted := usedBy(t, g)
 	require.Greater(t, counted, 4*units.Tick)
 	require.NoError(t, os.WriteFile(fifo, nil, 0))
-	_, err = s.out.ReadString('\n')
-	require.NoError(t, err)
+	s.printed(t)
 	assert.Less(t, usedBy(t, g)-counted, counted/2, "the last shell waited for both")
 	require.NoError(t, g.Lost())
 }

@@ -76,9 +76,7 @@ func TestShortLivedProcessesOfACommandHaveNames(t *testing.T) {
 	names := &fakeNames{}
 	c := NewSource(h.Root(), &h.group)
 	c.NameBy(names, func() string { return "/a/group" })
-	require.NoError(t, h.reader.Close())
-	h.reader = cpu.NewReader(c, cpu.Options{Root: h.Root(), Clock: c})
-	h.scan(t, 0)
+	h.reopen(t, c)
 
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 10}
 	h.group.pids, h.group.used = []int32{70}, 400*millisecond
@@ -140,9 +138,7 @@ func TestTheLastScanOfACommandWaitsForTheNamesOfExits(t *testing.T) {
 	}
 	c := NewSource(h.Root(), &h.group)
 	c.NameBy(names, func() string { return "/a/group" })
-	require.NoError(t, h.reader.Close())
-	h.reader = cpu.NewReader(c, cpu.Options{Root: h.Root(), Clock: c})
-	h.scan(t, 0)
+	h.reopen(t, c)
 	h.group.used = units.Second
 	h.scan(t, time.Second)
 	assert.False(t, names.awaited, "another scan follows")

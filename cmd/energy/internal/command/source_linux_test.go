@@ -53,15 +53,22 @@ func newCommandHost(t *testing.T) *commandHost {
 	cpus := filepath.Join(h.Root(), "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
-	h.open(&h.group)
+	h.reader = newReader(h.Root(), NewSource(h.Root(), &h.group))
 	t.Cleanup(func() { assert.NoError(t, h.reader.Close()) })
 	h.scan(t, 0)
 	return h
 }
 
-func (h *commandHost) open(group Members) {
-	command := NewSource(h.Root(), group)
-	h.reader = cpu.NewReader(command, cpu.Options{Root: h.Root(), Clock: command})
+func newReader(root string, source *Source) *cpu.Reader {
+	return cpu.NewReader(source, cpu.Options{Root: root, Clock: source})
+}
+
+// reopen replaces the reader by one of another source, and scans.
+func (h *commandHost) reopen(t *testing.T, source *Source) {
+	t.Helper()
+	require.NoError(t, h.reader.Close())
+	h.reader = newReader(h.Root(), source)
+	h.scan(t, 0)
 }
 
 // scan lets time pass and scans. It returns what the node's CPU time grew by.
@@ -133,7 +140,6 @@ type clocked struct {
 func newClocked(t *testing.T) *clocked {
 	h := &clocked{commandHost: newCommandHost(t), clock: map[int32]units.CPUTime{70: 0}}
 	h.Processes[70], h.group.pids = &hostsim.Process{Parent: 1, Comm: "server", Start: 1}, []int32{70}
-	require.NoError(t, h.reader.Close())
 	h.source = NewSource(h.Root(), &h.group)
 	h.source.clock = func(pid int32) (used units.CPUTime, err error) {
 		used, ok := h.clock[pid]
@@ -142,8 +148,7 @@ func newClocked(t *testing.T) *clocked {
 		}
 		return used, err
 	}
-	h.reader = cpu.NewReader(h.source, cpu.Options{Root: h.Root(), Clock: h.source})
-	h.scan(t, 0)
+	h.reopen(t, h.source)
 	return h
 }
 
@@ -233,9 +238,7 @@ func TestTheCPUTimeOfAProcessThatRunsBeforeTheFirstScanIsAllOfItsRow(t *testing.
 	h := newCommandHost(t)
 	group := &laggingGroup{fakeGroup{used: 5 * millisecond, pids: []int32{70}}}
 	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "server", Start: 1, User: 30}
-	require.NoError(t, h.reader.Close())
-	h.open(group)
-	h.scan(t, 0)
+	h.reopen(t, NewSource(h.Root(), group))
 	rows, short := h.shown()
 	assert.Zero(t, rows+short)
 	h.Processes[70].User++

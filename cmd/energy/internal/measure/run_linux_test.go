@@ -126,6 +126,16 @@ func TestEnergyIsThatOfTheCommandsCPUTimeWhateverElseRuns(t *testing.T) {
 	}
 }
 
+// workload returns the path of a shell with the name workload.
+func workload(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/bin/sh")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "workload")
+	require.NoError(t, os.WriteFile(path, text, 0o700))
+	return path
+}
+
 // childTimes returns the CPU time of children that were waited for.
 func childTimes(t *testing.T) time.Duration {
 	var u syscall.Rusage
@@ -136,11 +146,7 @@ func childTimes(t *testing.T) time.Duration {
 // The kernel reports the exit of a process only after the command has ended.
 func TestTheLastProgramOfAShortCommandHasItsName(t *testing.T) {
 	root := machine(t)
-	program := filepath.Join(t.TempDir(), "workload")
-	text, err := os.ReadFile("/bin/sh")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(program, text, 0o700))
-	o := options(t, root, modeled, program+" -c '"+strings.Repeat(busy, 5)+"'; true")
+	o := options(t, root, modeled, workload(t)+" -c '"+strings.Repeat(busy, 5)+"'; true")
 	o.Names, o.Interval = true, time.Minute
 	names, err := cpu.OpenBPF(cpu.Options{Root: root, Names: true})
 	if err != nil {
@@ -211,11 +217,7 @@ func TestTheNodesPowerIsThatOfTheModelHoweverShortTheCommand(t *testing.T) {
 func TestTheProgramsOfTheMachineIncludeTheCommand(t *testing.T) {
 	o := options(t, machine(t), modeled, strings.Repeat(busy, 30))
 	o.Node, o.By = true, ByProgram
-	program := filepath.Join(t.TempDir(), "workload")
-	text, err := os.ReadFile("/bin/sh")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(program, text, 0o700))
-	o.Command[0] = program
+	o.Command[0] = workload(t)
 	r := measured(t, o)
 	used := map[string]float64{}
 	for _, w := range r.Workloads {
