@@ -92,6 +92,7 @@ func TestWrongArgumentsAreAnErrorOfOneLine(t *testing.T) {
 		{"measure --max-joules 5J true", exitFailed,
 			`energy measure: invalid argument "5J" for "--max-joules" flag: want a number without a unit (see energy measure --help)`},
 		{"measure --json=maybe true", exitFailed, `energy measure: invalid argument "maybe" for "--json" flag: want true or false (see energy measure --help)`},
+		{"top --local --endpoint node", 2, "energy top: --local measures without a collector: it does not take --endpoint (see energy top --help)"},
 		{"top --rows 0", 2, "energy top: --rows must be at least 1 (see energy top --help)"},
 		{"measure --baseline 5 true", exitFailed, `energy measure: invalid argument "5" for "--baseline" flag: the unit is missing: write 5s (see energy measure --help)`},
 		{"measure", exitFailed, "energy measure: a command or --pid is needed (see energy measure --help)"},

@@ -132,8 +132,3 @@ func TestConfigurationOfATable(t *testing.T) {
 	_, _, err := localConfig(t.Context(), &options{model: "nope", interval: time.Second})
 	require.ErrorContains(t, err, "--model")
 }
-
-func TestLocalTakesNoCollector(t *testing.T) {
-	_, err := parsed[options]([]string{"--local", "--endpoint", defaultEndpoint})
-	require.ErrorContains(t, err, "--local")
-}

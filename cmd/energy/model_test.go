@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -160,10 +158,8 @@ func TestACollectorWithoutFiguresForAModelIsReportedAtOnce(t *testing.T) {
 		`system_energy_joules_total{energy_zone="package",energy_method="measured",energy_state="idle"} 5` + "\n": "{system.cpu.busy: {enabled: true}}",
 		"system_cpu_busy_ratio 0.5\n": "no energy of this machine is measured",
 	} {
-		served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }))
-		_, err := runModel(t, "--endpoint", served.URL)
+		_, err := runModel(t, "--endpoint", serveTexts(t, text))
 		require.ErrorContains(t, err, want, text)
-		served.Close()
 	}
 }
 

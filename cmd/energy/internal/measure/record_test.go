@@ -35,6 +35,13 @@ func newHistory() *history {
 	return h
 }
 
+// started returns a history that begins with the command.
+func started() *history {
+	h := newHistory()
+	h.start(h.at, 0, nil)
+	return h
+}
+
 // window lets time pass and ends a window with the energy of the package and the platform.
 func (h *history) window(d, cpu time.Duration, of ...amounts) { h.end(&feed.Window{}, d, cpu, of) }
 
@@ -148,8 +155,7 @@ func usedIn(r *Result, zone int) (used, node []units.Energy) {
 }
 
 func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0, nil)
+	h := started()
 	h.window(time.Second, time.Second)
 	h.window(time.Second, 3*time.Second)
 	h.window(time.Second, 0, amounts{}, amounts{8, 20, 10})
@@ -159,8 +165,7 @@ func TestLateEnergyIsOfTheSamplesInWhichItWasUsed(t *testing.T) {
 }
 
 func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0, nil)
+	h := started()
 	h.window(time.Second, 0)
 	h.window(3*time.Second, 0, amounts{4, 4, 0})
 	used, _ := usedIn(h.finish(time.Second, time.Second, amounts{1, 1, 0}).fill(), 0)
@@ -168,8 +173,7 @@ func TestEnergyWithoutCPUTimeIsDividedByTime(t *testing.T) {
 }
 
 func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0, nil)
+	h := started()
 	h.window(time.Second, time.Second, amounts{1, 1, 0}, amounts{5, 5, 0})
 	h.finish(time.Second, time.Second, amounts{1, 1, 0})
 	h.collection(time.Second, 0, amounts{9, 9, 0}, amounts{7, 7, 0})
@@ -183,8 +187,7 @@ func TestEnergyAfterTheEndIsOfTheSamplesThatWaitForIt(t *testing.T) {
 }
 
 func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0, nil)
+	h := started()
 	h.mark("build")
 	h.window(time.Millisecond, 0, amounts{1, 1, 0}) // before the collection
 	h.collection(time.Millisecond, 0, amounts{2, 2, 0})
@@ -200,8 +203,7 @@ func TestAPhaseBeginsWithTheCollectionOfItsMark(t *testing.T) {
 }
 
 func TestWithoutACollectionAtTheEndTheLastSampleEndsAnyway(t *testing.T) {
-	h := newHistory()
-	h.start(h.at, 0, nil)
+	h := started()
 	h.window(time.Second/4, time.Second, amounts{1, 1, 0})
 	h.running, h.cut, h.wall = false, true, time.Minute
 	h.window(time.Second, time.Second, amounts{1, 1, 0})
@@ -218,8 +220,7 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	phases := []string{phase.None, "build", "test"}
 	for range 200 {
-		h := newHistory()
-		h.start(h.at, 0, nil)
+		h := started()
 		var all [2]amounts
 		some := func() []amounts {
 			var of [2]amounts
