@@ -8,19 +8,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// claimant is the ledger's claimant of the process in a slot. The zero claimant marks an empty slot.
+// claimant is the ledger's claimant of the process in a slot. The zero claimant marks an empty
+// slot.
 type claimant struct {
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
 	open       bool
-	sleeps     bool // id is that of the sleepers of its workload
+	sleeps     bool // id belongs to the sleepers of its workload
 	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
 	excluded   bool // its energy is static
 	usesGPU    bool // its process used a GPU, or had one open
 	withCgroup bool // all of its own cgroup is excluded, or in the same unit
 }
 
-// sleepers are the processes of a workload that have had nothing to claim yet. They share one
+// sleepers are the processes of a workload without usage since their start. They share one
 // claimant, which gives the workload its series: most processes of a node never run.
 type sleepers struct {
 	id    attribution.Claimant

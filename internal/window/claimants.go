@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// update opens a claimant for a process that has none, and another for a process that changed its
+// update opens a claimant for a process without one, and another for a process that changed its
 // identity.
 func (b *Collector) update(c *claimant, p *proc.Process, m *Measurement) {
 	if b.Identifier.HasNews(p.Slot) {
@@ -80,15 +80,15 @@ func (b *Collector) wake(c *claimant, slot, pid int32, start time.Duration, m *M
 	c.id = id
 }
 
-// enter lets a process enter its container's cgroup, and leave the one that it was in.
+// enter lets a process enter its container's cgroup, and leave its previous one.
 func (b *Collector) enter(c *claimant, path string, p *proc.Process, m *Measurement) {
 	from := c.cgroup
 	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(&p.Sight))
 	from.Leave()
 }
 
-// accountMove records the CPU time of a process and of its exited children in one of two cgroups if the
-// process moved between them. The other cgroup has its own record.
+// accountMove records the CPU time of a process and of its exited children in one of two cgroups if
+// the process moved between them. The other cgroup has its own record.
 func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 	if in == other {
 		return
@@ -102,9 +102,9 @@ func accountMove(in, other *cgroup.Node, p *proc.Process, m *Measurement) {
 	cgroup.AccountMove(in, other, used)
 }
 
-// findMoved identifies the processes whose identification was deferred, if the counters show more CPU
-// time than is left to claim. A process may have entered a container, whose counter includes its time.
-// The claim for this interval stays with its previous claimant.
+// findMoved identifies the processes whose identification was deferred, if the counters show more
+// CPU time than is left to claim. A process may have entered a container, whose counter includes
+// its time. The claim for this interval stays with its previous claimant.
 func (b *Collector) findMoved(m *Measurement) {
 	t, traits := m.Table, m.Table.Traits()
 	if b.Exact || m.EndsCollection || b.Cgroups.Unaccounted(traits.Rounding, traits.Late) <= b.unclaimed(m) {
@@ -120,8 +120,9 @@ func (b *Collector) findMoved(m *Measurement) {
 }
 
 // claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between
-// two scans, known only by their cgroup. It is not ok if the path names no workload, unless the
-// cgroup is excluded: only a virtual machine's processes identify the machine of a cgroup.
+// two scans, of which only the cgroup was reported. It is not ok if the path names no workload,
+// unless the cgroup is excluded: only a virtual machine's processes identify the machine of a
+// cgroup.
 func (b *Collector) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
@@ -169,8 +170,8 @@ func (b *Collector) excludeLate(m *Measurement) {
 	}
 }
 
-// since returns when the series of a process that is new to the ledger was at 0: when the process
-// was created, or at the end of the last interval if that is later.
+// since returns the time at which the series of a process that is new to the ledger was at 0. It is
+// the creation of the process, or the end of the last interval if that is later.
 func (b *Collector) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {

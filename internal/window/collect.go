@@ -12,8 +12,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// identify finds out what processes are and belong to. It reports whether that may have changed for
-// processes that did not run, too.
+// identify finds the identities and workloads of processes. It reports whether these may have
+// changed even for processes that did not run.
 func (b *Collector) identify(m *Measurement) (changed bool) {
 	// New processes are reported only by the scan that first sees them. If that scan was not
 	// observed, identify all.
@@ -148,7 +148,7 @@ func (b *Collector) claimByCounters(m *Measurement) {
 	b.Cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
 		// others have claimed. Cap it at what the interval has left. Later readings have no such
-		// cap: the node's ticks miss what runs between two of them, and the counter does not.
+		// cap: the node's ticks miss CPU time between two of them, and the counter does not.
 		if first {
 			used = min(used, b.unclaimed(m))
 		}
@@ -169,8 +169,8 @@ func (b *Collector) claimByCounters(m *Measurement) {
 func (b *Collector) claimRest(m *Measurement) {
 	b.claimFamilies(m)
 	if !b.Exact {
-		// The child times of a process outside of a container may include what the container's
-		// counter showed.
+		// The child times of a process outside of a container may include CPU time that the
+		// container's counter showed.
 		b.rest.CPU = min(b.rest.CPU, b.unclaimed(m))
 	}
 	b.add(&b.rest, m)
@@ -186,7 +186,7 @@ func (b *Collector) claimRest(m *Measurement) {
 	}
 }
 
-// unclaimed returns the CPU time that processes used in the interval and that no claim has so far.
+// unclaimed returns the CPU time of processes in the interval that has not been claimed yet.
 func (b *Collector) unclaimed(m *Measurement) units.CPUTime {
 	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
 }

@@ -25,15 +25,15 @@ type Options struct {
 	// false, the counters of containers' cgroups show the rest.
 	Exact      bool
 	Identifier *workload.Identifier
-	// Cgroups is the tree of the host's cgroups, whose ReadCPUTime comes right before each scan that
-	// is not exact. No other Collector may use it at the same time.
+	// Cgroups is the tree of the host's cgroups, whose ReadCPUTime comes right before each scan
+	// that is not exact. No other Collector may use it at the same time.
 	Cgroups   *cgroup.Tree
 	Exclusion *workload.Exclusion // nil: no workload is excluded
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []power.Class
-	// Places, if set, reports in which domain of the topology memory is. Claims then weigh there
-	// under the keys of memory.
+	// Places, if set, reports the domain of the topology that memory belongs to. Claims then weigh
+	// there under the keys of memory.
 	Places *numa.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise the processes
 	// that run share their energy.
@@ -58,11 +58,11 @@ type Options struct {
 	ByProgram bool
 }
 
-// Collector makes intervals of measurements: Collect turns the usage of each process since the last
-// measurement into claims, and opens and closes the ledger's claimants as processes begin, change and
-// end.
+// Collector makes intervals of measurements. Collect turns the usage of each process since the last
+// measurement into claims. It opens and closes the ledger's claimants as processes begin, change
+// and end.
 //
-// A Collector lasts as long as its ledger. It is not safe for concurrent use.
+// A Collector serves one ledger. It is not safe for concurrent use.
 type Collector struct {
 	Options
 	table
@@ -85,10 +85,10 @@ type Collector struct {
 	last     Measurement
 	begun    bool
 	restored bool   // the next interval is the time since a state
-	scan     uint64 // the last one that was observed
+	scan     uint64 // the last observed scan
 }
 
-// NewCollector returns a Collector. It reads nothing yet.
+// NewCollector returns a Collector. It does not read yet.
 func NewCollector(o Options) *Collector {
 	o.Exclusion, o.Keys = cmp.Or(o.Exclusion, &workload.Exclusion{}), cmp.Or(o.Keys, &Keys{})
 	b := &Collector{Options: o, named: []units.Domain{units.NodeCPUs}, sleepers: map[ownerKey]*sleepers{}}
@@ -126,8 +126,8 @@ func (b *Collector) Held() (processes, containers int) {
 	return len(b.claimants), len(b.Cgroups.Nodes())
 }
 
-// EachProcess calls yield with each process of the scan that was observed last, with what it is part
-// of and the cgroup of its container. The cgroup is nil outside of containers, or if none is watched.
+// EachProcess calls yield with each process of the last observed scan, its identity and the cgroup
+// of its container. The cgroup is nil outside of containers, or if no cgroups are watched.
 func (b *Collector) EachProcess(t *proc.Table, yield func(*proc.Process, identity.Workload, *cgroup.Node)) {
 	for p := range processes(t, true) {
 		if c := &b.claimants[p.Slot]; c.open {
@@ -150,6 +150,6 @@ func (b *Collector) Outside() error {
 	return b.Identifier.Outside(b.last.ReadAt)
 }
 
-// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no
-// sum of claims overflows: a kernel may print a negative number as one near 2^64.
+// maxClaim bounds the usage of one claimant in an interval: two years of CPU time. No sum of claims
+// overflows then, even if a kernel prints a negative number as one near 2^64.
 const maxClaim units.CPUTime = 1 << 56

@@ -17,7 +17,7 @@ import (
 type cores struct {
 	siblings *divide.Siblings
 	further  float64
-	cpus     []core // by number, those of siblings
+	cpus     []core // by number, of the siblings
 	mean     uint64 // discount of CPU time whose CPU is not available
 }
 
@@ -80,7 +80,7 @@ func (c *cores) readBusy(m *Measurement) {
 	}
 }
 
-// at returns a CPU, nil if it is not known.
+// at returns a CPU, or nil if it has no siblings.
 func (c *cores) at(cpu int32) *core {
 	if cpu < 0 || int(cpu) >= c.siblings.CPUs() {
 		return nil
@@ -89,7 +89,7 @@ func (c *cores) at(cpu int32) *core {
 }
 
 // addUp computes the busy time of each CPU from the rows. A thread's CPU time may be reported after
-// the interval in which the thread ran, so time beyond the length of the interval counts in the
+// the interval of its use, so time beyond the length of the interval counts in the
 // next one. CPU time whose CPU is not available is divided in proportion to the remaining idle time
 // of each CPU.
 func (c *cores) addUp(rows []row, length units.CPUTime) {
@@ -116,7 +116,7 @@ func (c *cores) addUp(rows []row, length units.CPUTime) {
 }
 
 // computeDiscounts computes the discount of each CPU, and the average of the busy time that is not
-// claimed on a known CPU.
+// claimed on a CPU.
 func (c *cores) computeDiscounts(length float64) {
 	var rest, discounted, all, ofAll float64
 	for i := range c.siblings.CPUs() {
@@ -138,7 +138,7 @@ func (c *cores) computeDiscounts(length float64) {
 	}
 }
 
-// counts returns what CPU time counts for while so many other threads of its core are busy on
+// counts returns the value of CPU time while so many other threads of its core are busy on
 // average. Between whole numbers it is in proportion, which is exact for cores of two threads.
 func (c *cores) counts(others float64) float64 {
 	of := func(n float64) float64 { return (1 + n*c.further) / (1 + n) }

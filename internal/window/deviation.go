@@ -16,10 +16,10 @@ type deviation [3]float64
 const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 
 // With these deviations the true energy is within one standard deviation in about 68 % of the cases
-// of the simulator (dev/results/deviations.csv). make accuracy measures them. In windows of 100 ms most
-// of the simulated workloads have almost no deviation.
+// of the simulator (dev/results/deviations.csv). make accuracy measures them. In windows of 100 ms
+// most of the simulated workloads have almost no deviation.
 var (
-	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: nothing shows how much power instructions need
+	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: no counter shows how much power instructions need
 	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users
 	ofClockedOnes   = deviation{0.50, 0.50, 0.50} // the same, by clock rate
 	ofMemory        = deviation{1.7, 1.7, 1.7}    // by a key that does not look at memory
@@ -27,10 +27,10 @@ var (
 )
 
 // Deviation returns the standard deviation of a small workload's active energy of a zone kind,
-// relative to that energy, because the attribution weight is not energy. window is the length of the
-// windows, and shared reports whether several zones of the kind have the same users. The deviation
-// of a workload with a larger share of the node's energy is smaller, and 0 for a workload that has
-// all of it.
+// relative to that energy, because the attribution weight is not energy. window is the length of
+// the windows, and shared reports whether several zones of the kind have the same users. The
+// deviation of a workload with a larger share of the node's energy is smaller, and 0 for a workload
+// that has all of it.
 //
 // Keys that count hardware events, and GPUs, have the deviation of CPU time, because the simulator
 // has neither.

@@ -4,7 +4,7 @@
 // workloads into an attribution.Interval.
 //
 // A Collector keeps the ledger's claimants in step with the processes of the node. In each window
-// between two measurements it makes a table with a row for each use of the CPUs by a process, and by
+// between two measurements, it makes a table. A row is a use of the CPUs by a process, or by
 // short-lived processes that only a cgroup's counter, a parent or the kernel shows. Passes over the
 // table compute the weights of the rows (cores and Keys) and divide the rows by CPU package
 // (divider). A feature that is off is a pass that is not in the list of the Collector. A

@@ -15,25 +15,26 @@ import (
 )
 
 // divider divides the usage of the node by CPU package: each row becomes a claim on each package
-// where its CPU time was used.
+// that it used CPU time of.
 //
-// The weights of a row other than CPU time are divided in proportion to the CPU time in each package
-// that counts under the weight. Weights of memory are divided by where the memory is, if that is
-// available: DRAM of a package is shared by the processes that hold memory there. A row without CPU
-// time, of a process that sleeps and holds memory, is otherwise in the package where the process was
-// last.
+// The weights of a row other than CPU time are divided in proportion to the CPU time in each
+// package that counts under the weight. Weights of memory are divided by the place of the memory,
+// if that is available: DRAM of a package is shared by the processes that hold memory there. A row
+// without CPU time, of a process that sleeps and holds memory, is otherwise in the last package of
+// the process.
 type divider struct {
 	topology *divide.Topology
-	places   *numa.Places // nil: memory counts where its process ran
-	// held and discounted mark the weights of memory, and those of CPU time that counts for less
-	// while threads share a core.
+	places   *numa.Places // nil: memory counts in the domains that its process ran in
+	// held and discounted mark the weights of memory, and the weights of CPU time that counts for
+	// less while threads share a core.
 	held, discounted [attribution.Weights]bool
 
 	last      []cpu.Node      // of each domain
 	process   []units.CPUTime // of each domain, that processes can account for in the interval
 	interrupt []units.CPUTime // of each domain in the interval
 	placed    []units.CPUTime // the sum of the places of all rows before
-	// byCgroup says in what proportion the processes of a cgroup ran, from the index in cgroups on.
+	// byCgroup has the shares of the domains in the CPU time of a cgroup, from the index in cgroups
+	// on.
 	byCgroup []units.CPUTime
 	cgroups  map[*cgroup.Node]int
 
@@ -51,7 +52,7 @@ func newDivider(topology *divide.Topology, places *numa.Places, keys *Keys) *div
 	}
 }
 
-// ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not
+// ranIn notes that a process of a cgroup ran in these parts, or in its last domain if it did not
 // run.
 func (d *divider) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) {
 	for ; n != nil; n = n.Parent() {
@@ -63,7 +64,7 @@ func (d *divider) ranIn(n *cgroup.Node, parts []units.CPUTime, p *proc.Process) 
 	}
 }
 
-// in returns in what proportion the processes of a cgroup ran in the interval so far.
+// in returns the shares of the domains in the CPU time of a cgroup's rows that were added before.
 func (d *divider) in(n *cgroup.Node) []units.CPUTime {
 	from, ok := d.cgroups[n]
 	if !ok {
@@ -113,8 +114,8 @@ func (d *divider) begin(usage []attribution.Usage, m *Measurement) {
 	}
 }
 
-// setPlace sets d.place to the proportion in which a row is divided: where its CPU time was used,
-// where its process was last, or else where all rows before it are.
+// setPlace sets d.place to the proportions that divide a row: the domains of its CPU time, the last
+// domain of its process, or otherwise the domains of all rows before it.
 func (d *divider) setPlace(r *row) {
 	clear(d.place)
 	switch {
@@ -145,8 +146,8 @@ func (d *divider) memoryOf(r *row) []uint64 {
 	return nil
 }
 
-// divideRow divides a row by d.place, and its weights of memory by where the memory is, unless that
-// is nil.
+// divideRow divides a row by d.place, and its weights of memory by the bytes in each domain, unless
+// these are nil.
 func (d *divider) divideRow(usage []attribution.Usage, r *row, memory []uint64) {
 	only := slices.IndexFunc(d.place, func(part units.CPUTime) bool { return part > 0 })
 	if memory == nil && only >= 0 && !slices.ContainsFunc(d.place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
@@ -182,8 +183,8 @@ func (d *divider) divideRow(usage []attribution.Usage, r *row, memory []uint64) 
 }
 
 // count sets d.counted to the CPU time of a row that counts in each domain. It reports whether the
-// row's slices show that for each domain where the row used CPU time: only the last CPU of an exited
-// process is available.
+// row's slices show that for all of its domains: only the last CPU of an exited process is
+// available.
 func (d *divider) count(r *row) bool {
 	clear(d.counted)
 	for _, s := range r.on {
@@ -232,8 +233,8 @@ func (d *divider) divideUnnamed(usage []attribution.Usage, all units.CPUTime) {
 	d.addUnattributed(usage, all, d.place)
 }
 
-// divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each
-// domain.
+// divideInterrupts divides the unattributed CPU time of interrupts in proportion to the interrupts
+// of each domain.
 func (d *divider) divideInterrupts(usage []attribution.Usage, t *table) {
 	for i := range usage {
 		usage[i].Weightless = [attribution.Weights]units.CPUTime{}
@@ -252,8 +253,8 @@ func (d *divider) divideInterrupts(usage []attribution.Usage, t *table) {
 	}
 }
 
-// addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to
-// what processes used there.
+// addUnattributed adds unattributed CPU time to the domains in proportion to places, or
+// otherwise to the CPU time of processes there.
 func (d *divider) addUnattributed(usage []attribution.Usage, all units.CPUTime, places []units.CPUTime) {
 	if slices.Max(places) == 0 {
 		places = d.process

@@ -13,7 +13,7 @@ import (
 
 // A process that exited takes one path, whichever hardware it used:
 //
-//   - claimEnded claims its last slice in the interval in which the scan lists it as ended.
+//   - claimEnded claims its last slice in the interval whose scan lists it as ended.
 //   - endProcess stops its claimant and releases its slot.
 //   - closeEnded closes the claimant after the ledger has the shares of that interval. If the process
 //     used a GPU or may have, endLateUsers closes the claimant later: polls of GPUs name processes
@@ -46,8 +46,8 @@ func (b *Collector) claimEnded(m *Measurement) {
 }
 
 // endProcess stops the claimant of a process that ended and releases its slot. The claimant of a
-// GPU user stays open, as usage may still name it; also that of a young process on a node with GPU
-// users, as usage may not have named it yet.
+// GPU user stays open, as usage may still name it. So does the claimant of a young process on a
+// node with GPU users, as usage may not have named it yet.
 func (b *Collector) endProcess(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
 	g := &b.gpus
 	if p, ok := g.processes[pid]; ok && p.start == start {
@@ -92,13 +92,14 @@ func (b *Collector) leave(c *claimant) {
 	}
 }
 
-// end ends a claimant with this interval, in which it may claim its last slice.
+// end ends a claimant with this interval. It may claim its last slice in it.
 func (b *Collector) end(id attribution.Claimant) {
 	b.Ledger.Leave(id)
 	b.ended = append(b.ended, id)
 }
 
-// closeEnded closes the claimants that ended, after the ledger has the shares of their last interval.
+// closeEnded closes the claimants that ended, after the ledger has the shares of their last
+// interval.
 func (b *Collector) closeEnded() {
 	for _, id := range b.ended {
 		b.Ledger.Close(id)

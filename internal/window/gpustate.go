@@ -22,7 +22,7 @@ const (
 )
 
 // gpus makes domains of the node's GPUs, and finds the claimants that used them. The zero gpus is
-// ready to use: it keeps nothing before a GPU is seen.
+// ready to use: it allocates no memory before a GPU is seen.
 type gpus struct {
 	index map[units.Domain]int // in the interval, of each GPU
 	known []knownGPU           // those with a domain of their own come first
@@ -40,7 +40,7 @@ type gpus struct {
 type knownGPU struct {
 	listed     bool      // a source reports its usage, now or later
 	reportedAt time.Time // when a source reported the usage last
-	epoch      uint64    // in which it did last, counted from 1
+	epoch      uint64    // of the last report, counted from 1
 }
 
 // process is the slot and the start of a process. With the PID the start distinguishes it from an
@@ -62,7 +62,7 @@ type gpuUser struct {
 const (
 	maxLate      = time.Minute
 	maxLateUsers = 1024
-	// namedWithin is the age by which usage has named a process that uses a GPU from its start:
+	// namedWithin is the maximum age until usage names a process that uses a GPU from its start:
 	// polls of a library are a second apart, and samples appear late.
 	namedWithin = 5 * time.Second
 )
@@ -73,7 +73,7 @@ type lateUser struct {
 	pid   int32
 	start time.Duration
 	ended time.Time // or before
-	epoch uint64    // in which it ended
+	epoch uint64    // of its end
 }
 
 // note takes note of a process that a scan has found.

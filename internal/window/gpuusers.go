@@ -59,7 +59,7 @@ func (b *Collector) claimantInCommon(all bool) (id attribution.Claimant, ok bool
 }
 
 // claimantForCommon opens a claimant, for this interval, for the workload that all the users have
-// in common. ok is false if they have none.
+// in common. ok is false if they have no workload in common.
 func (b *Collector) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
 	common := b.Ledger.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {

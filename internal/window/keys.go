@@ -32,7 +32,7 @@ const (
 	KeyCycles       Key = "cycles"
 	KeyInstructions Key = "instructions"
 	KeyCacheMisses  Key = "cache_misses"
-	// KeyDRAMCacheMisses is cache misses that count where the memory is.
+	// KeyDRAMCacheMisses is cache misses that count in the domain of the memory.
 	KeyDRAMCacheMisses Key = "cache_misses of dram"
 	// KeyMissesOrMemory is cache misses and, in windows without counts, memory and CPU time.
 	KeyMissesOrMemory Key = "cache_misses or memory_cpu_time"
@@ -52,7 +52,7 @@ type keyLine struct {
 	name     Key
 	open     func(Key, *KeyOptions) (w Weigher, err error)
 	sleepers bool // processes that did not run have a weight
-	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
+	// held reports whether a claim weighs in the domains of its memory, whichever CPUs it used.
 	held bool
 	// fitted is the zone kind whose measured energy the key is fitted to.
 	fitted power.Kind
@@ -80,7 +80,7 @@ type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
 	// Keys are the weights other than plain CPU time, the first weight of claims first.
-	// KeyCPUTime is among them where it is less than CPU time in cores that threads share.
+	// KeyCPUTime is among them if CPU time in cores that threads share counts for less.
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time
 	// by.
@@ -92,8 +92,8 @@ type KeyOptions struct {
 
 	// Uncounted is the reason if hardware events of processes are not counted, otherwise nil.
 	Uncounted error
-	// Unmissed is the reason if cache misses of processes are not counted, otherwise nil. Cache is the
-	// cache whose misses are counted, for names.
+	// Unmissed is the reason if cache misses of processes are not counted, otherwise nil. Cache is
+	// the cache whose misses are counted, for names.
 	Unmissed error
 	Cache    string
 
@@ -110,15 +110,16 @@ type Weigher interface {
 	// whether anything was measured; if not, CPU time is the weight. The error is the reason why a
 	// part could not be measured, and may be set even if measured is true.
 	Weigh(now time.Time, shares []*weigh.Share) (measured bool, err error)
-	// Forget drops what was measured until now.
+	// Forget drops the measurements until now.
 	Forget()
-	// Name returns what is measured, and how.
+	// Name names the measured quantity and its source.
 	Name() string
-	// Close releases what is open. No other method is called then.
+	// Close releases the resources. No other method is called then.
 	Close() error
 }
 
-// OpenWeigher opens the Weigher of a key. It returns an error if this machine cannot measure the key.
+// OpenWeigher opens the Weigher of a key. It returns an error if this machine cannot measure the
+// key.
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
 	line := lineOf(key)
 	if line.open == nil {
@@ -181,7 +182,8 @@ type Selection struct {
 	By  string // Name of the Weigher
 }
 
-// Keys computes the attribution weights other than plain CPU time. The zero Keys computes none.
+// Keys computes the attribution weights other than plain CPU time. The zero Keys computes no
+// weights.
 type Keys struct {
 	options  KeyOptions
 	selected []Selection // since the last call of Selected
@@ -194,15 +196,15 @@ type weight struct {
 	keyLine
 	search  kernfs.Search[openedWeigher]
 	zones   []string // measured zones of the kind fitted
-	weigher Weigher  // nil if there is none
-	refused error    // why there is none
-	failed  error    // what was not known of it in the interval
+	weigher Weigher  // nil if it is not open
+	refused error    // why it is not open
+	failed  error    // why it was not measured for all rows in the interval
 }
 
 // reopenAfter is how long a key that cannot be measured is left alone.
 const reopenAfter = time.Minute
 
-// NewKeys returns Keys for the options. It opens nothing.
+// NewKeys returns Keys for the options. It opens no files.
 func NewKeys(options KeyOptions) *Keys {
 	k := &Keys{options: options}
 	k.options.models = map[Key]*ridge.Model{}
@@ -229,10 +231,10 @@ func (k *Keys) Sleepers() bool {
 	return slices.ContainsFunc(k.weights, func(w weight) bool { return w.sleepers })
 }
 
-// OfClockRates reports whether a key is of the clock rate of the CPU on which a process ran last.
+// OfClockRates reports whether a key uses the clock rate of the last CPU of a process.
 func (k *Keys) OfClockRates() bool { return slices.Contains(k.options.Keys, KeyFrequency) }
 
-// OfMemory reports whether any key is of the memory that claimants hold.
+// OfMemory reports whether any key uses the memory that claimants hold.
 func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
 
 // held returns which weights are of memory.
@@ -243,7 +245,7 @@ func (k *Keys) held() (held [attribution.Weights]bool) {
 	return held
 }
 
-// open opens what is not open yet.
+// open opens the Weighers that are not open yet.
 func (k *Keys) open(now time.Time) {
 	if now.Before(k.retry) {
 		return
@@ -363,7 +365,7 @@ func (k *Keys) weigh(t *table, m *Measurement) {
 }
 
 // measuredEnergy returns the measured energy of the zones of a kind, and the time until which the
-// energy of all of them is known. The time is zero if there is no zone of the kind, or one was
+// energy of all of them was read. The time is zero if there is no zone of the kind, or one was
 // never read.
 func measuredEnergy(readings []power.Reading, kind power.Kind) (total units.Energy, at time.Time) {
 	zones := 0

@@ -19,15 +19,15 @@ type Measurement struct {
 	ReadAt time.Time
 	// Stamp is the same moment as in data points. It never steps back.
 	Stamp time.Time
-	// Node is the node's CPU time so far.
+	// Node is the total of the node's CPU time.
 	Node cpu.Node
-	// Domains is the CPU time so far of each domain of the topology.
+	// Domains is the total CPU time of each domain of the topology.
 	Domains []cpu.Node
-	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
+	// CPUs is the total busy time of each CPU, by number. If it is nil, the table is used instead.
 	CPUs []units.CPUTime
 	// Table is the scan. The Collector reads it in Collect and End only.
 	Table *proc.Table
-	// Readings holds the readings of all known zones.
+	// Readings holds the readings of all zones.
 	Readings []power.Reading
 	// GPUs is the usage of each GPU since the last measurement.
 	GPUs []gpu.Usage
@@ -38,7 +38,7 @@ type Measurement struct {
 	EndsCollection bool
 }
 
-// usedUntilRead reports whether the usage of a GPU is of the time until ReadAt.
+// usedUntilRead reports whether the usage of a GPU ends at ReadAt.
 func (m *Measurement) usedUntilRead(domain units.Domain) bool {
 	return slices.ContainsFunc(m.GPUs, func(u gpu.Usage) bool { return u.UntilRead && u.Domain == domain })
 }

@@ -12,22 +12,22 @@ import (
 
 // unowned is the CPU time without an owner. The zero unowned is ready to use.
 type unowned struct {
-	// all is all unattributed CPU time so far, and ofInterrupts the part of it that interrupts used.
+	// all is the total of unattributed CPU time, and ofInterrupts the part of interrupts.
 	all, ofInterrupts units.CPUTime
-	// balance is the CPU time, in ns, by which claims are behind the node's CPU time. The balance
+	// balance is the excess of the node's CPU time over the claims, in ns. The balance
 	// of the interval before counts for half, so that noise neither accumulates nor shows as
 	// processes when it is taken back.
 	balance float64
 }
 
 // findMissed returns the unattributed CPU time of an interval: at least untraced and at most rest,
-// which no claim covers. It is untraced unless the scan missed processes and the balance exceeds the
-// noise.
+// which no claim covers. It is untraced unless the scan missed processes and the balance exceeds
+// the noise.
 //
-// Missed processes start and exit between two scans, and neither child times nor counters show them:
-// they are children whose parent discards their times. Their CPU time is a part of the difference
-// between the node's CPU time and the claims. The rest of the difference is noise, of either sign,
-// which the next interval often takes back.
+// Missed processes start and exit between two scans, and neither child times nor counters show
+// them: they are children whose parent discards their times. Their CPU time is a part of the
+// difference between the node's CPU time and the claims. The rest of the difference is noise, of
+// either sign, which the next interval often takes back.
 func (u *unowned) findMissed(b *Collector, m *Measurement, untraced, rest units.CPUTime) units.CPUTime {
 	used := float64(m.Node.Process - b.last.Node.Process)
 	u.balance = u.balance/2 + used - float64(b.claimed) - float64(untraced)
@@ -46,7 +46,7 @@ func (u *unowned) findMissed(b *Collector, m *Measurement, untraced, rest units.
 
 // noise returns about one standard deviation, in ns, of the difference between the node's CPU time
 // and the CPU time of all processes, given the time used. The node's CPU time is counted in timer
-// ticks, each of which finds a CPU busy or not, so it has the variance of a binomial distribution.
+// ticks. Each tick finds a CPU busy or not, so it has the variance of a binomial distribution.
 // The user and system time of a process are rounded to ticks at both ends of the interval.
 func (b *Collector) noise(used float64, t *proc.Table) float64 {
 	idle := float64(b.node.Total-b.node.Busy) / float64(max(b.node.Total, 1))

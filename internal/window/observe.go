@@ -46,7 +46,7 @@ func (b *Collector) End(m *Measurement) {
 	b.closeEnded()
 	b.programs.endInterval()
 	b.Cgroups.Sweep()
-	// If the kernel did not report the ends of a burst of processes, their rows stay for as long as
+	// If the kernel did not report the ends of a burst of processes, their rows stay for
 	// units.SlackTime.
 	if t := m.Table; t.Scans() > 0 && b.slack.Ample(t.Len()-t.Awaited(), len(b.claimants), t.Now) {
 		b.Shrink(t)
@@ -72,7 +72,7 @@ func (b *Collector) WithoutClaims(m *Measurement) *Measurement {
 	return &without
 }
 
-// StartOver continues with another CPU time source, of which m.Table is the first scan. Processes keep
+// StartOver continues with another CPU time source. m.Table is its first scan. Processes keep
 // their series.
 func (b *Collector) StartOver(m *Measurement, exact bool) {
 	b.last = *m
@@ -164,7 +164,7 @@ func (b *Collector) updateRequests(m *Measurement) {
 }
 
 // Shrink frees the memory that was needed for more processes than there are. End calls it a while
-// after a burst of processes. It does nothing unless Collect has read the scan in t.
+// after a burst of processes. It has no effect unless Collect has read the scan in t.
 func (b *Collector) Shrink(t *proc.Table) {
 	if b.scan != t.Scans() {
 		return

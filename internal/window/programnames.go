@@ -60,9 +60,9 @@ func (g *programs) note(i *workload.Identity) {
 	}
 }
 
-// nameOf returns the name of the program of a process of which only the name of its task is known:
-// that name, or the longer name of the only known program of its workload and user that begins with
-// the name of the task.
+// nameOf returns the name of a process's program by the name of its task. It is the name of the
+// task, or a longer name that begins with it, if only one program of its workload and user has such
+// a name.
 func (g *programs) nameOf(name, user string, in *identity.Workload) string {
 	switch len(name) {
 	case 0:

@@ -11,7 +11,7 @@ import (
 )
 
 // standIn returns a claimant, for this interval, for processes without their own claimant. There is
-// no claimant for an owner of which nothing is known.
+// no claimant for an owner without program and workload.
 func (b *Collector) standIn(owner identity.Owner, excluded bool) attribution.Claimant {
 	if !b.begun || !excluded && owner == (identity.Owner{}) {
 		return attribution.NoClaimant
@@ -79,9 +79,9 @@ func (b *Collector) nameOwner(r *row, charge *proc.Charge) bool {
 }
 
 // claimFamilies claims the time of short-lived descendants outside of workloads, by the programs of
-// their nearest ancestors. The child times may include what the counter of a container showed, so
-// they are capped at the unclaimed CPU time. The rows have no unit, because an adopted descendant
-// may be in another unit than the process that adopted it.
+// their nearest ancestors. The child times may include CPU time that the counter of a container
+// showed, so they are capped at the unclaimed CPU time. The rows have no unit, because an adopted
+// descendant may be in another unit than the process that adopted it.
 func (b *Collector) claimFamilies(m *Measurement) {
 	var all units.CPUTime
 	for i := range b.programs.families {

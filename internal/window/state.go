@@ -14,8 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// State is the state of an earlier Collector of the same boot, from which a Collector continues its
-// totals.
+// State is the state of an earlier Collector of the same boot, which a Collector continues.
 type State struct {
 	Ledger ledger.State
 	// Kinds, Domains and Zones define the indices in the intervals.
@@ -25,8 +24,8 @@ type State struct {
 	Cgroups []cgroup.Past
 }
 
-// State sets s to the state of the Collector and its ledger, in the memory that s has. Call it after
-// End and before the ledger is emitted.
+// State sets s to the state of the Collector and its ledger, in the memory that s has. Call it
+// after End and before the ledger is emitted.
 func (b *Collector) State(s *State) {
 	b.Ledger.State(&s.Ledger)
 	s.Kinds = append(s.Kinds[:0], b.Kinds...)
@@ -84,7 +83,7 @@ func (b *Collector) restoreDomain(name units.Domain) int {
 	return max(slices.Index(b.named, name), 0)
 }
 
-// restore makes zones those of a state, by their numbers.
+// restore sets zones to the zones of a state, by their numbers.
 func (z *zones) restore(known []power.Zone) {
 	z.known, z.read, z.awaited = slices.Clone(known), make([]zoneRead, len(known)), map[int]bool{}
 	for i := range known {

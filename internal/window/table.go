@@ -39,8 +39,8 @@ type row struct {
 	// without such a process.
 	process *proc.Process
 	home    string // path of the cgroup that the memory of the row is charged to
-	// parts divides the CPU time by domain, and on divides it by CPU. They are empty if the division
-	// is not available. The cores pass reduces on to the time that counts.
+	// parts divides the CPU time by domain, and on divides it by CPU. They are empty if the
+	// division is not available. The cores pass reduces on to the time that counts.
 	parts []units.CPUTime
 	on    []proc.Slice
 }

@@ -16,7 +16,7 @@ const (
 	// a burst of short-lived processes is neither.
 	visibilitySpan = time.Minute
 	// More than a tenth of active energy without an owner is a condition, and less than a twentieth
-	// is none.
+	// ends it.
 	tooUnattributed, attributedAgain = 10, 20
 	// leastUnattributed is the power, in microwatts, below which unattributed energy is not worth a
 	// warning: on a node at rest every share is a large one.
@@ -35,7 +35,7 @@ type span struct {
 	began                time.Time
 	active, unattributed units.Energy  // totals at the start
 	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start
-	scans, hidden        int           // scans in the span, and those in which processes were hidden
+	scans, hidden        int           // scans in the span, and scans with hidden processes
 	lostEnds             uint64
 }
 
@@ -65,8 +65,8 @@ func (v *Visibility) Observe(m *Measurement, b *Collector) {
 	}
 }
 
-// beginSpan returns a span without scans. Its totals leave GPUs out, because scans do not show their
-// usage.
+// beginSpan returns a span without scans. Its totals leave GPUs out, because scans do not show
+// their usage.
 func (b *Collector) beginSpan(at time.Time) span {
 	s := span{began: at, time: b.unowned.all, ofInterrupts: b.unowned.ofInterrupts}
 	kinds := &b.Ledger.Kinds

@@ -49,8 +49,8 @@ func (z *zones) isNew(zone int, r *power.Reading) (isNew bool, unmeasured time.D
 // counts as one of the end of the interval.
 const MaxAge = 5 * time.Minute
 
-// ageOf returns the time from the moment up to which the total of a reading counts to the moment up
-// to which the usage of its domain does. A library polls the usage of a GPU with its energy, so only
+// ageOf returns the time between the end of a reading's total and the end of its domain's usage. A
+// library polls the usage of a GPU with its energy, so only
 // the lag counts.
 func ageOf(r *power.Reading, m *Measurement) time.Duration {
 	age := m.ReadAt.Sub(r.At)
@@ -86,7 +86,7 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 		return i, replaced
 	}
 	if i < len(z.read) {
-		z.read[i] = zoneRead{} // the other zone's total is new, also if both are of the same moment
+		z.read[i] = zoneRead{} // the other zone's total is new, even if both were read at the same moment
 	}
 	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
 	if z.index == nil {
