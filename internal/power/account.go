@@ -18,13 +18,14 @@ var (
 	errImpossible  = errors.New("the energy rose by more than is possible in the elapsed time: this increase is not counted")
 )
 
-// accounts holds the accounts of a meter, in the order in which its zones appeared.
+// accounts holds the accounts of a meter, in the order of the first readings of its zones.
 type accounts struct {
 	all []*account
 	// longestGap is the maximum time between two power readings that are integrated.
 	longestGap time.Duration
-	// late marks counters that the device updates at its own times. An unchanged counter is then not a
-	// new reading. If standsStill is not 0, a counter that is unchanged for longer is an error.
+	// late marks counters that the device updates at its own times. An unchanged counter is then
+	// not a new reading. If standsStill is not 0, a counter that is unchanged for longer is an
+	// error.
 	late        bool
 	standsStill time.Duration
 }
@@ -74,13 +75,13 @@ type account struct {
 	counter    *counter
 	integrator *integrator
 	epoch      string // epoch of the counter
-	// ahead is the energy that powers added since the counter was last read. It is subtracted from the
-	// next increase of the counter, which includes it.
+	// ahead is the energy that powers added since the counter was last read. It is subtracted from
+	// the next increase of the counter, which includes it.
 	ahead    units.Energy
 	taken    time.Time // time of the last Shown without an error
 	err      error     // the reason why the last Shown was not counted, or nil
 	rejected error     // error of the first impossible power since the last valid power, or nil
-	moved    time.Time // time at which the counter last changed
+	moved    time.Time // time of the counter's last change
 	listed   time.Time // end of the last poll that returned the zone or its error
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Correction is the calibration result of a meter: the true power is Factor times the meter's
-// power, plus Offset, and the meter shows it Lag too late. The zero Correction changes nothing.
+// power, plus Offset, and the meter shows it Lag too late. The zero Correction has no effect.
 type Correction struct {
 	// Lag is how late the meter is, from 0 to MaxLag.
 	Lag time.Duration
@@ -21,7 +21,7 @@ type Correction struct {
 	Offset int64
 }
 
-// The bounds of a Correction, and the factor that changes nothing.
+// The bounds of a Correction, and the factor without effect.
 const (
 	MaxLag    = 2 * time.Minute
 	Unscaled  = 1_000_000
@@ -33,7 +33,7 @@ const (
 // Scale returns the factor as a number.
 func (c Correction) Scale() float64 { return float64(cmp.Or(c.Factor, Unscaled)) / Unscaled }
 
-// IsZero reports whether the correction changes nothing.
+// IsZero reports whether the correction has no effect.
 func (c Correction) IsZero() bool { return c.Lag == 0 && !c.Scales() }
 
 // Scales reports whether the correction changes energies.

@@ -50,21 +50,21 @@ func MaxWatts(k Kind) uint64 {
 // counter computes the energy between the raw readings of an energy counter.
 //
 // A raw value below the previous one is a wraparound if the energy it implies is possible for the
-// zone's maximum power in the elapsed time; otherwise it is a reset and adds nothing. A counter
+// zone's maximum power in the elapsed time; otherwise it is a reset and adds no energy. A counter
 // that wraps twice between two readings is counted once.
 type counter struct {
 	watts  uint64        // bound on the power
 	slack  time.Duration // added to the next elapsed time
 	refill time.Duration // the maximum of slack, which grows in time in which the power is below watts; 0 if slack is constant
-	wrapAt units.Energy  // 0 if unknown
+	wrapAt units.Energy  // 0 if not available
 	prev   units.Energy
-	at     time.Time // when prev was read; where wrapAt is not known, when it was read first
+	at     time.Time // when prev was read; if wrapAt is 0, when it was read first
 	seen   bool
 }
 
 // newCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps
-// to 0 after wrapAt; if wrapAt is 0, each step back is a reset. A total that a hypervisor reports has
-// an epoch, may be the total of the whole host, and never wraps. The slack of such a total is
+// to 0 after wrapAt; if wrapAt is 0, each step back is a reset. A total that a hypervisor reports
+// has an epoch, may be the total of the whole host, and never wraps. The slack of such a total is
 // replenished over time, so that its average power is bounded as well.
 //
 // The kernel reports the highest value of the counter, (2^32-1) hardware units, as
@@ -86,13 +86,13 @@ func (c *counter) raw() Raw {
 }
 
 // add adds the raw reading cur of the time at and returns the energy since the last reading. A
-// counter without a known range may be updated rarely, so its steps are checked against the time
-// since its last change.
+// counter whose range is not available may be updated rarely, so its steps are checked against the
+// time since its last change.
 //
-// A time without a monotonic clock reading is allowed. If at is before the last reading, the elapsed
-// time is 0. The monotonic clock of Linux stops while the machine is suspended. This is intended: a
-// suspended CPU uses almost no energy and its counter restarts, so the time of the suspension must
-// not make an impossible step plausible.
+// A time without a monotonic clock reading is allowed. If at is before the last reading, the
+// elapsed time is 0. The monotonic clock of Linux stops while the machine is suspended. This is
+// intended: a suspended CPU uses almost no energy and its counter restarts, so the time of the
+// suspension must not make an impossible step plausible.
 func (c *counter) add(cur units.Energy, at time.Time) (units.Energy, Event) {
 	if c.seen && cur == c.prev && c.wrapAt == 0 {
 		return 0, NoEvent // the counter may be updated rarely: the next step may hold the energy since its last change
@@ -108,7 +108,7 @@ func (c *counter) add(cur units.Energy, at time.Time) (units.Energy, Event) {
 	delta, event := cur-prev, NoEvent
 	if cur < prev {
 		switch {
-		case prev > c.wrapAt: // always so where the range is not known
+		case prev > c.wrapAt: // always so if the range is not available
 			return 0, Rebased
 		// A step back by less than 1/16384 of the range would be a wrap after nearly a whole range.
 		case prev-cur <= c.wrapAt>>14:

@@ -35,14 +35,15 @@ func newIntegrator(maxWatts uint64, longestGap time.Duration) *integrator {
 	return &integrator{maxPower: units.MulSaturating(maxWatts, 1e6), longestGap: longestGap}
 }
 
-// addPower adds a reading, a power in microwatts, and returns the energy since the last reading. The
-// reading is the mean over the time average that ends at the time at; an average of 0 stands for the
-// instantaneous power.
+// addPower adds a reading, a power in microwatts, and returns the energy since the last reading.
+// The reading is the mean over the time average that ends at the time at; an average of 0 stands
+// for the instantaneous power.
 //
 // A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second
-// reading of the same time adds nothing. A reading of an earlier time shows that the clock was set
-// back: it is Rebased, adds nothing, and the next reading counts from there. That cannot happen to
-// times with a monotonic clock reading, which do not advance while the machine is suspended.
+// reading of the same time adds no energy. A reading of an earlier time shows that the clock was
+// set back: it is Rebased, adds no energy, and the next reading counts from there. That cannot
+// happen to times with a monotonic clock reading, which do not advance while the machine is
+// suspended.
 func (i *integrator) addPower(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
 	if microwatts < 0 || uint64(microwatts) > i.maxPower {
 		return 0, Rejected
@@ -66,8 +67,9 @@ func (i *integrator) addPower(microwatts int64, average time.Duration, at time.T
 	return i.add(2*power, covered, previous+power, elapsed-covered), NoEvent
 }
 
-// skip records that no power is available for the time at. measured reports whether the energy up to
-// this time was counted in another way. If not, the time since the last reading adds to unmeasured.
+// skip records that no power is available for the time at. measured reports whether the energy up
+// to this time was counted in another way. If not, the time since the last reading adds to
+// unmeasured.
 func (i *integrator) skip(at time.Time, measured bool) {
 	if elapsed := at.Sub(i.at); i.started && !measured && elapsed > 0 {
 		i.addUnmeasured(elapsed)
@@ -79,8 +81,8 @@ func (i *integrator) addUnmeasured(d time.Duration) {
 	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
 }
 
-// add returns the energy of two periods, at most 2^64-1 µJ. power1 and power2 are twice the mean power
-// of their period, in µW: the sum of two readings is twice their mean and needs no division.
+// add returns the energy of two periods, at most 2^64-1 µJ. power1 and power2 are twice the mean
+// power of their period, in µW: the sum of two readings is twice their mean and needs no division.
 func (i *integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
 	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))

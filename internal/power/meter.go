@@ -13,16 +13,16 @@ import (
 
 // Meter reads the energy of zones. One goroutine uses it.
 type Meter interface {
-	// Read returns every known zone, and is called once an interval. It does not block: a meter that
-	// is slow or remote reads on its own goroutine and returns what it has. A reading with the same At
-	// as before has nothing new: its zone waits with the claims of the interval. The readings are
-	// valid until the next call.
+	// Read returns all zones, and is called once an interval. It does not block: a meter that is
+	// slow or remote reads on its own goroutine and returns its last readings. A reading with the
+	// same At as before is not new: its zone waits with the claims of the interval. The readings
+	// are valid until the next call.
 	//
 	// The error reports what kept all zones from being read, or with good readings a warning; the
-	// error of one zone is in its Reading. If there is nothing to read, the error is fs.ErrNotExist
+	// error of one zone is in its Reading. If there are no zones, the error is fs.ErrNotExist
 	// or ErrNoZones, and a later call looks again.
 	Read(ctx context.Context, s Sample) ([]Reading, error)
-	// Close releases what the meter holds open. No Read follows.
+	// Close releases the resources of the meter. No Read follows.
 	Close() error
 }
 
@@ -32,16 +32,16 @@ var ErrNoZones = errors.New("no usable zone")
 
 // ErrUnmeasured is the error of a zone that is not measured at present, as is normal for it: a
 // battery does not measure the machine on mains power. The time counts as unmeasured, and powers
-// before and after it are not interpolated. It is not a failure: Set.Failed omits the zone, and Gaps
-// does not increase.
+// before and after it are not interpolated. It is not a failure: Set.Failed omits the zone, and
+// Gaps does not increase.
 var ErrUnmeasured = errors.New("not measured at present")
 
 // Zone is one meter of one piece of hardware. A zone is identified by its pointer: a meter returns
-// the same pointer for as long as it knows the zone.
+// the same pointer while the zone exists.
 type Zone struct {
 	ID     string // as the system names it: "intel-rapl:0:1"
 	Name   string // for people: "package-0"
-	Vendor string // of a GPU, if it is known: "NVIDIA"
+	Vendor string // of a GPU, if available: "NVIDIA"
 	Kind   Kind
 	Parent string // ID of the zone that contains this one, empty at the top
 	Method Method
@@ -52,7 +52,7 @@ type Zone struct {
 	Includes units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
 	MaxWatts uint64
-	// Prompt reports whether a reading is of the moment of the read, to a few milliseconds. Meters
+	// Prompt reports whether a reading is at most a few milliseconds older than the read. Meters
 	// that others poll, and those that average, are not prompt.
 	Prompt bool
 }
@@ -67,14 +67,14 @@ const (
 	Package  Kind = "package"  // a CPU socket or die: cores, uncore, cache
 	Core     Kind = "core"     // the cores, inside Package
 	Uncore   Kind = "uncore"   // integrated graphics and the rest, inside Package
-	DRAM     Kind = "dram"     // memory, beside Package
-	PSys     Kind = "psys"     // RAPL's platform domain: the package and what the vendor connects to it
+	DRAM     Kind = "dram"     // memory, not part of Package
+	PSys     Kind = "psys"     // RAPL's platform domain: the package and the parts that the vendor connects to it
 	Platform Kind = "platform" // the whole machine
 	GPU      Kind = "gpu"      // a graphics card with its memory
-	Other    Kind = "other"    // what is left of the whole machine without Package, DRAM and GPU
+	Other    Kind = "other"    // the whole machine without Package, DRAM and GPU
 )
 
-// Kinds lists every zone kind, in the order in which they are reported.
+// Kinds lists every zone kind, in the order of reports.
 var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, GPU, Other}
 
 // Method is how the energy of a zone is obtained: the value of the attribute energy.method.
@@ -114,8 +114,8 @@ type Sample struct {
 // Reading is one zone in one read.
 type Reading struct {
 	Zone *Zone
-	// Total is the energy since the zone's first good read. It never goes down. A failed read leaves
-	// it as it was, and the next good one adds what was missed.
+	// Total is the energy since the zone's first good read. It never goes down. A failed read
+	// leaves it as it was, and the next good one adds the missed energy.
 	Total units.Energy
 	// At is when Total was last brought up to date; zero until the first good read.
 	At time.Time
@@ -126,9 +126,9 @@ type Reading struct {
 	Event Event
 	// Raw is the counter that Total is derived from, as of its last good read.
 	Raw Raw
-	// Unmeasured is the time since the first good read, or ErrUnmeasured, that a power sensor did not cover. It has no
-	// energy. Gaps is how many such times there were, and Rejected how many readings of the sensor
-	// were impossible and are not counted.
+	// Unmeasured is the time since the first good read, or ErrUnmeasured, that a power sensor did
+	// not cover. It has no energy. Gaps is how many such times there were, and Rejected how many
+	// readings of the sensor were impossible and are not counted.
 	Unmeasured     time.Duration
 	Gaps, Rejected int64
 
@@ -145,8 +145,8 @@ type Event uint8
 const (
 	NoEvent  Event = iota
 	Wrapped        // passed its maximum and went on from 0
-	Rebased        // stepped back or jumped further than is possible: nothing is added, counting goes on from there
+	Rebased        // stepped back or jumped further than is possible: no energy is added, and counting continues from there
 	Appeared       // first good reading: the baseline
-	Gap            // came so late that nothing is assumed about a time since the reading before
+	Gap            // came too late to integrate the whole time since the previous reading
 	Rejected       // was impossible and is not counted
 )

@@ -11,12 +11,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Remainder derives a zone of kind Other: the energy of the whole machine without that of its
-// parts. The whole is the measured zones of kind Platform, or of PSys if there is none. The
+// Remainder derives a zone of kind Other: the energy of the whole machine without the energy of its
+// parts. The whole is the measured zones of kind Platform, or of PSys if there is no Platform. The
 // parts are the zones of Package and DRAM, and of GPU if the whole is Platform.
 //
-// It is assumed that Platform contains all graphics cards, and PSys none. PSys covers the supplies
-// that the vendor connects to the processor's meter (Intel SDM, volume 4,
+// It is assumed that Platform contains all graphics cards, and PSys no graphics card. PSys covers
+// the supplies that the vendor connects to the processor's meter (Intel SDM, volume 4,
 // MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
 // graphics card has a supply of its own. If the PSys of a laptop does contain a card, the energy of
 // the card is also in the zone.
@@ -62,7 +62,7 @@ const (
 	noiseShare = 0.01
 )
 
-// Deficit returns the energy by which the parts exceed the whole since the zone's total last grew.
+// Deficit returns the excess of the parts over the whole since the zone's total last grew.
 func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
 
 // Lacks returns the zone kinds that are missing, so that the zone is not reported: the whole or
@@ -93,7 +93,7 @@ func (m *Remainder) resume(p PastOther) {
 	m.zone = otherZone(0)
 }
 
-// past returns the state from which another Remainder can continue after the last readings.
+// past returns the state after the last readings, for another Remainder to continue.
 func (m *Remainder) past() PastOther {
 	switch {
 	case m.resuming:

@@ -11,24 +11,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Raw is an energy counter as it was read, from which another process of the same boot can go on.
+// Raw is an energy counter as it was read, for another process of the same boot to continue.
 // At is zero if there is no such counter: the zone has a sensor of power, a model, or a counter
 // that begins when it is opened.
 type Raw struct {
 	Energy   units.Energy
-	Range    units.Energy // after which the counter goes on from 0, 0 if that is not known
+	Range    units.Energy // after which the counter continues from 0; 0 if not available
 	MaxWatts uint64       // power that the counter never exceeds, in watts
-	// At is when the counter was read, with a monotonic clock reading. If its range is not known,
-	// it is when the counter last changed.
+	// At is when the counter was read, with a monotonic clock reading. If its range is not
+	// available, it is when the counter last changed.
 	At time.Time
-	// Epoch identifies the series of totals that a hypervisor reports. It is empty for other counters.
+	// Epoch identifies the series of totals that a hypervisor reports. It is empty for other
+	// counters.
 	Epoch string
 }
 
 // IsZero reports whether there is no counter.
 func (r Raw) IsZero() bool { return r.At.IsZero() }
 
-// Past is the state of an earlier Set of the same boot, from which a Set resumes. It holds no
+// Past is the state of an earlier Set of the same boot, for a Set to resume. It holds no
 // pointers, so all of it can be stored. Its times are valid in the process that made it. Another
 // process that reads the Past converts them by CLOCK_MONOTONIC (see counter.add).
 type Past struct {
@@ -41,13 +42,13 @@ type Past struct {
 type PastZone struct {
 	Zone
 	Meter string // name of the Member
-	// At is the time at which the energy of the zone was last counted. For a power sensor with
+	// At is when the energy of the zone was last counted. For a power sensor with
 	// ErrUnmeasured, it is the time of the last Read.
 	At  time.Time
 	Raw Raw // the counter at the time At
 }
 
-// PastOther is the state from which the zone of kind Other resumes.
+// PastOther is the state of the zone of kind Other, to resume.
 type PastOther struct {
 	Known bool // reports whether the zone was reported
 	// Balance is the energy that the whole used beyond its parts since the zone was last brought up
@@ -58,7 +59,8 @@ type PastOther struct {
 // Resumption is the result of resuming a zone.
 type Resumption struct {
 	Zone Zone
-	// Elapsed is the time since the past, without Unmeasured of the reading if Err is ErrNotCounted.
+	// Elapsed is the time since the past, without Unmeasured of the reading if Err is
+	// ErrNotCounted.
 	Elapsed time.Duration
 	// Err is why some energy of that time is lost. Its text does not depend on the time.
 	Err error
@@ -73,7 +75,7 @@ var (
 	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
 	ErrOtherMeter     = errors.New("another meter reads the zone than before the receiver was down")
 
-	// errAwaited is that of readings of zones that no meter has read since Resume.
+	// errAwaited is the error of zones that no meter has read since Resume.
 	errAwaited = errors.New("not read yet since the receiver was started")
 )
 
@@ -96,7 +98,7 @@ type awaited struct {
 // resumed is the state of a resumed zone that is added to the readings of its meter.
 type resumed struct {
 	energy units.Energy
-	since  time.Time // time at which the total was 0; zero if energy since then is lost
+	since  time.Time // when the total was 0; zero if energy since then is lost
 }
 
 // from sets the state to continue from.
@@ -221,7 +223,7 @@ func (s *resume) find(meter int, now time.Time) {
 	}
 }
 
-// isSame reports whether a zone of the same meter is the one of the past.
+// isSame reports whether a zone of the same meter is the zone of the past.
 func (z *PastZone) isSame(o *Zone) bool {
 	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Method == o.Method && z.Domain == o.Domain
 }

@@ -15,13 +15,13 @@ import (
 // PollOptions configure a Poller.
 type PollOptions struct {
 	Name string // name of the meter, for errors
-	// Find reports whether the machine has the device. It returns nil if it may have the device, and
-	// fs.ErrNotExist or ErrNoZones otherwise. It must return within a second, and is called only
-	// before the first poll. If Find is nil, the first Read starts the polls.
+	// Find reports whether the machine has the device. It returns nil if it may have the device,
+	// and fs.ErrNotExist or ErrNoZones otherwise. It must return within a second, and is called
+	// only before the first poll. If Find is nil, the first Read starts the polls.
 	Find func() error
-	// Every is the time from the start of one poll to the start of the next. 0 selects 10 s. After a
-	// poll that took more than half of this time, the next poll starts after a pause that is as long
-	// as the poll.
+	// Every is the time from the start of one poll to the start of the next. 0 selects 10 s. After
+	// a poll that took more than half of this time, the next poll starts after a pause that is as
+	// long as the poll.
 	Every time.Duration
 	// Timeout is the time limit of a poll. 0 selects one minute.
 	Timeout time.Duration
@@ -30,9 +30,9 @@ type PollOptions struct {
 	// LongestGap is the maximum time between two power readings that are integrated. 0 selects the
 	// maximum of two minutes, three times Every and twice Timeout.
 	LongestGap time.Duration
-	// StandsStill is the time after which an unchanged energy counter is an error. 0 means never. Set
-	// it only for hardware that always uses energy. It must be longer than the hardware needs to use
-	// one unit of the counter at its minimum power.
+	// StandsStill is the time after which an unchanged energy counter is an error. 0 means never.
+	// Set it only for hardware that always uses energy. It must be longer than the hardware needs
+	// to use one unit of the counter at its minimum power.
 	StandsStill time.Duration
 	// Lead is the time from the start of a poll to the next Read, if the interval of Read is a
 	// multiple of Every. The reading and the CPU times of the same Read then cover the same time. 0
@@ -72,10 +72,11 @@ type Poller struct {
 const (
 	// findEvery is the sample time between two calls of Find.
 	findEvery = time.Minute
-	// hangGrace is the additional time in which a poll may return after its timeout. If it does not
-	// return, the Source ignores its context, and the timeout is reported although the poll continues.
+	// hangGrace is the additional time for a poll to return after its timeout. If it does not
+	// return, the Source ignores its context, and the timeout is reported although the poll
+	// continues.
 	hangGrace = time.Second
-	// maxClose is the maximum time for which Close waits for the Source.
+	// maxClose is the maximum time that Close waits for the Source.
 	maxClose = 3 * time.Second
 	// minLongestGap is the minimum of the default of PollOptions.LongestGap.
 	minLongestGap = 2 * time.Minute
@@ -252,7 +253,7 @@ func (p *Poller) Close() error {
 	}
 }
 
-// ClosePollers closes the pollers concurrently, so it waits only as long as for the slowest of
+// ClosePollers closes the pollers concurrently, so it waits only for the slowest of
 // them.
 func ClosePollers(pollers ...*Poller) error {
 	errs := make([]error, len(pollers))

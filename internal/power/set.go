@@ -18,7 +18,7 @@ import (
 //	separate    subtracts CPU sockets from GPUs whose meters include them
 //	Remainder   derives the zone other
 //
-// A Set closes a meter if none of its zones can be reported any more. A Set is not safe for
+// A Set closes a meter if its zones can no longer be reported. A Set is not safe for
 // concurrent use.
 type Set struct {
 	// Remainder, if it is not nil, derives the zone other from the zones that are reported.
@@ -40,14 +40,15 @@ type Set struct {
 type Member struct {
 	Name  string // for messages
 	Meter Meter
-	// StandsIn marks a meter that is used only for what no sensor measures.
+	// StandsIn marks a meter that is used only for zones without a sensor.
 	StandsIn bool
 	// Completes makes a stand-in report DRAM although a sensor measures the packages.
 	Completes bool
-	// Family identifies the hardware registers that the meter reads. Only one of the meters with the
-	// same Family is used. It is empty if no other meter reads the same registers.
+	// Family identifies the hardware registers that the meter reads. Only one of the meters with
+	// the same Family is used. It is empty if no other meter reads the same registers.
 	Family string
-	// Only is the kind of all zones of the meter. It is empty if the zones may have different kinds.
+	// Only is the kind of all zones of the meter. It is empty if the zones may have different
+	// kinds.
 	Only Kind
 	// Correction returns the correction of a zone, which depends on the zone's kind and ID only. If
 	// Correction is nil, no zone is corrected.
@@ -57,7 +58,7 @@ type Member struct {
 // Status is the result of the last Read of a Set for one of its meters.
 type Status struct {
 	Member
-	// Readings are those of all its zones, whether or not they are reported.
+	// Readings are the readings of all its zones, whether or not they are reported.
 	Readings []Reading
 	// Err is the error that kept all its zones from being read, or a warning.
 	Err error
@@ -177,7 +178,7 @@ func (s *Set) Resume(p *Past) {
 // the next Read.
 func (s *Set) Resumptions() []Resumption { return s.resume.done }
 
-// Past stores in p the state after the last Read, from which another Set can resume. It does not
+// Past stores in p the state after the last Read, for another Set to resume. It does not
 // allocate if p has been used before.
 func (s *Set) Past(p *Past) {
 	p.Sample, p.Other = s.sample, PastOther{}
@@ -190,7 +191,7 @@ func (s *Set) Past(p *Past) {
 // ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
-// SoonestWrap returns the shortest time in which a counter of a reported zone can wrap unnoticed.
+// SoonestWrap returns the shortest time for a counter of a reported zone to wrap unnoticed.
 // It returns 0 if no counter can wrap. Counters of a Poller do not count: a Poller reads them
 // between two calls of Read, too.
 func (s *Set) SoonestWrap() (soonest time.Duration) {
@@ -203,7 +204,7 @@ func (s *Set) SoonestWrap() (soonest time.Duration) {
 	return soonest
 }
 
-// Close closes all meters at once, so that it takes as long as the slowest of them.
+// Close closes all meters at once, and waits for the slowest of them.
 func (s *Set) Close() error {
 	for i := range s.meters {
 		s.retire(i)

@@ -16,13 +16,14 @@ import (
 // that always responds immediately to a Meter. Poll converts a Source that may be slow, such as a
 // BMC, a web page or a chip on a slow bus. The methods of a Source are never called concurrently.
 type Source interface {
-	// Answer reads the hardware. It returns soon after ctx is done. The Answer is valid until the next
-	// call. If the Source is polled, only the field At of the sample is set.
+	// Answer reads the hardware. It returns soon after ctx is done. The Answer is valid until the
+	// next call. If the Source is polled, only the field At of the sample is set.
 	//
-	// The error is the reason why no zone could be read. The error of a single zone is in its Shown.
-	// If the machine has no zone, the error is fs.ErrNotExist or ErrNoZones, and a later call searches
-	// again. The text of an error must not change while its cause is the same, because each new text
-	// is logged. If the error is not nil, Direct uses the Answer, and Poll does not.
+	// The error is the reason why no zone could be read. The error of a single zone is in its
+	// Shown. If the machine has no zone, the error is fs.ErrNotExist or ErrNoZones, and a later
+	// call searches again. The text of an error must not change while its cause is the same,
+	// because each new text is logged. If the error is not nil, Direct uses the Answer, and Poll
+	// does not.
 	Answer(ctx context.Context, s Sample) (Answer, error)
 	// Close closes files and connections. Answer is not called after Close.
 	Close() error
@@ -34,7 +35,8 @@ type Answer struct {
 	// Every is the time from the start of this poll to the start of the next. 0 selects
 	// PollOptions.Every. Direct ignores Every.
 	Every time.Duration
-	// Warning is the reason for degraded operation, or nil. The same reason always has the same text.
+	// Warning is the reason for degraded operation, or nil. The same reason always has the same
+	// text.
 	Warning error
 }
 
@@ -55,8 +57,8 @@ type Shown struct {
 	// Range is the energy in µJ after which the counter wraps to 0. It is 0 if the counter never
 	// wraps, or if the range is not available.
 	Range units.Energy
-	// Transient marks a counter that starts when this process opens it, such as a perf event. Counter
-	// does not wrap, because the kernel extends the hardware counter, whose range is Range.
+	// Transient marks a counter that starts when this process opens it, such as a perf event.
+	// Counter does not wrap, because the kernel extends the hardware counter, whose range is Range.
 	Transient bool
 	// Epoch identifies a series of totals from a hypervisor. A new epoch means that the totals
 	// restarted. It is empty for other counters.
@@ -98,7 +100,7 @@ func (d *direct) Read(ctx context.Context, s Sample) ([]Reading, error) {
 	return d.readings, cmp.Or(err, answer.Warning)
 }
 
-// Close closes the Source. After Close, Read returns fs.ErrClosed, and Close does nothing.
+// Close closes the Source. After Close, Read returns fs.ErrClosed, and Close has no effect.
 func (d *direct) Close() error {
 	if d.closed {
 		return nil

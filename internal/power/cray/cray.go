@@ -4,7 +4,7 @@
 // /sys/cray/pm_counters. The node's controller measures them ten times a second, and any user can
 // read them.
 //
-// What the files mean is described in HPE's documentation (CSM, "User Access to Compute Node Power
+// The files are described in HPE's documentation (CSM, "User Access to Compute Node Power
 // Data") and in that of the centers which run such machines. The text is an energy in joules, and
 // the time at which it was measured where the interface has version 3 or above: "123456789 J
 // 1718000000000000 us".
@@ -54,11 +54,11 @@ const (
 
 var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness stands still)")
 
-// New returns a meter for the counters below root, "/" or where the host's root is mounted. want
+// New returns a meter for the counters below root, "/" or the mount point of the host's root. want
 // reports whether zones of the kind are to be read; nil means all. New reads no file.
 //
 // The error of Read is fs.ErrNotExist if there are no such counters, and power.ErrNoZones if there
-// is none to use.
+// is no counter to use.
 func New(root string, want func(power.Kind) bool) power.Meter {
 	return power.Direct("cray", newSource(root, want))
 }
@@ -126,7 +126,7 @@ func (s *source) readFreshness() (uint64, error) {
 	return kernfs.ParseUint(number)
 }
 
-// cutNumber returns the number that the text begins with, and what follows it.
+// cutNumber returns the number at the beginning of the text, and the rest.
 func cutNumber(text []byte) (number, rest []byte) {
 	n := bytes.IndexAny(text, " \n")
 	if n < 0 {

@@ -39,7 +39,7 @@ func describe(file string) (z power.Zone, ok bool) {
 		return z, true
 	}
 	number, isCard := strings.CutPrefix(z.Name, "accel")
-	z.Kind, z.Domain = power.GPU, units.GPU(z.Name) // its PCI address is not known
+	z.Kind, z.Domain = power.GPU, units.GPU(z.Name) // its PCI address is not available
 	return z, isCard && file == z.Name+"_energy" && strings.Trim(number, "0123456789") == ""
 }
 
@@ -76,7 +76,7 @@ func (s *source) find() func() error {
 	return func() error {
 		s.files.Merge(found, nil)
 		if s.freshness.IsOther(freshness) {
-			_ = s.freshness.Close() // opened for reading: nothing can be lost
+			_ = s.freshness.Close() // opened for reading: no data can be lost
 		}
 		if len(found) == 0 {
 			return fmt.Errorf("cray: %w in %s", power.ErrNoZones, s.dir)
@@ -94,10 +94,12 @@ func infoOf(path string) os.FileInfo {
 	return info
 }
 
-// allCards is the counter of all graphics cards, on some nodes beside those of each.
+// allCards is the counter of all graphics cards, on some nodes in addition to the counter of each
+// card.
 const allCards = "accel_energy"
 
-// hasCounted reports whether a counter is above 0. Nodes without graphics cards may have counters for them.
+// hasCounted reports whether a counter is above 0. Nodes without graphics cards may have counters
+// for them.
 func (s *source) hasCounted(z *power.Zone, path string) bool {
 	text, err := os.ReadFile(path)
 	if err == nil {

@@ -35,7 +35,7 @@ type Follower struct {
 	last    Report // the last new report, without its zones
 	started bool   // at least one report was read
 	since   time.Time
-	gaps    [5]time.Duration // the last times between news, 0 where there were fewer
+	gaps    [5]time.Duration // the last times between new reports, 0 if there were fewer
 	newest  int              // index of the newest of gaps
 	zones   []*followed
 	shown   []power.Shown
@@ -141,8 +141,8 @@ func (f *Follower) show(reported *Zone, epoch string, now time.Time) {
 	*f.zones[i] = followed{shown, true}
 }
 
-// isSame reports whether two zones are the same. The range of a zone can be missing in some reports.
-// It determines MaxWatts.
+// isSame reports whether two zones are the same. The range of a zone can be missing in some
+// reports. It determines MaxWatts.
 func isSame(a, b power.Zone) bool {
 	a.MaxWatts = b.MaxWatts
 	return a == b

@@ -17,13 +17,13 @@ import (
 type Report struct {
 	// ID is the VM.ID in the report of a tree, and empty elsewhere.
 	ID string
-	// Epoch is a random identifier of the series of totals. It is created with the first report about
-	// a virtual machine. In a new epoch, the totals restart, for example on another host.
+	// Epoch is a random identifier of the series of totals. It is created with the first report
+	// about a virtual machine. In a new epoch, the totals restart, for example on another host.
 	Epoch string
 	// Generation increases with each report of an epoch. Reports with the same epoch and generation
 	// have the same energy.
 	Generation uint64
-	// Time is the time up to which the energy was attributed, by the host's clock.
+	// Time is the end of the attributed time, by the host's clock.
 	Time time.Time
 	// Zones has one zone per kind. A report from another program may have several zones of a kind.
 	Zones []Zone
@@ -78,7 +78,7 @@ type VM struct {
 	ID, Name string
 	// CID is the machine's vsock context ID (vsock(7)), 0 if the machine has no vsock device.
 	CID uint32
-	// Start is the time at which the totals were 0. It changes if the totals restart.
+	// Start is the time when the totals were 0. It changes if the totals restart.
 	Start time.Time
 	// Zones has the energy of each zone kind. A total that decreases also means that the totals
 	// restarted.

@@ -24,8 +24,8 @@ const (
 	// maxEntries is the maximum number of entries of a directory, and of directories in a tree. No
 	// machine comes near it.
 	maxEntries = 1024
-	// maxFile is the maximum size in bytes of a file of another program's tree. Files of sysfs have the
-	// size of a page, 4096 bytes on machines with RAPL.
+	// maxFile is the maximum size in bytes of a file of another program's tree. Files of sysfs have
+	// the size of a page, 4096 bytes on machines with RAPL.
 	maxFile = 4096
 	// controlType is the control type whose zones are read. Zones of other control types repeat the
 	// same zones, or estimate.
@@ -183,7 +183,7 @@ func isShortNumber(s string) bool {
 	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
 }
 
-// list returns the names in a directory without those of links to subzones, which lie in their
+// list returns the names in a directory, except links to subzones, which lie in their
 // parents.
 func list(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")

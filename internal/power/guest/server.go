@@ -16,7 +16,7 @@ import (
 )
 
 // Server sends virtual machines their reports over vsock (vsock(7)). To each machine that connects
-// it writes one document, and then closes the connection. It reads nothing. The connection of a
+// it writes one document, and then closes the connection. It does not read. The connection of a
 // virtual machine without a report is closed at once.
 //
 // The kernel identifies the virtual machine that connects: vhost drops packets that a guest sends
@@ -29,7 +29,8 @@ import (
 //
 // While the port cannot be listened at, that is tried again every ten seconds.
 type Server struct {
-	// Listen listens at a port, of the machine's AF_VSOCK sockets if it is nil. It must not be changed after Start.
+	// Listen listens at a port, of the machine's AF_VSOCK sockets if it is nil. It must not be
+	// changed after Start.
 	Listen func(port uint32) (net.Listener, error)
 
 	port   uint32
@@ -37,14 +38,15 @@ type Server struct {
 	stop   context.CancelFunc
 	done   chan struct{} // closed when no goroutine is left
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	listener net.Listener
 	err      error
 	conns    map[net.Conn]uint32 // the context IDs of the machines that are being served
 }
 
 const (
-	// listenAgain is the time after which a failed listener is tried again, and acceptAgain a failed connection.
+	// listenAgain is the time after which a failed listener is tried again, and acceptAgain a
+	// failed connection.
 	listenAgain = 10 * time.Second
 	acceptAgain = time.Second
 	// writeTimeout is how long a virtual machine has for reading its document.
@@ -58,7 +60,7 @@ const (
 
 // NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report
 // returns the report for the virtual machine with a context ID, which must not change afterwards;
-// ok is false if there is none. It is called from several goroutines.
+// ok is false if there is no report. It is called from several goroutines.
 func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
 	return &Server{port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{}}
 }
@@ -84,7 +86,8 @@ func (s *Server) Start() {
 	}()
 }
 
-// Err returns why virtual machines cannot connect, nil if they can. Its text stays the same while that lasts.
+// Err returns why virtual machines cannot connect, nil if they can. Its text stays the same while
+// that lasts.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,14 +129,14 @@ func (s *Server) open(ctx context.Context) bool {
 	return true
 }
 
-// listenError returns what to do about an error of listen where that is known, and its cause else.
+// listenError returns the solution to an error of listen, or its cause if no solution is known.
 func listenError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT):
-		return errors.New("sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it")
+		return errors.New("sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family if a sandbox restricts it")
 	case errors.Is(err, syscall.EADDRINUSE):
 		return errors.New("another program listens at it")
-	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
+	case errors.Is(err, fs.ErrPermission): // not wrapped: it does not concern energy counters
 		return errors.New("permission denied: ports below 1024 need CAP_NET_BIND_SERVICE, and containers a seccomp profile that allows AF_VSOCK")
 	}
 	return cause(err)
@@ -172,7 +175,7 @@ func (s *Server) note(err error) {
 }
 
 // admit returns the context ID of the virtual machine that a connection is from. It is not ok if it
-// is from none, or if there is no room.
+// is from no virtual machine, or if there is no room.
 func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool) {
 	peer, ok := conn.RemoteAddr().(*vsock.Addr)
 	if !ok || peer.ContextID <= vsock.Host { // the machine itself, or the hypervisor that it runs on

@@ -100,7 +100,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 		return c.silent
 	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
 		return errNoVsock
-	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
+	case errors.Is(err, fs.ErrPermission): // not wrapped: it does not concern energy counters
 		return errors.New("permission denied: containers need a seccomp profile that allows AF_VSOCK")
 	}
 	return cause(err)

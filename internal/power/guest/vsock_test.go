@@ -212,7 +212,7 @@ func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
 	for cause, want := range map[syscall.Errno]string{
 		syscall.EADDRINUSE:   "vsock port 9480: another program listens at it",
 		syscall.EACCES:       "vsock port 9480: permission denied: ports below 1024 need CAP_NET_BIND_SERVICE, and containers a seccomp profile that allows AF_VSOCK",
-		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it",
+		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family if a sandbox restricts it",
 		syscall.ENOMEM:       "vsock port 9480: " + syscall.ENOMEM.Error(),
 	} {
 		serve(t, func(h *host) {

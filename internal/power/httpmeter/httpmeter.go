@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpmeter reads power and energy from JSON documents on the network: plugs, power distribution units and
-// Prometheus' query API. Each source is one number at one address, and one zone.
+// Package httpmeter reads power and energy from JSON documents on the network: plugs, power
+// distribution units and Prometheus' query API. Each source is one number at one address, and one
+// zone.
 package httpmeter
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Source is a number in a JSON document, and what it measures.
+// Source is a number in a JSON document, and its meaning.
 type Source struct {
 	// Name identifies the source. The ID of its zone is "http:" and the name. The name of a
 	// graphics card's source may be the card's PCI address as sysfs writes it: then the zone is

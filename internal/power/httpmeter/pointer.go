@@ -35,7 +35,7 @@ func ParsePointer(text string) (Pointer, error) {
 	return p, nil
 }
 
-// unescape replaces ~1 by / and ~0 by ~, and reports whether nothing else follows a ~.
+// unescape replaces ~1 by / and ~0 by ~, and reports whether no other character follows a ~.
 func unescape(token string) (string, bool) {
 	var b strings.Builder
 	for {
@@ -58,7 +58,8 @@ func unescape(token string) (string, bool) {
 // String returns the pointer as it was written.
 func (p Pointer) String() string { return p.text }
 
-// Find returns the value in a document. The error reports where the path leaves the document.
+// Find returns the value in a document. The error names the part of the path that the document
+// lacks.
 func (p Pointer) Find(document json.RawMessage) (json.RawMessage, error) {
 	value := document
 	for _, token := range p.tokens {
@@ -82,7 +83,7 @@ func child(value json.RawMessage, token string) (json.RawMessage, error) {
 	}
 	var elements []json.RawMessage
 	if err := json.Unmarshal(value, &elements); err != nil || elements == nil {
-		return nil, fmt.Errorf("the answer has nothing below which %q could be", token)
+		return nil, fmt.Errorf("the answer has no value that could contain %q", token)
 	}
 	// RFC 6901, section 4: no leading zeros.
 	index, err := strconv.ParseUint(token, 10, 31)

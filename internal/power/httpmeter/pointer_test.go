@@ -51,8 +51,8 @@ func TestAPointerThatFindsNothingSaysWhy(t *testing.T) {
 		"/meters/+0":                   `"+0" is no index of an array`,
 		"/meters/total":                `"total" is no index of an array`,
 		"/meters/99999999999999999999": `"99999999999999999999" is no index of an array`,
-		"/meters/0/total/x":            `the answer has nothing below which "x" could be`,
-		"/none/x":                      `the answer has nothing below which "x" could be`,
+		"/meters/0/total/x":            `the answer has no value that could contain "x"`,
+		"/none/x":                      `the answer has no value that could contain "x"`,
 	} {
 		_, err := mustPoint(t, pointer).Find(document)
 		assert.EqualError(t, err, want, pointer)

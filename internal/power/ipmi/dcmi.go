@@ -24,7 +24,7 @@ const (
 )
 
 // window is the period of a rolling average as DCMI encodes it: bits 7 and 6 are the unit, the
-// others a number. 0 is none.
+// others a number. 0 means no average.
 type window byte
 
 // windowUnits are the units of a window.
@@ -35,17 +35,18 @@ func (w window) duration() time.Duration { return time.Duration(w&0x3f) * window
 // powerReading is a response to Get Power Reading. Powers are in watts.
 type powerReading struct {
 	current uint16
-	// What follows are statistics: of the window, or since they were reset.
+	// The fields below are statistics: of the window, or since they were reset.
 	least, most, average uint16
 	// period is the time of the statistics: in milliseconds since they were reset, or the window.
 	period uint32
 	active bool // the BMC measures power
 }
 
-// hasPower reports whether watts is the power of a machine. BMCs without a sensor say 0 or all ones.
+// hasPower reports whether watts is the power of a machine. BMCs without a sensor say 0 or all
+// ones.
 func hasPower(watts uint16) bool { return watts != 0 && watts != 0xffff }
 
-// isOf reports whether the statistics are those of the window, and not since they were reset. The
+// isOf reports whether the statistics cover the window, and not the time since they were reset. The
 // specification wants the window as it is encoded for their period.
 func (r *powerReading) isOf(w window, sinceReset *powerReading) bool {
 	length := w.duration()
@@ -54,7 +55,8 @@ func (r *powerReading) isOf(w window, sinceReset *powerReading) bool {
 	return r.active && hasPower(r.average) && r.least <= r.average && r.average <= r.most && !same && slices.Contains(periods, r.period)
 }
 
-// powerRequest returns the data of a Get Power Reading for the statistics of a window, or for those since their reset.
+// powerRequest returns the data of a Get Power Reading for the statistics of a window, or for those
+// since their reset.
 func powerRequest(w window) []byte {
 	if w == 0 {
 		return []byte{groupDCMI, modeStatistics, 0, 0}
@@ -82,7 +84,8 @@ func parsePower(response []byte) (powerReading, error) {
 	}, nil
 }
 
-// parseWindows returns the rolling averages that the BMC has, from the response to Get DCMI Capabilities.
+// parseWindows returns the rolling averages that the BMC has, from the response to Get DCMI
+// Capabilities.
 func parseWindows(response []byte) ([]window, error) {
 	data, err := parseResponse(response)
 	if err != nil {
@@ -112,10 +115,10 @@ func parseResponse(response []byte) ([]byte, error) {
 	return response[2:], nil
 }
 
-// errMalformed is an answer that is none to the request.
+// errMalformed is an answer that does not fit the request.
 var errMalformed = errors.New("malformed response")
 
-// completionCode is why a BMC did not do what was requested (IPMI 2.0, table 5-2). It is an error.
+// completionCode is the reason why a BMC rejected a request (IPMI 2.0, table 5-2). It is an error.
 type completionCode byte
 
 // codes are the completion codes that a BMC, the kernel or QEMU gives to Get Power Reading.
@@ -146,7 +149,7 @@ func (c completionCode) Error() string {
 	return fmt.Sprintf("completion code %#x", byte(c))
 }
 
-// isRefused reports whether the error says that the BMC does not do what was requested, now or later.
+// isRefused reports whether the error is a permanent rejection by the BMC.
 func isRefused(err error) bool {
 	var code completionCode
 	return errors.As(err, &code) && codes[code].lasting

@@ -37,7 +37,7 @@ type (
 	}
 	received struct { // struct ipmi_recv
 		kind   int32
-		addr   *byte // as long as size
+		addr   *byte // of the length size
 		size   uint32
 		id     int
 		packet message
@@ -56,7 +56,7 @@ const (
 // The requests of ioctl: _IOR('i', 13, struct ipmi_req) and _IOWR('i', 11, struct ipmi_recv).
 var (
 	sendCommand    = ioctl(true, false, 13, unsafe.Sizeof(sent{}))
-	receiveMessage = ioctl(true, true, 11, unsafe.Sizeof(received{})) // truncates what is too long
+	receiveMessage = ioctl(true, true, 11, unsafe.Sizeof(received{})) // truncates long messages
 )
 
 // ioctl returns the number of a request of the IPMI driver, as asm/ioctl.h makes it.
@@ -132,7 +132,8 @@ func (d *driver) send(fd uintptr, command byte, data []byte) error {
 	return nil
 }
 
-// receive returns the response to the last request. The error is EAGAIN where there is none yet.
+// receive returns the response to the last request. The error is EAGAIN if there is no response
+// yet.
 func (d *driver) receive(fd uintptr, command byte) ([]byte, error) {
 	for {
 		var addr [64]byte // struct ipmi_addr is the longest, with 40

@@ -23,12 +23,12 @@ import (
 )
 
 // Sensor is the power.Source of a BMC. It has one zone, because several devices are as a rule
-// several ways to one BMC: that of the first device whose BMC knows its power, which is called
-// after it: "ipmi0".
+// several ways to one BMC. It is the power of the first device whose BMC reports it, which is
+// called after it: "ipmi0".
 //
-// DCMI's current power is taken as that of the moment. Where the BMC also has rolling averages
+// DCMI's current power is the power at the moment of the poll. If the BMC also has rolling averages
 // (DCMI's enhanced system power statistics), the power is the average over the longest window that
-// is no longer than the time between two polls: it misses nothing of a power that changes
+// is no longer than the time between two polls: it includes all of a power that changes
 // meanwhile.
 //
 // The device is open during a poll only. So the kernel's driver can be unloaded, a late answer is
@@ -44,8 +44,8 @@ type Sensor struct {
 	finding kernfs.Search[error] // of Find
 	path    string               // of the device that was read last, empty before the first
 	zone    *power.Zone          // nil until there was a reading
-	window  window               // the rolling average that is read, 0 where it is the current power
-	chosen  bool                 // window is known
+	window  window               // the rolling average that is read, 0 for the current power
+	chosen  bool                 // window is set
 	shown   [1]power.Shown
 }
 
@@ -57,7 +57,7 @@ type device interface {
 	Close() error
 }
 
-// New returns a sensor for the devices below root, "/" or where the host's root is mounted, that
+// New returns a sensor for the devices below root, "/" or the mount point of the host's root, that
 // will be polled so often. It reads no file.
 func New(root string, every time.Duration) *Sensor {
 	return &Sensor{
@@ -66,7 +66,7 @@ func New(root string, every time.Duration) *Sensor {
 	}
 }
 
-// Find returns fs.ErrNotExist where there is no device. If the directory cannot be listed in time,
+// Find returns fs.ErrNotExist if there is no device. If the directory cannot be listed in time,
 // it returns an error until a later call has the list.
 func (s *Sensor) Find() error {
 	err, ok := s.finding.Run(func() error {
@@ -136,13 +136,13 @@ func (s *Sensor) devices() ([]string, error) {
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// name returns what the device is called, wherever it is: "ipmi0".
+// name returns the name of the device in any directory: "ipmi0".
 func name(path string) string {
 	base := filepath.Base(path)
 	return "ipmi" + strings.TrimPrefix(base, "ipmi")
 }
 
-// errNoPower is the answer of a BMC that knows no power.
+// errNoPower is the answer of a BMC that does not measure power.
 var errNoPower = errors.New("it reports no power")
 
 // read reads the power through one device. If the zone exists, the error of a BMC without a power
@@ -152,7 +152,7 @@ func (s *Sensor) read(ctx context.Context, path string) (power.Shown, error) {
 	if err != nil {
 		return power.Shown{}, err
 	}
-	defer func() { _ = d.Close() }() // nothing can be lost
+	defer func() { _ = d.Close() }() // no data can be lost
 	if !s.chosen {
 		s.choose(ctx, d)
 	}
@@ -203,7 +203,7 @@ func (s *Sensor) choose(ctx context.Context, d device) {
 }
 
 // longestWindow returns the longest rolling average of the BMC that is no longer than the time
-// between two polls, 0 if it has none.
+// between two polls, 0 if it has no such average.
 func (s *Sensor) longestWindow(ctx context.Context, d device) (longest window, err error) {
 	response, err := d.request(ctx, commandCapabilities, []byte{groupDCMI, parameterStatistics})
 	if err != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model estimates energy from the node's CPU utilization, and from events, for machines without a sensor.
+// Package model estimates energy from the node's CPU utilization, and from events, for machines
+// without a sensor.
 package model
 
 import (
@@ -35,16 +36,17 @@ func ErrorOfPart(host float64) float64 {
 type ZoneCurve struct {
 	Kind  power.Kind
 	Curve Curve
-	// Function is the power in watts at rates of the node, in place of Curve, and nil if there is a Curve. Needs lists
-	// the rates that it depends on. One goroutine calls it.
+	// Function is the power in watts at rates of the node, in place of Curve, and nil if there is a
+	// Curve. Needs lists the rates that it depends on. One goroutine calls it.
 	Function func(*Rates) float64
 	Needs    []Feature
 	// Idle is the idle power in watts if another model provides the idle power, otherwise nil.
 	Idle *float64
-	// Basis says what the curve was made from, for people. It is empty where the configuration states the curve.
+	// Basis says what the curve was made from, for people. It is empty if the configuration states
+	// the curve.
 	Basis string
 	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the
-	// power: 0.06 is 6 %. 0 means that it is not known.
+	// power: 0.06 is 6 %. 0 means not available.
 	ExpectedError float64
 }
 
@@ -59,8 +61,8 @@ func (c *ZoneCurve) IdleWatts() float64 {
 	return c.Curve.Watts(0)
 }
 
-// IsIdleLowest reports whether the power depends on the CPU utilization alone, and is lowest with no CPU
-// busy, where it is IdleWatts.
+// IsIdleLowest reports whether the power depends on the CPU utilization alone, and is lowest with
+// no CPU busy, where it is IdleWatts.
 func (c *ZoneCurve) IsIdleLowest() bool {
 	idle := c.IdleWatts()
 	return c.Function == nil && c.Curve.Watts(0) == idle &&
@@ -94,8 +96,8 @@ type zone struct {
 // together, power.DRAM, all its memory, or power.Platform, the whole machine. Each kind has one
 // curve.
 //
-// If CPU time does not advance, there is no utilization: Total and At stay, and the next read counts
-// for both. The same is true if events could not be read, which the error reports.
+// If CPU time does not advance, there is no utilization: Total and At stay, and the next read
+// counts for both. The same is true if events could not be read, which the error reports.
 //
 // The meter closes events. events is nil if no curve needs events.
 func New(events Events, curves ...ZoneCurve) power.Meter {
@@ -166,7 +168,7 @@ func (s *source) advance(at time.Time, busy, total units.CPUTime) error {
 	return nil
 }
 
-// watts returns the power of the zone, which is at most that of the largest machine.
+// watts returns the power of the zone, at most the power of the largest machine.
 func (z *zone) watts(utilization float64, rates *Rates) float64 {
 	watts := z.curve.Watts(utilization)
 	if z.function != nil {

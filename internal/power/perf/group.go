@@ -53,11 +53,12 @@ type groupEvent struct {
 	rest uint64 // energy below a microjoule of the last good read, in units of 1/scale.den
 }
 
-// errStopped is the error of counters that can be read but no longer count: the last CPU of their package or core went
-// offline.
+// errStopped is the error of counters that can be read but no longer count: the last CPU of their
+// package or core went offline.
 var errStopped = errors.New("the counter has stopped")
 
-// read adds what was counted since the last read to the zones. Counters that stopped, or failed twice, are opened anew.
+// read adds the counts since the last read to the zones. Counters that stopped, or failed twice,
+// are opened anew.
 func (g *group) read(k kernel, at time.Time) error {
 	if g.open != nil {
 		err := g.collect()
@@ -80,7 +81,7 @@ func (g *group) read(k kernel, at time.Time) error {
 	return g.collect()
 }
 
-// collect adds what was counted since the last read to the zones.
+// collect adds the counts since the last read to the zones.
 func (g *group) collect() error {
 	enabled, err := g.open.Read(g.counts)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 // source is the power.Source of the power PMU's events. Their counters have 64 bits in units of
 // 2^-32 J: the kernel absorbs the wraps of the registers.
 //
-// A zone is an event on one package, or on one die where the PMU counts dies: "power:energy-pkg:0"
+// A zone is an event on one package, or on one die if the PMU counts dies: "power:energy-pkg:0"
 // is energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only
 // the power_core PMU counts them (AMD, each core by itself), the zone "power_core:energy-core:0" is
 // the sum over the cores of package 0.
 //
 // A zone is kept after it was found, unless it proves to be the zone of a die. The kernel moves a
 // counter to another CPU of its package or core when its CPU goes offline, so counters stay open
-// for as long as they count.
+// while they count.
 type source struct {
 	power.Discovery
 	root   string
@@ -47,9 +47,9 @@ type source struct {
 const (
 	// openEvery is the sample time between two attempts to open counters.
 	openEvery = time.Second
-	// registerRange is the smallest range of a socket's registers: 2^32 units of 2^-16 J. The kernel
-	// misses a wrap if a register wraps twice between reads. Its own timer suffices up to 400 W
-	// (arch/x86/events/rapl.c, rapl_check_hw_unit).
+	// registerRange is the smallest range of a socket's registers: 2^32 units of 2^-16 J. The
+	// kernel misses a wrap if a register wraps twice between reads. Its own timer suffices up to
+	// 400 W (arch/x86/events/rapl.c, rapl_check_hw_unit).
 	registerRange = 65_536 * units.Joule
 )
 
@@ -61,8 +61,8 @@ type zone struct {
 	err     error        // error of the current read
 }
 
-// New returns a meter for the CPUs whose files are below root, "/" or where the host's root is
-// mounted. It counts nothing unless these are of the kernel that it runs on. want reports whether
+// New returns a meter for the CPUs whose files are below root, "/" or the mount point of the host's
+// root. It counts nothing unless these are of the kernel that it runs on. want reports whether
 // zones of the kind are to be read; nil means all. New reads no file.
 //
 // The error of Read is fs.ErrNotExist if there is no power PMU, and power.ErrNoZones if it has no
@@ -81,7 +81,7 @@ func newSource(root string, want func(power.Kind) bool, kernel kernel) *source {
 	return s
 }
 
-// Answer reads the known zones with one system call for each CPU that the PMU counts on.
+// Answer reads the zones with one system call for each CPU that the PMU counts on.
 func (s *source) Answer(_ context.Context, now power.Sample) (power.Answer, error) {
 	s.Run(now, len(s.zones))
 	for _, z := range s.zones {
@@ -109,7 +109,7 @@ func (s *source) Answer(_ context.Context, now power.Sample) (power.Answer, erro
 }
 
 // errStill is returned if the only event is psys and it never counts, as on some virtual machines.
-var errStill = fmt.Errorf("perf: %w in the power PMU: psys counts nothing", power.ErrNoZones)
+var errStill = fmt.Errorf("perf: %w in the power PMU: psys does not count", power.ErrNoZones)
 
 var errOffline = errors.New("no CPU that counts it is online")
 

@@ -18,12 +18,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
+// raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may
+// repeat its zones.
 const raplControl = "intel-rapl"
 
-// find lists the current zones. It opens no counter, so it succeeds even if counters may not be read.
-// The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined with errors
-// of reading zones, if there is no zone to use, as in a container whose runtime masks
+// find lists the current zones. It opens no counter, so it succeeds even if counters may not be
+// read. The error is fs.ErrNotExist if there is no powercap interface; power.ErrNoZones, joined
+// with errors of reading zones, if there is no zone to use, as in a container whose runtime masks
 // /sys/devices/virtual/powercap; and otherwise the error of reading the directory.
 func (s *source) find() func() error {
 	entries, err := os.ReadDir(s.dir)
@@ -56,12 +57,12 @@ func (s *source) lacks(f *found, dirs int) error {
 	case f.reason != nil:
 		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, s.dir, f.reason)
 	}
-	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, s.dir, dirs)
+	return fmt.Errorf("powercap: %w in %s (%d zone directories, but not of a configured zone kind)", power.ErrNoZones, s.dir, dirs)
 }
 
-// zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
-// kernel lists all zones flat in it, as links; copies of the tree may keep subzones only in their
-// parents, whose ID begins theirs.
+// zoneDirs returns the path of every zone directory by ID, given the entries of the class
+// directory. The kernel lists all zones flat in it, as links; copies of the tree may keep subzones
+// only in their parents, whose ID begins theirs.
 func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 	dirs := make(map[string]string, len(entries))
 	var parents []string // IDs of zones, names of control types
@@ -101,7 +102,7 @@ type found struct {
 	reason error             // why the first of them could not
 }
 
-// inspect reads what the zone directories say of themselves and selects the zones to use.
+// inspect reads the descriptions in the zone directories and selects the zones to use.
 func (s *source) inspect(dirs map[string]string) found {
 	f := found{owner: make(map[string]string, len(dirs)), unread: make(map[string]bool)}
 	for z := range s.Zones { // a zone that is away for now keeps others from its counter
@@ -136,8 +137,8 @@ func (s *source) inspect(dirs map[string]string) found {
 	return f
 }
 
-// ownersFirst returns the IDs with those of intel-rapl first, which owns what others repeat, and parents before their
-// children.
+// ownersFirst returns the IDs of intel-rapl first, as other control types repeat its zones, and
+// parents before their children.
 func ownersFirst(dirs map[string]string) []string {
 	ids := make([]string, 0, len(dirs))
 	for id := range dirs {
@@ -155,7 +156,7 @@ func ownersFirst(dirs map[string]string) []string {
 	return ids
 }
 
-// qualify returns the name of a zone after those of its parents, and remembers it for its children.
+// qualify returns the name of a zone after the names of its parents, and keeps it for its children.
 func (s *source) qualify(id, name string) string {
 	qualified := name
 	if parent := ParentOf(id); parent != "" {

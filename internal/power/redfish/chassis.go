@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// findChassis returns the chassis that is this machine as a whole and nothing else.
+// findChassis returns the chassis that is exactly this machine.
 func (s *Sensor) findChassis(ctx context.Context, of *system) (*chassis, error) {
 	if want := s.options.Chassis; want != "" {
 		all, err := s.service.members(ctx, s.service.root.Chassis.Path)
@@ -79,8 +79,8 @@ func linksTo(links []link, p string) bool {
 	return slices.ContainsFunc(links, func(l link) bool { return clean(l.Path) == p })
 }
 
-// Chassis types (DSP8010, Chassis) of machines that share an enclosure with others, of what is made
-// to hold several machines, and of what is never a machine.
+// Chassis types (DSP8010, Chassis) of machines that share an enclosure with others, of enclosures
+// for several machines, and of equipment that is never a machine.
 var (
 	nodeTypes      = []string{"Blade", "Sled", "Cartridge"}
 	enclosureTypes = []string{"Enclosure", "Rack", "RackGroup", "Row", "Pod", "Shelf", "ImmersionTank"}
@@ -93,7 +93,7 @@ var (
 // one.
 func whole(candidates []*chassis) []*chassis {
 	for _, isOut := range []func(c *chassis) bool{
-		func(c *chassis) bool { // an enclosure of machines, of which the service knows this one only
+		func(c *chassis) bool { // an enclosure of machines, if the service lists only this machine
 			return slices.Contains(enclosureTypes, c.ChassisType) || slices.ContainsFunc(candidates, func(o *chassis) bool {
 				return slices.Contains(nodeTypes, o.ChassisType) && c.contains(o)
 			})

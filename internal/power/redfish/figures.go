@@ -44,7 +44,7 @@ type metrics struct {
 type excerpt struct {
 	Reading     json.RawMessage
 	ReadingTime text
-	average     time.Duration // that Reading was taken over, 0 where that is not known
+	average     time.Duration // the averaging time of Reading, 0 if not available
 }
 
 // UnmarshalJSON accepts the figure alone, too.
@@ -57,7 +57,7 @@ func (e *excerpt) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// text is a string, empty where the service has something else.
+// text is a string, or empty if the value has another type.
 type text string
 
 // UnmarshalJSON never fails.
@@ -194,7 +194,7 @@ func readingOf(e *excerpt, unit float64) reading {
 	return reading{value: value * unit, step: step(digits, value) * unit, average: e.average}
 }
 
-// step returns what the last digit of a number stands for. More than six decimals are those of a
+// step returns the value of the last digit of a number. More than six decimals are those of a
 // binary fraction, and not the sensor's.
 func step(digits string, value float64) float64 {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(digits), "e")

@@ -124,7 +124,7 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 }
 
 // findSystem returns the system that is this machine: the system in the options, the only system,
-// or the system whose UUID or serial number is the one that the firmware reported to the kernel.
+// or the system with the UUID or serial number that the firmware reported to the kernel.
 func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if err := s.service.open(ctx); err != nil {
 		return nil, err
@@ -193,8 +193,8 @@ func (s *Sensor) dmi(file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// sameUUID reports whether a and b are the same UUID. Some BMCs report the first three fields of the
-// UUID in the byte order of SMBIOS (DSP0134, 7.2.1), which also counts as the same UUID:
+// sameUUID reports whether a and b are the same UUID. Some BMCs report the first three fields of
+// the UUID in the byte order of SMBIOS (DSP0134, 7.2.1), which also counts as the same UUID:
 // https://github.com/metal-stack/go-hal/issues/57
 func sameUUID(a, b string) bool {
 	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))

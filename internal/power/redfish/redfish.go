@@ -26,7 +26,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// maxLogout is the maximum time for which Close waits for the BMC.
+// maxLogout is the maximum time that Close waits for the BMC.
 const maxLogout = 2 * time.Second
 
 // Options specify a Redfish service and the system in it that is this machine.

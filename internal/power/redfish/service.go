@@ -41,7 +41,7 @@ type service struct {
 	state
 }
 
-// serviceRoot is the resource from which all others are found.
+// serviceRoot is the resource that leads to all others.
 type serviceRoot struct {
 	Systems, Chassis link
 	Links            struct{ Sessions link }

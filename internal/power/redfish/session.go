@@ -22,7 +22,7 @@ const (
 	// loginPause is the time between a refused login and the next login. BMCs lock an account after
 	// three to five wrong logins within minutes. Some also block the address of the client.
 	loginPause = time.Hour
-	// maxSession is the maximum time for which a BMC keeps an idle session: the maximum of
+	// maxSession is the maximum time that a BMC keeps an idle session: the maximum of
 	// SessionTimeout in the schema SessionService (DSP8010).
 	maxSession = 24 * time.Hour
 )
@@ -64,7 +64,7 @@ type state struct {
 	until    time.Time // time of the next login
 	lost     int       // number of consecutive logins without a response
 	path     string    // path of the open or abandoned session; empty if the BMC did not report it
-	expires  time.Time // time at which the abandoned session expires; zero if no session is abandoned
+	expires  time.Time // when the abandoned session expires; zero if no session is abandoned
 }
 
 // authorized requests a resource. If the BMC refuses a request in a session, the request is
@@ -198,8 +198,8 @@ func sessionPath(a *fetch.Answer) string {
 
 // refusePassword records that the BMC refused the password in a request. A BMC with sessions may
 // accept no other authorization, so the next login follows even if a session is abandoned: after an
-// hour, or after loginEvery if only one login had no response. refusePassword returns the error of all
-// requests until then.
+// hour, or after loginEvery if only one login had no response. refusePassword returns the error of
+// all requests until then.
 func (s *service) refusePassword() error {
 	pause, advice := loginPause, "check username and password"
 	if s.lost == 1 {

@@ -115,7 +115,7 @@ func (s *Sensor) single(l link) (*source, error) {
 	return &source{name: name(l.Path), paths: []string{clean(l.Path)}}, nil
 }
 
-// supplies returns the power supplies of a chassis as a source, or nil if there are none.
+// supplies returns the power supplies of a chassis as a source, or nil if it has no power supplies.
 func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	if c.PowerSubsystem.Path == "" {
 		return nil, nil
@@ -231,8 +231,9 @@ func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
 	return all, nil
 }
 
-// pick selects the property to read: the first property that is a power, or a counter that increases
-// and has a sufficient resolution. If there is no such property, pick selects the first counter.
+// pick selects the property to read: the first property that is a power, or a counter that
+// increases and has a sufficient resolution. If there is no such property, pick selects the first
+// counter.
 func (s *source) pick(all *totals) error {
 	best, bestFine := -1, false
 	watts := all.watts()

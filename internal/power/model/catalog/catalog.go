@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog makes power curves from what a machine is: measured curves of a few CPUs, the
-// thermal design power (TDP) of a few thousand, their families, and the hosts of cloud instance
-// types. The lists are embedded; each says its source and licence.
+// Package catalog makes power curves from the hardware of a machine: measured curves of a few CPUs,
+// the thermal design power (TDP) of a few thousand, their families, and the hosts of cloud instance
+// types. The lists are embedded; each states its source and license.
 package catalog
 
 import (
@@ -17,15 +17,17 @@ import (
 
 // Options say which curves to make, and how.
 type Options struct {
-	// Kinds are the zone kinds to model: power.Package, power.DRAM and power.Platform, in this order. Others are ignored.
+	// Kinds are the zone kinds to model: power.Package, power.DRAM and power.Platform, in this
+	// order. Others are ignored.
 	Kinds []power.Kind
-	// WithoutIdle leaves the host's idle power out of a virtual machine's curves: they are its dynamic power only.
+	// WithoutIdle leaves the host's idle power out of a virtual machine's curves: they are its
+	// dynamic power only.
 	WithoutIdle bool
-	// MemoryPower is the power of memory in watts per GiB, at any load. 0 means that of the catalog.
+	// MemoryPower is the power of memory in watts per GiB, at any load. 0 means the catalog's.
 	MemoryPower float64
 }
 
-// The largest machine that Curves believes in.
+// The largest machine that Curves accepts.
 const (
 	maxThreads = 1 << 16
 	maxMemory  = 1 << 50 // bytes
@@ -66,12 +68,12 @@ func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 type host struct {
 	machine.Machine
 	measured *measuredMachine // nil unless the CPU model was measured
-	cpu      cpu              // zero where it is not listed
-	family   string           // empty where it is not known
+	cpu      cpu              // zero if not listed
+	family   string           // empty if not available
 	typical  perCore          // of the family, or of all servers
 	threads  int              // of one chip; estimated unless its cores are listed or its host's threads are
 	guessed  bool             // threads is from the TDP alone
-	// all is the number of threads of a virtual machine's host, 0 where it is not known.
+	// all is the number of threads of a virtual machine's host, 0 if not available.
 	all int
 }
 
@@ -138,7 +140,8 @@ func (h *host) chips(threadsOfChip int) float64 {
 // sockets returns the machine's sockets, 1 where they are not known.
 func (h *host) sockets() int { return min(max(1, h.Sockets), h.Threads) }
 
-// part says which part of its host a virtual machine has, or how many chips the machine has, for the basis.
+// part says which part of its host a virtual machine has, or how many chips the machine has, for
+// the basis.
 func (h *host) part(threadsOfChip int, o Options) string {
 	if !h.Virtual {
 		return ", " + plural(h.sockets(), "chip")

@@ -27,8 +27,8 @@ const (
 	memoryError = 0.229
 )
 
-// errorOfPart returns the error to be expected of the machine's power, by that of its host's, which
-// it is unless it is virtual.
+// errorOfPart returns the expected error of the machine's power, from the error of its host's,
+// which it is unless it is virtual.
 func (h *host) errorOfPart(ofHost float64) float64 {
 	if h.Virtual {
 		return model.ErrorOfPart(ofHost)
@@ -36,7 +36,8 @@ func (h *host) errorOfPart(ofHost float64) float64 {
 	return ofHost
 }
 
-// packageError returns the error to be expected of the packages' power, of the host if the machine is virtual.
+// packageError returns the error to be expected of the packages' power, of the host if the machine
+// is virtual.
 func (h *host) packageError() float64 {
 	if h.measured != nil {
 		return model.SameCPUError
@@ -55,7 +56,7 @@ func (h *host) packageError() float64 {
 }
 
 // BetweenError returns the error to be expected of the packages' power by Between, where both
-// powers are right. It is 0, not known, for the shape of one machine.
+// powers are right. It is 0, not available, for the shape of one machine.
 func BetweenError(m machine.Machine, shape string) float64 {
 	h := find(m)
 	scalable := h.isXeonScalable()

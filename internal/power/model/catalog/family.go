@@ -48,7 +48,7 @@ var x86Families = []struct {
 	{"AuthenticAMD", 26, 0, 31, 15, "amd-epyc-gen5"},
 }
 
-// familyWords maps words in names to the CPU family. The names are those of hypervisors' CPU models
+// familyWords maps words in names to the CPU family. The names are from hypervisors' CPU models
 // ("Intel Xeon Processor (Cascadelake)"), of instance types and of Arm's cores. Words are as key
 // makes them, without spaces.
 var familyWords = []struct{ word, name string }{
@@ -134,7 +134,7 @@ func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 
 // isXeonScalable reports whether the machine's CPU is like those that the median curve was measured
 // on: Xeon Gold and Platinum of two generations. The families have smaller CPUs too (Silver,
-// Bronze, W, D, E3). One that is not listed is taken by its family.
+// Bronze, W, D, E3). For a CPU that is not listed, the family counts.
 func (h *host) isXeonScalable() bool {
 	if h.cpu.name != "" && !strings.Contains(h.cpu.name, "Gold") && !strings.Contains(h.cpu.name, "Platinum") {
 		return false

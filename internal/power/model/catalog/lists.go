@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
-// The lists are searched line by line where they are, and nothing of them is kept.
+// The lists are searched line by line in place, without copies in memory.
 var (
 	//go:embed data/cpus.csv
 	cpuList string
@@ -60,8 +60,8 @@ func numberOf(field string) float64 {
 type cpu struct {
 	name   string
 	tdp    float64 // watts
-	cores  int     // 0 where it is not known
-	family string  // empty where it is not known
+	cores  int     // 0 if not available
+	family string  // empty if not available
 }
 
 func cpuOf(fields []string) cpu {
@@ -84,7 +84,8 @@ func lookupCPU(name string) (found cpu) {
 	return cpu{}
 }
 
-// hasDigit reports whether a name has a number in it. The key of a listed CPU has one if its name does.
+// hasDigit reports whether a name has a number in it. The key of a listed CPU has one if its name
+// does.
 func hasDigit(name string) bool { return strings.ContainsAny(name, "0123456789") }
 
 // hasWord reports whether the ASCII name has the word, which is in lower case, in it.
@@ -105,7 +106,7 @@ type perCore struct {
 }
 
 // typicalCore returns the typical CPU of the family, or that of all Arm servers or all other
-// servers where the list has none of the family.
+// servers if the list has no CPU of the family.
 func typicalCore(family string) perCore {
 	if family != "" {
 		if tdp := tdpPerCore(func(f string) bool { return f == family }); len(tdp) > 0 {
@@ -132,9 +133,9 @@ func tdpPerCore(wanted func(family string) bool) (watts []float64) {
 // instance is a cloud instance type, the zero instance if it is not listed.
 type instance struct {
 	name string
-	// cpu is empty where it is not known, or where the type runs on several.
+	// cpu is empty if it is not available, or if the type runs on several CPUs.
 	cpu         string
-	hostThreads int // 0 where it is not known
+	hostThreads int // 0 if not available
 }
 
 // lookupInstance returns the type of the cloud's machine.
@@ -159,11 +160,12 @@ type systems struct {
 	idle, full float64 // watts
 	threads    int     // of a chip
 	listed     bool
-	// spread is half of what the middle 80 % of the systems span, relative to the median: the mean of idle and full load.
+	// spread is half of the range of the middle 80 % of the systems, relative to the median: the
+	// mean of idle and full load.
 	spread float64
 }
 
-// lookupSystems returns the systems of the family, or of the median family where it is not listed.
+// lookupSystems returns the systems of the family, or of the median family if it is not listed.
 func lookupSystems(family string) systems {
 	var all []systems
 	for f := range lines(familyList) {

@@ -18,16 +18,16 @@ const (
 	// maxSize bounds a file, in bytes. One of energy model has a few kilobytes, one of Kepler Model
 	// Server with 100 trees of XGBoost in each zone up to 900,000.
 	maxSize = 1 << 20
-	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time
-	// at the start: a mebibyte that is meant to take long takes a second. The six files of
-	// energy model --kepler have up to 6 MiB.
+	// maxFiles and maxTotal, in bytes, bound the files that are read in a directory, in the order
+	// of their names, and so the time at the start: a mebibyte that is meant to take long takes a
+	// second. The six files of energy model --kepler have up to 6 MiB.
 	maxFiles = 256
 	maxTotal = 1 << 23
-	// maxListed bounds what an error lists.
+	// maxListed bounds the list in an error.
 	maxListed = 10
 )
 
-// models are those of a directory, or one.
+// models are all models of a directory, or a single one.
 type models struct {
 	path string
 	of   []*trainedModel
@@ -36,7 +36,7 @@ type models struct {
 }
 
 // read reads the model at path, or the models in the directory at path. The error lists the files
-// that could not be read. If none could be read, there are no models.
+// that could not be read. If no file could be read, there are no models.
 func read(path string) (*models, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// list is a list of errors of which only the first are reported.
+// list is a list of errors. Only the first ones are reported.
 type list []error
 
 func (l list) join() error {
@@ -92,7 +92,8 @@ func (l list) join() error {
 
 var errNotRegular = errors.New("not a file that holds data")
 
-// readFile reads the model in a file. size is how many bytes were read, whether or not they are a model.
+// readFile reads the model in a file. size is how many bytes were read, whether or not they are a
+// model.
 func readFile(path string) (m *trainedModel, size int, err error) {
 	data, err := readBounded(path)
 	if err != nil {
@@ -122,7 +123,7 @@ const (
 	exact fit = iota
 	sameCPU
 	sameModel
-	unstated // it does not say what it was trained on
+	unstated // it does not state its machine
 	different
 )
 
@@ -146,7 +147,7 @@ func (t *trainedModel) fit(m *machine.Machine) fit {
 	return different
 }
 
-// choose returns the candidate that fits best, nil if none fits.
+// choose returns the candidate that fits best, or nil if no candidate fits.
 func (ms *models) choose(m *machine.Machine, o *Options, isCandidate func(*trainedModel) bool) *trainedModel {
 	var best *trainedModel
 	for _, t := range ms.of {
@@ -162,7 +163,7 @@ func (ms *models) choose(m *machine.Machine, o *Options, isCandidate func(*train
 	return best
 }
 
-// noneFits returns the error that names what was looked for, and what there is.
+// noneFits returns the error that names the requested machine and the available models.
 func (ms *models) noneFits(m *machine.Machine, o *Options) error {
 	var there []string
 	for i, t := range ms.of {
@@ -179,7 +180,7 @@ func (ms *models) noneFits(m *machine.Machine, o *Options) error {
 	return fmt.Errorf("no trained model in %s fits this machine, %s: %s", ms.path, describe(m), strings.Join(there, "; "))
 }
 
-// describe says for people what a machine is.
+// describe describes a machine for people.
 func describe(m *machine.Machine) string {
 	if *m == (machine.Machine{}) {
 		return "an unstated machine"

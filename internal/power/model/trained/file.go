@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// version is that of the format. A reader refuses others.
+// version is the version of the format. A reader refuses others.
 const version = 1
 
 // Model is a model of energy model.
@@ -73,7 +73,7 @@ type Zone struct {
 	Utilization []float64 `json:"utilization"`
 }
 
-// What a field may have.
+// The limits of the fields.
 const (
 	maxPoints  = 1000
 	maxWatts   = 1e6     // of a node
@@ -116,7 +116,7 @@ func Parse(data []byte) (*Model, error) {
 		return nil, err
 	}
 	if f.Version != version {
-		return nil, fmt.Errorf("version %d of the format is not known, only %d is", f.Version, version)
+		return nil, fmt.Errorf("version %d of the format is not supported, only %d is", f.Version, version)
 	}
 	if err := strictly(data, &f); err != nil {
 		return nil, err

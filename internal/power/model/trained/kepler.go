@@ -20,7 +20,7 @@ import (
 
 // keplerJSON is a file of Kepler Model Server, or of its published database
 // (sustainable-computing-io/kepler-model-db), or of Kepler's own data/model_weight. It has one
-// member for each of its components. The other members are those of its metadata.json.
+// member for each of its components. The other members come from its metadata.json.
 type keplerJSON struct {
 	Name     string         `json:"model_name"`
 	Output   string         `json:"output_type"` // AbsPower or DynPower
@@ -30,7 +30,8 @@ type keplerJSON struct {
 	Core     *componentJSON `json:"core,omitempty"`
 	Uncore   *componentJSON `json:"uncore,omitempty"`
 	DRAM     *componentJSON `json:"dram,omitempty"`
-	// The mean absolute errors in percent of a tenth of the record that the model was not trained on; -1 if unknown.
+	// The mean absolute errors in percent of a tenth of the record that the model was not trained
+	// on; -1 if not available.
 	PlatformError float64 `json:"platform_mape,omitempty"`
 	PackageError  float64 `json:"package_mape,omitempty"`
 	CoreError     float64 `json:"core_mape,omitempty"`
@@ -72,15 +73,17 @@ type featureJSON struct {
 // cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
 const cpuTime = "bpf_cpu_time_ms"
 
-// Features that a curve is over, where a model has them, in place of CPU time (main_feature in train_types.py).
+// Features that a curve is over, where a model has them, in place of CPU time (main_feature in
+// train_types.py).
 const (
 	instructions = "cpu_instructions"
 	cacheMisses  = "cache_miss"         // of dram
 	pageCacheHit = "bpf_page_cache_hit" // of dram
 )
 
-// known are the features that can be read, by their names in train_types.py. The others are page cache hits, which need
-// BPF in the page cache, and what kubelet and cgroups of older versions counted.
+// known are the features that can be read, by their names in train_types.py. The others are page
+// cache hits, which need BPF in the page cache, and what kubelet and cgroups of older versions
+// counted.
 var known = map[string]model.Feature{
 	cpuTime: model.CPUTime, "cpu_cycles": model.Cycles, instructions: model.Instructions, cacheMisses: model.CacheMisses,
 	"bpf_net_rx_irq": model.NetworkReceive, "bpf_net_tx_irq": model.NetworkTransmit, "bpf_block_irq": model.Block,
@@ -92,7 +95,8 @@ type function struct {
 	watts   func(w []float64, x float64) float64
 }
 
-// curveFits are the functions by the name of their trainer, as in the files main.py of kepler-model-server's trainer/.
+// curveFits are the functions by the name of their trainer, as in the files main.py of
+// kepler-model-server's trainer/.
 var curveFits = map[string]function{
 	"LogarithmicRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Log(w[1]*x+1) + w[2] }},
 	"LogisticRegressionTrainer": {4, func(w []float64, x float64) float64 {
@@ -101,8 +105,8 @@ var curveFits = map[string]function{
 	"ExponentialRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Exp(w[1]*x) + w[2] }},
 }
 
-// parseKepler reads a file of Kepler Model Server. Where it does not have the model's name or output type, those of the
-// path are taken, as kepler-model-db has them.
+// parseKepler reads a file of Kepler Model Server. Where it does not have the model's name or
+// output type, those of the path are taken, as kepler-model-db has them.
 func parseKepler(data []byte, path string) (*trainedModel, error) {
 	name := filepath.Base(path)
 	var f keplerJSON
@@ -161,8 +165,8 @@ func parseKepler(data []byte, path string) (*trainedModel, error) {
 	return nil, errNoModel
 }
 
-// component returns the members that hold the component of a zone kind and its error in percent. Both
-// are nil if the format has no such component.
+// component returns the members that hold the component of a zone kind and its error in percent.
+// Both are nil if the format has no such component.
 func (f *keplerJSON) component(k power.Kind) (c **componentJSON, percent *float64) {
 	switch k {
 	case power.Platform:
@@ -185,7 +189,7 @@ const (
 	dynPower      = "DynPower"
 )
 
-// machine returns what the model was trained on.
+// machine returns the machine that the model was trained on.
 func (s *specJSON) machine() (machine.Machine, error) {
 	m := machine.Machine{CPU: s.Processor, Threads: int(s.Cores), Sockets: int(s.Chips)}
 	if !(s.Memory >= 0 && s.Memory <= 1<<20) {
@@ -209,7 +213,8 @@ func trainerOf(name string) string {
 	return strings.TrimSuffix(trainer, ".json")
 }
 
-// isEmpty reports whether the component measured nothing: the machine that the model was trained on did not have it.
+// isEmpty reports whether the component measured no energy: the machine that the model was trained
+// on did not have it.
 func (w *weightsJSON) isEmpty() bool {
 	if n := len(w.CurveFit); n > 0 {
 		return w.CurveFit[0] == 0 && w.CurveFit[n-1] == 0 // the factor and the offset
@@ -228,7 +233,7 @@ func (w *weightsJSON) isEmpty() bool {
 func (w *weightsJSON) zone(k power.Kind, trainer string) (*keplerZone, error) {
 	switch {
 	case len(w.Categorical) > 0:
-		return nil, fmt.Errorf("it depends on %.200q, which is not known here", names(w.Categorical))
+		return nil, fmt.Errorf("it depends on %.200q, which is not available here", names(w.Categorical))
 	case w.Polynomial != nil:
 		return nil, errPolynomial
 	case len(w.XGBoost) > 0:
@@ -298,10 +303,12 @@ func names[T any](m map[string]T) string {
 func sortedNames[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 const (
-	// segments is into how many a curve is divided at least, and maxHalvings how often one of them is halved.
+	// segments is into how many a curve is divided at least, and maxHalvings how often one of them
+	// is halved.
 	segments    = 16
 	maxHalvings = 16
-	// sampleError is how far the samples' straight lines are from the curve, in watts and as a share of the power.
+	// sampleError is how far the samples' straight lines are from the curve, in watts and as a
+	// share of the power.
 	sampleError, relativeSampleError = 0.01, 0.001
 )
 

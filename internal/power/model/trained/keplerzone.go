@@ -18,7 +18,7 @@ type keplerZone struct {
 	watts  func(x []float64) float64
 	x      []float64 // scaled features, of the last call
 	steps  bool      // watts is not continuous
-	error  float64   // relative, 0 if it is not known
+	error  float64   // relative, 0 if not available
 }
 
 // input is a feature that is scaled to x = (feature - mean) / scale. Unused features are 0.
@@ -31,7 +31,8 @@ type input struct {
 // smallestScale is below the largest rate of each feature, which a scale is.
 const smallestScale = 0.01
 
-// newZone returns the zone with the power of x, which has a number for each feature, by their names.
+// newZone returns the zone with the power of x, which has a number for each feature, by their
+// names.
 func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float64) float64) (*keplerZone, error) {
 	z := &keplerZone{watts: watts, x: make([]float64, len(w.Numerical))}
 	for _, name := range sortedNames(w.Numerical) {
@@ -56,8 +57,8 @@ func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float6
 	return z, z.check()
 }
 
-// check returns an error where the component is not a power between no load and that at which each feature has the
-// largest value of the training.
+// check returns an error where the component is not a power between no load and that at which each
+// feature has the largest value of the training.
 func (z *keplerZone) check() error {
 	if idle := z.at(&model.Rates{}); !isPower(idle) {
 		return fmt.Errorf("its power with no CPU busy is %v W", idle)
@@ -79,7 +80,7 @@ func (z *keplerZone) check() error {
 
 func isPower(watts float64) bool { return watts >= 0 && watts <= maxWatts }
 
-// at returns the power at rates, 0 where it would be negative.
+// at returns the power at rates, at least 0.
 func (z *keplerZone) at(r *model.Rates) float64 {
 	for i, in := range z.inputs {
 		if in.used {
@@ -93,18 +94,19 @@ func (z *keplerZone) at(r *model.Rates) float64 {
 	return watts
 }
 
-// isNothing reports whether the power is always 0: the machine that the model was trained on did not have the zone.
+// isNothing reports whether the power is always 0: the machine that the model was trained on did
+// not have the zone.
 func (z *keplerZone) isNothing() bool { return len(z.uses) == 0 && z.at(&model.Rates{}) == 0 }
 
 func (z *keplerZone) relativeError() float64 { return z.error }
 
 func (z *keplerZone) needs() []model.Feature { return z.uses }
 
-// curve returns the power as Kepler has it: that of the features here, of which the power without load is in proportion
-// to the threads, where they are fewer.
+// curve returns the power as Kepler has it: that of the features here, of which the power without
+// load is in proportion to the threads, where they are fewer.
 func (z *keplerZone) curve(_ power.Kind, s *scale) (c model.ZoneCurve, err error) {
 	if s.threads < 1 {
-		return c, errors.New("the number of threads here is not known")
+		return c, errors.New("the number of threads of this machine is not available")
 	}
 	elsewhere := z.at(&model.Rates{}) * (1 - min(1, s.share))
 	watts := func(r *model.Rates) float64 { return max(z.at(r)-elsewhere, 0) } // keeps NaN

@@ -16,16 +16,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// Kinds lists the zone kinds that a model can have, in the order in which Curves returns them.
+// Kinds lists the zone kinds that a model can have, in the order of Curves.
 var Kinds = []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM, power.PSys, power.Platform}
 
-// Options say what is wanted of a model.
+// Options are the requirements on a model.
 type Options struct {
 	// Want reports whether zones of the kind are to be modeled. nil means all.
 	Want func(power.Kind) bool
-	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its dynamic power only.
+	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its
+	// dynamic power only.
 	NoIdle bool
-	// Readable returns why a feature cannot be read on this machine, nil if it can. nil means that all can.
+	// Readable returns why a feature cannot be read on this machine, nil if it can. nil means that
+	// all can.
 	Readable func(model.Feature) error
 }
 
@@ -53,8 +55,8 @@ func (o *Options) readable(z zone) error {
 //  3. a CPU of the same vendor, family and model; again in proportion to the number of threads
 //
 // Of several that fit as well the one with the smallest error is taken, then the first by name. A
-// model that does not fit is never taken, also if it is the only one. One that does not say what it
-// was trained on, as Kepler Model Server's may, fits if path is its file.
+// model that does not fit is never used, even if it is the only one. A model that does not state
+// what it was trained on, as Kepler Model Server's may, fits if path is its file.
 //
 // Models of dynamic power, as Kepler Model Server's, are chosen apart. With NoIdle the dynamic
 // power is theirs. Otherwise the idle power is that of the model of the same machine's whole power,
@@ -132,7 +134,7 @@ type zone interface {
 	// needs returns the features that the power depends on.
 	needs() []model.Feature
 	// relativeError returns the mean absolute error on the machine that the model was trained on,
-	// relative to the power. It is 0 if it is not known.
+	// relative to the power. It is 0 if not available.
 	relativeError() float64
 }
 
@@ -188,7 +190,7 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 	return curves, errors.Join(errs...)
 }
 
-// ratio returns a / b, 1 where one of both is not known.
+// ratio returns a / b, or 1 if either is 0.
 func ratio(a, b float64) float64 {
 	if a <= 0 || b <= 0 {
 		return 1
@@ -226,7 +228,7 @@ func (f fit) expectedError(err float64) float64 {
 	}
 }
 
-// basis says for people what the curves were made from.
+// basis describes for people the origin of the curves.
 func (t *trainedModel) basis(how fit, m *machine.Machine) string {
 	text := fmt.Sprintf("model %s of %s, trained on ", t.name, t.by)
 	switch how {
@@ -245,7 +247,7 @@ func (t *trainedModel) basis(how fit, m *machine.Machine) string {
 	return text
 }
 
-// largestError returns the largest error of the wanted zones, infinity if none is known.
+// largestError returns the largest error of the wanted zones, or infinity if no zone has one.
 func (t *trainedModel) largestError(o *Options) float64 {
 	largest := 0.0
 	for k, z := range t.zones {
@@ -272,7 +274,7 @@ func (t *trainedModel) usable(o *Options) error {
 		}
 	}
 	if len(errs) == 0 {
-		return errors.New("it has none of the zones")
+		return errors.New("it has no curve for any of the zones")
 	}
 	return errs[0]
 }

@@ -118,7 +118,7 @@ func TestAMalformedModelIsRefused(t *testing.T) {
 	_, zones, _ := strings.Cut(good, `"zones"`)
 	for name, c := range map[string]struct{ before, after, want string }{
 		"two objects":          {good, good + good, "after top-level value"},
-		"another version":      {`"version": 1`, `"version": 2`, "version 2 of the format is not known"},
+		"another version":      {`"version": 1`, `"version": 2`, "version 2 of the format is not supported"},
 		"no version":           {`"version": 1,`, ``, "neither a model of energy model"},
 		"unknown field":        {`"version": 1`, `"version": 1, "more": 1`, `unknown field "more"`},
 		"negative power":       {`[0,60]`, `[0,-60]`, "-60 W is not"},
@@ -255,7 +255,7 @@ func TestOnlyWantedZonesAreReturned(t *testing.T) {
 	assert.Equal(t, power.DRAM, curves[0].Kind)
 	assert.InDelta(t, model.SameCPUError, curves[0].ExpectedError, 1e-9)
 	_, err = Curves(dir, xeon, Options{Want: func(k power.Kind) bool { return k == power.Platform }})
-	require.ErrorContains(t, err, "it has none of the zones")
+	require.ErrorContains(t, err, "it has no curve for any of the zones")
 }
 
 func TestABrokenFileIsToldAndSpoilsNoOther(t *testing.T) {

@@ -41,7 +41,7 @@ type Server struct {
 	// SessionsAt is the path of the collection of sessions. Empty means the usual one.
 	SessionsAt string
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // guards the fields below
 	tree     Tree
 	password string
 	sessions map[string]*session // by token

@@ -25,7 +25,7 @@ const (
 // Live are the values of a machine, each a number or a func() any that returns one.
 type Live struct {
 	Watts any // that the machine draws
-	KWh   any // counted so far; nil where the service has no counter
+	KWh   any // the total; nil if the service has no counter
 }
 
 func (l Live) watts() any { return scaled(l.Watts, 1) }
@@ -52,7 +52,7 @@ func Collection(schema, name string, members ...any) Object {
 	}
 }
 
-// Resource returns a resource with what the specification requires of each, and more.
+// Resource returns a resource with the properties that the specification requires, and more.
 func Resource(schema, id string, more Object) Object {
 	o := Object{"@odata.type": "#" + schema, "Id": id, "Name": id}
 	for key, value := range more {
@@ -85,7 +85,7 @@ func system(id, uuid string, chassis []any) Object {
 }
 
 // Dell returns resources as of an iDRAC 9: EnvironmentMetrics with power and a counter, Power with
-// the last minute's average, and an enclosure of drives beside the machine.
+// the last minute's average, and an enclosure of drives next to the machine.
 //
 // Shapes: Dell's Redfish scripts (github.com/dell/iDRAC-Redfish-Scripting) and Checkmk's test data
 // of an iDRAC's EnvironmentMetrics (github.com/Checkmk/checkmk, tests of
@@ -175,7 +175,7 @@ func scaled(v any, by float64) any {
 }
 
 // Lenovo returns resources as of an XClarity Controller in a D2 enclosure: a node and the enclosure
-// of four, Power with the node's power and that of its processors.
+// of four, Power with the power of the node and of its processors.
 //
 // Shapes: Lenovo's XCC REST API guide, Chassis and Power of nodes and of the D2 enclosure
 // (pubs.lenovo.com/xcc-restapi).
