@@ -19,6 +19,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
+// The settings of providers.
+type (
+	ElectricityMapsConfig   = provider.ElectricityMaps
+	FileConfig              = provider.File
+	PrometheusConfig        = provider.Prometheus
+	UKCarbonIntensityConfig = provider.UKCarbonIntensity
+	WattTimeConfig          = provider.WattTime
+)
+
 // IntensityConfig selects the source of the carbon intensity: exactly one of Value to File.
 type IntensityConfig struct {
 	// Value is an intensity in g CO2e per kWh.
@@ -26,11 +35,11 @@ type IntensityConfig struct {
 	// Grid is a country or a cloud region in the table of yearly means.
 	Grid string `mapstructure:"grid"`
 	// ElectricityMaps and the following fields are providers that are polled.
-	ElectricityMaps   *provider.ElectricityMaps   `mapstructure:"electricity_maps"`
-	WattTime          *provider.WattTime          `mapstructure:"watttime"`
-	UKCarbonIntensity *provider.UKCarbonIntensity `mapstructure:"uk_carbon_intensity"`
-	Prometheus        *provider.Prometheus        `mapstructure:"prometheus"`
-	File              *provider.File              `mapstructure:"file"`
+	ElectricityMaps   *ElectricityMapsConfig   `mapstructure:"electricity_maps"`
+	WattTime          *WattTimeConfig          `mapstructure:"watttime"`
+	UKCarbonIntensity *UKCarbonIntensityConfig `mapstructure:"uk_carbon_intensity"`
+	Prometheus        *PrometheusConfig        `mapstructure:"prometheus"`
+	File              *FileConfig              `mapstructure:"file"`
 
 	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects
 	// the default of the source.
