@@ -17,8 +17,9 @@ const (
 )
 
 // A reading usually ends inside a slice, which is then split in proportion to time. Recent slices
-// are therefore kept short: those of the last maxAges times the age of the last reading are merged
-// only up to a slicesPerAge-th of the age. A deferral has up to maxSliceClaims claims in all slices.
+// are therefore kept short: the slices of the last maxAges times the age of the last reading are
+// merged only up to a slicesPerAge-th of the age. A deferral has up to maxSliceClaims claims in all
+// slices.
 const (
 	maxAges        = 2
 	slicesPerAge   = 16
@@ -34,7 +35,7 @@ const maxSkew = time.Second
 // While a zone is absent only the amount of usage is kept, not its claims.
 type deferral struct {
 	energy     units.Energy
-	unmeasured time.Duration // time of the energy in which the meter measured nothing
+	unmeasured time.Duration // part of the energy's time that the meter did not measure
 	elapsed    time.Duration // of all slices
 	slices     []*slice      // the oldest first; the last one ends with the interval
 }
@@ -46,7 +47,7 @@ func (g *deferral) remove(i, j int) {
 	g.slices = g.slices[:i+n]
 }
 
-// newDeferral returns an empty deferral, with the memory of one that was dropped.
+// newDeferral returns an empty deferral, with the memory of a dropped one.
 func (s *Sharer) newDeferral() *deferral {
 	if n := len(s.spare); n > 0 {
 		g := s.spare[n-1]
@@ -76,7 +77,7 @@ func (s *Sharer) postpone(z *zone, energy units.Energy, u *Usage, elapsed time.D
 	s.shorten(g, maxAges*z.age)
 }
 
-// deferralOf returns the deferral of a zone, which is empty if there was none.
+// deferralOf returns the deferral of a zone, empty at first.
 func (s *Sharer) deferralOf(z *zone) *deferral {
 	if z.deferred == nil {
 		z.deferred = s.newDeferral()
@@ -85,7 +86,7 @@ func (s *Sharer) deferralOf(z *zone) *deferral {
 }
 
 // shorten merges slices older than keep. If the claims exceed maxSliceClaims, it also merges newer
-// ones. It leaves out a first slice whose usage is not known.
+// ones. It leaves out a first slice without usage.
 func (s *Sharer) shorten(g *deferral, keep time.Duration) {
 	claims, i := 0, 0
 	for _, sl := range g.slices {
@@ -137,7 +138,7 @@ func (s *Sharer) take(g *deferral, elapsed time.Duration) *slice {
 }
 
 // awaitFrom defers the domain's usage from age before the interval's end until the zone's next
-// reading. The usage before the interval is not known.
+// reading. The usage before the interval is not available.
 func (s *Sharer) awaitFrom(z *zone, u *Usage, elapsed, age time.Duration) {
 	if z.age = age; age == 0 || z.kind == NotAttributed {
 		return
@@ -154,7 +155,7 @@ func (s *Sharer) awaitFrom(z *zone, u *Usage, elapsed, age time.Duration) {
 	}
 }
 
-// commonAge returns the age at which a reading is attributed: the highest of the ages of the
+// commonAge returns the age that counts for a reading: the highest of the ages of the
 // readings of its kind and domain that are higher by no more than maxSkew.
 func (iv *Interval) commonAge(r *ZoneReading) time.Duration {
 	age := r.Age
@@ -176,7 +177,7 @@ func (s *Sharer) resolve(z *zone, age time.Duration) {
 	g := z.deferred
 	covered := g.elapsed - age
 	if age > 0 && covered <= 0 {
-		return // the reading is of no later time than the one before
+		return // the reading is not later than the previous one
 	}
 	sl := s.take(g, covered)
 	if sl.usage.Total == 0 {
@@ -207,7 +208,7 @@ type due struct {
 }
 
 // dueOf returns a zone's deferred energy as a portion of the time of a slice. The active energy of
-// the part of the time whose usage is not known is unattributed.
+// the part of the time without usage is unattributed.
 func (s *Sharer) dueOf(z *zone, g *deferral, sl *slice) due {
 	if known := sl.elapsed - sl.unknown; sl.unknown > 0 && known > 0 {
 		u := &sl.usage
@@ -255,7 +256,7 @@ func (s *Sharer) attributeDue(d *due) {
 }
 
 // abandon attributes all that is deferred for a zone. partial reports whether the energy is only of
-// a part of the time. If no utilization is known, the energy is unattributed.
+// a part of the time. Without any utilization, the energy is unattributed.
 func (s *Sharer) abandon(z *zone, partial bool) {
 	g := z.deferred
 	z.deferred = nil
@@ -339,8 +340,8 @@ func (s *Sharer) dropResolved() {
 	s.resolved = s.resolved[:0]
 }
 
-// releaseDeferred drops a deferred claim of a claimant, and adds the claimant to released if that was
-// the last one.
+// releaseDeferred drops a deferred claim of a claimant, and adds the claimant to released if that
+// was the last one.
 func (s *Sharer) releaseDeferred(id Claimant, released *[]Claimant) {
 	s.users[id].deferred--
 	if s.release(id) {

@@ -11,7 +11,7 @@ import (
 // Interval holds the meter readings of the node, and the usage of its hardware by claimants, since
 // the previous interval.
 //
-// The zero Interval is valid: no time passed, nothing was used and no zone is known. A Sharer
+// The zero Interval is valid: no time passed, and there is no usage and no zone. A Sharer
 // keeps no part of an Interval, so that its slices can be filled again for the next one.
 type Interval struct {
 	// At is the end of the interval. Series that begin in it start no later.
@@ -35,15 +35,16 @@ type Interval struct {
 
 // Usage is how much a domain was used during an interval, and by which claimants.
 //
-// The zero Usage is that of a domain whose utilization could not be read. There is nothing to
+// The zero Usage is for a domain whose utilization could not be read. There is nobody to
 // divide energy by: it stays deferred until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
 	// waiting for I/O. Busy counts for no more than Total. In a domain that is not of CPUs, these
 	// and the times of claims are that hardware's: GPU time in a GPU.
 	Busy, Total units.CPUTime
-	// Assumed reports whether Busy and Total are assumed, if nothing shows how busy the hardware
-	// was. Shares.Domains leaves them out, and static power models are not trained on them.
+	// Assumed reports whether Busy and Total are assumed, because no counter shows how busy the
+	// hardware was. Shares.Domains leaves them out, and static power models are not trained on
+	// them.
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
@@ -52,10 +53,10 @@ type Usage struct {
 	// claims may add up to more than Busy, because several engines of a GPU can work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these
-	// have no owner. Its energy is unattributed. Under another attribution weight it weighs as much as
-	// claimed CPU time does on average.
+	// have no owner. Its energy is unattributed. Under another attribution weight it weighs as much
+	// as claimed CPU time does on average.
 	Unattributed units.CPUTime
-	// Weightless is the part of Unattributed that has none of an attribution weight: interrupts hold
+	// Weightless is the part of Unattributed without an attribution weight: interrupts hold
 	// no memory.
 	Weightless [Weights]units.CPUTime
 	// Averages replace the average weight of the domain's claims for Unattributed, where the
@@ -94,7 +95,7 @@ type ZoneReading struct {
 	// is OK. Total may still have grown: in a window that became no interval, as its CPU time could
 	// not be read.
 	OK bool
-	// Age is the time between the moment up to which Total counts and the end of the interval, from
+	// Age is the time from the end of Total's energy to the end of the interval, from
 	// 0 to a few minutes. It is 0 for a counter that is read at the end of the interval, and the
 	// age of the reading plus the lag of the meter for other meters. The energy between two
 	// readings is attributed by the usage of the time between their moments. Age is ignored if the
@@ -104,8 +105,8 @@ type ZoneReading struct {
 	// not measure. The part has no energy, so no static energy is subtracted for it.
 	Unmeasured time.Duration
 	// Replaced reports whether another meter reads the zone than before, so that Total does not
-	// continue the totals before. Deferred energy of those is attributed, and the first reading that
-	// is OK is the new baseline. The zone's own energy continues.
+	// continue the totals before. Deferred energy of those is attributed, and the first reading
+	// that is OK is the new baseline. The zone's own energy continues.
 	Replaced bool
 }
 

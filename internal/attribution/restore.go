@@ -13,7 +13,7 @@ type ReadingState struct {
 	Present, Ended, Superseded bool
 	Unread                     time.Duration
 	Domain, Kind               int
-	// Deferred is the deferred energy of the zone and its claims, nil if the zone has none. Only the
+	// Deferred is the deferred energy of the zone and its claims, or nil. Only the
 	// time of the claims is stored, as unattributed.
 	Deferred *DeferredState
 }

@@ -18,8 +18,8 @@ type Rules struct {
 	// Models divide the energy of each kind into active and idle. The utilization of the CPUs
 	// divides the energy of a kind without a model.
 	Models [MaxKinds]StaticPowerModel
-	// Keys are the attribution weights of each kind. If no claim has any of a weight, CPU time takes
-	// its place.
+	// Keys are the attribution weights of each kind. If no claim has any of a weight, CPU time
+	// takes its place.
 	Keys [MaxKinds]Weight
 	// Idle selects the claimants that carry idle energy.
 	Idle IdleAllocation
@@ -40,13 +40,13 @@ type TrainedModel interface {
 	Trained(domain int) bool
 	// Provisional reports whether a domain has no estimate yet, or a provisional one.
 	Provisional(domain int) bool
-	// StandardError returns the standard error of the static power in use for a domain, in watts. It
-	// is negative if there is no estimate of it.
+	// StandardError returns the standard error of the static power in use for a domain, in watts.
+	// It is negative if there is no estimate of it.
 	StandardError(domain int) float64
 }
 
-// Portion is energy that is divided into active and idle at once: that of zones of one kind and
-// domain over the same time.
+// Portion is energy that is divided into active and idle at once: the energy of zones of one kind
+// and domain over the same time.
 type Portion struct {
 	Domain, Kind int
 	Energy       units.Energy
@@ -129,7 +129,7 @@ const Weights = int(BySecondWeight)
 // Usage.IdleAmongClaims, such as a GPU, only those that have a claim do.
 type IdleAllocation uint8
 
-// The idle allocations. Virtual machines, and pods whose containers are not known, count as
+// The idle allocations. Virtual machines, and pods without known containers, count as
 // containers.
 const (
 	// IdleNone leaves idle energy without an owner.

@@ -66,8 +66,8 @@ func (s *Sharer) shareIdle(p Portion, idle units.Energy, u *Usage) {
 }
 
 // shareByUse shares energy of a portion among the claims of its domain in proportion to the
-// attribution weight, and returns the energy that belongs to no claimant. The shares are added to the
-// rows in to, and to the parts of the domain if hasPart is set.
+// attribution weight, and returns the energy that belongs to no claimant. The shares are added to
+// the rows in to, and to the parts of the domain if hasPart is set.
 func (s *Sharer) shareByUse(p Portion, energy units.Energy, u *Usage, to *[]Share, hasPart bool) units.Energy {
 	b := s.basis(p.Kind, u)
 	d := s.newShares(energy, u.Claims, &b)
@@ -106,8 +106,8 @@ type basis struct {
 	unattributed uint64 // weight that has no owner
 }
 
-// basis returns the attribution weight in effect for a kind, and the unattributed share of its total
-// weight.
+// basis returns the attribution weight in effect for a kind, and the unattributed share of its
+// total weight.
 func (s *Sharer) basis(kind int, u *Usage) basis {
 	key, unattributed := s.rules.Keys[kind], uint64(u.Unattributed)
 	if key == ByCPUTime || u.Unweighed[key-ByFirstWeight] {
@@ -158,8 +158,8 @@ func (s *Sharer) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
 	return excluded
 }
 
-// ShareOf returns energy that was used over elapsed. Its recent part belongs to a collection, which is
-// the last part of the time.
+// ShareOf returns energy that was used over elapsed. Its recent part belongs to a collection, which
+// is the last part of the time.
 func ShareOf(energy units.Energy, elapsed, collection time.Duration) Share {
 	if elapsed <= collection {
 		return Share{energy, energy}
@@ -173,7 +173,7 @@ type weighted struct {
 	shift uint // scales weights down, as Total already is
 }
 
-// newShares prepares to share an amount among claims. Where the sum of the weights does not fit
+// newShares prepares to share an amount among claims. If the sum of the weights does not fit
 // into 64 bits, all of them are scaled down alike: a kernel or a file may report centuries of CPU
 // time.
 func (s *Sharer) newShares(amount units.Energy, claims []Claim, b *basis) weighted {

@@ -85,24 +85,25 @@ type ZoneShares struct {
 // KindShares holds the energy and the state of a kind after an interval.
 type KindShares struct {
 	Active, Idle Share
-	// Unattributed is the part of Active that belongs to no claimant. UnattributedIdle is the part of
-	// Idle that does not, without the portions in Shares.Idle.
+	// Unattributed is the part of Active that belongs to no claimant. UnattributedIdle is the part
+	// of Idle that does not, without the portions in Shares.Idle.
 	Unattributed, UnattributedIdle units.Energy
-	// Deferred is the energy that was read and not attributed yet, because a zone or the utilization
-	// of its domain could not be read.
+	// Deferred is the energy that was read and not attributed yet, because a zone or the
+	// utilization of its domain could not be read.
 	Deferred units.Energy
-	// Changed reports whether any energy was attributed. Covered is the longest time that it covers.
+	// Changed reports whether any energy was attributed. Covered is the longest time that it
+	// covers.
 	Changed bool
 	Covered time.Duration
 	// Zones is the number of zones of the kind that are present and have not ended.
 	Zones int
 	// Model is the state of the kind's static power model, over all domains: Trained once each of
 	// them is. StandardError is the standard error of the active power due to the static power, in
-	// watts. It is negative if there is none yet, and may be set before the model is Trained.
+	// watts. It is negative before the first estimate, and may be set before the model is Trained.
 	Model         ModelState
 	StandardError float64
-	// Shared reports whether a domain has several zones of the kind, if the kind has a trained model:
-	// their energy is shared among the users of all of them.
+	// Shared reports whether a domain has several zones of the kind, if the kind has a trained
+	// model: their energy is shared among the users of all of them.
 	Shared bool
 }
 
@@ -134,14 +135,14 @@ type IdlePortion struct {
 	Energy units.Energy
 	// Elapsed is the time that the energy covers.
 	Elapsed time.Duration
-	// AmongAll reports whether the energy is shared among all claimants. If false, it is shared among
-	// the claimants in Among. The list may have a claimant several times.
+	// AmongAll reports whether the energy is shared among all claimants. If false, it is shared
+	// among the claimants in Among. The list may have a claimant several times.
 	AmongAll bool
 	Among    []Claimant
 }
 
-// ClaimantShares is the row of a claimant, or of the short-lived processes of a claimant. Its energy
-// is in Shares.Active and Shares.IdleByUse.
+// ClaimantShares is the row of a claimant, or of the short-lived processes of a claimant. Its
+// energy is in Shares.Active and Shares.IdleByUse.
 type ClaimantShares struct {
 	Claimant   Claimant
 	ShortLived bool

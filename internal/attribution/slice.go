@@ -64,7 +64,7 @@ func (s *slice) addUnattributed(u *Usage, elapsed time.Duration) {
 	}
 }
 
-// newSlice returns an empty slice, with the memory of one that was dropped.
+// newSlice returns an empty slice, with the memory of a dropped one.
 func (s *Sharer) newSlice() *slice {
 	if n := len(s.spareSlices); n > 0 {
 		sl := s.spareSlices[n-1]
@@ -138,7 +138,7 @@ func (s *Sharer) hold(id Claimant) {
 	}
 }
 
-// merge adds a slice to the one before it, and drops it.
+// merge adds a slice to the previous one, and drops it.
 func (s *Sharer) merge(into, from *slice) {
 	into.addAmounts(&from.usage, from.elapsed)
 	into.unknown += from.unknown

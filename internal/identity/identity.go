@@ -9,7 +9,7 @@ import (
 
 // Process is a process while it executes one program. When it executes another it is another
 // Process: the identity is all fields, and two values are the same process if they compare equal.
-// The zero Process is none.
+// The zero Process means no process.
 type Process struct {
 	PID int32
 	// Start is when the process was created, since boot. With PID it distinguishes the process from
@@ -17,15 +17,15 @@ type Process struct {
 	Start time.Duration
 	// Created is the same moment as a date, in ISO 8601.
 	Created string
-	// Executable is the base name of the executable, or the task's name where the executable cannot
+	// Executable is the base name of the executable, or the task's name if the executable cannot
 	// be read.
 	Executable string
-	// Path is the executable's path, empty where it cannot be read.
+	// Path is the executable's path, empty if it cannot be read.
 	Path string
 	// CommandLine is the arguments, joined by spaces. It is empty unless it was asked for.
 	CommandLine string
 	// Owner is the name of the process's real user, or the user ID if the user has no name. It is
-	// empty if it is unknown or not requested.
+	// empty if it is not available or not requested.
 	Owner string
 	// Parent is the PID of the parent when the process was first seen. It is 0 unless requested.
 	Parent int32
@@ -53,7 +53,7 @@ func (p *Process) hasProgram() bool { return p.Executable != "" }
 // CreatedAt returns Process.Created of a process that was created at a time.
 func CreatedAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 
-// Container identifies a container by its cgroup path. The zero Container is none.
+// Container identifies a container by its cgroup path. The zero Container means no container.
 type Container struct {
 	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container
 	// made the cgroup, the name of that one and a slash come first.
@@ -63,7 +63,7 @@ type Container struct {
 	Runtime string
 }
 
-// Pod identifies a Kubernetes pod by its cgroup path. The zero Pod is none.
+// Pod identifies a Kubernetes pod by its cgroup path. The zero Pod means no pod.
 type Pod struct {
 	// UID is as the API server writes it, with dashes.
 	UID string
@@ -71,7 +71,8 @@ type Pod struct {
 	QoSClass string
 }
 
-// VM identifies a virtual machine by its hypervisor's arguments or scope. The zero VM is none.
+// VM identifies a virtual machine by its hypervisor's arguments or scope. The zero VM means no
+// virtual machine.
 type VM struct {
 	// ID is the UUID, else the name of the machine's scope, else the identity of its hypervisor's
 	// process.
@@ -80,21 +81,21 @@ type VM struct {
 	Name string
 	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
 	Hypervisor string
-	// CID is the context ID by which the host's AF_VSOCK sockets know the guest (vsock(7)), 0 if it
-	// has none. It is no attribute: a machine that is started again with the same ID may have
+	// CID is the context ID of the guest for the host's AF_VSOCK sockets (vsock(7)), 0 if it
+	// has none. It is not an attribute: a machine that is started again with the same ID may have
 	// another one.
 	CID uint32
 }
 
-// SlurmStep identifies a step of a Slurm job by its cgroup path. The zero SlurmStep is none.
+// SlurmStep identifies a step of a Slurm job by its cgroup path. The zero SlurmStep means no step.
 type SlurmStep struct {
 	// ID is the number of the job. In a container, the container's ID and a slash come first.
 	ID string
 	// Step is the number of the step, or batch, extern or interactive. It is empty for processes of
 	// the job outside of its steps.
 	Step string
-	// User is the name of the process's real user, or the user ID if the user has no name. It is empty
-	// for root, whose processes start the job, and if the user is not requested.
+	// User is the name of the process's real user, or the user ID if the user has no name. It is
+	// empty for root, whose processes start the job, and if the user is not requested.
 	User string
 }
 
@@ -106,18 +107,18 @@ type SystemdUnit struct {
 }
 
 // Names are the human-readable names of a container and its pod. They do not identify either, and a
-// field that is not known is empty.
+// field that is not available is empty.
 type Names struct {
-	Namespace, Pod      string // of Kubernetes, both known or neither
+	Namespace, Pod      string // of Kubernetes, both set or neither
 	KubernetesContainer string // in the pod's specification
 	Container           string // as the container's runtime has it
 	Image               string // without tag and digest
-	// Pending reports whether more may be known soon. Until then no field that is known changes;
-	// afterwards none does.
+	// Pending reports whether more names may be found soon. Until then a field that is set does not
+	// change; afterwards no field does.
 	Pending bool
 }
 
-// Settled returns the names as far as they are known now, which stay as they are.
+// Settled returns the present names. They do not change any more.
 func (n *Names) Settled() *Names {
 	if n == nil || !n.Pending {
 		return n
@@ -138,8 +139,8 @@ type Workload struct {
 	Names     *Names // of the container and its pod, nil if they are not looked for
 }
 
-// Owner is a process and what it is part of. Without a process it stands for processes that are not
-// known by name.
+// Owner is a process and what it is part of. Without a process it is the owner of processes without
+// names.
 type Owner struct {
 	Process Process
 	Workload
@@ -161,7 +162,7 @@ const (
 )
 
 // Key identifies a part of a workload, or all that a process is part of, by the values of
-// attributes that distinguish. It has room for those of all entities.
+// attributes that distinguish. It has room for the attributes of all entities.
 type Key [6]string
 
 // Attribute is a resource attribute whose value is a field of a workload.
@@ -185,8 +186,8 @@ type NameAttribute struct {
 //
 // To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge
 // Key. The constant is the last one, because states have the numbers. Then add its metrics to
-// receiver/metadata.yaml and to recordEach and settingsByName of package emit, and change the version
-// of package state.
+// receiver/metadata.yaml and to recordEach and settingsByName of package emit, and change the
+// version of package state.
 var entities = withProcess([NumEntities]entity{
 	ContainerEntity: {name: "container", attributes: []Attribute{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
@@ -235,7 +236,7 @@ type entity struct {
 }
 
 // withProcess adds the keys, and the lines of processes and programs, which have the attributes
-// that distinguish what they are part of.
+// that distinguish their workloads.
 func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	var distinguishing []Attribute
 	named := map[string]bool{}
@@ -295,7 +296,7 @@ func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 // distinguish only. The caller must not change them.
 func (e Entity) Names() []NameAttribute { return entities[e].names }
 
-// AwaitsNames reports whether more of the entity's names may be known soon.
+// AwaitsNames reports whether more of the entity's names may be found soon.
 func (e Entity) AwaitsNames(w *Workload) bool {
 	n := w.Names
 	return n != nil && n.Pending && (e == ContainerEntity || e == PodEntity && n.Pod == "")

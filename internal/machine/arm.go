@@ -54,7 +54,8 @@ var parts = map[midr]string{
 	{0xc0, 0xac3}: "Ampere-1", {0xc0, 0xac4}: "Ampere-1A",
 }
 
-// chip returns the processor that a cloud has with CPUs of the name, empty where that is not known.
+// chip returns the processor that a cloud has with CPUs of the name, empty if the cloud is not
+// known.
 func chip(cloud, cpu string) string { return chips[[2]string{cloud, cpu}] }
 
 // chips holds the names of CPUs by cloud, from the clouds' pages of their machines, which

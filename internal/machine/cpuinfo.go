@@ -17,11 +17,12 @@ import (
 type cpuInfo struct {
 	kinds      []cpuKind // in order of appearance
 	processors int
-	flags      bool // the CPU's features are known, those of x86
+	flags      bool // the CPU's features were read, on x86
 	hypervisor bool // the flag that a hypervisor sets: CPUID.1:ECX.31
 }
 
-// cpuKind is the fields of a processor that distinguish it from another kind, and how many processors are of the kind.
+// cpuKind is the fields of a processor that distinguish it from another kind, and the number of its
+// processors.
 type cpuKind struct {
 	id    cpuID
 	count int
@@ -30,12 +31,12 @@ type cpuKind struct {
 type cpuID struct {
 	vendor, name            string // vendor_id and model name
 	family, model, stepping int
-	implementer, part       int // of MIDR_EL1, -1 if there is none
+	implementer, part       int // of MIDR_EL1, -1 if not available
 	architecture            int // of an Arm CPU
 }
 
 const (
-	maxLine = 64 << 10 // of the flags; those of a CPU of 2024 are 2 KiB
+	maxLine = 64 << 10 // of the flags, which are 2 KiB for a CPU of 2024
 	maxInfo = 64 << 20 // of the file; one with 8,192 CPUs has 16 MiB
 )
 
@@ -51,7 +52,7 @@ func readCPUInfo(path string) (cpuInfo, error) {
 
 // parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm
 // (arch/arm64/kernel/cpuinfo.c), one after another, each from its line "processor". It skips what
-// it does not know, lines that are too long and a last line that may be cut off. Those of other
+// that it does not use, lines that are too long and a last line that may be cut off. Those of other
 // architectures are counted.
 func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	lines := bufio.NewReaderSize(r, maxLine)
@@ -136,7 +137,7 @@ func hasWord(text []byte, word string) bool {
 	return false
 }
 
-// number returns a decimal or hexadecimal (0x) number, 0 if the text is none.
+// number returns a decimal or hexadecimal (0x) number, or 0 for another text.
 func number(text []byte) int {
 	n, err := strconv.ParseInt(string(text), 0, 32)
 	if err != nil || n < 0 {
@@ -163,7 +164,7 @@ func printable(text []byte) string {
 	}, string(text))
 }
 
-// describe fills in what the CPUs are: the kind that most of them are of, the first one among equals.
+// describe describes the CPUs by their most frequent kind, the first one among equals.
 func (info *cpuInfo) describe(m *Machine) {
 	m.Threads = info.processors
 	var most cpuKind

@@ -19,7 +19,7 @@ type firmware struct {
 	vendor, productName, biosVendor, biosVersion, assetTag string
 	model                                                  string // of the device tree
 	hypervisorNode                                         bool   // the device tree has a hypervisor
-	virtualBoard                                           bool   // the device tree is that of a virtual board
+	virtualBoard                                           bool   // the device tree describes a virtual board
 	hypervisor                                             string // sys/hypervisor/type: xen
 }
 
@@ -41,7 +41,7 @@ func readFirmware(root string) firmware {
 	return f
 }
 
-// readSmall returns the beginning of a file, up to a NUL, with which strings of a device tree end.
+// readSmall returns the beginning of a file, up to a NUL, the end of strings in a device tree.
 // It is empty if the file cannot be read.
 func readSmall(path string) []byte {
 	text, _ := kernfs.ReadSmall(path, make([]byte, 256))
@@ -57,8 +57,8 @@ func (f *firmware) product() string {
 	return strings.TrimSpace(f.vendor + " " + f.productName)
 }
 
-// cloud returns the public cloud, and the type of the machine, empty where they are not known. The
-// variable ENERGY_INSTANCE_TYPE comes before what the firmware shows, and that before host.type and
+// cloud returns the public cloud, and the type of the machine, empty if not available. The variable
+// ENERGY_INSTANCE_TYPE has precedence over the firmware, and the firmware over host.type and
 // cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
 func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 	i := slices.IndexFunc(clouds, func(c sign) bool { return c.shownBy(f) })
@@ -98,7 +98,7 @@ func resourceAttributes(list string) map[string]string {
 	return attributes
 }
 
-// sign is a text by which a cloud's machines are known.
+// sign is a text that identifies the machines of a cloud.
 type sign struct {
 	field func(*firmware) string
 	text  string // is in the field
@@ -112,8 +112,8 @@ func productName(f *firmware) string { return f.productName }
 func biosVersion(f *firmware) string { return f.biosVersion }
 func assetTag(f *firmware) string    { return f.assetTag }
 
-// clouds are the signs by which cloud-init, too, knows a cloud without a network (its
-// tools/ds-identify), in the words of cloud.provider where the semantic conventions have one.
+// clouds are the signs that cloud-init also uses to identify a cloud without a network (its
+// tools/ds-identify), in the words of cloud.provider if the semantic conventions have one.
 var clouds = []sign{
 	{vendor, "Amazon EC2", "aws"},
 	{biosVersion, "amazon", "aws"}, // Xen: "4.11.amazon"
@@ -146,7 +146,8 @@ func (f *firmware) virtual(info *cpuInfo, instance string) bool {
 	})
 }
 
-// hypervisors are in the vendor's or product's name of a virtual machine (systemd's src/basic/virt.c has such a list).
+// hypervisors are in the vendor's or product's name of a virtual machine (systemd's
+// src/basic/virt.c has such a list).
 var hypervisors = []string{
 	"QEMU", "KVM", "KubeVirt", "OpenStack", "VMware", "VirtualBox", "innotek GmbH", "Xen", "Bochs", "Parallels", "BHYVE", "Hyper-V",
 	"Virtual Machine", "Apple Virtualization", "Amazon EC2", "Google Compute Engine", "Alibaba Cloud ECS", "vServer", "Droplet",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine finds out what a machine is, without a network: its CPU, its memory, whether it
+// Package machine describes a machine without using a network: its CPU, its memory, whether it
 // is virtual, and its type in a cloud.
 package machine
 
@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// Machine describes a machine. Fields that are not known are zero. Its JSON has the fields of a
+// Machine describes a machine. Fields that are not available are zero. Its JSON has the fields of a
 // trained power model.
 type Machine struct {
 	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
 	Arch string `json:"-"`
 	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On
-	// Arm it is the implementer's name and the part's: "Arm Neoverse-N1". Where CPUs are of several
-	// kinds, it is that of most.
+	// Arm it is the implementer's name and the part's: "Arm Neoverse-N1". If the CPUs have several
+	// kinds, it is the most frequent one.
 	CPU string `json:"cpu"`
-	// Chip is the processor that has such CPUs, where the name does not say it and the cloud does: "AWS Graviton2".
+	// Chip is the processor that has such CPUs, if only the cloud names it: "AWS Graviton2".
 	Chip string `json:"chip,omitempty"`
-	// Vendor, Family, Model and Stepping are those of /proc/cpuinfo on x86 ("GenuineIntel", 6, 85,
+	// Vendor, Family, Model and Stepping are from /proc/cpuinfo on x86 ("GenuineIntel", 6, 85,
 	// 7). On Arm Vendor is the implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and
 	// Stepping its revision.
 	Vendor   string `json:"vendor,omitempty"`
@@ -31,13 +31,14 @@ type Machine struct {
 	Model    int    `json:"model,omitempty"`
 	Stepping int    `json:"stepping,omitempty"`
 	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are
-	// in. A virtual machine shows what its hypervisor made up.
+	// in. A virtual machine shows the topology that its hypervisor configured.
 	Threads int `json:"threads"`
 	Cores   int `json:"cores,omitempty"`
 	Sockets int `json:"sockets,omitempty"`
 	// Memory is MemTotal in bytes.
 	Memory uint64 `json:"memory,omitempty"`
-	// Product is the machine's make, by its firmware: "Dell Inc. PowerEdge R740", "Raspberry Pi 4 Model B Rev 1.4".
+	// Product is the machine's make, by its firmware: "Dell Inc. PowerEdge R740", "Raspberry Pi 4
+	// Model B Rev 1.4".
 	Product string `json:"-"`
 	// Virtual reports whether the machine is virtual.
 	Virtual bool `json:"-"`
@@ -50,9 +51,9 @@ type Machine struct {
 // errNoCPU is returned where neither /proc/cpuinfo nor sysfs shows a CPU.
 var errNoCPU = errors.New("no CPU found")
 
-// Read returns what is known of the machine whose root directory is at root. getenv returns the
-// value of an environment variable, like os.Getenv. The error is that nothing shows what CPUs the
-// machine has; the rest of the Machine is known all the same.
+// Read returns the description of the machine whose root directory is at root. getenv returns the
+// value of an environment variable, like os.Getenv. The error is that no file describes the
+// CPUs; the rest of the Machine is valid nevertheless.
 func Read(root string, getenv func(string) string) (Machine, error) {
 	var m Machine
 	info, err := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
@@ -82,8 +83,8 @@ func IsVirtual(root string, getenv func(string) string) bool {
 	return f.virtual(&info, instance)
 }
 
-// String returns what a power model depends on, for people: "Arm Neoverse-N1 (AWS Graviton2), 2
-// CPUs, 7.54 GiB, virtual, aws m6g.large".
+// String returns the parts that a power model depends on, for people: "Arm Neoverse-N1 (AWS
+// Graviton2), 2 CPUs, 7.54 GiB, virtual, aws m6g.large".
 func (m Machine) String() string {
 	text := cmp.Or(m.CPU, "unknown CPU")
 	if m.Chip != "" {

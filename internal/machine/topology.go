@@ -14,7 +14,7 @@ import (
 )
 
 // count fills in how many threads, cores and sockets the directory sys/devices/system/cpu shows.
-// The kernel lists there what it knows of the topology of every architecture
+// The kernel lists there the topology, for every architecture
 // (Documentation/admin-guide/cputopology.rst). Threads stay as they are if it cannot be read.
 func (m *Machine) count(path string) {
 	t := topology{dir: kernfs.New(path), buf: make([]byte, 32<<10)}

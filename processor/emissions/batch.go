@@ -14,20 +14,21 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
-// batch is one call of process: metrics to which emissions are added.
+// batch is one call of process: metrics that emissions are added to.
 type batch struct {
 	*emissionsProcessor
 	md    pmetric.Metrics
 	now   time.Time
 	skips [numSkips]int64
-	// opened reports whether the origins of all scopes are known.
+	// opened reports whether the origins of all scopes are open.
 	opened bool
-	// lastName, lastVersion and lastScope are those of the last scope without attributes: most are the same.
+	// lastName, lastVersion and lastScope belong to the last scope without attributes: most are the
+	// same.
 	lastName, lastVersion string
 	lastScope             uint64
 }
 
-// The reasons for which points have no emissions.
+// The reasons why points have no emissions.
 const (
 	skipInconsistent = metadata.AttributeSkipReasonInconsistent
 	skipLimit        = metadata.AttributeSkipReasonLimit
@@ -43,7 +44,7 @@ func (b *batch) add() {
 	for i := range resources.Len() {
 		rm := resources.At(i)
 		scopes := rm.ScopeMetrics()
-		var resource identity // the zero identity is none
+		var resource identity // the zero identity means no identity
 		for j := range scopes.Len() {
 			sm := scopes.At(j)
 			if n := b.countEnergies(sm.Metrics()); n > 0 {
@@ -67,7 +68,8 @@ func (b *batch) scopeOf(s pcommon.InstrumentationScope) uint64 {
 	return b.lastScope
 }
 
-// countEnergies returns how many metrics have emissions, and counts the points of those that cannot have them.
+// countEnergies returns how many metrics have emissions, and counts the points of those that cannot
+// have them.
 func (b *batch) countEnergies(metrics pmetric.MetricSlice) (n int) {
 	for i := range metrics.Len() {
 		switch m := metrics.At(i); {
@@ -108,7 +110,8 @@ func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 	}
 }
 
-// openOrigins opens the origins that are new, each from the earliest start time of its points that was followed.
+// openOrigins opens the origins that are new, each from the earliest start time of its points that
+// was followed.
 func (b *batch) openOrigins() {
 	b.opened = true
 	starts := map[uint64]uint64{}
@@ -129,7 +132,7 @@ func (b *batch) openOrigins() {
 	}
 }
 
-// earliestStart returns the earliest start time of energy that was followed, 0 if there is none.
+// earliestStart returns the earliest start time of energy that was followed, or 0.
 func (b *batch) earliestStart(metrics pmetric.MetricSlice) (earliest uint64) {
 	for _, m := range metrics.All() {
 		if !isCounted(m) {
@@ -177,7 +180,8 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 // isZeroPoint reports whether the i-th point is the zero point of a series: it has the value 0, and
 // the first value follows.
 //
-// It is not taken into account, so that the first value has the rate of the interval of all others of its origin.
+// It is not taken into account, so that the first value has the rate of the interval of all others
+// of its origin.
 func isZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
 	if i+1 >= points.Len() {
 		return false
@@ -188,7 +192,7 @@ func isZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
 		p.DoubleValue() == 0 && p.IntValue() == 0 && p.Attributes().Equal(next.Attributes())
 }
 
-// observe takes a point into account. It returns nil where the point has no emissions.
+// observe takes a point into account. It returns nil if the point has no emissions.
 func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account.Series {
 	if p.Flags().NoRecordedValue() {
 		return b.accounts.Lookup(point.Series)
@@ -212,7 +216,7 @@ func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account
 	return s
 }
 
-// microjoules returns the value of a point in joules as whole microjoules. It is not ok where that
+// microjoules returns the value of a point in joules as whole microjoules. It is not ok if that
 // is no energy, or too much for an int64.
 func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
 	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
@@ -220,7 +224,7 @@ func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
 		return uint64(v) * 1_000_000, 0 <= v && v <= math.MaxInt64/1_000_000
 	}
 	v := math.Round(p.DoubleValue() * 1e6)
-	if v >= 0 && v < math.MaxInt64 { // neither of which a NaN is
+	if v >= 0 && v < math.MaxInt64 { // a NaN is neither
 		return uint64(v), p.ValueType() == pmetric.NumberDataPointValueTypeDouble
 	}
 	return 0, false
@@ -252,7 +256,8 @@ func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
 	}
 }
 
-// writeZero appends the zero-value point for the zero-value point of the energy, if the emissions were 0 at its time.
+// writeZero appends the zero-value point for the zero-value point of the energy, if the emissions
+// were 0 at its time.
 func (w *writer) writeZero(energy pmetric.NumberDataPoint, s *account.Series) {
 	if _, start, ok := s.Total(); ok && start < uint64(energy.Timestamp()) {
 		w.append(energy, 0, start)

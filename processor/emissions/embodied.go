@@ -36,7 +36,7 @@ func newEmbodied(c *EmbodiedConfig, since time.Time, most int) *embodied {
 }
 
 // add adds the metric to a scope if one of its first metrics is of a machine. They begin with the
-// energy, or with the first point where that began before the processor.
+// energy, or with the first point if that began before the processor.
 func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now time.Time) {
 	point, ok := pointOfMachine(metrics, first)
 	at, start := uint64(point.at), uint64(point.start)
@@ -89,10 +89,11 @@ func (e *embodied) forget(since time.Time) {
 	}
 }
 
-// times are those of a point.
+// times are the times of a point.
 type times struct{ start, at pcommon.Timestamp }
 
-// pointOfMachine returns the times of a point of a machine's energy, among the first metrics of a scope.
+// pointOfMachine returns the times of a point of a machine's energy, among the first metrics of a
+// scope.
 func pointOfMachine(metrics pmetric.MetricSlice, first int) (_ times, ok bool) {
 	for i := range first {
 		m := metrics.At(i)

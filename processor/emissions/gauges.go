@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
-// The attributes of points. metadata.MetricsInfo says which metric has which.
+// The attributes of points. metadata.MetricsInfo lists the attributes of each metric.
 const (
 	attrAccounting = "emissions.accounting"
 	attrType       = "carbon_intensity.type"
@@ -55,7 +55,7 @@ func newGauge(version string, intensity *source) *gauge {
 }
 
 // add adds the carbon intensity of an interval that is later than the last interval. A series that
-// ends, because an attribute changed or the intensity became unknown, ends with a point without a
+// ends, because an attribute changed or there is no intensity any more, ends with a point without a
 // value in its own metric: the collector's Prometheus exporter reads no point of a metric after the
 // first point without a value.
 func (g *gauge) add(md pmetric.Metrics, of *account.Spell) {

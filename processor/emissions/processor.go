@@ -35,7 +35,7 @@ type emissionsProcessor struct {
 	embodied   *embodied // nil if it is not configured
 	gauge      *gauge    // nil if it is disabled
 	conditions *conditions.Conditions
-	swept      time.Time // when what is silent was forgotten last
+	swept      time.Time // when silent series were last removed
 	telemetry  telemetry
 }
 
@@ -119,7 +119,7 @@ func (p *emissionsProcessor) reportConditions(b *batch) {
 	}
 }
 
-// reportIntensity reports whether the carbon intensity is known, as a condition.
+// reportIntensity reports whether a carbon intensity is available, as a condition.
 func (p *emissionsProcessor) reportIntensity() {
 	if p.intensity == nil {
 		return

@@ -40,14 +40,14 @@ func (i identities) attributes(m pcommon.Map) (id uint64) {
 	return id
 }
 
-// identity is that of a resource or a scope, and of what measured it.
+// identity identifies a resource or a scope, and the component that measured it.
 type identity struct{ id, origin uint64 }
 
 // in returns the identity of a scope in a resource.
 func (i identity) in(scope uint64) identity { return identity{mix(i.id, scope), mix(i.origin, scope)} }
 
-// resource returns the identity of a resource. That of its origin is of the attributes that name a
-// machine or an instance.
+// resource returns the identity of a resource. The identity of its origin consists of the
+// attributes that name a machine or an instance.
 func (i identities) resource(m pcommon.Map) identity {
 	of := identity{1, 1}
 	for k, v := range m.All() {
@@ -60,7 +60,8 @@ func (i identities) resource(m pcommon.Map) identity {
 	return of
 }
 
-// namesOrigin reports whether a resource attribute names what measured: a machine, or an instance of a service.
+// namesOrigin reports whether a resource attribute names what measured: a machine, or an instance
+// of a service.
 func namesOrigin(key string) bool {
 	switch key[:min(len(key), 1)] {
 	case "h":

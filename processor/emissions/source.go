@@ -23,7 +23,7 @@ type source struct {
 	accounting    string // location or market
 	intensityType string // average or marginal
 
-	// trouble returns why the current intensity may be unknown, or nil. Its text changes only with
+	// trouble returns why the current intensity may be missing, or nil. Its text changes only with
 	// the reason. It may be nil.
 	trouble func() error
 	// plausibility checks the values in use.
@@ -78,7 +78,7 @@ func (s *source) poll(settings provider.Settings, o *provider.Opening) error {
 	return nil
 }
 
-// trouble returns what is wrong with a provider.
+// trouble returns the problem of a provider.
 func trouble(name string, state signal.State) error {
 	switch {
 	case state.Err == nil:

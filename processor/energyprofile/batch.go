@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are corrected every
-	// few minutes.
+	// maxAhead is how far in the future the time of a sample may be. Clocks of profilers are
+	// corrected every few minutes.
 	maxAhead = time.Minute
 	// maxLate is how late samples may arrive.
 	maxLate = 10 * time.Second
@@ -26,8 +26,8 @@ const (
 
 // batch holds CPU profiles until the energy of their time is attributed.
 type batch struct {
-	// data holds the profiles as Protobuf, without times and values. An empty location takes 2 bytes in
-	// Protobuf, and 80 if it is decoded.
+	// data holds the profiles as Protobuf, without times and values. An empty location takes 2
+	// bytes in Protobuf, and 80 if it is decoded.
 	data      []byte
 	resources []resource
 	times     int    // number of times of all samples without energy
@@ -39,18 +39,18 @@ type batch struct {
 	from    origin
 }
 
-// resource has the CPU samples of a resource, which are of one process.
+// resource has the CPU samples of a resource, which belong to one process.
 type resource struct {
 	pid int32 // 0 if the resource has no PID
-	// process is nil until it is found. It does not change then: of two processes that had the PID in turn,
-	// one has the samples of the resource.
+	// process is nil until it is found. It does not change then: of two processes that had the PID
+	// in turn, one has the samples of the resource.
 	process *process
 	samples []sample // in the order of the profiles
 }
 
 // sample is a CPU sample.
 type sample struct {
-	cpu    int32  // -1 if it is not known
+	cpu    int32  // -1 if not available
 	energy uint64 // µJ
 	times  []int64
 	// count is the number of times that the sample was taken at each of times.
@@ -60,7 +60,7 @@ type sample struct {
 // dropped counts samples that were dropped, by reason.
 type dropped map[string]int64
 
-// Reasons for which samples are dropped.
+// Reasons why samples are dropped.
 const (
 	dropForeign       = "foreign"
 	dropForeignEnergy = "foreign_energy"
@@ -78,8 +78,9 @@ func (d dropped) samples(reason string, of pprofile.Profile) {
 	}
 }
 
-// newBatch indexes the samples of CPU profiles and encodes the rest. It drops samples that are malformed, after now or
-// beyond the limit of their process. A batch without samples only ends a period.
+// newBatch indexes the samples of CPU profiles and encodes the rest. It drops samples that are
+// malformed, after now or beyond the limit of their process. A batch without samples only ends a
+// period.
 func newBatch(pd pprofile.Profiles, index *indexer) (*batch, error) {
 	b := &batch{}
 	index.d = profiles.DictionaryOf(pd)
@@ -112,7 +113,8 @@ func newBatch(pd pprofile.Profiles, index *indexer) (*batch, error) {
 
 // Bytes of the parts of a batch.
 const (
-	// A batch counts more than its size, because each new batch scans all that are held: for 25,000 small ones, 4 ms.
+	// A batch counts more than its size, because each new batch scans all that are held: for 25,000
+	// small ones, 4 ms.
 	batchBytes    = 16 << 10
 	resourceBytes = 48
 	sampleBytes   = 48
@@ -121,7 +123,8 @@ const (
 // indexer collects the samples of profiles.
 type indexer struct {
 	now int64 // Unix time in ns
-	// cpuTime is the maximum CPU time of a process since the first sample in the batches that are held.
+	// cpuTime is the maximum CPU time of a process since the first sample in the batches that are
+	// held.
 	cpuTime time.Duration
 	byPID   map[int32]uint64 // number of samples in the batches that are held
 	drop    dropped
@@ -236,7 +239,7 @@ func (s *sample) upTo(limit int64, f func(t int64)) {
 	})
 }
 
-// latest returns the latest time of the samples until a limit, false if there is none.
+// latest returns the latest time of the samples until a limit, or false.
 func (r *resource) latest(limit int64) (at time.Time, ok bool) {
 	latest := int64(math.MinInt64)
 	for i := range r.samples {
@@ -249,7 +252,8 @@ func (r *resource) latest(limit int64) (at time.Time, ok bool) {
 	return time.Unix(0, latest), latest != math.MinInt64
 }
 
-// isCPU reports whether a profile counts samples of CPU time. Other profiles count events or time off the CPU.
+// isCPU reports whether a profile counts samples of CPU time. Other profiles count events or time
+// off the CPU.
 func isCPU(d profiles.Dictionary, of pprofile.Profile) bool {
 	return d.Text(of.SampleType().TypeStrindex()) == "samples" && d.Text(of.PeriodType().TypeStrindex()) == "cpu"
 }
@@ -308,7 +312,7 @@ func eachProfile(in pprofile.Profiles, f func(pprofile.Profile)) {
 	}
 }
 
-// keep removes profiles, and scopes and resources that have none left.
+// keep removes profiles, and scopes and resources without any left.
 func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 	in.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
 		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool {
@@ -319,8 +323,8 @@ func keep(in pprofile.Profiles, wanted func(pprofile.Profile) bool) {
 	})
 }
 
-// finish returns the energy profiles of a batch. Each sample has one value and no time stamps. Samples and profiles
-// without energy are left out.
+// finish returns the energy profiles of a batch. Each sample has one value and no time stamps.
+// Samples and profiles without energy are left out.
 func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 	pd, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b.data)
 	if err != nil {
@@ -351,7 +355,8 @@ func (r *resource) putProcess(to pcommon.Map, named bool) {
 		executable = r.process.executable
 		to.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
 	} else {
-		// The energy is of short-lived processes, not of the process that has this PID at another time.
+		// The energy is of short-lived processes, not of the process that has this PID at another
+		// time.
 		to.Remove("process.pid")
 	}
 	if named {
@@ -359,7 +364,8 @@ func (r *resource) putProcess(to pcommon.Map, named bool) {
 	}
 }
 
-// earlier returns the earlier of two times: after the clock was set back, a time of before may be in the future.
+// earlier returns the earlier of two times: after the clock was set back, a time of before may be
+// in the future.
 func earlier(a, b time.Time) time.Time {
 	if a.After(b) {
 		return b

@@ -36,7 +36,7 @@ type frames struct {
 func newFrames(from, until time.Time, method string) *frames {
 	f := &frames{profiles: pprofile.NewProfiles(), stacks: map[string]int32{}, from: from, until: until}
 	d := f.profiles.Dictionary()
-	d.StringTable().Append("") // the first entry of each table means none
+	d.StringTable().Append("") // the first entry of each table means no value
 	d.MappingTable().AppendEmpty()
 	d.LocationTable().AppendEmpty()
 	d.FunctionTable().AppendEmpty()
@@ -72,8 +72,9 @@ func (f *frames) add(frame string, energy uint64, of *process) {
 	s.Values().FromRaw([]int64{int64(energy)})
 }
 
-// maxResources is the maximum number of profiles that are sent together. With the longest names they take 3 MB, and
-// processors in between add attributes. gRPC servers refuse messages of more than 4 MiB.
+// maxResources is the maximum number of profiles that are sent together. With the longest names
+// they take 3 MB, and processors in between add attributes. gRPC servers refuse messages of more
+// than 4 MiB.
 const maxResources = 2000
 
 // parts yields the profiles with their energy, in µJ, and removes them.
@@ -127,9 +128,9 @@ func putProcess(to pcommon.Map, p *process) {
 	}
 }
 
-// putServiceName sets service.name, by which Pyroscope lists profiles and energyspans sums energy,
-// if there is none. The names of kernel threads, such as kworker/7:1H, are cut at the slash, which
-// names of executables lack: a machine with 64 CPUs has hundreds of them.
+// putServiceName sets service.name, which Pyroscope lists profiles by and energyspans sums energy
+// by, if there is none. The names of kernel threads, such as kworker/7:1H, are cut at the slash,
+// which names of executables lack: a machine with 64 CPUs has hundreds of them.
 func putServiceName(to pcommon.Map, executable string) {
 	if name, ok := to.Get("process.executable.name"); ok && name.AsString() != "" {
 		executable = name.AsString()
@@ -146,8 +147,8 @@ type energyType struct {
 	attributes []int32
 }
 
-// newEnergyType returns the energyType for a value of energy.method, which may be empty. It searches all strings and
-// attributes of the dictionary.
+// newEnergyType returns the energyType for a value of energy.method, which may be empty. It
+// searches all strings and attributes of the dictionary.
 func newEnergyType(d pprofile.ProfilesDictionary, method string) energyType {
 	e := energyType{name: text(d, profiles.Energy), unit: text(d, profiles.Microjoules)}
 	if method == "" {

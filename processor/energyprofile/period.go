@@ -20,7 +20,7 @@ func (p price) compare(o price) int {
 	return cmp.Or(cmp.Compare(p.interval, o.interval), cmp.Compare(p.place, o.place))
 }
 
-// perNanosecond returns µJ per ns of CPU time, 0 if it is unknown.
+// perNanosecond returns µJ per ns of CPU time, 0 if not available.
 func (p price) perNanosecond() float64 {
 	if p.cpuTime <= 0 {
 		return 0
@@ -28,14 +28,16 @@ func (p price) perNanosecond() float64 {
 	return float64(p.energy) / float64(p.cpuTime)
 }
 
-// intervals divides a period by the times until which all meters had reported. The energy of a window is
-// that of the time between two such moments: a slow meter reports long after its energy was used.
+// intervals divides a period by the times until which all meters had reported. The energy of a
+// window is the price of the time between two such moments: a slow meter reports long after its
+// energy was used.
 type intervals struct {
 	start int64   // Unix time in ns
 	ends  []int64 // Unix times in ns, ascending
 }
 
-// add returns the interval of a window, which is the open one if the meters have not reported since.
+// add returns the interval of a window, which is the open one if the meters have not reported
+// since.
 func (v *intervals) add(w *window) int {
 	interval := len(v.ends)
 	end := w.attributed.UnixNano()
@@ -54,8 +56,8 @@ func (v *intervals) at(t int64) int {
 	return i
 }
 
-// priceAt returns the price of a process in a package in an interval. Without CPU time there it is the price
-// in the interval, else that of the period, and 0 if there is none at all.
+// priceAt returns the price of a process in a package in an interval. Without CPU time there it is
+// the price in the interval, else that of the period, and 0 if there is none at all.
 func (p *process) priceAt(interval, place int) float64 {
 	from, _ := slices.BinarySearchFunc(p.prices, price{interval: interval}, price.compare)
 	to, _ := slices.BinarySearchFunc(p.prices, price{interval: interval + 1}, price.compare)

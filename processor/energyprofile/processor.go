@@ -21,19 +21,20 @@ import (
 )
 
 const (
-	// maxDelay is how long a batch waits for a meter that does not report. After that, the energy that
-	// the other meters have reported is divided.
+	// maxDelay is how long a batch waits for a meter that does not report. After that, the energy
+	// that the other meters have reported is divided.
 	maxDelay = 2 * time.Minute
 	// maxBytes is the maximum size of all batches that are held. 25,000 samples of 50 frames have
 	// about 10 MB.
 	maxBytes = 64 << 20
-	// maxEntries is the maximum number of entries of the dictionary of a batch. An entry of 2 bytes takes about 80 when
-	// the batch is decoded again, and exporters keep batches decoded in their queues.
+	// maxEntries is the maximum number of entries of the dictionary of a batch. An entry of 2 bytes
+	// takes about 80 when the batch is decoded again, and exporters keep batches decoded in their
+	// queues.
 	maxEntries = 1 << 19
 )
 
-// energyProfile divides the energy of a period among the CPU samples of the period. A batch of profiles
-// ends a period, and the next batch settles it, since profilers send samples late.
+// energyProfile divides the energy of a period among the CPU samples of the period. A batch of
+// profiles ends a period, and the next batch settles it, since profilers send samples late.
 type energyProfile struct {
 	cfg        *Config
 	next       xconsumer.Profiles
@@ -86,8 +87,8 @@ func (p *energyProfile) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// Shutdown implements component.Component. It sends all energy until now. The energy receiver is in another
-// pipeline, so it may shut down later: what it attributes then is in no profile.
+// Shutdown implements component.Component. It sends all energy until now. The energy receiver is in
+// another pipeline, so it may shut down later: energy that it attributes then is in no profile.
 func (p *energyProfile) Shutdown(ctx context.Context) error {
 	p.feed.EndWindow(ctx)
 	p.feed.Close(p.reader)
@@ -121,7 +122,7 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	if refuses {
 		return err
 	}
-	// From here on, nothing refers to pd, which may have much memory.
+	// From here on, pd is not used any more, which may have much memory.
 	return errors.Join(err, p.settleDue(own))
 }
 
@@ -201,7 +202,8 @@ func (p *energyProfile) size() (bytes int) {
 	return bytes
 }
 
-// evict drops batches beyond the limit. The limit is reached if the receiver stops attributing energy.
+// evict drops batches beyond the limit. The limit is reached if the receiver stops attributing
+// energy.
 func (p *energyProfile) evict(drop dropped) {
 	for p.size() > maxBytes {
 		i := p.oldestOfLargest()
@@ -212,8 +214,8 @@ func (p *energyProfile) evict(drop dropped) {
 	}
 }
 
-// oldestOfLargest returns the index of the oldest batch of the foreign sender with the most bytes. It returns a batch
-// of the profiler of this process only if no foreign batch is held.
+// oldestOfLargest returns the index of the oldest batch of the foreign sender with the most bytes.
+// It returns a batch of the profiler of this process only if no foreign batch is held.
 func (p *energyProfile) oldestOfLargest() int {
 	bytes := map[origin]int{}
 	for _, b := range p.held {
@@ -228,8 +230,9 @@ func (p *energyProfile) oldestOfLargest() int {
 	return slices.IndexFunc(p.held, func(b *batch) bool { return b.from == largest })
 }
 
-// countDue returns the number of pending windows that can be settled: the windows before the second newest batch, if
-// all meters have reported until its arrival. If that takes too much time or memory, countDue does not wait.
+// countDue returns the number of pending windows that can be settled: the windows before the second
+// newest batch, if all meters have reported until its arrival. If that takes too much time or
+// memory, countDue does not wait.
 func (p *energyProfile) countDue() int {
 	isFull, now := p.size() > maxBytes/2, p.now()
 	w := p.intake.lock()

@@ -18,8 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// settle divides the energy of the first n pending windows among the samples of their time, and sends the
-// batches that are complete. At the end it sends everything.
+// settle divides the energy of the first n pending windows among the samples of their time, and
+// sends the batches that are complete. At the end it sends everything.
 func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	if n == 0 && !end {
 		return nil
@@ -93,8 +93,8 @@ func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
 	return d
 }
 
-// close sums the energy of all profiles. If the sum exceeds the energy of the receiver's windows, close drops the
-// profiles and sets err.
+// close sums the energy of all profiles. If the sum exceeds the energy of the receiver's windows,
+// close drops the profiles and sets err.
 func (d *division) close(w *windows) {
 	sum := d.frames.sum
 	for _, b := range d.complete {
@@ -116,8 +116,8 @@ func (d *division) close(w *windows) {
 // complete reports whether all energy of the time of a batch is settled.
 func (p *energyProfile) complete(b *batch) bool { return b.mark <= p.intake.windows.settled }
 
-// hits finds the process and the price of each sample that is due. It returns the processes that have
-// samples, and the samples of processes that no window named.
+// hits finds the process and the price of each sample that is due. It returns the processes that
+// have samples, and the samples of processes that no window named.
 func (p *energyProfile) hits(span *intervals, end bool) (sampled []*process, unknown []hit) {
 	limit := p.until.UnixNano()
 	for _, b := range p.held {
@@ -172,8 +172,8 @@ func (p *energyProfile) hitsOf(b *batch, r *resource, upTo int64, span *interval
 	return hits
 }
 
-// shareAmongSamples divides the energy of each process among its samples, and that of short-lived
-// processes among those of unknown ones.
+// shareAmongSamples divides the energy of each process among its samples, and the energy of
+// short-lived processes among the samples of other processes.
 func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
 	for _, of := range sampled {
 		if len(of.hits) > 0 {
@@ -187,7 +187,7 @@ func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
 	}
 }
 
-// addFrames adds the energy that has no samples, and forgets processes that have none left.
+// addFrames adds the energy that has no samples, and drops processes without any left.
 func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
 	w := &p.intake.windows
 	var notSampled uint64

@@ -12,19 +12,20 @@ import (
 )
 
 // maxProcesses is the maximum number of processes whose energy is kept by process. The energy of
-// further processes is added to that of short-lived processes.
+// further processes is added to the energy of short-lived processes.
 const maxProcesses = 100_000
 
 // maxPath is the maximum length in bytes of the path of an executable. Longer paths are left out:
-// with 4 KiB each, those of many short processes would take 400 MiB, which any user of the machine
-// could cause.
+// with 4 KiB each, the names of many short processes would take 400 MiB, which any user of the
+// machine could cause.
 const maxPath = 512
 
 // maxWindows is the maximum number of windows that are kept. When no profiles arrive, the oldest
 // windows are merged into the balances of their processes, so that only their prices are lost.
 const maxWindows = 1000
 
-// maxRows is the maximum number of rows and parts of all windows that are kept, of up to 40 bytes each.
+// maxRows is the maximum number of rows and parts of all windows that are kept, of up to 40 bytes
+// each.
 const maxRows = 1 << 20
 
 // window is one attribution window of the receiver. Energies are in µJ.
@@ -39,7 +40,8 @@ type window struct {
 	parts    []part // of the rows, by package
 }
 
-// totals is energy that no process has, in µJ. shortLived is the active energy of processes that no row names.
+// totals is energy that no process has, in µJ. shortLived is the active energy of processes that no
+// row names.
 type totals struct{ idle, unattributed, shortLived uint64 }
 
 func (w *window) size() int { return len(w.rows) + len(w.parts) }
@@ -79,7 +81,8 @@ type process struct {
 	hits      []hit     // of the current period
 }
 
-// windows receives the windows of the receiver and has the processes. It is not safe for concurrent use.
+// windows receives the windows of the receiver and has the processes. It is not safe for concurrent
+// use.
 type windows struct {
 	cfg      *Config
 	pending  []window
@@ -109,8 +112,8 @@ const (
 	gpuUse
 )
 
-// usesOf selects the zone kinds of the configuration. A kind that never had energy is not on this machine,
-// so it does not take the place of others that overlap with it.
+// usesOf selects the zone kinds of the configuration. A kind that never had energy is not on this
+// machine, so it does not take the place of others that overlap with it.
 func (c *Config) usesOf(kinds []feed.Kind, used []bool) []use {
 	var names []string
 	for i, k := range kinds {
@@ -188,7 +191,7 @@ func (w *windows) selectKinds(of *feed.Window) {
 	}
 }
 
-// takeRow moves the energy of a process from that of short-lived processes to a row of its own.
+// takeRow moves the energy of a process from the short-lived processes to a row of its own.
 func (w *windows) takeRow(next *window, of *feed.Window, p *feed.Process) {
 	r := row{cpuTime: p.CPU}
 	for i, use := range w.uses {
@@ -219,7 +222,7 @@ func (w *windows) takeRow(next *window, of *feed.Window, p *feed.Process) {
 	}
 }
 
-// placeOf returns the price.place of a CPU, 0 if its package is not known.
+// placeOf returns the price.place of a CPU, 0 if its package is not available.
 func (w *windows) placeOf(cpu int32) int {
 	if cpu < 0 || int(cpu) >= len(w.packages) {
 		return 0

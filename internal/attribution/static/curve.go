@@ -45,12 +45,12 @@ func (m meter) drift() float64 {
 // with the opposite sign, and not at all at rest.
 const shortSample = 100 * time.Millisecond
 
-// curve learns the power over utilization, and takes for static power what it is at a utilization
-// of 0: where the node was never that idle, what the lowest utilizations point to.
+// curve fits the power over utilization. The static power is the power at a utilization of 0. If
+// the node was never that idle, it is extrapolated from the lowest utilizations.
 //
 // Samples are gathered by utilization. Several models of the power's shape are held against them,
-// from nearly straight to strongly bent, and the static power is the mean of what they say, each
-// weighted by how well it fits. How uncertain it is follows from what they disagree in, what the
+// from nearly straight to strongly bent, and the static power is the mean of their results, each
+// weighted by how well it fits. Its uncertainty follows from their differences, the
 // noise leaves open, and how much lies below the lowest utilization.
 type curve struct {
 	bins    [curveBins]curveBin
@@ -65,8 +65,8 @@ type curve struct {
 }
 
 // curveBin is the weighted sums of the samples of a range of utilizations. Samples of a second and
-// more have the weight 1, shorter ones their length in seconds: what a machine does in a tenth of a
-// second is much like what it does in the next.
+// more have the weight 1, shorter ones their length in seconds: the load of a machine in a tenth of
+// a second is much like the load in the next.
 type curveBin struct {
 	n, u, p, uu, up, pp float64
 	recentN, recentP    float64 // of the current visit and of a candidate for a step
@@ -77,20 +77,20 @@ const (
 	// curveMemory is the weight of the samples that a bin remembers: older ones fade as newer ones
 	// of the same utilization come.
 	curveMemory = 1000
-	// fading is after how many seconds all bins fade, also those of utilizations that no longer
-	// come, and curveHalfLife after how many they are half.
+	// fading is the number of seconds after which all bins fade, including utilizations that no
+	// longer come, and curveHalfLife after how many they are half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
 	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far
 	// apart the utilizations of bins may be that have it together. Bins above the lowest need more
-	// than tooFewAbove: some of their samples may be of moments in which the load changed, so that
+	// than tooFewAbove: some of their samples may include changes of the load, so that
 	// their utilization and their power are of different times.
 	fewestInBin = 5
 	tooFewAbove = 10
 	together    = 0.02
 )
 
-// curveBinOf is finest near 0, where the static power is read from.
+// curveBinOf is finest near 0, because the static power is read there.
 func curveBinOf(u float64) int {
 	switch {
 	case u < 0.05:
@@ -137,7 +137,7 @@ func (b *curveBin) scatter() float64 {
 	meanU, meanP := b.u/b.n, b.p/b.n
 	suu := b.uu - b.n*meanU*meanU
 	squares := b.pp - b.n*meanP*meanP
-	if suu > 1e-12*b.n { // else all of them are of the same utilization
+	if suu > 1e-12*b.n { // otherwise all have the same utilization
 		sup := b.up - b.n*meanU*meanP
 		squares -= sup * sup / suu
 	}
@@ -180,7 +180,7 @@ type model struct {
 	// bending is how much the slope changes: the standard deviation of the difference between both
 	// ends of the samples, relative to its mean.
 	bending float64
-	// bow is a curve whose amount the samples show, nil for none. Amounts is the standard deviation
+	// bow is a curve whose amount the samples show, or nil. Amounts is the standard deviation
 	// of that amount before anything was seen, relative to the mean slope.
 	bow     func(utilization float64) float64
 	amounts float64
@@ -191,7 +191,7 @@ type model struct {
 // models are lines that bend a little or a lot, wherever and however often; lines with a bow, which
 // goes on below the lowest utilization: knees of some widths, and a parabola; and power laws. Those
 // with a bow and the power laws show most about what is below the lowest utilization, and fit only
-// where the power is of that very shape.
+// if the power has exactly this shape.
 var models = [...]model{
 	{1, 0.2, nil, 0, 10}, {1, 0.6, nil, 0, 6}, {1, 2, nil, 0, 3}, {1, 6, nil, 0, 1},
 	{1, 0.03, narrowKnee, 0.06, 1}, {1, 0.1, narrowKnee, 0.06, 1},
@@ -213,22 +213,23 @@ const (
 	// exact is a part of the power that a bin's mean may be off by however many samples it has, as
 	// no machine is exactly of any shape.
 	exact = 0.0003
-	// fewestBins and fewestSamples are how many there must be to say anything.
+	// fewestBins and fewestSamples are the minimum numbers for an estimate.
 	fewestBins, fewestSamples = 2, 60
-	// tooUncertain is the highest uncertainty of the models at which the estimate is used, as a part
-	// of what a load of 10 % adds. Up to this uncertainty the estimate is nearly always better than
-	// the split by utilization.
+	// tooUncertain is the highest uncertainty of the models at which the estimate is used, as a
+	// part of what a load of 10 % adds. Up to this uncertainty the estimate is nearly always better
+	// than the split by utilization.
 	tooUncertain = 0.2
-	// trainedError is the highest standard error of a static power that counts as trained, likewise.
+	// trainedError is the highest standard error of a static power that counts as trained,
+	// likewise.
 	trainedError = 0.1
 	// negligible is a standard deviation as a part of the static power that never matters.
 	negligible = 0.005
-	// nearRest is the highest lowest utilization from which the power at 0 counts as trained. From
+	// nearRest is the highest lowest utilization for which the power at 0 counts as trained. From
 	// further above, no shape of a measured machine predicts the power of another machine at rest.
 	nearRest = 0.025
 	// lenience is the factor on trainedError and nearRest once the static power is trained.
 	lenience = 1.5
-	// tooFar is the lowest utilization from which the power at 0 cannot be extrapolated.
+	// tooFar is the lowest utilization for which the power at 0 cannot be extrapolated.
 	tooFar = 0.3
 	// maxAbsence is the longest time without rest that a state may have, in s.
 	maxAbsence = 1e10
@@ -236,12 +237,13 @@ const (
 	reestimate = 30
 )
 
-// The models of the shape are too alike to be independent, so their uncertainty exceeds the standard
-// error within the samples; below the lowest utilization no model has samples. agreement is the part
-// of their uncertainty that is standard error. unseen is the standard error of the power between 0
-// and the lowest utilization, as a part of that power, at a lowest utilization of unseenAt; it grows
-// with the square of the lowest utilization. With both, the true static power of 36 curves is within
-// the standard error in two of three cases (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
+// The models of the shape are too alike to be independent, so their uncertainty exceeds the
+// standard error within the samples; below the lowest utilization no model has samples. agreement
+// is the part of their uncertainty that is standard error. unseen is the standard error of the
+// power between 0 and the lowest utilization, as a part of that power, at a lowest utilization of
+// unseenAt; it grows with the square of the lowest utilization. With both, the true static power of
+// 36 curves is within the standard error in two of three cases
+// (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
 const (
 	agreement = 0.45
 	unseen    = 0.3
@@ -249,9 +251,9 @@ const (
 )
 
 // If the power bends near rest, a shape that fits higher loads is off. The difference between the
-// static power from all levels and from the nearest levels is therefore added to the standard error.
-// The nearest levels reach up to nearby times the lowest utilization. Fewer than fewestNear levels
-// are not used.
+// static power from all levels and from the nearest levels is therefore added to the standard
+// error. The nearest levels reach up to nearby times the lowest utilization. Fewer than fewestNear
+// levels are not used.
 const (
 	nearby     = 5
 	fewestNear = 4

@@ -8,7 +8,8 @@ import (
 )
 
 // NewMinimum returns a model whose static power is the lowest power of the last week, at any
-// utilization. A lower power takes effect at once. Kepler up to 0.9 uses the lowest power ever seen.
+// utilization. A lower power takes effect at once. Kepler up to 0.9 uses the lowest power ever
+// seen.
 func NewMinimum() *Model {
 	return newModel(func() estimator { return new(minimum) })
 }
@@ -51,8 +52,8 @@ func (m *minimum) lowest() float64 {
 	return lowest
 }
 
-// estimate returns an estimate without a standard error: nothing shows how far the lowest power is
-// from the usual power at rest.
+// estimate returns an estimate without a standard error: no figure shows how far the lowest power
+// is from the usual power at rest.
 func (m *minimum) estimate() estimate {
 	watts := m.lowest()
 	if math.IsInf(watts, 1) {

@@ -32,11 +32,11 @@ var _ attribution.TrainedModel = (*Model)(nil)
 type estimator interface {
 	// observe adds a sample.
 	observe(sample)
-	// estimate returns what is known of the static power.
+	// estimate returns the estimate of the static power.
 	estimate() estimate
-	// state returns what was learned as finite numbers.
+	// state returns the trained state as finite numbers.
 	state() []float64
-	// restore takes back what state returned. It reports whether the state is of this kind of
+	// restore restores a result of state. It reports whether the state is of this kind of
 	// estimator and possible; if not, the estimator must not be used any more.
 	restore([]float64) bool
 }
@@ -44,10 +44,10 @@ type estimator interface {
 // estimate is an estimator's estimate of the static power.
 type estimate struct {
 	watts float64
-	// standardError is that of watts, negative if it is unknown.
+	// standardError is the standard error of watts, negative if not available.
 	standardError float64
-	// usable reports whether watts is better than nothing, and trained whether it is good enough to
-	// be called learned.
+	// usable reports whether watts is better than no estimate, and trained whether it is good
+	// enough to be called learned.
 	usable, trained bool
 	// provisional reports whether watts stands in for the first estimate.
 	provisional bool
@@ -69,7 +69,7 @@ type domainModel struct {
 	gathered      gathering
 	inUse         bool    // there is an estimate
 	applied       float64 // static power in use in watts, once there is an estimate
-	standardError float64 // of applied, in watts; negative where it is not known
+	standardError float64 // of applied, in watts; negative if not available
 	trained       bool
 	// provisional reports whether applied stands in for the first estimate.
 	provisional bool
@@ -90,7 +90,7 @@ const (
 	// maxSampleLength is the longest window that is a sample: the average over a longer gap says
 	// too little.
 	maxSampleLength = 5 * time.Minute
-	// adoption is the time constant with which the static power in use follows the estimate.
+	// adoption is the time constant of the static power in use when it follows the estimate.
 	adoption = 10 * time.Minute
 )
 
@@ -99,9 +99,9 @@ func newModel(newEstimator func() estimator) *Model {
 }
 
 // TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest
-// that the samples of a second average with load, of which the models of NewCurve learn most. The
-// energy and the utilization of a portion must be of the same time, to a few milliseconds. If power
-// sensors read the zones before, the model starts over.
+// that the samples of a second average with load, and that is most useful to the models of
+// NewCurve. The energy and the utilization of a portion must cover the same time, to a few
+// milliseconds. If power sensors read the zones before, the model starts over.
 func (m *Model) TakeShortSamples() { m.take(promptCounter, shortSample) }
 
 // TakePowerSensors declares that power sensors read the zones, of the whole machine for example.
@@ -125,7 +125,7 @@ func (m *Model) Provisional(domain int) bool {
 	return !d.inUse || d.provisional
 }
 
-// domain returns what is known of a domain.
+// domain returns the model of a domain.
 func (m *Model) domain(i int) *domainModel {
 	for len(m.domains) <= i {
 		m.domains = append(m.domains, domainModel{})
@@ -154,7 +154,7 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 		return
 	}
 	if d.zones != p.Of {
-		*d = domainModel{zones: p.Of} // what is known is not of these zones
+		*d = domainModel{zones: p.Of} // the state belongs to other zones
 	}
 	if d.estimator == nil {
 		d.estimator = m.newEstimator()
@@ -178,7 +178,7 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 }
 
 // follow moves the static power in use towards the estimate. It takes the first estimate as it is,
-// and the first one that is good enough to be called learned.
+// and the first one that is good enough to be called trained.
 func (d *domainModel) follow(seconds float64) {
 	e := d.estimator.estimate()
 	switch {
@@ -201,7 +201,8 @@ func (d *domainModel) assess(e estimate) {
 	}
 }
 
-// Trained reports whether the static power of a domain is known well enough to be called learned.
+// Trained reports whether the static power of a domain is estimated well enough to be called
+// trained.
 func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
@@ -230,7 +231,7 @@ type State struct {
 	Estimator []float64
 }
 
-// State returns the trained state of a domain; ok is false if there is none.
+// State returns the trained state of a domain; ok is false if the domain has no state.
 func (m *Model) State(domain int) (state State, ok bool) {
 	d := m.domain(domain)
 	if d.estimator == nil {
@@ -241,7 +242,7 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	}, true
 }
 
-// Restore restores what State returned. It reports whether the state is of the same method and
+// Restore restores a result of State. It reports whether the state is of the same method and
 // plausible; if not, the model does not change.
 func (m *Model) Restore(domain int, state State) bool {
 	e := m.newEstimator()

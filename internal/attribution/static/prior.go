@@ -49,8 +49,8 @@ var measuredRatios = []struct {
 	{"INTEL Xeon X5650", 0.53},
 }
 
-// priorDeviation is that of a uniform distribution: the measured ratios are anywhere between 0 and
-// 1.
+// priorDeviation is the deviation of a uniform distribution: the measured ratios are anywhere
+// between 0 and 1.
 const priorDeviation = 0.29
 
 // MeasuredPrior returns the prior from all measured machines.
@@ -60,7 +60,7 @@ func MeasuredPrior() Prior {
 }
 
 // PriorWithout returns the prior from all measured machines except one. excluded reports whether
-// that machine is one of them; if not, the prior is that of MeasuredPrior.
+// that machine is one of them; if not, the prior is MeasuredPrior's.
 func PriorWithout(machine string) (prior Prior, excluded bool) {
 	sum, n := 0.0, 0.0
 	for _, m := range measuredRatios {

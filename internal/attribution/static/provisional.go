@@ -40,7 +40,7 @@ func (c *curve) provisional() estimate {
 	}
 }
 
-// extremes returns the bins with the lowest and the highest utilization, nil if there is none, and
+// extremes returns the bins with the lowest and the highest utilization, or nil without bins, and
 // the lowest power of all bins.
 func (c *curve) extremes() (low, high *curveBin, least float64) {
 	least = math.Inf(1)

@@ -124,7 +124,7 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 }
 
 // estimate is never negative, and never more than the lowest bucket's power. Its standard error is
-// that of the intercept, without the error from a bend of the power below the lowest bucket.
+// the error of the intercept, without the error from a bend of the power below the lowest bucket.
 func (r *regression) estimate() estimate {
 	return estimate{
 		watts: min(max(r.polynom[0], 0), r.buckets[0].p), standardError: r.standardError, usable: r.fitted, trained: r.fitted,

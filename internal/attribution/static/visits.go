@@ -10,11 +10,11 @@ import "math"
 type visits struct {
 	weight    float64 // of the samples of the current visit
 	compared  float64 // of those that could be compared with earlier visits
-	off       float64 // weighted sum of the differences of their power from that of earlier visits
+	off       float64 // weighted sum of the differences of their power from the power of earlier visits
 	watts     float64 // power of earlier visits, for the last sample
 	scatter   float64 // variance of a sample, in W²
 	count     float64 // of visits, up to visitMemory
-	square    float64 // mean square of the visits' differences beyond what the scatter of samples explains, in W²
+	square    float64 // mean square of the visits' differences beyond the scatter of samples, in W²
 	candidate float64 // difference of the last visit in W if that was large enough for a step, else 0
 }
 
@@ -77,7 +77,7 @@ func (v *visits) include(square float64) {
 // variance returns the variance of the power at rest between visits, in W².
 func (v *visits) variance() float64 { return max(v.square, 0) }
 
-// visit compares a sample at rest with those of earlier visits in the same bin.
+// visit compares a sample at rest with the samples of earlier visits in the same bin.
 func (c *curve) visit(weight float64, s sample, b *curveBin) {
 	resting := s.utilization <= c.lowest+together
 	c.absent += s.seconds

@@ -16,15 +16,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// Config says what is emitted.
+// Config selects the emitted metrics and attributes.
 type Config struct {
-	// MetricsBuilderConfig enables metrics and resource attributes, and filters resources by their attributes.
+	// MetricsBuilderConfig enables metrics and resource attributes, and filters resources by their
+	// attributes.
 	metadata.MetricsBuilderConfig
 	// BuildInfo has the version of the instrumentation scope.
 	BuildInfo component.BuildInfo
 	// Kinds describes the ledger's kinds, by their index.
 	Kinds []Column
-	// Idle reports whether idle energy is attributed. Points of attributed energy then have an energy.state.
+	// Idle reports whether idle energy is attributed. Points of attributed energy then have an
+	// energy.state.
 	Idle bool
 	// ZeroPoints reports whether a new series of a sum begins with a point of value 0.
 	ZeroPoints bool
@@ -84,8 +86,8 @@ func New(cfg Config) *Emitter {
 	return e
 }
 
-// Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and domains, by
-// their index. The gauges of what has ended have no value but the no-recorded-value flag.
+// Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and
+// domains, by their index. The gauges of ended series have no value but the no-recorded-value flag.
 func (e *Emitter) Emit(
 	ledger *ledger.Totals, zones []power.Zone, domains []units.Domain, at time.Time,
 ) pmetric.Metrics {
@@ -117,8 +119,8 @@ type emission struct {
 	usage   map[Subject]*Usage
 }
 
-// resource appends a resource without attributes and metrics. One that still has no metrics at the end of the emission
-// is removed.
+// resource appends a resource without attributes and metrics. One that still has no metrics at the
+// end of the emission is removed.
 func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	rm := m.out.AppendEmpty()
 	rm.SetSchemaUrl(m.schemaURL)
@@ -128,7 +130,7 @@ func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	return rm.Resource().Attributes(), sm.Metrics()
 }
 
-// label is an attribute that is known in advance. If its text is empty it is true or a number.
+// label is an attribute that is computed in advance. If its text is empty it is true or a number.
 type label struct {
 	key, text string
 	number    int64
@@ -164,12 +166,12 @@ func texts(pairs ...string) (labels []label) {
 type kindLabels struct {
 	kind         []label // energy.zone and energy.method
 	active, idle []label // and energy.state
-	attributed   []label // those of attributed active energy: active where idle energy is attributed too, else kind
+	attributed   []label // for attributed active energy: active if idle energy is attributed too, otherwise kind
 	zone         power.Kind
 	deviation    func(window time.Duration, shared bool) float64
 }
 
-// The attributes of data points. metadata.MetricsInfo says which metric has which.
+// The attributes of data points. metadata.MetricsInfo lists the attributes of each metric.
 const (
 	attrEnergyZone   = "energy.zone"
 	attrEnergyMethod = "energy.method"
@@ -187,8 +189,8 @@ const (
 	attrCPUCore      = "cpu.core.id"
 )
 
-// overflow marks the points of the overflow series of an entity: the workloads without a series of their own
-// (https://opentelemetry.io/docs/specs/otel/metrics/sdk/#overflow-attribute).
+// overflow marks the points of the overflow series of an entity: the workloads without a series of
+// their own (https://opentelemetry.io/docs/specs/otel/metrics/sdk/#overflow-attribute).
 var overflow = []label{{key: "otel.metric.overflow", isTrue: true}}
 
 // newKindLabels returns the labels of a kind. Each list of labels ends with extra.

@@ -22,7 +22,7 @@ type processAttribute struct {
 	distinguishes bool // without it, different processes have the same series
 }
 
-// processAttributes are the attributes of a process itself. Those of what it is part of follow.
+// processAttributes are the attributes of a process itself. The attributes of its workloads follow.
 var processAttributes = [...]processAttribute{
 	{name: "process.pid", number: func(p *identity.Process) int64 { return int64(p.PID) }, distinguishes: true},
 	{name: "process.creation.time", text: func(p *identity.Process) string { return p.Created }, distinguishes: true},
@@ -34,7 +34,8 @@ var processAttributes = [...]processAttribute{
 	{name: "process.descendants", isSet: func(p *identity.Process) bool { return p.Descendants }, ofProgram: true},
 }
 
-// The attributes that are found only if they are enabled, so that processes do not differ by what is not reported.
+// The attributes that are found only if they are enabled, so that processes do not differ by
+// attributes that are not reported.
 const (
 	attrOwner  = "process.owner"
 	attrParent = "process.parent_pid"
@@ -54,7 +55,8 @@ type entityMetrics struct {
 	shared   []string // disabled attributes that distinguish
 }
 
-// newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the entity.
+// newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the
+// entity.
 func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
 	name := entity.MetricPrefix()
 	e := entityMetrics{
@@ -80,7 +82,8 @@ func newEntityMetrics(entity identity.Entity, metrics map[string]*metric, settin
 		}
 	}
 	for _, a := range entity.Attributes() {
-		// Programs differ by all that they are part of. Units are not found for them if units are not reported.
+		// Programs differ by all that they are part of. Units are not found for them if units are
+		// not reported.
 		ofProgram := entity == identity.ProgramEntity && a.Name != identity.SystemdUnitEntity.Attributes()[0].Name
 		if enabled(a.Name, a.Distinguishes || ofProgram) {
 			e.workload = append(e.workload, a)
@@ -99,8 +102,8 @@ func (e *entityMetrics) any() bool {
 	return e.energy != nil || e.power != nil || e.uncertainty != nil || e.cpuTime != nil || e.counters != [numCounters]*metric{}
 }
 
-// describe writes the attributes of an account's resource. That of an overflow series has none but the names of a
-// group.
+// describe writes the attributes of an account's resource. The resource of an overflow series has
+// only the names of a group.
 func (e *entityMetrics) describe(a *ledger.Account, into pcommon.Map) {
 	if a.Other {
 		return

@@ -18,15 +18,15 @@ type generated struct {
 	metrics        map[string]*metric // those that are enabled
 }
 
-// metric is an enabled metric. A nil *metric is one that is disabled, or that metadata.yaml does not have.
+// metric is an enabled metric. A nil *metric is disabled, or not in metadata.yaml.
 type metric struct {
 	name, description, unit string
 	sum, monotonic          bool // else a gauge
 	temporality             pmetric.AggregationTemporality
 }
 
-// generate records a point of each metric with the generated MetricsBuilder and takes apart what it
-// emits. So each name, unit and description is written once, in metadata.yaml. The MetricsBuilder
+// generate records a point of each metric with the generated MetricsBuilder and takes apart the
+// result. So each name, unit and description is written once, in metadata.yaml. The MetricsBuilder
 // itself is too slow for each collection.
 func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) generated {
 	mb := metadata.NewMetricsBuilder(cfg, receiver.Settings{BuildInfo: info})
@@ -89,7 +89,7 @@ type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
 	most   int // how many points to expect
-	// zero is when the series that are written next have a zero point, 0 where they have none.
+	// zero is when the series that are written next have a zero point, 0 if they have none.
 	zero   pcommon.Timestamp
 	points pmetric.NumberDataPointSlice
 	begun  bool
@@ -120,9 +120,9 @@ func (w *writer) append(labels []label, start, at pcommon.Timestamp, value float
 	put(labels, p.Attributes())
 }
 
-// end appends a point with the no-recorded-value flag: the series has ended, and backends drop it at once instead of
-// when it has been silent for a while. Each has a metric of its own, as the collector's Prometheus exporter reads no
-// point of a metric after the first with that flag.
+// end appends a point with the no-recorded-value flag: the series has ended, and backends drop it
+// at once instead of when it has been silent for a while. Each has a metric of its own, as the
+// collector's Prometheus exporter reads no point of a metric after the first with that flag.
 func (w *writer) end(labels []label, at pcommon.Timestamp) {
 	if w.metric == nil {
 		return

@@ -52,10 +52,11 @@ func (m *emission) emitNode(zones []power.Zone) {
 	m.emitGPUs(into, zones)
 }
 
-// hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
+// hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of
+// their own.
 //
-// A zone of kind platform is a power supply if the machine has several, and else the whole machine: hw.host.*
-// rather than hw.*.
+// A zone of kind platform is a power supply if the machine has several, and else the whole machine:
+// hw.host.* rather than hw.*.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.Package:  metadata.AttributeHwTypeCPU,
 	power.Core:     metadata.AttributeHwTypeCPU,
@@ -71,7 +72,7 @@ var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 // different parts of the machine.
 var hostIDs = map[power.Kind]string{power.Platform: "host", power.PSys: "psys"}
 
-// emitZones emits what the meters counted.
+// emitZones emits the totals of the meters.
 func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	zones = zones[:min(len(zones), len(m.ledger.Zones))]
 	energy := writer{metric: m.node.hwEnergy, into: into, most: len(zones)}
@@ -162,7 +163,7 @@ type hostTotal struct {
 	watts      float64
 	start, at  time.Time
 	settled    bool // a zone was in a settled emission
-	known      bool // the total of a zone is known in the current collection
+	known      bool // the total of a zone was read in the current collection
 	live, read int  // number of zones that have not ended, and of those that were read
 }
 
@@ -260,7 +261,7 @@ func (m *emission) emitCPUs(into pmetric.MetricSlice) {
 	}
 }
 
-// emitGPUs emits how busy each graphics card was of which that is known.
+// emitGPUs emits the busy time of each graphics card that reports it.
 func (m *emission) emitGPUs(into pmetric.MetricSlice, zones []power.Zone) {
 	if m.node.gpuUtilization == nil {
 		return
@@ -282,7 +283,7 @@ func (m *emission) emitGPUs(into pmetric.MetricSlice, zones []power.Zone) {
 	}
 }
 
-// domainTime returns the times of a domain in the current collection, 0 where nothing is known of it.
+// domainTime returns the times of a domain in the current collection, 0 if the domain has no usage.
 func (m *emission) domainTime(d units.Domain) attribution.DomainTime {
 	if i := slices.Index(m.domains, d); i >= 0 && i < len(m.ledger.Domains) {
 		return m.ledger.Domains[i]

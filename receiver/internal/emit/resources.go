@@ -47,7 +47,7 @@ type filters []attributeFilter
 type attributeFilter struct {
 	attribute string
 	filter    filter.Filter
-	keep      bool // what a match means
+	keep      bool // whether a match keeps the resource
 }
 
 func newFilters(settings map[string]metadata.ResourceAttributeConfig) (f filters) {
@@ -62,8 +62,8 @@ func newFilters(settings map[string]metadata.ResourceAttributeConfig) (f filters
 	return f
 }
 
-// keep reports whether a resource is emitted: each attribute that it has and that is filtered must match what is
-// included and must not match what is excluded.
+// keep reports whether a resource is emitted: each filtered attribute that it has must match the
+// included values and must not match the excluded ones.
 func (f filters) keep(attributes pcommon.Map) bool {
 	for _, a := range f {
 		value, ok := attributes.Get(a.attribute)
@@ -74,11 +74,12 @@ func (f filters) keep(attributes pcommon.Map) bool {
 	return true
 }
 
-// SharedSeries is a disabled resource attribute without which different entities have the same series.
+// SharedSeries is a disabled resource attribute without which different entities have the same
+// series.
 type SharedSeries struct{ Attribute, Entity string }
 
-// FindSharedSeries returns those of a configuration. In one collection such series have several values, of which a
-// backend keeps one, or none.
+// FindSharedSeries returns the shared series of a configuration. In one collection such a series
+// has several values. A backend keeps one of them, or no value.
 func FindSharedSeries(cfg metadata.MetricsBuilderConfig) (shared []SharedSeries) {
 	metrics := generate(cfg, component.BuildInfo{}).metrics
 	settings := settingsByName(&cfg.ResourceAttributes)

@@ -12,15 +12,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// hasUncertainty reports whether the uncertainty of a kind's active power is known.
+// hasUncertainty reports whether the uncertainty of a kind's active power is available.
 func hasUncertainty(k *ledger.KindTotals) bool {
 	return k.Model != attribution.NoModel && k.StandardError >= 0
 }
 
 // uncertainty returns the standard deviation of an account's active power of a kind in the current
-// collection, in watts. Three errors are independent of each other: that of the node's active
-// power, of which the account has its share; that of the attribution weight; and the rounding of CPU
-// times.
+// collection, in watts. Three errors are independent of each other: the error of the node's active
+// power, of which the account has its share; the error of the attribution weight; and the rounding
+// of CPU times.
 func (l *kindLabels) uncertainty(ledger *ledger.Totals, k *ledger.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)

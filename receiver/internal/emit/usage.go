@@ -24,8 +24,8 @@ const (
 	numCounters
 )
 
-// counters has the metric of each counter, after the prefix of the entity, and the labels of its points. Counters of
-// one metric follow each other.
+// counters has the metric of each counter, after the prefix of the entity, and the labels of its
+// points. Counters of one metric follow each other.
 var counters = [numCounters]struct {
 	metric string
 	labels []label
@@ -39,7 +39,7 @@ var counters = [numCounters]struct {
 // Usage holds the counters of a container or pod.
 type Usage [numCounters]Count
 
-// Count is the value of a counter, and when it was 0. The zero Count is not known.
+// Count is the value of a counter, and when it was 0. The zero Count is not available.
 type Count struct {
 	Value uint64
 	Start time.Time

@@ -14,7 +14,7 @@ import (
 // and may have the time of the last point of an earlier series with the same attributes.
 const zeroDelay = time.Millisecond
 
-// zeroPoint returns the time of the zero point of a series, 0 if it has none: if it is settled. A
+// zeroPoint returns the time of the zero point of a series, or 0 without one: if it is settled. A
 // series begins at the latest of the times of began.
 //
 // The zero point of a series that began before the last settled emission and was not in it is after

@@ -30,7 +30,7 @@ type gpuNotes struct {
 
 	nvidia []units.Domain // GPUs that only a library reads
 	search kernfs.Search[[]units.Domain]
-	looked time.Time // sample time at which they were looked for
+	looked time.Time // sample time of the search
 	began  time.Time // sample time of the first call
 
 	unread, unused bool // is logged
@@ -38,8 +38,8 @@ type gpuNotes struct {
 
 const (
 	lookForGPUsAgain = 10 * time.Minute
-	// gpuGrace is how long after the start nothing is said of what may still be read: libraries and
-	// meters have not answered yet.
+	// gpuGrace is the time after the start without reports on readings that may still come:
+	// libraries and meters have not answered yet.
 	gpuGrace = time.Minute
 )
 
@@ -81,7 +81,7 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	switch err := libraryError(meters); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
 		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
-	case err != nil || g.unread: // it is reported as that of a sensor
+	case err != nil || g.unread: // it is reported as the error of a sensor
 		return nil
 	}
 	g.unread = true

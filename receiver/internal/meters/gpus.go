@@ -35,7 +35,7 @@ type gpuMeter interface {
 	Usage() gpu.Source
 }
 
-// open opens the sources. It touches nothing of the machine.
+// open opens the sources. It does not access the machine.
 func (g *gpus) open(cfg *config.Config, meters *power.Set, logger *zap.Logger, waits *kernfs.Waits) {
 	g.notes = gpuNotes{cfg: cfg, logger: logger}
 	g.notes.search.Waits = waits
@@ -71,7 +71,7 @@ func (g *gpus) read(now time.Time, processes *proc.Table, readings []power.Readi
 	return g.Usage, unknown
 }
 
-// isUnread reports whether a reading is of a GPU of which no usage was read.
+// isUnread reports whether a reading is of a GPU without usage.
 func (g *gpus) isUnread(r power.Reading) bool {
 	return r.Zone.Kind == power.GPU && !slices.ContainsFunc(g.Usage, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
 }

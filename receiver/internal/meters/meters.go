@@ -34,7 +34,7 @@ type Meters struct {
 	// using it if the machine has it.
 	required func(name string) bool
 	Set      *power.Set
-	// Readings are those of the last Read.
+	// Readings are the readings of the last Read.
 	Readings    []power.Reading
 	GPUs        gpus
 	Tallies     zoneTallies // of the sensors' zones
@@ -43,11 +43,11 @@ type Meters struct {
 	whole       power.Kind      // psys or platform if it replaces package, or empty
 	wholeLogged power.Kind      // value of whole that was logged last
 	logged      map[string]bool // messages, and IDs of corrected zones, that were logged
-	lacksSince  time.Time       // sample time at which the zone other was first found to lack something
+	lacksSince  time.Time       // sample time when the zone other first lacked a part
 }
 
-// New returns meters that read nothing before the first Read. set is the result of Open. waits bounds
-// the waits for files that users block.
+// New returns meters that do not read before the first Read. set is the result of Open. waits
+// bounds the waits for files that users block.
 func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.Waits) *Meters {
 	m := &Meters{
 		cfg: cfg, logger: logger, required: cfg.Meters.Requires, Set: set, Tallies: zoneTallies{}, attributed: cfg.Zones,
@@ -69,7 +69,7 @@ func Open(ctx context.Context, cfg *config.Config, host component.Host, set comp
 	env.Model = func() (power.Meter, error) { return openModel(cfg) }
 	env.Want = func(k power.Kind) bool {
 		switch k {
-		case power.PSys, power.Platform, power.GPU: // what is only reported, too: hw.host.* and graphics cards
+		case power.PSys, power.Platform, power.GPU: // includes zones that are only reported: hw.host.* and graphics cards
 			return true
 		case power.Package, power.DRAM:
 			return derivesOther || slices.Contains(cfg.Zones, k)
@@ -104,7 +104,7 @@ func selectedMessage(meter *power.Status) string {
 	return "Meter selected: energy is " + drivers.Lookup(name).Energy
 }
 
-// ReadGPUs returns the usage of each GPU since the last call, and observes what it lacks.
+// ReadGPUs returns the usage of each GPU since the last call, and observes missing parts.
 func (m *Meters) ReadGPUs(now time.Time, processes *proc.Table, c *conditions.Conditions) []gpu.Usage {
 	used, err := m.GPUs.read(now, processes, m.Readings)
 	c.Observe("GPU usage", err)
@@ -188,7 +188,7 @@ func (m *Meters) logCorrections(meter *power.Status) {
 	}
 }
 
-// logResumptions logs which zones lack energy of the time in which the receiver was down.
+// logResumptions logs which zones lack energy of the time while the receiver was down.
 func (m *Meters) logResumptions() {
 	resumptions := m.Set.Resumptions()
 	for i := range resumptions {
@@ -219,7 +219,7 @@ func namesOf(meter *power.Status) (names []string) {
 }
 
 // ModelErrors calls yield with each zone kind that is modeled, and the error to be expected of its
-// power, if that is known.
+// power, if available.
 func (m *Meters) ModelErrors(yield func(power.Kind, float64)) {
 	for i := range m.Readings {
 		zone := m.Readings[i].Zone
@@ -237,7 +237,7 @@ func (m *Meters) IdlePower(kind power.Kind) (watts float64, ok bool) {
 	return 0, false
 }
 
-// logIncomplete logs once of which zone kinds the model has no curve. It is a warning unless a
+// logIncomplete logs once the zone kinds without a curve. It is a warning unless a
 // sensor is in use.
 func (m *Meters) logIncomplete() {
 	const message = "Power model incomplete"
@@ -309,9 +309,10 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 	m.logger.Info("Energy of " + string(m.whole) + " is attributed: " + reason)
 }
 
-// standIn returns the zone kind that replaces package, or "". A zone kind replaces package if package
-// is to be attributed and no zone of a configured kind exists, except GPUs, which have users of their
-// own. Meters keep zones that they have found, so a package that becomes unreadable is not replaced.
+// standIn returns the zone kind that replaces package, or "". A zone kind replaces package if
+// package is to be attributed and no zone of a configured kind exists, except GPUs, which have
+// users of their own. Meters keep zones that they have found, so a package that becomes unreadable
+// is not replaced.
 func (m *Meters) standIn(readings []power.Reading) power.Kind {
 	if !slices.Contains(m.cfg.Zones, power.Package) {
 		return ""
@@ -373,7 +374,7 @@ func (m *Meters) Behind(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// SoonestWrap returns how soon a counter in use can wrap, or 0 if none can.
+// SoonestWrap returns how soon a counter in use can wrap, or 0 if no counter can.
 func (m *Meters) SoonestWrap() time.Duration { return m.Set.SoonestWrap() }
 
 // CanRest reports whether windows may be longer while the machine is at rest. Each attributed zone

@@ -37,7 +37,7 @@ func modelCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind
 	return catalog.Curves(what, catalog.Options{Kinds: kinds, WithoutIdle: m.Idle == config.ModelIdleNone, MemoryPower: m.MemoryPower})
 }
 
-// statedCurves returns the curve that the configuration states, and that of memory.
+// statedCurves returns the curve that the configuration states, and the curve of memory.
 func statedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	stated := model.ZoneCurve{Kind: m.ZoneKind()}
 	points := make([]model.Point, len(m.Points))
@@ -114,8 +114,8 @@ func openModel(c *config.Config) (power.Meter, error) {
 	return &modelMeter{Meter: model.New(counted, curves...), curves: curves, machine: what.String(), incomplete: err}, nil
 }
 
-// noModel is the meter of a model without any curve. Its text is the reason, which all reads return as
-// an error. The error is a power.ErrNoZones, because a model is not needed if a sensor is read.
+// noModel is the meter of a model without any curve. Its text is the reason, which all reads return
+// as an error. The error is a power.ErrNoZones, because a model is not needed if a sensor is read.
 type noModel string
 
 func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m }
@@ -123,11 +123,11 @@ func (noModel) Close() error                                                  { 
 func (m noModel) Error() string                                               { return "no power model: " + string(m) }
 func (noModel) Is(target error) bool                                          { return target == power.ErrNoZones }
 
-// modelMeter is a model with what its curves were made from.
+// modelMeter is a model with the origin of its curves.
 type modelMeter struct {
 	power.Meter
 	curves  []model.ZoneCurve
-	machine string // what the machine was taken for
+	machine string // the machine as it was identified
 	// incomplete is the reason why some zone kinds have no curve, or nil.
 	incomplete error
 }

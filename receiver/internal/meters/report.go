@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// report notes what is wrong with the meters.
+// report records the problems of the meters.
 func (m *Meters) report(c *conditions.Conditions) {
 	c.Observe("energy sensor", m.trouble())
 	c.Observe("GPU module", m.Set.ModuleErr())
@@ -91,7 +91,7 @@ func isMissed(meter *power.Status, preferred []power.Status) bool {
 	})
 }
 
-// isMissing reports whether there is nothing that the meter could read.
+// isMissing reports whether the machine has no sensor for the meter.
 func isMissing(meter *power.Status) bool {
 	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
 }
@@ -101,7 +101,7 @@ func isThere(meter *power.Status) bool {
 	return !meter.Replaced && !isMissing(meter) && !meter.IsWaiting()
 }
 
-// withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read
+// withGrants adds the permission to grant if one is missing: since Linux 5.10 only root may read
 // the energy counters (CVE-2020-8694).
 func withGrants(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {

@@ -45,7 +45,7 @@ func (t *ZoneTally) add(r *power.Reading) {
 	t.sensor = SensorTally{r.Gaps, r.Rejected, r.Unmeasured}
 }
 
-// SensorTotal returns what the sensors of all zones of the ID did not measure.
+// SensorTotal returns the totals of unmeasured time, gaps and rejections of all zones of the ID.
 func (t *ZoneTally) SensorTotal() SensorTally { return t.before.plus(t.sensor) }
 
 // zoneTallies holds the tally of each zone that was ever read, by zone ID.

@@ -24,7 +24,7 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten
+// limitMargin is how far power may exceed the power limit: the limit holds for a mean over some ten
 // milliseconds, and the energy counter is refreshed every 20 to 100 ms.
 const limitMargin = 2
 
@@ -64,7 +64,7 @@ func (b *board) describe(d *gpulibrary.Device) {
 	}
 }
 
-// readUsage reads the users of the GPU, and returns the time up to which they are known.
+// readUsage reads the users of the GPU, and returns the end of the time that they cover.
 func (b *board) readUsage(d *gpulibrary.Device) time.Time {
 	mig, err := b.device.MIG()
 	if err != nil && !isMissing(err) {

@@ -10,28 +10,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is the system's
-// clock with most drivers and the time since boot with others
+// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is
+// the system's clock with most drivers and the time since boot with others
 // (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
 type clock struct {
-	since   uint64    // the last instant that was counted, 0 for none
+	since   uint64    // the last instant that was counted, 0 at first
 	sinceAt time.Time // when it was
 	// soonest is the instant that showed with the least lag, and soonestAt when it showed.
 	soonest   uint64
 	soonestAt time.Time
-	searched  time.Time // when all samples that the driver keeps were looked at, because none was new
+	searched  time.Time // when all samples that the driver keeps were searched, because there was no new one
 	// distances are the last distances between two instants, in µs. The first count are set.
 	distances [16]uint64
 	count     int
-	period    time.Duration // the median of distances, 0 if there are none
+	period    time.Duration // the median of distances, 0 at first
 }
 
 const (
-	// defaultPeriod is the sampling period before it is known, longestPeriod what it is at most. NVML's documentation
-	// says 1/6 s to 1 s (nvmlUtilization_t).
+	// defaultPeriod is the sampling period before it is measured, and longestPeriod its maximum.
+	// NVML's documentation says 1/6 s to 1 s (nvmlUtilization_t).
 	defaultPeriod = time.Second / 6
 	longestPeriod = 3 * time.Second / 2
-	// searchEvery is how often all samples are looked at while none is new.
+	// searchEvery is how often all samples are searched while there is no new one.
 	searchEvery = 10 * time.Second
 )
 
@@ -46,8 +46,8 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
-// plausible sorts instants by time, and returns those that are new and can be true. One in the future is not, unless
-// all are: the clock was set then.
+// plausible sorts instants by time, and returns those that are new and can be true. One in the
+// future is not, unless all are: the clock was set then.
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
@@ -82,9 +82,9 @@ func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
 	return newest
 }
 
-// stand adds to a window for how long its instants stand, and returns when, by the driver's clock, the first begins.
-// An instant stands for the time since the one before. Where the driver did not sample in between, it stands for a
-// period.
+// stand adds to a window for how long its instants stand, and returns when, by the driver's clock,
+// the first begins. An instant covers the time since the previous one. If the driver did not sample
+// in between, it covers a period.
 func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 	c.learn(instants)
 	period := c.samplingPeriod()
@@ -129,8 +129,8 @@ func (c *clock) samplingPeriod() time.Duration {
 	return c.period
 }
 
-// moment returns when the last instant was, as of now. Where the driver has another clock than the system, the
-// instant that showed soonest returns that clock.
+// moment returns the time of the last instant, as of now. If the driver has another clock than the
+// system, the instant that showed soonest returns that clock.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)
@@ -152,7 +152,8 @@ func lag(timestamp uint64, now time.Time) (time.Duration, bool) {
 	return microseconds(wall - timestamp), true
 }
 
-// mayBeSetBack reports whether it is time to look whether the clock was set back, when nothing is new.
+// mayBeSetBack reports whether it is time to look whether the clock was set back, when there are no
+// new samples.
 func (c *clock) mayBeSetBack(now time.Time) bool {
 	return c.since != 0 && now.Sub(c.sinceAt) >= maxLag && now.Sub(c.searched) >= searchEvery
 }

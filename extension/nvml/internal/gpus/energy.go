@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show
-// some hundred milliseconds late. So it keeps the readings since the moment that was handed out last, and returns the
-// energy at the moment of the last sample.
+// energy reads a GPU's energy counter, or its power if no counter works. Samples of utilization
+// show some hundred milliseconds late. So it keeps the readings since the moment that was handed
+// out last, and returns the energy at the moment of the last sample.
 type energy struct {
 	points  []point // ascending in time
 	isPower bool
@@ -31,13 +31,13 @@ type point struct {
 }
 
 const (
-	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W moves it by 10,000
-	// steps.
+	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W
+	// moves it by 10,000 steps.
 	standsStill = 10 * time.Second
-	// drawn is the power in mW from which on a counter that stands still is wrong.
+	// drawn is the lowest power in mW at which a counter that stands still is wrong.
 	drawn = 1000
-	// averaged is the time over which GetPowerUsage averages, where it does (NVML's documentation: one second on
-	// Ampere, except GA100, and later).
+	// averaged is the averaging time of GetPowerUsage, if it averages (NVML's documentation: one
+	// second on Ampere, except GA100, and later).
 	averaged = time.Second
 )
 
@@ -63,7 +63,7 @@ func (e *energy) read(device nvml.Device) error {
 			e.average = averaged
 		}
 		return e.add(point{now, uint64(milliwatts) * 1000}, true)
-	case err == nil: // the counter may be right: a GPU that is switched off draws nothing
+	case err == nil: // the counter may be right: a GPU that is switched off draws no power
 		return e.add(point{now, counter * 1000}, false)
 	case isMissing(powerErr):
 		return errNeither
@@ -83,7 +83,8 @@ func (e *energy) add(p point, isPower bool) error {
 	return nil
 }
 
-// handOut returns the energy or power at a moment, or the next at which it is known. What came before is forgotten.
+// handOut returns the energy or power at a moment, or at the next moment with a reading. Earlier
+// readings are dropped.
 func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	if err != nil || len(e.points) == 0 {
 		d.Err, d.At = err, at
@@ -114,7 +115,8 @@ func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
 	}
 }
 
-// between returns the value at a moment from a to b, as if it changed evenly. A counter that was reset steps at b.
+// between returns the value at a moment from a to b, as if it changed evenly. A counter that was
+// reset steps at b.
 func (e *energy) between(a, b point, at time.Time) uint64 {
 	d, of := uint64(at.Sub(a.at)), uint64(b.at.Sub(a.at))
 	switch {

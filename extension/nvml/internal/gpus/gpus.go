@@ -15,7 +15,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// reopenEvery is how often NVML is opened again while a GPU is lost: it finds a GPU that came back only then.
+// reopenEvery is how often NVML is opened again while a GPU is lost: it finds a GPU that came back
+// only then.
 const reopenEvery = time.Minute
 
 var errNoGPU = fmt.Errorf("no NVIDIA GPU that may be read: %w", fs.ErrNotExist)
@@ -35,10 +36,11 @@ type reader struct {
 // Poll, again after failures.
 func New(open func() (nvml.Library, error)) gpulibrary.Reader { return &reader{open: open} }
 
-// Poll implements gpulibrary.Reader. Where NVML is not there, or must be initialized again, the next call opens it.
+// Poll implements gpulibrary.Reader. Where NVML is not there, or must be initialized again, the
+// next call opens it.
 func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 	if r.library != nil && r.incomplete() && time.Since(r.opened) >= reopenEvery {
-		_ = r.closeLibrary() // an error changes nothing: NVML is opened again
+		_ = r.closeLibrary() // an error has no effect: NVML is opened again
 	}
 	if err := r.list(); err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 // Close implements gpulibrary.Reader.
 func (r *reader) Close() error { return r.closeLibrary() }
 
-// list opens the library where it is not open, and finds the GPUs if their number has changed.
+// list opens the library if it is not open, and finds the GPUs if their number has changed.
 func (r *reader) list() error {
 	if r.library == nil {
 		library, err := r.open()
@@ -87,7 +89,8 @@ func (r *reader) list() error {
 	}
 }
 
-// find makes the list of GPUs. It keeps those that it knows, also where one is lost and NVML no longer lists it.
+// find makes the list of GPUs. It keeps GPUs that were found before, even if one is lost and NVML
+// no longer lists it.
 func (r *reader) find(count int) {
 	known := r.boards
 	r.boards, r.listed, r.skipped = nil, count, nil
@@ -114,7 +117,7 @@ func (r *reader) find(count int) {
 	}
 }
 
-// describe returns the GPU of an index of NVML, one of known if it is that.
+// describe returns the GPU of an index of NVML, from known if it is there.
 func (r *reader) describe(index int, known []*board) (*board, error) {
 	device, err := r.library.Device(index)
 	if err != nil {

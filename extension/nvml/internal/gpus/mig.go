@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// slicing is a GPU that is divided into slices (MIG). The weight of a slice is its activity, which the
-// performance monitors report (GPM, Hopper and later), times its share of the streaming
+// slicing is a GPU that is divided into slices (MIG). The weight of a slice is its activity, which
+// the performance monitors report (GPM, Hopper and later), times its share of the streaming
 // multiprocessors. NVML reports no process utilization for slices, so the receiver divides the use
 // of a slice by the memory of its processes. Before Hopper, the receiver divides the use of the
 // whole GPU by memory, and the GPU counts as busy while a process holds memory.
@@ -29,11 +29,11 @@ type slice struct {
 	sample nvml.GPMSample // of the last poll
 }
 
-// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart,
-// and not each poll takes as long as the one before to come to a slice.
+// minActivity is how far two polls are apart that sample the performance monitors. The samples must
+// be 100 ms apart, so that each poll does not need as long as the previous one to find a slice.
 const minActivity = 150 * time.Millisecond
 
-// readSlices fills the users of a device, and returns the time up to which they are known.
+// readSlices fills the users of a device, and returns the end of the time that they cover.
 func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	u, now := &b.usage, time.Now()
 	if u.started && now.Sub(u.polled) < minActivity {
@@ -60,8 +60,8 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is
-// unattributed.
+// readActivities makes users of the slices' processes. The use of a slice that came since the last
+// poll is unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) (err error) {
 	g := &b.slices
 	if g.multiprocessors == 0 {
@@ -132,7 +132,8 @@ func (g *slicing) keep(listed []*slice) {
 	})
 }
 
-// activity returns which part of the time since the last poll the slice worked, 1 for one that is new.
+// activity returns the part of the time since the last poll that the slice worked, 1 for a new
+// slice.
 func (s *slice) activity(device nvml.Device) (float64, error) {
 	sample, err := device.GPMSample()
 	if err != nil {
@@ -154,8 +155,8 @@ func (s *slice) activity(device nvml.Device) (float64, error) {
 	return min(max(percent/100, 0), 1), nil
 }
 
-// readHolders adds the processes of all slices as one user. The user has the whole interval, because
-// the GPU does not report its activity.
+// readHolders adds the processes of all slices as one user. The user has the whole interval,
+// because the GPU does not report its activity.
 func readHolders(d *gpulibrary.Device, devices []nvml.Device, elapsed time.Duration) error {
 	var holders []nvml.Process
 	for _, device := range devices {

@@ -17,18 +17,18 @@ import (
 // The driver samples the GPU about six times per second, and keeps the samples for ten seconds or
 // more. A sample holds how busy the GPU was since the previous instant, and the process that used
 // it. UtilizationSamples lists the instants. ProcessUtilization reports the mean of each process
-// over all instants since a timestamp, idle instants included, with the timestamp of the last sample
-// of the process. This is not documented, but the sum over the processes is the same for different
-// timestamps (https://github.com/Syllo/nvtop/issues/110). The GPU time of a process is this mean
-// times the time that the instants cover.
+// over all instants since a timestamp, idle instants included, with the timestamp of the last
+// sample of the process. This is not documented, but the sum over the processes is the same for
+// different timestamps (https://github.com/Syllo/nvtop/issues/110). The GPU time of a process is
+// this mean times the time that the instants cover.
 //
 // The weight of a process is the utilization of the busiest engine that it used: streaming
 // multiprocessors, encoder or decoder. The engines work in parallel, so their sum would count time
 // twice. A process that only encodes keeps the GPU busy, too.
 //
 // If the driver reports no samples of processes, the busy time of the GPU belongs to all processes
-// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU after
-// the driver has reported a sample: if the function fails later, that is an error.
+// that hold its memory, and the receiver divides it by memory. Memory is not a weight on a GPU
+// after the driver has reported a sample: if the function fails later, that is an error.
 type usage struct {
 	started bool
 	until   time.Time // up to when usage was handed out
@@ -59,20 +59,20 @@ const (
 
 // window is the time since the last poll, and the result of the instants in it.
 type window struct {
-	until    time.Time     // up to when samples are known
+	until    time.Time     // the end of the samples
 	newest   uint64        // timestamp of the last instant
 	instants int           // how many
 	covered  time.Duration // for how long they stand
 	busy     time.Duration // how much of that the graphics and compute engine was busy
-	lost     time.Duration // time of which the samples are lost
+	lost     time.Duration // time whose samples are lost
 }
 
-// forget starts again. The usage of the GPU until the next poll is not known.
+// forget starts again. The usage of the GPU until the next poll is not measured.
 func (u *usage) forget() {
 	*u = usage{until: u.until, users: u.users, sampled: u.sampled}
 }
 
-// read fills the users of a device, and returns the time up to which they are known.
+// read fills the users of a device, and returns the end of the time that they cover.
 func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	now := time.Now()
 	instants, err := u.readInstants(device, now)
@@ -83,7 +83,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	w := u.window(instants, now)
 	if open, err := device.Processes(); err == nil {
 		u.open = open
-	} else { // none of them is known to have closed it
+	} else { // each of them may still have it open
 		u.open = append(u.open[:0], u.openBefore...)
 	}
 	entries, err := u.readEntries(device, &w)
@@ -97,7 +97,7 @@ func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
 	case !u.started:
 		u.start(d, instants, entries, now)
 		return now
-	case !w.until.After(u.until): // nothing new
+	case !w.until.After(u.until): // no new samples
 		u.polled = now
 		return u.until
 	}
@@ -142,8 +142,9 @@ func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilizat
 	return u.clock.plausible(all, now), nil
 }
 
-// readEntries returns the entries of processes since the last instant that was counted. Reading them takes the driver
-// milliseconds of CPU time, so this is left out for a GPU that is not busy and that no process has open.
+// readEntries returns the entries of processes since the last instant that was counted. Reading
+// them takes the driver milliseconds of CPU time, so this is left out for a GPU that is not busy
+// and that no process has open.
 func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error) {
 	if u.started && !u.noInstants && w.busy == 0 && len(u.open) == 0 && len(u.openBefore) == 0 {
 		return nil, nil
@@ -151,7 +152,8 @@ func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error
 	return device.ProcessUtilization(u.clock.since)
 }
 
-// start takes what there is as the baseline. The time since usage was known, if it ever was, is unattributed.
+// start takes the present samples as the baseline. The time since the last usage, if there was any,
+// is unattributed.
 func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries []nvml.Sample, now time.Time) {
 	u.clock.start(instants, now)
 	u.users.reset()
@@ -318,7 +320,7 @@ type users struct {
 	index     map[uint32]int // in list
 	entries   int
 	unnamed   uint64        // percents of processes without a PID
-	anonymous time.Duration // what they used
+	anonymous time.Duration // their usage
 }
 
 func (u *users) reset() {
@@ -356,7 +358,8 @@ func (u *users) addEntry(e *nvml.Sample, percent uint32) {
 	u.last[i] = max(u.last[i], e.Timestamp)
 }
 
-// open adds a user that used nothing, if it is new, and returns its index; -1 for what is no process.
+// open adds a user that used nothing, if it is new, and returns its index; -1 if it is not a
+// process.
 func (u *users) open(pid uint32) int {
 	if pid == 0 || pid > math.MaxInt32 {
 		return -1
@@ -372,7 +375,7 @@ func (u *users) open(pid uint32) int {
 	return i
 }
 
-// weigh makes times of percents, each of which is of the same time.
+// weigh converts percents to times. All percents are of the same time.
 func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
 	for i := range u.list {
 		if u.weights[i] > 0 {

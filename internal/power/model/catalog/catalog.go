@@ -33,8 +33,8 @@ const (
 	maxMemory  = 1 << 50 // bytes
 )
 
-// Curves returns the curves of the machine. The error says which curves could not be made, and why;
-// the others are returned.
+// Curves returns the curves of the machine. The error lists the curves that could not be made, and
+// the reasons; the others are returned.
 //
 // The power of a package is that of, in this order: the machine's own CPU model where it was
 // measured, the TDP of the CPU model, its family, any server. A virtual machine has the part of its
@@ -64,7 +64,7 @@ func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	return curves, errors.Join(errs...)
 }
 
-// host is a machine, or what a virtual machine runs on, and what the lists have of it.
+// host is a machine, or the host of a virtual machine, with its entries in the lists.
 type host struct {
 	machine.Machine
 	measured *measuredMachine // nil unless the CPU model was measured
@@ -98,7 +98,7 @@ func find(m machine.Machine) host {
 }
 
 // instanceType returns the machine's type in its cloud, with the CPU that is listed for it. That is
-// the zero cpu where the machine shows a CPU of another family: types have several.
+// the zero cpu if the machine shows a CPU of another family: types have several.
 func (h *host) instanceType() (instance, cpu) {
 	i := lookupInstance(h.Cloud, h.Instance)
 	its := lookupCPU(i.cpu)
@@ -112,8 +112,8 @@ func (h *host) instanceType() (instance, cpu) {
 }
 
 // threadsOfChip returns the threads of one chip: its listed cores by the threads of a core, else
-// what the TDP is worth at the TDP of a core of the family, as a whole part of the host's threads
-// where they are known. 0 where the CPU is not listed.
+// the number that fits the TDP and the TDP of a core of the family, as a whole part of the host's
+// threads if these are listed. 0 if the CPU is not listed.
 func (h *host) threadsOfChip(ofHost int) int {
 	switch {
 	case h.cpu.tdp == 0:
@@ -129,7 +129,7 @@ func (h *host) threadsOfChip(ofHost int) int {
 	return estimate
 }
 
-// chips returns how many chips' power the machine has, a part of one where it is virtual.
+// chips returns the number of chips whose power the machine has, less than 1 for a part of one.
 func (h *host) chips(threadsOfChip int) float64 {
 	if h.Virtual {
 		return float64(h.Threads) / float64(threadsOfChip)
@@ -137,10 +137,10 @@ func (h *host) chips(threadsOfChip int) float64 {
 	return float64(h.sockets())
 }
 
-// sockets returns the machine's sockets, 1 where they are not known.
+// sockets returns the machine's sockets, 1 if not available.
 func (h *host) sockets() int { return min(max(1, h.Sockets), h.Threads) }
 
-// part says which part of its host a virtual machine has, or how many chips the machine has, for
+// part describes the part of its host that a virtual machine has, or the chips of the machine, for
 // the basis.
 func (h *host) part(threadsOfChip int, o Options) string {
 	if !h.Virtual {
@@ -206,7 +206,7 @@ func (h *host) packages(o Options) (model.ZoneCurve, error) {
 }
 
 // cores returns the cores of the machine, for a CPU that is not listed. A virtual machine has what
-// its threads are of its host's cores.
+// its threads make up of its host's cores.
 func (h *host) cores() float64 {
 	if !h.Virtual && h.Cores > 0 && h.Cores <= h.Threads {
 		return float64(h.Cores)

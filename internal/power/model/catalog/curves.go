@@ -8,8 +8,8 @@ package catalog
 // of the runs: Teads, turbostress reports of 2021 (CC0-1.0). The last digit is noise. The reports
 // do not state the memory; it is the memory of the instance types which have the CPU without a
 // hypervisor (EC2 instance types): c5n.metal 192 GiB, z1d.metal 384, m5.metal 384, c5.metal 192.
-// The 8259CL's memory draws twice what the 8175M's does at every load, so it is taken as r5.metal
-// with 768 GiB.
+// The 8259CL's memory draws twice the power of the 8175M's at every load, so it is taken as
+// r5.metal with 768 GiB.
 //
 // The others are single runs of 30 s a point: CodeCarbon,
 // codecarbon/data/hardware/cpu_load_profiling, 14 January 2025 (MIT, LICENSES/CodeCarbon-MIT.txt),

@@ -88,7 +88,7 @@ var familyWords = []struct{ word, name string }{
 
 // familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its
 // names, or the CPU that its instance type has. It is "arm" for any other Arm CPU, and empty where
-// nothing says it.
+// the name does not state it.
 func familyOf(m machine.Machine, instanceCPU string) string {
 	for _, f := range x86Families {
 		if m.Vendor == f.vendor && m.Family == f.family && m.Model >= f.model && m.Model <= f.toward && m.Stepping <= f.stepping {

@@ -10,14 +10,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
-// measuredMachine is a machine whose power was measured with RAPL at several loads, all cores loaded evenly.
+// measuredMachine is a machine whose power was measured with RAPL at several loads, all cores
+// loaded evenly.
 type measuredMachine struct {
 	cpu     string
 	family  string
 	tdp     float64 // watts of one chip
 	chips   int
 	threads int     // of all chips
-	memory  float64 // GiB, 0 where its power was not measured
+	memory  float64 // GiB, 0 if its power was not measured
 	points  []measurement
 }
 
@@ -57,7 +58,8 @@ func (m *measuredMachine) shape() func(u float64) float64 {
 // isServer reports whether the machine is one of those that the median is of.
 func isServer(m *measuredMachine) bool { return m.memory > 0 }
 
-// medianOf returns the median over the machines that are used, at each utilization. The machine named except is not.
+// medianOf returns the median over the machines that are used, at each utilization. The machine
+// named except is not.
 func medianOf(except string, used func(*measuredMachine) bool, of func(*measuredMachine) func(u float64) float64) func(u float64) float64 {
 	var curves []func(float64) float64
 	for i := range measured {
@@ -74,7 +76,8 @@ func medianOf(except string, used func(*measuredMachine) bool, of func(*measured
 	}
 }
 
-// median returns the median, the mean of the two in the middle. It sorts the values. Of none it is 0.
+// median returns the median, the mean of the two in the middle. It sorts the values. Without values
+// it is 0.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -102,7 +105,7 @@ func memoryReference(except string) func(u float64) float64 {
 	})
 }
 
-// lookupMeasured returns the machine with that CPU, nil if there is none.
+// lookupMeasured returns the machine with that CPU, or nil.
 func lookupMeasured(name string) *measuredMachine {
 	k := machine.Key(name)
 	for i := range measured {

@@ -33,7 +33,7 @@ func scaled(watts func(u float64) float64, factor float64) func(u float64) float
 	return func(u float64) float64 { return watts(u) * factor }
 }
 
-// ShapeNames returns the names that Shape knows, the default first.
+// ShapeNames returns the names of all shapes, the default first.
 func ShapeNames() []string {
 	names := []string{DefaultShape, LinearShape}
 	for i := range measured {

@@ -22,7 +22,8 @@ type Options struct {
 	PUE float64
 	// MaxSeries is how many series are followed.
 	MaxSeries int
-	// Since is when following began. Of a series that is older, only the energy after its first point counts.
+	// Since is when following began. Of a series that is older, only the energy after its first
+	// point counts.
 	Since time.Time
 }
 
@@ -30,7 +31,7 @@ type Options struct {
 type Point struct {
 	Series uint64 // identifies the counter
 	Origin uint64 // identifies what measured it, as returned by Origin
-	Start  uint64 // when the counter was at 0; 0 if that is not known
+	Start  uint64 // when the counter was at 0; 0 if not available
 	At     uint64
 	Energy uint64 // since Start, at most math.MaxInt64
 }
@@ -41,9 +42,9 @@ type Outcome int
 // The outcomes.
 const (
 	Counted      Outcome = iota
-	OutOfOrder           // older than the last point of the series: nothing was done
-	Full                 // there are too many series: nothing was done
-	Inconsistent         // it does not continue the series: what was used before it does not count
+	OutOfOrder           // older than the last point of the series: not counted
+	Full                 // there are too many series: not counted
+	Inconsistent         // it does not continue the series: earlier energy does not count
 )
 
 // Series is an energy series with its emissions.
@@ -57,11 +58,11 @@ type Series struct {
 type total struct {
 	amount
 	start uint64 // when the emissions were 0
-	begun bool   // a rate was known
+	begun bool   // there was a rate
 }
 
 // Total returns the emissions of the series in µg and the time at which they were 0. It is not ok
-// as long as no rate was ever known.
+// before the first rate.
 func (s *Series) Total() (micrograms int64, start uint64, ok bool) {
 	return s.total.whole, s.total.start, s.total.begun
 }
@@ -79,12 +80,12 @@ type Accounts struct {
 	round    uint32
 	now      int64   // when the round began
 	cachedID uint64  // of cached
-	cached   *origin // that was looked up last, nil where there is none
+	cached   *origin // the last result of a lookup, or nil
 	scratch  Spell
 
-	// Missed is the energy in µJ of the round for which no rate was known.
+	// Missed is the energy in µJ of the round without a rate.
 	Missed uint64
-	// Latest is the latest interval of the round, the zero Spell where there is none.
+	// Latest is the latest interval of the round, or the zero Spell.
 	Latest Spell
 }
 
@@ -108,12 +109,12 @@ func (a *Accounts) Len() int { return len(a.series) }
 // Lookup returns a series that is followed, else nil.
 func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
 
-// Observe takes a point into account. The series is nil where the outcome is Full.
+// Observe takes a point into account. The series is nil if the outcome is Full.
 //
 // The energy between two points of a series has the mean rate between them. That of a series with
 // its first point, or with the first after its counter began anew, has the mean rate of the whole
 // interval that ends with this point, as do all other series of its origin: the source that divided
-// the energy of the interval did not know when in the interval the energy was used.
+// the energy of the interval did not have the time of use within the interval.
 //
 // A point that has the same time as the last one of its series is the same point, sent again.
 func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
@@ -132,7 +133,7 @@ func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
 		return s, Counted
 	case p.At < s.at:
 		return s, OutOfOrder
-	case p.Start != s.start && p.Start >= p.At: // OTLP's way to begin a counter whose start is not known: the value may be of long ago
+	case p.Start != s.start && p.Start >= p.At: // OTLP's way to begin a counter without a known start: the value may be old
 		spell := a.begin(o, p)
 		s.reset(p, p.At)
 		a.count(s, 0, spell)
@@ -161,7 +162,8 @@ const jitter = uint64(time.Second)
 
 func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
-// first begins a series. What it used before the first point counts if it was followed all the time.
+// first begins a series. What it used before the first point counts if it was followed all the
+// time.
 func (a *Accounts) first(o *origin, p *Point) *Series {
 	s := &Series{seen: a.now}
 	a.series[p.Series] = s
@@ -221,7 +223,7 @@ func (a *Accounts) Forget(since time.Time) {
 }
 
 // remember notes when the last point was of a series that is not followed: energy of before does
-// not count if it appears again. Where there are too many of them, energy of before the latest of
+// not count if it appears again. If there are too many of them, energy of before the latest of
 // their points does not count of any series that appears.
 func (a *Accounts) remember(id, at uint64) {
 	if len(a.forgotten) >= a.o.MaxSeries {

@@ -29,7 +29,7 @@ type origin struct {
 // Knows reports whether an origin was seen before.
 func (a *Accounts) Knows(id uint64) bool { return a.origins[id] != nil }
 
-// Open opens an origin that is not known yet. from is when its first interval began, 0 if that is not known.
+// Open opens a new origin. from is when its first interval began, 0 if not available.
 func (a *Accounts) Open(id, from uint64) {
 	if len(a.origins) >= a.o.MaxSeries {
 		return
@@ -40,7 +40,7 @@ func (a *Accounts) Open(id, from uint64) {
 // Follows reports whether a counter that was 0 at a time has been followed since then.
 func (a *Accounts) Follows(start uint64) bool { return start >= a.since }
 
-// origin returns an origin, which it opens if it is not known.
+// origin returns an origin, which it opens if it is new.
 func (a *Accounts) origin(id uint64) *origin {
 	if a.cached == nil || a.cachedID != id {
 		if !a.Knows(id) {
@@ -74,8 +74,8 @@ func (a *Accounts) between(o *origin, from, until uint64) *Spell {
 	return spell
 }
 
-// begin returns the interval of the first point of a series: that of others of its origin, else
-// since the points before, else since its start time.
+// begin returns the interval of the first point of a series: the interval of others of its origin,
+// otherwise since the points before, else since its start time.
 func (a *Accounts) begin(o *origin, p *Point) *Spell {
 	if known := o.ending(p.At); known != nil {
 		return known
@@ -91,7 +91,7 @@ func (a *Accounts) begin(o *origin, p *Point) *Spell {
 	return o.keep(a.spell(from, p.At))
 }
 
-// ending returns the interval that ends at a time, nil if it is not known.
+// ending returns the interval that ends at a time, or nil.
 func (o *origin) ending(at uint64) *Spell {
 	for i := range o.spells {
 		if o.spells[i].Until == at {
@@ -101,7 +101,8 @@ func (o *origin) ending(at uint64) *Spell {
 	return nil
 }
 
-// keep keeps an interval in place of the one that ends first: slow meters do not take the place of the collection.
+// keep keeps an interval and drops the first to end: slow meters do not take the place of the
+// collection.
 func (o *origin) keep(s *Spell) *Spell {
 	kept := &o.spells[0]
 	for i := range o.spells {

@@ -27,7 +27,8 @@ type Provider interface {
 
 // Answer is the response of a provider.
 type Answer struct {
-	// Periods are in any order and do not overlap. They replace all periods from their beginning on.
+	// Periods are in any order and do not overlap. They replace all periods from their beginning
+	// on.
 	Periods []Period
 	// Unchanged reports that the previous answer still holds. It has no Periods.
 	Unchanged bool
@@ -38,7 +39,7 @@ type Answer struct {
 // Options configures how a Poller polls.
 type Options struct {
 	Timeout    time.Duration // of one Ask; 0 means 30 s
-	MaxAge     time.Duration // for which a rate holds after its period
+	MaxAge     time.Duration // how long a rate holds after its period
 	MaxBackoff time.Duration // maximum time between two Asks that fail; 0 means 15 min
 	Ahead      time.Duration // how far in the future a period may end; 0 means any time
 }
@@ -46,7 +47,7 @@ type Options struct {
 // State reports how a provider is doing.
 type State struct {
 	Err   error // why the last answer was rejected or is stale; nil before the first answer
-	Known bool  // a rate is known at present
+	Known bool  // there is a rate at present
 }
 
 // The reasons why an answer is rejected or stale.
@@ -68,7 +69,7 @@ const (
 )
 
 // Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It does not
-// store the answers: after a restart no rate is known before the first answer.
+// store the answers: after a restart there is no rate before the first answer.
 type Poller struct {
 	*Timeline
 	provider Provider

@@ -2,8 +2,8 @@
 
 // Package signal represents the carbon intensity of electricity, which changes with time and place.
 //
-// A Constant and a Timeline are Signals. A Poller polls a Provider of package provider on its own goroutine and fills
-// a Timeline with the answers.
+// A Constant and a Timeline are Signals. A Poller polls a Provider of package provider on its own
+// goroutine and fills a Timeline with the answers.
 package signal
 
 import "time"
@@ -11,7 +11,7 @@ import "time"
 // Rate is a carbon intensity in µg CO2e per kWh of electricity. It is never negative.
 type Rate int64
 
-// Period is a time in which a rate holds.
+// Period is a time with a constant rate.
 type Period struct {
 	From, Until time.Time // Until is not included
 	Rate        Rate
@@ -22,14 +22,15 @@ type Period struct {
 type Mean struct {
 	Rate      Rate // rounded to the nearest millionth
 	Estimated bool // a part of it is
-	Stale     bool // a part of it is of an earlier time
+	Stale     bool // a part of it belongs to an earlier time
 }
 
-// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no provider and does not
-// allocate. Whatever asks a provider does it on a goroutine of its own. A Signal may be used by several goroutines.
+// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no
+// provider and does not allocate. Whatever asks a provider does it on a goroutine of its own. A
+// Signal may be used by several goroutines.
 type Signal interface {
-	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the same. It is not
-	// ok where a part of that time is not known: nothing is assumed for it.
+	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the
+	// same. It is not ok if a part of that time has no rate: none is assumed for it.
 	Mean(from, until time.Time) (m Mean, ok bool)
 }
 

@@ -13,11 +13,11 @@ import (
 
 // Timeline is a Signal of the periods that a provider reported: past, present and forecast.
 //
-// The rate of a period also holds after it, for at most the timeline's maximum age or until the next period begins,
-// and is stale then. Times without a rate are unknown.
+// The rate of a period also holds after it, for at most the timeline's maximum age or until the
+// next period begins, and is stale then. Other times have no rate.
 //
-// Results of Mean do not change: a later call for the same time returns the same result. So Put changes nothing
-// before the latest time for which Mean was called.
+// Results of Mean do not change: a later call for the same time returns the same result. So Put has
+// no effect before the latest time of a call of Mean.
 //
 // The zero Timeline is not usable; call NewTimeline. A Timeline may be used by several goroutines.
 type Timeline struct {
@@ -28,10 +28,10 @@ type Timeline struct {
 	used  int64      // the latest moment that was asked for, in ns since 1970
 }
 
-// span is a time in which a rate holds, in ns since 1970.
+// span is a time with a constant rate, in ns since 1970.
 type span struct {
 	from, until      int64
-	holds            int64 // until when the rate holds where no span follows; at least until
+	holds            int64 // until when the rate holds if no span follows; at least until
 	rate             Rate
 	estimated, stale bool
 }
@@ -39,7 +39,8 @@ type span struct {
 const (
 	// kept is how long ago a period may have ended and be kept: data may be delivered late.
 	kept = 24 * time.Hour
-	// MaxPeriods is the most periods that a timeline takes at once: a year of quarters of an hour, and some.
+	// MaxPeriods is the most periods that a timeline takes at once: a year of quarters of an hour,
+	// and some.
 	MaxPeriods = 50_000
 	// maxNano is the latest moment that can be represented, in the year 2262.
 	maxNano = 1<<63 - 1
@@ -58,9 +59,9 @@ var (
 	ErrTime    = errors.New("a period's time is out of range")
 )
 
-// Put replaces what is known from the first of the periods on, which may be in any order. It keeps what was known
-// before that, and all that Mean was asked for. It drops what ended long before now. If it returns an error, nothing
-// has changed.
+// Put replaces the rates from the first of the periods on, which may be in any order. It keeps
+// earlier rates, and all rates that Mean has used. It drops rates that ended long before now. If it
+// returns an error, nothing has changed.
 func (t *Timeline) Put(now time.Time, periods []Period) error {
 	news, err := t.parse(periods)
 	if err != nil || len(news) == 0 {
@@ -69,7 +70,8 @@ func (t *Timeline) Put(now time.Time, periods []Period) error {
 	oldest := now.Add(-kept).UnixNano()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A moment in the future, of data from a machine whose clock is wrong, must not keep the past from being known.
+	// A moment in the future, of data from a machine whose clock is wrong, must not keep rates of
+	// the past from being added.
 	fixed := min(t.used, now.UnixNano())
 	next := make([]span, 0, len(t.spans)+len(news)+1)
 	for _, s := range t.spans {
@@ -114,8 +116,8 @@ func (t *Timeline) parse(periods []Period) ([]span, error) {
 	return spans, nil
 }
 
-// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not after it, the last
-// of them keeps its state, so that no later span changes it.
+// fix cuts the spans at a moment, after which others follow. Up to the moment fixed, which is not
+// after it, the last of them keeps its state, so that no later span changes it.
 func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	spans = spans[:sort.Search(len(spans), func(i int) bool { return spans[i].from >= cut })]
 	if len(spans) == 0 {
@@ -138,8 +140,8 @@ func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	return spans
 }
 
-// Mean returns the mean of the rates. It is not ok where a part of the time is not known. It waits for nothing but
-// another call's search, or the copy of the spans in Put, and does not allocate.
+// Mean returns the mean of the rates. It is not ok if a part of the time has no rate. It waits only
+// for another call's search, or the copy of the spans in Put, and does not allocate.
 func (t *Timeline) Mean(from, until time.Time) (Mean, bool) {
 	begin, beginOK := nano(from)
 	end, endOK := nano(until)
@@ -190,7 +192,8 @@ func mean(spans []span, begin, end int64) (Mean, bool) {
 // holds returns until when a rate holds whose period ends at a moment.
 func (t *Timeline) holds(until int64) int64 { return until + min(t.maxAge, maxNano-until) }
 
-// Known returns until when the last period lasts, and until when its rate holds. It is not ok without a period.
+// Known returns until when the last period lasts, and until when its rate holds. It is not ok
+// without a period.
 func (t *Timeline) Known() (until, holds time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
