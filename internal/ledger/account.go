@@ -28,7 +28,7 @@ type Amounts struct {
 // end is acknowledged, and continues if its owner returns before that.
 type Account struct {
 	Entity identity.Entity
-	// Owner describes the owner. Only the parts that belong to the entity are set; none in an
+	// Owner describes the owner. Only the parts that belong to the entity are set; no part in an
 	// account of others.
 	Owner identity.Owner
 	// Other marks the overflow account of an entity. Except for processes, the overflow account is
@@ -41,21 +41,22 @@ type Account struct {
 	// Nothing is added to an account that ended.
 	Lifetime
 
-	amounts []kindAmounts // by kind; those of further kinds are 0
+	amounts []kindAmounts // by kind; further kinds have 0
 
 	refs     int32                // claimants that may still add to it
-	claimant attribution.Claimant // of a process: the last that adds to it, or none
-	// restored marks an account of a state that has not continued yet. It does not count among those
-	// that ended: if limits are lower than before, it would take the place of one that ends now.
+	claimant attribution.Claimant // of a process: the last that adds to it, or unset
+	// restored marks an account of a state that has not continued yet. It does not count among
+	// those that ended: if limits are lower than before, it would take the place of another that
+	// ends now.
 	restored restored
 
 	rank      rank  // while it has a series
-	candidate int32 // index in Ledger.candidates, or none
+	candidate int32 // index in Ledger.candidates, or unset
 
-	group bool // as IsGroup says
+	group bool // the result of IsGroup
 
 	idleMembers int32  // claimants that share its idle energy
-	request     uint64 // as SetRequest says
+	request     uint64 // the argument of SetRequest
 }
 
 // restored is the part of an account in a state.
@@ -79,13 +80,13 @@ type kindAmounts struct {
 func (a *Account) IsGroup() bool { return a.group }
 
 // live reports whether the account is a series that goes on.
-func (a *Account) live() bool { return a.candidate == none && !a.Ended() && !a.Other }
+func (a *Account) live() bool { return a.candidate == unset && !a.Ended() && !a.Other }
 
 // awaitsNames reports whether the account is not emitted yet, because more of its owner's names may
 // be known soon.
 func (a *Account) awaitsNames() bool { return !a.Ended() && a.Entity.AwaitsNames(&a.Owner.Workload) }
 
-// Amounts returns what the account has of a kind.
+// Amounts returns the account's amounts of a kind.
 func (a *Account) Amounts(kind int) Amounts {
 	if kind >= len(a.amounts) {
 		return Amounts{}
@@ -165,5 +166,5 @@ func (a *Account) reset() {
 	a.CPU = 0
 }
 
-// none marks an unset index.
-const none = -1
+// unset is the value of an index that is not set.
+const unset = -1

@@ -107,7 +107,7 @@ func (l *Ledger) eachGroup(id attribution.Claimant, yield func(*Account)) {
 		return
 	}
 	for _, account := range l.claimants[id].accounts[identity.ContainerEntity:] {
-		if account != none {
+		if account != unset {
 			yield(&l.accounts[account])
 		}
 	}

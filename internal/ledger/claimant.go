@@ -17,14 +17,14 @@ type claimant struct {
 	own      *ownText      // nil if empty
 	start    time.Duration // of the process, since boot
 	since    int64         // in nanoseconds since 1970
-	pid      int32         // 0 of what stands for processes that are not known by name
+	pid      int32         // 0 for claimants of processes without names
 
-	accounts [identity.NumEntities]int32 // index of its account of each entity, or none
+	accounts [identity.NumEntities]int32 // index of its account of each entity, or unset
 	early    bool                        // it was opened before the first interval, or before the first one since the ledger was restored
 	running  bool
-	leaves   bool // as Leave says
+	leaves   bool // Leave was called
 
-	candidate int32 // index in Ledger.candidates, or none
+	candidate int32 // index in Ledger.candidates, or unset
 }
 
 // program is the part of an identity.Process that processes have in common.

@@ -11,15 +11,15 @@ import (
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline. In
 // the first interval after Restore, series of workloads start at the end of the restored interval,
-// because an older process may be in the workload. After State.StartOver the series of a process starts
-// there as well: a ledger whose state was not stored may have emitted it with a later start.
+// because an older process may be in the workload. After State.StartOver the series of a process
+// starts there as well: a ledger whose state was not stored may have emitted it with a later start.
 func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claimant {
 	id := l.sharer.Open()
 	c := newOwned(&owner)
 	if l.restoring && l.baseline.Equal(l.at) {
 		since = l.at
 	}
-	c.since, c.running, c.candidate = since.UnixNano(), true, none
+	c.since, c.running, c.candidate = since.UnixNano(), true, unset
 	if l.restoring {
 		since = l.at
 	}
@@ -28,7 +28,7 @@ func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claiman
 		l.claimants = append(l.claimants, nil)
 	}
 	l.claimants[id] = c
-	c.accounts[identity.ProcessEntity], c.accounts[identity.ProgramEntity] = none, none
+	c.accounts[identity.ProcessEntity], c.accounts[identity.ProgramEntity] = unset, unset
 	if l.cfg.Processes != ByPID {
 		c.accounts[identity.ProgramEntity] = l.openAccount(identity.ProgramEntity, &owner, since, l.hasRoom(identity.ProgramEntity))
 	}
@@ -45,7 +45,7 @@ func (l *Ledger) Open(owner identity.Owner, since time.Time) attribution.Claiman
 		room = room || l.hasRoom(identity.ProcessEntity)
 	}
 	l.openProcess(id, 0, room)
-	if before != nil && c.accounts[identity.ProcessEntity] == none {
+	if before != nil && c.accounts[identity.ProcessEntity] == unset {
 		w := l.processCandidate(id)
 		w.rank, w.contends = *before, true
 	}
@@ -76,7 +76,7 @@ func (l *Ledger) Process(id attribution.Claimant) identity.Process {
 // Owner returns the owner of a claimant.
 func (l *Ledger) Owner(id attribution.Claimant) identity.Owner { return l.ownerOf(l.claimants[id]) }
 
-// Workload returns what a claimant is part of.
+// Workload returns the workload of a claimant.
 func (l *Ledger) Workload(id attribution.Claimant) identity.Workload {
 	return l.claimants[id].workload.Value()
 }
@@ -89,7 +89,7 @@ func (l *Ledger) Excluded(id attribution.Claimant) bool { return l.sharer.Exclud
 func (l *Ledger) Stop(id attribution.Claimant) {
 	if c := l.claimants[id]; c.running {
 		c.running = false
-		if c.candidate != none {
+		if c.candidate != unset {
 			l.candidates[identity.ProcessEntity][c.candidate].contends = false
 		}
 		l.leaveIdle(id)
@@ -115,7 +115,7 @@ func (l *Ledger) Exclude(id attribution.Claimant) {
 // no idle energy.
 func (l *Ledger) SetRequest(id attribution.Claimant, request uint64) {
 	holder := idleHolder(&l.claimants[id].accounts)
-	if holder == none {
+	if holder == unset {
 		return
 	}
 	if a := &l.accounts[holder]; a.request != min(request, maxRequest) {
@@ -137,7 +137,7 @@ func (l *Ledger) Close(id attribution.Claimant) {
 func (l *Ledger) release(id attribution.Claimant) {
 	c := l.claimants[id]
 	for entity, account := range c.accounts {
-		if account == none {
+		if account == unset {
 			continue
 		}
 		a := &l.accounts[account]
@@ -150,7 +150,7 @@ func (l *Ledger) release(id attribution.Claimant) {
 			continue
 		}
 		if a.refs--; a.claimant == id {
-			a.claimant = none
+			a.claimant = unset
 		}
 	}
 	l.dequeue(identity.ProcessEntity, int32(id))

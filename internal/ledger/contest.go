@@ -14,7 +14,7 @@ import (
 type contest struct {
 	live        [identity.NumEntities]int   // series that go on, without the overflow series
 	ended       [identity.NumEntities]int   // series that ended and were not acknowledged yet
-	others      [identity.NumEntities]int32 // overflow accounts, or none
+	others      [identity.NumEntities]int32 // overflow accounts, or unset
 	candidates  [identity.NumEntities][]candidate
 	births      [identity.NumEntities]births // of accounts that claimants opened
 	groupBirths [identity.NumEntities]births
@@ -28,8 +28,8 @@ type candidate struct {
 	earned units.Energy // since it has no series
 	// notBefore is the earliest start of its series, in nanoseconds since 1970.
 	notBefore int64
-	// ended is the account of its last series, none after the end was acknowledged. Its next series
-	// begins only then. It is none for a process, which goes on with its last series.
+	// ended is the account of its last series, unset after the end was acknowledged. Its next
+	// series begins only then. It is unset for a process, which goes on with its last series.
 	ended int32
 	of    int32 // claimant of a process, else index of the account
 	// contends reports whether the candidate is in the contest, and has a rank. A process contends
@@ -38,8 +38,8 @@ type candidate struct {
 }
 
 // awardSeries gives the series of an entity to its largest users. It is called at the end of a
-// collection, after the shares of the last interval were added to the accounts, and before the shares
-// of candidates are added to the overflow series.
+// collection, after the shares of the last interval were added to the accounts, and before the
+// shares of candidates are added to the overflow series.
 func (l *Ledger) awardSeries(entity identity.Entity) {
 	if len(l.candidates[entity]) == 0 {
 		return
@@ -95,7 +95,7 @@ func (l *Ledger) findNewcomers(entity identity.Entity, room bool) {
 
 // mayBegin reports whether a candidate has earned a series, which may begin by now.
 func (l *Ledger) mayBegin(entity identity.Entity, w *candidate) bool {
-	if w.notBefore > l.at.UnixNano() || w.ended != none {
+	if w.notBefore > l.at.UnixNano() || w.ended != unset {
 		return false
 	}
 	energy, _ := l.unmoved(entity, w)
@@ -123,7 +123,7 @@ func (l *Ledger) findIncumbents(entity identity.Entity) (leaving int) {
 			continue
 		}
 		if entity == identity.ProcessEntity {
-			if a.claimant == none || a.refs > 1 {
+			if a.claimant == unset || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
 			if c := l.claimants[a.claimant]; !c.running && !l.sharer.Defers(a.claimant) {
@@ -156,17 +156,17 @@ func (l *Ledger) displaceProcess(account int32) {
 	a := &l.accounts[account]
 	id := a.claimant
 	c := l.claimants[id]
-	w := candidate{rank: a.rank, ended: none, of: int32(id), contends: c.running}
+	w := candidate{rank: a.rank, ended: unset, of: int32(id), contends: c.running}
 	w.rank.gained += a.recent()
 	l.enqueue(identity.ProcessEntity, w)
 	l.unnameIdleMember(id)
-	c.accounts[identity.ProcessEntity] = none
+	c.accounts[identity.ProcessEntity] = unset
 	if a.Reported() {
 		l.endAccount(account)
 		return
 	}
 	l.live[identity.ProcessEntity]--
-	if program := c.accounts[identity.ProgramEntity]; program == none {
+	if program := c.accounts[identity.ProgramEntity]; program == unset {
 		l.moveToOthers(account)
 	} else {
 		l.mergeIntoProgram(program, a)
@@ -180,7 +180,7 @@ func (l *Ledger) displaceGroup(account int32) {
 	a := &l.accounts[account]
 	entity := a.Entity
 	l.live[entity]--
-	w := candidate{rank: a.rank, ended: none, of: account, contends: true}
+	w := candidate{rank: a.rank, ended: unset, of: account, contends: true}
 	if !a.Reported() {
 		l.enqueue(entity, w)
 		return
@@ -225,15 +225,15 @@ func (l *Ledger) notBefore(c *claimant) int64 {
 // is valid until a candidate is added or removed.
 func (l *Ledger) processCandidate(id attribution.Claimant) *candidate {
 	c := l.claimants[id]
-	if c.candidate == none {
-		l.enqueue(identity.ProcessEntity, candidate{ended: none, of: int32(id), notBefore: l.notBefore(c)})
+	if c.candidate == unset {
+		l.enqueue(identity.ProcessEntity, candidate{ended: unset, of: int32(id), notBefore: l.notBefore(c)})
 	}
 	return &l.candidates[identity.ProcessEntity][c.candidate]
 }
 
 // candidateOf returns the candidate of an account, nil if the account has or had a series.
 func (l *Ledger) candidateOf(a *Account) *candidate {
-	if a.candidate == none {
+	if a.candidate == unset {
 		return nil
 	}
 	return &l.candidates[a.Entity][a.candidate]
@@ -248,14 +248,14 @@ func (l *Ledger) enqueue(entity identity.Entity, w candidate) {
 // dequeue removes the candidate of a claimant or an account; ok is false without one.
 func (l *Ledger) dequeue(entity identity.Entity, of int32) (w candidate, ok bool) {
 	i := l.candidateIndex(entity, of)
-	if *i == none {
+	if *i == unset {
 		return candidate{}, false
 	}
 	all := l.candidates[entity]
 	w, last := all[*i], len(all)-1
 	all[*i] = all[last]
 	*l.candidateIndex(entity, all[last].of) = *i
-	l.candidates[entity], *i = all[:last], none
+	l.candidates[entity], *i = all[:last], unset
 	return w, true
 }
 

@@ -13,8 +13,8 @@ import (
 type emissions struct {
 	sent    uint64 // number of the last emission
 	settled uint64 // the last one whose series the next consumer may have
-	taken   uint64 // the last one that was acknowledged, if only in part
-	acked   uint64 // the last one that was acknowledged as a whole
+	taken   uint64 // the last emission that was acknowledged, at least in part
+	acked   uint64 // the last emission that was acknowledged as a whole
 }
 
 // restoredEmission is the number of the emissions before a state.
@@ -138,16 +138,18 @@ type Outcome uint8
 const (
 	// Acknowledged means that the next consumer took the whole emission.
 	Acknowledged Outcome = iota
-	// PartlyAcknowledged means that the next consumer took a part of the emission. Which part is not
-	// reported, so it may have each of its series.
+	// PartlyAcknowledged means that the next consumer took a part of the emission. Which part is
+	// not reported, so it may have each of its series.
 	PartlyAcknowledged
-	// RefusedForGood means that the next consumer took nothing, and would not take it later either.
+	// RefusedForGood means that the next consumer accepted no part, and would not accept it later
+	// either.
 	RefusedForGood
-	// Refused means that the next consumer took nothing.
+	// Refused means that the next consumer accepted no part.
 	Refused
 )
 
-// Outcome reports what became of the last emission. Accounts whose end was acknowledged are removed.
+// Outcome reports what became of the last emission. Accounts whose end was acknowledged are
+// removed.
 func (l *Ledger) Outcome(o Outcome) {
 	if l.inFlight = false; o == Refused {
 		return

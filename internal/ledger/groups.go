@@ -13,15 +13,15 @@ import (
 // same namespace, and programs in containers and units with the same executable and user. A group
 // begins with its first energy, and ends when its usage has decayed.
 //
-// The series of a group differs from those of workloads. Otherwise a container could add energy to
-// a program of the host by a process of the same name.
+// The series of a group differs from the series of workloads. Otherwise a container could add
+// energy to a program of the host by a process of the same name.
 
 // restoredBirths is the part of an hour whose births are used up in a restored ledger. So a
 // receiver that restarts again and again begins few series.
 const restoredBirths = 54 * time.Minute
 
 // groupOf returns the series of the group of an owner's entity, with the names that are reported;
-// ok is false if it has none.
+// ok is false if it has no group.
 func (l *Ledger) groupOf(entity identity.Entity, o *identity.Owner) (s series, ok bool) {
 	s = groupSeries(entity, o)
 	if entity == identity.ProgramEntity {
@@ -36,29 +36,29 @@ func (l *Ledger) groupOf(entity identity.Entity, o *identity.Owner) (s series, o
 	return s, s.in != identity.Key{}
 }
 
-// openGroup returns the account of the group of an account's owner, or none. The group of a process
-// is that of its program.
+// openGroup returns the account of the group of an account's owner, or unset. The group of a
+// process is the group of its program.
 func (l *Ledger) openGroup(a *Account) int32 {
 	entity := max(a.Entity, identity.ProgramEntity)
 	limit := l.cfg.Limits[entity].Births
 	if limit == 0 || a.group || a.Entity == identity.ProcessEntity && l.cfg.Processes == ByPID {
-		return none
+		return unset
 	}
 	s, ok := l.groupOf(entity, &a.Owner)
 	if !ok {
-		return none
+		return unset
 	}
 	i, known := l.series[s]
 	switch {
 	case known && !l.accounts[i].Ended():
 		return i
 	case !l.hasRoom(entity):
-		return none
+		return unset
 	case known:
 		l.reviveAccount(i)
 		return i
 	case !l.groupBirths[entity].hasRoom(l.at, limit):
-		return none
+		return unset
 	}
 	l.groupBirths[entity].add(l.at, limit)
 	i = l.newAccount(entity, s.groupOwner(), l.emittedAt)
@@ -68,8 +68,8 @@ func (l *Ledger) openGroup(a *Account) int32 {
 	return i
 }
 
-// awaitsGroup reports whether a candidate has energy whose group is unknown, because its names are
-// still deferred.
+// awaitsGroup reports whether a candidate has energy whose group is undecided, because its names
+// are still deferred.
 func (l *Ledger) awaitsGroup(candidate int32) bool {
 	a := &l.accounts[candidate]
 	return l.cfg.Limits[a.Entity].Births > 0 && a.awaitsNames() && !a.empty()

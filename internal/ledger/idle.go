@@ -14,7 +14,8 @@ import (
 
 // idleRule is the rule of an idle allocation that does not share by use.
 type idleRule struct {
-	// carries reports whether a claimant carries idle energy. It is nil in allocations without a rule.
+	// carries reports whether a claimant carries idle energy. It is nil in allocations without a
+	// rule.
 	carries func(*claimant) bool
 	// weight returns the weight of a container. It is nil if all claimants have the same weight.
 	weight func(container *Account) uint64
@@ -28,11 +29,11 @@ var idleRules = [...]idleRule{
 	attribution.IdleUsed:            {},
 }
 
-// isProcess reports whether a claimant is one process. Other claimants stand for processes that have
-// ended.
+// isProcess reports whether a claimant is one process. Other claimants stand for processes that
+// have ended.
 func isProcess(c *claimant) bool { return c.pid != 0 }
 
-func hasIdleHolder(c *claimant) bool { return idleHolder(&c.accounts) != none }
+func hasIdleHolder(c *claimant) bool { return idleHolder(&c.accounts) != unset }
 
 // joinIdle adds a claimant, which has no account of its own yet, to its idle-allocation group.
 func (l *Ledger) joinIdle(id attribution.Claimant) {
@@ -41,10 +42,10 @@ func (l *Ledger) joinIdle(id attribution.Claimant) {
 		return
 	}
 	for len(idle.places) <= int(id) {
-		idle.places = append(idle.places, idlePlace{none, none})
+		idle.places = append(idle.places, idlePlace{unset, unset})
 	}
 	key := c.accounts
-	key[identity.ProcessEntity], key[identity.ProgramEntity] = none, none
+	key[identity.ProcessEntity], key[identity.ProgramEntity] = unset, unset
 	i, ok := idle.index[key]
 	if !ok {
 		i = idle.newGroup(key)
@@ -52,7 +53,7 @@ func (l *Ledger) joinIdle(id attribution.Claimant) {
 	idle.places[id].group, idle.stale = i, true
 	idle.groups[i].count++
 	idle.groups[i].countUnnamed(l.restOf(id), 1)
-	if holder := idleHolder(&c.accounts); holder != none {
+	if holder := idleHolder(&c.accounts); holder != unset {
 		l.accounts[holder].idleMembers++
 	}
 }
@@ -61,13 +62,13 @@ func (l *Ledger) joinIdle(id attribution.Claimant) {
 func (l *Ledger) leaveIdle(id attribution.Claimant) {
 	c, idle := l.claimants[id], &l.idle
 	i := idle.placeOf(id).group
-	if i == none {
+	if i == unset {
 		return
 	}
 	group := &idle.groups[i]
 	l.unnameIdleMember(id)
 	group.countUnnamed(l.restOf(id), -1)
-	if holder := idleHolder(&c.accounts); holder != none {
+	if holder := idleHolder(&c.accounts); holder != unset {
 		l.accounts[holder].idleMembers--
 	}
 	if group.count--; group.count == 0 {
@@ -75,13 +76,13 @@ func (l *Ledger) leaveIdle(id attribution.Claimant) {
 		group.weight = 0
 		idle.unused = append(idle.unused, i)
 	}
-	idle.places[id].group, idle.stale = none, true
+	idle.places[id].group, idle.stale = unset, true
 }
 
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
 func (l *Ledger) nameIdleMember(id attribution.Claimant) {
 	account, i := l.claimants[id].accounts[identity.ProcessEntity], l.idle.placeOf(id).group
-	if i == none || account == none {
+	if i == unset || account == unset {
 		return
 	}
 	group := &l.idle.groups[i]
@@ -94,18 +95,18 @@ func (l *Ledger) nameIdleMember(id attribution.Claimant) {
 // other processes.
 func (l *Ledger) unnameIdleMember(id attribution.Claimant) {
 	place := l.idle.placeOf(id)
-	if place.index == none {
+	if place.index == unset {
 		return
 	}
 	group := &l.idle.groups[place.group]
 	last := len(group.named) - 1
 	group.named[place.index] = group.named[last]
 	l.idle.places[group.named[place.index].claimant].index = place.index
-	group.named, l.idle.places[id].index = group.named[:last], none
+	group.named, l.idle.places[id].index = group.named[:last], unset
 	group.countUnnamed(l.restOf(id), 1)
 }
 
-// addIdle adds idle energy to the accounts of claimants and of what they are part of.
+// addIdle adds idle energy to the accounts of claimants and of their workloads.
 func (l *Ledger) addIdle(s *attribution.Shares) {
 	for row := range s.Claimants {
 		of, idle := &s.Claimants[row], s.IdleByUse(row)
@@ -127,7 +128,7 @@ func (l *Ledger) addIdle(s *attribution.Shares) {
 // short-lived processes of one.
 func (l *Ledger) addClaimIdle(id attribution.Claimant, shortLived bool, first int, idle []attribution.Share) {
 	process := l.restOf(id)
-	if id != attribution.NoClaimant && !shortLived && l.claimants[id].accounts[identity.ProcessEntity] != none {
+	if id != attribution.NoClaimant && !shortLived && l.claimants[id].accounts[identity.ProcessEntity] != unset {
 		process = l.claimants[id].accounts[identity.ProcessEntity]
 	}
 	l.accounts[process].addIdle(first, idle...)
@@ -173,8 +174,8 @@ func (l *Ledger) weighGroups() {
 // idleRule returns the rule in effect.
 func (l *Ledger) idleRule() *idleRule { return &idleRules[l.cfg.Rules.Idle] }
 
-// groupWeight returns the weight of the members of a group together. The groups of a container share
-// the weight of the container.
+// groupWeight returns the weight of the members of a group together. The groups of a container
+// share the weight of the container.
 func (l *Ledger) groupWeight(group *idleGroup) uint64 {
 	weight := l.idleRule().weight
 	if weight == nil {
@@ -189,7 +190,7 @@ func (l *Ledger) groupWeight(group *idleGroup) uint64 {
 func (l *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, energy uint64) {
 	accounts := l.accounts
 	add := func(account int32, energy uint64) {
-		if account != none {
+		if account != unset {
 			accounts[account].addIdle(p.Kind, l.partOf(p, energy))
 		}
 	}
@@ -213,8 +214,8 @@ type idleClaim struct {
 	claimant attribution.Claimant
 }
 
-// shareIdleAmongClaims shares idle energy among the claimants of a portion, by the same rule as among
-// all claimants.
+// shareIdleAmongClaims shares idle energy among the claimants of a portion, by the same rule as
+// among all claimants.
 func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
 	carriers := l.idleClaims(p.Among)
 	s := units.Division{Amount: uint64(p.Energy)}
@@ -241,10 +242,10 @@ func (l *Ledger) shareIdleAmongClaims(p *attribution.IdlePortion) {
 func (l *Ledger) idleClaims(among []attribution.Claimant) []idleClaim {
 	l.idle.claims = l.idle.claims[:0]
 	for _, id := range among {
-		if l.idle.placeOf(id).group == none {
+		if l.idle.placeOf(id).group == unset {
 			continue
 		}
-		carrier := idleClaim{none, id}
+		carrier := idleClaim{unset, id}
 		if l.idleRule().weight != nil {
 			carrier.holder = idleHolder(&l.claimants[id].accounts)
 		}

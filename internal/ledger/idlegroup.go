@@ -25,7 +25,7 @@ const (
 // idleSharing has the claimants that carry idle energy under an allocation other than by use.
 type idleSharing struct {
 	groups []idleGroup
-	places []idlePlace                           // by claimant, those of further claimants are in no group
+	places []idlePlace                           // by claimant, further claimants are in no group
 	index  map[[identity.NumEntities]int32]int32 // groups by their accounts
 	unused []int32                               // groups without members
 	weight uint64                                // of all groups
@@ -35,21 +35,21 @@ type idleSharing struct {
 
 // idlePlace is the place of a claimant in its group.
 type idlePlace struct {
-	group int32 // index of the group, or none
-	index int32 // among the group's members that have an account of their own, or none
+	group int32 // index of the group, or unset
+	index int32 // among the group's members that have an account of their own, or unset
 }
 
 // placeOf returns the place of a claimant.
 func (s *idleSharing) placeOf(id attribution.Claimant) idlePlace {
 	if int(id) >= len(s.places) {
-		return idlePlace{none, none}
+		return idlePlace{unset, unset}
 	}
 	return s.places[id]
 }
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
 type idleGroup struct {
-	accounts [identity.NumEntities]int32 // none for the process and the program
+	accounts [identity.NumEntities]int32 // unset for the process and the program
 	count    int32
 	named    []idleMember
 	unnamed  []idleRest // each account once
@@ -82,14 +82,14 @@ type idleMember struct {
 }
 
 // idleHolder returns the account of the container that idle energy is given to, which is the first
-// of a container, a VM and a pod, or none.
+// of a container, a VM and a pod, or unset.
 func idleHolder(accounts *[identity.NumEntities]int32) int32 {
 	for _, entity := range [...]identity.Entity{identity.ContainerEntity, identity.VMEntity, identity.PodEntity} {
-		if account := accounts[entity]; account != none {
+		if account := accounts[entity]; account != unset {
 			return account
 		}
 	}
-	return none
+	return unset
 }
 
 func (s *idleSharing) newGroup(key [identity.NumEntities]int32) (i int32) {

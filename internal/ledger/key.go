@@ -8,12 +8,13 @@ import "github.com/energyreceiver/energyreceiver/internal/identity"
 // next consumer.
 type series struct {
 	entity  identity.Entity
-	process identity.Process // or program, none for other entities
+	process identity.Process // or program, zero for other entities
 	in      identity.Key     // of a group its names
 	group   bool
 }
 
-// seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
+// seriesOf returns the series of an entity of the owner; ok is false when the owner has no series
+// of it.
 func seriesOf(e identity.Entity, o *identity.Owner) (s series, ok bool) {
 	if !e.Of(o) {
 		return series{}, false
@@ -35,7 +36,7 @@ func processOf(e identity.Entity, o *identity.Owner) identity.Process {
 }
 
 // groupSeries returns the series of the group of an owner's entity. It has no names if the group
-// would have none.
+// would have no names.
 func groupSeries(e identity.Entity, o *identity.Owner) series {
 	s := series{entity: e, group: true}
 	switch n := o.Names; {

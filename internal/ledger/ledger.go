@@ -55,8 +55,8 @@ type Ledger struct {
 	baseline time.Time
 	at       time.Time // end of the last interval
 
-	series    map[series]int32 // accounts by what they are
-	claimants []*claimant      // nil for one that was released
+	series    map[series]int32 // accounts by their identity
+	claimants []*claimant      // nil after a release
 	idle      idleSharing
 	observed  bool // there was an interval, or a state with accounts was restored
 	restoring bool // the next interval is the time since the state that was restored
@@ -75,7 +75,7 @@ func New(cfg Config, baseline time.Time) *Ledger {
 		idle: idleSharing{index: map[[identity.NumEntities]int32]int32{}},
 	}
 	for entity := range l.others {
-		l.others[entity] = none
+		l.others[entity] = unset
 	}
 	l.others[identity.ProgramEntity] = othersIndex
 	l.others[identity.ProcessEntity] = l.add(Account{Entity: identity.ProcessEntity, Other: true, Start: baseline, refs: 1})
@@ -85,8 +85,8 @@ func New(cfg Config, baseline time.Time) *Ledger {
 // Sharer returns the Sharer of the ledger's claimants. Its shares are passed to Add.
 func (l *Ledger) Sharer() *attribution.Sharer { return l.sharer }
 
-// Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must not
-// be called between Share and Add.
+// Shrink releases the memory of claimants and accounts that are gone, also in the sharer. It must
+// not be called between Share and Add.
 func (l *Ledger) Shrink() {
 	l.sharer.Shrink()
 	l.claimants, _ = units.ShrunkTable(l.claimants, []attribution.Claimant(nil), func(i int) bool { return l.claimants[i] == nil })
@@ -100,7 +100,7 @@ func (l *Ledger) Shrink() {
 	}
 }
 
-// GroupNames are names by which groups of containers and pods can differ.
+// GroupNames are names that distinguish groups of containers and pods.
 type GroupNames struct{ Namespace, KubernetesContainer, Image bool }
 
 // ownerOf returns the owner of a claimant.

@@ -10,8 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Limit bounds the series of one entity. The package comment says which series has the energy of
-// those without one. The zero Limit gives each process, container, pod or VM a series.
+// Limit bounds the series of one entity. The package comment describes which series has the energy
+// of those without one. The zero Limit gives each process, container, pod or VM a series.
 type Limit struct {
 	// MinEnergy is the active energy, over all kinds, that a process, container, pod or VM must
 	// have used before it gets a series.
@@ -22,8 +22,8 @@ type Limit struct {
 	MinAge time.Duration
 	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a
 	// collection ends, the largest users have the series. Series that ended do not count, so a
-	// pipeline that refuses everything keeps no newcomer out. The package comment says how many of
-	// these are kept until their end is acknowledged.
+	// pipeline that refuses all data keeps no newcomer out. The package comment describes how many
+	// of these are kept until their end is acknowledged.
 	Max int
 	// Births is the number of programs, containers or pods that may begin in an hour with a series
 	// from the start, 0 for no limit. If more begin, each gets a series at the age of 5 minutes.
@@ -39,15 +39,15 @@ type Limits [identity.NumEntities]Limit
 const (
 	// maxLive is how many series may be live where Limit.Max is 0.
 	maxLive = 1 << 17
-	// maxEnded is how many series of an entity that ended are kept at most, if the next consumer took no
-	// point of them.
+	// maxEnded is how many series of an entity that ended are kept at most, if the next consumer
+	// took no point of them.
 	maxEnded = 10_000
 )
 
 func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
-// lateAge is the age at which an account gets a series if it began after too many others.
+// lateAge is the age when an account gets a series if it began after too many others.
 const lateAge = 5 * time.Minute
 
 // births limits how many accounts begin in an hour. Each account occupies an equal part of an hour,
@@ -60,8 +60,8 @@ func (b *births) hasRoom(at time.Time, limit int) bool {
 	return !b.until.Add(time.Hour / time.Duration(limit)).After(at.Add(time.Hour))
 }
 
-// add counts an account. After too many accounts, none has a series from the start for a minute:
-// otherwise one account in each interval would have one, by chance.
+// add counts an account. After too many accounts, no account has a series from the start for a
+// minute: otherwise one account in each interval would have one, by chance.
 func (b *births) add(at time.Time, limit int) {
 	if b.until.Before(at) {
 		b.until = at

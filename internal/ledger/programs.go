@@ -14,10 +14,10 @@ import (
 
 const (
 	// fadedUsage is the usage below which a program without claimants ends. Usage decays by a
-	// quarter in each collection: a program that used 1 J lasts 24 collections, and one that used 1
-	// kJ lasts 48.
+	// quarter in each collection: a program that used 1 J lasts 24 collections, and a program that
+	// used 1 kJ lasts 48.
 	fadedUsage = units.Joule / 1000
-	// maxCandidatePrograms is the maximum number of candidates at which a program without claimants
+	// maxCandidatePrograms is the maximum number of candidates for a program without claimants
 	// and without a series is kept.
 	maxCandidatePrograms = 1000
 )
@@ -28,26 +28,26 @@ func (l *Ledger) restOf(id attribution.Claimant) int32 {
 	if id == attribution.NoClaimant {
 		return othersIndex
 	}
-	if program := l.claimants[id].accounts[identity.ProgramEntity]; program != none {
+	if program := l.claimants[id].accounts[identity.ProgramEntity]; program != unset {
 		return program
 	}
 	return othersIndex
 }
 
 // seriesOfProgram returns the account of a process's program if the program has a series, else
-// none.
+// unset.
 func (l *Ledger) seriesOfProgram(a *Account) int32 {
 	if l.cfg.Processes == ByPID {
-		return none
+		return unset
 	}
 	s, ok := seriesOf(identity.ProgramEntity, &a.Owner)
 	if !ok {
-		return none
+		return unset
 	}
 	if i, known := l.series[s]; known && l.accounts[i].live() {
 		return i
 	}
-	return none
+	return unset
 }
 
 // mergeIntoProgram adds the energy of a process that was never emitted to its program. If the

@@ -12,7 +12,7 @@ import (
 // gets a series and loses it.
 type rank struct {
 	// usage is the active energy of the collections before the current one. Each counts three
-	// quarters of the one that follows it.
+	// quarters of the following one.
 	usage units.Energy
 	// gained is the active energy of the current collection that is not in the account.
 	gained units.Energy
@@ -34,8 +34,8 @@ func (r *rank) now(recent units.Energy) units.Energy {
 	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
 }
 
-// next begins a collection. A new series counts as one that has long used as much as in its first
-// collection; otherwise a smaller one that is older would take its place.
+// next begins a collection. A new series counts as if it had always used as much as in its first
+// collection; otherwise an older, smaller one would take its place.
 func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 	usage := r.now(recent)
 	if isNew {
@@ -49,7 +49,7 @@ func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 
 // A newcomer takes the place of the smallest incumbent if the newcomer's key is larger. The usage
 // must then exceed the usage of the incumbent by an eighth. This margin doubles each time that the
-// newcomer loses its series. If the incumbent was never reported, its end costs nothing, and a
+// newcomer loses its series. If the incumbent was never reported, its end is free, and a
 // newcomer that lost no series needs only a larger usage.
 
 func (r *rank) newcomerKey(recent units.Energy) uint64 {

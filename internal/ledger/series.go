@@ -10,16 +10,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// openAccount returns the account of an owner's entity, for one more claimant. It returns none if
+// openAccount returns the account of an owner's entity, for one more claimant. It returns unset if
 // the owner has no such entity, or if the entity is a process and there is no room for its series.
 //
-// A program, container, pod or VM for whose series there is no room has an account that is a
+// A program, container, pod or VM without room for a series has an account that is a
 // candidate, and so has a new program: its series begins with its first energy. A series that ended
 // and was not acknowledged goes on.
 func (l *Ledger) openAccount(entity identity.Entity, owner *identity.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
-		return none
+		return unset
 	}
 	i, known := l.series[s]
 	if known && (room || !l.accounts[i].Ended()) {
@@ -37,7 +37,7 @@ func (l *Ledger) openAccount(entity identity.Entity, owner *identity.Owner, star
 		l.updateOwner(i, owner)
 		return i
 	}
-	w := candidate{ended: none, contends: true}
+	w := candidate{ended: unset, contends: true}
 	if known {
 		w.ended = i
 	} else if room || entity != identity.ProcessEntity {
@@ -45,7 +45,7 @@ func (l *Ledger) openAccount(entity identity.Entity, owner *identity.Owner, star
 	}
 	begins := room && w.notBefore == 0 && entity != identity.ProgramEntity && (entity == identity.ProcessEntity || l.cfg.Limits[entity].MinEnergy == 0)
 	if entity == identity.ProcessEntity && !begins {
-		return none
+		return unset
 	}
 	i = l.newAccount(entity, owner, start)
 	l.series[s], l.accounts[i].refs = i, 1
@@ -102,7 +102,7 @@ func (l *Ledger) openProcess(id attribution.Claimant, unsettled units.Energy, ro
 		start = l.at
 	}
 	i := l.openAccount(identity.ProcessEntity, &owner, start, room)
-	if i == none {
+	if i == unset {
 		return
 	}
 	a := &l.accounts[i]
@@ -118,7 +118,7 @@ func (l *Ledger) openProcess(id attribution.Claimant, unsettled units.Energy, ro
 func (l *Ledger) endAccount(account int32) {
 	a := &l.accounts[account]
 	a.refs = 0
-	if a.candidate != none {
+	if a.candidate != unset {
 		l.moveToOthers(account)
 		l.removeAccount(account)
 		return
@@ -129,7 +129,7 @@ func (l *Ledger) endAccount(account int32) {
 
 // keepEnded keeps a series that ended until its end is acknowledged. If too many have ended, the
 // series is removed instead, and its energy moves to the account that replaces it. The limit is
-// higher for a series of which the next consumer may have points.
+// higher for a series if the next consumer may have points of it.
 func (l *Ledger) keepEnded(account int32) {
 	a := &l.accounts[account]
 	l.end(&a.Lifetime)
@@ -151,16 +151,16 @@ func (l *Ledger) removeAccount(account int32) {
 	if a.Ended() && a.restored == notRestored {
 		l.ended[a.Entity]--
 	}
-	s, ended := a.series(), int32(none)
-	if a.candidate != none {
+	s, ended := a.series(), int32(unset)
+	if a.candidate != unset {
 		w, _ := l.dequeue(a.Entity, account)
 		ended = w.ended
 	}
-	if i := l.series[s]; i != account { // it is of a candidate that waited for this end
+	if i := l.series[s]; i != account { // a candidate waited for this end and has it
 		if w := l.candidateOf(&l.accounts[i]); w != nil {
-			w.ended = none
+			w.ended = unset
 		}
-	} else if ended != none {
+	} else if ended != unset {
 		l.series[s] = ended
 	} else {
 		delete(l.series, s)
@@ -181,7 +181,7 @@ func (l *Ledger) moveToOthers(account int32) {
 		w.rank.gained = units.AddSaturating(w.rank.gained, a.recent())
 	}
 	a.reset()
-	if into.candidate != none {
+	if into.candidate != unset {
 		l.moveToOthers(instead)
 	}
 }
@@ -192,15 +192,15 @@ func (l *Ledger) moveToOthers(account int32) {
 func (l *Ledger) accountInstead(account int32) int32 {
 	a := &l.accounts[account]
 	if a.Entity == identity.ProcessEntity {
-		if program := l.seriesOfProgram(a); program != none {
+		if program := l.seriesOfProgram(a); program != unset {
 			return program
 		}
 	}
-	if group := l.openGroup(a); group != none {
+	if group := l.openGroup(a); group != unset {
 		return group
 	}
 	entity := l.accounts[account].Entity
-	if l.others[entity] == none {
+	if l.others[entity] == unset {
 		l.others[entity] = l.add(Account{Entity: entity, Other: true, Start: l.baseline, refs: 1})
 	}
 	return l.others[entity]
@@ -217,15 +217,15 @@ func (l *Ledger) mayContinue(entity identity.Entity) bool {
 	return l.live[entity] < l.cfg.Limits[entity].live()
 }
 
-// allowsBirth reports whether an account that begins now may have a series from the start. Before the
-// first interval all may, and none counts.
+// allowsBirth reports whether an account that begins now may have a series from the start. Before
+// the first interval all may, and no account counts.
 func (l *Ledger) allowsBirth(entity identity.Entity) bool {
 	limit := l.cfg.Limits[entity].Births
 	return limit == 0 || !l.observed || l.births[entity].hasRoom(l.at, limit)
 }
 
-// recordBirth counts an account that begins and returns the earliest time of its series, 0 if it may
-// have one from the start.
+// recordBirth counts an account that begins and returns the earliest time of its series, 0 if it
+// may have one from the start.
 func (l *Ledger) recordBirth(entity identity.Entity) (notBefore int64) {
 	if !l.allowsBirth(entity) {
 		notBefore = l.at.Add(lateAge).UnixNano()

@@ -32,28 +32,27 @@ func (l *Ledger) settle(s *attribution.Shares) {
 	}
 }
 
-// settleClaimant adds the shares of a claimant to its accounts. At the end of a collection it leaves
-// out the account of a process that is a candidate, until series are awarded.
+// settleClaimant adds the shares of a claimant to its accounts. At the end of a collection it
+// leaves out the account of a process that is a candidate, until series are awarded.
 func (l *Ledger) settleClaimant(of *attribution.ClaimantShares, active []attribution.Share, row int32, endsCollection bool) {
 	id := of.Claimant
 	c := l.claimants[id]
 	l.eachGroup(id, func(a *Account) { a.addShares(of.CPU, active) })
-	if c.accounts[identity.ProcessEntity] == none {
+	if c.accounts[identity.ProcessEntity] == unset {
 		l.qualify(id, sumOf(active), endsCollection)
 	}
-	if endsCollection && c.candidate != none {
+	if endsCollection && c.candidate != unset {
 		l.undecided = append(l.undecided, row)
 		return
 	}
 	l.settleProcess(of, active)
 }
 
-// qualify makes a claimant's process a candidate and gives it its own account if it has earned one by
-// now. At the end of a collection the remaining room is given out among all candidates at
-// once.
+// qualify makes a claimant's process a candidate and gives it its own account if it has earned one
+// by now. At the end of a collection the remaining room is given out among all candidates at once.
 func (l *Ledger) qualify(id attribution.Claimant, active attribution.Share, endsCollection bool) {
 	c := l.claimants[id]
-	if l.cfg.Processes == ByProgram || c.pid == 0 || c.candidate == none && active.Energy == 0 {
+	if l.cfg.Processes == ByProgram || c.pid == 0 || c.candidate == unset && active.Energy == 0 {
 		return
 	}
 	w := l.processCandidate(id)
@@ -67,12 +66,12 @@ func (l *Ledger) qualify(id attribution.Claimant, active attribution.Share, ends
 	}
 }
 
-// settleProcess adds the shares of a claimant to the account of the process, else to that of its
-// program, else to that of the other processes.
+// settleProcess adds the shares of a claimant to the account of the process, otherwise to the
+// account of its program, otherwise to the account of the other processes.
 func (l *Ledger) settleProcess(of *attribution.ClaimantShares, active []attribution.Share) {
 	c := l.claimants[of.Claimant]
 	process := c.accounts[identity.ProcessEntity]
-	if process == none {
+	if process == unset {
 		process = l.restOf(of.Claimant)
 	}
 	l.accounts[process].addShares(of.CPU, active)

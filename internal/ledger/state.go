@@ -87,7 +87,7 @@ func (l *Ledger) State(s *State) {
 	n := 0
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if l.removed[i] || a.candidate != none {
+		if l.removed[i] || a.candidate != unset {
 			continue
 		}
 		if n == len(s.Accounts) {
@@ -106,7 +106,7 @@ func (l *Ledger) State(s *State) {
 	}
 }
 
-// addToOthers adds the energy of an account to that of its entity's others.
+// addToOthers adds the energy of an account to the account of its entity's others.
 func (s *State) addToOthers(a *Account) {
 	i := slices.IndexFunc(s.Accounts, func(o AccountState) bool { return o.Other && o.Entity == a.Entity })
 	if i < 0 {
@@ -139,16 +139,16 @@ func (a *Account) setState(s *AccountState) {
 	}
 }
 
-// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change. Zones
-// stay, so that the energy since that end is counted, and deferred energy stays deferred. StartOver
-// moves the end of the interval by one nanosecond, because series that began after the state may
-// have been emitted with the earlier start.
+// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change.
+// Zones stay, so that the energy since that end is counted, and deferred energy stays deferred.
+// StartOver moves the end of the interval by one nanosecond, because series that began after the
+// state may have been emitted with the earlier start.
 func (s *State) StartOver() {
 	s.At = s.At.Add(1)
 	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0
 	for i := range s.Zones {
 		z := &s.Zones[i]
-		z.Start, z.At, z.Energy, z.Delivered = s.At, s.At, 0, true // a zone that does not return has nothing to say
+		z.Start, z.At, z.Energy, z.Delivered = s.At, s.At, 0, true // a zone that does not return has no energy to report
 	}
 	for i := range s.Kinds {
 		k := &s.Kinds[i]
@@ -249,7 +249,7 @@ func restoredLifetime(emitted, ended, delivered bool) (t Lifetime) {
 func (l *Ledger) restoreAccount(s *AccountState) {
 	a := Account{
 		Entity: s.Entity, Owner: s.Owner, Other: s.Other, group: s.Group, Start: s.Start, CPU: s.CPU, Lifetime: restoredLifetime(s.Reported, false, false),
-		claimant: none, rank: rank{usage: s.Usage, lost: s.Lost},
+		claimant: unset, rank: rank{usage: s.Usage, lost: s.Lost},
 	}
 	for _, m := range s.Amounts {
 		a.grow(m.Kind + 1)
@@ -259,7 +259,7 @@ func (l *Ledger) restoreAccount(s *AccountState) {
 		l.noteAccount(&a)
 	}
 	switch others := l.others[a.Entity]; {
-	case a.Other && others != none:
+	case a.Other && others != unset:
 		l.accounts[others].merge(&a)
 		l.noteAccount(&l.accounts[others])
 	case a.Other:

@@ -30,7 +30,7 @@ type Totals struct {
 	// Dropped counts the series that ended and whose energy went to the others before any of it was
 	// acknowledged, because too many waited for that.
 	Dropped uint64
-	// SettledAt is the time of the last settled emission: one that was acknowledged, if only in part,
+	// SettledAt is the time of the last settled emission: one acknowledged, at least in part,
 	// or refused for good. The next consumer may have points up to then. It is the zero time before
 	// the first one.
 	SettledAt time.Time
@@ -41,15 +41,15 @@ type Totals struct {
 	unused   []int32 // indices of accounts that were removed
 }
 
-// Zone is the totals of one zone. The zero Zone is one that was never read.
+// Zone is the totals of one zone. The zero Zone was never read.
 type Zone struct {
 	// Present reports whether the zone had a good reading. Its totals begin there.
 	Present bool
-	// Start is when Energy was 0, and At when Energy was last known.
+	// Start is when Energy was 0, and At when Energy was last read.
 	Start, At time.Time
 	Energy    units.Energy
 	// Recent is the energy of the good readings of the current collection, and RecentTime the time
-	// that it covers. Both are 0 when there was none.
+	// that it covers. Both are 0 without such energy.
 	Recent     units.Energy
 	RecentTime time.Duration
 	// Unread is the time since the last good reading, 0 while the zone can be read.
@@ -59,7 +59,7 @@ type Zone struct {
 }
 
 // KindTotals is the totals of all zones of one kind. Active is the energy of all processes and
-// Unattributed together. The zero KindTotals belongs to a kind of which no zone was ever read.
+// Unattributed together. The zero KindTotals belongs to a kind without any reading.
 type KindTotals struct {
 	Present bool
 	// Start is when the totals were 0.
@@ -68,22 +68,22 @@ type KindTotals struct {
 	// Idle and Deferred.
 	Active, Idle units.Energy
 	// Unattributed is the part of Active that has no owner. UnattributedIdle is the part of Idle
-	// that has none, where the rules share idle energy.
+	// without an owner, if the rules share idle energy.
 	Unattributed, UnattributedIdle units.Energy
-	// Deferred is the energy that was read and not attributed yet, because a zone or the utilization
-	// of its domain could not be read.
+	// Deferred is the energy that was read and not attributed yet, because a zone or the
+	// utilization of its domain could not be read.
 	Deferred units.Energy
 	// RecentActive and RecentIdle are the energy that was attributed in the current collection, and
-	// RecentTime is the time that it covers. All are 0 when nothing was. The recent energy of
+	// RecentTime is the time that it covers. All are 0 without recent energy. The recent energy of
 	// accounts covers the same time.
 	RecentActive, RecentIdle units.Energy
 	RecentTime               time.Duration
-	// A kind ends when its zones have all ended or are of another kind now. Its totals continue if a
+	// A kind ends when its zones have all ended or changed their kind. Its totals continue if a
 	// zone returns.
 	Lifetime
 	// Windows is how many intervals of the current collection RecentTime is of.
 	Windows int
-	// Model, StandardError and Shared are those of KindShares.
+	// Model, StandardError and Shared are the fields of KindShares.
 	Model         attribution.ModelState
 	StandardError float64
 	Shared        bool
@@ -95,8 +95,9 @@ func (l *Totals) Known(z *Zone) bool {
 	return z.Present && !l.Delivered(&z.Lifetime) && (z.Ended() || z.RecentTime > 0 || z.Unread == 0)
 }
 
-// HasSeries reports whether an account has a series of a kind. It has none of a kind that ended
-// before the account had any of it. An account that was emitted and has ended gets no further kinds.
+// HasSeries reports whether an account has a series of a kind. It has no series of a kind that
+// ended before the account had any of it. An account that was emitted and has ended gets no further
+// kinds.
 func (l *Totals) HasSeries(a *Account, kind int) bool {
 	if kind >= attribution.MaxKinds || !l.Kinds[kind].Present {
 		return false
@@ -109,7 +110,7 @@ func (l *Totals) HasSeries(a *Account, kind int) bool {
 	return !l.Kinds[kind].Ended() && (mayBegin || of.first != 0) || of.Energy > 0 || of.Idle > 0
 }
 
-// countKinds returns how many kinds there are up to the last one that is present.
+// countKinds returns the number of kinds up to the last present one.
 func (l *Totals) countKinds() int {
 	n := len(l.Kinds)
 	for n > 0 && !l.Kinds[n-1].Present {
@@ -123,7 +124,7 @@ func (l *Totals) countKinds() int {
 // never change.
 func (l *Totals) Accounts(yield func(*Account) bool) {
 	for i := range l.accounts {
-		if a := &l.accounts[i]; !l.removed[i] && a.candidate == none && !a.awaitsNames() && !yield(a) {
+		if a := &l.accounts[i]; !l.removed[i] && a.candidate == unset && !a.awaitsNames() && !yield(a) {
 			return
 		}
 	}
@@ -131,11 +132,11 @@ func (l *Totals) Accounts(yield func(*Account) bool) {
 
 // add adds a copy of an account and returns its index.
 func (l *Totals) add(a Account) int32 {
-	a.candidate = none
+	a.candidate = unset
 	if n := len(l.unused); n > 0 {
 		i := l.unused[n-1]
 		l.unused = l.unused[:n-1]
-		a.amounts = append(l.accounts[i].amounts, a.amounts...) // in the memory of the one that was removed
+		a.amounts = append(l.accounts[i].amounts, a.amounts...) // in the memory of the removed account
 		l.accounts[i], l.removed[i] = a, false
 		return i
 	}
