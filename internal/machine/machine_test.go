@@ -47,9 +47,8 @@ func fields(m *Machine) (lines string) {
 
 func TestMachinesAreKnownByTheirFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
 	for _, name := range names {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			archive, err := txtar.ParseFile(name)
@@ -84,9 +83,8 @@ func TestInstanceTypeComesFromTheEnvironmentWhereTheFirmwareDoesNotTell(t *testi
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cloud, instance := tc.firmware.cloud(env(tc.env))
-			if cloud != tc.cloud || instance != tc.instance {
-				t.Errorf("%q, %q; want %q, %q", cloud, instance, tc.cloud, tc.instance)
-			}
+			assert.Equal(t, tc.cloud, cloud)
+			assert.Equal(t, tc.instance, instance)
 		})
 	}
 }
@@ -136,12 +134,9 @@ func TestMachineWithoutCPUsIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := extract(t, append(txtar.Parse([]byte(files)).Files, txtar.File{Name: "proc/meminfo", Data: []byte("MemTotal: 8 kB\n")}))
 			m, err := Read(root, noEnv)
-			if err == nil || !strings.HasPrefix(err.Error(), "identify the machine: ") {
-				t.Errorf("error %v", err)
-			}
-			if m.Threads != 0 || m.Memory != 8192 {
-				t.Errorf("%+v: want the memory and no CPU", m)
-			}
+			assert.ErrorContains(t, err, "identify the machine: ")
+			assert.Zero(t, m.Threads)
+			assert.EqualValues(t, 8192, m.Memory)
 		})
 	}
 }
@@ -149,9 +144,8 @@ func TestMachineWithoutCPUsIsAnError(t *testing.T) {
 func TestCPUsAreCountedWithoutCPUInfo(t *testing.T) {
 	root := extract(t, txtar.Parse([]byte("-- sys/devices/system/cpu/online --\n0-3,8\n")).Files)
 	m, err := Read(root, noEnv)
-	if err != nil || m.Threads != 5 || m.Cores != 0 || m.Sockets != 0 || m.CPU != "" {
-		t.Errorf("%+v, %v; want 5 threads", m, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, Machine{Threads: 5}, m)
 }
 
 // x86 returns the text of a processor in /proc/cpuinfo.
@@ -186,9 +180,8 @@ func TestLastLineThatIsCutOffDoesNotCount(t *testing.T) {
 
 func TestKindOfMostCPUsNamesTheMachine(t *testing.T) {
 	text := arm(0, 0xd05) + arm(1, 0xd0b) + arm(2, 0xd0b) + arm(3, 0xd44)
-	if m := describe(text); m.CPU != "Arm Cortex-A76" || m.Threads != 4 || m.Model != 0xd0b {
-		t.Errorf("%+v", m)
-	}
+	want := Machine{Arch: "arm64", CPU: "Arm Cortex-A76", Vendor: "Arm", Model: 0xd0b, Stepping: 2, Threads: 4}
+	assert.Equal(t, want, describe(text))
 }
 
 func TestUnknownArmCPUIsToldByItsNumbers(t *testing.T) {

@@ -292,9 +292,7 @@ func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fail(t)
-			source, err := OpenBPF(Options{Root: "/", Hardware: softwareEvents})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, source.Close()) }()
+			source := openHereWith(t, Options{Hardware: softwareEvents})
 			source.attachHook(t)
 			var table proc.Table
 			for range 2 {
@@ -311,9 +309,7 @@ func TestAPartThatCannotCountEventsIsOpenedWithoutThem(t *testing.T) {
 func TestTheEventsOfAProcessAreFoundInEachWindow(t *testing.T) {
 	const faults = int(proc.CacheMisses)
 	bothLists(t, func(t *testing.T) {
-		source, err := OpenBPF(Options{Root: "/", Hardware: softwareEvents})
-		skipUnlessPossible(t, err)
-		defer func() { require.NoError(t, source.Close()) }()
+		source := openHereWith(t, Options{Hardware: softwareEvents})
 		require.NoError(t, source.Traits().Uncounted)
 		source.attachHook(t)
 		var table proc.Table

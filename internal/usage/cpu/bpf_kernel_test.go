@@ -86,7 +86,13 @@ func (b *BPF) attachHook(t testing.TB) {
 
 func openHere(t testing.TB) *BPF {
 	t.Helper()
-	source, err := OpenBPF(Options{Root: "/"})
+	return openHereWith(t, Options{})
+}
+
+func openHereWith(t testing.TB, o Options) *BPF {
+	t.Helper()
+	o.Root = "/"
+	source, err := OpenBPF(o)
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { assert.NoError(t, source.Close()) })
 	return source

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -448,6 +449,39 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 		}
 		assert.LessOrEqual(t, openDescriptors(t), before)
 	})
+}
+
+func TestAllProgramsAreLoadedWithTheSameTypesOfTheKernel(t *testing.T) {
+	var noted []*btf.Cache
+	rescan, ends, created := openScan, openEndings, openCreations
+	replace(t, &openScan, func(o tasks.Options) (lister, error) {
+		noted = append(noted, o.Types)
+		return rescan(o)
+	})
+	replace(t, &openEndings, func(o tasks.Options) (endings, error) {
+		noted = append(noted, o.Types)
+		return ends(o)
+	})
+	replace(t, &openCreations, func(types *btf.Cache) (creations, error) {
+		noted = append(noted, types)
+		return created(types)
+	})
+	openHere(t)
+	require.Len(t, noted, 3)
+	require.NotNil(t, noted[0])
+	for _, types := range noted {
+		assert.Same(t, noted[0], types)
+	}
+}
+
+func TestTheTypesOfTheKernelAreNotKept(t *testing.T) {
+	openHere(t)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return !strings.Contains(string(maps), "/sys/kernel/btf/vmlinux")
+	}, time.Minute, time.Millisecond)
 }
 
 func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {

@@ -93,9 +93,7 @@ func needTwoCPUs(t *testing.T) {
 func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 	needTwoCPUs(t)
 	bothLists(t, func(t *testing.T) {
-		b, err := OpenBPF(Options{Root: "/", Topology: twoDomains(t)})
-		skipUnlessPossible(t, err)
-		defer func() { require.NoError(t, b.Close()) }()
+		b := openHereWith(t, Options{Topology: twoDomains(t)})
 		table, rescanned := &proc.Table{}, scanAll
 		if ofWhoRan {
 			b.attachHook(t)
@@ -170,14 +168,8 @@ func onCPUs(t *testing.T, table *proc.Table, group uint64, on *[2]units.CPUTime)
 func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 	needTwoCPUs(t)
 	skipUnlessPossible(t, tryScan())
-	open := func() (*BPF, *proc.Table) {
-		b, err := OpenBPF(Options{Root: "/", Slices: true})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, b.Close()) })
-		return b, &proc.Table{}
-	}
-	all, allTable := open()
-	partial, table := open()
+	all, allTable := openHereWith(t, Options{Slices: true}), &proc.Table{}
+	partial, table := openHereWith(t, Options{Slices: true}), &proc.Table{}
 	partial.attachHook(t)
 	require.NoError(t, scanAll(all, allTable))
 	require.NoError(t, scanAll(partial, table))
@@ -256,9 +248,7 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 		}
 		return stream(o)
 	})
-	b, err := OpenBPF(Options{Root: "/", Topology: twoDomains(t)})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, b.Close()) }()
+	b := openHereWith(t, Options{Topology: twoDomains(t)})
 	assert.Equal(t, "bpf (task stream)", b.Traits().Name)
 	require.ErrorContains(t, b.Traits().Lacks, "what each thread of a process used")
 	table := &proc.Table{}

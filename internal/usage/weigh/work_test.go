@@ -83,6 +83,26 @@ func TestDiscountedTimeCountsForLess(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{240, 40, 0}, workOf(t, m, began, shares...), 1e-3)
 }
 
+func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
+	const page = 4096
+	shares := []*Share{
+		{CPU: 10 * ms, Resident: 3 * page, Held: 10 * time.Second},
+		{CPU: 20 * ms, Resident: 5 * page, Held: 4 * time.Second},
+		{CPU: 0, Resident: 2 * page, Held: 10 * time.Second}, // sleeps
+		{CPU: 30 * ms, ShortLived: true, Work: 9},
+	}
+	for byCPUTime, want := range map[bool][]uint64{
+		false: {3 * 10_000, 5 * 4_000, 2 * 10_000, 0},
+		// The short-lived claim has the 130 page-ms per 30 ms of the others.
+		true: {3 * 10_000, 5 * 20_000, 0, 130_000},
+	} {
+		measured, err := NewMemory(byCPUTime).Weigh(began, shares)
+		require.NoError(t, err)
+		assert.True(t, measured)
+		assert.Equal(t, want, works(shares), byCPUTime)
+	}
+}
+
 func TestUnknownRatesCountAsTheAverage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 3000, 2: -1})
 	got := workOf(t, m, began,

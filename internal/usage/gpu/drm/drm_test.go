@@ -58,6 +58,13 @@ func watch(t testing.TB) *watched {
 	return w
 }
 
+// watchAMD returns a simulated host with a GPU whose driver is amdgpu.
+func watchAMD(t testing.TB) *watched {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	return w
+}
+
 // guardEverything makes the source read the files of the simulated host as it reads those of the kernel.
 func (w *watched) guardEverything() {
 	w.source.reader.guard = kernfs.NewGuard(kernfs.GuardOptions[*files]{
@@ -133,8 +140,7 @@ func used(t testing.TB, usage []gpu.Usage) map[int32]units.CPUTime {
 }
 
 func TestUsersHaveTheTimeThatEnginesWorkedForThem(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	a, b := w.add(10, 1, render(3, 1, gfx(7*second))), w.add(11, 1, render(3, 2))
 	first := w.pass()
 	assert.Equal(t, units.GPU(card), first[0].Domain)
@@ -169,8 +175,7 @@ func TestNoGPU(t *testing.T) {
 }
 
 func TestAClientInSeveralDescriptorsAndProcessesIsCountedOnce(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	parent, child := w.add(10, 1), w.add(11, 10)
 	open := func(u units.CPUTime) {
 		parent.Files = []hostsim.OpenFile{render(3, 1, gfx(u)), render(4, 1, gfx(u))}
@@ -207,8 +212,7 @@ func TestAClientBelongsToAParentOrToTheProcessThatStartedLast(t *testing.T) {
 		"a child with a broker after its start": {[]holder{{20, 1, 1}, {11, 20, 3}, {30, 1, 2}}, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch(t)
-			w.addGPU(0, card, "amdgpu")
+			w := watchAMD(t)
 			open := func(u units.CPUTime) {
 				for _, h := range c.holders {
 					p := w.add(h.pid, h.parent, render(3, 1, gfx(u)))
@@ -253,8 +257,7 @@ func TestAClientThatIsNew(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := watch(t)
-			w.addGPU(0, card, "amdgpu")
+			w := watchAMD(t)
 			w.add(10, 1)
 			w.pass()
 			w.pass(10)
@@ -374,8 +377,7 @@ func (w *watched) compute(pid int, id string, occupied int, copied time.Duration
 }
 
 func TestKFDsComputeIsOfTheSameGPUAsDRMsClients(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.addKFD(1, "4660", 0x300)
 	p := w.add(10, 1, render(3, 1, gfx(0)))
 	w.add(11, 1)
@@ -450,8 +452,7 @@ func TestTheLastSliceOfAJobIsEstimated(t *testing.T) {
 		"no more than others leave":   {other: [2]units.CPUTime{0, 950 * ms}, want: 50 * ms, busy: second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch(t)
-			w.addGPU(0, card, "amdgpu")
+			w := watchAMD(t)
 			other, job := w.add(20, 1, render(3, 1, gfx(second))), w.add(10, 1)
 			if c.starts == 0 {
 				job.Files = append(job.Files, render(3, 2, gfx(0)))

@@ -26,8 +26,7 @@ import (
 )
 
 func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	p := w.add(10, 1, render(3, 1, gfx(second)))
 	w.pass()
 	p.Files[0] = render(3, 2, gfx(300*ms))
@@ -41,8 +40,7 @@ func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
 }
 
 func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	kept := func(want int) {
 		t.Helper()
 		assert.Equal(t, want, w.source.clients.kept.Held)
@@ -65,8 +63,7 @@ func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
 }
 
 func TestProcessesThatAreNotActiveAreSwept(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	for pid := 10; pid < 20+sweepRows; pid++ {
 		w.add(pid, 1)
 	}
@@ -90,8 +87,7 @@ func TestProcessesThatAreNotActiveAreSwept(t *testing.T) {
 }
 
 func TestALookThatExceedsTheBudgetDelaysLaterLooks(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.add(9, 1)
 	w.pass()
 	w.source.finder.budget = -2 * perSecond
@@ -102,8 +98,7 @@ func TestALookThatExceedsTheBudgetDelaysLaterLooks(t *testing.T) {
 }
 
 func TestDescriptorsThatMayNotBeReadAreOneError(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.add(10, 1, render(3, 1))
 	w.add(11, 1, render(3, 2))
 	w.add(12, 1, render(3, 3))
@@ -166,8 +161,7 @@ func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
 }
 
 func TestAProcessWithManyDescriptors(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	hostile, many := w.add(10, 1), w.add(11, 1)
 	for fd := range 1000 {
 		hostile.Files = append(hostile.Files, render(fd, uint64(1000+fd)))
@@ -196,8 +190,7 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 
 func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 	const busy = "sys/devices/pci0000:00/" + card + "/gpu_busy_percent"
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.addKFD(1, "7", 0x300)
 	w.addKFD(2, "8", 0x300|1<<28) // a partition
 	p := w.add(10, 1, render(3, 1))
@@ -224,8 +217,7 @@ func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
 }
 
 func TestAProcessWhoseWavesCannotBeReadOnceGetsNoTimeByItsMemory(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.addKFD(1, "7", 0x300)
 	w.add(11, 1)
 	w.compute(11, "7", 60, 0)
@@ -271,8 +263,7 @@ func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
 // Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than
 // there is.
 func TestFaults(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	w.addGPU(1, "0000:04:00.0", "xe")
 	w.addKFD(1, "7", 0x300)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -349,8 +340,7 @@ func TestXesTimestampThatIsSetBackLosesNothing(t *testing.T) {
 }
 
 func TestSlotsMayBeRenumbered(t *testing.T) {
-	w := watch(t)
-	w.addGPU(0, card, "amdgpu")
+	w := watchAMD(t)
 	for pid := 20; pid < 40; pid++ {
 		w.add(pid, 1)
 	}
