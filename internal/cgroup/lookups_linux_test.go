@@ -64,6 +64,7 @@ func TestABlockedCounterDoesNotStopTheOthers(t *testing.T) {
 	began := time.Now()
 	n.ReadCPUTime()
 	assert.False(t, a.cpu.current)
+	assert.True(t, n.exists(a), "it is not gone")
 	assert.True(t, b.cpu.current)
 	b.Account(0, 0)
 	assert.Equal(t, 2000*ms-2*units.Tick, n.shortLived(b))
@@ -91,16 +92,4 @@ func TestBlockedRequestsAndPlacesAreNotKnown(t *testing.T) {
 	assert.NotZero(t, n.Request(a, time.Unix(1000, 0).Add(RereadRequest)))
 	assert.True(t, n.exists(a))
 	assert.False(t, n.exists(n.Node("/none")))
-}
-
-func TestACgroupWhoseLookupsAreBlockedIsNotGone(t *testing.T) {
-	n := newGuarded(t)
-	a := n.tracked("/a")
-	n.release(&a.cpuFrom)
-	unblock := n.block("a", "cpu.stat")
-	n.begin(0)
-	n.ReadCPUTime()
-	assert.True(t, n.exists(a))
-	unblock()
-	n.begin(0)
 }

@@ -5,7 +5,6 @@ package weigh
 import (
 	"encoding/binary"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
@@ -81,7 +81,7 @@ func tree(t *testing.T) string {
 	root := t.TempDir()
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	require.NoError(t, err)
-	write(t, root, map[string]string{
+	dividetest.Put(t, root, map[string]string{
 		"proc/sys/kernel/random/boot_id": string(id),
 		"sys/devices/msr/type":           "9\n",
 		"sys/devices/msr/events/aperf":   "event=0x01\n",
@@ -90,16 +90,6 @@ func tree(t *testing.T) string {
 		"proc/1/mountinfo":               "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n",
 	})
 	return root
-}
-
-// write writes files below root.
-func write(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	}
 }
 
 func openDescriptors(t *testing.T) int {
@@ -197,12 +187,12 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 		"sys/devices/msr/events/mperf": "event=high\n",
 	} {
 		root := tree(t)
-		write(t, root, map[string]string{name: text})
+		dividetest.Put(t, root, map[string]string{name: text})
 		_, err := NewClock(root, 1)
 		require.ErrorContains(t, err, "is not understood", name)
 	}
 	root := tree(t)
-	write(t, root, map[string]string{"sys/devices/system/cpu/present": "0-x\n"})
+	dividetest.Put(t, root, map[string]string{"sys/devices/system/cpu/present": "0-x\n"})
 	_, err := OpenNodeCounter(root, proc.Cycles)
 	require.ErrorContains(t, err, "cpu/present: not a decimal number")
 }
@@ -245,7 +235,7 @@ func TestANodeCounterCountsSinceTheLastReadOnEachCPUThatIsOnline(t *testing.T) {
 	c.reads(0, ErrRestarted) // they have stopped
 	c.reads(0, nil)
 	c.reads(14, nil)
-	write(t, root, map[string]string{"sys/devices/system/cpu/online": "0,2\n"})
+	dividetest.Put(t, root, map[string]string{"sys/devices/system/cpu/online": "0,2\n"})
 	c.reads(0, ErrRestarted)
 	c.reads(0, nil)
 	for _, cpu := range c.counters {
@@ -272,7 +262,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	root := tree(t)
 	set := func(files ...string) {
 		for i := 0; i < len(files); i += 2 {
-			write(t, root, map[string]string{"sys/devices/" + files[i]: files[i+1] + "\n"})
+			dividetest.Put(t, root, map[string]string{"sys/devices/" + files[i]: files[i+1] + "\n"})
 		}
 	}
 	configs := map[int]uint64{}

@@ -23,6 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/divide/dividetest"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
@@ -387,11 +388,8 @@ func TestTheErrorOfALibraryThatIsMissingIsNotExist(t *testing.T) {
 
 func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
 	root := t.TempDir()
-	dir := func(pid string) string { return filepath.Join(root, "proc", pid) }
-	for pid, path := range map[string]string{"10": "docker-1.scope", "12": "docker-1.scope", "13": "docker-2.scope"} {
-		require.NoError(t, os.MkdirAll(dir(pid), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir(pid), "cgroup"), []byte("0::/"+path+"\n"), 0o600))
-	}
+	const first, second = "0::/docker-1.scope\n", "0::/docker-2.scope\n"
+	dividetest.Put(t, root, map[string]string{"proc/10/cgroup": first, "proc/12/cgroup": first, "proc/13/cgroup": second})
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
 		n := start(t, root, scripted(func(at time.Duration) ([]gpulibrary.Device, error) {
@@ -404,7 +402,7 @@ func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
 		defer n.close()
 		n.read()
 		n.run(1, 1500*time.Millisecond)
-		require.NoError(t, os.RemoveAll(dir("10")))
+		require.NoError(t, os.RemoveAll(filepath.Join(root, "proc/10")))
 		u := n.run(1, 10*time.Second)
 		var cgroups []string
 		for _, user := range u.Users {
@@ -522,17 +520,13 @@ func longHistory(t *testing.T, seed uint64) {
 
 func TestAGPUInAModuleNamesTheNearestSocket(t *testing.T) {
 	root := t.TempDir()
-	write := func(path, text string) {
-		path = filepath.Join(root, "sys", path)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
-	}
+	device := "sys/bus/pci/devices/" + pci + "/numa_node"
 	assert.Equal(t, units.NodeCPUs, socketOf(root, pci), "sysfs does not show it")
-	write("bus/pci/devices/"+pci+"/numa_node", "-1")
+	dividetest.Put(t, root, map[string]string{device: "-1\n"})
 	assert.Equal(t, units.NodeCPUs, socketOf(root, pci), "the firmware does not report it")
-	write("bus/pci/devices/"+pci+"/numa_node", "1")
-	write("devices/system/node/node1/cpulist", "72-143")
-	write("devices/system/cpu/cpu72/topology/physical_package_id", "1")
+	dividetest.Put(t, root, map[string]string{
+		device: "1\n", "sys/devices/system/node/node1/cpulist": "72-143\n", dividetest.SysCPU + "cpu72/topology/physical_package_id": "1\n",
+	})
 
 	p, d := newPolled(Library{}, Options{Root: root}), newBoard().device(nil)
 	d.Module = true
