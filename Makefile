@@ -9,7 +9,7 @@ BENCHTIME   ?= 1s
 BENCH       ?= .
 IMAGE       ?= otelcol-energy:0.1.0-dev
 IMAGE_GPU   ?= otelcol-energy-gpu:0.1.0-dev
-CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
+export CA_BUNDLE
 
 COLLECTOR := build/otelcol-energy
 KUBERNETES_COLLECTOR := build/kubernetes/otelcol-energy
@@ -91,24 +91,15 @@ build-profiles: $(PROFILES_COLLECTOR) ## build the collector with energy of code
 check-deploy: build build-kubernetes build-gpu # check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
-image: build-kubernetes ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
-	@rm -rf build/image && mkdir -p build/image
-	@cp $(KUBERNETES_COLLECTOR) deploy/docker/config.yaml build/image/
-	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
-	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
+# dev/release/image writes the image of a collector as an archive, without Docker.
+IMAGE_OF = GOWORK=off go -C dev/release run ./image -title $(1) -program $(2) -tag $(3) -out build/$(1).tar && \
+	docker load --input build/$(1).tar
 
-# What NVIDIA's library needs of glibc, besides what the collector does.
-GPU_LIBRARIES := libm.so.6 librt.so.1 libpthread.so.0 libdl.so.2
+image: build-kubernetes ## build the image otelcol-energy:0.1.0-dev and load it into docker (CA_BUNDLE: the certificates that it trusts)
+	@$(call IMAGE_OF,otelcol-energy,$(KUBERNETES_COLLECTOR),$(IMAGE))
 
-image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev with docker, with glibc of this machine
-	@rm -rf build/image-gpu && mkdir -p build/image-gpu/root
-	@cp $(GPU_COLLECTOR) deploy/docker/config.yaml deploy/docker/gpu.yaml build/image-gpu/
-	@cp $(CA_BUNDLE) build/image-gpu/ca-certificates.crt
-	@set -e; needed=$$(ldd $(GPU_COLLECTOR) | grep -o '/[^ ]*'); \
-	glibc=$$(dirname "$$(echo "$$needed" | grep '/libc\.so')"); \
-	for library in $(GPU_LIBRARIES); do needed="$$needed $$glibc/$$library"; done; \
-	cp --dereference --parents $$(echo $$needed | tr ' ' '\n' | sort -u) build/image-gpu/root
-	docker build --tag $(IMAGE_GPU) --file deploy/docker/Dockerfile.gpu build/image-gpu
+image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev and load it into docker, with glibc of this machine
+	@$(call IMAGE_OF,otelcol-energy-gpu,$(GPU_COLLECTOR),$(IMAGE_GPU))
 
 # The engine has no goroutines, and its simulations take three times as long with the race detector.
 test: ## run all tests that need Go only, with the race detector if there is a C compiler; make nightly runs longer simulations

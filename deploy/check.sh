@@ -126,9 +126,9 @@ else
 fi
 
 if docker info >/dev/null 2>&1; then
-	checks "deploy/docker/Dockerfile, by docker build" make image
+	checks "the image, by docker load" make image
 else
-	lacks deploy/docker/Dockerfile "a Docker daemon"
+	lacks "the image" "a Docker daemon"
 fi
 
 test -z "$failed"

@@ -126,7 +126,7 @@ func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
 		assert.Contains(t, extensions, name)
 	}
 
-	assert.NotContains(t, documents(t, "docker/config.yaml")[0], "extensions", "Dockerfile.gpu adds docker/gpu.yaml, whose list would replace theirs")
+	assert.NotContains(t, documents(t, "docker/config.yaml")[0], "extensions", "the image for GPUs adds docker/gpu.yaml, whose list would replace theirs")
 }
 
 // The directory of the state is the one that the unit, the images and the DaemonSet provide.
@@ -149,10 +149,7 @@ func TestServicesKeepTheirTotals(t *testing.T) {
 	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
 	mount := named(t, at(t, pod, "containers", "volumeMounts"), "state")[0].(map[string]any)
 	assert.Equal(t, map[string]any{"name": "state", "mountPath": directory}, mount)
-	for _, image := range []string{"docker/Dockerfile", "docker/Dockerfile.gpu"} {
-		directories, _, ok := strings.Cut(read(t, image), "\nUSER ")
-		assert.True(t, ok && strings.Contains(directories, "\nWORKDIR "+directory+"\n"), "%s: the directory belongs to user 0", image)
-	}
+	assert.Contains(t, read(t, "../dev/release/image/main.go"), `stateDirectory = "`+directory+`"`)
 }
 
 func TestEmissionsFollowTheProcessorsOfTheCollector(t *testing.T) {

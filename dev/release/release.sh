@@ -105,9 +105,10 @@ for arch in $ARCHS; do
 done
 
 say "images"
-"$here/image.sh" "$dist/otelcol-energy.oci" otelcol-energy-kubernetes
-"$here/image.sh" "$dist/otelcol-energy-gpu.oci" otelcol-energy-gpu
-test -z "${PROFILES:-}" || "$here/image.sh" "$dist/otelcol-energy-profiles.oci" otelcol-energy-profiles
+image() { go -C dev/release run ./image -title "$1" -program "$work/ARCH/$2" -archs "$ARCHS" -out "$dist/$1.oci"; }
+image otelcol-energy otelcol-energy-kubernetes
+image otelcol-energy-gpu otelcol-energy-gpu
+test -z "${PROFILES:-}" || image otelcol-energy-profiles otelcol-energy-profiles
 
 say "chart"
 mkdir -p "$work/stage/chart"

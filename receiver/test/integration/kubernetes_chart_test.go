@@ -17,7 +17,7 @@ func TestKubernetesChart(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)
 	helm := program(t, "helm", "none; make integration RUN=Kubernetes builds it")
-	image := buildImage(t)
+	image := writeImage(t)
 	k := startCluster(t, programs)
 	k.importImage(t, image)
 	k.importImage(t, loadImage(t))

@@ -72,7 +72,7 @@ type kubernetesLoad struct {
 func TestKubernetesDaemonSet(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)
-	image := buildImage(t)
+	image := writeImage(t)
 	k := startCluster(t, programs)
 
 	k.kubectl(t, "", "create", "namespace", workSpace)
@@ -204,21 +204,14 @@ func kubernetesPrograms(t *testing.T) string {
 	return dir
 }
 
-// buildImage builds the shipped Dockerfile, and returns the path of the saved image.
-func buildImage(t *testing.T) (path string) {
+// writeImage returns the path of the image of the collector, in the format of `docker save`.
+func writeImage(t *testing.T) (path string) {
 	t.Helper()
-	kubernetesBinary(t)
 	path = filepath.Join(cache(t), "kubernetes", "image.tar")
-	t.Run("image", func(t *testing.T) { // ends dockerd too
-		d := startDocker(t)
-		cmd := exec.Command("make", "-C", "../../..", "image", "IMAGE="+imageTag)
-		cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+d.socket, "DOCKER_BUILDKIT=0")
-		run(t, cmd)
-		d.command(t, "save", "--output", path, imageTag)
-	})
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("lacks an image: what builds it is skipped above")
-	}
+	cmd := exec.Command("go", "-C", filepath.Join(checkout, "dev/release"), "run", "./image",
+		"-program", kubernetesBinary(t), "-tag", imageTag, "-out", path)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	run(t, cmd)
 	return path
 }
 
