@@ -23,6 +23,7 @@ type testBinary struct {
 	dir          string          // relative to the root of the checkout
 	dirs         map[string]bool // of all packages that are in the binary
 	names        []string        // tests to run
+	exitFails    bool            // without a fault, although its tests pass
 	timeout      time.Duration
 }
 
@@ -90,14 +91,14 @@ func list(patterns []string) (all []listed, err error) {
 	}
 }
 
-// calibrate runs the tests without a fault and leaves out tests that fail. If names is nil, all tests run.
+// calibrate runs the tests without a fault, and leaves out and returns tests that fail. If names is nil, all tests run.
 // With a fault, the tests may take three times this time and half a minute.
-func (t *testBinary) calibrate(o *options, names []string) error {
+func (t *testBinary) calibrate(o *options, names []string) (doubtful []string, err error) {
 	cmd := exec.Command(t.binary, "-test.list", ".")
 	cmd.Dir = t.dir
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.path, err)
+		return nil, fmt.Errorf("%s: %w", t.path, err)
 	}
 	for _, name := range strings.Fields(string(out)) {
 		isTest := !strings.HasPrefix(name, "Benchmark") && (names == nil || slices.Contains(names, name))
@@ -107,24 +108,37 @@ func (t *testBinary) calibrate(o *options, names []string) error {
 	}
 	t.timeout = o.timeout
 	began := time.Now()
-	doubtful := t.failures("", t.names)
+	doubtful, notRun := t.failures("", t.names)
 	took := time.Since(began)
 	t.timeout = min(o.timeout, 3*took+time.Minute/2)
-	t.names = without(t.names, doubtful)
+	t.names, t.exitFails = without(t.names, append(notRun, doubtful...)), slices.Contains(doubtful, testMain)
 	fmt.Fprintf(o.progress, "%s takes %v\n", t.dir, took.Round(time.Second/10))
 	if len(doubtful) > 0 {
 		fmt.Fprintf(o.progress, "%s: without a fault fail, so that they do not count: %s\n", t.dir, strings.Join(doubtful, " "))
 	}
-	return nil
+	if len(notRun) > 0 {
+		fmt.Fprintf(o.progress, "%s: without a fault%s\n", t.dir, tooMany(notRun))
+	}
+	return doubtful, nil
 }
 
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
 }
 
-// kills returns the tests with these names that notice a fault.
-func (t *testBinary) kills(mutant string, names []string) []string {
-	return t.failures(mutant, t.failures(mutant, names))
+// kills returns the tests with these names that notice a fault, and the tests that too many crashes kept from running.
+func (t *testBinary) kills(mutant string, names []string) (failed, notRun []string) {
+	failed, notRun = t.failures(mutant, names)
+	if slices.Contains(failed, testMain) {
+		failed = names
+	}
+	failed, _ = t.failures(mutant, failed)
+	return failed, notRun
+}
+
+// tooMany describes tests that did not run, for progress.
+func tooMany(notRun []string) string {
+	return fmt.Sprintf(", %d crashes keep from running: %s", mostRuns, strings.Join(notRun, " "))
 }
 
 // Lines that a test binary prints. A test or one of its subtests begins or goes on, ends, or ran when the time was over.
@@ -137,17 +151,20 @@ var (
 // mostRuns bounds how often failures runs the tests that a crash has kept from running.
 const mostRuns = 10
 
+// testMain stands for a process that failed although its tests passed.
+const testMain = "TestMain"
+
 // failures runs the tests with these names on a fault, and returns the tests that fail. If a test ends the process,
-// the tests that have not run yet run in another one.
-func (t *testBinary) failures(mutant string, names []string) (failed []string) {
+// the tests that have not run yet run in another one. After mostRuns processes, failures returns them in notRun.
+func (t *testBinary) failures(mutant string, names []string) (failed, notRun []string) {
 	for range mostRuns {
 		if len(names) == 0 {
-			return failed
+			return failed, nil
 		}
 		fails, remaining := t.runOnce(mutant, names)
 		failed, names = append(failed, fails...), remaining
 	}
-	return failed
+	return failed, names
 }
 
 func (t *testBinary) runOnce(mutant string, names []string) (failed, remaining []string) {
@@ -167,6 +184,9 @@ func (t *testBinary) runOnce(mutant string, names []string) (failed, remaining [
 		}
 	}
 	if len(remaining) == 0 {
+		if len(failed) == 0 && !t.exitFails { // the process failed after its tests, such as for a goroutine that still runs
+			failed = []string{testMain}
+		}
 		return failed, nil
 	}
 	if _, stacks, ok := bytes.Cut(out, []byte("panic: test timed out")); ok {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -152,6 +153,12 @@ func TestThatFailsAtFirst(t *testing.T) {
 `)
 	require.NoError(t, err)
 	assert.Equal(t, "set,fault,package,tests\nset,four,.,2\n", out)
+
+	require.NoError(t, os.Remove("ran"))
+	_, err = runChosenHere(t, `
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }", test: . TestThatFailsAtFirst}
+`)
+	require.EqualError(t, err, "mutant four: . TestThatFailsAtFirst fails without a fault")
 }
 
 func TestATestThatDoesNotEndNoticesAFault(t *testing.T) {
@@ -166,7 +173,61 @@ func TestThatHangs(*testing.T) { select {} }
 	binary := testBinary{dir: dir, binary: filepath.Join(dir, "small.test"), timeout: time.Second}
 	_, err := goTool(dir, "test", "-c", "-o", binary.binary)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"TestThatHangs"}, binary.failures("", []string{"TestCount", "TestThatHangs"}))
+	failed, notRun := binary.failures("", []string{"TestCount", "TestThatHangs"})
+	assert.Equal(t, []string{"TestThatHangs"}, failed)
+	assert.Empty(t, notRun)
+}
+
+func TestAProcessThatFailsAfterItsTestsNoticesAFault(t *testing.T) {
+	const faults = `
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
+- {name: smaller, fact: larger returns the larger number, file: small.go, old: "if a > b {", new: "if a > b != MUTANT {"}
+`
+	for condition, noticed := range map[string]string{
+		"larger(1, 2) != 2":          "set,four,.,2\nset,smaller,.,1\n",
+		"os.Args[1] != `-test.list`": "set,four,.,2\nset,smaller,,0\n", // also without a fault
+	} {
+		t.Run(condition, func(t *testing.T) {
+			t.Chdir(small(t))
+			require.NoError(t, os.WriteFile("main_test.go", []byte(`package small
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if `+condition+` {
+		status = 1
+	}
+	os.Exit(status)
+}
+`), 0o600))
+			out, err := runChosenHere(t, faults)
+			require.NoError(t, err)
+			assert.Equal(t, "set,fault,package,tests\n"+noticed, out)
+		})
+	}
+}
+
+func TestTestsThatCrashesKeepFromRunningAreReported(t *testing.T) {
+	t.Chdir(small(t))
+	var text strings.Builder
+	text.WriteString("package small\n\nimport \"testing\"\n")
+	for i := range mostRuns + 2 {
+		fmt.Fprintf(&text, "\nfunc TestCrash%02d(*testing.T) { if count() != 3 { panic(1) } }\n", i)
+	}
+	require.NoError(t, os.WriteFile("small_test.go", []byte(text.String()), 0o600))
+	require.NoError(t, os.WriteFile("set.yaml", []byte(`packages: [.]
+mutants:
+- {name: four, fact: count returns 3, file: small.go, old: "n = 3", new: "n = 3; if MUTANT { n++ }"}
+`), 0o600))
+	var progress strings.Builder
+	o := quick(io.Discard)
+	o.progress = &progress
+	require.NoError(t, o.runSets("set.yaml"))
+	assert.Contains(t, progress.String(), "four: ., 10 crashes keep from running: TestCrash10 TestCrash11\n")
 }
 
 func TestAFaultThatDoesNotFitTheCodeIsAnError(t *testing.T) {

@@ -99,8 +99,14 @@ func (o *options) runSet(s *set) error {
 		return err
 	}
 	for _, t := range binaries {
-		if err := t.calibrate(o, s.named(t.dir)); err != nil {
+		doubtful, err := t.calibrate(o, s.named(t.dir))
+		if err != nil {
 			return err
+		}
+		for _, f := range s.Mutants {
+			if dir, name, _ := strings.Cut(f.Test, " "); dir == t.dir && slices.Contains(doubtful, name) {
+				return fmt.Errorf("mutant %s: %s fails without a fault", f.Name, f.Test)
+			}
 		}
 		s.tests = append(s.tests, testNames{t.dir, t.names})
 	}
@@ -178,14 +184,17 @@ func (s *set) run(binaries []*testBinary, o *options) {
 			}
 			names := t.names
 			if isOne {
-				names = []string{only}
+				names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != only })
 			}
 			free <- struct{}{}
 			group.Go(func() {
-				failed := t.kills(f.Name, names)
+				failed, notRun := t.kills(f.Name, names)
 				<-free
 				mu.Lock()
 				defer mu.Unlock()
+				if len(notRun) > 0 {
+					fmt.Fprintf(o.progress, "%s: %s%s\n", f.Name, t.dir, tooMany(notRun))
+				}
 				if len(failed) > 0 {
 					s.kills[i] = append(s.kills[i], kill{t.dir, failed})
 					fmt.Fprintf(o.progress, "%s: %s: %s\n", f.Name, t.dir, strings.Join(failed, " "))

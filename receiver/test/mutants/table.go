@@ -46,7 +46,11 @@ func (t *table) add(s *set) {
 		t.faults = append(t.faults, f.Name)
 		for _, k := range s.kills[i] {
 			for _, name := range k.tests {
-				by = append(by, t.tests[k.dir+" "+name])
+				full := k.dir + " " + name
+				if t.tests[full] == nil { // testMain
+					t.tests[full] = &judged{name: full, noticed: map[int]bool{}}
+				}
+				by = append(by, t.tests[full])
 			}
 		}
 		for _, test := range by {
