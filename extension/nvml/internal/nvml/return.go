@@ -47,18 +47,20 @@ var returnTexts = map[Return]string{
 	FunctionNotFound: "the driver's NVML is too old: a function is missing",
 	GPUIsLost:        "the GPU has fallen off the bus",
 	ResetRequired:    "the GPU must be reset",
+	OperatingSystem:  "blocked by the operating system or a cgroup",
 	LibraryMismatch:  "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
 	NoData:           "no data",
 	ArgumentVersion:  "the driver does not know this version of an argument",
 	Unknown:          "unknown error of the driver",
-	28:               "no GPU found",
-	8:                "the GPU's power cables are not attached",
-	11:               "the kernel has an interrupt issue with the GPU",
-	OperatingSystem:  "blocked by the operating system or a cgroup",
-	20:               "out of memory",
-	23:               "insufficient resources",
-	27:               "the system is not ready",
-	29:               "invalid state",
+
+	// Codes that no caller distinguishes.
+	8:  "the GPU's power cables are not attached",
+	11: "the kernel has an interrupt issue with the GPU",
+	20: "out of memory",
+	23: "insufficient resources",
+	27: "the system is not ready",
+	28: "no GPU found",
+	29: "invalid state",
 }
 
 func (r Return) Error() string {
