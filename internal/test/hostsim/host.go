@@ -387,7 +387,9 @@ func (r *renderer) write(name, content string) {
 	r.fail(err)
 }
 
-// overwrite replaces the content of a file that had a number of bytes before. A reader never sees an empty file.
+// overwrite replaces the content of a file that had a number of bytes before. A reader never sees an empty file, but
+// between the write and the truncation to a shorter content it sees the end of the old one. No new file is renamed to
+// path, because readers keep descriptors open, as of the kernel's files.
 func overwrite(path, content string, before int) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {

@@ -26,7 +26,7 @@ const both = -1
 
 // runPrograms runs a machine of two programs without a receiver. Only the program with the index alone runs, or both.
 func runPrograms(tb testing.TB, sc simScenario, alone int) corun {
-	l := build(tb, treeDir(tb), sc)
+	l := build(tb, treeDir(tb), sc, "")
 	drive := l.drive
 	l.drive = func(at time.Duration) {
 		drive(at)

@@ -59,7 +59,7 @@ func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
 
 func TestLowLoadCurvesBeginAtRest(t *testing.T) {
 	for _, c := range slices.Concat(simCurves(t), simCoreCurves(t)) {
-		l := build(t, t.TempDir(), atLowLoad(c, 0.02))
+		l := build(t, t.TempDir(), atLowLoad(c, 0.02), "")
 		l.machine.Step(time.Second)
 		s := l.machine.Sockets[0]
 		assert.Greater(t, s.Energy.Package, s.Idled.Package, c.cpu)

@@ -13,7 +13,7 @@ import (
 )
 
 func machineWith(t *testing.T, effect func(*simulator) func(time.Duration)) *simulator {
-	return build(t, t.TempDir(), simScenario{build: effect})
+	return build(t, t.TempDir(), simScenario{build: effect}, "")
 }
 
 // until lets time pass. It returns the true power of the package at rest and above, and that by its counter, in W.

@@ -23,7 +23,7 @@ func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
 		all = append(all, machineOf(group, 1))
 	}
 	for _, sc := range all {
-		l := build(t, t.TempDir(), sc)
+		l := build(t, t.TempDir(), sc, "")
 		l.run(simShort, nil)
 		var workloads, others joules
 		for _, w := range l.workloads {

@@ -60,7 +60,7 @@ const (
 
 // judgePrograms runs all programs on the files of one machine, in real time. It returns their misattributed shares.
 func judgePrograms(t *testing.T, sc simScenario) (misattributed []float64) {
-	l := build(t, treeDir(t), sc)
+	l := build(t, treeDir(t), sc, "")
 	l.machine.Host.Files["proc/sys/kernel/random/boot_id"] = "01234567-89ab-4cde-8f01-23456789abcd\n"
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
 	l.show()

@@ -240,7 +240,7 @@ func othersOnce(tb testing.TB, sc simScenario) map[string]accuracy {
 
 // runOthers runs rules of other tools at once on a scenario. They only read.
 func runOthers(tb testing.TB, sc simScenario, others []otherTool) []accuracy {
-	l := build(tb, tb.TempDir(), sc)
+	l := build(tb, tb.TempDir(), sc, "")
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	tools := make([]rules.Rule, len(others))
 	for k, other := range others {
@@ -281,7 +281,7 @@ func learnOthers(tb testing.TB, sc simScenario, others []otherTool, tools []rule
 	if !slices.ContainsFunc(others, func(o otherTool) bool { return o.learns }) {
 		return
 	}
-	l := build(tb, tb.TempDir(), sc)
+	l := build(tb, tb.TempDir(), sc, "")
 	l.machine.PMU = &hostsim.PMU{Seed: 1}
 	w := observe(l)
 	l.strip()

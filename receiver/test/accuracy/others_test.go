@@ -30,7 +30,7 @@ func TestWhatARuleLeavesUnattributedIsNotMisattributed(t *testing.T) {
 
 // readInterval returns what a tool reads of the first 10 s of a scenario, and the simulator.
 func readInterval(t *testing.T, scenario string) (*simulator, *rules.Interval) {
-	l := build(t, t.TempDir(), simScenarioOf(t, scenario))
+	l := build(t, t.TempDir(), simScenarioOf(t, scenario), "")
 	o := observe(l)
 	before := o.read()
 	l.run(simShort, func() { o.observe(time.Millisecond) })

@@ -139,9 +139,9 @@ func treeDir(tb testing.TB) string {
 	return dir
 }
 
-// build returns the simulator of a scenario, with the files of its machine below root.
-func build(tb testing.TB, root string, sc simScenario) *simulator {
-	l := &simulator{tb: tb, root: root, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
+// build returns the simulator of a scenario, with the files of its machine below root. driver is simSetting.driver.
+func build(tb testing.TB, root string, sc simScenario, driver string) *simulator {
+	l := &simulator{tb: tb, root: root, driver: driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 	l.drive = sc.build(l)
 	return l
 }
@@ -326,8 +326,7 @@ func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Dura
 
 // measureIn runs the real receiver. What it has learned of the machine before, it has from setting.learns.
 func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
-	l := &simulator{tb: t, root: root, driver: setting.driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
-	l.drive = sc.build(l)
+	l := build(t, root, sc, setting.driver)
 	if setting.kepler > 0 {
 		return l.runKepler(setting, horizon)
 	}
@@ -457,7 +456,7 @@ var trainedOnce sync.Map
 // scenarios of one machine.
 func trainedOn(tb testing.TB, sc simScenario, setting simSetting) []byte {
 	once, _ := trainedOnce.LoadOrStore(cmp.Or(sc.machine, sc.name)+"\n"+setting.learning(), sync.OnceValue(func() []byte {
-		l := build(tb, treeDir(tb), sc)
+		l := build(tb, treeDir(tb), sc, "")
 		l.strip()
 		directory := treeDir(tb)
 		l.start(setting, directory, state.OpenStorage)

@@ -175,7 +175,7 @@ func (p *plan) send(l *layers, faults []fault, out io.Writer) (nodes []*agent, w
 		if p.burst {
 			offset = p.interval / 2 // all stop between two collections
 		}
-		if err := a.start(machine, p.shape, p.interval, time.Until(start.Add(offset))); err != nil {
+		if err := a.start(machine, p.shape, p.interval, max(0, time.Until(start.Add(offset)))); err != nil {
 			return nil, w, err
 		}
 	}

@@ -92,15 +92,24 @@ func NewMachine(root string, sockets int, p Population, seed uint64, now time.Ti
 		}
 		if i < p.Services {
 			service := m.Init().Spawn()
+			if service == nil {
+				return nil, errNoPID
+			}
 			service.Move(fmt.Sprintf("/system.slice/service-%d.service", service.PID))
 			m.run(service, "/usr/sbin/service")
 		}
 	}
 	for i := range p.Processes {
-		m.run(m.containers[i%p.Containers].first.Spawn(), "/usr/bin/worker")
+		worker := m.containers[i%p.Containers].first.Spawn()
+		if worker == nil {
+			return nil, errNoPID
+		}
+		m.run(worker, "/usr/bin/worker")
 	}
 	return m, os.MkdirAll(filepath.Join(root, "var/log/containers"), 0o755)
 }
+
+var errNoPID = errors.New("no process ID is free")
 
 var namespaces = []string{"shop", "search", "payments", "batch"}
 
@@ -129,7 +138,7 @@ func (m *Machine) between(least, most time.Duration) time.Duration {
 func (m *Machine) start(p *pod, life time.Duration) error {
 	k := &container{pod: p, id: m.hex(32), until: math.MaxInt64, first: m.Init().Spawn()}
 	if k.first == nil {
-		return errors.New("no process ID is free")
+		return errNoPID
 	}
 	if life < math.MaxInt64 {
 		k.until = m.Now() + life
@@ -210,6 +219,9 @@ func (m *Machine) turn(d time.Duration) error {
 	for ; m.unborn.ProcessBirths >= 1; m.unborn.ProcessBirths-- {
 		k := m.containers[m.random.IntN(len(m.containers))]
 		child := k.first.Spawn()
+		if child == nil {
+			return errors.Join(failed, errNoPID)
+		}
 		m.run(child, "/usr/bin/step")
 		m.tasks = append(m.tasks, ending{child, k, now + m.between(step, time.Minute)})
 	}
