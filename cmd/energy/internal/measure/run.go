@@ -154,7 +154,7 @@ func (r *run) prepare(ctx context.Context) error {
 			m.await(ctx, r.Wait, soon)
 		}
 	}
-	// The first readings have the time before the search for meters.
+	// What the meters counted during the search for meters is not the command's.
 	if err := m.restart(ctx); err != nil {
 		r.note("Not measured before the command: %v", err)
 	}

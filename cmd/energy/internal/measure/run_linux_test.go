@@ -111,6 +111,26 @@ func TestACommandIsMeasured(t *testing.T) {
 	assert.NotEmpty(t, r.CPUTime)
 }
 
+func TestEnergyBetweenTheFirstReadingAndTheCommandIsNotTheCommands(t *testing.T) {
+	o := options(t, machine(t), allActive, busy)
+	o.Interval = time.Minute
+	var reads, more atomic.Int64 // more: the first read with 10 J more, 0 for none
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "/energy_uj") && reads.Add(1) >= more.Load() && more.Load() > 0 {
+			return []byte("15000000\n"), err
+		}
+		return got, err
+	})
+	t.Cleanup(restore)
+	cfg, _ := embeddedConfig(&o)
+	m, err := openMeter(t.Context(), &o, meterOptions{cfg: cfg})
+	require.NoError(t, err)
+	require.NoError(t, m.close())
+	more.Store(reads.Swap(0) + 1)
+	assert.Zero(t, measured(t, o).Zones[0].Active)
+	assert.Greater(t, reads.Load(), more.Load(), "read again before the command, and at its end")
+}
+
 func TestEnergyIsThatOfTheCommandsCPUTimeWhateverElseRuns(t *testing.T) {
 	linear := energyreceiver.ModelConfig{Points: []energyreceiver.ModelPoint{{Power: 20}, {Utilization: 1, Power: 120}}}
 	for range 2 { // the second time next to another process
