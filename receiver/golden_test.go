@@ -199,6 +199,24 @@ func TestTwoSocketsAreOneNode(t *testing.T) {
 	assert.Contains(t, n.logged(), "Degraded energy zones")
 }
 
+func TestAPodHasTheEnergyOfItsContainers(t *testing.T) {
+	n := recorded(t, "kubernetes")
+	for uid, class := range map[string]string{
+		"1f0c8a4e-7c1b-4f2e-9d3a-5b6c7d8e9f00": "Guaranteed",
+		"2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11": "Burstable",
+		"3b2eac60-9e3d-4140-9f5c-7d8e9fa0b122": "BestEffort",
+		"667a97b4d1ee0b2845627f9cb9d6f3102d4a6784a1bedbf815324f6c89a6c3e0/5d40ce82-b05f-4362-b17e-9fa0b1c2d344": "Burstable", // kind's
+	} {
+		pod := n.one("k8s.pod.energy", "k8s.pod.uid="+uid, "k8s.pod.qos_class="+class).value
+		assert.InDelta(t, pod, n.sum("container.energy", attrs{"k8s.pod.uid": uid}), 1e-6)
+		assert.Positive(t, pod)
+	}
+	assert.Len(t, n.points("k8s.pod.energy", nil), 5, "and the job's final value")
+	web := attrs{"k8s.pod.uid": "2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11"}
+	assert.InDelta(t, 3+0.6-0.02, n.sum("container.cpu.time", web), 1e-9, "its children, less the rounding of its process's time")
+	assert.InDelta(t, 0.35, n.one("container.cpu.time", "container.runtime.name=docker").value, 1e-9, "the pod of kind is not in kind's container")
+}
+
 func TestAGuestAttributesTheEnergyThatItsHypervisorReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "guest")
@@ -213,5 +231,28 @@ func TestAGuestAttributesTheEnergyThatItsHypervisorReports(t *testing.T) {
 		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
 		assert.Empty(t, n.logged())
 		t.Attr("guest", fmt.Sprintf("%.6f J", n.sum("process.energy", of("package"))+n.sum("system.unattributed.energy", of("package"))))
+	})
+}
+
+func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := recorded(t, "two-gpus")
+		// The power of the AMD card is integrated at 1 Hz, up to 50 ms before the end of the interval: 60, 200, 220 and
+		// 120 W. The Intel card counts its energy.
+		const amd, intel = 1923.5 + 2190 + 1250, 600 + 500.000123 + 300
+		assert.InDelta(t, amd, n.one("hw.energy", "hw.vendor=AMD", "hw.type=gpu").value, 1e-9)
+		assert.InDelta(t, intel, n.one("hw.energy", "hw.vendor=Intel", "hw.type=gpu").value, 1e-9)
+		of := attrs{"energy.zone": "gpu"}
+		active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value
+		assert.InDelta(t, amd+intel, n.sum("system.energy", of), 1e-9)
+		assert.InDelta(t, active, n.sum("process.energy", of)+n.sum("system.unattributed.energy", of), 1e-9, "to the microjoule")
+
+		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5 and 1 s on the other.
+		assert.InDelta(t, 0.69*1923.5+0.7*2190+0.28*1250+0.75*1100.000123+0.1*300, active, 1e-5)
+		shell := n.one("process.energy", pid(2100), "energy.zone=gpu").value
+		assert.InDelta(t, 0.69*1923.5*0.9/7+0.7*2190/8+0.28*1250*0.8/3.3, shell, 1e-5, "no energy of the card that it only opened")
+		assert.InDelta(t, 0.75*1100.000123+0.1*300, n.one("container.energy", "energy.zone=gpu").value, 1e-5)
+		assert.InDelta(t, 0.25*1100.000123, n.one("process.energy", pid(4100), "energy.zone=gpu").value, 1e-5, "its own client")
+		assert.Empty(t, n.logged())
 	})
 }

@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
 // heap returns the size of Go's heap after a garbage collection, in bytes.
@@ -68,8 +71,9 @@ func (c *crowded) crowd(first, n int) {
 	}
 }
 
-// collect advances by ten seconds, in which init uses one second of CPU time, and collects.
-func (c *crowded) collect(times int) {
+// collect advances by ten seconds, in which init uses one second of CPU time, and collects. With refuse, the
+// next consumer refuses the collection. collect returns the last collection.
+func (c *crowded) collect(times int) (last pmetric.Metrics) {
 	c.t.Helper()
 	for range times {
 		c.host.Run(10*time.Second, map[int]int64{1: 100})
@@ -84,9 +88,40 @@ func (c *crowded) collect(times int) {
 			require.NoError(c.t, os.WriteFile(filepath.Join(c.proc, name), []byte(content), 0o600))
 		}
 		require.NoError(c.t, os.WriteFile(c.counter("intel-rapl:0"), fmt.Appendln(nil, c.host.Zones["intel-rapl:0"].Energy), 0o600))
-		_, err := c.s.scrape(c.t.Context())
+		var err error
+		last, err = c.s.scrape(c.t.Context())
 		require.NoError(c.t, err)
-		c.s.delivered(delivery{all: true, some: true})
+		c.s.delivered(delivery{all: c.refuse == nil, some: c.refuse == nil})
 		require.Equal(c.t, 1+len(c.now), c.s.node.CPU.Table().Len())
 	}
+	return last
+}
+
+func TestTenThousandEndedSeriesAreHeldUntilTheyAreAcknowledged(t *testing.T) {
+	const processes, held = 10_000, 2700 // held: bytes of a series, 2031 without the race detector
+	c := newCrowded(t)
+	c.startAsIs()
+	before := heap()
+	c.crowd(1000, processes)
+	c.collect(1)
+	c.crowd(0, 0)
+	c.refuse = errRefused
+	c.md = c.collect(3)
+	assert.Len(t, c.points("process.energy", nil), processes+2, "init and the overflow series too")
+	parts := 0
+	_, err := consume(t, c.md, func(_ context.Context, md pmetric.Metrics) error {
+		parts++
+		assert.LessOrEqual(t, new(pmetric.ProtoMarshaler).MetricsSize(md), maxPart)
+		return nil
+	})
+	require.NoError(t, err)
+	assert.Greater(t, parts, 1)
+	c.md = pmetric.NewMetrics()
+	each := float64(heap()-before) / processes
+	t.Logf("%.0f B", each)
+	assert.Less(t, each, float64(held))
+
+	c.refuse = nil
+	c.md = c.collect(2)
+	assert.Len(t, c.points("process.energy", nil), 2, "final values are delivered once")
 }

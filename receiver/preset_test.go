@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
@@ -76,6 +77,32 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelByDefault(t *testing.T) {
 	n.startsWindows(time.Second)
 	n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
 	n.expect(energies{"idle": 100}, 1e-3)
+}
+
+// The trees have no CPU topology, are not of this kernel, and are read without BPF.
+func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
+	want := []string{
+		"window", "attribution::scope", "attribution::static_power", "attribution::weight", "attribution::smt_weight",
+		"attribution::interrupts", "attribution::weight::dram",
+	}
+	for _, host := range []string{"cloud-vm", "guest"} {
+		inBubble(t, host, func(t *testing.T) {
+			n := recorded(t, host, func(c *Config) {
+				c.Attribution, c.CPUTime = config.Default().Attribution, cpu.KindProcfs
+				c.CollectionInterval = time.Second // no windows, which would follow the time of this machine
+			})
+			logged := n.logs.FilterMessage("Attribution rules selected").All()
+			require.Len(t, logged, 1)
+			var lacking []string
+			for _, part := range logged[0].ContextMap()["lacking"].([]any) {
+				setting, _, _ := strings.Cut(part.(string), ": ")
+				lacking = append(lacking, setting)
+			}
+			assert.Equal(t, want, lacking)
+			idle := n.sum("system.energy", nil, "energy.state=idle")
+			assert.Equal(t, host == "guest", idle == 0, "all energy that a hypervisor reports is active, modeled energy is split")
+		})
+	}
 }
 
 func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
