@@ -154,7 +154,7 @@ func (r *run) prepare(ctx context.Context) error {
 			m.await(ctx, r.Wait, soon)
 		}
 	}
-	// What the meters counted during the search for meters is not the command's.
+	// The command is not charged for energy that the meters counted while others were opened.
 	if err := m.restart(ctx); err != nil {
 		r.note("Not measured before the command: %v", err)
 	}
