@@ -98,7 +98,7 @@ func (c *crowded) collect(times int) (last pmetric.Metrics) {
 }
 
 func TestTenThousandEndedSeriesAreHeldUntilTheyAreAcknowledged(t *testing.T) {
-	const processes, held = 10_000, 2700 // held: bytes of a series, 2031 without the race detector
+	const processes, held = 10_000, 2300 // held: bytes of a series
 	c := newCrowded(t)
 	c.startAsIs()
 	before := heap()
