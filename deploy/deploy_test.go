@@ -77,7 +77,7 @@ func named(t *testing.T, list any, names ...string) []any {
 }
 
 func TestEachMakeTargetHasHelpOrAPageOfDev(t *testing.T) {
-	pages := read(t, "../dev/release/README.md")
+	pages := read(t, "../dev/release/README.md") + read(t, "../CONTRIBUTING.md")
 	names, err := filepath.Glob("../dev/*.md")
 	require.NoError(t, err)
 	for _, name := range names {

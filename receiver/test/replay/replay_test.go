@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +22,7 @@ var (
 )
 
 // TestTable prints the figures of the series in -traces. With -page it writes them to
-// dev/replay.md, and those for users to the page. make replay runs it.
+// dev/results, and those for users to the page. make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
 		t.Skip("lacks the published series, which make replay TRACES=DIR names")
@@ -40,20 +41,20 @@ func TestTableOfShares(t *testing.T) {
 }
 
 func write(t *testing.T, name string, rows []Row) {
-	t.Logf("\n%s", markdown(rows))
+	t.Logf("\n%s", tableOf(rows).Markdown())
 	if *page != "" {
-		require.NoError(t, table.Put("../../../dev/replay.md", "make replay: "+name, markdown(rows)))
-		require.NoError(t, table.Put(*page, "make replay: "+name, markdown(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))))
+		require.NoError(t, tableOf(rows).Write("../../../dev/results/replay-"+strings.ReplaceAll(name, " ", "-")+".csv"))
+		forUsers := tableOf(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))
+		require.NoError(t, table.Put(*page, "make replay: "+name, forUsers.Markdown()))
 	}
 }
 
-// markdown returns the table of some rows.
-func markdown(rows []Row) string {
+func tableOf(rows []Row) *table.Table {
 	all := table.New("figure", "cases", "value")
 	for _, row := range rows {
 		all.Add(row.Figure, strconv.Itoa(row.Cases), row.Value)
 	}
-	return all.Markdown()
+	return all
 }
 
 // committed returns the series that are part of the repository.
