@@ -120,11 +120,6 @@ var installReader = sync.OnceFunc(func() {
 	})
 })
 
-type simHost struct{}
-
-func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
-func (simHost) Report(*componentstatus.Event)                       {}
-
 // newWorld returns a world whose machine has booted. The receiver has not started.
 func newWorld(tb testing.TB, p plan) *world {
 	installReader()

@@ -39,7 +39,7 @@ func plainAt(path string, err error) []error {
 		}
 		return errs
 	}
-	switch err := err.(type) {
+	switch err := err.(type) { //nolint:errorlint // wrapped errors follow in the recursion
 	case nil:
 		return nil
 	case *invalid:
@@ -87,7 +87,8 @@ var kinds = strings.NewReplacer(`"`, "", "slice", "a list", "map", "a map", "str
 
 // requirement returns what a value must be, or "" if the error is not one of the decoder.
 func requirement(err error) string {
-	switch err := err.(type) { // without the value, which may be a password
+	// Values may be passwords.
+	switch err := err.(type) { //nolint:errorlint // the error is not wrapped
 	case *mapstructure.UnconvertibleTypeError:
 		return "must be " + nounOf(err.Expected.Kind())
 	case *mapstructure.ParseError:

@@ -19,13 +19,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
 
-// The settings of providers.
+// The settings of providers, for programs that set them in Go.
 type (
-	ElectricityMapsConfig   = provider.ElectricityMaps
-	FileConfig              = provider.File
-	PrometheusConfig        = provider.Prometheus
+	// ElectricityMapsConfig configures Electricity Maps.
+	ElectricityMapsConfig = provider.ElectricityMaps
+	// FileConfig configures a file with intensities.
+	FileConfig = provider.File
+	// PrometheusConfig configures a query of a Prometheus server.
+	PrometheusConfig = provider.Prometheus
+	// UKCarbonIntensityConfig configures the service of Great Britain's system operator.
 	UKCarbonIntensityConfig = provider.UKCarbonIntensity
-	WattTimeConfig          = provider.WattTime
+	// WattTimeConfig configures WattTime.
+	WattTimeConfig = provider.WattTime
 )
 
 // IntensityConfig selects the source of the carbon intensity: exactly one of Value to File.

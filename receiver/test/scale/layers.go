@@ -50,7 +50,7 @@ func (l *layers) start(p *plan) error {
 			return err
 		}
 		text = []byte(strings.Replace(string(text), "rule_files: [rules.yaml]", "", 1))
-		if err := os.WriteFile(config, text, 0o600); err != nil { //nolint:gosec // the directory of this run
+		if err := os.WriteFile(config, text, 0o600); err != nil {
 			return err
 		}
 		store, api, err := series.StartPrometheus(p.prometheus, l.dir, config)

@@ -67,7 +67,7 @@ func (p *Program) Start(url string) error {
 			return false, fmt.Errorf("%s ended: %s", cmd.Path, text)
 		default:
 		}
-		answer, err := http.Get(url) //nolint:gosec // of loopback
+		answer, err := http.Get(url)
 		if err != nil {
 			return false, nil //nolint:nilerr // the program does not listen yet
 		}
