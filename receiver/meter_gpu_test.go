@@ -216,7 +216,7 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, []any{"0000:65:00.0"}, logged[0].ContextMap()["gpus"])
-	assert.Contains(t, logged[0].Message, "a collector with the extension nvml (docs/gpus.md)")
+	assert.Contains(t, logged[0].Message, "a collector with the extension nvml (https://")
 	assert.Empty(t, n.logged())
 }
 

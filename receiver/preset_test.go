@@ -59,7 +59,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 	logged := n.logs.FilterMessage("Attribution rules selected").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, zap.InfoLevel, logged[0].Level)
-	assert.Equal(t, map[string]any{"lacking": []any{}, "selected": []any{
+	assert.Equal(t, map[string]any{"unavailable": []any{}, "selected": []any{
 		"window: 1s", "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
 		"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: cache_misses",
 	}}, logged[0].ContextMap())
@@ -94,7 +94,7 @@ func TestRecordedHostsLackTheirPartsOfTheDefaultRules(t *testing.T) {
 			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			require.Len(t, logged, 1)
 			var lacking []string
-			for _, part := range logged[0].ContextMap()["lacking"].([]any) {
+			for _, part := range logged[0].ContextMap()["unavailable"].([]any) {
 				setting, _, _ := strings.Cut(part.(string), ": ")
 				lacking = append(lacking, setting)
 			}
@@ -125,7 +125,7 @@ func TestTheRulesAreLoggedWhenSlowMetersHaveAnswered(t *testing.T) {
 			logged := n.logs.FilterMessage("Attribution rules selected").All()
 			assert.Equal(t, i >= c.told, len(logged) == 1, "%s, collection %d", name, i)
 			for _, line := range logged {
-				assert.Len(t, line.ContextMap()["lacking"], c.lacking, name)
+				assert.Len(t, line.ContextMap()["unavailable"], c.lacking, name)
 			}
 		}
 	}

@@ -38,15 +38,15 @@ func (l *ruleLog) log(s *energyScraper) {
 	for _, r := range m.AttributedReadings() {
 		zones = append(zones, power.Class{Zone: r.Zone.Kind, Method: r.Zone.Method})
 	}
-	var selected, lacking []string
+	var selected, unavailable []string
 	for _, n := range s.node.Notes(zones) {
 		switch {
 		case n.Warning != "":
 		case n.Reason != "":
-			lacking = append(lacking, n.String())
+			unavailable = append(unavailable, n.String())
 		default:
 			selected = append(selected, n.String())
 		}
 	}
-	s.set.Logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("lacking", lacking))
+	s.set.Logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("unavailable", unavailable))
 }

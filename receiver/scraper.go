@@ -484,7 +484,7 @@ func (s *energyScraper) adjustWindow() {
 	if window == s.windows.Sampler.Window {
 		return
 	}
-	s.set.Logger.Info("Attribution window changed",
+	s.set.Logger.Info("Attribution window selected",
 		zap.Stringer("window", cmp.Or(window, s.cfg.CollectionInterval)), zap.String("reason", reason))
 	s.windows.Sampler.Stop()
 	s.windows.Sampler.Start(window, s.machine.NewMetronome, s.sample)

@@ -55,7 +55,7 @@ func (r promptReceiver) Shutdown(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		r.scraper.set.Logger.Error("Shutdown abandoned", zap.Duration("timeout", shutdownTimeout),
+		r.scraper.set.Logger.Error("Shutdown timed out", zap.Duration("timeout", shutdownTimeout),
 			zap.Stringer("activity", r.scraper.watchdog.Current()))
 		return nil
 	}
@@ -85,6 +85,6 @@ func (s *energyScraper) collectLast(ctx context.Context) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		s.set.Logger.Warn("Last collection refused", zap.Error(err))
+		s.set.Logger.Warn("Final collection rejected", zap.Error(err))
 	}
 }

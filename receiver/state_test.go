@@ -239,7 +239,7 @@ func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
 	n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
 	require.NoError(t, n.host.Render())
 	n.stop()
-	assert.Contains(t, n.messages(), "Last collection refused")
+	assert.Contains(t, n.messages(), "Final collection rejected")
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
 	n.expectWhole(700, 1e-6)

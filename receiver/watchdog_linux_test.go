@@ -115,7 +115,7 @@ func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
 
 				before, sent := time.Now(), len(sink.AllMetrics())
 				require.NoError(t, w.Shutdown(t.Context()))
-				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").FilterField(zap.Stringer("activity", windows.ReadingMeters)).Len())
+				assert.Equal(t, 1, w.logs.FilterMessage("Shutdown timed out").FilterField(zap.Stringer("activity", windows.ReadingMeters)).Len())
 				assert.Equal(t, shutdownTimeout, time.Since(before))
 				w.meter.release()
 				synctest.Wait()
@@ -143,7 +143,7 @@ func TestAReceiverCanBeShutDownDuringItsFirstScan(t *testing.T) {
 				assert.Empty(t, down, "the scan is waited for")
 				w.meter.release()
 				require.NoError(t, <-down)
-				assert.Zero(t, w.logs.FilterMessage("Shutdown abandoned").Len())
+				assert.Zero(t, w.logs.FilterMessage("Shutdown timed out").Len())
 				assert.Zero(t, sink.DataPointCount())
 			})
 		})
@@ -178,7 +178,7 @@ func TestANextConsumerThatHangsIsReported(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"Collection degraded: no collection has finished for 20s; the receiver is waiting for the next consumer"}, w.reports())
 		require.NoError(t, w.Shutdown(t.Context()))
-		assert.Equal(t, 1, w.logs.FilterMessage("Shutdown abandoned").Len())
+		assert.Equal(t, 1, w.logs.FilterMessage("Shutdown timed out").Len())
 		close(hang)
 	})
 }

@@ -42,7 +42,7 @@ func noArguments(check func() error) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
-			return fmt.Errorf("%q is no flag", args[0])
+			return fmt.Errorf("unexpected argument %q", args[0])
 		case check != nil:
 			return check()
 		}

@@ -176,10 +176,10 @@ func (o *measureOptions) check() error {
 	}{
 		{len(o.Command) == 0 && o.PID == 0, "a command or --pid is needed"},
 		{o.PID < 0 || o.PID > math.MaxInt32, "--pid must be the ID of a process"},
-		{len(o.Command) > 0 && o.PID != 0, "--pid and a command exclude each other"},
+		{len(o.Command) > 0 && o.PID != 0, "--pid and a command are mutually exclusive"},
 		{o.For < 0, "--for must not be below 0"},
 		{o.For > 0 && o.PID == 0, "--for is the time to measure a process: --pid is needed"},
-		{o.quiet && o.verbose, "--quiet and -v exclude each other"},
+		{o.quiet && o.verbose, "--quiet and -v are mutually exclusive"},
 		{o.several.runs < 1, "--runs must be at least 1"},
 		{o.several.warmup < 0, "--warmup must not be below 0"},
 		{o.PID != 0 && used, "--pid is for one run"},
@@ -192,9 +192,9 @@ func (o *measureOptions) check() error {
 		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
 		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
 		{o.pprof != "" && used, "--profile is for one run: --base compares with an earlier profile"},
-		{o.base != "" && o.several.other != nil, "--base and --vs exclude each other"},
+		{o.base != "" && o.several.other != nil, "--base and --vs are mutually exclusive"},
 		{o.By != "" && used, "--by is for one run"},
-		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown exclude each other"},
+		{o.json && o.csv || o.csv && o.markdown || o.markdown && o.json, "--json, --csv and --markdown are mutually exclusive"},
 		{o.Node && used, "--node is for one run: JSON and CSV of several runs have node_joules"},
 	} {
 		if c.is {

@@ -86,7 +86,7 @@ func (o *modelOptions) check() error {
 	fits := o.Wall != "" || o.Zone != ""
 	switch {
 	case o.Wall != "" && o.Zone != "":
-		return errors.New("--wall and --zone exclude each other")
+		return errors.New("--wall and --zone are mutually exclusive")
 	case fits && o.trains():
 		return errors.New("--output and --kepler require training: --wall and --zone only print settings")
 	case o.Over != "" && !fits:
@@ -94,7 +94,7 @@ func (o *modelOptions) check() error {
 	case o.from != "" && (o.record != "" || o.endpoint != "" || o.config != ""):
 		return errors.New("--from excludes --record, --endpoint and --config")
 	case o.endpoint != "" && o.config != "":
-		return errors.New("--endpoint and --config exclude each other")
+		return errors.New("--endpoint and --config are mutually exclusive")
 	case same(o.Wall, o.record) || same(o.Wall, o.from) || same(o.out, o.record) || same(o.out, o.from):
 		return errors.New("two flags name the same file")
 	case o.interval <= 0 || o.Plateau <= 0 || o.MaxLag <= 0:

@@ -21,6 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/note"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -188,7 +189,7 @@ func linesOf(notes []energyreceiver.Note) (lines []string) {
 		lines, denied = append(lines, figure.Line(n.Text)), denied || n.Permission
 	}
 	if denied && os.Geteuid() != 0 {
-		lines = slices.Insert(lines, 0, "A permission is missing: run energy as root, or see docs/permissions.md")
+		lines = slices.Insert(lines, 0, "A permission is missing: run energy as root, or see "+note.Pages+"permissions.md")
 	}
 	return lines
 }

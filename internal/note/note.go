@@ -16,6 +16,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// Pages is the URL of the pages for users, which messages name.
+const Pages = "https://github.com/energyreceiver/energyreceiver/blob/main/docs/"
+
 // Note is a remark on the quality of figures: a degraded state, a rejected preference, or the basis
 // of a power model.
 type Note struct {

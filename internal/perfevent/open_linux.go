@@ -41,9 +41,9 @@ func withGrants(err error) error {
 		return err
 	}
 	if level, _ := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); len(level) > 0 && level[0] > '2' {
-		return fmt.Errorf("%w: it takes CAP_PERFMON and kernel.perf_event_paranoid below 3, which is %s", err, bytes.TrimSpace(level))
+		return fmt.Errorf("%w: requires CAP_PERFMON and kernel.perf_event_paranoid below 3, which is %s", err, bytes.TrimSpace(level))
 	}
-	return fmt.Errorf("%w: it takes CAP_PERFMON", err)
+	return fmt.Errorf("%w: requires CAP_PERFMON", err)
 }
 
 // Close closes a counter that Open opened.

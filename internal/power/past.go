@@ -68,7 +68,7 @@ type Resumption struct {
 
 // Errors of a Resumption. Only a zone with ErrMayHaveWrapped has energy of the time.
 var (
-	ErrNotCounted = errors.New("nothing counted the energy that was used while the receiver was down")
+	ErrNotCounted = errors.New("no meter counted the energy that was used while the receiver was down")
 	ErrReset      = errors.New("the energy counter was reset while the receiver was down")
 	// ErrMayHaveWrapped means that the counter could have wrapped once more than it shows, at the
 	// highest power of the zone.

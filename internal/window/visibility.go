@@ -111,7 +111,7 @@ var ErrEndsLost = errors.New("the exits of some processes were missed, or lack C
 	"as when more processes exit at once than the BPF program has room for: the missing part of their energy is unattributed")
 
 var (
-	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +
+	errTooShort = errors.New("the CPU time source does not report short-lived processes: " +
 		"grant CAP_BPF and CAP_PERFMON so that CPU times are read by BPF, or set a shorter window")
 	errNoClaims = errors.New("the CPUs were busy for longer than all processes in the scans ran")
 )

@@ -76,5 +76,5 @@ func TestBPFNeedsTwoCapabilitiesAndNoMore(t *testing.T) {
 func TestWithoutCapabilitiesProcfsIsTakenAndTheReasonGiven(t *testing.T) {
 	said, _ := openAsNobody(t)
 	assert.Contains(t, said, otherThanBPF()+" ")
-	assert.Contains(t, said, "operation not permitted: it takes CAP_BPF and CAP_PERFMON")
+	assert.Contains(t, said, "operation not permitted: requires CAP_BPF and CAP_PERFMON")
 }

@@ -87,7 +87,7 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	g.unread = true
 	message := "NVIDIA GPUs not read: no extension that meters::gpu::extensions names finds them"
 	if len(g.cfg.Meters.GPU.Extensions) == 0 {
-		message = "NVIDIA GPUs not read: run a collector with the extension nvml (docs/gpus.md)"
+		message = "NVIDIA GPUs not read: run a collector with the extension nvml (" + note.Pages + "gpus.md)"
 	}
 	logGPUs(g.logger, message, unread)
 	return nil

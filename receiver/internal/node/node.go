@@ -159,7 +159,7 @@ func (n *Node) Places() *numa.Places {
 // rejection attaches a note on a rejected preference, with the first of several errors.
 func rejection(selected string, rejected error) zap.Field {
 	reason, _, _ := strings.Cut(oneline.Text(rejected), "; ")
-	return note.About(selected, selected+"; rejected: "+reason+" (docs/permissions.md)", rejected).Field()
+	return note.About(selected, selected+"; rejected: "+reason+" ("+note.Pages+"permissions.md)", rejected).Field()
 }
 
 // LogKeys logs the attribution weights that were selected since the last call.

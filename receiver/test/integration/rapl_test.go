@@ -374,7 +374,7 @@ func (r *raplGuest) testPerf(t *testing.T) {
 	for _, l := range r.perf.log {
 		if l.Msg == "Collection degraded" && strings.Contains(l.Error, "permission denied") {
 			degraded++
-			assert.Contains(t, l.Error, "permission denied: it takes CAP_PERFMON and kernel.perf_event_paranoid below 3, which is 3")
+			assert.Contains(t, l.Error, "permission denied: requires CAP_PERFMON and kernel.perf_event_paranoid below 3, which is 3")
 		}
 	}
 	assert.Equal(t, 1, degraded, "until the level is 2; nothing is opened anew")

@@ -28,7 +28,7 @@ import (
 const CgroupVariable = "ENERGY_CGROUP"
 
 // ErrNoMeter is why a command with a limit is not started.
-var ErrNoMeter = errors.New("no joules are known here")
+var ErrNoMeter = errors.New("no meter and no power model is available")
 
 // run is a command or a process that is measured.
 type run struct {

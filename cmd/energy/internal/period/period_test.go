@@ -136,7 +136,7 @@ func TestWithoutEnergyThereAreNoShares(t *testing.T) {
 }
 
 func TestAReportWithoutRowsNamesTheMissingSeriesOrLabels(t *testing.T) {
-	names := ` (see "Names of containers" in docs/configuration.md)`
+	names := " (see https://github.com/energyreceiver/energyreceiver/blob/main/docs/configuration.md#names-of-containers)"
 	for by, want := range map[string]string{
 		"container": "the series of container_energy_joules_total have no label k8s_container_name or container_name" + names,
 		"workload":  "the series of k8s_pod_energy_joules_total have no label k8s_pod_name" + names,

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/otlptranslator"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/snapshot"
+	"github.com/energyreceiver/energyreceiver/internal/note"
 )
 
 // grouping selects the rows of a report.
@@ -172,7 +173,7 @@ func (q *queries) required() string {
 	}
 	text := strings.Join(labels, " or ")
 	if strings.HasPrefix(q.labels[0], "k8s.") {
-		text += ` (see "Names of containers" in docs/configuration.md)`
+		text += " (see " + note.Pages + "configuration.md#names-of-containers)"
 	}
 	return text
 }

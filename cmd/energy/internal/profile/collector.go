@@ -21,6 +21,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/note"
 )
 
 // CollectorName is the name of the collector with the eBPF profiler, next to this program or in PATH.
@@ -28,7 +30,7 @@ const CollectorName = "otelcol-energy-profiles"
 
 var errNoCollector = errors.New("--profile requires the collector with the eBPF profiler: " +
 	"copy it from the image " + CollectorName + " to this name in PATH or next to energy, " +
-	"or name it with --profiler (docs/code.md)")
+	"or name it with --profiler (" + note.Pages + "code.md)")
 
 // findCollector returns the path of the collector: next to this program, in the build directory of
 // a checkout, or in PATH.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/note"
 )
 
 // keplerMetrics are the metrics of Kepler 0.10 and later, and of deploy/kepler, by the name of the
@@ -44,7 +46,7 @@ var keplerAttributes = map[string]Attribute{
 const keplerNote = "The metrics are Kepler's: they do not report whether energy is measured, and their sums are not exact"
 
 var errOldKepler = errors.New("the endpoint belongs to a Kepler older than 0.10, whose metrics are not supported " +
-	"(docs/kepler.md): measure this machine with energy top --local")
+	"(" + note.Pages + "kepler.md): measure this machine with energy top --local")
 
 // kepler calls each with the data points of Kepler for a metric of the receiver. It leaves out
 // workloads that have terminated.

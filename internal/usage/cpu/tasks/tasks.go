@@ -134,7 +134,7 @@ func withGrants(err error) error {
 	if !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return fmt.Errorf("%w: it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
+	return fmt.Errorf("%w: requires CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
 }
 
 // Close detaches hooks, unmaps memory, and unloads the programs. Further calls have no effect.
