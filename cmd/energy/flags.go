@@ -26,7 +26,7 @@ const inGroup = "group"
 //	})
 //
 // Only -o, -v, -p and -h are short (BoolVarP and so on), and outputs pass refuseExisting. The page
-// docs/command-line.md has each flag.
+// docs/command-line.md explains the flags that need more than their usage.
 func flagGroup(c *cobra.Command, title string, define func(f *pflag.FlagSet)) {
 	group := pflag.NewFlagSet(title, pflag.ContinueOnError)
 	group.SortFlags, c.Flags().SortFlags = false, false

