@@ -22,7 +22,7 @@ var (
 )
 
 // TestTable prints the figures of the series in -traces. With -page it writes them to
-// dev/results, and those for users to the page. make replay runs it.
+// dev/results, and the main ones to the page. make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
 		t.Skip("lacks the published series, which make replay TRACES=DIR names")
@@ -44,8 +44,8 @@ func write(t *testing.T, name string, rows []Row) {
 	t.Logf("\n%s", tableOf(rows).Markdown())
 	if *page != "" {
 		require.NoError(t, tableOf(rows).Write("../../../dev/results/replay-"+strings.ReplaceAll(name, " ", "-")+".csv"))
-		forUsers := tableOf(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))
-		require.NoError(t, table.Put(*page, "make replay: "+name, forUsers.Markdown()))
+		main := tableOf(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))
+		require.NoError(t, table.Put(*page, "make replay: "+name, main.Markdown()))
 	}
 }
 

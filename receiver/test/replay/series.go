@@ -3,7 +3,7 @@
 // Package replay runs the trained static power model on published measurements of real machines.
 //
 // Read reads clones of the original repositories and extracts of them; dev/replay.md lists both. The other
-// functions measure the figures that docs/accuracy.md states about measured machines.
+// functions measure the figures of measured machines that docs/accuracy.md quotes.
 package replay
 
 import (
