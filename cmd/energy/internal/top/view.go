@@ -518,7 +518,7 @@ func (p *painter) help() {
 	p.put(0, screen.Dim, "Any key goes back")
 }
 
-// keys lists the keys that ? and docs/command-line.md show.
+// keys lists the keys that ? shows.
 var keys = [][2]string{
 	{"q, F10", "quit, as Ctrl-C does"},
 	{"Tab, 1 to 9", "the next view, or the view of that number"},
