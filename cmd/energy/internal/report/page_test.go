@@ -26,5 +26,7 @@ func TestThePageHasTheFieldsOfTheDocuments(t *testing.T) {
 	for _, f := range field.FindAllStringSubmatch(documents.String(), -1) {
 		assert.Regexp(t, "[`\"]"+f[1]+"(\\[\\])?[`\"]", section)
 	}
-	assert.Subset(t, field.FindAllString(documents.String(), -1), field.FindAllString(section, -1))
+	for _, f := range field.FindAllString(section, -1) {
+		assert.True(t, strings.Contains(documents.String(), f), "no document has %s", f)
+	}
 }
