@@ -74,7 +74,7 @@ func TestMuchUnattributedEnergyIsACondition(t *testing.T) {
 	require.Empty(t, n.logged(), "not yet a minute")
 	children(n, 20, 300)
 	require.Equal(t, []string{"Degraded unattributed energy"}, n.logged())
-	assert.Regexp(t, `^\d\d % of 6\.\d W of active power had no owner in the last 1m0s: procfs does not show .* CAP_BPF and CAP_PERFMON`,
+	assert.Regexp(t, `^\d\d % of 6\.\d W of active power had no owner in the last 1m0s: the CPU time source does not report short-lived processes: .* CAP_BPF and CAP_PERFMON`,
 		n.reasons("unattributed energy")[0])
 	for range 20 {
 		n.run(300*joule, map[int]int64{10: 200})
