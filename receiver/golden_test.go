@@ -237,8 +237,8 @@ func TestAGuestAttributesTheEnergyThatItsHypervisorReports(t *testing.T) {
 func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := recorded(t, "two-gpus")
-		// The power of the AMD card is integrated at 1 Hz, up to 50 ms before the end of the interval: 60, 200, 220 and
-		// 120 W. The Intel card counts its energy.
+		// The power of the AMD card is integrated at 1 Hz, up to 50 ms before the end of the
+		// interval: 60, 200, 220 and 120 W. The Intel card counts its energy.
 		const amd, intel = 1923.5 + 2190 + 1250, 600 + 500.000123 + 300
 		assert.InDelta(t, amd, n.one("hw.energy", "hw.vendor=AMD", "hw.type=gpu").value, 1e-9)
 		assert.InDelta(t, intel, n.one("hw.energy", "hw.vendor=Intel", "hw.type=gpu").value, 1e-9)
@@ -247,7 +247,8 @@ func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
 		assert.InDelta(t, amd+intel, n.sum("system.energy", of), 1e-9)
 		assert.InDelta(t, active, n.sum("process.energy", of)+n.sum("system.unattributed.energy", of), 1e-9, "to the microjoule")
 
-		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5 and 1 s on the other.
+		// The busiest engine class worked for 6.9, 7 and 2.8 of 10 s on one card, and for 7.5, 7.5
+		// and 1 s on the other.
 		assert.InDelta(t, 0.69*1923.5+0.7*2190+0.28*1250+0.75*1100.000123+0.1*300, active, 1e-5)
 		shell := n.one("process.energy", pid(2100), "energy.zone=gpu").value
 		assert.InDelta(t, 0.69*1923.5*0.9/7+0.7*2190/8+0.28*1250*0.8/3.3, shell, 1e-5, "no energy of the card that it only opened")

@@ -35,8 +35,8 @@ type Interval struct {
 
 // Usage is how much a domain was used during an interval, and by which claimants.
 //
-// The zero Usage is for a domain whose utilization could not be read. There is nobody to
-// divide energy by: it stays deferred until an interval with a Total.
+// The zero Usage is for a domain whose utilization could not be read. No claims
+// share its energy, which stays deferred until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and
 	// waiting for I/O. Busy counts for no more than Total. In a domain that is not of CPUs, these

@@ -45,9 +45,8 @@ type Account struct {
 
 	refs     int32                // claimants that may still add to it
 	claimant attribution.Claimant // of a process: the last that adds to it, or unset
-	// restored marks an account of a state that has not continued yet. It does not count among
-	// those that ended: if limits are lower than before, it would take the place of another that
-	// ends now.
+	// restored marks an account of a state that has not continued yet. It does not count as
+	// ended: if limits are lower than before, it would take the place of an account that ends now.
 	restored restored
 
 	rank      rank  // while it has a series

@@ -68,8 +68,8 @@ func (b *batch) scopeOf(s pcommon.InstrumentationScope) uint64 {
 	return b.lastScope
 }
 
-// countEnergies returns how many metrics have emissions, and counts the points of those that cannot
-// have them.
+// countEnergies returns how many metrics have emissions, and counts the points of energies
+// without emissions.
 func (b *batch) countEnergies(metrics pmetric.MetricSlice) (n int) {
 	for i := range metrics.Len() {
 		switch m := metrics.At(i); {

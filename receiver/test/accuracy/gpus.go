@@ -22,8 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// gpuSettings are the settings of the table of GPUs. The cards of xe and amdgpu are read by fdinfo and hwmon, those of
-// nvidia by a library.
+// gpuSettings are the settings of the table of GPUs. The cards of xe and amdgpu are read by fdinfo
+// and hwmon, those of nvidia by a library.
 var gpuSettings = []simSetting{
 	onCards("utilization, fdinfo (xe), 10 s", "xe", "", 0),
 	onCards("utilization, library, 10 s", "nvidia", "", 0),
@@ -38,7 +38,8 @@ var gpuSettings = []simSetting{
 	{name: "Kepler's rule, maximum of samples, 5 s", driver: "nvidia", kepler: 5 * time.Second, peak: true},
 }
 
-// onCards returns a setting for cards of a driver. A model is trained on cards under varied load before the measurement.
+// onCards returns a setting for cards of a driver. A model is trained on cards under varied load
+// before the measurement.
 func onCards(name, driver string, static config.StaticModel, window time.Duration) simSetting {
 	s := simSetting{name: name, source: cpu.KindBPF, driver: driver, configure: func(c *config.Config) {
 		if c.Window = window; static != "" {
@@ -222,7 +223,8 @@ const sensorPeriod, procPeriod = 20 * time.Millisecond, 200 * time.Millisecond
 // of the time between two polls, as on average.
 const pollsBefore = 500 * time.Millisecond
 
-// cards returns the extensions that read the machine's cards, and configures the receiver to use them.
+// cards returns the extensions that read the machine's cards, and configures the receiver to use
+// them.
 func (l *simulator) cards(cfg *config.Config) map[component.ID]component.Component {
 	l.machine.Host.Booted = time.Now().Add(-l.machine.Now())
 	if l.driver != "nvidia" {
@@ -279,7 +281,8 @@ func (l *simulator) checkSums() {
 	require.Equal(l.tb, active["system.energy"], active["process.energy"]+active["system.unattributed.energy"])
 }
 
-// learnGPUs runs the cards, without the workloads, under a load that varies from one collection to the next.
+// learnGPUs runs the cards, without the workloads, under a load that varies from one collection to
+// the next.
 func (l *simulator) learnGPUs(length time.Duration) {
 	demands := map[*hostsim.Context]float64{}
 	var loads []*hostsim.Context

@@ -51,7 +51,8 @@ type simulator struct {
 	containers int
 	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
 	nights float64
-	// drive is called before every millisecond with the time since the beginning, at; nil if nothing changes.
+	// drive is called before every millisecond with the time since the beginning, at; nil if
+	// nothing changes.
 	drive func(at time.Duration)
 	at    time.Duration
 	// since is called when training has ended, if it is not nil. It changes the machine.
@@ -139,14 +140,16 @@ func treeDir(tb testing.TB) string {
 	return dir
 }
 
-// build returns the simulator of a scenario, with the files of its machine below root. driver is simSetting.driver.
+// build returns the simulator of a scenario, with the files of its machine below root. driver is
+// simSetting.driver.
 func build(tb testing.TB, root string, sc simScenario, driver string) *simulator {
 	l := &simulator{tb: tb, root: root, driver: driver, series: map[simSeries]float64{}, uncertainties: map[simSeries]float64{}}
 	l.drive = sc.build(l)
 	return l
 }
 
-// run lets the time of the scenario pass in steps of a millisecond. It calls after at the end of each, unless it is nil.
+// run lets the time of the scenario pass in steps of a millisecond. It calls after at the end of
+// each, unless it is nil.
 func (l *simulator) run(length time.Duration, after func()) {
 	for end := l.at + length; l.at < end; {
 		if l.drive != nil {
@@ -222,7 +225,8 @@ func (l *simulator) begin(w *simWorkload, cgroup string, socket int, demand floa
 	w.tasks = append(w.tasks, t)
 }
 
-// weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs it, in W.
+// weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs
+// it, in W.
 func (w *simWorkload) weighs(intensity, memory float64) *simWorkload {
 	w.tasks[0].Intensity, w.tasks[0].Memory = intensity, memory
 	return w
@@ -293,7 +297,8 @@ func (l *simulator) inZone(zone string, value float64) joules {
 	return joules{}
 }
 
-// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 % too much.
+// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 %
+// too much.
 type accuracy struct {
 	simTotals
 
@@ -306,8 +311,8 @@ type accuracy struct {
 	// misattributed is the part of all energy above idle that is attributed to another workload
 	// than the one that caused it: of all zones, and of each.
 	misattributed, misattributedPackage, misattributedDRAM float64
-	// partsOf is the active energy of all parts, relative to that of the node, and unowned the part of the latter that no
-	// workload has.
+	// partsOf is the active energy of all parts, relative to that of the node, and unowned the part
+	// of the latter that no workload has.
 	partsOf, unowned float64
 }
 
@@ -324,7 +329,8 @@ func measure(t *testing.T, sc simScenario, setting simSetting, horizon time.Dura
 	return measureIn(t, treeDir(t), sc, setting, horizon)
 }
 
-// measureIn runs the real receiver. What it has learned of the machine before, it has from setting.learns.
+// measureIn runs the real receiver. What it has learned of the machine before, it has from
+// setting.learns.
 func measureIn(t *testing.T, root string, sc simScenario, setting simSetting, horizon time.Duration) accuracy {
 	l := build(t, root, sc, setting.driver)
 	if setting.kepler > 0 {
@@ -425,8 +431,8 @@ func (l *simulator) receive(cfg *config.Config, host map[component.ID]component.
 	l.cfg, l.r = cfg, r
 }
 
-// openWeigher returns a function that opens weighers of the simulated machine. The figures of presets come from a
-// machine without clock rates.
+// openWeigher returns a function that opens weighers of the simulated machine. The figures of
+// presets come from a machine without clock rates.
 func (l *simulator) openWeigher(cfg *config.Config) func(window.Key, *window.KeyOptions) (window.Weigher, error) {
 	wanted, _ := rules.Resolve(cfg, rules.Machine{})
 	return func(key window.Key, o *window.KeyOptions) (window.Weigher, error) {
@@ -574,8 +580,8 @@ type simTotals struct {
 // idleTotals is the idle energy by carrier.
 type idleTotals struct {
 	workloads map[string]joules
-	// node is all idle energy, processes that of the processes' series, unattributed the part without a carrier, and
-	// idled the machine's true energy at rest.
+	// node is all idle energy, processes that of the processes' series, unattributed the part
+	// without a carrier, and idled the machine's true energy at rest.
 	node, processes, unattributed, idled joules
 }
 
@@ -624,10 +630,12 @@ func (t simTotals) since(before simTotals) simTotals {
 	return t
 }
 
-// simRounding is the precision of the tables: of errors that print the same, the first is the worst.
+// simRounding is the precision of the tables: of errors that print the same, the first is the
+// worst.
 const simRounding = 5e-4
 
-// accuracy compares the emitted energy with the truth. A workload that used nothing has no relative error.
+// accuracy compares the emitted energy with the truth. A workload that used nothing has no relative
+// error.
 func (t simTotals) accuracy() accuracy {
 	all := t.aboveIdle.plus(t.idle.idled).sum()
 	a := accuracy{simTotals: t, active: off(t.node.sum(), t.aboveIdle.sum()), all: off(t.node.sum(), all)}

@@ -78,7 +78,8 @@ func (g *grid) authority(t *testing.T) string {
 	return path
 }
 
-// ServeHTTP answers https://app.electricitymaps.com/developer-hub/api/reference, carbon-intensity/latest.
+// ServeHTTP answers https://app.electricitymaps.com/developer-hub/api/reference,
+// carbon-intensity/latest.
 func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/v3/carbon-intensity/latest" || r.Header.Get("auth-token") != gridToken {
 		http.Error(w, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
@@ -100,8 +101,8 @@ func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// emitters are the pipelines of one collector, by the zone that each asks for. The first two trust the provider's
-// certificate, and the second discards intensities soon.
+// emitters are the pipelines of one collector, by the zone that each asks for. The first two trust
+// the provider's certificate, and the second discards intensities soon.
 var emitters = []string{"stale", "unknown", "untrusted"}
 
 func emissionsConfig(t *testing.T, provider *grid, dir string) string {
@@ -122,8 +123,9 @@ func emissionsConfig(t *testing.T, provider *grid, dir string) string {
 		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
 }
 
-// Emissions of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
-// provider is restarted or impersonated. Other failures of providers are those of processor/emissions/internal/signal.
+// Emissions of a collector's processes add up to the node's while the intensity changes every few
+// seconds, and while its provider is restarted or impersonated. Other failures of providers are
+// those of processor/emissions/internal/signal.
 func TestEmissionsInTheCollector(t *testing.T) {
 	need(t)
 	t.Parallel() // with the guests: most of its time it waits
@@ -182,7 +184,8 @@ func (c *collector) told(t *testing.T, name, message string) (last string) {
 	return last
 }
 
-// waitUntil waits until the processor of a pipeline is in a state, as far as it logged one: it begins recovered.
+// waitUntil waits until the processor of a pipeline is in a state, as far as it logged one: it
+// begins recovered.
 func (c *collector) waitUntil(t *testing.T, name, state string) {
 	t.Helper()
 	eventually(t, name+" is "+state+", the log is in "+c.log, func() bool {

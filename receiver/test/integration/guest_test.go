@@ -38,7 +38,8 @@ type guest struct {
 type guestOptions struct {
 	name   string // of its directory in build/integration
 	kernel kernel
-	// files are the programs and modules of the machine by their names there, in addition to its first process.
+	// files are the programs and modules of the machine by their names there, in addition to its
+	// first process.
 	files map[string]string
 	// modules are the kernel's drivers that are loaded, with those that they need.
 	modules []string
@@ -49,8 +50,8 @@ type guestOptions struct {
 	inherit []*os.File
 }
 
-// command returns QEMU's command for the machine. On a busy host the kernel measures the rate of an emulated TSC wrongly,
-// so it uses another clock.
+// command returns QEMU's command for the machine. On a busy host the kernel measures the rate of an
+// emulated TSC wrongly, so it uses another clock.
 func (o *guestOptions) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arguments := "console=ttyS0 tsc=unstable guest.agent=/dev/ttyS1"
@@ -82,7 +83,8 @@ func startGuest(t *testing.T, o *guestOptions) *guest {
 	return g
 }
 
-// newGuest returns a machine that is not started yet. Its serial port for the agent is to connect to the socket.
+// newGuest returns a machine that is not started yet. Its serial port for the agent is to connect
+// to the socket.
 func newGuest(t *testing.T, name string) *guest {
 	t.Helper()
 	g := &guest{dir: filepath.Join(cache(t), name)}
@@ -107,7 +109,8 @@ func (g *guest) connects(t *testing.T) {
 	require.NoErrorf(t, g.comesUp(t, patience), "the guest comes up, what it and QEMU say is in %s", g.dir)
 }
 
-// comesUp waits for some time until the machine's first process answers. It fails if the process does not.
+// comesUp waits for some time until the machine's first process answers. It fails if the process
+// does not.
 func (g *guest) comesUp(t *testing.T, within time.Duration) error {
 	t.Helper()
 	started := time.Now()
@@ -169,7 +172,8 @@ func (g *guest) runs() bool {
 	}
 }
 
-// loads loads modules that are files of the guest, in order, each with its parameters after a space.
+// loads loads modules that are files of the guest, in order, each with its parameters after a
+// space.
 func (g *guest) loads(t *testing.T, modules ...string) {
 	t.Helper()
 	g.call(t, "Load", modules, &struct{}{})

@@ -46,7 +46,8 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// built returns a program that a target of make writes below build/, or the one that a variable of the environment names.
+// built returns a program that a target of make writes below build/, or the one that a variable of
+// the environment names.
 func built(t *testing.T, target, program, variable string) string {
 	t.Helper()
 	path := cmp.Or(os.Getenv(variable), filepath.Join("../../../build", program))
@@ -101,7 +102,8 @@ func buildTests(t *testing.T, path string) string {
 	return compiled(t, runtime.GOARCH, "go", "test", "-c", "../../../"+path)
 }
 
-// compiled runs a command of go that compiles a package, its last argument, and returns the program's path.
+// compiled runs a command of go that compiles a package, its last argument, and returns the
+// program's path.
 func compiled(t *testing.T, processor string, args ...string) string {
 	t.Helper()
 	last := len(args) - 1

@@ -19,9 +19,10 @@ import (
 // devices that the test emulates. The truth is a consumption that changes while collectors read it,
 // and what they read fails meanwhile.
 //
-// An ACPI meter that does not know its power fails with ENODATA. If the firmware's method fails, Linux 6.18 returns
-// ENODEV, and 6.1 repeats the last value. While the BMC is gone, ibmaem repeats its last energy without an error, and QEMU
-// answers with completion code 0xd2 (initialization in progress). A PMBus chip returns under the same hwmonN.
+// An ACPI meter that does not know its power fails with ENODATA. If the firmware's method fails,
+// Linux 6.18 returns ENODEV, and 6.1 repeats the last value. While the BMC is gone, ibmaem repeats
+// its last energy without an error, and QEMU answers with completion code 0xd2 (initialization in
+// progress). A PMBus chip returns under the same hwmonN.
 func TestSensorsInAGuest(t *testing.T) {
 	need(t)
 	collector := collectorBinary(t)
@@ -38,7 +39,8 @@ func TestSensorsInAGuest(t *testing.T) {
 	}
 }
 
-// idleWatts is the power before the first readings and after the last ones. A BMC that says 0 W has no sensor.
+// idleWatts is the power before the first readings and after the last ones. A BMC that says 0 W has
+// no sensor.
 const idleWatts = 2
 
 // sensors are a guest with emulated sensors and the collectors that read them.
@@ -50,8 +52,9 @@ type sensors struct {
 	chip     *usbChip // nil if the kernel has no driver
 
 	hwmon, ipmi, named *guestCollector
-	// isOld reports whether the kernel is 6.1. Its ACPI driver forgets the error of the firmware's method. In its guest
-	// the BMC stays away for a minute, until its energy counter, which the driver repeats, counts as standing still.
+	// isOld reports whether the kernel is 6.1. Its ACPI driver forgets the error of the firmware's
+	// method. In its guest the BMC stays away for a minute, until its energy counter, which the
+	// driver repeats, counts as standing still.
 	isOld bool
 
 	unknown, failing during // of the first ACPI meter, in emissions of hwmon
@@ -224,7 +227,8 @@ func (s *sensors) compares(t *testing.T) {
 // chipModules are the drivers of a usbChip.
 var chipModules = []string{"xhci_pci", "i2c_tiny_usb", "pmbus"}
 
-// addsChip makes the kernel use the chip once its bus is there, as it does not look for PMBus devices by itself.
+// addsChip makes the kernel use the chip once its bus is there, as it does not look for PMBus
+// devices by itself.
 func (g *guest) addsChip(t *testing.T) {
 	t.Helper()
 	var bus string

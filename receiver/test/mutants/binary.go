@@ -27,7 +27,8 @@ type testBinary struct {
 	timeout      time.Duration
 }
 
-// A listed is a package as the go command lists it. The tests of a package are another one, with the suffix .test.
+// A listed is a package as the go command lists it. The tests of a package are another one, with
+// the suffix .test.
 type listed struct {
 	ImportPath, Dir string
 	ForTest         string
@@ -91,8 +92,8 @@ func list(patterns []string) (all []listed, err error) {
 	}
 }
 
-// calibrate runs the tests without a fault, and leaves out and returns tests that fail. If names is nil, all tests run.
-// With a fault, the tests may take three times this time and half a minute.
+// calibrate runs the tests without a fault, and leaves out and returns tests that fail. If names is
+// nil, all tests run. With a fault, the tests may take three times this time and half a minute.
 func (t *testBinary) calibrate(o *options, names []string) (doubtful []string, err error) {
 	cmd := exec.Command(t.binary, "-test.list", ".")
 	cmd.Dir = t.dir
@@ -126,7 +127,8 @@ func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
 }
 
-// kills returns the tests with these names that notice a fault, and the tests that too many crashes kept from running.
+// kills returns the tests with these names that notice a fault, and the tests that too many crashes
+// kept from running.
 func (t *testBinary) kills(mutant string, names []string) (failed, notRun []string) {
 	failed, notRun = t.failures(mutant, names)
 	if slices.Contains(failed, testMain) {
@@ -141,7 +143,8 @@ func tooMany(notRun []string) string {
 	return fmt.Sprintf(", %d crashes keep from running: %s", mostRuns, strings.Join(notRun, " "))
 }
 
-// Lines that a test binary prints. A test or one of its subtests begins or goes on, ends, or ran when the time was over.
+// Lines that a test binary prints. A test or one of its subtests begins or goes on, ends, or ran
+// when the time was over.
 var (
 	began  = regexp.MustCompile(`\x16=== (?:RUN|CONT|NAME) +(\w+)`)
 	ended  = regexp.MustCompile(`\x16--- (PASS|FAIL|SKIP): (\w+) \(`)
@@ -154,8 +157,9 @@ const mostRuns = 10
 // testMain stands for a process that failed although its tests passed.
 const testMain = "TestMain"
 
-// failures runs the tests with these names on a fault, and returns the tests that fail. If a test ends the process,
-// the tests that have not run yet run in another one. After mostRuns processes, failures returns them in notRun.
+// failures runs the tests with these names on a fault, and returns the tests that fail. If a test
+// ends the process, the tests that have not run yet run in another one. After mostRuns processes,
+// failures returns them in notRun.
 func (t *testBinary) failures(mutant string, names []string) (failed, notRun []string) {
 	for range mostRuns {
 		if len(names) == 0 {

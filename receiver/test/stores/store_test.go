@@ -31,14 +31,15 @@ import (
 type store struct {
 	name     string // of the database and the way in
 	language Language
-	// open starts it with an empty database below dir, on loopback. The test's end stops it. The error is errLacks if
-	// something is missing that this machine does not have.
+	// open starts it with an empty database below dir, on loopback. The test's end stops it. The
+	// error is errLacks if something is missing that this machine does not have.
 	open func(t *testing.T, dir string) (backend, error)
 }
 
 // backend is a database that runs.
 type backend interface {
-	// send sends the collection of a time by the way in, and returns when it was taken. Collections come in the order of time.
+	// send sends the collection of a time by the way in, and returns when it was taken. Collections
+	// come in the order of time.
 	send(at time.Time, md pmetric.Metrics) error
 	// settle is called after the last collection, and returns when all can be asked for.
 	settle() error

@@ -24,7 +24,7 @@ type board struct {
 	slices slicing
 }
 
-// limitMargin is how far power may exceed the power limit: the limit holds for a mean over some ten
+// limitMargin is how far power may exceed the power limit: the limit holds for a mean of tens of
 // milliseconds, and the energy counter is refreshed every 20 to 100 ms.
 const limitMargin = 2
 

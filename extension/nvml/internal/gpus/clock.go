@@ -46,8 +46,8 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
-// plausible sorts instants by time, and returns those that are new and can be true. One in the
-// future is not, unless all are: the clock was set then.
+// plausible sorts instants by time, and returns the new and possible ones. An instant in the future
+// is possible only if all are in the future: the clock was set then.
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {

@@ -13,8 +13,8 @@ import (
 )
 
 // energy reads a GPU's energy counter, or its power if no counter works. Samples of utilization
-// show some hundred milliseconds late. So it keeps the readings since the moment that was handed
-// out last, and returns the energy at the moment of the last sample.
+// appear hundreds of milliseconds late. So it keeps the readings since the last returned moment, and
+// returns the energy at the moment of the last sample.
 type energy struct {
 	points  []point // ascending in time
 	isPower bool
