@@ -84,7 +84,7 @@ func TestMemoryIsAttributedByTheCacheMissesOfEachProcess(t *testing.T) {
 	n.runMemory() // the first readings
 	selected := n.logs.FilterMessage("Attribution weight selected").FilterField(zap.String("weight", string(window.KeyMissesOrMemory))).All()
 	require.Len(t, selected, 1)
-	assert.Contains(t, selected[0].ContextMap()["by"], "L2 cache misses of each process")
+	assert.Contains(t, selected[0].ContextMap()["source"], "L2 cache misses of each process")
 	assert.InDelta(t, 3./4, n.runMemory(), 1e-4)
 	s.uncounted = errors.New("too many context switches")
 	assert.InDelta(t, 1./3, n.runMemory(), 1e-4, "by memory and CPU time")

@@ -199,7 +199,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 	}
 	weighed := n.logs.FilterMessage("Attribution weight selected").All()
 	require.Len(t, weighed, 1)
-	assert.Equal(t, "clock rate by APERF and MPERF", weighed[0].ContextMap()["by"])
+	assert.Equal(t, "clock rate by APERF and MPERF", weighed[0].ContextMap()["source"])
 	assert.Equal(t, componentstatus.StatusOK, n.status[len(n.status)-1].Status())
 }
 

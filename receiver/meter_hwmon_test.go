@@ -39,7 +39,7 @@ func TestSensorsOfUnknownMeaningAreLoggedAsTheyAreNamed(t *testing.T) {
 	n.supplies("5")
 	n.start()
 	n.run(0, nil)
-	logged := n.logs.FilterMessageSnippet("Sensors of unknown meaning").All()
+	logged := n.logs.FilterMessageSnippet("Sensors without a known zone").All()
 	require.Len(t, logged, 1)
 	sensors := logged[0].ContextMap()["sensors"].([]any)
 	require.Len(t, sensors, 1)

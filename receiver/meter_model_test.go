@@ -142,13 +142,13 @@ func TestAMachineWithoutASensorAndWithoutAModelIsACondition(t *testing.T) {
 		describeMachine(t, n)
 		require.NoError(t, n.host.Render())
 	}
-	const unavailable = "no energy sensor found and no power model available; no energy is reported: "
+	const unavailable = "no energy sensor found and no power model available: no energy is reported: "
 	for name, c := range map[string]struct {
 		edit    func(*Config)
 		prepare func(*testNode)
 		want    []string
 	}{
-		"none":              {func(*Config) {}, known, []string{"no energy sensor found and no power model configured; no energy is reported"}},
+		"none":              {func(*Config) {}, known, []string{"no energy sensor found and no power model configured: no energy is reported"}},
 		"auto":              {withAutoModel, unknown, []string{unavailable, "no power model: identify the machine: open "}},
 		"only model":        {func(c *Config) { withAutoModel(c); c.Meters.Use = only() }, unknown, []string{"no power model: identify the machine: open "}},
 		"missing file":      {withModelFile(filepath.Join(dir, "missing")), known, []string{unavailable}},

@@ -90,7 +90,7 @@ func TestADeficitOfOtherIsACondition(t *testing.T) {
 		n.use(10*joule, 20*joule, 0)
 	}
 	assert.Equal(t, []string{"Degraded zone other"}, n.logged())
-	assert.Contains(t, n.reasons("zone other")[0], "other stands still")
+	assert.Contains(t, n.reasons("zone other")[0], "other does not increase")
 	assert.InDelta(t, 64, n.sum("system.energy", nil, "energy.zone=other"), 1e-6)
 	deficit(310)
 	n.use(400*joule, 20*joule, 0)

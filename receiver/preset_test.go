@@ -59,7 +59,7 @@ func TestTheLogSaysOnceWhichDefaultRulesTheMachineSupports(t *testing.T) {
 	logged := n.logs.FilterMessage("Attribution rules selected").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, zap.InfoLevel, logged[0].Level)
-	assert.Equal(t, map[string]any{"unavailable": []any{}, "selected": []any{
+	assert.Equal(t, map[string]any{"unavailable": []any{}, "enabled": []any{
 		"window: 1s", "attribution::scope: zone", "attribution::static_power: trained", "attribution::weight: frequency_squared",
 		"attribution::smt_weight: 0.6", "attribution::interrupts: unattributed", "attribution::weight::dram: cache_misses",
 	}}, logged[0].ContextMap())

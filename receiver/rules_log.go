@@ -38,15 +38,15 @@ func (l *ruleLog) log(s *energyScraper) {
 	for _, r := range m.AttributedReadings() {
 		zones = append(zones, power.Class{Zone: r.Zone.Kind, Method: r.Zone.Method})
 	}
-	var selected, unavailable []string
+	var enabled, unavailable []string
 	for _, n := range s.node.Notes(zones) {
 		switch {
 		case n.Warning != "":
 		case n.Reason != "":
 			unavailable = append(unavailable, n.String())
 		default:
-			selected = append(selected, n.String())
+			enabled = append(enabled, n.String())
 		}
 	}
-	s.set.Logger.Info("Attribution rules selected", zap.Strings("selected", selected), zap.Strings("unavailable", unavailable))
+	s.set.Logger.Info("Attribution rules selected", zap.Strings("enabled", enabled), zap.Strings("unavailable", unavailable))
 }

@@ -63,7 +63,7 @@ func (o *measureOptions) subcommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "measure [flags] [--] COMMAND [ARGUMENT...]", Short: "run a command and report its energy",
 		Long: `Runs a command, and reports the energy of it and of all processes that it starts. No collector is
-needed. With --pid it measures a process that runs already, in place of a command, until the process
+needed. With --pid it measures a process that runs already, instead of a command, until the process
 ends or Ctrl-C is pressed.
 
 The exit status is the status of the command, or 128+n if signal n terminated it. It is 127 if the
@@ -118,7 +118,7 @@ or could not write a result. It is 124 if the command used more than --max-joule
 }
 
 func (o *measureOptions) measuredFlags(f *pflag.FlagSet) {
-	f.IntVarP(&o.PID, "pid", "p", 0, "measure the process with this `ID` and its descendants, in place of a command")
+	f.IntVarP(&o.PID, "pid", "p", 0, "measure the process with this `ID` and its descendants instead of a command")
 	f.DurationVar(&o.For, "for", 0, "with --pid: longest time to measure (0s: until the process ends)")
 	f.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
 	f.DurationVar(&o.Baseline, "baseline", 0,
@@ -174,11 +174,11 @@ func (o *measureOptions) check() error {
 		is  bool
 		err string
 	}{
-		{len(o.Command) == 0 && o.PID == 0, "a command or --pid is needed"},
+		{len(o.Command) == 0 && o.PID == 0, "a command or --pid is required"},
 		{o.PID < 0 || o.PID > math.MaxInt32, "--pid must be the ID of a process"},
 		{len(o.Command) > 0 && o.PID != 0, "--pid and a command are mutually exclusive"},
 		{o.For < 0, "--for must not be below 0"},
-		{o.For > 0 && o.PID == 0, "--for is the time to measure a process: --pid is needed"},
+		{o.For > 0 && o.PID == 0, "--for requires --pid"},
 		{o.quiet && o.verbose, "--quiet and -v are mutually exclusive"},
 		{o.several.runs < 1, "--runs must be at least 1"},
 		{o.several.warmup < 0, "--warmup must not be below 0"},
@@ -187,10 +187,10 @@ func (o *measureOptions) check() error {
 		{o.Baseline < 0 || o.Wait < 0, "--baseline and --wait must not be below 0"},
 		{!(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)), "--max-joules must be a number of joules"},
 		{o.maxRatio != 0 && !(o.maxRatio >= 1 && !math.IsInf(o.maxRatio, 1)), "--max-ratio must be a number of at least 1"},
-		{o.maxRatio > 0 && o.several.other == nil && o.base == "", "--max-ratio needs another command or an earlier result: --vs or --base"},
-		{o.maxRatio > 0 && o.several.runs < 2, "--max-ratio needs at least 2 runs: --runs"},
-		{o.receiver != "" && o.config == "", "--receiver names a receiver in the file of --config: --config is needed"},
-		{o.By == measure.ByContainer && !o.Node, "--by container needs --node: the table has the containers of the whole machine"},
+		{o.maxRatio > 0 && o.several.other == nil && o.base == "", "--max-ratio requires --vs or --base"},
+		{o.maxRatio > 0 && o.several.runs < 2, "--max-ratio requires --runs of at least 2"},
+		{o.receiver != "" && o.config == "", "--receiver requires --config"},
+		{o.By == measure.ByContainer && !o.Node, "--by container requires --node"},
 		{o.pprof != "" && used, "--profile is for one run: --base compares with an earlier profile"},
 		{o.base != "" && o.several.other != nil, "--base and --vs are mutually exclusive"},
 		{o.By != "" && used, "--by is for one run"},

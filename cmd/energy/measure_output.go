@@ -49,7 +49,7 @@ func (o *outputOptions) outputFlags(f *pflag.FlagSet) {
 
 // formatFlags adds the flags of outputs and formats. standard is the output without --output.
 func (o *outputOptions) formatFlags(f *pflag.FlagSet, standard string) {
-	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to in place of "+standard+
+	f.StringArrayVarP(&o.outputs, "output", "o", nil, "`file` to write to instead of "+standard+
 		". The extensions .json, .csv, .md and .html select a format. May be repeated")
 	f.BoolVar(&o.json, "json", false, "write JSON, except to files with the extension of another format")
 	f.BoolVar(&o.csv, "csv", false, "write CSV")

@@ -39,7 +39,7 @@ func (o *severalOptions) flags(c *cobra.Command) {
 				o.other, o.shell, err = shellWords(line)
 				return err
 			})
-		f.BoolVar(&o.ignoreFailure, "ignore-failure", false, "with --runs and --vs: count runs whose exit status is not 0, too")
+		f.BoolVar(&o.ignoreFailure, "ignore-failure", false, "with --runs and --vs: also count runs whose exit status is not 0")
 	})
 }
 
@@ -99,7 +99,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, f *files) int {
 		case err != nil:
 			return o.failed(err)
 		case r.Exit != 0 && !o.several.ignoreFailure:
-			text := "--ignore-failure counts failed runs, too"
+			text := "--ignore-failure also counts failed runs"
 			if o.live != nil {
 				text += "; --show-output shows their output"
 			}

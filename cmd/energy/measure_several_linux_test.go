@@ -85,7 +85,7 @@ func TestTheFirstFailureEndsAllRuns(t *testing.T) {
 	status, stderr := s.measure("--runs", "5", "--", "sh", "-c", failing)
 	assert.Equal(t, 7, status)
 	assert.Equal(t, "xxx", s.read("log"))
-	assert.Contains(t, stderr, "energy measure: run 3 of 5 failed with exit status 7: --ignore-failure counts failed runs, too\n")
+	assert.Contains(t, stderr, "energy measure: run 3 of 5 failed with exit status 7: --ignore-failure also counts failed runs\n")
 	assert.NotContains(t, stderr, " · ")
 
 	require.NoError(t, os.Remove(s.path("log")))

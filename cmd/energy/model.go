@@ -72,7 +72,7 @@ power curve fitted to a wall meter, and corrections for the meters of this machi
 		f.StringVar(&o.kepler, "kepler", "", "`directory` for models in the format of Kepler Model Server, trained with CPU time and hardware counters")
 		forceFlag(f, &o.force)
 		f.StringVar(&o.Wall, "wall", "", "CSV `file` of a wall meter (time and watts) to fit to")
-		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to in place of a wall meter, separated by commas")
+		f.StringVar(&o.Zone, "zone", "", "hw.id of the `sensors` to fit to instead of a wall meter, separated by commas")
 		f.StringVar(&o.Over, "over", "", "hw.id of the `sensors` whose power replaces utilization in the fit")
 		f.DurationVar(&o.Plateau, "plateau", time.Minute, "minimum length of a plateau, without --settle")
 		f.DurationVar(&o.Settle, "settle", 30*time.Second, "time ignored at both ends of a plateau: averaging period of the slowest meter")
@@ -92,7 +92,7 @@ func (o *modelOptions) check() error {
 	case o.Over != "" && !fits:
 		return errors.New("--over requires --wall or --zone")
 	case o.from != "" && (o.record != "" || o.endpoint != "" || o.config != ""):
-		return errors.New("--from excludes --record, --endpoint and --config")
+		return errors.New("--from cannot be combined with --record, --endpoint or --config")
 	case o.endpoint != "" && o.config != "":
 		return errors.New("--endpoint and --config are mutually exclusive")
 	case same(o.Wall, o.record) || same(o.Wall, o.from) || same(o.out, o.record) || same(o.out, o.from):

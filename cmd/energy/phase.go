@@ -35,7 +35,7 @@ The command returns after the boundary is measured, and exits with 1 if that fai
 	}
 	flagGroup(c, "Flags", func(f *pflag.FlagSet) {
 		f.StringVar(&socket, "socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
-		f.BoolVar(&optional, "optional", false, "succeed if energy measure does not run")
+		f.BoolVar(&optional, "optional", false, "succeed if energy measure is not running")
 		f.DurationVar(&timeout, "timeout", 10*time.Second, "maximum wait for the measurement")
 	})
 	c.RunE = untilDone(func(ctx context.Context) error {

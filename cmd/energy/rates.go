@@ -29,7 +29,7 @@ func rateFlags(f *pflag.FlagSet, r *report.Rates) {
 // checkRates returns an error if --currency is set without --price.
 func checkRates(r *report.Rates) error {
 	if r.Currency != "" && r.Price == nil {
-		return errors.New("--currency names the currency of --price: --price is needed")
+		return errors.New("--currency requires --price")
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (o *options) sourceFlags(f *pflag.FlagSet) {
 func (o *options) check() error {
 	switch {
 	case o.local && o.given:
-		return errors.New("--local measures without a collector: it does not take --endpoint")
+		return errors.New("--local and --endpoint are mutually exclusive")
 	case o.interval <= 0:
 		return errors.New("--interval must be above 0")
 	case o.interval < shortestInterval && !o.given:

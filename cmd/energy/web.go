@@ -92,7 +92,7 @@ func (o *webOptions) check(flags *pflag.FlagSet) error {
 	ip, _ := netip.ParseAddr(host)
 	switch isLocal := host == "localhost" || ip.IsLoopback(); {
 	case (o.cert == "") != (o.key == ""):
-		return errors.New("--tls-cert and --tls-key require each other")
+		return errors.New("--tls-cert and --tls-key must be set together")
 	case !isLocal && (o.cert == "" || len(o.hosts) == 0):
 		return fmt.Errorf("other machines can reach %s, which requires --tls-cert, --tls-key and --host. Without TLS, "+
 			"run ssh -L %s:127.0.0.1:%s HOST on the other machine", o.listen, port, port)

@@ -140,13 +140,13 @@ func TestOtherMachinesReachThePageOnlyWithTLS(t *testing.T) {
 		{"--listen 0.0.0.0:8890", "run ssh -L 8890:127.0.0.1:8890 HOST on the other machine"},
 		{"--listen :8890 --tls-cert c --tls-key k", "requires --tls-cert, --tls-key and --host"},
 		{"--listen node.example:8890 --host node.example", "other machines can reach node.example:8890"},
-		{"--tls-cert c", "--tls-cert and --tls-key require each other"},
+		{"--tls-cert c", "--tls-cert and --tls-key must be set together"},
 		{"--listen 8890", "--listen must be host:port"},
 		{"--local record.jsonl", "record.jsonl is a recording, which cannot be combined with --local"},
 		{"web_linux_test.go b", "at most one FILE can be shown"},
 		{"nofile", "stat nofile: no such file or directory"},
 		{"--interval 1ms", "--interval must be at least 10ms without --endpoint"},
-		{"--currency EUR", "--price is needed"},
+		{"--currency EUR", "--currency requires --price"},
 		{"--interval 0s", "--interval must be above 0"},
 	} {
 		_, err := parsed[webOptions](strings.Fields(tt.args))

@@ -58,9 +58,9 @@ func (c *Config) Validate() error {
 		case label == "":
 			return errors.New("labels: a name is empty")
 		case slices.Contains([]string{"service.name", "span.name", "otel.metric.overflow"}, label):
-			return fmt.Errorf("labels: %q is an attribute of its own", label)
+			return fmt.Errorf("labels: %q is already an attribute of all series", label)
 		case slices.Contains(c.Labels[:i], label):
-			return fmt.Errorf("labels: %q is there twice", label)
+			return fmt.Errorf("labels: %q is listed twice", label)
 		}
 	}
 	return nil

@@ -68,7 +68,8 @@ func missingExtensions(all map[string]any) (errs []error) {
 		for _, key := range named {
 			for _, extension := range idsOf(at(receivers[name], key.path...)) {
 				if !slices.Contains(enabled, extension) {
-					errs = append(errs, fmt.Errorf("receivers::%s::%s: extension %q is not among service::extensions", name, key, extension))
+					err := fmt.Errorf("receivers::%s::%s: extension %q is not among service::extensions%s", name, key, extension, key.hint)
+					errs = append(errs, err)
 				}
 			}
 		}
@@ -77,9 +78,15 @@ func missingExtensions(all map[string]any) (errs []error) {
 }
 
 // named are the settings of the receiver that refer to extensions.
-var named = []setting{{[]string{"storage"}}, {[]string{"meters", "gpu", "extensions"}}}
+var named = []setting{
+	{[]string{"storage"}, " (the path of a directory is absolute)"},
+	{[]string{"meters", "gpu", "extensions"}, ""},
+}
 
-type setting struct{ path []string }
+type setting struct {
+	path []string
+	hint string // the end of the error
+}
 
 // String returns the setting in the notation of the collector's errors.
 func (s setting) String() (name string) {

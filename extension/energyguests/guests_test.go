@@ -33,7 +33,7 @@ func TestConfig(t *testing.T) {
 		"path: trees":               `path: must be an absolute path, is "trees"`,
 		"path: /trees":              "",
 		"vsock: {port: 9480}":       "",
-		"vsock: {}":                 "vsock::port: must be between 1 and 4294967294, is 0",
+		"vsock: {}":                 "vsock::port: must be set to a port between 1 and 4294967294",
 		"vsock: {port: 4294967295}": "vsock::port: must be between 1 and 4294967294, is 4294967295",
 		"{path: /trees, vsock: {port: 1}, receiver: energy/2}": "",
 	} {

@@ -12,7 +12,7 @@ import (
 
 var (
 	errNoMemory = errors.New("no mounted hierarchy has a memory controller")
-	errNoNodes  = errors.New("memory.numa_stat lacks the lines that are added up")
+	errNoNodes  = errors.New("memory.numa_stat lacks required lines")
 	errOutside  = errors.New("outside of the cgroup namespace")
 )
 

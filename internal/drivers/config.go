@@ -103,7 +103,7 @@ func (c *Config) Check(wrong invalid.Reporter, zones []power.Kind, hasModel bool
 		field := fmt.Sprintf("use::%d", i)
 		invalid.OneOf(under, field, meter, local()...)
 		if slices.Contains(c.Use[:i], meter) {
-			under(field, "%q is named twice", meter)
+			under(field, "%q is listed twice", meter)
 		}
 	}
 	if !hasModel && len(c.Selected()) == 1 { // only the driver of the model

@@ -52,7 +52,7 @@ func (c *GPUConfig) validate(wrong invalid.Reporter) {
 	seen := map[component.ID]bool{}
 	for i, id := range c.Extensions {
 		if seen[id] {
-			wrong(fmt.Sprintf("extensions::%d", i), "%q is named twice", id)
+			wrong(fmt.Sprintf("extensions::%d", i), "%q is listed twice", id)
 		}
 		seen[id] = true
 	}

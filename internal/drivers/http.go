@@ -120,7 +120,7 @@ func (e *Env) client(ctx context.Context, settings confighttp.ClientConfig, time
 	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
 	client, err := settings.ToClient(ctx, e.Host.GetExtensions(), e.Telemetry)
 	if _, ok := errors.AsType[*url.Error](err); ok {
-		return nil, errors.New("proxy_url: must be an address")
+		return nil, errors.New("proxy_url: must be a URL")
 	}
 	return client, err
 }

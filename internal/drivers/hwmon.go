@@ -53,7 +53,7 @@ func (c *HwmonConfig) validate(wrong invalid.Reporter) {
 			other := ParseSensor(key)
 			return other.Chip == is.Chip && other.Sensor == is.Sensor && (other.Device == is.Device || other.Device == "" || is.Device == "")
 		}) {
-			wrong(setting, "the sensor %q of the chip %q is named twice", is.Sensor, is.Chip)
+			wrong(setting, "the sensor %q of the chip %q is listed twice", is.Sensor, is.Chip)
 		}
 	}
 }

@@ -20,7 +20,11 @@ func (r Reporter) Under(section string) Reporter {
 
 // OneOf reports a setting whose value is not one of the allowed values.
 func OneOf[T ~string](wrong Reporter, setting string, value T, allowed ...T) {
-	if !slices.Contains(allowed, value) {
+	switch {
+	case slices.Contains(allowed, value):
+	case value == "":
+		wrong(setting, "must be set to one of %s", Join(allowed))
+	default:
 		wrong(setting, "must be one of %s, is %q", Join(allowed), value)
 	}
 }

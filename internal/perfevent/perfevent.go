@@ -42,7 +42,7 @@ func ReadNumber(path, prefix string) (uint64, error) {
 	}
 	n, ok := parseNumber(text, prefix)
 	if !ok {
-		return 0, fmt.Errorf("%s: %q is not understood", path, text)
+		return 0, fmt.Errorf("%s: cannot parse %q", path, text)
 	}
 	return n, nil
 }

@@ -85,7 +85,7 @@ func (m *Remainder) Err() error {
 	return nil
 }
 
-var errDeficit = errors.New("package, dram and gpu used more energy than the meter of the whole machine counted; other stands still until that is made up for")
+var errDeficit = errors.New("package, dram and gpu exceed the platform meter: other does not increase until the meter catches up")
 
 // resume makes the zone continue from the state of another Remainder.
 func (m *Remainder) resume(p PastOther) {

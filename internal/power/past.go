@@ -72,7 +72,7 @@ var (
 	ErrReset      = errors.New("the energy counter was reset while the receiver was down")
 	// ErrMayHaveWrapped means that the counter could have wrapped once more than it shows, at the
 	// highest power of the zone.
-	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
+	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped while the receiver was down: the counted energy is a lower bound")
 	ErrOtherMeter     = errors.New("another meter reads the zone than before the receiver was down")
 
 	// errAwaited is the error of zones that no meter has read since Resume.

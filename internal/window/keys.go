@@ -123,7 +123,7 @@ type Weigher interface {
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, err error) {
 	line := lineOf(key)
 	if line.open == nil {
-		return nil, fmt.Errorf("no attribution weight %q", key)
+		return nil, fmt.Errorf("unknown attribution weight %q", key)
 	}
 	return line.open(key, o)
 }

@@ -154,7 +154,7 @@ func (id *Identifier) Outside(now time.Time) error {
 	if !n.outside {
 		return nil
 	}
-	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
+	return fmt.Errorf("counters and requests of containers' cgroups cannot be read from the receiver's cgroup namespace: %w",
 		cmp.Or(n.failed, errElsewhere))
 }
 

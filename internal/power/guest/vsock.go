@@ -37,7 +37,10 @@ const maxPort = math.MaxUint32 - 1
 
 // CheckPort returns an error if port is not a valid vsock port of a server, from 1 to 4294967294.
 func CheckPort(port int64) error {
-	if port < 1 || port > maxPort {
+	switch {
+	case port == 0:
+		return fmt.Errorf("must be set to a port between 1 and %d", int64(maxPort))
+	case port < 0 || port > maxPort:
 		return fmt.Errorf("must be between 1 and %d, is %d", int64(maxPort), port)
 	}
 	return nil

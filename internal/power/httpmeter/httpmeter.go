@@ -89,7 +89,7 @@ func (s *reader) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 	return power.Answer{Shown: []power.Shown{shown}}, nil
 }
 
-var errURL = errors.New("endpoint is no address")
+var errURL = errors.New("endpoint is not a URL")
 
 func (s *reader) Close() error {
 	s.Client.CloseIdleConnections()

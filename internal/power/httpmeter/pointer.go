@@ -88,7 +88,7 @@ func child(value json.RawMessage, token string) (json.RawMessage, error) {
 	// RFC 6901, section 4: no leading zeros.
 	index, err := strconv.ParseUint(token, 10, 31)
 	if err != nil || strconv.FormatUint(index, 10) != token {
-		return nil, fmt.Errorf("%q is no index of an array", token)
+		return nil, fmt.Errorf("%q is not an array index", token)
 	}
 	if index >= uint64(len(elements)) {
 		return nil, fmt.Errorf("the array has no element %s", token)

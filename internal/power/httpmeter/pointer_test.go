@@ -46,11 +46,11 @@ func TestAPointerThatFindsNothingSaysWhy(t *testing.T) {
 	for pointer, want := range map[string]string{
 		"/meter":                       `the answer has no member "meter"`,
 		"/meters/1":                    "the array has no element 1",
-		"/meters/-":                    `"-" is no index of an array`,
-		"/meters/00":                   `"00" is no index of an array`,
-		"/meters/+0":                   `"+0" is no index of an array`,
-		"/meters/total":                `"total" is no index of an array`,
-		"/meters/99999999999999999999": `"99999999999999999999" is no index of an array`,
+		"/meters/-":                    `"-" is not an array index`,
+		"/meters/00":                   `"00" is not an array index`,
+		"/meters/+0":                   `"+0" is not an array index`,
+		"/meters/total":                `"total" is not an array index`,
+		"/meters/99999999999999999999": `"99999999999999999999" is not an array index`,
 		"/meters/0/total/x":            `the answer has no value that could contain "x"`,
 		"/none/x":                      `the answer has no value that could contain "x"`,
 	} {

@@ -52,7 +52,7 @@ func NewCurve(points []Point) (Curve, error) {
 			return nil, fmt.Errorf("power curve: point %d: utilization %v is not above the %v before it",
 				i, p.Utilization, points[i-1].Utilization)
 		case math.IsNaN(p.Watts) || math.IsInf(p.Watts, 0) || p.Watts < 0:
-			return nil, fmt.Errorf("power curve: point %d: power of %v W is not a finite number from 0 up", i, p.Watts)
+			return nil, fmt.Errorf("power curve: point %d: power of %v W is not a finite number of at least 0", i, p.Watts)
 		}
 	}
 	return append(Curve(nil), points...), nil

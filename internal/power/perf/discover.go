@@ -120,7 +120,7 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 		return pmu{}, unusable(err)
 	}
 	if err := kernfs.ParseList(mask, func(cpu int) { p.cpus = append(p.cpus, cpu) }); err != nil {
-		return pmu{}, fmt.Errorf("%s/cpumask: %q is not understood", dir, mask)
+		return pmu{}, fmt.Errorf("%s/cpumask: cannot parse %q", dir, mask)
 	}
 	var reason error
 	for _, e := range events {

@@ -9,7 +9,7 @@ import "errors"
 // linux stands in for the kernel on other systems.
 type linux struct{}
 
-var errNotLinux = errors.New("perf events are Linux's")
+var errNotLinux = errors.New("perf events are available only on Linux")
 
 func (linux) check(string) error { return errNotLinux }
 

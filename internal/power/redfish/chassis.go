@@ -32,7 +32,7 @@ func (s *Sensor) findChassis(ctx context.Context, of *system) (*chassis, error) 
 	case len(candidates) == 0:
 		return nil, errors.New("the service names no chassis of this machine: set chassis")
 	case len(own) == 0:
-		return nil, fmt.Errorf("chassis %s has other systems, too: its power is not this machine's", chassisIDs(candidates))
+		return nil, fmt.Errorf("chassis %s has other systems as well: its power is not the power of this machine", chassisIDs(candidates))
 	}
 	if own = whole(own); len(own) > 1 {
 		return nil, fmt.Errorf("several chassis may be this machine: set chassis to one of: %s", chassisIDs(own))

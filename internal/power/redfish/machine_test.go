@@ -159,7 +159,7 @@ func TestAChassisThatIsSharedIsNotThisMachine(t *testing.T) {
 	tree["/redfish/v1/Systems/Node1"]["Links"] = rt.Object{"Chassis": rt.Links("/redfish/v1/Chassis/Enclosure")}
 	withService(t, tree, func(b *bench) {
 		b.options.System = "Node1"
-		assert.Contains(b, b.failure(), "chassis Enclosure has other systems, too: its power is not this machine's")
+		assert.Contains(b, b.failure(), "chassis Enclosure has other systems as well: its power is not the power of this machine")
 	})
 }
 

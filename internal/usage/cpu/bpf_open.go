@@ -108,7 +108,7 @@ func (b *BPF) openList(o *tasks.Options) (scanErr, err error) {
 	b.name = "bpf (task stream)"
 	b.list, err = openCounting(b, o, openStream)
 	if err != nil && o.Slices {
-		b.programs.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
+		b.programs.unsliced = fmt.Errorf("CPU time of each thread of a process: %w", err)
 		o.Slices = false
 		b.list, err = openCounting(b, o, openStream) // before Linux 5.13 the programs cannot record the CPU time of each thread
 	}
@@ -142,7 +142,7 @@ func bootNow() time.Duration {
 	return time.Duration(now)
 }
 
-var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
+var errOtherKernel = errors.New("the processes below root_path belong to another kernel, PID namespace or time namespace")
 
 // sameProcesses returns an error unless /proc below the root shows the PIDs of the initial PID
 // namespace. The /proc of a container with its own PID namespace does not.

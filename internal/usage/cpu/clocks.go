@@ -83,7 +83,7 @@ const initialPIDNamespace = "pid:[4026531836]"
 // belong to another namespace, or the kernel refuses or lacks such clocks.
 func checkClocks(root string) error {
 	if _, err := os.Stat(filepath.Join(root, "proc/stat")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("root_path: %s has no /proc of a machine: %w", root, err)
+		return fmt.Errorf("root_path: %s does not contain the /proc of the host: %w", root, err)
 	}
 	self, pid := filepath.Join(root, "proc/self"), os.Getpid()
 	if target, err := os.Readlink(self); err != nil || target != strconv.Itoa(pid) {

@@ -76,7 +76,7 @@ func TestClocksAreNotReadWhereNumbersAreThoseOfAnotherNamespace(t *testing.T) {
 		require.NoError(t, os.Symlink(self, filepath.Join(root, "proc/self")))
 		require.NoError(t, os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")))
 	}
-	require.ErrorContains(t, checkClocks(root), "root_path: "+root+" has no /proc")
+	require.ErrorContains(t, checkClocks(root), "root_path: "+root+" does not contain the /proc of the host")
 	link(strconv.Itoa(os.Getpid()), initialPIDNamespace)
 	require.NoError(t, checkClocks(root), self)
 	link(strconv.Itoa(os.Getpid()+1), initialPIDNamespace)

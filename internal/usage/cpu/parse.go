@@ -25,7 +25,7 @@ const pfKthread = 0x00200000
 
 var (
 	errTruncated = errors.New("truncated")
-	errReleased  = errors.New("the process is gone but for its name")
+	errReleased  = errors.New("the process has exited")
 )
 
 // ParseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything,

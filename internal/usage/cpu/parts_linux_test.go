@@ -250,7 +250,7 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	})
 	b := openHereWith(t, Options{Topology: twoDomains(t)})
 	assert.Equal(t, "bpf (task stream)", b.Traits().Name)
-	require.ErrorContains(t, b.Traits().Lacks, "what each thread of a process used")
+	require.ErrorContains(t, b.Traits().Lacks, "CPU time of each thread of a process")
 	table := &proc.Table{}
 	require.NoError(t, scanAll(b, table))
 	require.NoError(t, scanAll(b, table))

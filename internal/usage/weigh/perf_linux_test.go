@@ -189,7 +189,7 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 		root := tree(t)
 		dividetest.Put(t, root, map[string]string{name: text})
 		_, err := NewClock(root, 1)
-		require.ErrorContains(t, err, "is not understood", name)
+		require.ErrorContains(t, err, "cannot parse", name)
 	}
 	root := tree(t)
 	dividetest.Put(t, root, map[string]string{"sys/devices/system/cpu/present": "0-x\n"})

@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-var errNotLinux = errors.New("perf events are Linux's")
+var errNotLinux = errors.New("perf events are available only on Linux")
 
 func openRatios(string) (r rates, by string, err error) { return nil, "", errNotLinux }
 

@@ -191,7 +191,7 @@ func (c *Config) Validate() error {
 		field := fmt.Sprintf("zones::%d", i)
 		invalid.OneOf(wrong, field, zone, power.Kinds...)
 		if slices.Contains(c.Zones[:i], zone) {
-			wrong(field, "%q is named twice", zone)
+			wrong(field, "%q is listed twice", zone)
 		}
 	}
 	c.Meters.Check(wrong, c.Zones, c.Model.HasValue())

@@ -26,7 +26,7 @@ func (c *NamesConfig) validate(wrong invalid.Reporter) {
 	for _, source := range slices.Sorted(maps.Keys(c.Paths)) {
 		switch path := c.Paths[source]; {
 		case !slices.Contains(workload.NameSources, source):
-			invalid.OneOf(wrong, "paths", source, workload.NameSources...)
+			invalid.OneOf(wrong, "paths::"+string(source), source, workload.NameSources...)
 		case path != "" && !filepath.IsAbs(path):
 			wrong("paths::"+string(source), "must be an absolute path or empty, is %q", path)
 		}

@@ -253,7 +253,7 @@ func (m *Meters) logIncomplete() {
 
 // logUnused logs once what meters found and do not use.
 func (m *Meters) logUnused() {
-	const message = "Sensors of unknown meaning not used. They can be named in meters::hwmon::sensors"
+	const message = "Sensors without a known zone are not used: name them in meters::hwmon::sensors"
 	if !m.once(message) {
 		return
 	}

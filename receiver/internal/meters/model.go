@@ -76,7 +76,7 @@ func withMemory(curves []model.ZoneCurve, what machine.Machine, wattsPerGiB floa
 		return curves, nil
 	}
 	if what.Memory == 0 {
-		return curves, errors.New("no power model of dram: the size of the memory is not known")
+		return curves, errors.New("no power model of dram: the size of the memory is not available")
 	}
 	memory, err := catalog.Memory(what.Memory, wattsPerGiB)
 	if err != nil {

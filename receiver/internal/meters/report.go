@@ -49,9 +49,9 @@ func (m *Meters) trouble() error {
 		}
 	}
 	if trouble != nil && nothing {
-		model := "no power model configured; no energy is reported (model: auto would estimate it)"
+		model := "no power model configured: no energy is reported (set model: auto to estimate energy)"
 		if m.cfg.Model.HasValue() {
-			model = "no power model available; no energy is reported"
+			model = "no power model available: no energy is reported"
 		}
 		trouble = fmt.Errorf("no energy sensor found and %s: %w", model, trouble)
 	}

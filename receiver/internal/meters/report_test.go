@@ -53,7 +53,7 @@ func TestTheErrorsOfSeveralMetersAreOneCondition(t *testing.T) {
 	waits := &fakeMeter{}
 	const (
 		grants   = ": run the collector as root"
-		noSensor = "no energy sensor found and no power model configured; no energy is reported (model: auto would estimate it)"
+		noSensor = "no energy sensor found and no power model configured: no energy is reported (set model: auto to estimate energy)"
 	)
 	for name, c := range map[string]struct {
 		model  bool

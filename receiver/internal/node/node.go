@@ -165,7 +165,7 @@ func rejection(selected string, rejected error) zap.Field {
 // LogKeys logs the attribution weights that were selected since the last call.
 func (n *Node) LogKeys() {
 	for _, selected := range n.Keys.Selected() {
-		n.logger.Info("Attribution weight selected", zap.String("weight", string(selected.Key)), zap.String("by", selected.By))
+		n.logger.Info("Attribution weight selected", zap.String("weight", string(selected.Key)), zap.String("source", selected.By))
 	}
 }
 

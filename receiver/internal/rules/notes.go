@@ -186,9 +186,9 @@ func (n *noter) untrained() (reason error) {
 		case !n.Attribution.KnowsStaticPower(zone.Zone):
 			return nil
 		case zone.Method == power.Modeled:
-			reason = errors.New("energy is modeled, and the model states the power at rest")
+			reason = errors.New("energy is modeled, and the model defines the idle power")
 		case zone.Method == power.Reported:
-			reason = errors.New("the hypervisor reports active energy, so nothing is taken off")
+			reason = errors.New("the hypervisor reports active energy, so no idle energy is subtracted")
 		default:
 			return nil
 		}

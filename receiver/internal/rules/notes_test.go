@@ -149,12 +149,12 @@ func TestANoteSaysWhichDefaultRulesAreInEffect(t *testing.T) {
 		},
 		"modeled energy": {
 			"{}", Machine{Zones: zones(power.Modeled, power.Package, power.DRAM)}, []string{window, scope, weight, smt, interrupts, dram},
-			[]string{split + " (energy is modeled, and the model states the power at rest)"},
+			[]string{split + " (energy is modeled, and the model defines the idle power)"},
 		},
 		"reported energy beside a GPU": {
 			"{}", Machine{Zones: append(zones(power.Reported, power.Package, power.DRAM), zones(power.Measured, power.GPU)...)},
 			[]string{window, scope, weight, smt, interrupts, dram},
-			[]string{split + " (the hypervisor reports active energy, so nothing is taken off)"},
+			[]string{split + " (the hypervisor reports active energy, so no idle energy is subtracted)"},
 		},
 		"modeled energy whose static power is trained": {
 			"attribution: {static_power: trained}", Machine{Zones: zones(power.Modeled, power.Package, power.DRAM)},

@@ -89,8 +89,8 @@ const maxDown = 7 * 24 * time.Hour
 
 // Reasons not to restore an intact state.
 var (
-	errOtherBoot = errors.New("it is of another boot")
-	errSetBack   = errors.New("it is of a later time than now: the machine was set back to an earlier state")
+	errOtherBoot = errors.New("the machine has booted since")
+	errSetBack   = errors.New("its time is in the future: the machine was reset to an earlier snapshot")
 	errOld       = fmt.Errorf("it is older than %v", maxDown)
 	ErrNoTotals  = errors.New("it has no totals")
 	ErrVersion   = errors.New("it has a format that this version does not support")

@@ -70,7 +70,7 @@ func OpenStorage(c *config.Config, host component.Host, receiver component.ID) (
 	}
 	found, ok := host.GetExtensions()[id]
 	if !ok {
-		return nil, fmt.Errorf("storage: extension %q is not among service::extensions of this collector (a directory is an absolute path)", c.Storage)
+		return nil, fmt.Errorf("storage: extension %q is not among service::extensions of this collector (the path of a directory is absolute)", c.Storage)
 	}
 	extension, ok := found.(storage.Extension)
 	if !ok {
@@ -121,7 +121,7 @@ func (k *Storage) close(ctx context.Context) error {
 }
 
 // errSlow reports that a store exceeded storeTimeout.
-var errSlow = errors.New("the store does not answer in time")
+var errSlow = errors.New("the storage does not respond in time")
 
 // use opens the store if necessary, calls f and waits for at most storeTimeout. While a call that
 // exceeded storeTimeout is running, all other calls fail.

@@ -22,7 +22,7 @@ type Windows struct {
 // collection. configured is the configured length, exact reports whether the CPU time source is
 // exact, and wrap is how soon an energy counter can wrap, or 0.
 func ChooseLength(configured, collection time.Duration, exact bool, wrap time.Duration) (window time.Duration, reason string) {
-	window, reason = configured, "it is configured or the default"
+	window, reason = configured, "configured, or the default"
 	if window > 0 && window < cpu.TickWindow && !exact {
 		window, reason = cpu.TickWindow, "the source of CPU times is too coarse for a shorter window"
 	}

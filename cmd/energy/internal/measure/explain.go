@@ -47,7 +47,7 @@ func (r *run) warn(format string, args ...any) {
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.warn("No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory")
+		r.warn("No energy is measured: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory")
 	}
 	for kind := range r.late {
 		if !slices.ContainsFunc(r.result.Zones, func(z Zone) bool { return zoneKind(&z) == kind }) {
@@ -66,11 +66,11 @@ func (r *run) explainZones() {
 		r.warn("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
 	}
 	if zones := unknown[StaticUnknown]; zones != nil {
-		r.warn("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
+		r.warn("The static power of %s is not available, so energy is split by utilization: the joules depend on what else runs. "+
 			"--baseline 10s measures it", list(zones))
 	}
 	if zones := unknown[StaticLearning]; zones != nil {
-		r.warn("The static power of %s is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(zones))
+		r.warn("The static power of %s is not trained yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(zones))
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *run) explainBaseline() {
 		return
 	}
 	during := r.busy / r.result.Wall.Seconds()
-	r.note("Static power is that of the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
+	r.note("The static power was measured in the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
 		r.Baseline, list(before), 100*b.utilization, 100*during)
 	switch short := b.utilization / during; {
 	case !(short >= negligible): // also if it is NaN

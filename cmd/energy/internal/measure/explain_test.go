@@ -32,7 +32,7 @@ func TestTheBaselineSaysHowMuchTooLowTheFiguresAre(t *testing.T) {
 		r.baseline = &Baseline{watts: map[power.Class]float64{packages: 12}, utilization: before}
 		r.busy = 0.5 * r.result.Wall.Seconds()
 		r.explainBaseline()
-		assert.Regexp(t, `^Static power is that of the 10s before: package 12\.0 W, .* \(50\.0% during the command\)$`, r.notes[0])
+		assert.Regexp(t, `^The static power was measured in the 10s before: package 12\.0 W, .* \(50\.0% during the command\)$`, r.notes[0])
 		assert.Equal(t, want, strings.Join(r.result.Warnings, ""))
 	}
 }
@@ -55,10 +55,10 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 			"Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them",
 		}},
 		"static power that is not trained yet": {static: StaticLearning, set: func(*run) {}, want: []string{
-			"The static power of package is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off",
+			"The static power of package is not trained yet, so energy is split by utilization or by a first estimate: the joules may be far off",
 		}},
 		"static power that is not known": {static: StaticUnknown, set: func(*run) {}, want: []string{
-			"The static power of package is not known, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it",
+			"The static power of package is not available, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

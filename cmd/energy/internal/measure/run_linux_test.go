@@ -255,7 +255,7 @@ func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 	assert.Equal(t, 3, r.Exit)
 	assert.Empty(t, r.Zones)
 	assert.Positive(t, r.CPU)
-	assert.True(t, noted(r, "No joules are known"), r.Notes)
+	assert.True(t, noted(r, "No energy is measured"), r.Notes)
 	assert.True(t, noted(r, "--model auto"), r.Notes)
 }
 

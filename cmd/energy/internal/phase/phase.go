@@ -77,7 +77,7 @@ const (
 const maxAnswer = 1024
 
 // ErrNobody means that no process listens at the socket.
-var ErrNobody = errors.New("energy measure does not run")
+var ErrNobody = errors.New("energy measure is not running")
 
 // Send begins a phase at the server of a socket. It returns when the server has measured the
 // boundary, or when ctx is done.

@@ -59,8 +59,8 @@ var results = map[string]*measure.Result{
 				Used: []units.Energy{800_000_000, 40_000_000, 590_000_000, 1_000_000_000}, NodeUsed: []units.Energy{1_200_000_000, 90_000_000, 630_000_000, 2_000_000_000}},
 		},
 		Left:     []measure.Process{{PID: 4711, Name: "gopls", CPU: 20 * time.Millisecond}, {PID: 4712, Name: "bad\x1b[2J", CPU: 0}},
-		Warnings: []string{"The static power of dram is not known, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it"},
-		Notes:    []string{"The static power of dram is not known, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it"},
+		Warnings: []string{"The static power of dram is not available, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it"},
+		Notes:    []string{"The static power of dram is not available, so energy is split by utilization: the joules depend on what else runs. --baseline 10s measures it"},
 	},
 	"containers": {
 		Command: []string{"./scenario.sh"}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Wall: 10 * time.Second, CPU: time.Second, CPUTime: "cgroup v2",
@@ -87,8 +87,8 @@ var results = map[string]*measure.Result{
 		Command: []string{"sh", "-c", "exit 7; # " + strings.Repeat("a long command ", 10)}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
 		Wall: 90 * time.Second, CPU: 2 * time.Hour, CPUTime: "cgroup v1", Exit: 7,
 		Samples:  []measure.Sample{{End: 90 * time.Second, Wall: 90 * time.Second, CPU: 2 * time.Hour, Phase: "none"}},
-		Warnings: []string{"No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory"},
-		Notes:    []string{"No joules are known: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory"},
+		Warnings: []string{"No energy is measured: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory"},
+		Notes:    []string{"No energy is measured: no meter can be read, and there is no model. --model auto estimates the energy of CPUs and memory"},
 	},
 }
 

@@ -227,7 +227,7 @@ func (h *host) finish(watts func(u float64) float64, o Options) (model.Curve, er
 func (h *host) memory(o Options) (model.ZoneCurve, error) {
 	switch {
 	case h.Memory == 0:
-		return model.ZoneCurve{}, errors.New("the size of the memory is not known")
+		return model.ZoneCurve{}, errors.New("the size of the memory is not available")
 	case h.Memory > maxMemory:
 		return model.ZoneCurve{}, fmt.Errorf("the machine has %d bytes of memory", h.Memory)
 	}

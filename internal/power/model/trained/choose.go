@@ -90,7 +90,7 @@ func (l list) join() error {
 	return errors.Join(l...)
 }
 
-var errNotRegular = errors.New("not a file that holds data")
+var errNotRegular = errors.New("not a regular file")
 
 // readFile reads the model in a file. size is how many bytes were read, whether or not they are a
 // model.

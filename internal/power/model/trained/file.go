@@ -186,11 +186,11 @@ func (z *Zone) check() error {
 	case len(z.Curve) > maxPoints:
 		return fmt.Errorf("%d points, at most %d are allowed", len(z.Curve), maxPoints)
 	case !(z.Error >= 0 && z.Error <= 1e3):
-		return fmt.Errorf("error: %v is not a share from 0 up", z.Error)
+		return fmt.Errorf("error: must be from 0 to 1000, is %v", z.Error)
 	case !(z.Seconds >= 0 && z.Seconds <= math.MaxInt32):
-		return fmt.Errorf("seconds: %v is not a time from 0 up", z.Seconds)
+		return fmt.Errorf("seconds: must be from 0 to %d, is %v", math.MaxInt32, z.Seconds)
 	case len(u) != 2 || !(0 <= u[0] && u[0] <= u[1] && u[1] <= 1):
-		return fmt.Errorf("utilization: %v are not two ascending shares", u)
+		return fmt.Errorf("utilization: must be two ascending values from 0 to 1, is %v", u)
 	}
 	for i, p := range z.Curve {
 		if !(p.Watts <= maxWatts) {

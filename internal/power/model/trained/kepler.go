@@ -199,12 +199,15 @@ func (s *specJSON) machine() (machine.Machine, error) {
 	return m, checkMachine(&m)
 }
 
+// exporter is the address of the script that converts archives.
+const exporter = "https://github.com/energyreceiver/energyreceiver/blob/main/dev/kepler/export.py"
+
 var (
 	errNoModel    = errors.New("it is neither a model of energy model, which has a version, nor one of Kepler Model Server, which has All_Weights")
-	errPolynomial = errors.New("Polynomial_Weights are no longer read: convert the archive of the model again with dev/kepler/export.py")
+	errPolynomial = errors.New("Polynomial_Weights are no longer read: convert the archive of the model again with " + exporter)
 	errConstant   = errors.New("no feature has a weight, so the power would be constant: use a model of another trainer")
 	errArchive    = errors.New("it has no All_Weights, as in the archives of the trainers without JSON weights, which are read by Python only: " +
-		"convert the archive with dev/kepler/export.py (KNeighbors and SVR cannot be converted), or use a model of another trainer")
+		"convert the archive with " + exporter + " (KNeighbors and SVR cannot be converted), or use a model of another trainer")
 )
 
 // trainerOf returns the trainer that a model's name begins with: "SGDRegressorTrainer_0.json".

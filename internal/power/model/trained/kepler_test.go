@@ -112,7 +112,7 @@ func TestComponentsThatCannotBeUsedAreTold(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"page cache hits":   {component(`"bpf_page_cache_hit": {"scale": 1e9, "weight": 2}, `+cpu, `"Bias_Weight": 1`), `depends on the feature "bpf_page_cache_hit", which is not read`},
 		"cycles in a curve": {component(`"cpu_cycles": {"scale": 1e9}`, `"CurveFit_Weights": [1, 2, 3]`), `a curve of one of the features "cpu_cycles"`},
-		"scale of v0.6":     {component(`"bpf_cpu_time_ms": {"weight": 3, "scale": 3.55e-5}`, `"Bias_Weight": 1`), "convert the archive of the model with dev/kepler/export.py"},
+		"scale of v0.6":     {component(`"bpf_cpu_time_ms": {"weight": 3, "scale": 3.55e-5}`, `"Bias_Weight": 1`), "convert the archive of the model with https://"},
 		"an archive's file": {`{"model_file": "core.pkl", "features": ["cpu_cycles"], "fe_files": ["scaler.pkl"]}`, "no All_Weights, as in the archives"},
 		"a category":        {`{"All_Weights": {"Categorical_Variables": {"cpu_architecture": {}}, "Numerical_Variables": {}, "Bias_Weight": 1}}`, `depends on "cpu_architecture"`},
 		"no scale":          {component(`"bpf_cpu_time_ms": {"weight": 3}`, `"Bias_Weight": 1`), `the scale of "bpf_cpu_time_ms" is 0`},
@@ -124,7 +124,7 @@ func TestComponentsThatCannotBeUsedAreTold(t *testing.T) {
 		"a constant":        {component(`"cpu_cycles": {"scale": 1e9}`, `"Bias_Weight": 35`), "no feature has a weight"},
 		// as former versions of export.py wrote it
 		"a polynomial": {component(`"cpu_cycles": {"scale": 1e9}`, `"Bias_Weight": 35, "Polynomial_Weights": [{"weight": 106, "powers": {"cpu_cycles": 1}}]`),
-			"convert the archive of the model again with dev/kepler/export.py"},
+			"convert the archive of the model again with https://"},
 		"a power of nothing": {component(cpu, `"CurveFit_Weights": [0, 1, 0]`), "neither a model"},
 	} {
 		t.Run(name, func(t *testing.T) {

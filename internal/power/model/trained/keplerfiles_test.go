@@ -165,7 +165,7 @@ func TestImpossibleTreesAreRefused(t *testing.T) {
 		{`"gbtree"`, `"dart"`}:                         `the booster "dart" is not gbtree`,
 		{"reg:squarederror", "count:poisson"}:          `the objective "count:poisson" is none of reg:squarederror`,
 		{`"num_class": "0"`, `"num_class": "3"`}:       `"3" classes`,
-		{`"num_feature": "1"`, `"num_feature": "2"`}:   `it is of "2" features, Numerical_Variables has 1`,
+		{`"num_feature": "1"`, `"num_feature": "2"`}:   `it has "2" features, Numerical_Variables has 1`,
 		{"[5E1]", "NaN"}:                               `base_score "NaN"`,
 		{"[0.5, 10, 20]", "[0.5, 10]"}:                 "tree 0: its columns",
 		{"[0.5, 10, 20]", "[0.5, NaN, 20]"}:            "invalid character 'N'",

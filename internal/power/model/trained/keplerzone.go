@@ -47,7 +47,7 @@ func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float6
 			return nil, fmt.Errorf("the scale of %.40q is %v", name, f.Scale)
 		case f.Scale != 0 && f.Scale < smallestScale:
 			return nil, fmt.Errorf("the scale %v of %.40q is a factor without an offset, as in kepler-model-db v0.6: "+
-				"convert the archive of the model with dev/kepler/export.py", f.Scale, name)
+				"convert the archive of the model with %s", f.Scale, name, exporter)
 		}
 		z.inputs = append(z.inputs, input{used, feature, f.Mean, f.Scale})
 		if used {

@@ -242,7 +242,7 @@ func (t *trainedModel) basis(how fit, m *machine.Machine) string {
 		text += t.machine.CPU
 	}
 	if t.machine.Threads != m.Threads {
-		text += fmt.Sprintf(", for %d threads in place of %d", m.Threads, t.machine.Threads)
+		text += fmt.Sprintf(", for %d threads instead of %d", m.Threads, t.machine.Threads)
 	}
 	return text
 }

@@ -129,11 +129,11 @@ func TestAMalformedModelIsRefused(t *testing.T) {
 		"many points":          {`[0,60]`, `[0,1]` + strings.Repeat(`,[0,1]`, maxPoints), "at most 1000"},
 		"unknown zone":         {`"dram"`, `"gpu\u001b"`, `zone "gpu\x1b" is not one of`},
 		"no zones":             {`"zones"` + zones, `"zones": {}}`, "no zones"},
-		"negative error":       {`"error":0.021`, `"error":-1`, "error: -1"},
-		"negative time":        {`"seconds":3600`, `"seconds":-1`, "seconds: -1"},
-		"falling utilizations": {`"utilization":[0,1]`, `"utilization":[1,0]`, "two ascending shares"},
-		"no utilization":       {`,"utilization":[0,1]`, ``, "two ascending shares"},
-		"three utilizations":   {`"utilization":[0,1]`, `"utilization":[0,0.5,1]`, "two ascending shares"},
+		"negative error":       {`"error":0.021`, `"error":-1`, "error: must be from 0 to 1000, is -1"},
+		"negative time":        {`"seconds":3600`, `"seconds":-1`, "seconds: must be from 0 to 2147483647, is -1"},
+		"falling utilizations": {`"utilization":[0,1]`, `"utilization":[1,0]`, "two ascending values"},
+		"no utilization":       {`,"utilization":[0,1]`, ``, "two ascending values"},
+		"three utilizations":   {`"utilization":[0,1]`, `"utilization":[0,0.5,1]`, "two ascending values"},
 		"a zone named twice":   {`"dram"`, `"package"`, `zone "package" occurs twice`},
 		"a list of zones":      {`"zones"` + zones, `"zones": ["package", {}]}`, "must be an object"},
 		"unknown field, zone":  {`"seconds":3600`, `"seconds":3600,"more":1`, `unknown field "more"`},
@@ -220,7 +220,7 @@ func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
 	assert.InDelta(t, 300*8./96, curves[0].Curve.Watts(0.5), 1e-9)
 	assert.Equal(t, power.DRAM, curves[1].Kind)
 	assert.InDelta(t, 80*64./384, curves[1].Curve.Watts(1), 1e-9)
-	assert.Equal(t, "model a.json of energy model, trained on the same CPU, for 8 threads in place of 96", curves[0].Basis)
+	assert.Equal(t, "model a.json of energy model, trained on the same CPU, for 8 threads instead of 96", curves[0].Basis)
 	curves = curvesOf(t, m, with(guest, func(m *machine.Machine) { m.Memory = 0 }), Options{})
 	assert.InDelta(t, 80*8./96, curves[1].Curve.Watts(1), 1e-9, "memory of unknown size")
 }
@@ -268,7 +268,7 @@ func TestABrokenFileIsToldAndSpoilsNoOther(t *testing.T) {
 	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, "endless.json")))
 	curves, err := Curves(dir, xeon, Options{})
 	assert.Len(t, curves, 2)
-	for _, name := range []string{"a.json", "c.json", "d.json: not a file", "large.json: larger than", "gone.json", "endless.json: not a file"} {
+	for _, name := range []string{"a.json", "c.json", "d.json: not a regular file", "large.json: larger than", "gone.json", "endless.json: not a regular file"} {
 		require.ErrorContains(t, err, name)
 	}
 	assert.NotContains(t, err.Error(), "notes.txt")

@@ -89,7 +89,7 @@ func parseXGBoost(data []byte, used []bool) ([]Tree, float64, error) {
 	case p.Classes != "" && p.Classes != "0" || p.Targets != "" && p.Targets != "1":
 		return nil, 0, fmt.Errorf("it has %.40q classes and %.40q targets, not one power", p.Classes, p.Targets)
 	case p.Features != strconv.Itoa(len(used)):
-		return nil, 0, fmt.Errorf("it is of %.40q features, Numerical_Variables has %d", p.Features, len(used))
+		return nil, 0, fmt.Errorf("it has %.40q features, Numerical_Variables has %d", p.Features, len(used))
 	case err != nil || math.IsNaN(base) || math.IsInf(base, 0):
 		return nil, 0, fmt.Errorf("the base_score %.40q is not a number", p.BaseScore)
 	}
