@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// Receiver is the ID of the energy receiver whose figures the virtual machines get.
 	Receiver component.ID `mapstructure:"receiver"`
-	// Path is the absolute path of a directory in which each virtual machine has a subdirectory
-	// with its energy. Share this subdirectory with the machine, read-only.
+	// Path is the absolute path of a directory that has a subdirectory with the energy of each
+	// virtual machine. Share this subdirectory with the machine, read-only.
 	Path string `mapstructure:"path"`
 	// Vsock serves the virtual machines over vsock.
 	Vsock configoptional.Optional[VsockConfig] `mapstructure:"vsock"`

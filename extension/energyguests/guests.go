@@ -17,7 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// guests is the extension. At the end of each collection it publishes what the virtual machines received.
+// guests is the extension. At the end of each collection it publishes the energy of the virtual
+// machines.
 type guests struct {
 	cfg        *Config
 	conditions *conditions.Conditions
@@ -35,8 +36,8 @@ func newGuests(cfg *Config, set extension.Settings) *guests {
 	return g
 }
 
-// Start implements component.Component. Trees and the listener are opened in the background: what
-// goes wrong is a condition.
+// Start implements component.Component. Trees and the listener are opened in the background, and
+// their errors are conditions.
 func (g *guests) Start(_ context.Context, host component.Host) error {
 	g.conditions.Host = host
 	g.publisher = guest.NewPublisher(g.cfg.Path)
@@ -49,7 +50,8 @@ func (g *guests) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// Ready implements extensioncapabilities.PipelineWatcher. It fails if the receiver that is named does not run.
+// Ready implements extensioncapabilities.PipelineWatcher. It fails if the configured receiver does
+// not run.
 func (g *guests) Ready() error { return feed.Check(g.cfg.Receiver) }
 
 // NotReady implements extensioncapabilities.PipelineWatcher.
@@ -67,7 +69,7 @@ func (g *guests) Shutdown(context.Context) error {
 	return g.publisher.Close()
 }
 
-// take publishes what the virtual machines have at the end of a collection.
+// take publishes the energy of the virtual machines if the window ends a collection.
 func (g *guests) take(w *feed.Window) {
 	if !w.EndsCollection {
 		return
@@ -85,7 +87,8 @@ func (g *guests) take(w *feed.Window) {
 	}
 }
 
-// zonesOf appends what a machine has of each zone kind that is read, by all methods together.
+// zonesOf appends the energy of a virtual machine for each zone kind that has a meter now. The
+// energies of all methods of a zone kind are added up.
 func zonesOf(w *feed.Window, vm *feed.VM, zones []guest.Zone) []guest.Zone {
 	for i, kind := range w.Kinds {
 		zone, energy := power.Kind(kind.Zone), units.Energy(vm.Energy[i])

@@ -12,15 +12,15 @@ import (
 
 // Extension is an extension of the collector that reads GPUs.
 type Extension interface {
-	// Open returns a reader for one receiver. It touches nothing of the machine.
+	// Open returns a reader for one receiver. It does not access the machine.
 	Open() Reader
 }
 
 // Reader reads the GPUs of a library. One goroutine at a time uses it.
 type Reader interface {
 	// Poll returns every GPU, with its energy and the processes that used it since the last Poll.
-	// It may take long: the receiver waits for it on a goroutine of its own. It returns soon after
-	// ctx is done where the library lets it. The devices are valid until the next call.
+	// Poll may take long: the receiver calls it on a separate goroutine. Poll returns soon after
+	// ctx is done if the library supports that. The devices are valid until the next call.
 	//
 	// The error reports why no GPU could be read; fs.ErrNotExist means that the library or its
 	// driver is missing. While a state lasts, the text of its error stays the same. A later call
@@ -37,7 +37,7 @@ type Device struct {
 	Vendor string // "NVIDIA"
 	// PCIAddress is the GPU's directory in /sys/bus/pci/devices: "0000:65:00.0".
 	PCIAddress string
-	// MaxWatts is power that the GPU never exceeds, 0 where that is not known.
+	// MaxWatts is an upper limit of the GPU's power, or 0 if the limit is not available.
 	MaxWatts uint64
 	// Module reports whether Energy and Power measure a module with the GPU and a CPU socket, as on
 	// NVIDIA's Grace Hopper. The receiver subtracts the energy of the socket. Module does not change
@@ -48,28 +48,27 @@ type Device struct {
 	At time.Time
 	// Energy is the GPU's energy counter in microjoules. It may be reset. It is used unless HasPower.
 	Energy uint64
-	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power
-	// in microwatts then, the mean over the time Average that ends at At; an Average of 0 stands
-	// for the power of that moment.
+	// HasPower is set if the GPU has no usable energy counter. Then Power is its mean power in
+	// microwatts over the time Average that ends at At. If Average is 0, Power is the power at At.
 	HasPower bool
 	Power    int64
 	Average  time.Duration
-	// Err is why neither is known, nil if one is.
+	// Err is the reason if neither Energy nor Power could be read, otherwise nil.
 	Err error
 
-	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll
-	// that knew them. It is 0 at the first poll.
+	// Elapsed is the time that Busy, Users and Unattributed cover: from the last poll that read
+	// them to At. It is 0 at the first poll.
 	Elapsed time.Duration
-	// Busy is how much of Elapsed the GPU worked.
+	// Busy is the part of Elapsed during which the GPU was active.
 	Busy time.Duration
 	// Assumed reports whether Busy is assumed, because the GPU does not report its activity.
 	Assumed bool
 	// Users lists the processes that used the GPU, and the processes that have it open without
 	// using it.
 	Users []User
-	// Unattributed is the GPU time of processes that cannot be named.
+	// Unattributed is the GPU time of processes that cannot be identified.
 	Unattributed time.Duration
-	// UsageErr is why the users of the GPU are not known, nil if they are.
+	// UsageErr is the reason if the users of the GPU could not be read, otherwise nil.
 	UsageErr error
 }
 
@@ -83,6 +82,6 @@ type User struct {
 	// the amount is not available. The receiver divides Used in proportion to Memory. Memory is
 	// empty if Used must not be divided by memory.
 	Memory []uint64
-	// Last is when they last used the GPU, zero where that is not known.
+	// Last is when they last used the GPU, or zero if the time is not available.
 	Last time.Time
 }

@@ -18,15 +18,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/note"
 )
 
-// Conditions holds what is wrong, by name. Its methods may be called concurrently.
+// Conditions holds the errors of a component, by the name of a condition. Its methods may be called
+// concurrently.
 type Conditions struct {
 	// Host receives status events, if it is not nil.
 	Host component.Host
 
 	logger *zap.Logger
-	what   string // that is degraded, for the log
+	what   string // names the component in the log
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	active   map[string]error
 	observed map[string]error // in the current round
 	logged   map[string]entry // the last log message about a condition
@@ -86,7 +87,7 @@ func (c *Conditions) Observe(name string, err error) {
 	c.observed[name] = err
 }
 
-// Err returns why a condition holds, nil if it does not.
+// Err returns the error of a condition that holds, or nil.
 func (c *Conditions) Err(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,8 @@ func (c *Conditions) Active() []string {
 	return slices.Sorted(maps.Keys(c.active))
 }
 
-// Settle ends a round: it reports the conditions that were observed in it, and that all others no longer hold.
+// Settle ends a round: it sets the conditions that were observed in the round, and clears all
+// others.
 func (c *Conditions) Settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +121,7 @@ func (c *Conditions) Settle() {
 	}
 }
 
-// set changes a condition and logs that. It returns false if nothing changed.
+// set changes a condition and logs the change. It reports whether the condition changed.
 func (c *Conditions) set(name string, err error) bool {
 	old := c.active[name]
 	if err == nil {

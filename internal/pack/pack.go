@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pack writes values in a compact binary form, and reads them back. One function describes
-// a type for both directions: it passes pointers to its fields to a Packer, in the order in which
-// they are written. Nothing in the form says what a value is, so a change of such a function needs
-// another version of the form.
+// a type for both directions: it passes pointers to the fields of the type to a Packer, in the
+// order of the binary form. The binary form does not describe its values, so a change of such a
+// function requires a new version number.
 package pack
 
 import (
@@ -18,30 +18,31 @@ import (
 
 // Packer writes values, or reads them. The zero Packer is not usable; call NewWriter or NewReader.
 type Packer struct {
-	b       []byte // what was written, or what remains to be read
+	b       []byte // when writing, the output; when reading, the rest of the input
 	reading bool
 	err     error
 }
 
-// NewWriter returns a Packer that appends what it writes to b.
+// NewWriter returns a Packer that writes, and appends to b.
 func NewWriter(b []byte) *Packer { return &Packer{b: b} }
 
 // NewReader returns a Packer that reads b.
 func NewReader(b []byte) *Packer { return &Packer{b: b, reading: true} }
 
-// Bytes returns b with what was written.
+// Bytes returns the slice of NewWriter with the written values appended.
 func (p *Packer) Bytes() []byte { return p.b }
 
 // Reading reports whether values are read.
 func (p *Packer) Reading() bool { return p.reading }
 
-// ErrMalformed reports that something else was written than what was to be read.
+// ErrMalformed reports that the input does not have the form that the reader expects.
 var ErrMalformed = errors.New("it is malformed")
 
-// Err returns why values could not be read, nil if they could. Those that could not are 0.
+// Err returns the error of the first value that could not be read, or nil. Values that could not be
+// read are 0.
 func (p *Packer) Err() error { return p.err }
 
-// End returns why not all values could be read, or ErrMalformed if something is left.
+// End returns Err, or ErrMalformed if unread bytes are left.
 func (p *Packer) End() error {
 	if p.err == nil && p.reading && len(p.b) > 0 {
 		p.err = ErrMalformed
@@ -49,7 +50,7 @@ func (p *Packer) End() error {
 	return p.err
 }
 
-// Fail notes that what was read cannot be what was written.
+// Fail marks the input as malformed. It has no effect on a writer.
 func (p *Packer) Fail() {
 	if p.reading {
 		p.err, p.b = ErrMalformed, nil
@@ -120,7 +121,7 @@ func (p *Packer) Float(v *float64) {
 	}
 }
 
-// Time packs a moment of the wall clock. It comes back in UTC and without its monotonic part.
+// Time packs a wall clock time. The time that is read is in UTC and has no monotonic clock reading.
 func (p *Packer) Time(v *time.Time) {
 	nanoseconds := int64(math.MinInt64) // of the zero time
 	if !p.reading && !v.IsZero() {
@@ -133,7 +134,7 @@ func (p *Packer) Time(v *time.Time) {
 	}
 }
 
-// Slice packs each element of a slice. Elements are read into the memory that the slice has.
+// Slice packs each element of a slice. A reader reuses the memory of the slice.
 func Slice[T any](p *Packer, v *[]T, element func(*Packer, *T)) {
 	n := uint64(len(*v))
 	if Uint(p, &n); !p.reading {
@@ -154,7 +155,8 @@ func Slice[T any](p *Packer, v *[]T, element func(*Packer, *T)) {
 	}
 }
 
-// Map packs the keys of a map in their order, and then each element. An empty map is read as nil.
+// Map packs the sorted keys of a map, and then the elements in the same order. An empty map is read
+// as nil.
 func Map[T any](p *Packer, v *map[string]T, element func(*Packer, *T)) {
 	keys := slices.Sorted(maps.Keys(*v))
 	Slice(p, &keys, String)
@@ -170,7 +172,7 @@ func Map[T any](p *Packer, v *map[string]T, element func(*Packer, *T)) {
 	}
 }
 
-// Pointer packs what v points to, or that it is nil.
+// Pointer packs the value that v points to, or a mark for nil.
 func Pointer[T any](p *Packer, v **T, value func(*Packer, *T)) {
 	is := *v != nil
 	if p.Bools(&is); !is {

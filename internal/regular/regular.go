@@ -48,7 +48,7 @@ func read(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // read-only: nothing can be lost
+	defer func() { _ = file.Close() }() // the file is only read
 	if info, err = file.Stat(); err == nil {
 		err = check(path, info, limit)
 	}
@@ -80,7 +80,7 @@ func tooLarge(path string, limit int64) error {
 const maxSecret = 1 << 20
 
 // Secret returns the content of a password file without the trailing line break. Its error contains
-// no path and wraps no error, so that it reveals nothing about other files.
+// no path and does not wrap another error, so that it does not reveal whether other files exist.
 func Secret(path string) (string, error) {
 	text, err := Read(path, maxSecret)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {

@@ -7,8 +7,8 @@ package units
 // each is within one unit of its exact value, whatever the order of the weights.
 type Division struct {
 	Amount, Total uint64
-	weights       uint64 // so far
-	divided       uint64 // so far
+	weights       uint64 // sum of the weights passed to Next
+	divided       uint64 // sum of the parts returned by Next
 }
 
 // Next returns the part of the next weight, which is at most Left. It returns 0 if Total is 0.
@@ -20,12 +20,12 @@ func (d *Division) Next(weight uint64) uint64 {
 	return part
 }
 
-// Left returns the part of Total that no weight has had so far. If a sum of weights did not fit into
-// Total, the last weights are cut to it.
+// Left returns Total minus all weights passed to Next. If the sum of the weights overflows Total,
+// the caller passes Left instead of a larger weight.
 func (d *Division) Left() uint64 { return d.Total - d.weights }
 
 // Divide sets parts to the amount divided in proportion to weights. If all weights are 0, the first
-// part is the amount. Parts without a weight are 0.
+// part is the amount. If there are more parts than weights, the rest are 0.
 func Divide[T, W ~uint64](parts []T, amount T, weights []W) {
 	clear(parts)
 	d := Division{Amount: uint64(amount)}

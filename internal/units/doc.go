@@ -3,7 +3,7 @@
 // Package units holds the value types that the other packages exchange.
 //
 // Inside the project energy is in whole microjoules and CPU time in whole nanoseconds, so that sums
-// are exact. Joules, watts and seconds appear in the configuration, in
-// messages and metrics, and in the static power models of package static. The package does no I/O and
-// imports nothing of the collector.
+// are exact. Only the configuration, messages, metrics and the static power models of package
+// static use joules, watts and seconds. The package does no I/O and does not depend on the
+// collector.
 package units

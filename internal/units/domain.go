@@ -7,16 +7,16 @@ import "strings"
 // Domain is hardware whose use is measured on its own: it has its own utilization and its own
 // claimants. Each power zone names its domain.
 //
-// NodeCPUs is all CPUs of the node. The CPUs of one socket are "package-0", or "package-0-die-1"
-// where a package has several dies: the names that the kernel's RAPL driver gives to their zones
+// NodeCPUs is all CPUs of the node. The CPUs of one socket are "package-0", or "package-0-die-1" if
+// a package has several dies. The kernel's RAPL driver uses the same names for their zones
 // (drivers/powercap/intel_rapl_common.c, rapl_add_package).
 type Domain string
 
 // NodeCPUs is the domain of all CPUs of the node.
 const NodeCPUs Domain = "node"
 
-// GPU returns the domain of the GPU at a PCI address as sysfs writes it, such as 0000:03:00.0. One
-// that is no PCI device is named by its platform device.
+// GPU returns the domain of the GPU at a PCI address as sysfs writes it, such as 0000:03:00.0. A
+// GPU that is not a PCI device has the name of its platform device instead.
 func GPU(address string) Domain { return Domain(gpuPrefix + address) }
 
 const gpuPrefix = "gpu-"
@@ -24,13 +24,12 @@ const gpuPrefix = "gpu-"
 // IsGPU reports whether the domain is a GPU.
 func (d Domain) IsGPU() bool { return strings.HasPrefix(string(d), gpuPrefix) }
 
-// PCIAddress returns the address of the PCI device that the domain is. ok is false for a domain
-// that is none: the CPUs, a GPU that is part of a chip, or one that is named after what measures it
-// because its address is unknown.
+// PCIAddress returns the PCI address of a GPU. ok is false for the CPUs, for a GPU that is not a
+// PCI device, and for a GPU without a known address, which is named after its meter.
 func (d Domain) PCIAddress() (address string, ok bool) {
 	const form = "hhhh:hh:hh.d" // include/linux/pci.h, drivers/pci/probe.c, pci_setup_device: "%04x:%02x:%02x.%d"
 	address, ok = strings.CutPrefix(string(d), gpuPrefix)
-	head := len(address) - len(form) // the first number has more digits where it is large
+	head := len(address) - len(form) // a large first number has more digits
 	if !ok || head < 0 {
 		return "", false
 	}
@@ -46,8 +45,8 @@ func (d Domain) PCIAddress() (address string, ok bool) {
 	return address, true
 }
 
-// fits reports whether c is a hexadecimal digit where h is wanted, the number of a function (0 to
-// 7) where d is, or else what is wanted.
+// fits reports whether c is a hexadecimal digit if want is 'h', a function number (0 to 7) if want
+// is 'd', and otherwise equal to want.
 func fits(c, want byte) bool {
 	switch want {
 	case 'h':

@@ -14,11 +14,11 @@ type Slack struct {
 }
 
 const (
-	// SlackTime is how long a table must have been too large, so that a table that soon grows again
-	// is left as it is.
+	// SlackTime is the minimum time for which a table must have been too large, so that a table
+	// that soon grows again is not shrunk.
 	SlackTime = time.Minute
-	// slackShare is the part of a table's capacity that must be in use. leastCapacity is a capacity
-	// that is never too large.
+	// A table is too large if less than 1/slackShare of its capacity is in use, and its capacity is
+	// above leastCapacity.
 	slackShare    = 4
 	leastCapacity = 1024
 )
@@ -49,7 +49,8 @@ func Shrunk[M ~map[K]V, K comparable, V any](m M) M {
 	return small
 }
 
-// ShrunkTable returns the table without its unused end, and the indices before it that are unused.
+// ShrunkTable returns a copy of the table without the unused entries at its end, and the unused
+// indices that remain. unused has the unused indices of the table.
 func ShrunkTable[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
 	n := len(table)
 	for n > 0 && isUnused(n-1) {

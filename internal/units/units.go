@@ -31,7 +31,7 @@ const Tick = Second / 100
 // Seconds returns t in seconds.
 func (t CPUTime) Seconds() float64 { return float64(t) / float64(Second) }
 
-// Watts returns the average power of e over d in watts, 0 when d is not positive.
+// Watts returns the average power of e over d in watts, or 0 if d is not positive.
 func Watts(e Energy, d time.Duration) float64 {
 	if d <= 0 {
 		return 0
@@ -39,8 +39,8 @@ func Watts(e Energy, d time.Duration) float64 {
 	return e.Joules() / d.Seconds()
 }
 
-// Advance returns how far a counter that can only grow went from previous to current, and 0 where
-// it went backwards.
+// Advance returns the increase of a monotonic counter from previous to current, or 0 if the counter
+// decreased.
 func Advance[T ~uint64](previous, current T) T {
 	if current < previous {
 		return 0
@@ -48,8 +48,8 @@ func Advance[T ~uint64](previous, current T) T {
 	return current - previous
 }
 
-// MulDiv returns a*b/c rounded down, with a 128-bit product. It returns 0 when c is 0, and the
-// largest value where the quotient does not fit, which it does whenever a or b is at most c.
+// MulDiv returns a*b/c rounded down, with a 128-bit product. It returns 0 if c is 0, and the
+// maximum uint64 if the quotient overflows. The quotient cannot overflow if a or b is at most c.
 func MulDiv(a, b, c uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	switch {
@@ -62,7 +62,7 @@ func MulDiv(a, b, c uint64) uint64 {
 	return q
 }
 
-// MulSaturating returns a*b, or the largest value where the product does not fit.
+// MulSaturating returns a*b, or the maximum uint64 if the product overflows.
 func MulSaturating(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi > 0 {
@@ -71,7 +71,7 @@ func MulSaturating(a, b uint64) uint64 {
 	return lo
 }
 
-// AddSaturating returns a+b, or the largest value where the sum does not fit.
+// AddSaturating returns a+b, or the maximum value if the sum overflows.
 func AddSaturating[T ~uint64](a, b T) T {
 	if b > math.MaxUint64-a {
 		return math.MaxUint64

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zone knows in which order zone kinds are shown, and which of them overlap, so that their
-// energies are not added up.
+// Package zone orders zone kinds for display, and reports overlapping zone kinds, whose energies
+// must not be added up.
 package zone
 
 import (
@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// overlapping has the zone kinds that overlap with one.
+// overlapping maps a zone kind to the zone kinds that overlap with it.
 var overlapping = map[string][]string{
 	"package":  {"core", "uncore", "psys", "platform"},
 	"platform": {"core", "uncore", "psys", "gpu"},
 	"psys":     {"core", "uncore"},
 }
 
-// Besides returns the zone kind with which one of these names overlaps, empty if its energy is
-// added to that of the others.
+// Besides returns the zone kind of names that the zone kind name overlaps with. It returns "" if
+// name overlaps with none of them, so that energies can be added up.
 func Besides(name string, names []string) string {
 	whole := whole(names)
 	if name != whole && slices.Contains(overlapping[whole], name) {
@@ -26,7 +26,8 @@ func Besides(name string, names []string) string {
 	return ""
 }
 
-// whole returns package, else the zone kind that stands in for it, empty if there is none.
+// whole returns the zone kind that contains the CPU packages: package, or else platform or psys. It
+// returns "" if names has none of the three.
 func whole(names []string) string {
 	for _, name := range []string{"package", "platform", "psys"} {
 		if slices.Contains(names, name) {

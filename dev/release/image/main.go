@@ -7,7 +7,7 @@
 //	go -C dev/release run ./image -program build/otelcol-energy -out FILE.tar -tag otelcol-energy:latest
 //
 // The first form writes an OCI layout with one image for each architecture. ARCH in the path of the
-// program stands for the architecture. The second form writes an archive for docker load. The
+// program is replaced by the architecture. The second form writes an archive for docker load. The
 // environment variables VERSION, REVISION and SOURCE_DATE_EPOCH become labels, CA_BUNDLE names the
 // certificates.
 package main
@@ -45,7 +45,7 @@ const stateDirectory = "/var/lib/otelcol-energy"
 // recipe describes the images of one collector.
 type recipe struct {
 	title   string
-	program string // ARCH stands for the architecture
+	program string // ARCH is replaced by the architecture
 	gpu     bool
 	version string
 	created time.Time

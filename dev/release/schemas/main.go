@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemas writes JSON schemas for kubeconform, so that it needs no network: those of
-// Kubernetes from the swagger.json of the module k8s.io/kubernetes, and those of custom resources
+// Command schemas writes JSON schemas for kubeconform, so that it needs no network: schemas of
+// Kubernetes from the swagger.json of the module k8s.io/kubernetes, and schemas of custom resources
 // from their definitions.
 //
 //	schemas DIRECTORY SWAGGER.json CRD.yaml...

@@ -12,8 +12,8 @@ import (
 // Feature is a rate of the whole node that power can depend on.
 type Feature int
 
-// The features. CPUTime is in milliseconds per second, the others are events per second: those of
-// hardware counters, and the softirqs of /proc/stat.
+// The features. CPUTime is in milliseconds per second. The others are events per second: hardware
+// events, and softirqs of /proc/stat.
 const (
 	CPUTime Feature = iota
 	Cycles
@@ -33,12 +33,12 @@ type Events interface {
 	// Rates returns the average rates since the previous call, or since the start. CPUTime is 0.
 	// After a failed call the error may be ErrRestarted.
 	Rates(now time.Time) (Rates, error)
-	// Close releases what is held open. No call follows.
+	// Close releases all resources. No call follows.
 	Close() error
 }
 
-// ErrRestarted is the error of Events that start to count again, because other CPUs are online or
-// events were missed. The next call covers the time since.
+// ErrRestarted is the error of Events that started to count again, because the set of online CPUs
+// changed or events were missed. The next call covers the time since this error.
 var ErrRestarted = errors.New("events are counted from now on")
 
 var errCountless = errors.New("the hardware counters of this machine do not count: use a power model over CPU time")
@@ -50,8 +50,9 @@ func ignoreRestart(err error) error {
 	return err
 }
 
-// countlessLimit is CPU time in which each hardware counter of a node counts. Virtual machines may pretend to have
-// counters: without an event in this much CPU time they are taken to be fake.
+// countlessLimit is the CPU time within which every working hardware counter counts an event.
+// Counters of some virtual machines always read 0. A counter without an event in this CPU time is
+// treated as not available.
 const countlessLimit = units.Second / 10
 
 // readRates reads the rates of an interval.

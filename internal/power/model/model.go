@@ -15,16 +15,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// SameCPUError is the error to be expected where another machine with the same CPU was measured:
-// the median of 619 published SPECpower results, at the wall, each left out in turn.
+// SameCPUError is the expected error of a curve measured on another machine with the same CPU: the
+// median over 619 published SPECpower results at the wall, each left out in turn.
 const SameCPUError = 0.058
 
-// PartError is the error of a virtual machine's part of its host's power because the load of the
-// host is not known: the mean over all loads of both, on servers.
+// PartError is the error of a virtual machine's part of its host's power that results from the
+// missing load of the host: the mean over all loads of the host and of the machine, on servers.
 const PartError = 0.16
 
-// ErrorOfPart returns the error to be expected of a virtual machine's part of its host's power, by
-// that of the host's power. Both are 0 where they are not known.
+// ErrorOfPart returns the expected error of a virtual machine's part of its host's power. host is
+// the expected error of the host's power. An error of 0 means not available.
 func ErrorOfPart(host float64) float64 {
 	if host == 0 {
 		return 0
@@ -36,17 +36,16 @@ func ErrorOfPart(host float64) float64 {
 type ZoneCurve struct {
 	Kind  power.Kind
 	Curve Curve
-	// Function is the power in watts at rates of the node, in place of Curve, and nil if there is a
-	// Curve. Needs lists the rates that it depends on. One goroutine calls it.
+	// Function returns the power in watts at rates of the node. It replaces Curve, and is nil if
+	// Curve is set. Needs lists the rates that it depends on. One goroutine calls it.
 	Function func(*Rates) float64
 	Needs    []Feature
 	// Idle is the idle power in watts if another model provides the idle power, otherwise nil.
 	Idle *float64
-	// Basis says what the curve was made from, for people. It is empty if the configuration states
-	// the curve.
+	// Basis describes the source of the curve for the log. It is empty if the curve is configured.
 	Basis string
-	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the
-	// power: 0.06 is 6 %. 0 means not available.
+	// ExpectedError is the expected mean absolute error, relative to the power: 0.06 is 6 %. 0
+	// means not available.
 	ExpectedError float64
 }
 
@@ -62,15 +61,15 @@ func (c *ZoneCurve) IdleWatts() float64 {
 }
 
 // IsIdleLowest reports whether the power depends on the CPU utilization alone, and is lowest with
-// no CPU busy, where it is IdleWatts.
+// no CPU busy, where the curve has the value IdleWatts.
 func (c *ZoneCurve) IsIdleLowest() bool {
 	idle := c.IdleWatts()
 	return c.Function == nil && c.Curve.Watts(0) == idle &&
 		!slices.ContainsFunc(c.Curve, func(p Point) bool { return p.Watts < idle })
 }
 
-// source is the power.Source of power curves: each counts the energy of its power. It fails only if
-// the rates that a curve needs cannot be read.
+// source is the power.Source of power curves. It integrates the power of each curve. It fails only
+// if the rates that a curve needs cannot be read.
 type source struct {
 	zones  []zone
 	shown  []power.Shown // of zones
@@ -86,9 +85,9 @@ type source struct {
 type zone struct {
 	power.Zone
 	curve    Curve
-	function func(*Rates) float64 // in place of curve, may be nil
-	// rest is the part of a microjoule that the counter does not yet hold, 0 up to 1. Dropped at
-	// every Answer it would add up.
+	function func(*Rates) float64 // replaces curve unless nil
+	// rest is the fraction of a microjoule that the counter does not contain yet, so that rounding
+	// errors do not add up.
 	rest float64
 }
 

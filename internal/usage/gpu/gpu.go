@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpu reads which processes used the node's GPUs. Each GPU is a domain of its own.
+// Package gpu reads which processes used the node's GPUs. Each GPU is a separate domain.
 package gpu
 
 import (
@@ -25,9 +25,9 @@ type Source interface {
 // Usage is the use of a GPU in an interval, and the processes that used it.
 type Usage struct {
 	Domain units.Domain // units.GPU of its PCI address
-	// Busy is the time that the GPU worked, at most Total, the time of which this is available. If
-	// both are 0, usage of the interval follows later, and the GPU's energy is deferred. GPU time
-	// has the unit of CPU time, nanoseconds.
+	// Total is the part of the interval whose usage is available, and Busy is the time in Total
+	// during which the GPU was active. If both are 0, the usage follows later, and the GPU's energy
+	// is deferred. GPU time has the unit of CPU time, nanoseconds.
 	Busy, Total units.CPUTime
 	// UntilRead reports whether the interval ends with the Read. Otherwise it ends with the last
 	// reading of the GPU's energy, by the same library.
@@ -37,7 +37,7 @@ type Usage struct {
 	Assumed bool
 	// Users lists the processes that used the GPU or have it open.
 	Users []User
-	// Unattributed is the GPU time of processes that cannot be named.
+	// Unattributed is the GPU time of processes that cannot be identified.
 	Unattributed units.CPUTime
 }
 

@@ -27,10 +27,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/training"
 )
 
-// Attributor attributes the energy of measurements to workloads: a Collector makes an interval of each
-// measurement, a Sharer divides its energy, and a Ledger adds the shares up. It emits the ledger as
-// metrics. It begins with the first measurement or with a saved state, and lasts as long as the
-// receiver. Collect, Share, Add, Emit and Models must not be called before Begin.
+// Attributor attributes the energy of measurements to workloads: a Collector makes an interval of
+// each measurement, a Sharer divides its energy, and a Ledger adds the shares up. It emits the
+// ledger as metrics. Begin starts it at the first measurement or at a saved state. Collect, Share,
+// Add, Emit and Models must not be called before Begin.
 type Attributor struct {
 	Options    Options
 	Collector  *window.Collector // nil until Begin
@@ -41,9 +41,9 @@ type Attributor struct {
 	emitter    *emit.Emitter
 	rules      attribution.Rules
 	Kinds      []power.Class // by their index in the ledger
-	BootTime   time.Time     // from which creation times of processes are computed
+	BootTime   time.Time     // base of the creation times of processes
 	Feeding    feeding
-	// visibility finds out whether the receiver sees all processes.
+	// visibility detects whether processes are hidden from the receiver.
 	visibility window.Visibility
 	// now is the measurement that ends the window, and of is the same without claims if the CPU time
 	// source was replaced in the window.
@@ -67,7 +67,7 @@ type Options struct {
 type Embedded struct {
 	StaticPower map[power.Class]float64 // of EmbeddedOptions
 	Container   string                  // of EmbeddedOptions
-	// NoZeroPoints omits the zero-value points at which new series start.
+	// NoZeroPoints omits the zero-value points of new series.
 	NoZeroPoints bool
 }
 
@@ -91,7 +91,7 @@ func (a *Attributor) Begin(baseline, boot time.Time) {
 	a.Places = o.Node.Places()
 	a.identify()
 	a.openCollector()
-	if o.Container != "" { // it has a series from the baseline on, and as long as the receiver
+	if o.Container != "" { // its series exists from the baseline until the receiver stops
 		a.Ledger.Open(identity.Owner{Workload: identity.Workload{Container: identity.Container{ID: o.Container}}}, baseline)
 	}
 	a.emitter = emit.New(emit.Config{
@@ -200,10 +200,10 @@ func (a *Attributor) Check(c *conditions.Conditions) {
 	}
 }
 
-// setKnown replaces the rule utilization of the kinds whose static power is known: the power that
-// the options state, the power of a modeled zone while no CPU is busy, and 0 for a zone that a
-// hypervisor reports, because its energy is dynamic. The options select this for all kinds, and a
-// preset for the kinds without a model of their own.
+// setKnown sets fixed static power for kinds without a static power model, if the static power is
+// given: by Options.StaticPower, by the power model of a modeled zone, or as 0 for a zone that a
+// hypervisor reports, because it reports active energy. Without Options.StaticPower, it applies
+// only to kinds for which the configuration selects it (KnowsStaticPower).
 func (a *Attributor) setKnown() {
 	o := &a.Options
 	for i, kind := range a.Kinds {

@@ -75,8 +75,8 @@ func (z Zones) eachGPUModel(yield func(power.Class, *static.Model)) {
 	}
 }
 
-// hardwareOfGPU describes what the static power of a GPU depends on: its zones, and the machine
-// with its kernel.
+// hardwareOfGPU describes the hardware that determines the static power of a GPU: its zones, and
+// the machine with its kernel.
 func hardwareOfGPU(root string, domain units.Domain, readings []power.Reading) (hardware []string) {
 	for i := range readings {
 		if zone := readings[i].Zone; zone.Kind == power.GPU && zone.Domain == domain {

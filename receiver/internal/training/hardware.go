@@ -19,9 +19,9 @@ var identifying = []string{
 	"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
 }
 
-// processorsOf describes the processors of the machine whose root directory is at root, their microcode
-// and the kernel, a line each. Two machines with different descriptions may have different static
-// power. What cannot be read is left out.
+// processorsOf describes the processors of the machine whose root directory is at root, their
+// microcode and the kernel, a line each. Two machines with different descriptions may have
+// different static power. Values that cannot be read are omitted.
 func processorsOf(root string) (description []string) {
 	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
 		description = parseProcessors(info)

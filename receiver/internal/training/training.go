@@ -75,7 +75,8 @@ func trainedName(domain units.Domain, kind power.Class) string {
 }
 
 // Restore restores the static power models that were trained on this machine, and sets the kind of
-// their meters. It does nothing before any zone is known. restoreGPUs restores the models of GPUs.
+// their meters. It has no effect before a meter has returned a zone. RestoreGPUs restores the
+// models of GPUs.
 func (t *Training) Restore(z Zones, readings []power.Reading) {
 	if len(z.Weights) == 0 && !t.cfg.Attribution.Trains(t.cfg.Zones) {
 		return
@@ -138,7 +139,7 @@ func setMeter(model *static.Model, readings []power.Reading, kind power.Class) {
 	}
 }
 
-// Note notes the trained models to be stored.
+// Note records the trained models, which are stored later.
 func (t *Training) Note(z Zones) {
 	t.noteGPUs(z)
 	if t.Trained.Hardware == nil {
@@ -161,7 +162,7 @@ func (t *Training) Note(z Zones) {
 			zones[string(key)] = trainedZone{Rule: string(key), State: static.State{Estimator: state}}
 		}
 	}
-	if len(zones) > 0 { // else no zone could be read
+	if len(zones) > 0 { // otherwise no zone could be read
 		t.Trained.Zones = zones
 	}
 }
@@ -189,9 +190,9 @@ func (t *Training) rule(kind power.Kind) string {
 	return rule
 }
 
-// hardwareOf describes what static power depends on, except for GPUs: the source of the figures,
-// the zones, the processors, their microcode and the kernel. It omits what cannot be read, and
-// returns nil while no zone is known.
+// hardwareOf describes the hardware and software that determine static power, except for GPUs: the
+// kind of meter, the zones, the processors, their microcode and the kernel. It omits values that
+// cannot be read. It returns nil before a meter has returned a zone.
 func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 	for _, r := range readings {
 		if r.Zone.Kind == power.GPU {
@@ -212,7 +213,7 @@ func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 // zonePrefix is the start of the lines of zones.
 const zonePrefix = "zone "
 
-// zoneLine describes a zone, with what its power was corrected by.
+// zoneLine describes a zone and the correction of its power.
 func zoneLine(r *power.Reading) string {
 	line := zonePrefix + r.Zone.ID + " " + r.Zone.Name
 	if c := r.Correction; c.Scales() {

@@ -6,8 +6,9 @@ import "time"
 
 // Metronome beats at the end of each window until it is stopped.
 type Metronome interface {
-	// Next waits for a beat and returns the number of windows that have ended since the one before:
-	// those after the first were missed. It returns 0, at once, when the metronome is stopped.
+	// Next waits for a beat, and returns the number of windows that have ended since the previous
+	// beat. All but one of them were missed. Next returns 0 immediately after the metronome is
+	// stopped.
 	Next() int64
 	Stop()
 }

@@ -30,11 +30,11 @@ func newKernelTimer(window time.Duration) (Metronome, error) {
 	t := &kernelTimer{file: os.NewFile(uintptr(fd), "timerfd")}
 	// SetReadDeadline fails if the runtime cannot poll the file.
 	if err := t.file.SetReadDeadline(time.Time{}); err != nil {
-		_ = t.file.Close() // nothing was written
+		_ = t.file.Close() // it was not written to
 		return nil, err
 	}
 	if t.conn, err = t.file.SyscallConn(); err != nil {
-		_ = t.file.Close() // nothing was written
+		_ = t.file.Close() // it was not written to
 		return nil, err
 	}
 	// The read never blocks, so it is a raw system call. For other system calls the Go runtime may
@@ -54,7 +54,7 @@ func openTimer(window time.Duration) (fd int, err error) {
 	}
 	every := unix.NsecToTimespec(int64(window))
 	if err := unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Interval: every, Value: every}, nil); err != nil {
-		_ = unix.Close(fd) // nothing was written
+		_ = unix.Close(fd) // it was not written to
 		return 0, os.NewSyscallError("timerfd_settime", err)
 	}
 	return fd, nil

@@ -12,7 +12,7 @@ import (
 type pace struct {
 	length          time.Duration // of the current period
 	windows, missed int64         // in the current period
-	Late            bool          // too many were missed in the last one
+	Late            bool          // too many were missed in the last period
 }
 
 // A period has a minimum length and a minimum number of windows.
@@ -27,7 +27,7 @@ const (
 	settleAt = 0.05
 )
 
-// observe adds windows of which all but one were missed.
+// observe adds windows, all but one of which were missed.
 func (p *pace) observe(windows int64, length time.Duration) {
 	p.windows += windows
 	p.missed += windows - 1

@@ -16,11 +16,11 @@ type sampler struct {
 	mu        sync.Mutex // of the fields below
 	metronome Metronome  // nil while it is stopped
 	Pace      pace
-	windows   int64 // that ended, since the start
-	missed    int64 // of them
+	windows   int64 // number of windows that ended since the start
+	missed    int64 // number of them that were missed
 }
 
-// Start begins with the windows, at the beats of a new metronome; a window of 0 means none.
+// Start starts calling sample at the beats of a new metronome. If window is 0, Start has no effect.
 func (s *sampler) Start(window time.Duration, open func(time.Duration) Metronome, sample func()) {
 	s.Window = window
 	if window == 0 {
@@ -42,7 +42,7 @@ func (s *sampler) Run(m Metronome, sample func()) {
 	}
 }
 
-// observe counts windows of which all but one were missed.
+// observe counts windows, all but one of which were missed.
 func (s *sampler) observe(windows int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *sampler) observe(windows int64) {
 	s.Pace.observe(windows, s.Window)
 }
 
-// Stop returns when the last call has.
+// Stop stops the sampler, and returns after the last call of sample has returned.
 func (s *sampler) Stop() {
 	s.mu.Lock()
 	m := s.metronome

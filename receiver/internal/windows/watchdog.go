@@ -46,9 +46,9 @@ func (a Activity) String() string { return activities[a] }
 // overdue is the delay after which a late collection is reported as hanging.
 const overdue = 10 * time.Second
 
-// Watchdog reports collections that hang, and the activity in which they hang. It depends neither
-// on the scraper's lock nor on the goroutine that hangs. The zero watchdog records the activity and
-// reports nothing.
+// Watchdog reports collections that hang, and the activity in which they hang. It does not depend
+// on the scraper's lock or on the goroutine that hangs. The zero Watchdog records activities and
+// never reports.
 type Watchdog struct {
 	activity atomic.Int32
 	limit    time.Duration // between the ends of two collections
@@ -81,7 +81,7 @@ func (w *Watchdog) Finished() {
 	}
 }
 
-// Stop stops the watchdog, which reports nothing afterwards.
+// Stop stops the watchdog, which does not report afterwards.
 func (w *Watchdog) Stop() {
 	w.stopped.Store(true)
 	if w.timer != nil {

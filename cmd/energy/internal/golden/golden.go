@@ -12,7 +12,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the golden files")
-	dir, _ = os.Getwd() // of the package, also where a test changes the directory
+	dir, _ = os.Getwd() // of the package; a test may change the working directory later
 )
 
 // Equal compares a text with the file of this name in testdata.

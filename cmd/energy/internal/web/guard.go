@@ -119,7 +119,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.deadline))
 		switch {
 		case !s.isHost(r.Host):
-			http.Error(w, "unknown host name of the server: add it with --host", http.StatusMisdirectedRequest)
+			http.Error(w, "this host name is not accepted: add it with --host", http.StatusMisdirectedRequest)
 		case s.isForeign(r):
 			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 		default:

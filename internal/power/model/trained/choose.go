@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy model has a few kilobytes, one of Kepler Model
-	// Server with 100 trees of XGBoost in each zone up to 900,000.
+	// maxSize is the maximum size of a file in bytes. Files of energy model have a few kilobytes.
+	// Files of Kepler Model Server with 100 trees of XGBoost in each zone have up to 900,000 bytes.
 	maxSize = 1 << 20
-	// maxFiles and maxTotal, in bytes, bound the files that are read in a directory, in the order
-	// of their names, and so the time at the start: a mebibyte that is meant to take long takes a
-	// second. The six files of energy model --kepler have up to 6 MiB.
+	// maxFiles and maxTotal (in bytes) limit the files that are read in a directory, and thus the
+	// startup time: parsing 1 MiB of malicious JSON takes about a second. Files are read in the
+	// order of their names. The six files of energy model --kepler have up to 6 MiB.
 	maxFiles = 256
 	maxTotal = 1 << 23
-	// maxListed bounds the list in an error.
+	// maxListed is the maximum number of files that an error lists.
 	maxListed = 10
 )
 
-// models are all models of a directory, or a single one.
+// models are the models of a directory, or the model of a single file.
 type models struct {
 	path string
 	of   []*trainedModel
-	// alone reports whether path is the file of the only one.
+	// alone reports whether path is a file.
 	alone bool
 }
 
@@ -75,7 +75,7 @@ func read(path string) (*models, error) {
 	return found, errs.join()
 }
 
-// escape returns a pattern that matches a path only.
+// escape returns a pattern that matches only the path itself.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
@@ -92,8 +92,8 @@ func (l list) join() error {
 
 var errNotRegular = errors.New("not a regular file")
 
-// readFile reads the model in a file. size is how many bytes were read, whether or not they are a
-// model.
+// readFile reads the model in a file. size is the number of bytes that were read, even if the file
+// is not a model.
 func readFile(path string) (m *trainedModel, size int, err error) {
 	data, err := readBounded(path)
 	if err != nil {
@@ -123,7 +123,7 @@ const (
 	exact fit = iota
 	sameCPU
 	sameModel
-	unstated // it does not state its machine
+	unstated // the model does not state its machine
 	different
 )
 
@@ -180,7 +180,7 @@ func (ms *models) noneFits(m *machine.Machine, o *Options) error {
 	return fmt.Errorf("no trained model in %s fits this machine, %s: %s", ms.path, describe(m), strings.Join(there, "; "))
 }
 
-// describe describes a machine for people.
+// describe describes a machine for the log.
 func describe(m *machine.Machine) string {
 	if *m == (machine.Machine{}) {
 		return "an unstated machine"
@@ -195,7 +195,7 @@ func describe(m *machine.Machine) string {
 	return text + fmt.Sprintf(" with %d threads", m.Threads)
 }
 
-// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes
-// "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its
-// node_type_index.py), so words are not kept apart.
+// cpuKey returns a key that is the same for different spellings of a CPU's name. Kepler Model
+// Server writes "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz"
+// (format_processor of its node_type_index.py), so the key has no spaces.
 func cpuKey(name string) string { return strings.ReplaceAll(machine.Key(name), " ", "") }

@@ -61,12 +61,12 @@ func (z *Zones) UnmarshalJSON(data []byte) error {
 
 // Zone is the trained curve of a zone kind, over all zones of the kind together.
 type Zone struct {
-	// Curve has the power with no CPU busy and with all CPUs busy, too.
+	// Curve includes the power with no CPU busy and with all CPUs busy.
 	Curve model.Curve `json:"points"`
-	// Error is the mean absolute error of the power, relative to the mean power, where parts of the
-	// record are predicted from the others.
+	// Error is the mean absolute error of the power, relative to the mean power, if parts of the
+	// record are predicted from the other parts.
 	Error float64 `json:"error"`
-	// Seconds is how much time the zone was trained with.
+	// Seconds is the length of the training record in seconds.
 	Seconds float64 `json:"seconds"`
 	// Utilization has the lowest and the highest utilization, 0 to 1, of the training. Beyond them,
 	// the curve is extrapolated.
@@ -98,10 +98,10 @@ func (m *Model) Encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// EncodeMachine returns the JSON of a machine, on one line, as a model has it.
+// EncodeMachine returns the JSON of a machine on one line, in the format of a model.
 func EncodeMachine(m *machine.Machine) ([]byte, error) { return json.Marshal(m) }
 
-// ParseMachine reads what EncodeMachine returned.
+// ParseMachine reads the JSON that EncodeMachine returns.
 func ParseMachine(data []byte) (m machine.Machine, err error) {
 	if err := strictly(data, &m); err != nil {
 		return m, err
@@ -124,7 +124,7 @@ func Parse(data []byte) (*Model, error) {
 	return &f.Model, f.check()
 }
 
-// strictly decodes JSON without unknown fields.
+// strictly decodes JSON. A field that into lacks is an error.
 func strictly(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -155,7 +155,8 @@ func parse(data []byte, path string) (*trainedModel, error) {
 	return t, nil
 }
 
-// printable returns an error if a text would confuse a log.
+// printable returns an error if a text from a file is too long for a log line, or has characters
+// that cannot be printed.
 func printable(s string) error {
 	if len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("%.40q is too long, or cannot be printed", s)
@@ -221,7 +222,7 @@ func checkMachine(m *machine.Machine) error {
 	return nil
 }
 
-// curve returns the curve of a machine that has a share of the trained one's threads and memory.
+// curve returns the curve scaled to the threads, or for DRAM the memory, of this machine.
 func (z *Zone) curve(k power.Kind, s *scale) (c model.ZoneCurve, err error) {
 	factor := s.share
 	if k == power.DRAM {

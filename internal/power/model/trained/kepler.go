@@ -30,8 +30,8 @@ type keplerJSON struct {
 	Core     *componentJSON `json:"core,omitempty"`
 	Uncore   *componentJSON `json:"uncore,omitempty"`
 	DRAM     *componentJSON `json:"dram,omitempty"`
-	// The mean absolute errors in percent of a tenth of the record that the model was not trained
-	// on; -1 if not available.
+	// The mean absolute errors in percent, over the tenth of the record that was excluded from the
+	// training; -1 if not available.
 	PlatformError float64 `json:"platform_mape,omitempty"`
 	PackageError  float64 `json:"package_mape,omitempty"`
 	CoreError     float64 `json:"core_mape,omitempty"`
@@ -73,7 +73,7 @@ type featureJSON struct {
 // cpuTime is the feature that utilization provides: milliseconds of CPU time per second.
 const cpuTime = "bpf_cpu_time_ms"
 
-// Features that a curve is over, where a model has them, in place of CPU time (main_feature in
+// Features that replace CPU time as the variable of a curve, if the model has them (main_feature in
 // train_types.py).
 const (
 	instructions = "cpu_instructions"
@@ -81,22 +81,22 @@ const (
 	pageCacheHit = "bpf_page_cache_hit" // of dram
 )
 
-// known are the features that can be read, by their names in train_types.py. The others are page
-// cache hits, which need BPF in the page cache, and what kubelet and cgroups of older versions
-// counted.
+// known maps names of train_types.py to features that can be read. The other features are page
+// cache hits, which require BPF in the page cache, and counters of kubelet and cgroups in older
+// versions of Kepler.
 var known = map[string]model.Feature{
 	cpuTime: model.CPUTime, "cpu_cycles": model.Cycles, instructions: model.Instructions, cacheMisses: model.CacheMisses,
 	"bpf_net_rx_irq": model.NetworkReceive, "bpf_net_tx_irq": model.NetworkTransmit, "bpf_block_irq": model.Block,
 }
 
-// function is how a trainer's weights make a power of x, which is the feature over its scale.
+// function computes power from a trainer's weights and x, the scaled feature.
 type function struct {
-	weights int // how many CurveFit_Weights it has
+	weights int // number of CurveFit_Weights
 	watts   func(w []float64, x float64) float64
 }
 
-// curveFits are the functions by the name of their trainer, as in the files main.py of
-// kepler-model-server's trainer/.
+// curveFits maps the name of a trainer to its function (the files main.py in kepler-model-server's
+// trainer/).
 var curveFits = map[string]function{
 	"LogarithmicRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Log(w[1]*x+1) + w[2] }},
 	"LogisticRegressionTrainer": {4, func(w []float64, x float64) float64 {
@@ -105,8 +105,8 @@ var curveFits = map[string]function{
 	"ExponentialRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Exp(w[1]*x) + w[2] }},
 }
 
-// parseKepler reads a file of Kepler Model Server. Where it does not have the model's name or
-// output type, those of the path are taken, as kepler-model-db has them.
+// parseKepler reads a file of Kepler Model Server. If the file lacks the model's name or output
+// type, parseKepler uses the path, which contains both in kepler-model-db.
 func parseKepler(data []byte, path string) (*trainedModel, error) {
 	name := filepath.Base(path)
 	var f keplerJSON
@@ -210,14 +210,15 @@ var (
 		"convert the archive with " + exporter + " (KNeighbors and SVR cannot be converted), or use a model of another trainer")
 )
 
-// trainerOf returns the trainer that a model's name begins with: "SGDRegressorTrainer_0.json".
+// trainerOf returns the trainer at the start of a model's name, such as
+// "SGDRegressorTrainer_0.json".
 func trainerOf(name string) string {
 	trainer, _, _ := strings.Cut(name, "_")
 	return strings.TrimSuffix(trainer, ".json")
 }
 
-// isEmpty reports whether the component measured no energy: the machine that the model was trained
-// on did not have it.
+// isEmpty reports whether the power of the component is always 0, because the machine of the
+// training did not have the component.
 func (w *weightsJSON) isEmpty() bool {
 	if n := len(w.CurveFit); n > 0 {
 		return w.CurveFit[0] == 0 && w.CurveFit[n-1] == 0 // the factor and the offset
@@ -266,7 +267,7 @@ func (w *weightsJSON) linear() (*keplerZone, error) {
 	})
 }
 
-// curveFit returns the curve of the one feature that the trainer used.
+// curveFit returns the curve over the feature that the trainer used.
 func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error) {
 	choice := []string{instructions, cpuTime}
 	if k == power.DRAM {
@@ -288,7 +289,7 @@ func (w *weightsJSON) curveFit(k power.Kind, trainer string) (*keplerZone, error
 func functionOf(trainer string, weights int) (function, error) {
 	how, ok := curveFits[trainer]
 	if !ok && weights == 4 {
-		how, ok = curveFits["LogisticRegressionTrainer"], true // only this one has four
+		how, ok = curveFits["LogisticRegressionTrainer"], true // the only function with four weights
 	}
 	switch {
 	case !ok:
@@ -306,18 +307,18 @@ func names[T any](m map[string]T) string {
 func sortedNames[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 const (
-	// segments is into how many a curve is divided at least, and maxHalvings how often one of them
-	// is halved.
+	// A curve is divided into at least segments parts. Each part is halved at most maxHalvings
+	// times.
 	segments    = 16
 	maxHalvings = 16
-	// sampleError is how far the samples' straight lines are from the curve, in watts and as a
-	// share of the power.
+	// The maximum errors of the straight lines between samples, in watts and relative to the power.
+	// The larger of both applies.
 	sampleError, relativeSampleError = 0.01, 0.001
 )
 
-// sample returns the curve that follows the function of utilization: it is off by no more than the
-// larger of 10 mW and 0.1 % at the quarters between its points. Closer than 1e-6 a function that
-// jumps is not followed.
+// sample returns a curve that approximates the function of utilization. At the quarters between its
+// points, its error is at most the larger of 10 mW and 0.1 %. A jump of the function is located to
+// within 1e-6 of utilization.
 func sample(watts func(u float64) float64) (model.Curve, error) {
 	points := []model.Point{{Utilization: 0, Watts: watts(0)}}
 	var err error
@@ -351,7 +352,7 @@ func sample(watts func(u float64) float64) (model.Curve, error) {
 	return model.NewCurve(points)
 }
 
-// straight reports whether the function follows the line between two of its points.
+// straight reports whether the function is close enough to the line between two of its points.
 func straight(watts func(u float64) float64, from, to model.Point) bool {
 	for _, share := range []float64{0.25, 0.5, 0.75} {
 		w := watts(from.Utilization + share*(to.Utilization-from.Utilization))

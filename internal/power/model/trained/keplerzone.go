@@ -13,7 +13,7 @@ import (
 
 // keplerZone is a component of a model of Kepler Model Server.
 type keplerZone struct {
-	inputs []input // sorted by their names, which is their order in Kepler Model Server (deep_sort)
+	inputs []input // sorted by name, as in Kepler Model Server (deep_sort)
 	uses   []model.Feature
 	watts  func(x []float64) float64
 	x      []float64 // scaled features, of the last call
@@ -28,11 +28,12 @@ type input struct {
 	mean, scale float64
 }
 
-// smallestScale is below the largest rate of each feature, which a scale is.
+// smallestScale is the minimum scale of a feature. A scale is the largest rate in training, which
+// is larger for every feature.
 const smallestScale = 0.01
 
-// newZone returns the zone with the power of x, which has a number for each feature, by their
-// names.
+// newZone returns a zone with the power watts(x). x has the scaled features, sorted by their names.
+// uses reports whether watts depends on a feature.
 func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float64) float64) (*keplerZone, error) {
 	z := &keplerZone{watts: watts, x: make([]float64, len(w.Numerical))}
 	for _, name := range sortedNames(w.Numerical) {
@@ -57,8 +58,8 @@ func (w *weightsJSON) newZone(uses func(name string) bool, watts func(x []float6
 	return z, z.check()
 }
 
-// check returns an error where the component is not a power between no load and that at which each
-// feature has the largest value of the training.
+// check returns an error if the power of the component is invalid at a load between 0 and the
+// largest load of the training.
 func (z *keplerZone) check() error {
 	if idle := z.at(&model.Rates{}); !isPower(idle) {
 		return fmt.Errorf("its power with no CPU busy is %v W", idle)
@@ -94,16 +95,17 @@ func (z *keplerZone) at(r *model.Rates) float64 {
 	return watts
 }
 
-// isNothing reports whether the power is always 0: the machine that the model was trained on did
-// not have the zone.
+// isNothing reports whether the power is always 0, because the machine of the training did not have
+// the zone.
 func (z *keplerZone) isNothing() bool { return len(z.uses) == 0 && z.at(&model.Rates{}) == 0 }
 
 func (z *keplerZone) relativeError() float64 { return z.error }
 
 func (z *keplerZone) needs() []model.Feature { return z.uses }
 
-// curve returns the power as Kepler has it: that of the features here, of which the power without
-// load is in proportion to the threads, where they are fewer.
+// curve returns the power as Kepler computes it: at the rates of this machine, which are not
+// scaled. If this machine has fewer threads than the machine of the training, only the power
+// without load is scaled by the number of threads.
 func (z *keplerZone) curve(_ power.Kind, s *scale) (c model.ZoneCurve, err error) {
 	if s.threads < 1 {
 		return c, errors.New("the number of threads of this machine is not available")

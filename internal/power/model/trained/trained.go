@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trained reads and writes power models that were trained on a machine with meters: those
-// of the command energy model, and those that Kepler Model Server publishes. Of several it chooses
-// the one that fits a machine.
+// Package trained reads and writes power models that were trained on a machine with meters: models
+// of the command energy model, and published models of Kepler Model Server. Curves selects the
+// model that fits a machine best.
 package trained
 
 import (
@@ -26,14 +26,14 @@ type Options struct {
 	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its
 	// dynamic power only.
 	NoIdle bool
-	// Readable returns why a feature cannot be read on this machine, nil if it can. nil means that
-	// all can.
+	// Readable returns the reason if a feature cannot be read on this machine, otherwise nil. If
+	// Readable is nil, all features can be read.
 	Readable func(model.Feature) error
 }
 
 func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
 
-// readable returns why a feature of the zone cannot be read here, nil if all can.
+// readable returns an error if a feature of the zone cannot be read on this machine.
 func (o *Options) readable(z zone) error {
 	if o.Readable == nil {
 		return nil
@@ -46,21 +46,22 @@ func (o *Options) readable(z zone) error {
 	return nil
 }
 
-// Curves returns the power curves of the machine m, from the model in the file at path, or from the
-// one that fits best of the models *.json in the directory at path. A model fits if it was trained
-// on a machine that has, best first:
+// Curves returns the power curves of the machine m, from the model in the file at path. If path is
+// a directory, Curves uses the best fitting model of the files *.json in it. A model fits if it was
+// trained on a machine that has, best first:
 //
-//  1. the same CPU and as many threads
-//  2. the same CPU; the power is in proportion to the number of threads, so that a virtual machine has its share
-//  3. a CPU of the same vendor, family and model; again in proportion to the number of threads
+// 1. the same CPU and as many threads 2. the same CPU; the power is scaled by the number of
+// threads, so that a virtual machine has its share 3. a CPU of the same vendor, family and model;
+// the power is scaled as well
 //
-// Of several that fit as well the one with the smallest error is taken, then the first by name. A
-// model that does not fit is never used, even if it is the only one. A model that does not state
-// what it was trained on, as Kepler Model Server's may, fits if path is its file.
+// Among models that fit equally well, Curves selects the model with the smallest error, and then
+// the first by name. A model that does not fit is never used, even if it is the only model. Models
+// of Kepler Model Server may not state the machine of the training. Such a model fits if path is
+// its file.
 //
-// Models of dynamic power, as Kepler Model Server's, are chosen apart. With NoIdle the dynamic
-// power is theirs. Otherwise the idle power is that of the model of the same machine's whole power,
-// less their power with no CPU busy.
+// Models of dynamic power, which Kepler Model Server has, are selected separately. With NoIdle, a
+// virtual machine has their power. Otherwise the idle power is the whole power of the same
+// machine's other model, minus their power, both with no CPU busy.
 //
 // The error reports why there are no curves. If there are curves, the error lists the files of the
 // directory that were not read, and the zones of the model that cannot be used.
@@ -117,9 +118,9 @@ func setIdle(curves, dynamics []model.ZoneCurve, name string) {
 	}
 }
 
-// trainedModel is a model with the file that it is from.
+// trainedModel is a model and the name of its file.
 type trainedModel struct {
-	name    string // of the file
+	name    string // name of the file
 	by      string // the trainer: "energy model"
 	machine machine.Machine
 	zones   map[power.Kind]zone
@@ -138,16 +139,16 @@ type zone interface {
 	relativeError() float64
 }
 
-// scale is the size of the machine that a model is for beside the one that it was trained on.
+// scale compares this machine, which the model is used for, with the machine of the training.
 type scale struct {
-	threads int     // of the machine that it is for
-	share   float64 // of the other machine's threads
-	memory  float64 // share of the other machine's memory
+	threads int     // of this machine
+	share   float64 // threads of this machine / threads of the other
+	memory  float64 // memory of this machine / memory of the other
 }
 
-// errorOfSameModel is the median error of a machine's power where it is taken from machines whose
-// CPU is of the same architecture, in proportion to the number of chips: SPECpower results of 619
-// systems, each left out in turn.
+// errorOfSameModel is the median error if a machine's power is predicted from machines with a CPU
+// of the same architecture, scaled by the number of chips: SPECpower results of 619 systems, each
+// left out in turn.
 const errorOfSameModel = 0.099
 
 // curves returns the curves of the wanted zones. The error lists the curves that cannot be used.
@@ -198,7 +199,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// withoutIdle returns the power above that with no CPU busy.
+// withoutIdle returns the power minus the power with no CPU busy.
 func withoutIdle(c model.ZoneCurve) (model.ZoneCurve, error) {
 	idle := c.IdleWatts()
 	if whole := c.Function; whole != nil {
@@ -214,9 +215,8 @@ func withoutIdle(c model.ZoneCurve) (model.ZoneCurve, error) {
 	return c, err
 }
 
-// expectedError returns the error that is to be expected where a model with an error is used: on
-// another machine than it was trained on, as that one has meters. It is 0, not known, where the
-// model's own is not known.
+// expectedError returns the expected error of a model whose error in training is err. It assumes
+// another machine than the machine of the training, which has meters. 0 means not available.
 func (f fit) expectedError(err float64) float64 {
 	switch {
 	case err == 0:
@@ -228,7 +228,7 @@ func (f fit) expectedError(err float64) float64 {
 	}
 }
 
-// basis describes for people the origin of the curves.
+// basis describes the origin of the curves for the log.
 func (t *trainedModel) basis(how fit, m *machine.Machine) string {
 	text := fmt.Sprintf("model %s of %s, trained on ", t.name, t.by)
 	switch how {
@@ -261,7 +261,7 @@ func (t *trainedModel) largestError(o *Options) float64 {
 	return largest
 }
 
-// usable returns why no wanted zone can be used, nil if one can.
+// usable returns an error unless at least one wanted zone can be used.
 func (t *trainedModel) usable(o *Options) error {
 	var errs []error
 	for k, z := range t.zones {

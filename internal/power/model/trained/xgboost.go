@@ -101,7 +101,8 @@ func parseXGBoost(data []byte, used []bool) ([]Tree, float64, error) {
 	return l.Booster.Model.Trees, base, nil
 }
 
-// check returns an error unless each node that the root leads to is reached once, and splits a feature, which it marks.
+// check returns an error unless the nodes form a tree whose inner nodes split features. It marks
+// these features as used.
 func (t *Tree) check(used []bool) error {
 	n := len(t.Left)
 	if n == 0 || len(t.Right) != n || len(t.Features) != n || len(t.Conditions) != n || len(t.Types) != n && len(t.Types) != 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// cgroups holds the cgroups of the processes that the last poll named, so that a process that exits
-// before the next scan is attributed to its container. Each cgroup is read once. A cgroups is not
-// safe for concurrent use.
+// cgroups holds the cgroups of the processes in the last poll, so that a process that exits before
+// the next scan is attributed to its container. Each cgroup is read once. A cgroups is not safe for
+// concurrent use.
 type cgroups struct {
 	proc        *kernfs.Dir
 	buf         []byte
@@ -30,7 +30,7 @@ func newCgroups(root string) *cgroups {
 	}
 }
 
-// read reads the cgroups of the processes that a poll names, and forgets others.
+// read reads the cgroups of the processes in a poll, and removes all others.
 func (c *cgroups) read(found []gpulibrary.Device) {
 	for i := range found {
 		users := found[i].Users
@@ -59,7 +59,7 @@ func (c *cgroups) readOf(pid int32) {
 	c.next[pid] = path
 }
 
-// of returns the common cgroup of processes, empty if their cgroups differ or were not read.
+// of returns the common cgroup of processes, or "" if their cgroups differ or were not read.
 func (c *cgroups) of(pids []int32) (path string) {
 	for i, pid := range pids {
 		of, ok := c.paths[pid]

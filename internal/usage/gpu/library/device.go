@@ -13,41 +13,41 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
-// device is a GPU as its library reports it. Its usage is pending until its energy up to the same
-// poll was returned.
+// device is a GPU of a library. The usage of a poll is pending until the energy until this poll was
+// returned.
 type device struct {
 	zone power.Zone
-	// returned is the end of the time whose energy was returned.
+	// returned is the time until which the energy was returned.
 	returned time.Time
-	// counted is the time of the last poll whose usage is in pending, and known the time of the
-	// last poll that reported usage. unreported is the time before counted of which the library may
-	// report usage later.
+	// counted is the time of the last poll that was added to pending. known is the time of the last
+	// poll that reported usage. unreported is the part of the time before counted whose usage the
+	// library may still report.
 	counted, known time.Time
 	unreported     time.Duration
-	// energy is the counter of the zone, if hasEnergy is set, and seen the counter of the last
-	// poll.
+	// energy is the counter of the zone if hasEnergy is set. seen is the counter of the last poll.
 	energy    units.Energy
 	hasEnergy bool
 	seen      uint64
-	// unknown is the reason if the users of the GPU cannot be read, otherwise nil.
+	// unknown is the error if the users of the GPU cannot be read.
 	unknown error
 
 	pending []*tally // from the oldest to the newest
 }
 
 const (
-	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait
-	// for the energy of the second.
+	// maxPending is the maximum number of pending tallies. If there are more, the oldest two are
+	// merged, and are deferred until the energy of the second was returned.
 	maxPending = 4
-	// patience is the time for which energy is deferred while the library reports no usage. A
-	// library that recovers reports the usage of the whole time.
+	// patience is the maximum time for which energy is deferred while the library reports no usage.
+	// A library that recovers within this time reports the usage of all of it.
 	patience = 10 * time.Second
-	// maxLag is how much of a poll's usage the next one may report: drivers show samples late.
+	// maxLag is the maximum part of a poll's time whose usage the next poll may report, because
+	// drivers publish samples late.
 	maxLag = 2 * time.Second
 )
 
-// take adds the usage of a poll, and reports whether there is any up to its moment. The first poll
-// is the baseline.
+// take adds the usage of a poll to pending. It reports whether pending now covers the time until
+// the poll. The first poll is the baseline.
 func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	at := found.At
 	if d.counted.IsZero() {
@@ -63,22 +63,22 @@ func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	d.counted, d.unreported, d.unknown = at, d.unreported+span, nil
 	if isKnown {
 		d.known = at
-		elapsed := min(found.Elapsed, d.unreported) // unattributed time does not count again
+		elapsed := min(found.Elapsed, d.unreported) // time that was counted as unattributed is not counted again
 		t.fill(found, elapsed, in)
 		d.unreported -= elapsed
 	} else if found.Err == nil { // otherwise the zone reports the error
 		d.unknown = found.UsageErr
 	}
-	if !isKnown || d.unreported > maxLag { // the library has begun anew
+	if !isKnown || d.unreported > maxLag { // the library has restarted its samples
 		t.addUnattributed(d.unreported)
 		d.unreported = 0
 	}
 	return true
 }
 
-// show returns the energy of a poll for its zone. isCounted reports whether the usage of the same
-// time is in pending. If it is not, or if the counter stands still, the zone keeps its last
-// counter. The next energy then covers a time whose usage is available.
+// show returns the energy of a poll for its zone. isCounted reports whether take added the usage of
+// the poll. If it did not, or if the counter did not change, the zone keeps its last counter, so
+// that energy and usage always cover the same time.
 func (d *device) show(found *gpulibrary.Device, isCounted bool) power.Shown {
 	switch {
 	case found.HasPower:
@@ -90,7 +90,7 @@ func (d *device) show(found *gpulibrary.Device, isCounted bool) power.Shown {
 	return power.Shown{Zone: &d.zone, At: found.At, Counter: d.energy}
 }
 
-// next returns an empty tally at the end of those that are pending.
+// next appends an empty tally to pending, and returns it.
 func (d *device) next(at time.Time) *tally {
 	if len(d.pending) == maxPending {
 		d.merge(2)
@@ -100,7 +100,7 @@ func (d *device) next(at time.Time) *tally {
 	return t
 }
 
-// merge merges the oldest n pending tallies into one.
+// merge merges the oldest n pending tallies.
 func (d *device) merge(n int) {
 	for _, t := range d.pending[1:n] {
 		d.pending[0].add(t)
@@ -108,8 +108,8 @@ func (d *device) merge(n int) {
 	d.pending = slices.Delete(d.pending, 1, n)
 }
 
-// handOut returns the usage of the time whose energy was returned, or no usage if the usage of that
-// time is incomplete.
+// handOut removes the usage of the time until returned from pending, and returns it. It returns no
+// usage if the usage until returned is incomplete.
 func (d *device) handOut() gpu.Usage {
 	n := 0
 	for n < len(d.pending) && !d.pending[n].at.After(d.returned) {
@@ -126,23 +126,24 @@ func (d *device) handOut() gpu.Usage {
 	}
 }
 
-// tally is the usage of a GPU of one poll, or of several that follow each other.
+// tally is the usage of a GPU in one poll or in several consecutive polls.
 type tally struct {
 	at                        time.Time // of the last poll
 	busy, total, unattributed units.CPUTime
-	assumed                   bool // at least a part of busy is assumed
+	assumed                   bool // a part of busy is assumed
 	users                     []gpu.User
-	single                    map[int32]int // index in users, by the PID of those with one
+	single                    map[int32]int // index in users, by PID, of users with one PID
 }
 
 const (
-	// maxUsers bounds the users of a tally. The GPU time of others is unattributed.
+	// maxUsers is the maximum number of users of a tally. The GPU time of further users is
+	// unattributed.
 	maxUsers = 4096
-	// maxTime bounds each GPU time that a library reports, so that sums do not overflow.
+	// maxTime limits each GPU time of a library, so that sums do not overflow.
 	maxTime = 1 << 56
 )
 
-// fill sets the usage of a poll, scaled to the last part of its time, elapsed.
+// fill sets the usage of a poll, scaled down from the time of the poll to elapsed.
 func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroups) {
 	part := func(of time.Duration) units.CPUTime {
 		used := uint64(min(max(of, 0), maxTime))
@@ -167,7 +168,7 @@ func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroup
 	}
 }
 
-// addProcesses adds the use of processes that cannot be distinguished. Their PIDs are sorted.
+// addProcesses adds the usage of processes that cannot be distinguished. pids is sorted.
 func (t *tally) addProcesses(pids []int32, used units.CPUTime, last time.Time, in *cgroups) {
 	if len(pids) == 0 || pids[0] <= 0 { // no process
 		t.unattributed = units.AddSaturating(t.unattributed, used)
@@ -196,7 +197,7 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// addUser adds a user, whose PIDs are sorted, to the one with the same PIDs.
+// addUser adds a user to the user with the same PIDs. u.PIDs is sorted.
 func (t *tally) addUser(u gpu.User) {
 	if i := t.index(u.PIDs); i >= 0 {
 		same := &t.users[i]

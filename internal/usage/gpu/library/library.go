@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package library reads GPUs by the libraries of their vendors: the energy of each, and the
-// processes that used it. Each library is called on its own goroutine, so that a call that hangs
-// delays no collection.
+// Package library reads the energy and the users of GPUs through the libraries of their vendors.
+// Each library is called on its own goroutine, so that a hanging call does not delay collections.
 package library
 
 import (
@@ -34,12 +33,13 @@ type Library struct {
 	Open func() gpulibrary.Reader
 }
 
-// Meter is the power.Meter of some libraries, and the gpu.Source of the same GPUs.
+// Meter is a power.Meter that reads GPUs through libraries. Usage returns the gpu.Source of the
+// same GPUs.
 //
-// Energy and usage of a poll meet in one interval: the source returns the usage of a poll once Read
-// has returned the GPU's energy until that poll. While Read returns no new energy of a GPU, because
-// its counter stands still or its library hangs, its usage is deferred like the energy. Usage that
-// is deferred for long is merged and loses no GPU time.
+// Energy and usage of a poll are in the same interval: the source returns the usage of a poll after
+// Read has returned the GPU's energy until that poll. While Read returns no new energy of a GPU,
+// because its counter does not change or its library hangs, its usage is deferred like the energy.
+// Usage that is deferred for a long time is merged, and loses no GPU time.
 //
 // If several libraries report a GPU, the library that reported it first reads it.
 //
@@ -54,8 +54,8 @@ type Meter struct {
 const (
 	timeout    = 10 * time.Second // of a poll
 	maxBackoff = time.Minute      // so that a driver that is loaded later is found
-	// standsStill is the time for which an energy counter may stand still. A GPU at rest uses a few
-	// watts, and counters have units of a mJ.
+	// standsStill is the maximum time without a change of an energy counter. An idle GPU uses a few
+	// watts, and counters have a resolution of about 1 mJ.
 	standsStill = 5 * time.Minute
 )
 
@@ -104,7 +104,7 @@ func (m *Meter) owns(p *polled, domain units.Domain) bool {
 	return !ok || owner == p
 }
 
-// Usage returns the source of the GPUs' usage. It ends with the meter: its Close has no effect.
+// Usage returns the source of the GPUs' usage. Its Close has no effect: close the Meter instead.
 func (m *Meter) Usage() gpu.Source { return source{m} }
 
 // source is the gpu.Source of a Meter.
@@ -143,7 +143,7 @@ func (m *Meter) Close() error {
 	return power.ClosePollers(pollers...)
 }
 
-// joined returns two errors as one, in one line. The first may be nil.
+// joined joins two errors on one line. The first may be nil.
 func joined(a, b error) error {
 	if a == nil {
 		return b

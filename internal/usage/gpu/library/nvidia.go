@@ -12,7 +12,7 @@ import (
 
 // FindNVIDIA returns the domains of the GPUs that NVIDIA's driver drives: only its library reads
 // them. It reads the devices that are bound to the driver, below root, of PCI class 03, display
-// controllers: the driver has NVSwitches, too.
+// controllers: the driver also has NVSwitches.
 func FindNVIDIA(root string) (found []units.Domain) {
 	pci := filepath.Join(root, "sys/bus/pci")
 	entries, err := os.ReadDir(filepath.Join(pci, "drivers/nvidia"))
