@@ -101,7 +101,7 @@ type samples struct {
 }
 
 func newSamples() *samples {
-	return &samples{Profiles: newFrames(time.Time{}, time.Time{}, "").profiles}
+	return &samples{Profiles: newPart("").Profiles}
 }
 
 // sampled has one sample of a process.

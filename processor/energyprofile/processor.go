@@ -46,15 +46,14 @@ type energyProfile struct {
 	consuming sync.Mutex // held while a period is ended or settled
 	held      []*batch
 	since     time.Time // arrival of the last batch before those in held
-	until     time.Time // the end of the last period that was settled
-	reported  int64     // time until which the meters had reported at until, Unix time in ns
+	ledger    ledger
 	now       func() time.Time
 	coverage  coverage
 
 	// warnForeign warns once that samples of other processes are dropped.
 	warnForeign func()
 
-	intake intake
+	windows windows
 }
 
 func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) (*energyProfile, error) {
@@ -69,8 +68,8 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 				"and CPU samples only from the profiler of this collector, unless foreign_samples is true")
 		}),
 	}
-	p.intake.windows = windows{cfg: cfg, processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{}}
-	p.reader = &feed.Reader{Processes: true, Take: p.intake.take}
+	p.ledger = newLedger(cfg)
+	p.reader = &feed.Reader{Processes: true, Take: p.take}
 	return p, nil
 }
 
@@ -94,9 +93,7 @@ func (p *energyProfile) Shutdown(ctx context.Context) error {
 	p.feed.Close(p.reader)
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
-	n := len(p.intake.lock().pending)
-	p.intake.unlock()
-	return p.settle(ctx, n, true)
+	return p.settle(ctx, len(p.windows.pending), true)
 }
 
 // ConsumeProfiles implements xconsumer.Profiles.
@@ -104,48 +101,34 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	drop := dropped{}
 	defer func() { p.telemetry.drop(ctx, drop) }()
 	from := originOf(ctx)
-	refuses := from.isForeign && !p.cfg.ForeignSamples
-	p.refuse(pd, from, drop)
 	own := ctx
 	if from.isForeign {
 		own = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
 	}
-	other, ok := splitOther(pd)
+	other := p.split(pd, from, drop)
 	var err error
-	if !refuses {
-		err = p.endPeriod(own, pd, from, drop)
+	if !p.refuses(from) {
+		p.consuming.Lock()
+		defer p.consuming.Unlock()
+		p.feed.EndWindow(own)
+		err = p.hold(pd, from, drop)
 	}
-	if ok {
+	if other.ResourceProfiles().Len() > 0 {
 		pd.Dictionary().MoveTo(other.Dictionary())
 		err = errors.Join(err, p.next.ConsumeProfiles(ctx, other))
 	}
-	if refuses {
+	if p.refuses(from) {
 		return err
 	}
 	// From here on, pd is not used any more, which may have much memory.
-	return errors.Join(err, p.settleDue(own))
-}
-
-// endPeriod ends a period with a batch of CPU profiles.
-func (p *energyProfile) endPeriod(ctx context.Context, pd pprofile.Profiles, from origin, drop dropped) error {
-	p.consuming.Lock()
-	defer p.consuming.Unlock()
-	p.feed.EndWindow(ctx)
-	return p.hold(pd, from, drop)
-}
-
-// settleDue settles the periods that are due.
-func (p *energyProfile) settleDue(ctx context.Context) error {
-	p.consuming.Lock()
-	defer p.consuming.Unlock()
-	return p.settle(ctx, p.countDue(), false)
+	return errors.Join(err, p.settle(own, p.countDue(), false))
 }
 
 // hold adds a batch, unless there has never been a window to divide.
 func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) error {
-	w := p.intake.lock()
-	mark, cpus := w.received, len(w.packages)
-	p.intake.unlock()
+	p.windows.mu.Lock()
+	mark := p.windows.received
+	p.windows.mu.Unlock()
 	var missing error
 	if mark == 0 {
 		missing = feed.Check(p.cfg.Receiver)
@@ -165,7 +148,7 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	now := p.now()
 	elapsed := min(max(0, now.Sub(p.since)), time.Hour) + maxLate
 	b, err := newBatch(pd, &indexer{
-		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
+		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(len(p.ledger.packages), runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
 	})
 	if err != nil {
 		return err
@@ -187,8 +170,10 @@ func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 		if b.from != from {
 			continue
 		}
-		for i := range b.resources {
-			n[b.resources[i].pid] += b.resources[i].count()
+		for _, r := range b.resources {
+			for _, s := range r.samples {
+				n[r.pid] += uint64(len(s.times)) * s.count
+			}
 		}
 	}
 	return n
@@ -208,8 +193,7 @@ func (p *energyProfile) evict(drop dropped) {
 	for p.size() > maxBytes {
 		i := p.oldestOfLargest()
 		drop[dropLimit] += int64(p.held[i].times)
-		p.intake.lock().takeBack(p.held[i])
-		p.intake.unlock()
+		p.ledger.takeBack(p.held[i])
 		p.held = slices.Delete(p.held, i, i+1)
 	}
 }
@@ -234,12 +218,12 @@ func (p *energyProfile) oldestOfLargest() int {
 // newest batch, if all meters have reported until its arrival. If that takes too much time or
 // memory, countDue does not wait.
 func (p *energyProfile) countDue() int {
-	isFull, now := p.size() > maxBytes/2, p.now()
-	w := p.intake.lock()
-	defer p.intake.unlock()
+	isFull, now, w := p.size() > maxBytes/2, p.now(), &p.windows
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := len(p.held) - 2; i >= 0; i-- {
-		n := int(p.held[i].mark - min(p.held[i].mark, w.settled))
-		if n > 0 && (isFull || w.reported(n) || now.Sub(p.held[i].arrived) >= maxDelay) {
+		n := int(p.held[i].mark - min(p.held[i].mark, p.ledger.settled))
+		if n > 0 && (isFull || now.Sub(p.held[i].arrived) >= maxDelay || !w.pending[len(w.pending)-1].Attributed.Before(w.pending[n-1].End)) {
 			return n
 		}
 	}
