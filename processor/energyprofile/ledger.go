@@ -60,7 +60,7 @@ type ledger struct {
 	ends     []int64
 
 	kinds              []feed.Kind
-	used               []bool // which of kinds had energy so far
+	used               []bool // which of kinds have had energy
 	cpuKinds, gpuKinds []int  // indices of the kinds whose energy is divided among samples, and of gpu
 }
 

@@ -14,7 +14,7 @@ import (
 // price is the energy of a process in an interval, in µJ, and its CPU time.
 type price struct {
 	interval int
-	place    int // 1 + the index of a package, 0 for all of them, noPackage for energy of none
+	place    int // 1 + the index of a package, 0 for all packages, noPackage for energy of no single package
 	energy   uint64
 	cpuTime  time.Duration
 }
@@ -58,7 +58,7 @@ func (p *process) note(interval int, r *feed.Process, kinds []int) {
 }
 
 // priceAt returns the price in µJ per ns of a process in a package in an interval. Without CPU time
-// there it is the price in the interval, else that of the period, and 0 if there is none at all.
+// there it is the price in the interval, else the price of the period, else 0.
 func (p *process) priceAt(interval, place int) float64 {
 	if own, ok := p.mean(interval, place); ok && place > 0 {
 		if shared, _ := p.mean(interval, noPackage); own+shared > 0 {

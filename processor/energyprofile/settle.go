@@ -75,8 +75,8 @@ func (p *energyProfile) send(ctx context.Context, pd pprofile.Profiles, energy u
 	return p.next.ConsumeProfiles(feed.WithEnergy(ctx, energy), pd)
 }
 
-// close sums the energy of all profiles. The error is that it exceeds the energy of the receiver's
-// windows: nothing of it may be sent.
+// close sums the energy of all profiles. The error is that the sum exceeds the energy of the
+// receiver's windows: the profiles must not be sent.
 func (l *ledger) close(complete []*batch, rest *frames) error {
 	sum := rest.sum
 	for _, b := range complete {
