@@ -10,10 +10,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// source is the file that the CPU counter of a cgroup was last read from. The zero source is no
-// file.
+// source is the file that the CPU counter of a cgroup was last read from. The zero source refers to
+// no file.
 type source struct {
-	inode     uint64 // of the file
+	inode     uint64 // inode of the file
 	kept      kernfs.Kept
 	replaced  int32 // number of times that another cgroup with the same path replaced the cgroup
 	hierarchy int8  // index of the hierarchy, plus 1
@@ -27,13 +27,13 @@ type reading struct {
 	counter   units.CPUTime
 }
 
-// maxKept is the maximum number of files that one tree keeps open. Each takes a descriptor and 4.4
-// KiB of kernel memory. Reading an open file takes at most half of the time of opening the file
-// first (BenchmarkReadCPUTime).
+// maxKept is the maximum number of files that one tree keeps open. Each uses a descriptor and 4.4
+// KiB of kernel memory. Reading a file that is open takes at most half of the time of opening and
+// reading it (BenchmarkReadCPUTime).
 const maxKept = 1024
 
-// cpuFile returns the name of the file with the CPU counter, empty if the hierarchy does not have
-// it. The file of version 2 exists whether or not the cpu controller is enabled.
+// cpuFile returns the name of the file with the CPU counter, or "" if the hierarchy does not have
+// one. The file of version 2 exists whether or not the cpu controller is enabled.
 func (h *hierarchy) cpuFile() string {
 	switch {
 	case h.has(controllerCPUAcct):
@@ -59,9 +59,9 @@ func (t *Tree) readCPU(n *Node) reading {
 	return reading{ok: err == nil, hierarchy: s.hierarchy, replaced: s.replaced, counter: units.CPUTime(used)}
 }
 
-// readCounter reads the CPU counter of a cgroup from its source, or else from the first hierarchy
-// of the node's version that has the cgroup. It returns no hierarchy if the counter cannot be read.
-// The text is valid until the next read.
+// readCounter reads the CPU counter of a cgroup from its source. If that fails, it reads the
+// counter from the first hierarchy of the node's version that has the cgroup. It returns a nil
+// hierarchy if the counter cannot be read. The text is valid until the next read.
 func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
 	all, _ := t.mounts.hierarchies()
 	s, last := &n.cpuFrom, int(n.cpuFrom.hierarchy)-1
@@ -93,7 +93,7 @@ func (t *Tree) readCounter(n *Node) (text []byte, from *hierarchy) {
 }
 
 // readIn reads the CPU counter in one hierarchy. A kept file that cannot be read is opened again:
-// its cgroup may have been removed, and there may be another one of the same name.
+// its cgroup may have been replaced by another cgroup with the same name.
 func (t *Tree) readIn(h *hierarchy, n *Node, s *source) (text []byte, err error) {
 	name := h.cpuFile()
 	if s.kept.IsOpen() {
@@ -131,8 +131,8 @@ func (t *Tree) release(s *source) {
 	}
 }
 
-// halveCache closes half of the kept files and halves the allowance, permanently: the process has
-// no descriptor left.
+// halveCache closes half of the kept files and permanently halves the allowance. It is called when
+// the process has no descriptors left.
 func (t *Tree) halveCache() {
 	t.kept.Most = t.kept.Held / 2
 	for _, n := range t.byPath {

@@ -12,15 +12,15 @@ import (
 )
 
 // cpuTime compares the CPU counter of a cgroup to the CPU time of its processes. The counter
-// includes all processes, however short they lived. Short-lived processes used the difference.
+// includes all processes. The difference is CPU time of short-lived processes.
 type cpuTime struct {
-	known     bool // the counter was read before
-	first     bool // it was read in this interval for the first time
-	current   bool // it was read in this interval
-	older     bool // the cgroup is older than its first processes
-	seen      bool // processes of the cgroup itself were accounted for in this interval
+	known     bool // the counter was read in an earlier interval
+	first     bool // the counter was read for the first time in this interval
+	current   bool // the counter was read in this interval
+	older     bool // the cgroup is older than the processes that entered first
+	seen      bool // a process of the cgroup itself was accounted for in this interval
 	claimant  int32
-	processes int   // accounted for in this interval, in the cgroup and its descendants
+	processes int   // number of processes accounted for in this interval, including descendant cgroups
 	replaced  int32 // see source
 
 	counter    units.CPUTime
@@ -31,14 +31,15 @@ type cpuTime struct {
 
 // ReadCPUTime reads the CPU counters of all Nodes, and of the cgroups that are watched. It precedes
 // the scan: CPU time between a scan and a later reading would be attributed to short-lived
-// processes. Only nodes that the scan makes are read after it.
+// processes. Only counters of nodes that are created during the scan are read after it.
 //
 // A counter that cannot be read does not advance. The whole counter is new if another cgroup has
 // replaced the previous one, or if the counter is below its previous value.
 //
-// The cgroups directly below the root come first, only for speed: reading one of them adds up the
-// CPU time of all descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush). Otherwise the
-// kernel searches the list of siblings that ran once for each cgroup. Reading the root does not.
+// The cgroups directly below the root are read first, only for speed. Reading one of them flushes
+// the CPU time of all its descendants in one walk (kernel/cgroup/rstat.c, css_rstat_flush).
+// Otherwise the kernel searches the list of updated siblings for each cgroup. Reading the root does
+// not flush descendants.
 func (t *Tree) ReadCPUTime() {
 	t.total.known = false
 	if t.least > 0 || len(t.nodes) > 1 {
@@ -79,7 +80,7 @@ func (t *Tree) readNew(n *Node) {
 	}
 }
 
-// advance updates the CPU time by a reading of the counter.
+// advance updates the CPU time with a reading of the counter.
 func (c *cpuTime) advance(now *reading) {
 	if c.current = now.ok; !now.ok {
 		return
@@ -97,8 +98,8 @@ func (c *cpuTime) advance(now *reading) {
 }
 
 // Account records the CPU time that a running or exited process of the cgroup used in the interval.
-// A counter includes descendant cgroups, so the ancestors account for the time, too. claimant is
-// the caller's number for the process, which ShortLived returns.
+// A counter includes descendant cgroups, so the time is accounted for in all ancestors as well.
+// claimant is the caller's number for the process. ShortLived returns it.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
 		return
@@ -120,8 +121,9 @@ func (n *Node) account(top *Node, processes int, used units.CPUTime) {
 	}
 }
 
-// AccountMove records in one cgroup the CPU time of a process that moved between it and another one. The
-// other one has accounted for the time. Either may be nil, and either may have counted the time.
+// AccountMove records CPU time of a process that moved between two cgroups. The time was accounted
+// for in to. AccountMove adds it to from and to the ancestors of from that do not contain to,
+// because the counter of either cgroup may include it. Either may be nil.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -141,14 +143,14 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 	return inferred
 }
 
-// ShortLived calls yield for each cgroup with an accounted process in this interval, the innermost
-// first, with the CPU time that its counter shows beyond the accounted time. first reports whether
-// the counter was read for the first time, so that it may include CPU time of earlier intervals.
-// The CPU time of each process may be behind the counter by rounding, and the CPU time of all
-// processes of a cgroup together by late. These delays do not count as short-lived processes.
+// ShortLived calls yield for each cgroup with an accounted process in this interval, innermost
+// first, with the CPU time in its counter that was not accounted for. first reports whether the
+// counter was read for the first time, so that it may include CPU time of earlier intervals. The
+// CPU time of each process may lag behind the counter by rounding, and the CPU time of all
+// processes of a cgroup together by late. These differences do not count as short-lived processes.
 //
-// ShortLived reads the counters of nodes made since ReadCPUTime. Otherwise, the next interval would
-// claim CPU time again that child times of processes have shown in this interval.
+// ShortLived reads the counters of nodes made since ReadCPUTime. Otherwise the next interval would
+// count CPU time again that this interval counted from child times of processes.
 func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
@@ -161,8 +163,9 @@ func (t *Tree) ShortLived(rounding, late units.CPUTime, yield func(n *Node, clai
 	}
 }
 
-// Unaccounted returns the CPU time beyond the accounted time that the counters show of cgroups with an
-// accounted process in this interval. Time in a nested cgroup counts for each cgroup around it, too.
+// Unaccounted returns the sum of the unaccounted CPU time over cgroups with an accounted process in
+// this interval. Time in a nested cgroup is included once for each of these cgroups that contains
+// it.
 func (t *Tree) Unaccounted(rounding, late units.CPUTime) (all units.CPUTime) {
 	for _, n := range t.nodes {
 		if n.cpu.seen {
@@ -172,15 +175,15 @@ func (t *Tree) Unaccounted(rounding, late units.CPUTime) (all units.CPUTime) {
 	return all
 }
 
-// takeShortLived returns the unaccounted CPU time, which is short-lived from then on.
+// takeShortLived returns the unaccounted CPU time, and records it as short-lived.
 func (c *cpuTime) takeShortLived(rounding, late units.CPUTime) units.CPUTime {
 	used := c.unaccounted(rounding, late)
 	c.shortLived += used
 	return used
 }
 
-// unaccounted returns the CPU time that the counter shows beyond the accounted time, the rounding of
-// each process, and late.
+// unaccounted returns the CPU time in the counter that exceeds the sum of the accounted time, the
+// rounding of all processes, and late.
 func (c *cpuTime) unaccounted(rounding, late units.CPUTime) units.CPUTime {
 	if !c.known {
 		return 0
@@ -188,8 +191,8 @@ func (c *cpuTime) unaccounted(rounding, late units.CPUTime) units.CPUTime {
 	return units.Advance(c.base+c.accounted+c.shortLived+units.CPUTime(c.processes)*rounding+late, c.counter)
 }
 
-// rebase drops the CPU time counted until now: the next process that enters an empty cgroup has not
-// used it.
+// rebase discards the CPU time until now, because the next process that enters an empty cgroup did
+// not use it.
 func (c *cpuTime) rebase() {
 	if c.known && c.current {
 		c.base, c.accounted, c.shortLived = c.counter, 0, 0
@@ -212,7 +215,7 @@ func parseCPUStat(text []byte) (uint64, error) {
 	return 0, errNoUsage
 }
 
-// parseLine reads a number that a newline ends: without it the number may be cut short.
+// parseLine reads a number that ends with a newline. Without a newline the number may be truncated.
 func parseLine(text []byte) (uint64, error) {
 	if !bytes.HasSuffix(text, []byte{'\n'}) {
 		return 0, kernfs.ErrCut

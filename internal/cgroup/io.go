@@ -4,16 +4,16 @@ package cgroup
 
 import "bytes"
 
-// DiskIO returns the bytes that the processes of a cgroup, and of the cgroups inside, have read
-// from and written to devices (cgroup-v2.rst, io.stat). Devices with major numbers of skip are left
-// out. It is not ok without version 2, without the io controller, or if the file cannot be read.
+// DiskIO returns the number of bytes that the processes of a cgroup and its descendants have read
+// from and written to devices (cgroup-v2.rst, io.stat). It omits devices whose major number is in
+// skip. ok is false without version 2, without the io controller, or if the file cannot be read.
 func (t *Tree) DiskIO(n *Node, skip map[string]bool) (read, written uint64, ok bool) {
 	h, err := t.mounts.unified()
 	if err != nil || n == nil || n.dir == "" {
 		return 0, 0, false
 	}
 	text, err := t.lookups.read(h, n.dir, "io.stat")
-	if err != nil || len(text) == fileRoom { // of so many devices that some are missing
+	if err != nil || len(text) == fileRoom { // there are so many devices that the text is truncated
 		return 0, 0, false
 	}
 	return parseDiskIO(text, skip)

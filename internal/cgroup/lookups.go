@@ -14,11 +14,11 @@ import (
 )
 
 // lookups finds files of cgroups by their paths. Any user can hold the lock of a cgroup's directory
-// forever, and a cgroup file system never looks up a name without that lock (dev/kernel-reads.md),
-// so lookups have a deadline.
+// forever, and cgroup file systems take this lock for each lookup (dev/kernel-reads.md). Therefore
+// lookups have a deadline.
 type lookups struct {
 	guard *kernfs.Guard[*finder]
-	plain *finder // of hierarchies that cannot be blocked
+	plain *finder // for hierarchies that cannot be blocked
 	seed  maphash.Seed
 }
 
@@ -42,8 +42,8 @@ type finder struct {
 }
 
 // mountPoint identifies a directory of a finder: the mount point, and whether its files were looked
-// up before. The kernel finds such known files in its cache, in a fifth of the time of a killable
-// lookup.
+// up before. The kernel finds such files in its cache, which takes a fifth of the time of a
+// killable lookup.
 type mountPoint struct {
 	mount string
 	known bool
@@ -88,12 +88,12 @@ func (f *finder) dir() *kernfs.Dir {
 }
 
 // The lookups. open opens a file into kept, read reads a file, look determines whether a cgroup
-// exists, walk finds all cgroups, and list finds the outermost ones.
+// exists, walk finds all cgroups, and list finds the cgroups directly below the root.
 func (f *finder) open() { f.inode, f.err = f.dir().OpenIn(&f.kept, f.sub, f.name) }
 func (f *finder) read() { f.text, f.err = f.dir().ReadIn(f.sub, f.name, f.buf) }
 func (f *finder) look() { f.has, f.err = f.dir().Has(f.sub), nil }
 
-// walk leaves out directories that are removed meanwhile.
+// walk omits directories that are removed during the walk.
 func (f *finder) walk() {
 	f.found = nil
 	if _, f.err = os.Lstat(f.mount); f.err != nil {
@@ -101,7 +101,7 @@ func (f *finder) walk() {
 	}
 	f.err = filepath.WalkDir(f.mount, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // a file, or removed meanwhile
+			return nil // a file, or a directory that was removed
 		}
 		below, err := filepath.Rel(f.mount, path)
 		if err != nil || !f.dir().Has(below) { // a killable lookup, unlike Info

@@ -24,12 +24,12 @@ type hierarchy struct {
 	// mountRoot is the mount's root as mountinfo shows it: "/", or "/.." per level outside the
 	// namespace.
 	mountRoot string
-	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are
-	// in one hierarchy.
+	// controllers are the controllers of a version 1 hierarchy. It is 0 for version 2, which has
+	// all files in one hierarchy.
 	controllers controllers
 	v2          bool
-	// guarded reports whether lookups need a deadline: it is a cgroup file system, not a copy of
-	// one.
+	// guarded reports whether lookups need a deadline: the mount is a cgroup file system, not a
+	// copy of one.
 	guarded bool
 }
 
@@ -60,14 +60,14 @@ const (
 
 func (h *hierarchy) is(v version) bool { return v == anyVersion || h.v2 == (v == version2) }
 
-// mounts finds the hierarchies of the host whose tree is at root, once.
+// mounts finds the hierarchies of the host whose root directory is root. It reads them once.
 type mounts struct {
 	root   string
 	known  []hierarchy
-	failed error // the reason if they cannot be read; they are not read again until retry is called
+	failed error // the reason if the hierarchies cannot be read; they are not read again before retry
 }
 
-// hierarchies returns the mounted hierarchies: version 2 first, the others in the order of
+// hierarchies returns the mounted hierarchies: version 2 first, then version 1 in the order of
 // mounting.
 func (m *mounts) hierarchies() ([]hierarchy, error) {
 	if m.known == nil && m.failed == nil {
@@ -76,10 +76,10 @@ func (m *mounts) hierarchies() ([]hierarchy, error) {
 	return m.known, m.failed
 }
 
-// retry lets hierarchies be looked for again if they were not found.
+// retry makes hierarchies read the mounts again if that failed.
 func (m *mounts) retry() { m.failed = nil }
 
-// close closes the mount points. They are opened again when they are needed.
+// close closes the mount points. A later lookup opens them again.
 func (m *mounts) close() error {
 	var errs []error
 	for i := range m.known {
@@ -131,8 +131,9 @@ func (m *mounts) unified() (*hierarchy, error) {
 	return &all[0], nil
 }
 
-// hostMounts returns the mounts of the host whose tree is at root, with their mount points as this
-// process can open them: as the host's first process has them, or else as this one has.
+// hostMounts returns the mounts of the host whose root directory is root. The mount points are
+// paths that this process can open. hostMounts reads the mounts of the host's first process, or, if
+// that fails, the mounts of this process.
 func hostMounts(root string) ([]*procfs.MountInfo, error) {
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 
 var errNoNamespaceMount = errors.New("cgroup v2 is not mounted from inside of the namespace")
 
-// NamespaceRoot returns where the cgroup namespace of this process begins in the version 2
-// hierarchy of the host whose tree is at root: "/" if it begins at the hierarchy's root. Paths in
-// /proc/<pid>/cgroup are relative to there (cgroup_namespaces(7)). In a container with a cgroup
-// namespace of its own the beginning is found by a walk over the host's hierarchy. It is an error
-// if the host's hierarchy or the namespace's own mount cannot be read.
+// NamespaceRoot returns the root of this process's cgroup namespace, as a path in the version 2
+// hierarchy of the host whose root directory is root. Paths in /proc/<pid>/cgroup are relative to
+// it (cgroup_namespaces(7)). In a container with its own cgroup namespace, NamespaceRoot walks the
+// host's hierarchy. It returns an error if it cannot read the host's hierarchy, or the hierarchy
+// that is mounted in the namespace.
 func NamespaceRoot(root string) (string, error) {
 	m := mounts{root: root}
 	host, err := m.unified()
@@ -51,8 +51,8 @@ func NamespaceRoot(root string) (string, error) {
 	return "", fmt.Errorf("%s does not hold this process's own cgroup", host.dir.Path())
 }
 
-// namespaceMount returns where this process sees the beginning of its cgroup namespace: where
-// cgroup v2 was mounted from inside, as container runtimes do.
+// namespaceMount returns the mount point of the root of this process's cgroup namespace. It exists
+// if cgroup v2 was mounted from inside the namespace, as container runtimes do.
 func namespaceMount() (string, error) {
 	self, err := procfs.Self()
 	infos, err := mountInfo(self, err)

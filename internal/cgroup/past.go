@@ -11,8 +11,8 @@ type Past struct {
 	Counter, Accounted units.CPUTime
 }
 
-// AppendPast appends the cgroups whose CPU counter is known, as of the last ReadCPUTime and what
-// was accounted for since.
+// AppendPast appends the state of the cgroups whose CPU counter was read: the counter at the last
+// ReadCPUTime, and the CPU time that was accounted for.
 func (t *Tree) AppendPast(past []Past) []Past {
 	for _, n := range t.nodes {
 		if c := &n.cpu; c.known {
@@ -23,8 +23,8 @@ func (t *Tree) AppendPast(past []Past) []Past {
 }
 
 // Resume continues from the state of an earlier tree: the next ReadCPUTime includes the CPU time
-// that its cgroups have used since then. They stay if they still exist. Resume must follow Restart
-// and precede ReadCPUTime.
+// that its cgroups have used since then. Cgroups that no longer exist are dropped. Resume must
+// follow Restart and precede ReadCPUTime.
 func (t *Tree) Resume(past []Past) {
 	for i := range past {
 		p := &past[i]

@@ -32,20 +32,21 @@ type Paths struct {
 }
 
 const (
-	// maxPaths is how many paths are remembered at least.
+	// maxPaths is the minimum number of paths that are kept.
 	maxPaths = 8192
-	// walkEvery is the least time between walks. Walks take at most 1/walkShare of all time.
+	// walkEvery is the minimum time between walks. Walks take at most 1/walkShare of the time.
 	walkEvery = 10 * time.Second
 	walkShare = 100
 )
 
-// NewPaths returns the paths of the host whose tree is at root. It does not access the machine.
+// NewPaths returns the paths of the host whose root directory is root. It does not access the
+// machine.
 func NewPaths(root string) *Paths {
 	lookups := newLookups(kernfs.GuardOptions[*finder]{Root: root})
 	return &Paths{mounts: mounts{root: root}, lookups: lookups, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
 }
 
-// Remember takes note of a cgroup's path.
+// Remember stores the path of a cgroup.
 func (p *Paths) Remember(id uint64, path string) {
 	if len(p.recent) >= p.room {
 		p.older, p.recent = p.recent, map[uint64]string{}
@@ -64,7 +65,7 @@ func (p *Paths) known(id uint64) (path string, ok bool) {
 }
 
 // Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not available.
-// It may walk the hierarchy, at most every ten seconds and for a hundredth of all time.
+// It may walk the hierarchy, at most every ten seconds and for at most a hundredth of the time.
 func (p *Paths) Path(id uint64) string {
 	found, ok := p.known(id)
 	if !ok && p.walk() {
@@ -75,13 +76,14 @@ func (p *Paths) Path(id uint64) string {
 	return found
 }
 
-// walk remembers all cgroups that exist. It reports whether it could, and did so now.
+// walk stores the paths of all cgroups that exist. It returns false if a walk is not allowed yet,
+// or if it failed.
 func (p *Paths) walk() bool {
 	began := p.now()
 	if began.Before(p.nextWalk) {
 		return false
 	}
-	p.room = math.MaxInt // whatever their number, none may push out another
+	p.room = math.MaxInt // a walk never drops paths that it has just found
 	err := p.rememberAll()
 	p.room = max(maxPaths, 2*len(p.recent))
 	ended := p.now()
@@ -96,7 +98,7 @@ func (p *Paths) rememberAll() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.lookups.close() }() // a walk is rare, and was only read from
+	defer func() { _ = p.lookups.close() }() // walks are rare, and only read
 	all, err := p.lookups.walk(host)
 	for _, d := range all {
 		// The inode's number is the id (fs/kernfs, since Linux 5.5).

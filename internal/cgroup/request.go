@@ -12,24 +12,24 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// OneCPU is the CPU shares of one CPU, as container runtimes have it.
+// OneCPU is the number of CPU shares that container runtimes set for one CPU.
 const OneCPU = 1024
 
-// RereadRequest is how long a request is good: it may be resized.
+// RereadRequest is the time after which a request is read again, because containers can be resized.
 const RereadRequest = time.Minute
 
-// unsetWeight is the cpu.weight of a cgroup that was never set (cgroup-v2.rst).
+// unsetWeight is the default cpu.weight of a cgroup (cgroup-v2.rst).
 const unsetWeight = 100
 
-// request is how much CPU time a cgroup requests.
+// request is the CPU time that a cgroup requests.
 type request struct {
 	shares uint64
 	read   time.Time
 }
 
-// Request returns how much CPU time the cgroup requests, in shares of which OneCPU are one CPU, 0
-// if no hierarchy has it or n is nil. It is read from the weight that the container runtime gave
-// the cgroup, at most once a minute.
+// Request returns the CPU time that a cgroup requests, in CPU shares. One CPU is OneCPU shares. It
+// returns 0 if n is nil or if no hierarchy has the cgroup. The request is derived from the weight
+// that the container runtime has set, which is read at most once a minute.
 func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
 	if n == nil {
 		return 0
@@ -40,8 +40,9 @@ func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
 	return n.request.shares
 }
 
-// readRequest reads a cgroup's request. Without a request the limit counts, without either one CPU.
-// cpu.weight 100 may mean "not set"; the kubelet always sets it, so there it means one CPU.
+// readRequest reads a cgroup's request. Without a request, it returns the limit, and without a
+// limit one CPU. The default weight usually means that no request is set. The kubelet always sets
+// the weight, so in its cgroups the default means a request of one CPU.
 func (t *Tree) readRequest(n *Node) (shares uint64) {
 	all, _ := t.mounts.hierarchies()
 	if n.dir == "" {
@@ -76,8 +77,8 @@ func (t *Tree) readRequestIn(h *hierarchy, n *Node) (shares uint64, ok bool) {
 	return sharesOfQuadratic(number), true
 }
 
-// readLimit returns a cgroup's limit in shares, OneCPU without a limit. The files hold the quota
-// and the period.
+// readLimit returns a cgroup's limit in shares, or OneCPU without a limit. files are the files of
+// the quota and the period.
 func (t *Tree) readLimit(h *hierarchy, n *Node, files []string) uint64 {
 	var both []byte
 	for _, name := range files {
@@ -93,9 +94,10 @@ func (t *Tree) readLimit(h *hierarchy, n *Node, files []string) uint64 {
 	return OneCPU
 }
 
-// isKubelets reports whether the kubelet made a container's cgroup and so set its weight.
+// isKubelets reports whether the kubelet created a container's cgroup, and therefore set its
+// weight.
 func isKubelets(cgroup string) bool {
-	return strings.Contains(path.Base(cgroup), "kubepods") || // in one name, runc's of a path for systemd
+	return strings.Contains(path.Base(cgroup), "kubepods") || // runc's name for systemd contains the whole path
 		strings.Contains(cgroup, "kubepods") && strings.Contains(path.Base(path.Dir(cgroup)), "pod")
 }
 
@@ -107,9 +109,9 @@ func (t *Tree) readNumber(h *hierarchy, n *Node, name string) (number uint64, ok
 	return number, err == nil
 }
 
-// sharesOfLinear undoes weight = 1 + (shares-2)*9999/262142, as runc before 1.3.2 and crun before
-// 1.23 have it. Of the 26 shares with the same weight it returns those in the middle, and for the
-// lowest weight the lowest shares.
+// sharesOfLinear undoes weight = 1 + (shares-2)*9999/262142, which runc before 1.3.2 and crun
+// before 1.23 compute. 26 values of shares have the same weight. sharesOfLinear returns the middle
+// of these values, but the lowest value for the lowest weight.
 func sharesOfLinear(weight uint64) uint64 {
 	if weight <= 1 {
 		return 2
@@ -118,9 +120,10 @@ func sharesOfLinear(weight uint64) uint64 {
 	return min(2+((weight-1)*262142+262142/2)/9999, 262144)
 }
 
-// sharesOfQuadratic undoes weight = ceil(10^(l²/612 + 125*l/612 - 7/34)) with l = log2(shares), as
-// runc 1.3.2 and crun 1.23 have it: 2, 1024 and 262144 shares are weights of 1, 100 and 10000. Many
-// shares have the same weight; it returns those that are in the middle of them.
+// sharesOfQuadratic undoes weight = ceil(10^(l²/612 + 125*l/612 - 7/34)) with l = log2(shares),
+// which runc 1.3.2 and crun 1.23 compute: 2, 1024 and 262144 shares have weights of 1, 100 and
+// 10000. Several values of shares have the same weight. sharesOfQuadratic returns the middle of
+// these values.
 func sharesOfQuadratic(weight uint64) uint64 {
 	weight = min(max(weight, 1), 10000)
 	if weight == 1 {
@@ -132,8 +135,8 @@ func sharesOfQuadratic(weight uint64) uint64 {
 	return uint64(math.Round(math.Sqrt(exact(float64(weight-1)) * exact(float64(weight)))))
 }
 
-// parseLimit reads the quota and the period of a limit, in shares. It is not ok if there is no
-// quota, which is "max" or -1.
+// parseLimit returns the limit of a quota and a period, in shares. ok is false without a quota,
+// which is written as "max" or -1.
 func parseLimit(content []byte) (shares uint64, ok bool) {
 	fields := bytes.Fields(content)
 	if len(fields) != 2 {

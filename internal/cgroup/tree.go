@@ -19,23 +19,24 @@ type Options struct {
 	// Root is the root of the host's file system.
 	Root string
 	// LinearWeights reports whether the container runtime converts CPU shares to weights as runc
-	// before 1.3.2 and crun before 1.23 did, instead of as they do since.
+	// before 1.3.2 and crun before 1.23 did. Later versions use another formula.
 	LinearWeights bool
-	// Waits bounds the waits for directories that users lock. nil: the Tree has its own.
+	// Waits limits the time spent waiting for directories that users lock. If it is nil, the Tree
+	// creates one.
 	Waits *kernfs.Waits
 }
 
-// fileRoom is the size of buffers for files: more than any file that is read takes.
+// fileRoom is the size of buffers for files.
 const fileRoom = 4096
 
-// Tree holds the cgroups of a host that are of interest.
+// Tree has nodes for some cgroups of a host.
 //
-// Enter and Node make a node. It stays until a Sweep finds no process in it and no hierarchy that
-// has its cgroup. Other readers hold nodes with Hold and Watch, which do not change the results of
-// Account and ShortLived.
+// Enter and Node create a node. Sweep removes it if it has no processes and no hierarchy has its
+// cgroup. Other readers hold nodes with Hold and Watch, which do not change the results of Account
+// and ShortLived.
 //
-// An interval is ReadCPUTime, the scan of the processes, Account for all that the scan shows,
-// ShortLived, and Sweep. A Tree is not safe for concurrent use.
+// In each interval the caller calls ReadCPUTime, scans the processes, and calls Account for each
+// scanned process, ShortLived, and Sweep. A Tree is not safe for concurrent use.
 type Tree struct {
 	options Options
 	mounts  mounts
@@ -43,13 +44,13 @@ type Tree struct {
 	byPath  map[string]*Node // listed or held nodes
 	nodes   []*Node          // listed nodes, longest paths first: each comes before its ancestors
 	buf     [fileRoom]byte
-	kept    kernfs.Allowance // of the files that stay open
+	kept    kernfs.Allowance // limits the files that stay open
 	least   int              // see WatchFrom
 	members [2][]int32       // scratch of Members
 	total   total
 }
 
-// Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
+// Node is a cgroup. A nil *Node is the cgroup of processes that are in no cgroup with a node.
 type Node struct {
 	path    string
 	dir     string  // path relative to the mount point, "" if no mounted hierarchy can have it
@@ -58,11 +59,11 @@ type Node struct {
 	cpuFrom source
 	growth  growth
 
-	outermost bool // it is one of total
-	listed    bool // it is one of Tree.nodes, which use the fields below
+	outermost bool // the node is in Tree.total
+	listed    bool // the node is in Tree.nodes; only listed nodes use the fields below
 	removed   bool
 	parent    *Node // the nearest ancestor that is listed
-	members   int   // processes that entered and did not leave
+	members   int   // number of processes that entered and did not leave
 	cpu       cpuTime
 	request   request
 }
@@ -87,18 +88,18 @@ func (t *Tree) Close() error {
 	return errors.Join(t.mounts.close(), t.lookups.close())
 }
 
-// Path returns the path of the cgroup, which is below each hierarchy's mount point.
+// Path returns the path of the cgroup, as in /proc/<pid>/cgroup.
 func (n *Node) Path() string { return n.path }
 
-// Parent returns the nearest ancestor of the cgroup that has a node, nil without one.
+// Parent returns the nearest ancestor of the cgroup that has a node, or nil.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Nodes returns the nodes that Node and Enter made, each before its ancestors. The slice is valid
-// until a node is made or removed.
+// Nodes returns the nodes that Node and Enter created, each before its ancestors. The slice is
+// valid until a node is created or removed.
 func (t *Tree) Nodes() []*Node { return t.nodes }
 
-// Node returns the node of the cgroup at path, which it makes if necessary. It returns nil if
-// path is empty.
+// Node returns the node of the cgroup at path, and creates it if necessary. It returns nil if path
+// is empty.
 func (t *Tree) Node(path string) *Node {
 	n := t.byPath[path]
 	switch {
@@ -115,8 +116,8 @@ func (t *Tree) Node(path string) *Node {
 	return n
 }
 
-// dirOf returns where a cgroup is, relative to a mount point. Paths that begin or go on with "/.."
-// are outside of the reader's cgroup namespace, and no mount point has them.
+// dirOf returns the path of a cgroup relative to a mount point, or "". A path with "/.." is outside
+// of the reader's cgroup namespace, so it is not below any mount point.
 func dirOf(path string) string {
 	if strings.Contains("/"+path+"/", "/../") {
 		return ""
@@ -128,7 +129,7 @@ func innermostFirst(a, b *Node) int {
 	return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(a.path, b.path))
 }
 
-// link finds the node around a new node, and makes the new node the one around those inside it.
+// link sets the parent of a new node, and makes the new node the parent of the nodes inside it.
 // longer has all nodes with longer paths.
 func (t *Tree) link(n *Node, longer []*Node) {
 	for up := range around(n.path) {
@@ -144,7 +145,7 @@ func (t *Tree) link(n *Node, longer []*Node) {
 	}
 }
 
-// around returns the paths of all cgroups around one, the innermost first, without the root.
+// around returns the paths of the ancestors of a cgroup, innermost first, without the root.
 func around(cgroup string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for up := path.Dir(cgroup); len(up) > 1 && yield(up); up = path.Dir(up) {
@@ -157,9 +158,9 @@ func isInside(path, outer string) bool {
 	return len(path) > len(outer) && path[len(outer)] == '/' && path[:len(outer)] == outer
 }
 
-// Enter counts a process into the cgroup at path, and returns its node, nil if path is empty.
-// newborn reports whether the process was created since the last interval: a cgroup with older
-// processes has used CPU time before it was watched.
+// Enter adds a process to the cgroup at path, and returns the node, or nil if path is empty.
+// newborn reports whether the process was created since the last interval. A cgroup with older
+// processes may have used CPU time before its counter was read.
 func (t *Tree) Enter(path string, newborn bool) *Node {
 	n := t.Node(path)
 	if n != nil {
@@ -169,15 +170,15 @@ func (t *Tree) Enter(path string, newborn bool) *Node {
 	return n
 }
 
-// Leave counts a process out. The node itself stays until the next Sweep.
+// Leave removes a process from the cgroup. The node stays until the next Sweep.
 func (n *Node) Leave() {
 	if n != nil {
 		n.members--
 	}
 }
 
-// Sweep ends an interval. It removes the nodes without processes whose cgroup is gone. The next
-// interval looks again for hierarchies that were not found.
+// Sweep ends an interval. It removes nodes without processes whose cgroup no longer exists. If no
+// hierarchies were found, the next interval reads the mounts again.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
 	defer t.lookups.begin()
@@ -222,14 +223,14 @@ func (t *Tree) exists(n *Node) bool {
 	return false
 }
 
-// Restart forgets all processes and CPU times, as before the first interval. Nodes stay.
+// Restart discards all processes and CPU times, as before the first interval. It keeps the nodes.
 func (t *Tree) Restart() {
 	for _, n := range t.nodes {
 		n.members, n.cpu = 0, cpuTime{}
 	}
 }
 
-// Shrink frees memory that was needed for more nodes.
+// Shrink frees memory that is no longer needed after nodes were removed.
 func (t *Tree) Shrink() {
 	t.byPath = units.Shrunk(t.byPath)
 	t.nodes = slices.Clone(t.nodes)

@@ -13,16 +13,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// growth compares the CPU counter of a cgroup in the latest two calls of ReadCPUTime.
+// growth is the growth of a cgroup's CPU counter between the latest two calls of ReadCPUTime.
 type growth struct {
 	last  reading
-	grown units.CPUTime // 0 unless the two can be compared
-	known bool          // the two can be compared
+	grown units.CPUTime // 0 unless known is set
+	known bool          // the two readings can be compared
 }
 
-// since returns how much the counter has grown from an earlier reading. The two cannot be compared
-// if either failed, if another cgroup has replaced the first one, or if the counter has stepped
-// back.
+// since returns the growth of the counter since an earlier reading. known is false if a reading
+// failed, if another cgroup has replaced the cgroup, or if the counter has decreased.
 func (r *reading) since(earlier *reading) (grown units.CPUTime, known bool) {
 	if !r.ok || !earlier.ok || r.hierarchy != earlier.hierarchy || r.replaced != earlier.replaced || r.counter < earlier.counter {
 		return 0, false
@@ -38,19 +37,19 @@ func (t *Tree) advance(n *Node) *reading {
 	return &g.last
 }
 
-// total is the CPU time of all processes.
+// total reads the CPU time of all processes.
 type total struct {
-	// nodes are held: the root of the version 1 controller that counts CPU time, or else the
-	// cgroups of version 2 directly below the root.
+	// nodes are held nodes: the root of the version 1 controller that counts CPU time, or, without
+	// this controller, the cgroups of version 2 directly below the root.
 	nodes []*Node
-	links uint64 // hard links of the root directory when nodes was listed; 0 lists it again
+	links uint64 // number of hard links of the root directory when nodes was listed; 0: list again
 	isV1  bool
 	known bool // nodes together contain all processes
 }
 
 // find finds the cgroups that together contain all processes.
 func (c *total) find(t *Tree) (found bool) {
-	all, _ := t.mounts.hierarchies() // if they cannot be found, all is empty
+	all, _ := t.mounts.hierarchies() // after an error, all is empty
 	v1 := slices.IndexFunc(all, func(h hierarchy) bool { return h.has(controllerCPUAcct) })
 	if c.isV1 = v1 >= 0; c.isV1 {
 		if len(c.nodes) == 0 {
@@ -84,7 +83,7 @@ func (c *total) hold(t *Tree, path string, of version) {
 	c.nodes = append(c.nodes, n)
 }
 
-// freeUnread forgets the cgroups whose counters were not read. Others may have replaced them,
+// freeUnread frees the nodes whose counters were not read. Other cgroups may have replaced them
 // without a change of the number of links.
 func (c *total) freeUnread(t *Tree) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *Node) bool {
@@ -102,9 +101,9 @@ func (c *total) freeUnread(t *Tree) {
 func (t *Tree) WatchFrom(least int) { t.least = least }
 
 // Watch holds the cgroup whose counter shows whether a process has run, and returns its node. text
-// is the content of /proc/<pid>/cgroup. The cgroup is in version 2, or else in the hierarchy of the
-// version 1 controller that counts CPU time. Watch returns nil if the process is in the root, whose
-// counter includes other cgroups.
+// is the content of /proc/<pid>/cgroup. The cgroup is the cgroup in version 2. If that is the root
+// or not mounted, it is the cgroup in the hierarchy of the version 1 controller that counts CPU
+// time. Watch returns nil if the process is in the root, whose counter includes other cgroups.
 func (t *Tree) Watch(text []byte) *Node {
 	path, of := t.watchedIn(text)
 	if len(path) < 2 || dirOf(path) == "" {
@@ -114,7 +113,7 @@ func (t *Tree) Watch(text []byte) *Node {
 	if n.version == anyVersion {
 		n.version = of
 	}
-	if n.version != of { // a process is in the cgroup of that path in the other hierarchy
+	if n.version != of { // the node was created for the other hierarchy
 		t.Free(n)
 		return nil
 	}
@@ -206,14 +205,14 @@ func (t *Tree) list(h *hierarchy, path string, to []int32) ([]int32, error) {
 	}
 }
 
-// Hold holds the node once more. The node must be held already.
+// Hold holds the node another time. The node must be held already.
 func (n *Node) Hold() { n.holds++ }
 
-// Holds returns how often the node is held: the calls of Hold and Watch minus the calls of Free.
+// Holds returns the number of calls of Hold and Watch minus the number of calls of Free.
 func (n *Node) Holds() int { return n.holds }
 
 // Hold returns the node of the cgroup at path, which stays until Free whether or not the cgroup
-// exists. Nodes lists it only if Node or Enter is called, too.
+// exists. Nodes lists it only if Node or Enter is called as well.
 func (t *Tree) Hold(path string) *Node {
 	n := t.byPath[path]
 	if n == nil {
@@ -244,9 +243,9 @@ func (t *Tree) drop(n *Node) {
 // the latest two calls of ReadCPUTime.
 func (n *Node) StoodStill() bool { return n.growth.known && n.growth.grown == 0 }
 
-// Grown returns how much CPU time all processes used between the latest two calls of ReadCPUTime,
-// including exited ones. all reports whether it includes processes in the root. If ok is false, a
-// counter could not be read or compared.
+// Grown returns the CPU time that all processes, including exited processes, used between the
+// latest two calls of ReadCPUTime. all reports whether it includes processes in the root. If ok is
+// false, a counter could not be read or compared.
 func (t *Tree) Grown() (grown units.CPUTime, all, ok bool) {
 	ok = t.total.known
 	for _, n := range t.total.nodes {
@@ -256,8 +255,8 @@ func (t *Tree) Grown() (grown units.CPUTime, all, ok bool) {
 	return grown, t.total.isV1, ok
 }
 
-// Ahead returns the CPU time that all processes have used since the latest ReadCPUTime, 0 if the
-// counters cannot be read. The next ReadCPUTime compares to the latest one nevertheless.
+// Ahead returns the CPU time that all processes have used since the latest ReadCPUTime, or 0 if the
+// counters cannot be read. It does not affect Grown.
 func (t *Tree) Ahead() (used units.CPUTime) {
 	for _, n := range t.total.nodes {
 		now := t.readCPU(n)

@@ -9,12 +9,12 @@ import (
 
 // NewBase returns a model whose static power is the mean power of an empty node: over the given
 // time of samples with at most the given utilization, 0 to 1. KubeWatt (Pijnacker, Setz and
-// Andrikopoulos, 2025) learns so on an empty cluster.
+// Andrikopoulos, 2025) uses this method on an empty cluster.
 func NewBase(maxUtilization float64, over time.Duration) *Model {
 	return newModel(func() estimator { return &base{maxUtilization: maxUtilization, over: over.Seconds()} })
 }
 
-// base is a mean over time. Once there is enough of it, the oldest samples fade.
+// base is a mean over time. After the required time, older samples fade.
 type base struct {
 	maxUtilization, over float64
 	seconds, mean        float64
@@ -32,8 +32,8 @@ func (b *base) observe(s sample) {
 	b.square += part * (off*(s.watts-b.mean) - b.square)
 }
 
-// estimate returns the spread of the power as the standard error: the load at rest, which spreads
-// the power, also raises the mean.
+// estimate returns the standard deviation of the power as the standard error: the small load of an
+// idle node, which causes the deviation, also raises the mean.
 func (b *base) estimate() estimate {
 	ok := b.seconds > 0 && b.seconds >= b.over
 	return estimate{watts: b.mean, standardError: b.spread(), usable: ok, trained: ok}

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// NewCurve returns a model that learns the power over utilization. Its static power is that at a
+// NewCurve returns a model that fits the power over utilization. Its static power is the power at a
 // utilization of 0.
 func NewCurve() *Model { return NewCurveWithPrior(MeasuredPrior()) }
 
-// NewCurveWithPrior returns a model as NewCurve does, with another prior for its provisional
-// estimates.
+// NewCurveWithPrior is NewCurve with another prior for provisional estimates.
 func NewCurveWithPrior(prior Prior) *Model {
 	m := newModel(nil)
 	m.standIn = prior.active
@@ -29,9 +28,9 @@ const (
 	powerSensor
 )
 
-// drift returns the standard deviation of the static power from one day to the next, as a part of
-// it. RAPL of one machine at rest drifted by 0.08 % in a night and by 1.6 % in ten months. What the
-// wall meters of five machines read at rest differed by up to 10 % between workloads.
+// drift returns the standard deviation of the static power from one day to the next, relative to
+// the static power. RAPL of an idle machine drifted by 0.08 % in a night and by 1.6 % in ten
+// months. Wall meters of five idle machines differed by up to 10 % after different workloads.
 func (m meter) drift() float64 {
 	if m == powerSensor {
 		return 0.03
@@ -39,24 +38,24 @@ func (m meter) drift() float64 {
 	return 0.0005
 }
 
-// shortSample is the shortest sample of TakeShortSamples. In a tenth of a second RAPL's counter,
-// which moves every millisecond, is within 1 % of the energy. A running thread's time, which the
-// scheduler brings up to date every 1 to 10 ms, is off by the same in one window as in the next,
-// with the opposite sign, and not at all at rest.
+// shortSample is the shortest sample of TakeShortSamples. In a tenth of a second, the error of
+// RAPL's counter, which is updated every millisecond, is at most 1 %. The scheduler updates the CPU
+// time of a running thread every 1 to 10 ms. The error of this delay has the opposite sign in the
+// next window, and is 0 on an idle machine.
 const shortSample = 100 * time.Millisecond
 
 // curve fits the power over utilization. The static power is the power at a utilization of 0. If
 // the node was never that idle, it is extrapolated from the lowest utilizations.
 //
-// Samples are gathered by utilization. Several models of the power's shape are held against them,
-// from nearly straight to strongly bent, and the static power is the mean of their results, each
-// weighted by how well it fits. Its uncertainty follows from their differences, the
-// noise leaves open, and how much lies below the lowest utilization.
+// Samples are gathered by utilization. Several models of the curve's shape, from nearly straight to
+// strongly bent, are fitted to them. The static power is the mean of their results, weighted by the
+// likelihood of each model. Its uncertainty has three parts: the differences between the models,
+// the noise of the samples, and the range of utilizations below the lowest sample.
 type curve struct {
 	bins    [curveBins]curveBin
-	seconds float64 // since the bins last faded
+	seconds float64 // seconds since the bins last faded
 	now     estimate
-	pending float64 // samples since the last estimate, by weight
+	pending float64 // weight of the samples since the last estimate
 	prior   Prior
 	meter   meter
 	visits  visits
@@ -64,33 +63,35 @@ type curve struct {
 	absent  float64 // seconds since the machine was at rest, or at the lowest utilization
 }
 
-// curveBin is the weighted sums of the samples of a range of utilizations. Samples of a second and
-// more have the weight 1, shorter ones their length in seconds: the load of a machine in a tenth of
-// a second is much like the load in the next.
+// curveBin has the weighted sums of the samples in a range of utilizations. Samples of at least a
+// second have the weight 1. The weight of shorter samples is their length in seconds, because the
+// load in consecutive tenths of a second is similar.
 type curveBin struct {
 	n, u, p, uu, up, pp float64
-	recentN, recentP    float64 // of the current visit and of a candidate for a step
+	recentN, recentP    float64 // sums of the current visit and of a candidate for a step
 }
 
 const (
 	curveBins = 51
-	// curveMemory is the weight of the samples that a bin remembers: older ones fade as newer ones
-	// of the same utilization come.
+	// curveMemory is the maximum weight of a bin's samples. Older samples fade when newer samples
+	// are added.
 	curveMemory = 1000
-	// fading is the number of seconds after which all bins fade, including utilizations that no
-	// longer come, and curveHalfLife after how many they are half.
+	// fading is the number of seconds between two steps in which all bins fade, including
+	// utilizations that no longer occur. curveHalfLife is the number of seconds after which they
+	// have faded to half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
-	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far
-	// apart the utilizations of bins may be that have it together. Bins above the lowest need more
-	// than tooFewAbove: some of their samples may include changes of the load, so that
-	// their utilization and their power are of different times.
+	// fewestInBin is the minimum weight of a level, which is one bin or several bins. together is
+	// the maximum difference of the utilizations of the bins of a level. Levels above the lowest
+	// must have more than tooFewAbove: the load may have changed during some of their samples, so
+	// that utilization and power refer to different times.
 	fewestInBin = 5
 	tooFewAbove = 10
 	together    = 0.02
 )
 
-// curveBinOf is finest near 0, because the static power is read there.
+// curveBinOf returns the index of the bin of a utilization. Bins are narrowest near 0, which the
+// static power depends on most.
 func curveBinOf(u float64) int {
 	switch {
 	case u < 0.05:
@@ -114,13 +115,14 @@ func (b *curveBin) add(weight, u, p float64) {
 	b.pp += weight * p * p
 }
 
-// fade makes a bin's samples count for less.
+// fade reduces the weight of a bin's samples to the part keep.
 func (b *curveBin) fade(keep float64) {
 	b.n, b.u, b.p, b.uu, b.up, b.pp = b.n*keep, b.u*keep, b.p*keep, b.uu*keep, b.up*keep, b.pp*keep
 	b.recentN, b.recentP = b.recentN*keep, b.recentP*keep
 }
 
-// plausible reports whether the sums are possible for so many samples, except for rounding.
+// plausible reports whether the sums are possible for the weight of the samples, except for
+// rounding.
 func (b *curveBin) plausible() bool {
 	n := b.n * (1 + 1e-6)
 	return plausible(curveMemory+1, b.n) && plausible(n, b.u, b.uu) && plausible(n*maxWatts, b.p, b.up) &&
@@ -137,7 +139,7 @@ func (b *curveBin) scatter() float64 {
 	meanU, meanP := b.u/b.n, b.p/b.n
 	suu := b.uu - b.n*meanU*meanU
 	squares := b.pp - b.n*meanP*meanP
-	if suu > 1e-12*b.n { // otherwise all have the same utilization
+	if suu > 1e-12*b.n { // otherwise all samples have the same utilization
 		sup := b.up - b.n*meanU*meanP
 		squares -= sup * sup / suu
 	}
@@ -152,7 +154,7 @@ func (c *curve) observe(s sample) {
 			b := &c.bins[i]
 			was := b.n
 			if b.fade(keep); was >= fewestInBin && b.n < fewestInBin {
-				*b = curveBin{} // not a few samples but the rest of many old ones
+				*b = curveBin{} // the faded rest of many old samples, not a few new samples
 			}
 		}
 	}
@@ -168,30 +170,30 @@ func (c *curve) observe(s sample) {
 	}
 }
 
-// pass records time without samples.
+// pass records a time without samples.
 func (c *curve) pass(seconds float64) { c.absent += seconds }
 
 func (c *curve) estimate() estimate { return c.now }
 
-// model is a shape that the power may have: static + slope * utilization^exponent + amount *
-// bow(utilization), where the slope changes at random along the way.
+// model is a shape of the curve: static + slope * utilization^exponent + amount * bow(utilization).
+// The slope changes randomly with the utilization.
 type model struct {
 	exponent float64
-	// bending is how much the slope changes: the standard deviation of the difference between both
-	// ends of the samples, relative to its mean.
+	// bending is the change of the slope: the standard deviation of the difference between the
+	// slopes at both ends of the samples, relative to the mean slope.
 	bending float64
-	// bow is a curve whose amount the samples show, or nil. Amounts is the standard deviation
-	// of that amount before anything was seen, relative to the mean slope.
+	// bow is a curve whose amount is fitted to the samples, or nil. amounts is the standard
+	// deviation of the amount in the prior, relative to the mean slope.
 	bow     func(utilization float64) float64
 	amounts float64
-	// odds is how likely the model is before anything was seen, relative to others.
+	// odds is the prior probability of the model, relative to other models.
 	odds float64
 }
 
-// models are lines that bend a little or a lot, wherever and however often; lines with a bow, which
-// goes on below the lowest utilization: knees of some widths, and a parabola; and power laws. Those
-// with a bow and the power laws show most about what is below the lowest utilization, and fit only
-// if the power has exactly this shape.
+// models are lines that bend a little or a lot at any utilization, lines with a bow (knees of
+// several widths, and a parabola), and power laws. A bow extends below the lowest utilization.
+// Models with a bow and power laws predict the power below the lowest utilization best, but fit
+// only if the power has exactly their shape.
 var models = [...]model{
 	{1, 0.2, nil, 0, 10}, {1, 0.6, nil, 0, 6}, {1, 2, nil, 0, 3}, {1, 6, nil, 0, 1},
 	{1, 0.03, narrowKnee, 0.06, 1}, {1, 0.1, narrowKnee, 0.06, 1},
@@ -208,41 +210,42 @@ func wideKnee(u float64) float64   { return -math.Expm1(-u / 0.12) }
 func parabola(u float64) float64   { return u * u }
 
 const (
-	// reach is how far above the lowest utilization samples show something about 0.
+	// reach is the range of utilizations above the lowest that is used to extrapolate to 0.
 	reach = 0.5
-	// exact is a part of the power that a bin's mean may be off by however many samples it has, as
-	// no machine is exactly of any shape.
+	// exact is the minimum error of a level, relative to its power, for any number of samples,
+	// because no machine has exactly the shape of a model.
 	exact = 0.0003
 	// fewestBins and fewestSamples are the minimum numbers for an estimate.
 	fewestBins, fewestSamples = 2, 60
-	// tooUncertain is the highest uncertainty of the models at which the estimate is used, as a
-	// part of what a load of 10 % adds. Up to this uncertainty the estimate is nearly always better
-	// than the split by utilization.
+	// tooUncertain is the maximum uncertainty of an estimate that is used, relative to the power
+	// that a load of 10 % adds. Up to this uncertainty, the estimate is nearly always better than
+	// the split by utilization.
 	tooUncertain = 0.2
-	// trainedError is the highest standard error of a static power that counts as trained,
-	// likewise.
+	// trainedError is the maximum standard error of a trained static power, relative to the same
+	// power.
 	trainedError = 0.1
-	// negligible is a standard deviation as a part of the static power that never matters.
+	// negligible is a standard deviation, relative to the static power, that is always accepted.
 	negligible = 0.005
-	// nearRest is the highest lowest utilization for which the power at 0 counts as trained. From
-	// further above, no shape of a measured machine predicts the power of another machine at rest.
+	// nearRest is the maximum of the lowest utilization of a trained static power. From higher
+	// utilizations, the shapes of measured machines do not predict the idle power of another
+	// machine.
 	nearRest = 0.025
-	// lenience is the factor on trainedError and nearRest once the static power is trained.
+	// lenience multiplies trainedError and nearRest while the static power is trained.
 	lenience = 1.5
-	// tooFar is the lowest utilization for which the power at 0 cannot be extrapolated.
+	// tooFar is the maximum of the lowest utilization from which the power at 0 is extrapolated.
 	tooFar = 0.3
-	// maxAbsence is the longest time without rest that a state may have, in s.
+	// maxAbsence is the maximum of absent in a stored state, in s.
 	maxAbsence = 1e10
-	// reestimate is after how many samples, by weight, the estimate is made anew.
+	// reestimate is the weight of the samples between two estimates.
 	reestimate = 30
 )
 
-// The models of the shape are too alike to be independent, so their uncertainty exceeds the
-// standard error within the samples; below the lowest utilization no model has samples. agreement
-// is the part of their uncertainty that is standard error. unseen is the standard error of the
-// power between 0 and the lowest utilization, as a part of that power, at a lowest utilization of
-// unseenAt; it grows with the square of the lowest utilization. With both, the true static power of
-// 36 curves is within the standard error in two of three cases
+// The models are similar and not independent, so their uncertainty exceeds the standard error in
+// the range of the samples. Below the lowest utilization there are no samples. agreement is the
+// ratio of the standard error to the uncertainty of the models. unseen is the standard error of the
+// power between 0 and the lowest utilization, relative to that power, at a lowest utilization of
+// unseenAt. It is proportional to the square of the lowest utilization. With both, the true static
+// power of 36 curves is within the standard error in two of three cases
 // (TestTheTruthIsWithinTheStandardErrorInMoreThanTwoOfThreeCases).
 const (
 	agreement = 0.45
@@ -250,8 +253,8 @@ const (
 	unseenAt  = 0.05
 )
 
-// If the power bends near rest, a shape that fits higher loads is off. The difference between the
-// static power from all levels and from the nearest levels is therefore added to the standard
+// If the curve bends near idle, a shape that fits higher loads has an error. The difference between
+// the static power from all levels and from the nearest levels is therefore added to the standard
 // error. The nearest levels reach up to nearby times the lowest utilization. Fewer than fewestNear
 // levels are not used.
 const (
@@ -259,13 +262,13 @@ const (
 	fewestNear = 4
 )
 
-// level is the mean power of the samples of a range of utilizations.
+// level is the mean power of the samples in a range of utilizations.
 type level struct {
 	utilization, watts float64
-	variance           float64 // of watts
+	variance           float64 // variance of watts
 }
 
-// fit estimates the static power anew.
+// fit updates the estimate of the static power.
 func (c *curve) fit() {
 	stepped := c.now.stepped
 	c.pending = 0
@@ -301,9 +304,8 @@ func (c *curve) fit() {
 	}
 }
 
-// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if
-// they are too few. Bins that are next to each other, with too few samples each, are a level
-// together.
+// levels returns the levels from the lowest utilization up to reach above it, or nil if there are
+// too few. Adjacent bins with too few samples are merged into one level.
 func (c *curve) levels(known *[curveBins]level) []level {
 	bins, samples := 0, 0.0
 	var b curveBin
@@ -335,7 +337,7 @@ func (c *curve) levels(known *[curveBins]level) []level {
 	return known[:bins]
 }
 
-// nearest returns the lowest levels, up to nearby times the lowest utilization.
+// nearest returns the levels up to nearby times the lowest utilization.
 func nearest(levels []level) []level {
 	i := 1
 	for i < len(levels) && levels[i].utilization <= nearby*levels[0].utilization {
@@ -354,8 +356,7 @@ func (b *curveBin) merge(o *curveBin) {
 	b.pp += o.pp
 }
 
-// extrapolate returns the static power by all models, and how uncertain it is: a standard
-// deviation, in W.
+// extrapolate returns the static power by all models, and its standard deviation in W.
 func extrapolate(levels []level) (watts, uncertain float64) {
 	var at0, variance, logLikelihood [len(models)]float64
 	best := math.Inf(-1)
@@ -374,17 +375,17 @@ func extrapolate(levels []level) (watts, uncertain float64) {
 	return mean, math.Sqrt(max(square/weights-mean*mean, 0))
 }
 
-// extrapolate walks along the levels from the highest utilization to the lowest and on to 0, as a
-// Kalman filter: on the way it keeps what power, slope and amount of the bow the levels that it
-// passed make most likely, and how uncertain they are. It returns the power at 0 in W, its
-// variance, and how likely the levels are under this model, as a logarithm but for a constant.
+// extrapolate is a Kalman filter from the level with the highest utilization to the level with the
+// lowest, and on to 0. Its state is the most likely power, slope and amount of the bow, and their
+// covariances. It returns the power at 0 in W, its variance, and the logarithm of the likelihood of
+// the levels under this model, up to a constant.
 func (m *model) extrapolate(levels []level) (at0, variance, logLikelihood float64) {
 	first, last := &levels[0], &levels[len(levels)-1]
 	x, height := m.along(last.utilization)
 	lowest, _ := m.along(first.utilization)
 	span := x - lowest
 	typical := max(math.Abs(last.watts-first.watts), 1e-3*first.watts, 1e-9) / span
-	change := m.bending * m.bending * typical * typical / span // of the slope's variance along x
+	change := m.bending * m.bending * typical * typical / span // increase of the slope's variance along x
 	amounts := m.amounts * typical
 	watts, slope, amount := last.watts, 0.0, 0.0
 	// Their variances and covariances: w is the power, s the slope, a the amount.
@@ -431,7 +432,8 @@ func (m *model) along(utilization float64) (x, height float64) {
 	return x, height
 }
 
-// added returns the power in W that a load of 10 % adds to the static power, by the levels.
+// added returns the power in W that a load of 10 % adds to the static power, according to the
+// levels.
 func added(levels []level, static float64) float64 {
 	below := level{watts: static}
 	for i := range levels {
@@ -453,7 +455,7 @@ func (c *curve) state() []float64 {
 	return append(s, c.visits.count, c.visits.variance(), c.absent)
 }
 
-// restore accepts states without what visits measured, as earlier versions stored them.
+// restore also accepts states of earlier versions, which lack the results of visits.
 func (c *curve) restore(s []float64) bool {
 	if len(s) != 6*curveBins && len(s) != 6*curveBins+3 {
 		return false

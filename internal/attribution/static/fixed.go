@@ -9,26 +9,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Fixed is a static power that is stated rather than learned.
+// Fixed is a configured static power.
 type Fixed struct {
-	// Power is the energy per second that all zones of the kind draw together, in all domains.
+	// Power is the energy per second of all zones of the kind together, in all domains.
 	Power units.Energy
-	// IncludesExcluded reports whether Power includes all that excluded workloads draw, so that all
-	// energy above it is active. If false, their part of the energy above it, by CPU time, is idle
-	// as well.
+	// IncludesExcluded reports whether Power includes the power of excluded workloads, so that all
+	// energy above Power is active. If false, the share of excluded workloads in the energy above
+	// Power, by CPU time, is idle energy as well.
 	IncludesExcluded bool
 }
 
 var _ attribution.StaticPowerModel = Fixed{}
 
-// Total takes all energy for idle: the third rule of Kavanagh and Djemame, "Rapid and accurate energy models through
-// calibration with IPMI and RAPL" (2019), gives each virtual machine an equal part of the host's energy.
+// Total treats all energy as idle: the third rule of Kavanagh and Djemame, "Rapid and accurate
+// energy models through calibration with IPMI and RAPL" (2019), gives each virtual machine an equal
+// part of the host's energy.
 type Total struct{}
 
 // Active returns 0.
 func (Total) Active(attribution.Portion) units.Energy { return 0 }
 
-// Active returns the energy of a portion beyond its zones' part of the static power.
+// Active returns the energy of a portion above the static power of its zones.
 func (f Fixed) Active(p attribution.Portion) units.Energy {
 	if p.Elapsed <= 0 || p.OfAll == 0 {
 		return 0

@@ -8,16 +8,16 @@ import (
 )
 
 // NewMinimum returns a model whose static power is the lowest power of the last week, at any
-// utilization. A lower power takes effect at once. Kepler up to 0.9 uses the lowest power ever
-// seen.
+// utilization. A lower power takes effect at once. Kepler up to 0.9 uses the lowest power since its
+// start.
 func NewMinimum() *Model {
 	return newModel(func() estimator { return new(minimum) })
 }
 
-// minimum keeps the lowest power of each of the last days that had a sample, today's last.
+// minimum has the lowest power of each of the last days that had a sample. The current day is last.
 type minimum struct {
 	days    [minimumDays]float64 // in watts, 0 for a day without samples
-	seconds float64              // length of today until now
+	seconds float64              // time since the current day began
 	lowered bool                 // the last sample was the lowest
 }
 
@@ -29,7 +29,7 @@ const (
 func (m *minimum) observe(s sample) {
 	if m.seconds += s.seconds; m.seconds >= day {
 		m.seconds = 0
-		if m.days[minimumDays-1] > 0 { // a day without samples does not count
+		if m.days[minimumDays-1] > 0 { // a day without samples is not stored
 			copy(m.days[:], m.days[1:])
 			m.days[minimumDays-1] = 0
 		}
@@ -52,8 +52,8 @@ func (m *minimum) lowest() float64 {
 	return lowest
 }
 
-// estimate returns an estimate without a standard error: no figure shows how far the lowest power
-// is from the usual power at rest.
+// estimate returns an estimate without a standard error, because the difference between the lowest
+// power and the usual idle power cannot be estimated.
 func (m *minimum) estimate() estimate {
 	watts := m.lowest()
 	if math.IsInf(watts, 1) {

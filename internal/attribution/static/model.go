@@ -12,12 +12,12 @@ import (
 
 // Model estimates the static power of the zones of one kind from the portions that it divides,
 // separately for each domain. The active energy of a zone is max(0, energy - static power * time).
-// Until there is an estimate of the static power, the model divides by utilization. Models of
-// NewCurve have a provisional estimate from the first sample on, and divide by their prior before.
-// Trained reports whether the estimate is exact enough.
+// Before the first estimate of the static power, the model divides by utilization. A model of
+// NewCurve divides by its prior before the first sample, and has a provisional estimate from the
+// first sample on. Trained reports whether the estimate is exact enough.
 //
-// The zero Model is not usable; NewMinimum and others return one. A Model is used by one Sharer,
-// and is not safe for concurrent use.
+// The zero Model is not usable; call NewMinimum, NewResting, NewBase, NewRegression or NewCurve. A
+// Model is used by one Sharer, and is not safe for concurrent use.
 type Model struct {
 	newEstimator func() estimator
 	standIn      func(attribution.Portion) units.Energy // divides portions before the first sample
@@ -28,7 +28,7 @@ type Model struct {
 
 var _ attribution.TrainedModel = (*Model)(nil)
 
-// estimator learns the static power of the zones of a kind in one domain.
+// estimator estimates the static power of the zones of a kind in one domain.
 type estimator interface {
 	// observe adds a sample.
 	observe(sample)
@@ -36,8 +36,8 @@ type estimator interface {
 	estimate() estimate
 	// state returns the trained state as finite numbers.
 	state() []float64
-	// restore restores a result of state. It reports whether the state is of this kind of
-	// estimator and possible; if not, the estimator must not be used any more.
+	// restore restores a result of state. It returns false if the state is invalid or has another
+	// method. In that case the estimator must not be used any more.
 	restore([]float64) bool
 }
 
@@ -46,16 +46,16 @@ type estimate struct {
 	watts float64
 	// standardError is the standard error of watts, negative if not available.
 	standardError float64
-	// usable reports whether watts is better than no estimate, and trained whether it is good
-	// enough to be called learned.
+	// usable reports whether watts is better than no estimate. trained reports whether it is exact
+	// enough to count as trained.
 	usable, trained bool
-	// provisional reports whether watts stands in for the first estimate.
+	// provisional reports whether watts is a provisional estimate, from too few samples.
 	provisional bool
 	// stepped reports whether a step of the static power was found since the last sample.
 	stepped bool
 }
 
-// sample is the average power of all zones of a kind in a domain over some time.
+// sample is the average power of all zones of a kind in a domain over a period.
 type sample struct {
 	utilization float64 // 0 to 1
 	watts       float64
@@ -65,13 +65,13 @@ type sample struct {
 // domainModel holds the training state of one domain.
 type domainModel struct {
 	estimator     estimator // nil before the first sample
-	zones         int       // that it was learned of
+	zones         int       // number of zones that the estimator was trained on
 	gathered      gathering
 	inUse         bool    // there is an estimate
 	applied       float64 // static power in use in watts, once there is an estimate
 	standardError float64 // of applied, in watts; negative if not available
 	trained       bool
-	// provisional reports whether applied stands in for the first estimate.
+	// provisional reports whether applied is a provisional estimate.
 	provisional bool
 }
 
@@ -83,14 +83,14 @@ type gathering struct {
 }
 
 const (
-	// usualSample is the length of a sample of shorter windows. A sample ends with the window whose
-	// end is nearest to it, as windows of a second are in truth of 0.9998 s, and so covers at least
-	// two thirds of it.
+	// usualSample is the length of samples if windows are shorter. A sample ends with the window
+	// whose end is nearest to this length, because the length of windows varies slightly (0.9998
+	// s). It covers at least two thirds of this length.
 	usualSample = time.Second
-	// maxSampleLength is the longest window that is a sample: the average over a longer gap says
-	// too little.
+	// maxSampleLength is the maximum length of a window that is used as a sample. The average power
+	// over a longer gap is not meaningful.
 	maxSampleLength = 5 * time.Minute
-	// adoption is the time constant of the static power in use when it follows the estimate.
+	// adoption is the time constant with which the static power in use follows the estimate.
 	adoption = 10 * time.Minute
 )
 
@@ -98,16 +98,16 @@ func newModel(newEstimator func() estimator) *Model {
 	return &Model{newEstimator: newEstimator, standIn: attribution.ByUtilization, sampleLength: usualSample}
 }
 
-// TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest
-// that the samples of a second average with load, and that is most useful to the models of
-// NewCurve. The energy and the utilization of a portion must cover the same time, to a few
-// milliseconds. If power sensors read the zones before, the model starts over.
+// TakeShortSamples makes each window of a tenth of a second a sample. Short samples show idle
+// moments, which longer samples average with load. Models of NewCurve benefit most. The energy and
+// the utilization of a portion must cover the same time, to a few milliseconds. If power sensors
+// read the zones before, the training starts over.
 func (m *Model) TakeShortSamples() { m.take(promptCounter, shortSample) }
 
-// TakePowerSensors declares that power sensors read the zones, of the whole machine for example.
-// Their models of NewCurve are never called trained: at rest, such sensors read another power after
-// one workload than after another. If prompt counters read the zones before, the model starts over,
-// with samples of the usual length.
+// TakePowerSensors declares that power sensors, for example of the whole machine, read the zones.
+// Models of NewCurve then never count as trained, because the idle power that such sensors read
+// depends on the previous workload. If prompt counters read the zones before, the training starts
+// over with samples of the usual length.
 func (m *Model) TakePowerSensors() { m.take(powerSensor, usualSample) }
 
 // take sets the meter and the length of samples. Estimates from the samples of another meter are
@@ -133,7 +133,7 @@ func (m *Model) domain(i int) *domainModel {
 	return &m.domains[i]
 }
 
-// Active returns the active part of a portion, and learns from the portion.
+// Active returns the active part of a portion, and uses the portion for training.
 func (m *Model) Active(p attribution.Portion) units.Energy {
 	d := m.domain(p.Domain)
 	m.gather(d, p)
@@ -144,8 +144,8 @@ func (m *Model) Active(p attribution.Portion) units.Energy {
 	return p.Above(units.Energy(math.Round(min(static, math.MaxInt64))))
 }
 
-// gather learns from a portion that covers all zones of its kind and domain, also those that have
-// not been read yet since a restart.
+// gather adds a portion to the current sample. The portion must cover all zones of its kind and
+// domain, including zones that have not been read since a restart.
 func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	if c, ok := d.estimator.(*curve); ok && p.Elapsed > maxSampleLength {
 		c.pass(p.Elapsed.Seconds())
@@ -154,7 +154,7 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 		return
 	}
 	if d.zones != p.Of {
-		*d = domainModel{zones: p.Of} // the state belongs to other zones
+		*d = domainModel{zones: p.Of} // the training state belongs to other zones
 	}
 	if d.estimator == nil {
 		d.estimator = m.newEstimator()
@@ -177,8 +177,9 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	d.follow(seconds)
 }
 
-// follow moves the static power in use towards the estimate. It takes the first estimate as it is,
-// and the first one that is good enough to be called trained.
+// follow moves the static power in use towards the estimate. The first estimate, an estimate that
+// replaces a provisional one, the first trained estimate, and an estimate after a step take effect
+// at once.
 func (d *domainModel) follow(seconds float64) {
 	e := d.estimator.estimate()
 	switch {
@@ -191,7 +192,8 @@ func (d *domainModel) follow(seconds float64) {
 	d.assess(e)
 }
 
-// assess judges the static power in use by the estimate, if there is one.
+// assess updates the standard error and the training state of the static power in use from an
+// estimate.
 func (d *domainModel) assess(e estimate) {
 	d.trained = d.inUse && e.trained
 	if e.usable {
@@ -201,15 +203,15 @@ func (d *domainModel) assess(e estimate) {
 	}
 }
 
-// Trained reports whether the static power of a domain is estimated well enough to be called
-// trained.
+// Trained reports whether the static power of a domain is trained: its estimate is exact enough.
 func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 
-// StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
+// StaticPower returns the static power in use for a domain in watts, or 0 before the first
+// estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
-// StandardError returns the standard error of a domain's static power, in watts. Provisional
-// estimates have one, too. It is negative before the first estimate, and if the method has no
+// StandardError returns the standard error of a domain's static power in watts, including
+// provisional estimates. It is negative before the first estimate, and if the method has no
 // standard error.
 func (m *Model) StandardError(domain int) float64 {
 	if d := m.domain(domain); d.inUse {
@@ -220,7 +222,7 @@ func (m *Model) StandardError(domain int) float64 {
 
 // State is the trained state of a Model in one domain.
 type State struct {
-	// Zones is how many zones of the kind the domain had.
+	// Zones is the number of zones of the kind that the domain had.
 	Zones int
 	// Static is the static power in use in watts, if InUse.
 	Static float64
@@ -242,8 +244,8 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	}, true
 }
 
-// Restore restores a result of State. It reports whether the state is of the same method and
-// plausible; if not, the model does not change.
+// Restore restores a result of State. It returns false, and does not change the model, if the state
+// is invalid or has another method.
 func (m *Model) Restore(domain int, state State) bool {
 	e := m.newEstimator()
 	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {
@@ -257,10 +259,10 @@ func (m *Model) Restore(domain int, state State) bool {
 	return true
 }
 
-// maxWatts is more than any machine draws.
+// maxWatts exceeds the power of any machine.
 const maxWatts = 1e6
 
-// plausible reports whether all numbers are from 0 to most. NaN is not.
+// plausible reports whether all numbers are between 0 and most. It returns false for NaN.
 func plausible(most float64, numbers ...float64) bool {
 	for _, n := range numbers {
 		if !(n >= 0 && n <= most) {

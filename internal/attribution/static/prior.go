@@ -14,9 +14,9 @@ import (
 type Prior struct{ Ratio, Deviation float64 }
 
 // measuredRatios are the ratios of idle to full power of measured machines: of packages, DRAM and
-// whole machines. Their mean is used for zones of all kinds; dev/replay.md has the reason. Sources:
-// CodeCarbon (MIT), Teads turbostress reports (CC0-1.0), kepler-model-db and power-modelling
-// (Apache-2.0), and RAPL of gemini-1 as published with Jay et al., CCGRID 2023.
+// whole machines. Their mean is used for zones of all kinds; see dev/replay.md for the reason.
+// Sources: CodeCarbon (MIT), Teads turbostress reports (CC0-1.0), kepler-model-db and
+// power-modelling (Apache-2.0), and RAPL of gemini-1 as published with Jay et al., CCGRID 2023.
 var measuredRatios = []struct {
 	machine string
 	ratio   float64
@@ -49,8 +49,8 @@ var measuredRatios = []struct {
 	{"INTEL Xeon X5650", 0.53},
 }
 
-// priorDeviation is the deviation of a uniform distribution: the measured ratios are anywhere
-// between 0 and 1.
+// priorDeviation is the standard deviation of the uniform distribution from 0 to 1, because the
+// measured ratios cover the whole range.
 const priorDeviation = 0.29
 
 // MeasuredPrior returns the prior from all measured machines.
@@ -60,7 +60,7 @@ func MeasuredPrior() Prior {
 }
 
 // PriorWithout returns the prior from all measured machines except one. excluded reports whether
-// that machine is one of them; if not, the prior is MeasuredPrior's.
+// the machine is a measured machine. If it is not, PriorWithout returns MeasuredPrior.
 func PriorWithout(machine string) (prior Prior, excluded bool) {
 	sum, n := 0.0, 0.0
 	for _, m := range measuredRatios {
@@ -74,7 +74,8 @@ func PriorWithout(machine string) (prior Prior, excluded bool) {
 	return Prior{sum / n, priorDeviation}, excluded
 }
 
-// idle returns the idle power and its standard deviation for a power at a utilization.
+// idle returns the idle power that the prior predicts from a power at a utilization, and its
+// standard deviation.
 func (p Prior) idle(watts, utilization float64) (idle, deviation float64) {
 	full := p.Ratio + (1-p.Ratio)*loadPart(utilization)
 	beyond := p.Ratio + (1-p.Ratio)*loadPart(max(utilization-background, 0))

@@ -5,25 +5,26 @@ package static
 import "math"
 
 const (
-	// background is the utilization of a machine at rest.
+	// background is the utilization of an idle machine.
 	background = 0.01
-	// shapeDeviation is the standard deviation of measured machines from loadPart, at full load.
+	// shapeDeviation is the standard deviation of measured machines from loadPart at full load.
 	shapeDeviation = 0.5
-	// sampleDeviation is that of the power of a single sample, as a part of it: its utilization may
-	// be of another moment.
+	// sampleDeviation is the standard deviation of the power of a single sample, relative to the
+	// power: power and utilization may refer to different moments.
 	sampleDeviation = 0.1
-	// leastRise is the smallest difference of loadPart between two bins that show a slope.
+	// leastRise is the minimum difference of loadPart between two bins from which a slope is
+	// computed.
 	leastRise = 0.05
 )
 
-// loadPart returns the part of the power between rest and full load that a utilization adds on
-// typical machines.
+// loadPart returns the part of the power between idle and full load that typical machines draw at a
+// utilization.
 func loadPart(utilization float64) float64 { return 1.5 * utilization / (1 + 0.5*utilization) }
 
-// provisional returns the estimate that stands in before there are enough samples for the curve. It
-// follows from the samples with the lowest utilization and the prior, and from the line through the
-// samples with the lowest and the highest utilization: the mean of both, weighted by precision. At
-// rest, it is the power that was measured.
+// provisional returns the estimate that is used until there are enough samples for the curve. It is
+// the mean of two estimates, weighted by precision: the prior applied to the samples with the
+// lowest utilization, and the line through the samples with the lowest and the highest utilization.
+// On an idle machine it is the measured power.
 func (c *curve) provisional() estimate {
 	low, high, least := c.extremes()
 	if low == nil {
@@ -34,7 +35,7 @@ func (c *curve) provisional() estimate {
 		watts, deviation = combine(watts, deviation, line, off)
 	}
 	watts = min(max(watts, 0), least)
-	few := sampleDeviation * watts / math.Sqrt(low.n) // both estimates follow from these samples
+	few := sampleDeviation * watts / math.Sqrt(low.n) // both estimates depend on these samples
 	return estimate{
 		watts: watts, standardError: math.Hypot(math.Hypot(deviation, few), c.meter.drift()*least), usable: true, provisional: true,
 	}

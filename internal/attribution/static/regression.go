@@ -6,9 +6,9 @@ import "math"
 
 // NewRegression returns a model whose static power is a polynomial of power over utilization at a
 // utilization of 0. The polynomial, of degree 1 or 3, is fitted to the means of twelve buckets of
-// utilization from 20 to 80 % once each of them has the given number of samples, so that no load
-// counts for more because it is frequent. KubeWatt (Pijnacker, Setz and Andrikopoulos, 2025) learns
-// so from a node that is in use.
+// utilization from 20 to 80 % once each of them has the given number of samples, so that frequent
+// loads have no larger weight. KubeWatt (Pijnacker, Setz and Andrikopoulos, 2025) uses this method
+// on a node in use.
 func NewRegression(degree, samples int) *Model {
 	return newModel(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
 }
@@ -18,17 +18,17 @@ type regression struct {
 	enough        float64
 	buckets       [regressionBuckets]bucket
 	polynom       [4]float64
-	standardError float64 // of polynom[0]
+	standardError float64 // standard error of polynom[0]
 	fitted        bool
 }
 
-// bucket is the means of the samples of a range of utilizations.
+// bucket has the means of the samples in a range of utilizations.
 type bucket struct{ n, u, p float64 }
 
 const (
 	regressionBuckets                = 12
 	regressionFrom, regressionBucket = 0.2, 0.05
-	// regressionMemory is how many samples a bucket remembers: older ones fade.
+	// regressionMemory is the maximum weight of a bucket's samples. Older samples fade.
 	regressionMemory = 1000
 )
 
@@ -83,7 +83,7 @@ func (r *regression) fit() {
 	r.standardError = math.Sqrt(max(inverse[0], 0) * squares / float64(regressionBuckets-terms))
 }
 
-// off returns how far a bucket's mean is above the polynomial.
+// off returns the difference between a bucket's mean and the polynomial.
 func (r *regression) off(b *bucket) float64 {
 	off := b.p
 	for k, v := 0, 1.0; k <= r.degree; k, v = k+1, v*b.u {
@@ -92,8 +92,8 @@ func (r *regression) off(b *bucket) float64 {
 	return off
 }
 
-// solve does Gauss's elimination with pivots on the first rows and columns; column 4 is the
-// right-hand side.
+// solve solves the linear equations in the first n rows and columns by Gaussian elimination with
+// pivoting. Column 4 is the right-hand side.
 func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	for i := range n {
 		pivot := i
@@ -123,7 +123,7 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	return x, true
 }
 
-// estimate is never negative, and never more than the lowest bucket's power. Its standard error is
+// estimate returns an estimate between 0 and the power of the lowest bucket. Its standard error is
 // the error of the intercept, without the error from a bend of the power below the lowest bucket.
 func (r *regression) estimate() estimate {
 	return estimate{

@@ -4,14 +4,15 @@ package static
 
 import "slices"
 
-// NewResting returns a model whose static power is the median less 1.5 interquartile ranges of the
-// power at rest, of the last samples with at most the given utilization, 0 to 1. SmartWatts (Fieni
-// et al., CCGRID 2020) takes all samples, which under load have little to do with rest.
+// NewResting returns a model whose static power is the median minus 1.5 interquartile ranges of the
+// power at idle: over the most recent samples with at most the given utilization, 0 to 1.
+// SmartWatts (Fieni et al., CCGRID 2020) uses samples at any load, which do not show the idle
+// power.
 func NewResting(maxUtilization float64) *Model {
 	return newModel(func() estimator { return &resting{maxUtilization: maxUtilization} })
 }
 
-// resting keeps the power of the last samples at rest.
+// resting has the power of the most recent idle samples.
 type resting struct {
 	maxUtilization float64
 	watts          [restingMemory]float64
@@ -35,8 +36,8 @@ func (r *resting) observe(s sample) {
 	slices.Sort(r.sorted[:r.n])
 }
 
-// estimate returns the amount subtracted from the median as the standard error: if that amount is
-// noise, the static power is the median.
+// estimate returns as the standard error the amount that is subtracted from the median, because the
+// median would be the static power if the spread were only noise.
 func (r *resting) estimate() estimate {
 	if r.n < fewestResting {
 		return estimate{standardError: -1}

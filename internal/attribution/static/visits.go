@@ -4,28 +4,29 @@ package static
 
 import "math"
 
-// visits measures how the power at rest differs between visits to rest, by the difference of each
-// visit's mean power from the power of earlier visits. The samples of one visit are not
-// independent: heat, fans and background programs change more slowly.
+// visits measures how much the idle power varies between visits, which are periods in which the
+// machine is idle. It compares each visit's mean power with the power of earlier visits. The
+// samples of one visit are not independent, because temperature, fans and background programs
+// change slowly.
 type visits struct {
-	weight    float64 // of the samples of the current visit
-	compared  float64 // of those that could be compared with earlier visits
+	weight    float64 // weight of the samples of the current visit
+	compared  float64 // weight of the samples that could be compared with earlier visits
 	off       float64 // weighted sum of the differences of their power from the power of earlier visits
 	watts     float64 // power of earlier visits, for the last sample
 	scatter   float64 // variance of a sample, in W²
-	count     float64 // of visits, up to visitMemory
+	count     float64 // number of visits, up to visitMemory
 	square    float64 // mean square of the visits' differences beyond the scatter of samples, in W²
-	candidate float64 // difference of the last visit in W if that was large enough for a step, else 0
+	candidate float64 // difference of the last visit in W if it was large enough for a step, otherwise 0
 }
 
 const (
-	// visitLength is the largest weight of the samples of a visit: a longer stay at rest is several
-	// visits. Visits that are shorter than leastVisit are joined to the next.
+	// visitLength is the maximum weight of the samples of a visit: a longer idle period is several
+	// visits. A visit with a weight below leastVisit continues in the next idle period.
 	visitLength, leastVisit = 60, 10
-	// visitMemory is the number of visits that the mean square remembers.
+	// visitMemory is the maximum number of visits in the mean square. Older visits fade.
 	visitMemory = 16
-	// leastStep is the smallest step, as a part of the power at rest. Heat after load adds nearly
-	// as much.
+	// leastStep is the minimum height of a step, relative to the idle power. Heat after load adds
+	// nearly as much.
 	leastStep = 0.003
 )
 
@@ -36,14 +37,15 @@ func (v *visits) compare(weight, off, watts, scatter float64) {
 	v.watts, v.scatter = watts, scatter
 }
 
-// ends reports whether the current visit ends with a sample, at rest or not.
+// ends reports whether the current visit ends after a sample. resting reports whether the sample is
+// idle.
 func (v *visits) ends(resting bool) bool {
 	return v.weight >= visitLength || !resting && v.weight >= leastVisit
 }
 
-// end ends the current visit. It returns the height of a step of the power at rest in W, or 0 if
-// there is none. After a step, two visits in a row differ from earlier ones in the same direction,
-// by more than the scatter of samples explains.
+// end ends the current visit. It returns the height of a step of the idle power in W, or 0 without
+// a step. There is a step if two consecutive visits differ from earlier visits in the same
+// direction, by more than the scatter of samples explains.
 func (v *visits) end() (step float64) {
 	sum, compared := v.off, v.compared
 	v.weight, v.compared, v.off = 0, 0, 0
@@ -74,10 +76,11 @@ func (v *visits) include(square float64) {
 	v.square += (square - v.square) / v.count
 }
 
-// variance returns the variance of the power at rest between visits, in W².
+// variance returns the variance of the idle power between visits, in W².
 func (v *visits) variance() float64 { return max(v.square, 0) }
 
-// visit compares a sample at rest with the samples of earlier visits in the same bin.
+// visit compares an idle sample with the samples of earlier visits in the same bin. After any
+// sample, it ends the current visit if the visit is complete.
 func (c *curve) visit(weight float64, s sample, b *curveBin) {
 	resting := s.utilization <= c.lowest+together
 	c.absent += s.seconds
@@ -95,8 +98,8 @@ func (c *curve) visit(weight float64, s sample, b *curveBin) {
 	}
 }
 
-// endVisit ends a visit, and follows a step if prompt counters measure the power of a machine that
-// rests. The power under load also changes with the workload.
+// endVisit ends a visit. It adopts a step only if prompt counters measure the power and the machine
+// is idle, because the power under load also depends on the workload.
 func (c *curve) endVisit() {
 	step := c.visits.end()
 	switch {
@@ -113,7 +116,8 @@ func (c *curve) endVisit() {
 	}
 }
 
-// move adds a step of the power at rest to all samples before the visits that showed it.
+// move adds a step of the idle power to all samples except the samples of the visits that showed
+// the step.
 func (c *curve) move(step float64) {
 	for i := range c.bins {
 		b := &c.bins[i]

@@ -14,13 +14,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// feeding hands the windows of the receiver to the readers of its feed. Its memory is reused from
-// window to window.
+// feeding passes the windows of the receiver to the readers of its feed. Each window reuses the
+// memory of the previous one.
 type feeding struct {
 	feed   *feed.Feed
 	window feed.Window
 	// isOpen, processes and vms report which parts of the window readers use. isOpen is false after
-	// the window was handed out.
+	// the window was published.
 	isOpen, processes, vms bool
 }
 
@@ -37,7 +37,7 @@ func (a *Attributor) Serve(endWindow func(context.Context)) { a.Feeding.feed.Ser
 // StopServing ends the feed.
 func (a *Attributor) StopServing() { a.Feeding.feed.Serve(nil) }
 
-// Begin begins a window, and sets which shares of it readers use.
+// Begin begins a window, and records which parts of it readers use.
 func (f *feeding) Begin(a *Attributor) {
 	f.isOpen, f.processes, f.vms = f.feed.Begin()
 	sharer := a.Ledger.Sharer()
@@ -48,7 +48,7 @@ func (f *feeding) Begin(a *Attributor) {
 	}
 }
 
-// Read sets what the window brought the node and its processes.
+// Read sets the energy of the node and its processes in the window.
 func (f *feeding) Read(a *Attributor, s *attribution.Shares) {
 	if !f.isOpen {
 		return
@@ -70,7 +70,7 @@ func (f *feeding) Read(a *Attributor, s *attribution.Shares) {
 	}
 }
 
-// addProcess adds the row of a process, unless the claimant stands for several processes.
+// addProcess adds the row of a process, unless the claimant represents several processes.
 func (f *feeding) addProcess(a *Attributor, s *attribution.Shares, row int) {
 	of := &s.Claimants[row]
 	p := a.Ledger.Process(of.Claimant)
@@ -95,14 +95,15 @@ func (f *feeding) addProcess(a *Attributor, s *attribution.Shares, row int) {
 	}
 }
 
-// zeros returns n zeros, in the memory of a slice.
+// zeros returns a slice of n zeros that reuses the memory of a slice.
 func zeros(of []uint64, n int) []uint64 {
 	of = slices.Grow(of[:0], n)[:n]
 	clear(of)
 	return of
 }
 
-// next returns the element after the last one, which is added with the memory of an earlier one.
+// next appends an element to the list, and returns it. The element may have the content of an
+// element that was removed before.
 func next[T any](list *[]T) *T {
 	n := len(*list)
 	*list = slices.Grow(*list, 1)[:n+1]
@@ -112,7 +113,7 @@ func next[T any](list *[]T) *T {
 // IsRead reports whether readers use the window that has just been attributed.
 func (a *Attributor) IsRead() bool { return a.Feeding.isOpen }
 
-// Publish hands out the window that has just been attributed, once. behind is the age of the oldest
+// Publish publishes the window that has just been attributed, once. behind is the age of the oldest
 // deferred energy.
 func (a *Attributor) Publish(behind time.Duration) {
 	f := &a.Feeding

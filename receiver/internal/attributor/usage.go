@@ -24,7 +24,8 @@ type usage struct {
 	lastAt     time.Time
 }
 
-// openUsage returns the reader of the enabled counters, as Config.Usage of package emit. It is nil if none is enabled.
+// openUsage returns the reader of the enabled counters, for Config.Usage of package emit. It
+// returns nil if all counters are disabled.
 func openUsage(a *Attributor) func(time.Time) map[emit.Subject]*emit.Usage {
 	if !a.Options.Config.WantsUsage() {
 		return nil
@@ -49,7 +50,8 @@ func findStacked(root string) map[string]bool {
 	return majors
 }
 
-// member is the oldest process of a container or pod: later ones may have a network namespace of their own.
+// member is the oldest process of a container or pod. Later processes may have a network namespace
+// of their own.
 type member struct {
 	process *proc.Process
 	in      *cgroup.Node // of a container
@@ -82,7 +84,7 @@ func (u *usage) read(at time.Time) map[emit.Subject]*emit.Usage {
 // counting is the reading of one container or pod.
 type counting struct {
 	*usage
-	last *emit.Usage // the reading before, nil if there was none
+	last *emit.Usage // the previous reading, or nil
 	now  emit.Usage
 }
 
@@ -106,7 +108,8 @@ func (c *counting) read(entity identity.Entity, m member) {
 	}
 }
 
-// set sets a counter that was 0 at start. One that went back was reset since the reading before.
+// set sets a counter that was 0 at start. A counter that decreased was reset since the previous
+// reading.
 func (c *counting) set(counter emit.Counter, value uint64, start time.Time) {
 	if c.last != nil && !c.last[counter].Start.IsZero() {
 		start = c.last[counter].Start

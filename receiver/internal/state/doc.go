@@ -2,9 +2,9 @@
 
 // Package state stores the totals and the trained models, and restores them at the next start.
 //
-// The state is one value, in a file ([File]) or under the key [Key] of a storage extension. Nothing
-// else is persisted, except that package guest resumes from the powercap trees that it wrote for
-// guests. The state has these parts:
+// The state is one value, in a file ([File]) or under the key [Key] of a storage extension. The
+// receiver persists no other data. Only package guest resumes from the powercap trees that it wrote
+// for guests. The state has these parts:
 //
 //	part               type               owner, which records and restores the part
 //	trained models     training.Models    package training: static power by zone kind and by GPU

@@ -25,7 +25,7 @@ func packVersion(p *pack.Packer) (version uint32) {
 	return version
 }
 
-// packHeader packs what decides whether the rest is used.
+// packHeader packs the fields that determine whether the totals are restored.
 func (k *Totals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.boot)
 	pack.Int(p, &k.clocks.Boot)
@@ -33,7 +33,7 @@ func (k *Totals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.settings)
 }
 
-// packRest packs everything else. The reader must have set ReadAt.
+// packRest packs all other fields. A reader must set ReadAt first.
 func (k *Totals) packRest(p *pack.Packer) {
 	p.Time(&k.BootTime)
 	packWindow(p, &k.Window)

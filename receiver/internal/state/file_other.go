@@ -6,5 +6,5 @@ package state
 
 import "os"
 
-// lockFile does nothing: energy is measured on Linux only.
+// lockFile has no effect, because energy is measured only on Linux.
 func lockFile(*os.File) error { return nil }

@@ -36,7 +36,7 @@ const (
 	// leaseTime and the collection interval are the length of a lease. Kubernetes waits up to five
 	// minutes, and some seconds, before it starts a container that crashes repeatedly.
 	leaseTime = 6 * time.Minute
-	// noEnd is the lease of a state after which nothing is sent.
+	// noEnd is the lease of the last state: no totals are sent after it.
 	noEnd = time.Duration(math.MaxInt64)
 )
 

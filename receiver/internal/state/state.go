@@ -36,14 +36,14 @@ type State struct {
 	open     Opener
 	in       *Storage // nil without storage
 	lease    lease
-	boot     string // ID of the machine's boot, empty while it is unknown
+	boot     string // ID of the machine's boot, empty until it is read
 	settings string
-	err      error // why the state cannot be restored or stored, nil if nothing is wrong
+	err      error // why the state cannot be restored or stored, or nil
 	saved    Totals
 	buffer   []byte
 }
 
-// New returns a state that reads nothing of the machine before Open. clocks returns the time since
+// New returns a State. It does not access the machine before Open. clocks returns the time since
 // boot and the time in suspend, by the kernel's clocks.
 func New(cfg *config.Config, logger *zap.Logger, clocks func() (boot, suspended time.Duration), open Opener) *State {
 	return &State{
@@ -71,7 +71,7 @@ func (t *State) Close(ctx context.Context) {
 // Totals are the totals of a state.
 type Totals struct {
 	boot     string // ID of the machine's boot
-	settings string // on which totals depend
+	settings string // the settings that totals depend on
 	clocks   Clocks // of the machine at ReadAt
 	// Lease is the time after ReadAt before which no newer totals were sent; see lease.
 	Lease time.Duration
@@ -214,7 +214,7 @@ type Clocks struct {
 
 // Moment is a time of the machine.
 type Moment struct {
-	Boot   string    // ID of the machine's boot, empty while it is unknown
+	Boot   string    // ID of the machine's boot, empty if it cannot be read
 	At     time.Time // by the clock of this process
 	Clocks Clocks
 }
@@ -258,8 +258,8 @@ func Encode(b []byte, trained *training.Models, totals *Totals) []byte {
 	return b
 }
 
-// Decode decodes what Encode returned. After an error the trained models may be decoded, and
-// the totals must not be used. Without an ID of the boot, totals are not decoded.
+// Decode decodes a state that Encode returned. After an error the trained models may be decoded,
+// and the totals must not be used. Without an ID of the boot, totals are not decoded.
 func Decode(stored []byte, trained *training.Models, k *Totals, now Moment) error {
 	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {
 		return errChecksum

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog makes power curves from the hardware of a machine: measured curves of a few CPUs,
-// the thermal design power (TDP) of a few thousand, their families, and the hosts of cloud instance
-// types. The lists are embedded; each states its source and license.
+// Package catalog estimates power curves from the hardware of a machine. Its lists contain measured
+// curves of a few CPUs, the thermal design power (TDP) and family of a few thousand CPUs, and the
+// CPUs of cloud instance types. The lists are embedded, and each names its source and license.
 package catalog
 
 import (
@@ -15,15 +15,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// Options say which curves to make, and how.
+// Options configure the curves.
 type Options struct {
 	// Kinds are the zone kinds to model: power.Package, power.DRAM and power.Platform, in this
-	// order. Others are ignored.
+	// order. Other kinds are ignored.
 	Kinds []power.Kind
-	// WithoutIdle leaves the host's idle power out of a virtual machine's curves: they are its
-	// dynamic power only.
+	// WithoutIdle excludes the host's idle power from the curves of a virtual machine, so that they
+	// have only its dynamic power.
 	WithoutIdle bool
-	// MemoryPower is the power of memory in watts per GiB, at any load. 0 means the catalog's.
+	// MemoryPower is the power of memory in watts per GiB, at any load. 0 selects the power in the
+	// catalog.
 	MemoryPower float64
 }
 
@@ -33,12 +34,12 @@ const (
 	maxMemory  = 1 << 50 // bytes
 )
 
-// Curves returns the curves of the machine. The error lists the curves that could not be made, and
-// the reasons; the others are returned.
+// Curves returns the curves of the machine. The error lists the zone kinds without a curve, and the
+// reasons. All other curves are returned.
 //
-// The power of a package is that of, in this order: the machine's own CPU model where it was
-// measured, the TDP of the CPU model, its family, any server. A virtual machine has the part of its
-// host that its CPUs are of the host's threads.
+// The power of a package comes from the first of these sources that is available: the measured
+// curve of the CPU model, the TDP of the CPU model, the TDP of its family, the TDP of all servers.
+// A virtual machine has the share of the host's power that its CPUs have of the host's threads.
 func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	if m.Threads < 1 || m.Threads > maxThreads {
 		return nil, fmt.Errorf("the machine has %d CPUs", m.Threads)
@@ -64,20 +65,20 @@ func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	return curves, errors.Join(errs...)
 }
 
-// host is a machine, or the host of a virtual machine, with its entries in the lists.
+// host is a machine and its entries in the lists. For a virtual machine they describe its host.
 type host struct {
 	machine.Machine
 	measured *measuredMachine // nil unless the CPU model was measured
 	cpu      cpu              // zero if not listed
 	family   string           // empty if not available
-	typical  perCore          // of the family, or of all servers
-	threads  int              // of one chip; estimated unless its cores are listed or its host's threads are
-	guessed  bool             // threads is from the TDP alone
-	// all is the number of threads of a virtual machine's host, 0 if not available.
+	typical  perCore          // typical CPU of the family, or of all servers
+	threads  int              // threads of one chip, estimated if neither its cores nor the host's threads are listed
+	guessed  bool             // threads is estimated from the TDP alone
+	// all is the number of threads of a virtual machine's host, or 0 if not available.
 	all int
 }
 
-// find looks the machine up in the lists.
+// find looks up the machine in the lists.
 func find(m machine.Machine) host {
 	h := host{Machine: m}
 	instance, its := h.instanceType()
@@ -97,8 +98,9 @@ func find(m machine.Machine) host {
 	return h
 }
 
-// instanceType returns the machine's type in its cloud, with the CPU that is listed for it. That is
-// the zero cpu if the machine shows a CPU of another family: types have several.
+// instanceType returns the machine's instance type in its cloud, and the CPU that is listed for the
+// type. The cpu is zero if the machine reports a CPU of another family, because a type may run on
+// several CPUs.
 func (h *host) instanceType() (instance, cpu) {
 	i := lookupInstance(h.Cloud, h.Instance)
 	its := lookupCPU(i.cpu)
@@ -106,14 +108,15 @@ func (h *host) instanceType() (instance, cpu) {
 		its = cpu{}
 	}
 	if h.hasWholeCores() {
-		i.hostThreads = 0 // the list has two for each core
+		i.hostThreads = 0 // the list counts two threads per core
 	}
 	return i, its
 }
 
-// threadsOfChip returns the threads of one chip: its listed cores by the threads of a core, else
-// the number that fits the TDP and the TDP of a core of the family, as a whole part of the host's
-// threads if these are listed. 0 if the CPU is not listed.
+// threadsOfChip returns the number of threads of one chip, or 0 if the CPU is not listed. If the
+// list lacks the number of cores, it is estimated as the TDP of the chip over the TDP of a core of
+// the family. If the host's threads are listed, the estimate is adjusted so that the host has a
+// whole number of chips.
 func (h *host) threadsOfChip(ofHost int) int {
 	switch {
 	case h.cpu.tdp == 0:
@@ -129,7 +132,8 @@ func (h *host) threadsOfChip(ofHost int) int {
 	return estimate
 }
 
-// chips returns the number of chips whose power the machine has, less than 1 for a part of one.
+// chips returns the number of chips whose power the machine has. A virtual machine can have a
+// fraction of a chip.
 func (h *host) chips(threadsOfChip int) float64 {
 	if h.Virtual {
 		return float64(h.Threads) / float64(threadsOfChip)
@@ -137,11 +141,11 @@ func (h *host) chips(threadsOfChip int) float64 {
 	return float64(h.sockets())
 }
 
-// sockets returns the machine's sockets, 1 if not available.
+// sockets returns the number of the machine's sockets, or 1 if not available.
 func (h *host) sockets() int { return min(max(1, h.Sockets), h.Threads) }
 
-// part describes the part of its host that a virtual machine has, or the chips of the machine, for
-// the basis.
+// part describes the share of its host that a virtual machine has, or the chips of the machine. It
+// is a part of the basis.
 func (h *host) part(threadsOfChip int, o Options) string {
 	if !h.Virtual {
 		return ", " + plural(h.sockets(), "chip")
@@ -159,7 +163,7 @@ func (h *host) part(threadsOfChip int, o Options) string {
 		if h.guessed && threadsOfChip == h.threads {
 			about = "about "
 		}
-		text += fmt.Sprintf(" where a chip has %s%d", about, threadsOfChip)
+		text += fmt.Sprintf(" (a chip has %s%d)", about, threadsOfChip)
 	}
 	return text + withoutIdle(o)
 }
@@ -178,14 +182,14 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// packages returns the curve of all the machine's sockets together.
+// packages returns the curve of all sockets of the machine together.
 func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	z := model.ZoneCurve{ExpectedError: h.errorOfPart(h.packageError())}
 	var watts func(u float64) float64
 	const shape = "shape of server CPUs"
 	switch {
 	case h.measured != nil:
-		threads := h.measured.threads / h.measured.chips * h.threadsPerCore() / 2 // two of each core were used
+		threads := h.measured.threads / h.measured.chips * h.threadsPerCore() / 2 // two threads per core were used
 		watts = scaled(h.measured.curve(), h.chips(threads)/float64(h.measured.chips))
 		z.Basis = h.measured.cpu + ": measured" + h.part(threads, o)
 	case h.cpu.tdp > 0:
@@ -205,8 +209,8 @@ func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	return z, err
 }
 
-// cores returns the cores of the machine, for a CPU that is not listed. A virtual machine has what
-// its threads make up of its host's cores.
+// cores returns the number of cores of a machine whose CPU is not listed. For a virtual machine it
+// is the number of host cores that its threads correspond to.
 func (h *host) cores() float64 {
 	if !h.Virtual && h.Cores > 0 && h.Cores <= h.Threads {
 		return float64(h.Cores)
@@ -223,7 +227,7 @@ func (h *host) finish(watts func(u float64) float64, o Options) (model.Curve, er
 	return sample(func(u float64) float64 { return max(0, watts(u)-off) })
 }
 
-// memory returns the curve of all the machine's memory.
+// memory returns the curve of all memory of the machine.
 func (h *host) memory(o Options) (model.ZoneCurve, error) {
 	switch {
 	case h.Memory == 0:
@@ -246,7 +250,7 @@ func (h *host) memory(o Options) (model.ZoneCurve, error) {
 	return z, err
 }
 
-// Memory returns the curve of memory of a stated power, in watts per GiB at any load.
+// Memory returns a constant curve for memory with a power of wattsPerGiB.
 func Memory(bytes uint64, wattsPerGiB float64) (model.ZoneCurve, error) {
 	curve, err := model.NewCurve([]model.Point{{Watts: float64(bytes) / (1 << 30) * wattsPerGiB}})
 	return model.ZoneCurve{Kind: power.DRAM, Curve: curve}, err

@@ -85,7 +85,7 @@ func TestAVirtualMachineHasThePartOfItsThreads(t *testing.T) {
 	elsewhere.Cloud, elsewhere.Instance = "", ""
 	c = packagesCurve(t, elsewhere, Options{})
 	near(t, "full power without an instance type", c.Curve.Watts(1), 440.1*2/96)
-	assert.Equal(t, "Intel Xeon Platinum 8259CL: measured, 2 threads where a chip has 48", c.Basis)
+	assert.Equal(t, "Intel Xeon Platinum 8259CL: measured, 2 threads (a chip has 48)", c.Basis)
 }
 
 func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
 	guest.Virtual, guest.Threads = true, 8
 	c = packagesCurve(t, guest, Options{})
 	near(t, "8 of 40 threads", c.Curve.Watts(1), 1.0246*125*8/40)
-	assert.Equal(t, "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads where a chip has 40", c.Basis)
+	assert.Equal(t, "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads (a chip has 40)", c.Basis)
 }
 
 // TestACPUWhoseCoresAreNotListedIsEstimated has a CPU of Azure, which lists its TDP only.
@@ -174,7 +174,7 @@ func TestACPUWhoseCoresAreNotListedIsEstimated(t *testing.T) {
 	m := m5large
 	m.CPU, m.Model, m.Stepping, m.Cloud, m.Instance = "Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz", 106, 6, "azure", ""
 	c := packagesCurve(t, m, Options{})
-	if full := c.Curve.Watts(1); full < 5 || full > 12 || !strings.Contains(c.Basis, "2 threads where a chip has about ") {
+	if full := c.Curve.Watts(1); full < 5 || full > 12 || !strings.Contains(c.Basis, "2 threads (a chip has about ") {
 		t.Errorf("%g W, %q", full, c.Basis)
 	}
 	assert.Greater(t, c.ExpectedError, otherError)

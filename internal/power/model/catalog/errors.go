@@ -9,26 +9,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// The errors to be expected, relative to the power: means over the machines of which each was left
-// out in turn (dev/results/models.csv). A test computes them.
+// The expected errors, relative to the power: means over machines, each left out in turn
+// (dev/results/models.csv). A test computes them.
 const (
-	// scalableError is of TDP and shape on servers like those that were measured.
+	// scalableError is the error of TDP and shape on servers like the measured servers.
 	scalableError = 0.098
-	// otherError is of TDP and shape on other CPUs.
+	// otherError is the error of TDP and shape on other CPUs.
 	otherError = 0.634
-	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a
-	// CPU that is not listed. They add to the above as squares.
+	// familyError and serverError are the errors of the TDP of a CPU that is not listed, taken from
+	// the TDP per core of its family or of all servers. They are independent of the errors above,
+	// so their squares are added.
 	familyError, serverError = 0.34, 0.428
-	// scalableShapeError and otherShapeError are of the default shape where idle and full power are
-	// known, and the others of a straight line.
+	// The errors of a shape between given idle and full power: of the default shape, and below of a
+	// straight line.
 	scalableShapeError, otherShapeError = 0.021, 0.257
 	scalableLineError, otherLineError   = 0.17, 0.213
-	// memoryError is of memory by its size.
+	// memoryError is the error of the power of memory by its size.
 	memoryError = 0.229
 )
 
-// errorOfPart returns the expected error of the machine's power, from the error of its host's,
-// which it is unless it is virtual.
+// errorOfPart returns the expected error of the machine's power. ofHost is the error of its host's
+// power. Both are the same unless the machine is virtual.
 func (h *host) errorOfPart(ofHost float64) float64 {
 	if h.Virtual {
 		return model.ErrorOfPart(ofHost)
@@ -36,8 +37,8 @@ func (h *host) errorOfPart(ofHost float64) float64 {
 	return ofHost
 }
 
-// packageError returns the error to be expected of the packages' power, of the host if the machine
-// is virtual.
+// packageError returns the expected error of the power of the packages. For a virtual machine,
+// these are the packages of the host.
 func (h *host) packageError() float64 {
 	if h.measured != nil {
 		return model.SameCPUError
@@ -55,8 +56,8 @@ func (h *host) packageError() float64 {
 	return math.Hypot(expected, serverError)
 }
 
-// BetweenError returns the error to be expected of the packages' power by Between, where both
-// powers are right. It is 0, not available, for the shape of one machine.
+// BetweenError returns the expected error of the power of packages that Between computes from exact
+// powers. It is 0, not available, for the shape of a single machine.
 func BetweenError(m machine.Machine, shape string) float64 {
 	h := find(m)
 	scalable := h.isXeonScalable()

@@ -8,14 +8,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
-// x86Families are the families of the lists by the family and model of CPUID (Linux,
-// arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c). Of models with several lines
-// the first counts whose highest stepping is not below the machine's.
+// x86Families maps the family and model of CPUID to families of the lists (Linux,
+// arch/x86/include/asm/intel-family.h and arch/x86/kernel/cpu/amd.c). If several lines match a
+// model, the first line applies whose highest stepping is at least the stepping of the machine.
 var x86Families = []struct {
 	vendor        string
 	family        int
 	model, toward int // the range of models
-	stepping      int // the highest
+	stepping      int // the highest stepping
 	name          string
 }{
 	{"GenuineIntel", 6, 42, 42, 15, "intel-sandybridge"},
@@ -48,9 +48,9 @@ var x86Families = []struct {
 	{"AuthenticAMD", 26, 0, 31, 15, "amd-epyc-gen5"},
 }
 
-// familyWords maps words in names to the CPU family. The names are from hypervisors' CPU models
-// ("Intel Xeon Processor (Cascadelake)"), of instance types and of Arm's cores. Words are as key
-// makes them, without spaces.
+// familyWords maps words in names to the CPU family. The names are names of hypervisors' CPU models
+// ("Intel Xeon Processor (Cascadelake)"), of instance types and of Arm's cores. The words have the
+// form of machine.Key, without spaces.
 var familyWords = []struct{ word, name string }{
 	{"sandybridge", "intel-sandybridge"},
 	{"ivybridge", "intel-ivybridge"},
@@ -86,9 +86,9 @@ var familyWords = []struct{ word, name string }{
 	{"graviton", "arm"},
 }
 
-// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its
-// names, or the CPU that its instance type has. It is "arm" for any other Arm CPU, and empty where
-// the name does not state it.
+// familyOf returns the family of a machine whose CPU is not listed: from the numbers of CPUID, the
+// names, or the CPU of its instance type. It returns "arm" for any other Arm CPU, and "" if the
+// family cannot be determined.
 func familyOf(m machine.Machine, instanceCPU string) string {
 	for _, f := range x86Families {
 		if m.Vendor == f.vendor && m.Family == f.family && m.Model >= f.model && m.Model <= f.toward && m.Stepping <= f.stepping {
@@ -114,8 +114,9 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 
 var together = strings.NewReplacer(" ", "", "-", "", "_", "")
 
-// threadsPerCore returns how many of the machine's threads are on one core of the host: 2 on x86,
-// where servers have simultaneous multithreading, and 1 on Arm, where none of the list's has.
+// threadsPerCore returns the number of the machine's threads on one core of the host: 2 on x86,
+// because servers have simultaneous multithreading, and 1 on Arm, because the listed Arm CPUs do
+// not.
 func (h *host) threadsPerCore() int {
 	if isArm(h.family) || h.hasWholeCores() {
 		return 1
@@ -123,18 +124,18 @@ func (h *host) threadsPerCore() int {
 	return 2
 }
 
-// hasWholeCores reports whether the machine is a virtual one on x86 whose threads are a core each.
-// AWS and GCP show that by the topology (docs/virtual-machines.md has the types). Other hypervisors
-// make the topology up.
+// hasWholeCores reports whether each thread of a virtual x86 machine is a whole core of the host.
+// On AWS and GCP the topology shows that (docs/virtual-machines.md lists the types). Other
+// hypervisors report a topology that does not match the host.
 func (h *host) hasWholeCores() bool {
 	return h.Virtual && h.Arch == "amd64" && h.Threads > 1 && h.Cores == h.Threads && (h.Cloud == "aws" || h.Cloud == "gcp")
 }
 
 func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 
-// isXeonScalable reports whether the machine's CPU is like those that the median curve was measured
-// on: Xeon Gold and Platinum of two generations. The families have smaller CPUs too (Silver,
-// Bronze, W, D, E3). For a CPU that is not listed, the family counts.
+// isXeonScalable reports whether the machine's CPU is like the CPUs of the median curve: Xeon Gold
+// and Platinum of two generations. The families also contain smaller CPUs (Silver, Bronze, W, D,
+// E3). For a CPU that is not listed, the family decides.
 func (h *host) isXeonScalable() bool {
 	if h.cpu.name != "" && !strings.Contains(h.cpu.name, "Gold") && !strings.Contains(h.cpu.name, "Platinum") {
 		return false

@@ -22,8 +22,8 @@ var (
 	familyList string
 )
 
-// lines returns the fields of each line of a list, without comments and the line of titles. No
-// field has a comma or a quote in it. The fields are valid until the next line.
+// lines returns the fields of each line of a list, without comments and the title line. Fields
+// contain no commas or quotes. The fields are valid until the next line.
 func lines(list string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		fields := make([]string, 0, 16)
@@ -50,7 +50,7 @@ func lines(list string) iter.Seq[[]string] {
 	}
 }
 
-// numberOf returns the number of a field, 0 for an empty one.
+// numberOf returns the number of a field, or 0 for an empty field.
 func numberOf(field string) float64 {
 	f, _ := strconv.ParseFloat(field, 64) // a test reads every line
 	return f
@@ -68,13 +68,13 @@ func cpuOf(fields []string) cpu {
 	return cpu{name: fields[0], tdp: numberOf(fields[1]), cores: int(numberOf(fields[2])), family: fields[3]}
 }
 
-// lookupCPU returns the CPU of that name, the zero cpu if it is not listed.
+// lookupCPU returns the CPU with a name, or the zero cpu if it is not listed.
 func lookupCPU(name string) (found cpu) {
 	wanted := machine.Key(name)
 	if wanted == "" {
 		return cpu{}
 	}
-	// Most lines differ in one of these, so that no key is made of them.
+	// Most lines differ in one of these, so that their key need not be computed.
 	last, numbered := wanted[strings.LastIndexByte(wanted, ' ')+1:], hasDigit(wanted)
 	for fields := range lines(cpuList) {
 		if hasDigit(fields[0]) == numbered && hasWord(fields[0], last) && machine.Key(fields[0]) == wanted {
@@ -84,11 +84,11 @@ func lookupCPU(name string) (found cpu) {
 	return cpu{}
 }
 
-// hasDigit reports whether a name has a number in it. The key of a listed CPU has one if its name
-// does.
+// hasDigit reports whether a name contains a digit. The key of a listed CPU has a digit if its name
+// has one.
 func hasDigit(name string) bool { return strings.ContainsAny(name, "0123456789") }
 
-// hasWord reports whether the ASCII name has the word, which is in lower case, in it.
+// hasWord reports whether an ASCII name contains a word. word is in lower case.
 func hasWord(name, word string) bool {
 	for i := 0; i+len(word) <= len(name); i++ {
 		if name[i]|0x20 == word[0]|0x20 && strings.EqualFold(name[i:i+len(word)], word) {
@@ -101,12 +101,12 @@ func hasWord(name, word string) bool {
 // perCore is the typical CPU of a family.
 type perCore struct {
 	name     string
-	watts    float64 // TDP of a core, the median
+	watts    float64 // median TDP of a core
 	ofFamily bool
 }
 
-// typicalCore returns the typical CPU of the family, or that of all Arm servers or all other
-// servers if the list has no CPU of the family.
+// typicalCore returns the typical CPU of the family. If the list has no CPU of the family, it
+// returns the typical CPU of all Arm servers or of all other servers.
 func typicalCore(family string) perCore {
 	if family != "" {
 		if tdp := tdpPerCore(func(f string) bool { return f == family }); len(tdp) > 0 {
@@ -130,7 +130,7 @@ func tdpPerCore(wanted func(family string) bool) (watts []float64) {
 	return watts
 }
 
-// instance is a cloud instance type, the zero instance if it is not listed.
+// instance is a cloud instance type. The zero instance is not listed.
 type instance struct {
 	name string
 	// cpu is empty if it is not available, or if the type runs on several CPUs.
@@ -138,9 +138,9 @@ type instance struct {
 	hostThreads int // 0 if not available
 }
 
-// lookupInstance returns the type of the cloud's machine.
+// lookupInstance returns the instance type with a name in a cloud.
 func lookupInstance(cloud, name string) (found instance) {
-	name = strings.TrimPrefix(name, "Standard_") // Azure's
+	name = strings.TrimPrefix(name, "Standard_") // prefix of Azure's types
 	for fields := range lines(instanceList) {
 		if fields[0] != cloud || !strings.EqualFold(fields[1], name) {
 			continue
@@ -158,14 +158,15 @@ func lookupInstance(cloud, name string) (found instance) {
 type systems struct {
 	name       string
 	idle, full float64 // watts
-	threads    int     // of a chip
+	threads    int     // threads of a chip
 	listed     bool
-	// spread is half of the range of the middle 80 % of the systems, relative to the median: the
-	// mean of idle and full load.
+	// spread is half of the range of the middle 80 % of the systems, relative to the median. It is
+	// the mean of both at idle and at full load.
 	spread float64
 }
 
-// lookupSystems returns the systems of the family, or of the median family if it is not listed.
+// lookupSystems returns the systems of the family, or the median of all families if it is not
+// listed.
 func lookupSystems(family string) systems {
 	var all []systems
 	for f := range lines(familyList) {
@@ -179,8 +180,8 @@ func lookupSystems(family string) systems {
 	return medianSystems(all)
 }
 
-// medianSystems returns a system of the median power per thread. Its spread is the mean deviation
-// of the families' powers from it.
+// medianSystems returns the median power per thread of all families. Its spread is the mean
+// deviation of the families' powers from the median.
 func medianSystems(all []systems) systems {
 	var idle, full []float64
 	for _, s := range all {

@@ -10,15 +10,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/machine"
 )
 
-// measuredMachine is a machine whose power was measured with RAPL at several loads, all cores
-// loaded evenly.
+// measuredMachine is a machine whose power was measured with RAPL at several loads. All cores had
+// the same load.
 type measuredMachine struct {
 	cpu     string
 	family  string
-	tdp     float64 // watts of one chip
+	tdp     float64 // TDP of one chip in watts
 	chips   int
-	threads int     // of all chips
-	memory  float64 // GiB, 0 if its power was not measured
+	threads int     // threads of all chips
+	memory  float64 // memory in GiB, 0 if its power was not measured
 	points  []measurement
 }
 
@@ -38,8 +38,8 @@ func (m *measuredMachine) over(watts func(measurement) float64) func(u float64) 
 	return c.Watts
 }
 
-// shape returns the power of all chips from 0, at the first load, to 1, at the highest power. It
-// never goes down: a measured power that does is noise, or a CPU that became too hot.
+// shape returns the power of all chips, scaled to 0 at the first load and to 1 at the highest
+// power. It never decreases: a decrease in a measurement is noise, or a CPU that overheated.
 func (m *measuredMachine) shape() func(u float64) float64 {
 	most := slices.MaxFunc(m.points, func(a, b measurement) int { return int(a.packages*1000) - int(b.packages*1000) }).packages
 	idle := m.points[0].packages
@@ -55,11 +55,11 @@ func (m *measuredMachine) shape() func(u float64) float64 {
 	return c.Watts
 }
 
-// isServer reports whether the machine is one of those that the median is of.
+// isServer reports whether the machine is part of the median.
 func isServer(m *measuredMachine) bool { return m.memory > 0 }
 
-// medianOf returns the median over the machines that are used, at each utilization. The machine
-// named except is not.
+// medianOf returns the median of the selected machines at each utilization, without the machine
+// except.
 func medianOf(except string, used func(*measuredMachine) bool, of func(*measuredMachine) func(u float64) float64) func(u float64) float64 {
 	var curves []func(float64) float64
 	for i := range measured {
@@ -76,8 +76,8 @@ func medianOf(except string, used func(*measuredMachine) bool, of func(*measured
 	}
 }
 
-// median returns the median, the mean of the two in the middle. It sorts the values. Without values
-// it is 0.
+// median returns the median of values, or 0 if there are no values. It sorts values. The median of
+// an even number of values is the mean of the middle two.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -93,19 +93,19 @@ func reference(except string) func(u float64) float64 {
 	})
 }
 
-// shapeOf returns the median shape of the machines that are used.
+// shapeOf returns the median shape of the selected machines.
 func shapeOf(except string, used func(*measuredMachine) bool) func(u float64) float64 {
 	return medianOf(except, used, (*measuredMachine).shape)
 }
 
-// memoryReference returns the watts of one GiB of memory.
+// memoryReference returns the power of one GiB of memory in watts.
 func memoryReference(except string) func(u float64) float64 {
 	return medianOf(except, isServer, func(m *measuredMachine) func(float64) float64 {
 		return scaled(m.over(func(p measurement) float64 { return p.dram }), 1/m.memory)
 	})
 }
 
-// lookupMeasured returns the machine with that CPU, or nil.
+// lookupMeasured returns the measured machine with a CPU, or nil.
 func lookupMeasured(name string) *measuredMachine {
 	k := machine.Key(name)
 	for i := range measured {

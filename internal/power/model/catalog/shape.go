@@ -16,10 +16,10 @@ const (
 	LinearShape  = "linear" // a straight line
 )
 
-// steps is the number of straight pieces that a curve is sampled in: as many as a measured one has.
+// steps is the number of straight parts of a sampled curve: as many as a measured curve has.
 const steps = 10
 
-// sample returns the curve through the power at every tenth of the utilization.
+// sample returns a curve with a point at every tenth of the utilization.
 func sample(watts func(u float64) float64) (model.Curve, error) {
 	points := make([]model.Point, steps+1)
 	for i := range points {
@@ -33,7 +33,7 @@ func scaled(watts func(u float64) float64, factor float64) func(u float64) float
 	return func(u float64) float64 { return watts(u) * factor }
 }
 
-// ShapeNames returns the names of all shapes, the default first.
+// ShapeNames returns the names of all shapes. The default is first.
 func ShapeNames() []string {
 	names := []string{DefaultShape, LinearShape}
 	for i := range measured {
@@ -44,8 +44,8 @@ func ShapeNames() []string {
 	return names
 }
 
-// Shape returns a curve from 0, with no CPU busy, to 1, with all CPUs busy. The empty name is the
-// default's. The error lists the names.
+// Shape returns a curve from 0 with no CPU busy to 1 with all CPUs busy. The empty name selects the
+// default. The error lists the names.
 func Shape(name string) (model.Curve, error) {
 	switch name {
 	case LinearShape:
@@ -59,7 +59,7 @@ func Shape(name string) (model.Curve, error) {
 	return sample(shapeOf("", func(m *measuredMachine) bool { return m.family == name }))
 }
 
-// Between returns the curve from idleWatts to maxWatts in the shape of the name.
+// Between returns the curve from idleWatts to maxWatts with a shape.
 func Between(idleWatts, maxWatts float64, shape string) (model.Curve, error) {
 	if _, err := model.Linear(idleWatts, maxWatts); err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// FindNVIDIA returns the domains of the GPUs that NVIDIA's driver drives: only its library reads
-// them. It reads the devices that are bound to the driver, below root, of PCI class 03, display
+// FindNVIDIA returns the domains of the GPUs of NVIDIA's driver, which only NVIDIA's library can
+// read. It reads the devices that are bound to the driver, below root, of PCI class 03, display
 // controllers: the driver also has NVSwitches.
 func FindNVIDIA(root string) (found []units.Domain) {
 	pci := filepath.Join(root, "sys/bus/pci")

@@ -49,7 +49,7 @@ func newPolled(l Library, o Options) *polled {
 	return p
 }
 
-// Answer asks the library once. It implements power.Source.
+// Answer polls the library once. It implements power.Source.
 func (p *polled) Answer(ctx context.Context, _ power.Sample) (power.Answer, error) {
 	var found []gpulibrary.Device
 	err := p.call(func() (err error) {
@@ -66,7 +66,7 @@ func (p *polled) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 	if !p.begun {
 		p.begun, p.elsewhere = true, checkPIDs(p.root)
 	}
-	kernfs.OffMainThread(func() { p.cgroups.read(found) }) // a user can block that (dev/kernel-reads.md)
+	kernfs.OffMainThread(func() { p.cgroups.read(found) }) // a user can block these reads (dev/kernel-reads.md)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shown = p.shown[:0]
@@ -80,9 +80,9 @@ func (p *polled) Answer(ctx context.Context, _ power.Sample) (power.Answer, erro
 	return power.Answer{Shown: p.shown}, nil
 }
 
-// call calls the library. A panic in it is an error, and the library is not called again: it may
-// hold its locks for ever. A panic on a goroutine of its own, and a fault in its C code, still end
-// the collector.
+// call calls the library. A panic of the library is an error, and the library is not called again,
+// because it may hold its locks forever. A panic on a goroutine of the library, or a fault in its C
+// code, ends the collector.
 func (p *polled) call(f func() error) (err error) {
 	if p.broken != nil {
 		return p.broken
@@ -99,16 +99,16 @@ func (p *polled) call(f func() error) (err error) {
 	return nil
 }
 
-// named returns an error with the library's name.
+// named adds the library's name to an error.
 func (p *polled) named(err error) error {
-	if errors.Is(err, fs.ErrPermission) { // not wrapped: it says nothing about the files of energy counters
+	if errors.Is(err, fs.ErrPermission) { // not wrapped, because advice about the files of energy counters would be wrong
 		return errors.New(p.Name + ": " + err.Error())
 	}
 	return fmt.Errorf("%s: %w", p.Name, err)
 }
 
-// take adds a device of a poll that ended at the time now. before are those of the same poll that
-// were added before it.
+// take adds a device of a poll that ended at now. before are the devices of the same poll that were
+// added earlier.
 func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now time.Time) {
 	if slices.ContainsFunc(before, func(o gpulibrary.Device) bool { return o.ID == found.ID || address(&o) == address(&found) }) {
 		return
@@ -129,8 +129,8 @@ func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now t
 // address returns the address that names the GPU's domain.
 func address(d *gpulibrary.Device) string { return cmp.Or(d.PCIAddress, d.ID) }
 
-// device returns the state of a GPU, and makes it for a new one. A GPU that is in another place
-// than before is another one.
+// device returns the state of a GPU, and creates it for a new GPU. A GPU whose address changed is a
+// new GPU.
 func (p *polled) device(found *gpulibrary.Device) *device {
 	domain := units.GPU(address(found))
 	i := slices.IndexFunc(p.devices, func(d *device) bool { return d.zone.ID == found.ID || d.zone.Domain == domain })
@@ -152,7 +152,7 @@ func (p *polled) device(found *gpulibrary.Device) *device {
 	return d
 }
 
-// returned notes up to when the energy of each GPU was returned.
+// returned records the time until which the energy of each GPU was returned.
 func (p *polled) returned(readings []power.Reading) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +166,9 @@ func (p *polled) returned(readings []power.Reading) {
 	}
 }
 
-// explain returns which GPUs' users are not known, and why. GPUs with the same reason are reported
-// together. One whose energy cannot be read either is left out: its zone reports why.
+// explain returns an error that lists the GPUs whose users cannot be read, and the reasons. GPUs
+// with the same reason are reported together. A GPU whose energy cannot be read either is omitted,
+// because its zone reports the reason.
 func (p *polled) explain() (all error) {
 	for i, d := range p.devices {
 		same := func(o *device) bool { return o.unknown != nil && o.unknown.Error() == d.unknown.Error() }
@@ -197,9 +198,9 @@ func (p *polled) Close() error {
 var errElsewhere = errors.New("the collector is in another PID namespace than the /proc below root_path: run it in the host's " +
 	"(hostPID: true on Kubernetes, --pid=host with Docker)")
 
-// checkPIDs returns an error if /proc below the root numbers processes otherwise than the kernel
-// does for this one: libraries report the PIDs of the collector's own namespace. A recorded tree
-// has no such process.
+// checkPIDs returns an error if the PIDs in /proc below root are not PIDs of the collector's PID
+// namespace, which libraries report. It accepts a recorded tree, which does not contain this
+// process.
 func checkPIDs(root string) error {
 	self := filepath.Join(root, "proc", "self")
 	pid, err := os.Readlink(self)

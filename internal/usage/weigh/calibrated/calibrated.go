@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calibrated estimates the power of a zone from hardware events. The model is linear, has one layer for each
-// clock rate, is fitted to the zone's own meter, and is fitted again when its estimate is off. The method is that of
-// SmartWatts: G. Fieni, R. Rouvoy and L. Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter for
-// Containers", CCGRID 2020.
+// Package calibrated estimates the power of a zone from hardware events. The model is linear, and
+// has one layer for each clock rate. It is fitted to the zone's meter, and fitted again if the
+// error of its estimate is too large. This is the method of SmartWatts: G. Fieni, R. Rouvoy and L.
+// Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter for Containers", CCGRID
+// 2020.
 package calibrated
 
 import (
@@ -11,7 +12,7 @@ import (
 	"math"
 )
 
-// Rates are the rates of the events that a model is fitted to, per second: cycles, instructions and cache misses.
+// Rates are the input of a model, in events per second: cycles, instructions and cache misses.
 type Rates [3]float64
 
 // Options are the parameters of a Model. A zero field selects the default.
@@ -23,17 +24,18 @@ type Options struct {
 	History int
 	// Threshold is the error in watts above which a layer is fitted again. The default is 2.
 	Threshold float64
-	// MaxStatic is the highest static power in watts. SmartWatts takes the TDP. The default is no
-	// limit: a limit below the real static power is an error of each estimate.
+	// MaxStatic is the highest static power in watts. SmartWatts uses the TDP. By default there is
+	// no limit, because a limit below the real static power would make each estimate wrong.
 	MaxStatic float64
 }
 
-// OrDefaults returns the options with defaults in place of zero fields.
+// OrDefaults returns the options with defaults for zero fields.
 func (o Options) OrDefaults() Options {
 	return Options{cmp.Or(o.Fewest, 10), cmp.Or(o.History, 60), cmp.Or(o.Threshold, 2), cmp.Or(o.MaxStatic, math.Inf(1))}
 }
 
-// Sample is the average power of a zone over an interval, and what was counted in it.
+// Sample is the average power of a zone in an interval, and the rates of events in the same
+// interval.
 type Sample struct {
 	// Layer is the clock rate, in any unit.
 	Layer int
@@ -50,7 +52,7 @@ type Model struct {
 
 // layer is the model of one clock rate.
 type layer struct {
-	samples []Sample // the last ones, the oldest first
+	samples []Sample // the most recent samples, oldest first
 	fit     Fit
 	fitted  bool
 }
@@ -59,7 +61,7 @@ type layer struct {
 type Fit struct {
 	// Static is the power in watts without any event, from 0 to Options.MaxStatic.
 	Static float64
-	// Joules is the energy of one event of each kind. None is negative.
+	// Joules is the energy of one event of each kind. It is never negative.
 	Joules Rates
 }
 
@@ -80,8 +82,8 @@ func (m *Model) Layers() int { return len(m.layers) }
 // Fits returns how many times a layer was fitted.
 func (m *Model) Fits() int { return m.fits }
 
-// Observe adds a sample. A layer is fitted once it has Fewest samples, and again whenever its estimate is off by more
-// than Threshold. A layer is never removed: the caller bounds their number.
+// Observe adds a sample. A layer is fitted when it has Fewest samples, and again whenever the error
+// of its estimate exceeds Threshold. Layers are never removed: the caller must limit their number.
 func (m *Model) Observe(s Sample) {
 	o := m.OrDefaults()
 	if m.layers == nil {
@@ -105,8 +107,9 @@ func (m *Model) Observe(s Sample) {
 	}
 }
 
-// At returns the fit of the layer of a clock rate, or else of the nearest layer that is fitted. It returns nil if no
-// layer is fitted. The fit is valid until the next Observe.
+// At returns the fit of the layer of a clock rate. If this layer is not fitted, At returns the fit
+// of the nearest fitted layer. It returns nil if no layer is fitted. The fit is valid until the
+// next Observe.
 func (m *Model) At(clock int) *Fit {
 	var nearest *layer
 	distance := 0

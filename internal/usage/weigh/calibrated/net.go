@@ -4,8 +4,9 @@ package calibrated
 
 import "math"
 
-// penalty is that of the elastic net: half of it is on the sum of the coefficients, half on the sum of their squares.
-// Coefficients are in watts for each standard deviation of an event.
+// penalty is the penalty of the elastic net: one half applies to the sum of the coefficients, the
+// other to the sum of their squares. Coefficients are in watts for each standard deviation of an
+// event.
 const penalty = 0.01
 
 // Coordinate descent ends when no coefficient changes by more than precision, in watts.
