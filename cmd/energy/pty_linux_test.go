@@ -276,7 +276,11 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 	shell := startCommandOn(t, 80, 24, "energy", exec.Command("sh", "-i"))
 	shell.press(os.Args[0] + " top --endpoint " + endpoint + "\n")
 	shell.until("java")
-	for try := range 20 {
+	tries := 20 // a key was lost in some of them
+	if testing.Short() {
+		tries = 3
+	}
+	for try := range tries {
 		shell.press("\x1a")
 		shell.times("Stopped", try+1)
 		shell.press("fg\n")
@@ -287,7 +291,7 @@ func TestKeysWorkAfterItWasStopped(t *testing.T) {
 		shell.until("by power")
 	}
 	shell.press("q")
-	shell.times(leaveScreen, 21)
+	shell.times(leaveScreen, tries+1)
 	shell.press("exit\n")
 	require.NoError(t, <-shell.ended)
 }

@@ -108,6 +108,7 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 			return p
 		}
 		begin, done := make(chan struct{}), make(chan struct{})
+		var used [2]time.Duration
 		pinned := func(cpu int, burns time.Duration) {
 			runtime.LockOSThread() // the thread ends with the goroutine
 			var set unix.CPUSet
@@ -117,7 +118,9 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 			}
 			done <- struct{}{}
 			<-begin
+			first := threadTime()
 			spin(burns)
+			used[cpu] = threadTime() - first
 			done <- struct{}{}
 			<-begin
 		}
@@ -134,9 +137,10 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		<-done
 		p := rescan()
 		parts := partsOf(t, table, p)
-		require.Greater(t, p.Used, 150*ms)
-		share := float64(parts[1]) / float64(p.Used)
-		assert.InDelta(t, 0.8, share, 0.1, "%v of %v", parts, p.Used)
+		// Other threads of this process, such as those that collect garbage, run on either CPU.
+		for cpu, least := range used {
+			assert.Greater(t, parts[cpu], units.CPUTime(least)-ms, "%v of %v, CPU %d", parts, p.Used, cpu)
+		}
 		var on [2]units.CPUTime
 		for _, s := range table.Splits.Slices(p.Split, p.Used, p.LastCPU) {
 			on[s.CPU] += s.Used
