@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
-// nextConsumer sends collections to the next consumer and reports what became of each. The
+// nextConsumer sends collections to the next consumer, and reports the outcome of each. The
 // scraper's controller calls it right after the scrape, on the same goroutine. The final values of
 // ended series are kept until the next consumer acknowledges them.
 type nextConsumer struct {
@@ -22,8 +22,8 @@ type nextConsumer struct {
 	delivered func(delivery)
 }
 
-// delivery is the outcome of one collection: whether all, and whether some, of its parts were
-// acknowledged, and whether one was refused for good.
+// delivery is the outcome of one collection: whether all or some of its parts were acknowledged,
+// and whether a part was rejected permanently.
 type delivery struct{ all, some, forGood bool }
 
 // outcome returns the outcome for the ledger.
@@ -41,9 +41,9 @@ func (d delivery) outcome() ledger.Outcome {
 }
 
 // ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only
-// when all parts are; otherwise the next collection repeats all of it. Series are cumulative, so a
-// part that is sent twice changes nothing. After a part is refused the rest is not sent, unless the
-// error is permanent: it may concern that part only.
+// when all parts are; otherwise the next collection repeats all of it. Series are cumulative, so
+// sending a part twice has no effect. After a part is rejected, the remaining parts are not sent,
+// unless the error is permanent, because a permanent error may concern only this part.
 func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	var d delivery
 	var refused error
@@ -62,8 +62,9 @@ func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) er
 }
 
 const (
-	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message
-	// size that gRPC servers accept by default. An exporter drops a larger message for good.
+	// maxPart is the maximum size of a part, in bytes of OTLP protobuf before compression. It is
+	// half of the maximum message size of gRPC servers by default. Exporters permanently drop
+	// larger messages.
 	maxPart = 2 << 20
 	// resourceRoom is added to the size of each resource, for attributes that processors add later,
 	// such as the names of pods and nodes.

@@ -48,7 +48,7 @@ type Embedded struct {
 // Note is a remark on the quality of the figures.
 type Note = note.Note
 
-// EmbeddedOptions configures an Embedded, in place of a collector.
+// EmbeddedOptions configures an Embedded.
 type EmbeddedOptions struct {
 	// ID is the ID of the feed, by default EmbeddedID. It must be unique in the program.
 	ID component.ID
@@ -58,7 +58,8 @@ type EmbeddedOptions struct {
 	// report is unattributed. Shutdown closes it. It does not separate CPU packages, so all zones
 	// share the node's CPUs, and attribution::scope has no effect.
 	CPU *cpu.Reader
-	// Extensions are those that the configuration may name. The caller starts and stops them.
+	// Extensions are the extensions that the configuration may refer to. The caller starts and
+	// stops them.
 	Extensions map[component.ID]component.Component
 	// StaticPower, if it is not nil, is the static power of zone kinds, in watts, for all sockets
 	// together. Modeled and reported zones need no entry, because their static power is
@@ -74,16 +75,16 @@ type EmbeddedOptions struct {
 
 var (
 	errContainer = errors.New("CPU and Container must be set together")
-	// errCounters is the reason why the default rules of an Embedded count no hardware events. Next to a
-	// collector, both would have too few counters.
+	// errCounters is the reason why the default rules of an Embedded count no hardware events:
+	// alongside a collector, both would have too few counters.
 	errCounters = errors.New("hardware events are counted only if attribution::weight or attribution::preset requires them")
 )
 
 // Embed returns an Embedded with a valid configuration, which it does not change. It does not access
 // the machine.
 //
-// Storage may be the path of a receiver's
-// [StateFile]: its trained static power models are restored, and nothing is stored.
+// Storage may be the path of a receiver's [StateFile]: Start restores its trained static power
+// models, and the file is not written.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	m := machine.Local()
 	m.OpenStorage = state.OpenReadOnly
@@ -129,7 +130,7 @@ func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx
 var errNotMeasured = errors.New("the CPU times cannot be read")
 
 // Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an
-// error the next Collect covers what this one missed.
+// error, the next Collect also covers the time of this one.
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
 	if err == nil && !e.scraper.output.emitted {
@@ -142,7 +143,7 @@ func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 // Notes returns the notes on the quality of the figures, as of the last measurement.
 func (e *Embedded) Notes() []Note { return e.notes.Notes() }
 
-// Shutdown closes what Start opened.
+// Shutdown closes all resources that Start opened.
 func (e *Embedded) Shutdown(ctx context.Context) error { return e.scraper.shutdown(ctx) }
 
 // extensions is the host of an Embedded.

@@ -30,8 +30,8 @@ func NewFactoryOn(m machine.Machine) receiver.Factory {
 
 func createDefaultConfig() component.Config { return config.Default() }
 
-// createMetricsOn returns the constructor of receivers that measure a machine. It touches nothing of
-// the machine: validating a configuration calls it too.
+// createMetricsOn returns the constructor of receivers that measure a machine. The constructor does
+// not access the machine, because it is also called to validate a configuration.
 func createMetricsOn(m machine.Machine) receiver.CreateMetricsFunc {
 	return func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
 		s, err := newEnergyScraper(cfg.(*Config), set, m, attributor.Embedded{})

@@ -35,7 +35,7 @@ import (
 // energyScraper measures and attributes once per window, and emits once per collection.
 type energyScraper struct {
 	watchdog windows.Watchdog
-	mu       windows.Lock // of all below: the sampler runs alongside the controller's goroutine
+	mu       windows.Lock // guards all fields below, because the sampler and the controller have separate goroutines
 
 	cfg        *Config
 	set        receiver.Settings
@@ -54,7 +54,7 @@ type energyScraper struct {
 	life       life
 }
 
-// life records how far the receiver has started and stopped.
+// life is the state of startup and shutdown.
 type life struct {
 	starting sync.WaitGroup          // waits for the first scan
 	cancel   context.CancelCauseFunc // cancels the first scan; nil unless it is in the background
@@ -68,12 +68,12 @@ type output struct {
 	next consumer.Metrics
 	// mayEmit reports whether the last collection could be measured and need not wait for the store.
 	mayEmit bool
-	// emitted is set while it is not known whether the last collection was delivered.
+	// emitted is set until the outcome of the last collection is reported.
 	emitted bool
 }
 
-// newEnergyScraper returns a scraper that has not started. It does not change the configuration, and
-// touches nothing of the machine.
+// newEnergyScraper returns a scraper that has not started. It does not change the configuration or
+// access the machine.
 func newEnergyScraper(cfg *Config, set receiver.Settings, m machine.Machine, embedded attributor.Embedded) (*energyScraper, error) {
 	s := &energyScraper{
 		mu:         windows.NewLock(),
@@ -114,7 +114,7 @@ func (s *energyScraper) startCollector(ctx context.Context, host component.Host)
 }
 
 // open opens all parts. Missing or unreadable parts are reported and searched for again in each
-// scrape. They do not keep the collector from starting.
+// scrape. They do not prevent the collector from starting.
 func (s *energyScraper) open(ctx context.Context, host component.Host) (err error) {
 	s.conditions.Host = host
 	s.watchdog.Enter(windows.Starting)
@@ -221,9 +221,9 @@ func (s *energyScraper) sample() {
 }
 
 // endWindow ends the current window, so that usage up to now and usage from now on are attributed
-// separately. It reports whether it did. It does not if ctx is done before the receiver has time,
-// if a window ended so recently that another one would cost too much, if the CPU times cannot be
-// read, or after shutdown; the current window then continues.
+// separately. It reports whether it did. It returns false, and the current window continues, if ctx
+// is done before the lock is available, if the last window ended so recently that another window
+// would cost too much, if the CPU times cannot be read, or after shutdown.
 //
 // It must not be called before the first scan has ended.
 func (s *energyScraper) endWindow(ctx context.Context) bool {
@@ -249,8 +249,9 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	return s.collect(ctx, atCollection)
 }
 
-// collect is a collection that leaves the windows as they are. It ends a window, saves the state,
-// reports the conditions, and emits the ledger, unless the collection must wait for the store.
+// collect is a collection that does not change the length of the windows. It ends a window, saves
+// the state, reports the conditions, and emits the ledger, unless the collection must wait for the
+// store.
 func (s *energyScraper) collect(ctx context.Context, at windowEnd) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,8 +278,8 @@ func (s *energyScraper) finish() {
 	s.watchdog.Finished()
 }
 
-// tick ends a window: it attributes the energy since the last window, and hands the window to readers
-// of the feed. It returns nil if the CPU times could not be read.
+// tick ends a window: it attributes the energy since the last window, and publishes the window to
+// readers of the feed. It returns nil if the CPU times could not be read.
 func (s *energyScraper) tick(ctx context.Context, at windowEnd) *window.Measurement {
 	began := time.Now()
 	defer s.watchdog.Enter(s.watchdog.Current())
@@ -427,7 +428,7 @@ func (s *energyScraper) observeEnds(m *window.Measurement) {
 	}
 }
 
-// publish hands the window to readers of the feed.
+// publish publishes the window to readers of the feed.
 func (s *energyScraper) publish(m *window.Measurement) {
 	if m == nil || !s.attributor.IsRead() {
 		return
@@ -447,8 +448,8 @@ func (s *energyScraper) noteTotals(totals *state.Totals) error {
 	return nil
 }
 
-// tooSoon reports whether a window is shorter than the CPU time source resolves. That happens after
-// procfs replaced BPF, until the next collection adjusts the windows.
+// tooSoon reports whether a window is shorter than the resolution of the CPU time source. That
+// happens after procfs replaced BPF, until the next collection adjusts the windows.
 func (s *energyScraper) tooSoon() bool {
 	length := s.windows.Sampler.Window
 	if length == 0 || s.node.CPU.Exact() || !s.attributor.Begun() {
@@ -473,9 +474,9 @@ func (s *energyScraper) restLimit(window time.Duration) time.Duration {
 	return min(cmp.Or(s.meters.SoonestWrap()/2, windows.MaxRest), windows.MaxRest)
 }
 
-// adjustWindow makes the windows as long as they should be: a meter that can be read only now may
-// have counters that wrap sooner, or the source of CPU times may have changed. It is called between
-// scrapes, without the lock.
+// adjustWindow adjusts the length of the windows: a meter that has become readable may have
+// counters that wrap sooner, or the CPU time source may have changed. It is called between scrapes,
+// without the lock.
 func (s *energyScraper) adjustWindow() {
 	s.mu.Lock()
 	window, reason := s.window()
@@ -490,7 +491,8 @@ func (s *energyScraper) adjustWindow() {
 	s.windows.Sampler.Start(window, s.machine.NewMetronome, s.sample)
 }
 
-// window returns how long the windows should be, and the reason. 0 is one window per collection.
+// window returns the length that the windows should have, and the reason. 0 means one window per
+// collection.
 func (s *energyScraper) window() (window time.Duration, reason string) {
 	return windows.ChooseLength(s.node.Rules.Window, s.cfg.CollectionInterval, s.node.CPU.Exact(), s.meters.SoonestWrap())
 }

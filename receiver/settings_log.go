@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// logSettings logs what follows from the settings alone.
+// logSettings logs consequences of the settings that do not depend on the machine.
 func (s *energyScraper) logSettings() {
 	s.warnOfSharedSeries()
 	s.logNames()
@@ -45,10 +45,10 @@ func (s *energyScraper) warnOfSharedSeries() {
 	}
 }
 
-// logNames logs where names can be read.
+// logNames logs the sources of names that can be read.
 func (s *energyScraper) logNames() {
 	if s.embedded.Container != "" {
-		return // nothing has names
+		return // no enabled metric has names
 	}
 	o := s.cfg.NameOptions()
 	readable, denied := o.Readable()

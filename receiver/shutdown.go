@@ -43,7 +43,7 @@ const shutdownTimeout = 4 * time.Second
 
 // Shutdown shuts the receiver down. After shutdownTimeout it logs an error and returns, and no more
 // metrics are sent to the next consumer. A goroutine that hangs ends with the collector's process.
-// Shutdown returns no error then: on a slow machine, nothing but time is missing.
+// Shutdown does not return an error in this case, because the machine may only be slow.
 func (r promptReceiver) Shutdown(ctx context.Context) error {
 	r.scraper.stopStarting() // a collection may wait for the first scan
 	done := make(chan error, 1)

@@ -17,9 +17,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/meters"
 )
 
-// telemetry holds the receiver's internal telemetry, which metadata.yaml describes. A scan only
-// counts; the collector reads the counts when it collects its own metrics. So a window costs one
-// record.
+// telemetry holds the receiver's internal telemetry, which metadata.yaml describes. Most values are
+// only counted, and the collector reads them when it collects its own metrics. Each window only
+// records its duration.
 type telemetry struct {
 	builder  *metadata.TelemetryBuilder
 	receiver attribute.KeyValue
@@ -36,7 +36,7 @@ func newTelemetry(s *energyScraper) (telemetry, error) {
 	return t, err
 }
 
-// with returns the attributes of an instrument's point, the receiver's name among them.
+// with returns the attributes of an instrument's point, including the receiver's name.
 func (t *telemetry) with(more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(more, t.receiver)...))
 }
@@ -156,7 +156,8 @@ func (s *energyScraper) observeSeries() error {
 const telemetryWait = 250 * time.Millisecond
 
 // locked returns a callback that calls observe while no window is being attributed. While a
-// collection hangs it observes nothing, so that the collector's own metrics stay available.
+// collection hangs, the callback reports no values, so that the collector's own metrics stay
+// available.
 func locked[O any](s *energyScraper, observe func(O)) func(context.Context, O) error {
 	return func(_ context.Context, o O) error {
 		if s.mu.LockWithin(telemetryWait) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package energyspans is a connector of the OpenTelemetry Collector that sums the energy of energy
-// profiles by service, route and span name. It learns the names from traces.
+// profiles by service, route and span name. It takes the names from traces.
 package energyspans // import "github.com/energyreceiver/energyreceiver/connector/energyspans"
 
 //go:generate mdatagen metadata.yaml

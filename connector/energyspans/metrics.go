@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/connector/energyspans/internal/metadata"
 )
 
-// zeroDelay is the time between the start timestamp of a series and its zero-value point. Equal
-// times would mean that the start is unknown (OpenTelemetry metrics data model, "Cumulative
-// streams: handling unknown start time").
+// zeroDelay is the time between the start timestamp of a series and its zero-value point. If both
+// were equal, the start timestamp would count as unknown (OpenTelemetry metrics data model,
+// "Cumulative streams: handling unknown start time").
 const zeroDelay = time.Millisecond
 
 // flush removes expired series and returns the others as one sum. A series has a zero-value point

@@ -59,7 +59,7 @@ func newServices(cfg *Config) services {
 	}
 }
 
-// find returns the named service if it has energy, else others.
+// find returns the named service if it has energy, and others otherwise.
 func (s *services) find(name string) *service {
 	if found := s.byName[name]; found != nil && len(found.series) > 0 {
 		return found

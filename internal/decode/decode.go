@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package decode decodes configurations. Every duration must have a unit, no integer may have a
-// fraction, and errors name settings as users write them.
+// fraction, and errors contain the paths of settings in the configuration.
 package decode
 
 import (
@@ -19,9 +19,9 @@ import (
 
 // Into decodes conf into config, a pointer to a struct, like conf.Unmarshal. The lines of its error
 // begin with the path of a setting, such as meters::ipmi::poll_interval. In addition, it returns an
-// error for each time.Duration that is a number other than 0, because conf.Unmarshal takes a number
-// for nanoseconds, and for each integer with a fraction, which conf.Unmarshal drops. The Unmarshal
-// methods of component configurations call Into.
+// error for each time.Duration that is a number other than 0, because conf.Unmarshal interprets a
+// number as nanoseconds, and for each integer with a fraction, because conf.Unmarshal discards the
+// fraction. The Unmarshal methods of component configurations call Into.
 func Into(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
@@ -62,8 +62,8 @@ func check(path string, t reflect.Type, value any) error {
 	return errors.Join(errs...)
 }
 
-// checkFields checks the values of a struct's fields. The tag keys of a map of remaining settings is an
-// example of its keys, such as http/NAME.
+// checkFields checks the values of a struct's fields. The tag keys of a map of remaining settings
+// has an example of the keys of the map, such as http/NAME.
 func checkFields(path string, t reflect.Type, values map[string]any) error {
 	var errs []error
 	remaining := maps.Clone(values)
@@ -100,7 +100,6 @@ func checkDuration(path string, value reflect.Value) error {
 	return nil // conf.Unmarshal checks it
 }
 
-// join returns the key of an element.
 // join returns the path of a setting in a section. Either may be empty.
 func join(section, setting string) string { return strings.Trim(section+"::"+setting, ":") }
 

@@ -13,7 +13,7 @@ import (
 
 // invalid is the error of one setting.
 type invalid struct {
-	path string // empty for the configuration as a whole
+	path string // empty for the whole configuration
 	err  error
 }
 
@@ -61,8 +61,8 @@ var (
 	index    = regexp.MustCompile(`\[(\w+)\]`)
 )
 
-// settingOf returns the path of a setting. The decoder names the whole configuration by its Go type,
-// and an element of a list like exclude.cgroup[0].
+// settingOf returns the path of a setting for a name of the decoder. The decoder's name for the
+// whole configuration is its Go type, and elements of lists have names like exclude.cgroup[0].
 func settingOf(name string) string {
 	if typeName.MatchString(name) {
 		return ""
@@ -74,7 +74,7 @@ func settingOf(name string) string {
 	return strings.Replace(index.ReplaceAllString(name, "::$1"), ".", "::", sections)
 }
 
-// prefixes are the beginnings of the decoder's errors, and what they mean.
+// prefixes maps prefixes of the decoder's errors to plain text.
 var prefixes = []struct{ decoder, plain string }{
 	{"has invalid keys: ", "unknown settings: "},
 	{"expected a map or struct, got ", "must be a map of settings, is "},
@@ -82,12 +82,13 @@ var prefixes = []struct{ decoder, plain string }{
 	{"time: invalid duration", "must be a duration such as 10s"},
 }
 
-// kinds names kinds of Go values.
+// kinds maps kinds of Go values to plain text.
 var kinds = strings.NewReplacer(`"`, "", "slice", "a list", "map", "a map", "string", "a string", "bool", "true or false", "int", "a number", "float64", "a number")
 
-// requirement returns what a value must be, or "" if the error is not one of the decoder.
+// requirement returns the requirement that a value violates, or "" if err is not an error of the
+// decoder.
 func requirement(err error) string {
-	// Values may be passwords.
+	// The text must not contain values, which may be passwords.
 	switch err := err.(type) { //nolint:errorlint // the error is not wrapped
 	case *mapstructure.UnconvertibleTypeError:
 		return "must be " + nounOf(err.Expected.Kind())

@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// Process is a process while it executes one program. When it executes another it is another
-// Process: the identity is all fields, and two values are the same process if they compare equal.
-// The zero Process means no process.
+// Process identifies a process that executes one program. A process that executes another program
+// becomes another Process. All fields are part of the identity: two equal values are the same
+// process. The zero Process means no process.
 type Process struct {
 	PID int32
 	// Start is when the process was created, since boot. With PID it distinguishes the process from
-	// a later one with the same number.
+	// a later process with the same PID.
 	Start time.Duration
-	// Created is the same moment as a date, in ISO 8601.
+	// Created is Start as a date in ISO 8601.
 	Created string
 	// Executable is the base name of the executable, or the task's name if the executable cannot
 	// be read.
 	Executable string
-	// Path is the executable's path, empty if it cannot be read.
+	// Path is the executable's path, or empty if it cannot be read.
 	Path string
-	// CommandLine is the arguments, joined by spaces. It is empty unless it was asked for.
+	// CommandLine is the arguments, joined by spaces. It is empty unless requested.
 	CommandLine string
 	// Owner is the name of the process's real user, or the user ID if the user has no name. It is
 	// empty if it is not available or not requested.
 	Owner string
-	// Parent is the PID of the parent when the process was first seen. It is 0 unless requested.
+	// Parent is the PID of the parent at the first scan with the process. It is 0 unless requested.
 	Parent int32
-	// Descendants marks a program that stands for descendants of its processes that no source can
-	// name. It is never set for a process with a PID.
+	// Descendants is set for the descendants of a program's processes that no source can identify.
+	// It is never set for a process with a PID.
 	Descendants bool
 }
 
 // Program returns the program of a process: the identity that processes of the same program share.
 // Its PID is 0.
 //
-// Kernel threads of one kind are one program: the name of a program ends before its first slash, so
-// that kworker/0:1 and kworker/u8:2 are both kworker. No other executable's base name has a slash.
+// The name of a program ends before the first slash, so that kernel threads of one kind, such as
+// kworker/0:1 and kworker/u8:2, are one program. Base names of other executables contain no slash.
 func (p *Process) Program() Process {
 	name := p.Executable
 	if slash := strings.IndexByte(name, '/'); slash > 0 {
@@ -50,22 +50,22 @@ func (p *Process) Program() Process {
 // hasProgram reports whether the process has a program.
 func (p *Process) hasProgram() bool { return p.Executable != "" }
 
-// CreatedAt returns Process.Created of a process that was created at a time.
+// CreatedAt returns Process.Created of a process that was created at t.
 func CreatedAt(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 
 // Container identifies a container by its cgroup path. The zero Container means no container.
 type Container struct {
-	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container
-	// made the cgroup, the name of that one and a slash come first.
+	// ID is the ID that the runtime uses, usually 64 hex digits. If a user, a unit or another
+	// container created the cgroup, its name and a slash come first.
 	ID string
-	// Runtime is the name of the runtime: docker, containerd, cri-o, podman, lxc or another one. It
-	// is empty if the path does not contain it.
+	// Runtime is the name of the runtime, such as docker, containerd, cri-o, podman or lxc. It is
+	// empty if the path does not contain it.
 	Runtime string
 }
 
 // Pod identifies a Kubernetes pod by its cgroup path. The zero Pod means no pod.
 type Pod struct {
-	// UID is as the API server writes it, with dashes.
+	// UID is the UID with dashes, as in the API server.
 	UID string
 	// QoSClass is Guaranteed, Burstable or BestEffort. It is empty if the path does not contain it.
 	QoSClass string
@@ -74,16 +74,15 @@ type Pod struct {
 // VM identifies a virtual machine by its hypervisor's arguments or scope. The zero VM means no
 // virtual machine.
 type VM struct {
-	// ID is the UUID, else the name of the machine's scope, else the identity of its hypervisor's
-	// process.
+	// ID is the UUID. Without a UUID, it is the name of the machine's scope, or the identity of its
+	// hypervisor's process.
 	ID string
 	// Name is the guest's name. It is empty if neither the arguments nor the scope contain it.
 	Name string
-	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
+	// Hypervisor is the name of the hypervisor, such as qemu, cloud-hypervisor or firecracker.
 	Hypervisor string
-	// CID is the context ID of the guest for the host's AF_VSOCK sockets (vsock(7)), 0 if it
-	// has none. It is not an attribute: a machine that is started again with the same ID may have
-	// another one.
+	// CID is the context ID of the guest for the host's AF_VSOCK sockets (vsock(7)), or 0. It is
+	// not an attribute, because it can change when a machine with the same ID is restarted.
 	CID uint32
 }
 
@@ -99,9 +98,9 @@ type SlurmStep struct {
 	User string
 }
 
-// SystemdUnit is a unit of the host's systemd that has a cgroup: a service, a scope or another one.
-// Everything that a user's service manager runs belongs to the unit of that manager. The zero
-// SystemdUnit is none.
+// SystemdUnit is a unit of the host's systemd that has a cgroup, such as a service or a scope. All
+// processes of a user's service manager belong to the unit of the manager. The zero SystemdUnit
+// means no unit.
 type SystemdUnit struct {
 	Name string
 }
@@ -109,16 +108,16 @@ type SystemdUnit struct {
 // Names are the human-readable names of a container and its pod. They do not identify either, and a
 // field that is not available is empty.
 type Names struct {
-	Namespace, Pod      string // of Kubernetes, both set or neither
-	KubernetesContainer string // in the pod's specification
-	Container           string // as the container's runtime has it
+	Namespace, Pod      string // of Kubernetes; either both are set or both are empty
+	KubernetesContainer string // name in the pod's specification
+	Container           string // name in the container runtime
 	Image               string // without tag and digest
-	// Pending reports whether more names may be found soon. Until then a field that is set does not
-	// change; afterwards no field does.
+	// Pending reports whether more names may be found soon. While it is set, empty fields may still
+	// be set. Fields that are set never change.
 	Pending bool
 }
 
-// Settled returns the present names. They do not change any more.
+// Settled returns a copy of the current names that is not pending.
 func (n *Names) Settled() *Names {
 	if n == nil || !n.Pending {
 		return n
@@ -128,19 +127,19 @@ func (n *Names) Settled() *Names {
 	return &settled
 }
 
-// Workload identifies the container, pod and other units of a process. The zero value of a part
-// means none.
+// Workload identifies the container, pod and other units of a process. A part with the zero value
+// is absent.
 type Workload struct {
 	Container Container
 	Pod       Pod // of the container, if the process is in one
 	VM        VM
 	Job       SlurmStep
 	Unit      SystemdUnit
-	Names     *Names // of the container and its pod, nil if they are not looked for
+	Names     *Names // names of the container and its pod, or nil if names are not read
 }
 
-// Owner is a process and what it is part of. Without a process it is the owner of processes without
-// names.
+// Owner is a process and its Workload. With the zero Process, it is the owner of unidentified
+// processes of the Workload.
 type Owner struct {
 	Process Process
 	Workload
@@ -161,33 +160,33 @@ const (
 	NumEntities
 )
 
-// Key identifies a part of a workload, or all that a process is part of, by the values of
-// attributes that distinguish. It has room for the attributes of all entities.
+// Key identifies a part of a workload, or a whole workload, by the values of its distinguishing
+// attributes. It has room for the attributes of any entity.
 type Key [6]string
 
 // Attribute is a resource attribute whose value is a field of a workload.
 type Attribute struct {
 	Name string
-	// Field returns the field, which is empty if there is no value.
+	// Field returns a pointer to the field, which is empty without a value.
 	Field func(*Workload) *string
-	// Distinguishes marks an attribute without which different owners of the entity have the same
-	// series. The entity's first attribute does.
+	// Distinguishes is set if different owners of the entity would have the same series without the
+	// attribute. It is set for the first attribute of each entity.
 	Distinguishes bool
 }
 
-// NameAttribute is a resource attribute whose value is a name. It is empty if the name is not
-// known.
+// NameAttribute is a resource attribute whose value is a name, or empty if the name is not
+// available.
 type NameAttribute struct {
 	Name string
 	Of   func(*Names) string
 }
 
-// entities has the line of each entity.
+// entities describes each entity.
 //
 // To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge
-// Key. The constant is the last one, because states have the numbers. Then add its metrics to
-// receiver/metadata.yaml and to recordEach and settingsByName of package emit, and change the
-// version of package state.
+// Key. The new constant must be the last one, because states contain the numbers. Then add its
+// metrics to receiver/metadata.yaml and to recordEach and settingsByName of package emit, and
+// change the version of package state.
 var entities = withProcess([NumEntities]entity{
 	ContainerEntity: {name: "container", attributes: []Attribute{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
@@ -227,16 +226,16 @@ func podUID(w *Workload) *string { return &w.Pod.UID }
 func namespace(n *Names) string { return n.Namespace }
 func podName(n *Names) string   { return n.Pod }
 
-// entity holds the properties that all owners of an entity have in common.
+// entity has the common properties of all owners of an entity.
 type entity struct {
 	name       string
 	attributes []Attribute
 	names      []NameAttribute
-	keys       []Attribute // those that distinguish owners of this entity or of another one
+	keys       []Attribute // attributes that distinguish owners of this entity or of another entity
 }
 
-// withProcess adds the keys, and the lines of processes and programs, which have the attributes
-// that distinguish their workloads.
+// withProcess sets the keys, and adds processes and programs, whose attributes are the
+// distinguishing attributes of their workloads.
 func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	var distinguishing []Attribute
 	named := map[string]bool{}
@@ -260,7 +259,7 @@ func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	return all
 }
 
-// Common returns what both are part of.
+// Common returns the parts that both workloads have in common.
 func Common(a, b *Workload) (both Workload) {
 	for e := ContainerEntity; e < NumEntities; e++ {
 		if e.Key(a) == e.Key(b) {
@@ -270,8 +269,8 @@ func Common(a, b *Workload) (both Workload) {
 	return both
 }
 
-// OfProcesses reports whether the entity is a process or a program. Each process's energy is in one
-// account of these, which the accounts of the other entities count again.
+// OfProcesses reports whether the entity is a process or a program. The energy of each process is
+// in one account of these two entities. Accounts of other entities contain the same energy again.
 func (e Entity) OfProcesses() bool { return e <= ProgramEntity }
 
 // String returns the name of the entity, such as process or k8s.pod.
@@ -286,14 +285,14 @@ func (e Entity) MetricPrefix() string {
 	return entities[e].name
 }
 
-// Attributes returns the entity's attributes. The first is empty if the identity has no such
-// entity. For a process, they distinguish the entities that contain it; a process also has the
+// Attributes returns the entity's attributes. The first attribute is empty if a workload does not
+// have the entity. The attributes of a process distinguish its workload. A process also has the
 // attributes of its Process. A program has the same attributes as a process. The caller must not
 // change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
-// Names returns the entity's attributes that are names, none for a process, which has those that
-// distinguish only. The caller must not change them.
+// Names returns the entity's attributes that are names. Processes and programs have no names. The
+// caller must not change them.
 func (e Entity) Names() []NameAttribute { return entities[e].names }
 
 // AwaitsNames reports whether more of the entity's names may be found soon.
@@ -302,7 +301,8 @@ func (e Entity) AwaitsNames(w *Workload) bool {
 	return n != nil && n.Pending && (e == ContainerEntity || e == PodEntity && n.Pod == "")
 }
 
-// Of reports whether an owner is or has one of the entity.
+// Of reports whether an owner belongs to the entity: it is a process or program, or its workload
+// has the part.
 func (e Entity) Of(o *Owner) bool {
 	switch e {
 	case ProcessEntity:
@@ -313,8 +313,8 @@ func (e Entity) Of(o *Owner) bool {
 	return *entities[e].attributes[0].Field(&o.Workload) != ""
 }
 
-// Key returns what identifies the entity's part of a workload, and for a process or a program all
-// of the workload.
+// Key returns the key of the entity's part of a workload. For a process or a program, it returns
+// the key of the whole workload.
 func (e Entity) Key(w *Workload) (k Key) {
 	keys := entities[e].keys
 	for i := range keys {
@@ -323,8 +323,9 @@ func (e Entity) Key(w *Workload) (k Key) {
 	return k
 }
 
-// Describe copies the fields of the entity's attributes from a workload, also its names, of a
-// virtual machine its CID, and for a process or a program all of the workload.
+// Describe copies the fields of the entity's attributes, including names, from a workload. For a
+// virtual machine, it also copies the CID. For a process or a program, it copies the whole
+// workload.
 func (e Entity) Describe(into, from *Workload) {
 	if e == ProcessEntity || e == ProgramEntity {
 		*into = *from

@@ -5,8 +5,8 @@ package machine
 import "fmt"
 
 // armName returns the name of an implementer of Arm CPUs, and the name of a CPU by the implementer
-// and the part in MIDR_EL1. An implementer or CPU without a name is given as its number; part is -1
-// if it is not known.
+// and the part in MIDR_EL1. If an implementer or CPU has no name, armName returns its number. part
+// is -1 if it is not available.
 func armName(implementer, part int) (vendor, cpu string) {
 	vendor = implementers[implementer]
 	if vendor == "" {
@@ -30,8 +30,9 @@ var implementers = map[int]string{
 // midr is the implementer and the part of MIDR_EL1.
 type midr struct{ implementer, part int }
 
-// parts are CPUs of servers and of boards that serve as such, by *_CPU_PART_* in the kernel's
-// arch/arm64/include/asm/cputype.h. Apple's are called after the chip, which has two kinds.
+// parts are the CPUs of servers, and of boards that are used as servers, by *_CPU_PART_* in the
+// kernel's arch/arm64/include/asm/cputype.h. CPUs of Apple have the name of the chip, which has two
+// kinds of CPUs.
 var parts = map[midr]string{
 	{0x41, 0xd03}: "Arm Cortex-A53", {0x41, 0xd04}: "Arm Cortex-A35", {0x41, 0xd05}: "Arm Cortex-A55", {0x41, 0xd07}: "Arm Cortex-A57",
 	{0x41, 0xd08}: "Arm Cortex-A72", {0x41, 0xd09}: "Arm Cortex-A73", {0x41, 0xd0a}: "Arm Cortex-A75", {0x41, 0xd0b}: "Arm Cortex-A76",
@@ -54,12 +55,12 @@ var parts = map[midr]string{
 	{0xc0, 0xac3}: "Ampere-1", {0xc0, 0xac4}: "Ampere-1A",
 }
 
-// chip returns the processor that a cloud has with CPUs of the name, empty if the cloud is not
-// known.
+// chip returns the processor of a cloud that has CPUs with the name, or "" if the cloud is not
+// listed.
 func chip(cloud, cpu string) string { return chips[[2]string{cloud, cpu}] }
 
-// chips holds the names of CPUs by cloud, from the clouds' pages of their machines, which
-// docs/virtual-machines.md links.
+// chips has the names of processors by cloud and CPU, from the clouds' pages about their machines.
+// docs/virtual-machines.md links these pages.
 var chips = map[[2]string]string{
 	{"aws", "Arm Cortex-A72"}:           "AWS Graviton",
 	{"aws", "Arm Neoverse-N1"}:          "AWS Graviton2",

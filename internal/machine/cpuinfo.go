@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// cpuInfo is the content of /proc/cpuinfo. prometheus/procfs reads it only in the format of the
-// architecture that it was built for, and fails as a whole if one line is not as expected.
+// cpuInfo is the content of /proc/cpuinfo. prometheus/procfs is not used, because it reads only the
+// format of the architecture that it was built for, and fails if a single line is unexpected.
 type cpuInfo struct {
-	kinds      []cpuKind // in order of appearance
+	kinds      []cpuKind // in the order of the file
 	processors int
 	flags      bool // the CPU's features were read, on x86
-	hypervisor bool // the flag that a hypervisor sets: CPUID.1:ECX.31
+	hypervisor bool // the CPU flag hypervisor: CPUID.1:ECX.31
 }
 
-// cpuKind is the fields of a processor that distinguish it from another kind, and the number of its
-// processors.
+// cpuKind has the fields that distinguish kinds of processors, and the number of processors of the
+// kind.
 type cpuKind struct {
 	id    cpuID
 	count int
@@ -36,8 +36,8 @@ type cpuID struct {
 }
 
 const (
-	maxLine = 64 << 10 // of the flags, which are 2 KiB for a CPU of 2024
-	maxInfo = 64 << 20 // of the file; one with 8,192 CPUs has 16 MiB
+	maxLine = 64 << 10 // the longest line is the flags: 2 KiB for a CPU of 2024
+	maxInfo = 64 << 20 // the file of a machine with 8,192 CPUs has 16 MiB
 )
 
 // readCPUInfo reads the file /proc/cpuinfo.
@@ -51,9 +51,9 @@ func readCPUInfo(path string) (cpuInfo, error) {
 }
 
 // parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm
-// (arch/arm64/kernel/cpuinfo.c), one after another, each from its line "processor". It skips what
-// that it does not use, lines that are too long and a last line that may be cut off. Those of other
-// architectures are counted.
+// (arch/arm64/kernel/cpuinfo.c), one after another. Each begins at its line "processor". It skips
+// unused fields, lines that are too long, and a last line that may be truncated. Processors of
+// other architectures are only counted.
 func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var current cpuID
@@ -82,7 +82,7 @@ func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	}
 }
 
-// set notes one line of a processor.
+// set records one line of a processor.
 func (info *cpuInfo) set(id *cpuID, key string, value []byte) {
 	switch key {
 	case "vendor_id":
@@ -146,11 +146,12 @@ func number(text []byte) int {
 	return int(n)
 }
 
-// maxText bounds a name, in bytes. CPUID's brand string has 48, SMBIOS asks for 64 at most.
+// maxText is the maximum length of a name in bytes. The brand string of CPUID has 48 bytes, and
+// strings of SMBIOS should have at most 64.
 const maxText = 128
 
-// printable returns the text without white space around it. Bytes that are no printable ASCII
-// become question marks: names are written to logs.
+// printable returns the text without surrounding white space. It replaces bytes that are not
+// printable ASCII by question marks, because names are written to logs.
 func printable(text []byte) string {
 	text = bytes.TrimSpace(text)
 	if len(text) > maxText {
@@ -164,7 +165,8 @@ func printable(text []byte) string {
 	}, string(text))
 }
 
-// describe describes the CPUs by their most frequent kind, the first one among equals.
+// describe describes the CPUs by their most frequent kind, or by the first of several that are
+// equally frequent.
 func (info *cpuInfo) describe(m *Machine) {
 	m.Threads = info.processors
 	var most cpuKind

@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// firmware is the firmware's description of the machine: SMBIOS's tables in /sys/class/dmi/id
-// (drivers/firmware/dmi-id.c), except those that only root can read, or else a device tree.
+// firmware is the firmware's description of the machine: the values of SMBIOS in /sys/class/dmi/id
+// that any user can read (drivers/firmware/dmi-id.c), or a device tree.
 type firmware struct {
 	vendor, productName, biosVendor, biosVersion, assetTag string
 	model                                                  string // of the device tree
@@ -26,7 +26,7 @@ type firmware struct {
 func readFirmware(root string) firmware {
 	read := func(name string) string { return printable(readSmall(filepath.Join(root, name))) }
 	dmi := func(name string) string { return read("sys/class/dmi/id/" + name) }
-	// proc/device-tree is a link to an absolute path, which leads out of the root.
+	// proc/device-tree is a link to an absolute path, which is outside of root.
 	const tree = "sys/firmware/devicetree/base"
 	f := firmware{
 		vendor: dmi("sys_vendor"), productName: dmi("product_name"), biosVendor: dmi("bios_vendor"), biosVersion: dmi("bios_version"),
@@ -41,15 +41,15 @@ func readFirmware(root string) firmware {
 	return f
 }
 
-// readSmall returns the beginning of a file, up to a NUL, the end of strings in a device tree.
-// It is empty if the file cannot be read.
+// readSmall returns the beginning of a file up to a NUL, which ends strings in a device tree. It is
+// empty if the file cannot be read.
 func readSmall(path string) []byte {
 	text, _ := kernfs.ReadSmall(path, make([]byte, 256))
 	text, _, _ = bytes.Cut(text, []byte{0})
 	return text
 }
 
-// product returns the machine's make.
+// product returns the vendor and the model of the machine.
 func (f *firmware) product() string {
 	if f.vendor == "" && f.productName == "" {
 		return f.model
@@ -57,9 +57,9 @@ func (f *firmware) product() string {
 	return strings.TrimSpace(f.vendor + " " + f.productName)
 }
 
-// cloud returns the public cloud, and the type of the machine, empty if not available. The variable
-// ENERGY_INSTANCE_TYPE has precedence over the firmware, and the firmware over host.type and
-// cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
+// cloud returns the public cloud and the instance type, or empty strings if they are not available.
+// The variable ENERGY_INSTANCE_TYPE has precedence over the firmware, and the firmware over
+// host.type and cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
 func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 	i := slices.IndexFunc(clouds, func(c sign) bool { return c.shownBy(f) })
 	if i >= 0 {
@@ -85,8 +85,8 @@ func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
 const InstanceVariable = "ENERGY_INSTANCE_TYPE"
 
 // resourceAttributes returns the attributes in a list of key=value pairs, with commas between them
-// and percent-encoded values (https://opentelemetry.io/docs/specs/otel/resource/sdk/). Pairs that
-// are not well-formed are left out.
+// and percent-encoded values (https://opentelemetry.io/docs/specs/otel/resource/sdk/). Malformed
+// pairs are omitted.
 func resourceAttributes(list string) map[string]string {
 	attributes := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {

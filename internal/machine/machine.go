@@ -15,13 +15,13 @@ import (
 // Machine describes a machine. Fields that are not available are zero. Its JSON has the fields of a
 // trained power model.
 type Machine struct {
-	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
+	// Arch is the architecture of the CPUs, as in GOARCH: amd64, arm64, arm.
 	Arch string `json:"-"`
-	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On
-	// Arm it is the implementer's name and the part's: "Arm Neoverse-N1". If the CPUs have several
-	// kinds, it is the most frequent one.
+	// CPU is the name that the system reports: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On
+	// Arm it is the names of the implementer and of the part: "Arm Neoverse-N1". If the machine has
+	// several kinds of CPUs, it is the name of the most frequent kind.
 	CPU string `json:"cpu"`
-	// Chip is the processor that has such CPUs, if only the cloud names it: "AWS Graviton2".
+	// Chip is the name of the processor if only the cloud provides it: "AWS Graviton2".
 	Chip string `json:"chip,omitempty"`
 	// Vendor, Family, Model and Stepping are from /proc/cpuinfo on x86 ("GenuineIntel", 6, 85,
 	// 7). On Arm Vendor is the implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and
@@ -30,30 +30,30 @@ type Machine struct {
 	Family   int    `json:"family,omitempty"`
 	Model    int    `json:"model,omitempty"`
 	Stepping int    `json:"stepping,omitempty"`
-	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are
-	// in. A virtual machine shows the topology that its hypervisor configured.
+	// Threads is the number of online CPUs. Cores and Sockets are the numbers of their cores and
+	// packages. A virtual machine reports the topology that its hypervisor has configured.
 	Threads int `json:"threads"`
 	Cores   int `json:"cores,omitempty"`
 	Sockets int `json:"sockets,omitempty"`
 	// Memory is MemTotal in bytes.
 	Memory uint64 `json:"memory,omitempty"`
-	// Product is the machine's make, by its firmware: "Dell Inc. PowerEdge R740", "Raspberry Pi 4
-	// Model B Rev 1.4".
+	// Product is the vendor and the model of the machine in its firmware: "Dell Inc. PowerEdge
+	// R740", "Raspberry Pi 4 Model B Rev 1.4".
 	Product string `json:"-"`
 	// Virtual reports whether the machine is virtual.
 	Virtual bool `json:"-"`
-	// Cloud is the public cloud in the words of cloud.provider in the semantic conventions: aws,
-	// azure, gcp, alibaba_cloud. Instance is its type of the machine: "m5.large".
+	// Cloud is the public cloud, as in cloud.provider of the semantic conventions: aws, azure, gcp,
+	// alibaba_cloud. Instance is the instance type: "m5.large".
 	Cloud    string `json:"-"`
 	Instance string `json:"-"`
 }
 
-// errNoCPU is returned where neither /proc/cpuinfo nor sysfs shows a CPU.
+// errNoCPU is returned if neither /proc/cpuinfo nor sysfs lists a CPU.
 var errNoCPU = errors.New("no CPU found")
 
 // Read returns the description of the machine whose root directory is at root. getenv returns the
-// value of an environment variable, like os.Getenv. The error is that no file describes the
-// CPUs; the rest of the Machine is valid nevertheless.
+// value of an environment variable, like os.Getenv. Read returns an error if no file describes the
+// CPUs. The other fields of the Machine are valid even then.
 func Read(root string, getenv func(string) string) (Machine, error) {
 	var m Machine
 	info, err := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
@@ -74,7 +74,7 @@ func Read(root string, getenv func(string) string) (Machine, error) {
 	return m, nil
 }
 
-// IsVirtual reports whether the machine whose root directory is at root is virtual. getenv is as in
+// IsVirtual reports whether the machine whose root directory is at root is virtual. For getenv, see
 // Read.
 func IsVirtual(root string, getenv func(string) string) bool {
 	info, _ := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
@@ -83,8 +83,8 @@ func IsVirtual(root string, getenv func(string) string) bool {
 	return f.virtual(&info, instance)
 }
 
-// String returns the parts that a power model depends on, for people: "Arm Neoverse-N1 (AWS
-// Graviton2), 2 CPUs, 7.54 GiB, virtual, aws m6g.large".
+// String returns the fields that a power model depends on: "Arm Neoverse-N1 (AWS Graviton2), 2
+// CPUs, 7.54 GiB, virtual, aws m6g.large".
 func (m Machine) String() string {
 	text := cmp.Or(m.CPU, "unknown CPU")
 	if m.Chip != "" {

@@ -4,13 +4,13 @@ package machine
 
 import "strings"
 
-// MaxName is the longest name that Key looks at. CPUID has 48 bytes.
+// MaxName is the maximum length of a name in Key. Names of CPUID have 48 bytes.
 const MaxName = 256
 
 // marks replaces the marks between words: "Core(TM)2 Duo" is "core 2 duo".
 var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ", "?", " ")
 
-// noise are words that are in some names of a CPU and not in others.
+// noise are words that only some of the names of a CPU contain.
 var noise = map[string]bool{
 	"intel": true, "amd": true, "cpu": true, "processor": true, "apu": true, "extreme": true, "edition": true, "series": true, "gen": true, "the": true,
 }
@@ -18,9 +18,9 @@ var noise = map[string]bool{
 // counts are the words before "core": "8-Core Processor", "64-Cores", "Quad-Core AMD Opteron".
 var counts = map[string]bool{"single": true, "dual": true, "triple": true, "quad": true, "six": true, "eight": true, "twelve": true, "sixteen": true}
 
-// Key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @
-// 2.50GHz" and "Intel Xeon Platinum 8259CL" are both "xeon platinum 8259cl". It is empty for a name
-// that says nothing, or is no name.
+// Key returns a key that is the same for different spellings of a CPU's name: "Intel(R) Xeon(R)
+// Platinum 8259CL CPU @ 2.50GHz" and "Intel Xeon Platinum 8259CL" are both "xeon platinum 8259cl".
+// It returns "" for a text that does not contain the name of a CPU.
 func Key(name string) string {
 	if len(name) > MaxName {
 		return ""

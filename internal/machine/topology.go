@@ -13,9 +13,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// count fills in how many threads, cores and sockets the directory sys/devices/system/cpu shows.
-// The kernel lists there the topology, for every architecture
-// (Documentation/admin-guide/cputopology.rst). Threads stay as they are if it cannot be read.
+// count sets the numbers of threads, cores and sockets from the directory sys/devices/system/cpu.
+// The kernel provides the topology there for every architecture
+// (Documentation/admin-guide/cputopology.rst). If it cannot be read, Threads is not changed.
 func (m *Machine) count(path string) {
 	t := topology{dir: kernfs.New(path), buf: make([]byte, 32<<10)}
 	defer func() { _ = t.dir.Close() }() // it was only read from
@@ -27,7 +27,7 @@ func (m *Machine) count(path string) {
 		return
 	}
 	m.Threads = len(t.online)
-	// Linux 5.3 gave the lists the first name, and keeps the second one, too.
+	// Linux 5.3 added the first name of each list, and keeps the second name.
 	m.Cores = t.groups("core_cpus_list", "thread_siblings_list")
 	m.Sockets = t.groups("package_cpus_list", "core_siblings_list")
 }
@@ -38,8 +38,9 @@ type topology struct {
 	online []int
 }
 
-// groups returns how many groups the online CPUs are in. Each CPU lists the members of its group in
-// a file, whose name is the first of names that is there. It returns 0 if the files cannot be read.
+// groups returns the number of groups of the online CPUs. Each CPU has a file that lists the
+// members of its group. The name of the file is the first of names that exists. It returns 0 if the
+// files cannot be read.
 func (t *topology) groups(names ...string) (number int) {
 	grouped := map[int]bool{}
 	for _, cpu := range t.online {
@@ -65,7 +66,7 @@ func (t *topology) list(cpu int, names []string) (list []byte, err error) {
 	return nil, err
 }
 
-// readMemory returns MemTotal of the file proc/meminfo in bytes, 0 if that cannot be read.
+// readMemory returns MemTotal of the file proc/meminfo in bytes, or 0 if it cannot be read.
 func readMemory(path string) uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -17,7 +17,7 @@ var overlapping = map[string][]string{
 }
 
 // Besides returns the zone kind of names that the zone kind name overlaps with. It returns "" if
-// name overlaps with none of them, so that energies can be added up.
+// there is no overlap, so that energies can be added up.
 func Besides(name string, names []string) string {
 	whole := whole(names)
 	if name != whole && slices.Contains(overlapping[whole], name) {
@@ -26,8 +26,8 @@ func Besides(name string, names []string) string {
 	return ""
 }
 
-// whole returns the zone kind that contains the CPU packages: package, or else platform or psys. It
-// returns "" if names has none of the three.
+// whole returns the zone kind that contains the CPU packages: the first of package, platform and
+// psys that is in names, or "".
 func whole(names []string) string {
 	for _, name := range []string{"package", "platform", "psys"} {
 		if slices.Contains(names, name) {

@@ -108,8 +108,8 @@ func custom(out, file string) error {
 	return nil
 }
 
-// strict refuses unknown properties, as the API server's warnings do, and converts constructs that
-// JSON schema does not have.
+// strict rejects properties that a schema does not have, which the API server warns about, and
+// converts constructs that JSON schema does not have.
 func strict(schema object) {
 	if schema["x-kubernetes-int-or-string"] == true || schema["format"] == "int-or-string" {
 		for _, key := range []string{"anyOf", "format", "pattern"} {

@@ -4,10 +4,9 @@
 // /sys/cray/pm_counters. The node's controller measures them ten times a second, and any user can
 // read them.
 //
-// The files are described in HPE's documentation (CSM, "User Access to Compute Node Power
-// Data") and in that of the centers which run such machines. The text is an energy in joules, and
-// the time at which it was measured where the interface has version 3 or above: "123456789 J
-// 1718000000000000 us".
+// HPE's documentation (CSM, "User Access to Compute Node Power Data") and computing centers
+// describe the files. The text of a file is an energy in joules. From version 3 of the interface
+// on, the time of the measurement follows: "123456789 J 1718000000000000 us".
 package cray
 
 import (
@@ -55,7 +54,7 @@ const (
 var errFrozen = errors.New("cray: the node's controller has stopped measuring (its freshness stands still)")
 
 // New returns a meter for the counters below root, "/" or the mount point of the host's root. want
-// reports whether zones of the kind are to be read; nil means all. New reads no file.
+// reports whether zones of the kind are to be read; nil means all. New does not read files.
 //
 // The error of Read is fs.ErrNotExist if there are no such counters, and power.ErrNoZones if there
 // is no counter to use.
@@ -113,7 +112,7 @@ func (s *source) torn() bool {
 	return err == nil && measured != before
 }
 
-// readFreshness returns how often the controller has measured.
+// readFreshness returns the number of measurements of the controller.
 func (s *source) readFreshness() (uint64, error) {
 	if !s.freshness.IsOpen() && s.files.Search.IsGuarded() {
 		return 0, fs.ErrClosed // until the next discovery

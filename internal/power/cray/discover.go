@@ -16,12 +16,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// whole is the counter of the node, which contains the others.
+// whole is the counter of the whole node. It includes all other counters.
 const whole = "energy"
 
-// describe returns the zone of a counter file. ok is false for other files, and for counters that
-// repeat those that are used: cpu0_energy and so on are parts of cpu_energy. Which socket they are
-// is not documented.
+// describe returns the zone of a counter file. ok is false for other files, and for counters whose
+// energy is included in other counters: cpu0_energy and so on are parts of cpu_energy. The
+// documentation does not map them to sockets.
 func describe(file string) (z power.Zone, ok bool) {
 	z = power.Zone{
 		ID: "pm_counters:" + file, Name: strings.TrimSuffix(file, "_energy"), Parent: "pm_counters:" + whole,
@@ -69,7 +69,7 @@ func (s *source) find() func() error {
 			cards++
 		}
 	}
-	if cards > 0 { // it is their sum
+	if cards > 0 { // allCards is their sum
 		found = slices.DeleteFunc(found, func(c power.CounterFile) bool { return filepath.Base(c.Path) == allCards })
 	}
 	freshness := infoOf(s.freshness.Path)

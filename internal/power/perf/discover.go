@@ -24,7 +24,8 @@ type event struct {
 	scale scale // energy of one count
 }
 
-// The events of the power PMU and of power_core, which counts each core by itself (arch/x86/events/rapl.c).
+// The events of the power PMU and of power_core, which counts each core separately
+// (arch/x86/events/rapl.c).
 var (
 	packageEvents = []event{
 		{name: "energy-pkg", kind: power.Package}, {name: "energy-cores", kind: power.Core}, {name: "energy-gpu", kind: power.Uncore},
@@ -33,20 +34,20 @@ var (
 	coreEvents = []event{{name: "energy-core", kind: power.Core}}
 )
 
-// pmu is a PMU as its directory describes it.
+// pmu is the description of a PMU in its directory.
 type pmu struct {
 	name    string
 	number  uint32
-	cpus    []int // one for each package, die or core
+	cpus    []int // one CPU of each package, die or core
 	events  []event
-	configs []uint64 // of events
+	configs []uint64 // configs of events
 }
 
-// find finds the zones and the CPUs that count them. It opens no counter, so it succeeds
-// even if opening counters is not permitted. Zones that were found earlier are kept. Only the
-// returned function changes zones. If two searches in sequence found that the PMUs count on the same
-// CPUs and read every file, the next searches read no other files. One is not enough: the kernel adds
-// the events of a PMU after its other files.
+// find finds the zones and the CPUs that count them. It opens no counter, so it succeeds even if
+// opening counters is not permitted. Zones that were found earlier are kept. Only the returned
+// function changes zones. If two consecutive searches read every file and found the same masks of
+// CPUs, later searches read only the masks. One search is not enough, because the kernel adds the
+// events of a PMU after its other files.
 func (s *source) find() func() error {
 	masks := s.readMasks()
 	if s.settled && masks == s.masks {
@@ -84,7 +85,7 @@ func (s *source) readMasks() string {
 	return string(masks)
 }
 
-// pmus returns the PMUs that have wanted events, and why an event cannot be used.
+// pmus returns the PMUs that have wanted events, and an error if an event cannot be used.
 func (s *source) pmus() ([]pmu, error) {
 	var found []pmu
 	whole, reason := s.readPMU("power", packageEvents)
@@ -105,10 +106,11 @@ func (s *source) pmus() ([]pmu, error) {
 	return found, reason
 }
 
-// readPMU reads the description of a PMU. The error is fs.ErrNotExist if there is no such PMU, else
-// why an event cannot be used.
+// readPMU reads the description of a PMU. The error is fs.ErrNotExist if the PMU does not exist.
+// Any other error is the reason why an event cannot be used.
 func (s *source) readPMU(name string, events []event) (pmu, error) {
-	// The target of /sys/bus/event_source/devices, which a container may not have from the host.
+	// This directory is the target of a link in /sys/bus/event_source/devices, which may not be
+	// mounted in a container.
 	dir := filepath.Join(s.root, "sys/devices", name)
 	number, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
 	if err != nil {
@@ -141,7 +143,7 @@ func (s *source) readPMU(name string, events []event) (pmu, error) {
 }
 
 // unusable returns an error that is not fs.ErrNotExist, for a file that a PMU must have.
-func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v", err) } //nolint:errorlint // that is meant
+func unusable(err error) error { return fmt.Errorf("the PMU is not complete: %v", err) } //nolint:errorlint // not fs.ErrNotExist
 
 // readEvent reads the config of an event and the energy of one count. The error is fs.ErrNotExist if
 // the PMU does not have the event.
@@ -187,7 +189,7 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 		}
 	}
 	first := firstOfPackages(groups)
-	if len(first) == len(groups) { // a CPU of each package: /proc/cpuinfo, which may be hidden, is not needed
+	if len(first) == len(groups) { // each group has its own package, so /proc/cpuinfo, which may be hidden, is not needed
 		return groups, nil
 	}
 	if whole, err := s.countsWholePackages(); err != nil || !whole {
@@ -196,9 +198,9 @@ func (s *source) newGroups(pmus []pmu) (groups []*group, err error) {
 	return first, nil
 }
 
-// countsWholePackages reports whether an event of the power PMU is the package's, on whichever of
-// its dies it is counted. AMD's are. From 6.9 until 6.12 the kernel has a CPU of each die in the
-// mask all the same ("perf/x86/rapl: Fix the energy-pkg event for AMD CPUs").
+// countsWholePackages reports whether an event of the power PMU counts the whole package on each
+// die, as on AMD. Linux 6.9 to 6.12 nevertheless list a CPU of each die in the mask
+// ("perf/x86/rapl: Fix the energy-pkg event for AMD CPUs").
 func (s *source) countsWholePackages() (bool, error) {
 	text, err := kernfs.ReadSmall(filepath.Join(s.root, "proc/cpuinfo"), s.buf[:]) // the first CPU is enough
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -213,7 +215,8 @@ func (s *source) countsWholePackages() (bool, error) {
 	return false, nil
 }
 
-// firstOfPackages leaves out the groups of the power PMU on further dies of a package.
+// firstOfPackages returns the groups without the groups of the power PMU on further dies of a
+// package.
 func firstOfPackages(groups []*group) (first []*group) {
 	seen := map[uint64]bool{}
 	for _, g := range groups {
@@ -245,10 +248,10 @@ func (s *source) keyOf(pmu string, cpu int) (groupKey, error) {
 	return key, nil
 }
 
-// merge takes over the groups of a discovery. Groups that already count continue.
+// merge adopts the groups of a discovery. Groups that are already open continue to count.
 func (s *source) merge(groups []*group) {
 	if !s.byDie && len(firstOfPackages(groups)) < len(groups) {
-		// Only one die of each package was online before, and its zone had the ID of the package.
+		// Until now only one die of each package was online, and its zone had the ID of the package.
 		s.replace(nil)
 		s.byDie, s.zones = true, nil
 	}

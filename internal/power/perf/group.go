@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// kernel opens counters. Tests have one of their own.
+// kernel opens counters. Tests replace it.
 type kernel interface {
-	// check returns an error unless the files below root are this kernel's.
+	// check returns an error unless the files below root belong to this kernel.
 	check(root string) error
-	// open starts a counter for each of a PMU's events on a CPU, from 0.
+	// open starts counters for events of a PMU on a CPU, at 0.
 	open(pmu uint32, configs []uint64, cpu int) (counters, error)
 }
 
@@ -22,7 +22,8 @@ type counters interface {
 	Close() error
 }
 
-// group is the wanted events of a PMU on one package, die or core, which one CPU of it counts.
+// group has the wanted events of a PMU on one package, die or core. One CPU of the package, die or
+// core counts them.
 type group struct {
 	key    groupKey
 	pmu    *pmu
@@ -30,10 +31,10 @@ type group struct {
 	events []groupEvent // one for each event of the PMU
 
 	open    counters // nil until they could be opened
-	counts  []uint64 // of the current read
-	enabled uint64   // of the last read, in ns
+	counts  []uint64 // counts of the current read
+	enabled uint64   // enabled time at the last read, in ns
 	failed  bool     // the last read failed
-	err     error    // why they are not open
+	err     error    // why the counters are not open
 	tried   time.Time
 }
 
@@ -42,7 +43,7 @@ type group struct {
 type groupKey struct {
 	pmu           string
 	physical, die uint64 // die is 0 if packages are counted as a whole
-	core          uint64 // of the PMU power_core only
+	core          uint64 // only for the PMU power_core
 }
 
 // groupEvent is one event of a group.
@@ -50,15 +51,15 @@ type groupEvent struct {
 	event
 	zone *zone
 	last uint64 // counter at the last good read
-	rest uint64 // energy below a microjoule of the last good read, in units of 1/scale.den
+	rest uint64 // fraction of a microjoule at the last good read, in units of 1/scale.den
 }
 
-// errStopped is the error of counters that can be read but no longer count: the last CPU of their
-// package or core went offline.
+// errStopped is the error of counters that can be read but no longer count, because the last CPU of
+// their package or core went offline.
 var errStopped = errors.New("the counter has stopped")
 
 // read adds the counts since the last read to the zones. Counters that stopped, or failed twice,
-// are opened anew.
+// are opened again.
 func (g *group) read(k kernel, at time.Time) error {
 	if g.open != nil {
 		err := g.collect()
@@ -97,14 +98,14 @@ func (g *group) collect() error {
 	return nil
 }
 
-// advance adds the energy since the last read to the zone. A count that steps back is more than
-// power.Counter takes for possible.
+// advance adds the energy since the last read to the zone. If a count decreases, the difference is
+// so large that power.Counter rejects it as impossible.
 func (s *groupEvent) advance(now uint64) {
 	s.zone.energy += s.scale.microjoules(now-s.last, &s.rest)
 	s.last = now
 }
 
-// reopen opens the counters, and only then closes those that were open.
+// reopen opens new counters, and then closes the previous ones.
 func (g *group) reopen(k kernel) error {
 	fresh, err := k.open(g.pmu.number, g.pmu.configs, g.cpu)
 	if err != nil {
@@ -118,7 +119,7 @@ func (g *group) reopen(k kernel) error {
 	return nil
 }
 
-// fail gives the error to the zones whose energy is not complete without the group.
+// fail sets the error of the zones whose energy is incomplete without the group.
 func (g *group) fail(err error) {
 	for i := range g.events {
 		if z := g.events[i].zone; z.err == nil {
@@ -127,7 +128,7 @@ func (g *group) fail(err error) {
 	}
 }
 
-// same reports whether o counts the same events. The CPU may be another one.
+// same reports whether o counts the same events, possibly on another CPU.
 func (g *group) same(o *group) bool {
 	return g.key == o.key && g.pmu.number == o.pmu.number && slices.Equal(g.pmu.configs, o.pmu.configs)
 }

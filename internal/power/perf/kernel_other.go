@@ -6,7 +6,7 @@ package perf
 
 import "errors"
 
-// linux stands in for the kernel on other systems.
+// linux replaces the kernel on other systems.
 type linux struct{}
 
 var errNotLinux = errors.New("perf events are available only on Linux")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package perf reads RAPL, the energy counters of Intel and AMD CPUs, through the perf events of
-// the kernel's power PMU (arch/x86/events/rapl.c). It is another way to the counters that powercap
-// reads: it needs CAP_PERFMON instead of files that only root may read, and it works in a
-// container, where powercap's directory is masked.
+// the kernel's power PMU (arch/x86/events/rapl.c). These are the counters that powercap reads.
+// Unlike powercap, perf requires CAP_PERFMON instead of access to files that only root can read,
+// and it works in containers, which mask the directory of powercap.
 package perf
 
 import (
@@ -20,10 +20,10 @@ import (
 // source is the power.Source of the power PMU's events. Their counters have 64 bits in units of
 // 2^-32 J: the kernel absorbs the wraps of the registers.
 //
-// A zone is an event on one package, or on one die if the PMU counts dies: "power:energy-pkg:0"
-// is energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only
-// the power_core PMU counts them (AMD, each core by itself), the zone "power_core:energy-core:0" is
-// the sum over the cores of package 0.
+// A zone is an event on one package, or on one die if the PMU counts dies: "power:energy-pkg:0" is
+// energy-pkg on package 0, "power:energy-pkg:0:1" on its die 1. On AMD, the power_core PMU counts
+// each core separately. If zones of cores are wanted and the power PMU does not count cores, the
+// zone "power_core:energy-core:0" is the sum over the cores of package 0.
 //
 // A zone is kept after it was found, unless it proves to be the zone of a die. The kernel moves a
 // counter to another CPU of its package or core when its CPU goes offline, so counters stay open
@@ -61,13 +61,13 @@ type zone struct {
 	err     error        // error of the current read
 }
 
-// New returns a meter for the CPUs whose files are below root, "/" or the mount point of the host's
-// root. It counts nothing unless these are of the kernel that it runs on. want reports whether
-// zones of the kind are to be read; nil means all. New reads no file.
+// New returns a meter for the CPUs whose files are below root: "/" or the mount point of the host's
+// root. The files must belong to the running kernel. want reports whether to read zones of a kind.
+// If want is nil, all zones are read. New does not read files.
 //
 // The error of Read is fs.ErrNotExist if there is no power PMU, and power.ErrNoZones if it has no
-// event to use, if its only event counts nothing, or if the files below root are of another kernel.
-// A missing permission is an error of the zones.
+// usable event, if its only event never counts, or if the files below root belong to another
+// kernel. A missing permission is an error of the zones.
 func New(root string, want func(power.Kind) bool) power.Meter {
 	return power.Direct("perf", newSource(root, want, linux{}))
 }
@@ -128,9 +128,9 @@ func (z *zone) show() power.Shown {
 	return shown
 }
 
-// counts reports whether the zone's counter is real. The event of psys is there on every server of
-// its family, with or without a sensor (arch/x86/events/rapl.c, intel_rapl_spr_msrs), and counts on
-// one package only. Its zone begins when it moves.
+// counts reports whether the zone has a working counter. The event of psys exists on every server
+// of its CPU family, even without a sensor (arch/x86/events/rapl.c, intel_rapl_spr_msrs), and
+// counts on only one package. Its zone exists after the first increase.
 func (z *zone) counts() bool { return z.Kind != power.PSys || z.energy > 0 }
 
 // Close closes the counters.

@@ -17,7 +17,7 @@ type scale struct{ num, den uint64 }
 
 var errScale = errors.New("not a positive number of joules that can be computed exactly")
 
-// parseScale reads the scale of an event in joules, a decimal number. The kernel's is
+// parseScale reads the scale of an event in joules, a decimal number. The kernel's scale is
 // 2.3283064365386962890625e-10, which is 2^-32 (arch/x86/events/rapl.c).
 func parseScale(text string) (scale, error) {
 	text = strings.TrimSpace(text)
@@ -35,8 +35,8 @@ func parseScale(text string) (scale, error) {
 	return scale{micro.Num().Uint64(), micro.Denom().Uint64()}, nil
 }
 
-// microjoules returns the energy of the counts and of the rest, and sets the rest to what is left
-// of it, in 1/den µJ. It saturates at 2^64-1 µJ.
+// microjoules returns the energy of the counts and of rest in whole microjoules. It sets rest to
+// the remaining fraction, in units of 1/den µJ. It saturates at 2^64-1 µJ.
 func (s scale) microjoules(counts uint64, rest *uint64) units.Energy {
 	hi, lo := bits.Mul64(counts, s.num)
 	lo, carry := bits.Add64(lo, *rest, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may
-// repeat its zones.
+// raplControl is the control type of the CPU's own registers, for both Intel and AMD. Other control
+// types may repeat its zones.
 const raplControl = "intel-rapl"
 
 // find lists the current zones. It opens no counter, so it succeeds even if counters may not be
@@ -43,13 +43,13 @@ func (s *source) find() func() error {
 	return func() error {
 		s.Merge(f.files, func(z *power.Zone) (stays, open bool) {
 			first, taken := f.owner[s.names[z.ID]]
-			return !taken || first == controlOf(z.ID), f.unread[z.ID] // else a repeat that was seen before its owner
+			return !taken || first == controlOf(z.ID), f.unread[z.ID] // otherwise the zone repeats a zone that was found later
 		})
 		return s.lacks(&f, len(dirs))
 	}
 }
 
-// lacks returns why a discovery found no zone in some directories, nil if it found one.
+// lacks returns an error if a discovery found no zone in dirs directories.
 func (s *source) lacks(f *found, dirs int) error {
 	switch {
 	case len(f.files) > 0:
@@ -61,8 +61,8 @@ func (s *source) lacks(f *found, dirs int) error {
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class
-// directory. The kernel lists all zones flat in it, as links; copies of the tree may keep subzones
-// only in their parents, whose ID begins theirs.
+// directory. The kernel lists all zones flat in it, as links; copies of the tree may have subzones
+// only in their parents. The ID of a subzone begins with the ID of its parent.
 func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 	dirs := make(map[string]string, len(entries))
 	var parents []string // IDs of zones, names of control types
@@ -75,7 +75,7 @@ func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 		parents = parents[1:]
 		children, err := os.ReadDir(dirs[parent])
 		if err != nil {
-			continue // a file, a dangling link, gone meanwhile: inspect says what matters
+			continue // a file, a dangling link, or a zone that was removed: inspect reports errors
 		}
 		for _, e := range children {
 			id := e.Name()
@@ -98,20 +98,20 @@ func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
 type found struct {
 	files  []power.CounterFile
 	owner  map[string]string // control type that a qualified name belongs to
-	unread map[string]bool   // IDs that are there and could not be looked at
-	reason error             // why the first of them could not
+	unread map[string]bool   // IDs of zones that could not be read
+	reason error             // the error of the first zone in unread
 }
 
 // inspect reads the descriptions in the zone directories and selects the zones to use.
 func (s *source) inspect(dirs map[string]string) found {
 	f := found{owner: make(map[string]string, len(dirs)), unread: make(map[string]bool)}
-	for z := range s.Zones { // a zone that is away for now keeps others from its counter
+	for z := range s.Zones { // a zone that is temporarily absent still owns its counter
 		if controlOf(z.ID) == raplControl {
 			f.owner[s.names[z.ID]] = raplControl
 		}
 	}
 	for _, id := range ownersFirst(dirs) {
-		if parent := ParentOf(id); f.unread[parent] && s.names[parent] == "" { // the name of its package could not be read yet
+		if parent := ParentOf(id); f.unread[parent] && s.names[parent] == "" { // the name of its package has not been read yet
 			f.unread[id] = true
 			continue
 		}
@@ -129,7 +129,7 @@ func (s *source) inspect(dirs map[string]string) found {
 			continue
 		}
 		if first, taken := f.owner[qualified]; taken && first != controlOf(id) {
-			continue // the same counter by another way: intel-rapl-mmio
+			continue // the same counter through another interface: intel-rapl-mmio
 		}
 		f.owner[qualified] = controlOf(id)
 		f.files = append(f.files, c)
@@ -137,8 +137,8 @@ func (s *source) inspect(dirs map[string]string) found {
 	return f
 }
 
-// ownersFirst returns the IDs of intel-rapl first, as other control types repeat its zones, and
-// parents before their children.
+// ownersFirst returns the IDs of intel-rapl first, because other control types repeat its zones,
+// and parents before their children.
 func ownersFirst(dirs map[string]string) []string {
 	ids := make([]string, 0, len(dirs))
 	for id := range dirs {
@@ -156,12 +156,13 @@ func ownersFirst(dirs map[string]string) []string {
 	return ids
 }
 
-// qualify returns the name of a zone after the names of its parents, and keeps it for its children.
+// qualify returns the qualified name of a zone: the names of its parents and its name. It stores
+// the result for the children.
 func (s *source) qualify(id, name string) string {
 	qualified := name
 	if parent := ParentOf(id); parent != "" {
 		above, ok := s.names[parent]
-		if !ok { // the parent was never seen: its number takes the place of its name
+		if !ok { // the parent was never found: its number replaces its name
 			above = strings.TrimPrefix(parent, controlOf(id))
 		}
 		qualified = above + "/" + name
@@ -170,7 +171,7 @@ func (s *source) qualify(id, name string) string {
 	return qualified
 }
 
-// counterOf returns the counter of the zone in a directory, and reports whether the zone is of a
+// counterOf returns the counter of the zone in a directory. ok reports whether the zone has a
 // wanted kind and counts energy.
 func (s *source) counterOf(id, name, dir string) (c power.CounterFile, ok bool) {
 	kind, ok := KindOf(name)
@@ -183,13 +184,13 @@ func (s *source) counterOf(id, name, dir string) (c power.CounterFile, ok bool) 
 	}}
 	info, err := os.Stat(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, false // limits power without counting energy
+		return c, false // the zone limits power without counting energy
 	}
 	if err == nil {
 		c.Info = info
 	}
 	c.Range, ok = s.readRange(dir)
-	return c, ok || controlOf(id) == raplControl // else not a counter that wraps: dtpm estimates
+	return c, ok || controlOf(id) == raplControl // otherwise it is not a counter that wraps: dtpm estimates energy
 }
 
 var errNameCut = errors.New("the zone's name has no end of line")

@@ -9,9 +9,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// KindOf returns the kind of the zone with the name, and reports whether it is one of RAPL's. Packages are called
-// package-N, on CPUs of several dies package-N-die-M, and the platform zone of a package other than the first psys-N
-// (drivers/powercap/intel_rapl_common.c, rapl_add_package and rapl_init_domains).
+// KindOf returns the kind of the zone with the name, and reports whether it is a zone of RAPL.
+// Packages are called package-N, on CPUs of several dies package-N-die-M, and the platform zone of
+// a package other than the first psys-N (drivers/powercap/intel_rapl_common.c, rapl_add_package and
+// rapl_init_domains).
 func KindOf(name string) (power.Kind, bool) {
 	switch k := power.Kind(name); k {
 	case power.Core, power.Uncore, power.DRAM, power.PSys:
@@ -32,7 +33,8 @@ func KindOf(name string) (power.Kind, bool) {
 	return power.Package, true
 }
 
-// domainOf returns the domain of the zone with the qualified name: the package at its top, else the node's CPUs.
+// domainOf returns the domain of the zone with the qualified name: its package, or the node's CPUs
+// for a zone without a package.
 func domainOf(qualified string) units.Domain {
 	top, _, _ := strings.Cut(qualified, "/")
 	if kind, _ := KindOf(top); kind == power.Package {
@@ -51,7 +53,7 @@ func controlOf(id string) string {
 	return control
 }
 
-// ParentOf returns the ID of the zone around the given one, empty at the top.
+// ParentOf returns the ID of the parent of a zone, or "" if the zone has no parent.
 func ParentOf(id string) string {
 	parent := id[:max(strings.LastIndexByte(id, ':'), 0)]
 	if !strings.Contains(parent, ":") {

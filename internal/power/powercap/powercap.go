@@ -25,7 +25,7 @@ type source struct {
 }
 
 // New returns a meter for the powercap zones of the host whose root directory is root. want reports
-// whether to read zones of a kind. If want is nil, all zones are read. New reads no file.
+// whether to read zones of a kind. If want is nil, all zones are read. New does not read files.
 //
 // The error of Read is fs.ErrNotExist if there is no powercap interface, and power.ErrNoZones if it
 // has no zone to use.

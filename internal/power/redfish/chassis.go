@@ -79,8 +79,8 @@ func linksTo(links []link, p string) bool {
 	return slices.ContainsFunc(links, func(l link) bool { return clean(l.Path) == p })
 }
 
-// Chassis types (DSP8010, Chassis) of machines that share an enclosure with others, of enclosures
-// for several machines, and of equipment that is never a machine.
+// Chassis types (DSP8010, Chassis) of machines that share an enclosure with other machines, of
+// enclosures for several machines, and of equipment that is not a machine.
 var (
 	nodeTypes      = []string{"Blade", "Sled", "Cartridge"}
 	enclosureTypes = []string{"Enclosure", "Rack", "RackGroup", "Row", "Pod", "Shelf", "ImmersionTank"}
@@ -89,8 +89,7 @@ var (
 	}
 )
 
-// whole returns which of several chassis with this system alone may be the whole machine, at least
-// one.
+// whole returns the candidates that may be the whole machine. The result has at least one chassis.
 func whole(candidates []*chassis) []*chassis {
 	for _, isOut := range []func(c *chassis) bool{
 		func(c *chassis) bool { // an enclosure of machines, if the service lists only this machine

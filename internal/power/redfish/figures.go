@@ -47,7 +47,7 @@ type excerpt struct {
 	average     time.Duration // the averaging time of Reading, 0 if not available
 }
 
-// UnmarshalJSON accepts the figure alone, too.
+// UnmarshalJSON also accepts a number instead of an object.
 func (e *excerpt) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		type object excerpt
@@ -60,7 +60,7 @@ func (e *excerpt) UnmarshalJSON(b []byte) error {
 // text is a string, or empty if the value has another type.
 type text string
 
-// UnmarshalJSON never fails.
+// UnmarshalJSON never returns an error.
 func (t *text) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
@@ -76,11 +76,11 @@ type powerControl struct {
 	RelatedItem        []link
 }
 
-// maxAverage bounds the time that is averaged over. With a longer one the figure says little about
-// the present.
+// maxAverage is the maximum averaging time of a power. A longer average does not show the current
+// power.
 const maxAverage = 5 * time.Minute
 
-// average returns the average power, which is of use where there is no other figure and it is of
+// average returns the average power. It is used only without another figure, and only if it covers
 // the last minutes.
 func (c *powerControl) average() excerpt {
 	minutes, err := fetch.Number(c.PowerMetrics.IntervalInMin)
@@ -90,8 +90,8 @@ func (c *powerControl) average() excerpt {
 	return excerpt{}
 }
 
-// controlOf returns the member of PowerControl that is related to the machine, else the first.
-// Others are of parts, such as its processors.
+// controlOf returns the member of PowerControl that is related to the machine, or the first member
+// without such a relation. Other members describe parts, such as processors.
 func controlOf(all []powerControl, related []string) powerControl {
 	for _, c := range all {
 		if slices.ContainsFunc(c.RelatedItem, func(l link) bool { return slices.Contains(related, clean(l.Path)) }) {
@@ -119,7 +119,7 @@ type reading struct {
 	err     error
 }
 
-// add adds the figures of a resource. A figure that one resource lacks is lacking.
+// add adds the figures of a resource. A figure that one resource lacks is missing in the totals.
 func (t *totals) add(isFirst bool, m *metrics, related []string, at time.Time) {
 	m.control = controlOf(m.PowerControl, related)
 	t.at = at
@@ -158,7 +158,7 @@ func (t *totals) check() {
 	}
 }
 
-// watts returns the power that the resources report in addition to their energy, 0 if they do not.
+// watts returns the power that the resources report in addition to their energy, or 0.
 func (t *totals) watts() float64 {
 	for i := range figures {
 		if !figures[i].energy && t.readings[i].err == nil {
@@ -168,7 +168,7 @@ func (t *totals) watts() float64 {
 	return 0
 }
 
-// err returns why there is no figure.
+// err returns the reason if there is no figure.
 func (t *totals) err() error {
 	for i := range figures {
 		if err := t.readings[i].err; !errors.Is(err, fetch.ErrNoValue) {
@@ -194,8 +194,8 @@ func readingOf(e *excerpt, unit float64) reading {
 	return reading{value: value * unit, step: step(digits, value) * unit, average: e.average}
 }
 
-// step returns the value of the last digit of a number. More than six decimals are those of a
-// binary fraction, and not the sensor's.
+// step returns the value of the last digit of a number. More than six decimals are digits of a
+// binary fraction, not of the sensor.
 func step(digits string, value float64) float64 {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(digits), "e")
 	_, decimals, _ := strings.Cut(mantissa, ".")
@@ -209,25 +209,25 @@ func step(digits string, value float64) float64 {
 }
 
 const (
-	// fineStep is the largest step of a counter that is preferred to power, in µJ: 0.001 kWh is
-	// less, one in 12 s at 300 W.
+	// fineStep is the maximum step of a counter that is preferred to power, in µJ. A step of 0.001
+	// kWh, which takes 12 s at 300 W, is smaller.
 	fineStep = 4e9
-	// standstill is how long a counter may stand still while the power is at least standstillWatts,
-	// which is more than three fine steps.
+	// standstill is the maximum time without a change of a counter while the power is at least
+	// standstillWatts. The energy in this time is more than three fine steps.
 	standstill      = 10 * time.Minute
 	standstillWatts = 20
 )
 
 // counter holds the observed properties of an energy counter.
 type counter struct {
-	step   float64   // the smallest seen, in µJ: a number that ends in zeros has fewer digits
-	value  float64   // the last, in µJ
-	moved  time.Time // when it changed last
-	frozen bool      // it stood still while the machine used energy
+	step   float64   // the smallest step of all readings, in µJ: a number that ends in zeros has fewer digits
+	value  float64   // the last value, in µJ
+	moved  time.Time // when the value last changed
+	frozen bool      // the value did not change while the machine used energy
 }
 
-// isFine takes a reading and reports whether the counter is better than power: its steps are small,
-// and it moves.
+// isFine records a reading, and reports whether the counter is preferable to power: its steps are
+// small, and its value changes.
 func (c *counter) isFine(r *reading, watts float64, at time.Time) bool {
 	if c.step == 0 || r.step < c.step {
 		c.step = r.step

@@ -84,7 +84,7 @@ func (s *service) readRoot(ctx context.Context) error {
 	case err != nil && status != http.StatusUnauthorized:
 		return fmt.Errorf("service root: %w", err)
 	}
-	if err == nil && *root == (serviceRoot{}) { // the password is not for whatever answers there
+	if err == nil && *root == (serviceRoot{}) { // do not send the password to a server that is not Redfish
 		return errNoService
 	}
 	root.Systems.Path = cmp.Or(root.Systems.Path, rootPath+"Systems")
@@ -110,8 +110,8 @@ func (s *service) send(ctx context.Context, method, path string) (*fetch.Answer,
 	return s.client.Do(req)
 }
 
-// request returns a request without credentials. It goes to the endpoint, whatever host the path
-// names.
+// request returns a request without credentials. It is sent to the endpoint, even if the path
+// contains another host.
 func (s *service) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	to, err := url.Parse(path)
 	if err != nil || !strings.HasPrefix(to.Path, "/") {

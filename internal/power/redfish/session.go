@@ -54,7 +54,7 @@ var (
 //     also refuses requests with the password, the next login follows after an hour, or after 10
 //     minutes if only one login had no response.
 //
-// The zero state has no password: a login is due.
+// The zero state has no password, and a login is due.
 type state struct {
 	token    string    // token of the open session; empty if no session is open
 	used     bool      // reports whether the BMC accepted a request in the open session
@@ -182,7 +182,7 @@ func (s *service) logIn(ctx context.Context) error {
 // response has no such path. A DELETE of a path that is not a session could do harm.
 func sessionPath(a *fetch.Answer) string {
 	var created link
-	_ = a.JSON(&created) // an error is ignored: the header Location usually has the path, too
+	_ = a.JSON(&created) // an error is ignored: the header Location usually has the path as well
 	for _, text := range []string{a.Header.Get("Location"), created.Path} {
 		u, err := url.Parse(text)
 		if err != nil {

@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	// maxMisses is how many polls in a row may lack the figure that is read until another one is
-	// looked for.
+	// maxMisses is the number of consecutive polls without the selected figure after which another
+	// figure is selected.
 	maxMisses = 3
-	// stale is how long a resource may carry the same time.
+	// stale is the maximum time for which a resource may report the same time.
 	stale = 10 * time.Minute
-	// supplyChoice is how long the same power supplies are read, or supplyPatience times as long as
-	// it took to find them. One that was plugged in meanwhile is not counted.
+	// supplyChoice is the minimum time between two searches for power supplies. If a search takes
+	// long, the time is supplyPatience times its duration. A power supply that is added between two
+	// searches is not included.
 	supplyChoice   = time.Hour
 	supplyPatience = 100
 )
@@ -36,21 +37,22 @@ var (
 	errRange = errors.New("it reads more than any machine uses")
 )
 
-// source is where the machine's energy or power is read: one resource, or one of each power supply.
+// source reads the machine's energy or power: from one resource, or from one resource of each power
+// supply.
 type source struct {
-	name    string // for people
+	name    string // for errors
 	paths   []string
 	related []string // the paths of the machine's system and chassis
 	expires time.Time
 	zone    power.Zone // without Name
 
 	counters [len(figures)]counter
-	figure   int         // that is read, or -1
-	current  *power.Zone // of the figure
-	misses   int         // polls in a row without it
+	figure   int         // index of the selected figure, or -1
+	current  *power.Zone // zone of the figure
+	misses   int         // number of consecutive polls without the figure
 
-	stamp   string    // what time the resource said it is
-	stamped time.Time // when it said that first
+	stamp   string    // the last time that the resource reported
+	stamped time.Time // when the resource first reported stamp
 }
 
 // choose finds the machine and returns its first source that has a reading, with this reading.
@@ -92,7 +94,7 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Shown, error) {
 	return nil, power.Shown{}, fmt.Errorf("%s has no power that can be read: %s", name(ch.path), strings.Join(tried, "; "))
 }
 
-// isAbout reports whether an error is about one resource, so that another one may be better.
+// isAbout reports whether an error concerns a single resource, so that another resource may work.
 func isAbout(err error) bool {
 	switch fetch.Status(err) {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone,
@@ -178,7 +180,7 @@ func (s *source) begin(sys *system, ch *chassis, before *source) {
 	}
 }
 
-// due reports whether the choice is to be made again.
+// due reports whether a source must be chosen again.
 func (s *source) due() bool {
 	return s.misses >= maxMisses || !s.expires.IsZero() && time.Now().After(s.expires)
 }

@@ -42,8 +42,8 @@ type Usage struct {
 }
 
 // User is a process that used a GPU or has it open, or several processes that cannot be
-// distinguished, such as the processes in a slice of a GPU for which only the activity of the slice
-// is available.
+// distinguished, such as processes in a slice of a GPU if only the activity of the slice is
+// available.
 type User struct {
 	PIDs []int32 // in the PID namespace of the root path's /proc; at least one
 	// Used is the GPU time of all of them, 0 for a process that has the GPU open and did not use

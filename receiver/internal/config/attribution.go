@@ -237,8 +237,8 @@ func (c *AttributionConfig) validateWeights(wrong invalid.Reporter, zones []powe
 	}
 }
 
-// listWeights returns the weights of these zone kinds, and marks those that the configuration does
-// not set.
+// listWeights returns the weights of these zone kinds, and marks weights that the configuration
+// does not set.
 func (c *AttributionConfig) listWeights(zones []power.Kind) string {
 	var list []string
 	for _, kind := range zones {

@@ -61,7 +61,7 @@ type Config struct {
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
 
-	// zeroWindow is set if window is configured as 0, which selects nothing.
+	// zeroWindow is set if window is configured as 0, which is invalid.
 	zeroWindow bool
 
 	// PresetOther reports whether the preset added other to the zones. If so, a machine that does
@@ -101,8 +101,8 @@ type ProcessSeriesConfig struct {
 	// MinEnergy is the energy in joules that a process must accumulate before it gets a series.
 	MinEnergy float64 `mapstructure:"min_energy"`
 
-	// minAge is the age that a process must have before it gets a series of its own, if the others
-	// are reported by program.
+	// minAge is the minimum age of a process with a series of its own, if other processes are
+	// reported by program.
 	minAge time.Duration
 
 	_ struct{}
@@ -122,7 +122,7 @@ const (
 const (
 	defaultMaxProcesses = 50
 	defaultMinEnergy    = 1 // J
-	// Most processes exit within a minute. With a series of its own, each would leave one behind.
+	// Most processes exit within a minute, and each would otherwise have a short-lived series.
 	defaultMinAge = time.Minute
 	maxPrograms   = 500
 	// maxBirths is Limit.Births of processes, programs, containers and pods.

@@ -40,8 +40,8 @@ func Default() *Config {
 	}
 }
 
-// ShowContainer changes what would keep the only container from having a series of its own, with
-// all of its energy.
+// ShowContainer changes the settings so that the only container has its own series with all of its
+// energy.
 func (c *Config) ShowContainer() {
 	c.Window = cmp.Or(c.Window, c.CollectionInterval)
 	c.Series.Containers.Max = max(c.Series.Containers.Max, 2) // the container, and other

@@ -4,7 +4,7 @@ package config
 
 import "github.com/energyreceiver/energyreceiver/internal/ledger"
 
-// WantsUnits reports whether units of systemd are found: for their own metrics, or to distinguish
+// WantsUnits reports whether systemd units are required: for their own metrics, or to distinguish
 // programs.
 func (c *Config) WantsUnits() bool {
 	return c.Metrics.SystemdUnitEnergy.Enabled || c.Metrics.SystemdUnitPower.Enabled ||

@@ -37,7 +37,7 @@ type ModelConfig struct {
 	// of the model for auto and file, and no model of DRAM otherwise.
 	MemoryPower float64 `mapstructure:"memory_power"`
 
-	// hasCurve reports whether the curve is configured, be it by powers of 0.
+	// hasCurve reports whether the curve is configured, even with powers of 0.
 	hasCurve bool
 
 	_ struct{}
@@ -48,10 +48,10 @@ func defaultModelConfig() ModelConfig { return ModelConfig{Zone: power.Package, 
 // ModelIdle is a value of the setting model::idle.
 type ModelIdle string
 
-// The parts of its host's idle power that a virtual machine gets.
+// The shares of the host's idle power that a virtual machine can have.
 const (
 	ModelIdleShare ModelIdle = "share" // in proportion to its CPUs
-	ModelIdleNone  ModelIdle = "none"  // none: its dynamic power only
+	ModelIdleNone  ModelIdle = "none"  // no share: only the dynamic power
 )
 
 // ModelPoint is a point of a utilization-to-power curve.
@@ -78,7 +78,7 @@ func (m *ModelConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(m)
 }
 
-// maxPower is in watts. No node has a megawatt.
+// maxPower, in watts, exceeds the power of any node.
 const maxPower = 1e6
 
 // validateModel checks the settings of the power model.
@@ -142,19 +142,19 @@ func (m *ModelConfig) validateCurve(wrong invalid.Reporter) {
 	}
 }
 
-// maxMemoryPower is in watts per GiB. A DIMM draws a few watts.
+// maxMemoryPower, in watts per GiB, exceeds the power of any memory: a DIMM draws a few watts.
 const maxMemoryPower = 100
 
 // ZoneKind returns the zone kind whose power is modeled.
 func (m *ModelConfig) ZoneKind() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
-// isAuto reports whether the model is that of the default configuration.
+// isAuto reports whether the model is auto, the default.
 func (m *ModelConfig) isAuto() bool {
 	return !m.IsStated() && m.File == "" && m.ZoneKind() == power.Package
 }
 
-// kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is
-// configured, its memory.
+// kinds returns the zone kinds that are modeled: the whole machine, or package and, if dram is
+// among the configured kinds, dram.
 func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
 	if m.isAuto() && !slices.Contains(configured, power.Package) {
 		return nil
@@ -174,14 +174,14 @@ func (c *Config) ModeledKinds() []power.Kind {
 	return c.Model.Get().kinds(c.Zones)
 }
 
-// Completes reports whether memory is modeled in addition to packages that a sensor measures: the
-// configuration asks for its power.
+// Completes reports whether memory is modeled in addition to packages that a sensor measures,
+// because its power is configured.
 func (c *Config) Completes() bool {
 	m := c.Model.Get()
 	return m != nil && (m.MemoryPower > 0 || m.File != "")
 }
 
-// IsStated reports whether the configuration states the curve.
+// IsStated reports whether the curve is configured.
 func (m *ModelConfig) IsStated() bool {
 	return m.File == "" && (m.hasCurve || len(m.Points) > 0 || m.IdlePower != 0 || m.MaxPower != 0)
 }

@@ -13,8 +13,8 @@ import (
 // Preset is a value of attribution::preset.
 type Preset string
 
-// The presets, other than the empty one of the default rules. The variable presets defines their
-// rules.
+// The presets other than the empty preset, which is the default rules. The variable presets defines
+// their rules.
 const (
 	PresetKepler        Preset = "kepler" // 0.10 and later
 	PresetKepler09      Preset = "kepler_0_9"
@@ -25,20 +25,20 @@ const (
 	PresetKavanaghEqual Preset = "kavanagh_equal"
 )
 
-// PresetRules are the rules of a preset. Package rules puts the settings of a configuration in their
-// place, and omits the rules that the machine does not support.
+// PresetRules are the rules of a preset. Package rules overrides them with configured settings, and
+// omits rules that the machine does not support.
 type PresetRules struct {
-	Static     StaticModel   // of measured zones
+	Static     StaticModel   // for measured zones
 	Idle       IdleRule      // "" in the table: none
 	Scope      Scope         // node
-	Weight     Weight        // of all zone kinds but dram: cpu_time
-	DRAM       Weight        // of dram: cpu_time
+	Weight     Weight        // for all zone kinds except dram: cpu_time
+	DRAM       Weight        // for dram: cpu_time
 	SMT        float64       // 1
 	Interrupts InterruptRule // shared
 	// MissedUnattributed makes the energy of short-lived processes that only the node's counter
-	// shows unattributed. Without it, the processes that are visible share that energy.
+	// shows unattributed. Otherwise the visible processes share this energy.
 	MissedUnattributed bool
-	// KnowsStatic selects the known static power of modeled and reported zones.
+	// KnowsStatic selects the given static power of modeled and reported zones.
 	KnowsStatic bool
 	// ControlPlaneExcluded excludes the static pods of the Kubernetes control plane, in addition to
 	// the excluded workloads of the settings.
@@ -49,11 +49,12 @@ type PresetRules struct {
 	Window time.Duration
 	// Other adds the zone kind other to the default zones.
 	Other bool
-	// PSys attributes psys in place of the zones package and dram, if a meter reads psys.
+	// PSys attributes psys instead of package and dram if a meter reads psys.
 	PSys bool
 }
 
-// presets maps each preset to its rules. The comments of PresetRules name the rules of empty fields.
+// presets maps each preset to its rules. The comments of PresetRules list the rules of empty
+// fields.
 var presets = map[Preset]PresetRules{
 	// The default: the rules with the smallest errors.
 	"": {
@@ -69,9 +70,9 @@ var presets = map[Preset]PresetRules{
 	PresetScaphandre: {Static: StaticUtilization, PSys: true},
 	PresetSmartWatts: {Static: StaticResting, Weight: WeightSmartWatts, DRAM: WeightSmartWatts, Window: time.Second},
 	// KubeWatt's static power is the intercept of a polynomial of the third degree. It includes the
-	// power of the control plane at rest, and dynamic power is all power above it (paragraphs
-	// "Initialization Modes for Static Power Estimation" and "Resilience Against Kepler's Pitfalls" of
-	// "Existing Approaches to Container Energy Consumption Measurement Tools").
+	// power of the idle control plane, and dynamic power is all power above it (paragraphs
+	// "Initialization Modes for Static Power Estimation" and "Resilience Against Kepler's Pitfalls"
+	// of "Existing Approaches to Container Energy Consumption Measurement Tools").
 	PresetKubeWatt: {Static: StaticCubicRegression, ControlPlaneExcluded: true, ExcludedInFixed: true},
 	// The second and the third rule of the paper. The first rule, all energy by CPU
 	// utilization, is the sum of active and idle energy of the preset scaphandre with idle: used.
@@ -112,7 +113,7 @@ func (c *AttributionConfig) WeightOf(kind power.Kind) Weight {
 	return selected.Weight
 }
 
-// PrefersPSys reports whether psys is attributed in place of the configured zones package and dram,
+// PrefersPSys reports whether psys is attributed instead of the configured zones package and dram
 // if a meter reads psys.
 func (c *Config) PrefersPSys() bool {
 	return presets[c.Attribution.Preset].PSys && slices.Contains(c.Zones, power.Package) && slices.Contains(c.Zones, power.DRAM)
@@ -133,14 +134,14 @@ func (c *AttributionConfig) setStaticModel(kind power.Kind) StaticModel {
 	return cmp.Or(c.StaticPower[kind].Model, c.StaticPower[AllZones].Model)
 }
 
-// KnowsStaticPower reports whether the known static power of a zone kind is used when its energy is
-// modeled or reported.
+// KnowsStaticPower reports whether the preset and the settings select the given static power of a
+// zone kind if its energy is modeled or reported.
 func (c *AttributionConfig) KnowsStaticPower(kind power.Kind) bool {
 	return presets[c.Preset].KnowsStatic && c.setStaticModel(kind) == ""
 }
 
-// StaticModel returns the static power model of a kind of the ledger. It is utilization if the
-// static power is known.
+// StaticModel returns the static power model of a kind of the ledger. It is utilization for kinds
+// of KnowsStaticPower, whose static power is set later.
 func (c *Config) StaticModel(kind power.Class) StaticModel {
 	if kind.Method != power.Measured && c.Attribution.KnowsStaticPower(kind.Zone) {
 		return StaticUtilization

@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/ledger"
 )
 
-// SettingsOfTotals describes the settings without which totals mean something else, whatever the
-// order of zones. Those that have their defaults are left out, so that a later version with more
-// settings describes them alike.
+// SettingsOfTotals describes the settings that determine the meaning of totals. The description
+// does not depend on the order of zones. It omits settings with their default values, so that later
+// versions with more settings return the same description.
 func (c *Config) SettingsOfTotals() string {
 	own, defaults := c.Attribution, Default().Attribution
 	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}
@@ -38,7 +38,7 @@ func (c *Config) SettingsOfTotals() string {
 	}
 	description, err := json.Marshal(set)
 	if err != nil {
-		return err.Error() // the same each time
+		return err.Error() // the same text each time
 	}
 	return string(description)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package meters opens the meters that the configuration selects, reads them, and reports what is
-// wrong with them. Package drivers has the table of all meters.
+// Package meters opens the configured meters, reads them, and reports their errors. Package drivers
+// has the table of all meters.
 package meters

@@ -23,7 +23,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// gpuNotes finds out which GPUs are not read, or only in part, and logs each of it once.
+// gpuNotes finds GPUs whose energy or usage is not read, and logs each case once.
 type gpuNotes struct {
 	cfg    *config.Config
 	logger *zap.Logger
@@ -33,19 +33,19 @@ type gpuNotes struct {
 	looked time.Time // sample time of the search
 	began  time.Time // sample time of the first call
 
-	unread, unused bool // is logged
+	unread, unused bool // the message was logged
 }
 
 const (
 	lookForGPUsAgain = 10 * time.Minute
-	// gpuGrace is the time after the start without reports on readings that may still come:
-	// libraries and meters have not answered yet.
+	// gpuGrace is the time after the start in which missing readings are not reported, because
+	// libraries and meters may not have answered yet.
 	gpuGrace = time.Minute
 )
 
-// check records what the readings and the usage of an interval lack. The error reports that a
-// library of the setting meters::gpu::extensions is not there although the machine has a GPU that
-// needs it.
+// check logs GPUs that are missing in the readings or in the usage of an interval. It returns an
+// error if the machine has a GPU that requires a library in meters::gpu::extensions, and the
+// library is missing.
 func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
 	if g.began.IsZero() {
 		g.began = now
@@ -67,7 +67,7 @@ func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usa
 	return cmp.Or(g.checkRead(readings, meters), g.search.Err())
 }
 
-// checkRead finds GPUs that no meter reads.
+// checkRead logs GPUs that no meter reads.
 func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error {
 	var unread []string
 	for _, domain := range g.nvidia {
@@ -81,7 +81,7 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	switch err := libraryError(meters); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
 		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
-	case err != nil || g.unread: // it is reported as the error of a sensor
+	case err != nil || g.unread: // the condition of the sensor reports the error
 		return nil
 	}
 	g.unread = true
@@ -93,7 +93,7 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 	return nil
 }
 
-// libraryError returns why the libraries of the setting meters::gpu::extensions cannot be read.
+// libraryError returns the error of the libraries in meters::gpu::extensions.
 func libraryError(meters *power.Set) error {
 	for _, meter := range meters.Status() {
 		if meter.Name == "gpu" {
@@ -103,7 +103,7 @@ func libraryError(meters *power.Set) error {
 	return nil
 }
 
-// checkUsers finds GPUs whose energy is read and whose usage is not.
+// checkUsers logs GPUs whose energy is read and whose usage is not.
 func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 	if g.unused || !slices.Contains(g.cfg.Zones, power.GPU) {
 		return

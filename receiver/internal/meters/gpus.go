@@ -21,10 +21,11 @@ import (
 // gpus reads the usage of the node's GPUs by process.
 type gpus struct {
 	sources []gpu.Source
-	// drm is nil if its results are not used. It is queried once a GPU that no other source reports
-	// has a meter: most machines have a graphics chip in the CPU, which has no meter.
+	// drm is nil if it is not used. It is read only after a meter has returned a GPU that no other
+	// source reports, because most machines have only a graphics chip in the CPU, which has no
+	// meter.
 	drm     gpu.Source
-	queried bool // drm was
+	queried bool // drm was read
 	Usage   []gpu.Usage
 	notes   gpuNotes
 }
@@ -71,7 +72,7 @@ func (g *gpus) read(now time.Time, processes *proc.Table, readings []power.Readi
 	return g.Usage, unknown
 }
 
-// isUnread reports whether a reading is of a GPU without usage.
+// isUnread reports whether a reading belongs to a GPU whose usage no source reports.
 func (g *gpus) isUnread(r power.Reading) bool {
 	return r.Zone.Kind == power.GPU && !slices.ContainsFunc(g.Usage, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
 }

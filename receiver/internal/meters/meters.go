@@ -25,13 +25,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/rules"
 )
 
-// Meters reads the meters that the configuration selects, logs which are in use and reports what is
-// wrong with them.
+// Meters reads the configured meters, logs the selected meters and reports errors.
 type Meters struct {
 	cfg    *config.Config
 	logger *zap.Logger
-	// required reports whether the configuration requires the meter with the name, rather than
-	// using it if the machine has it.
+	// required reports whether the configuration requires a meter. Other meters are used only if
+	// the machine has them.
 	required func(name string) bool
 	Set      *power.Set
 	// Readings are the readings of the last Read.
@@ -46,8 +45,8 @@ type Meters struct {
 	lacksSince  time.Time       // sample time when the zone other first lacked a part
 }
 
-// New returns meters that do not read before the first Read. set is the result of Open. waits
-// bounds the waits for files that users block.
+// New returns meters that do not access the machine before the first Read. set is the result of
+// Open. waits limits the time spent waiting for files that users block.
 func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.Waits) *Meters {
 	m := &Meters{
 		cfg: cfg, logger: logger, required: cfg.Meters.Requires, Set: set, Tallies: zoneTallies{}, attributed: cfg.Zones,
@@ -62,7 +61,7 @@ func New(cfg *config.Config, logger *zap.Logger, set *power.Set, waits *kernfs.W
 	return m
 }
 
-// Open opens the meters that the configuration asks for. They read no energy before the first Read.
+// Open opens the configured meters. They read no energy before the first Read.
 func Open(ctx context.Context, cfg *config.Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 	derivesOther := slices.Contains(cfg.Zones, power.Other)
 	env := &drivers.Env{Root: cfg.RootPath, Interval: cfg.CollectionInterval, Host: host, Telemetry: set}
@@ -295,7 +294,7 @@ func (m *Meters) updateAttributed(readings []power.Reading) {
 		}
 	}
 	if m.whole == m.wholeLogged || m.whole != "" && m.cfg.PrefersPSys() && !hasCounted(m.whole, readings) {
-		return // a psys that stands still is given up when package counts
+		return // psys is dropped if its counter does not change while package counts
 	}
 	m.wholeLogged = m.whole
 	if m.whole == "" {

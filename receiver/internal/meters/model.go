@@ -70,7 +70,7 @@ func trainedCurves(m *config.ModelConfig, what machine.Machine, kinds []power.Ki
 	return all, errors.Join(err, memoryErr)
 }
 
-// withMemory adds the curve of memory whose power the configuration states, if it does.
+// withMemory adds the curve of memory if its power is configured.
 func withMemory(curves []model.ZoneCurve, what machine.Machine, wattsPerGiB float64, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	if wattsPerGiB == 0 || !slices.Contains(kinds, power.DRAM) {
 		return curves, nil
@@ -127,7 +127,7 @@ func (noModel) Is(target error) bool                                          { 
 type modelMeter struct {
 	power.Meter
 	curves  []model.ZoneCurve
-	machine string // the machine as it was identified
+	machine string // description of the machine
 	// incomplete is the reason why some zone kinds have no curve, or nil.
 	incomplete error
 }
@@ -154,7 +154,7 @@ func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 	}
 }
 
-// inPercent returns a share with two digits at least.
+// inPercent returns a share in percent with at least two digits.
 func inPercent(share float64) string {
 	if share < 0.0995 {
 		return fmt.Sprintf("%.2g %%", 100*share)

@@ -36,14 +36,14 @@ func (m *Meters) report(c *conditions.Conditions) {
 	c.Observe("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
 }
 
-// trouble returns what keeps sensors from being read.
+// trouble returns the errors of sensors that should be read, or nil.
 func (m *Meters) trouble() error {
 	status := m.Set.Status()
 	nothing := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || meter.IsWaiting() })
 	var trouble error
 	for i := range status {
 		meter := &status[i]
-		isFirst := trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) // one missing meter is enough
+		isFirst := trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) // report only one missing meter
 		if isFirst && m.reports(meter, status[:i], nothing) {
 			trouble = oneline.Join(trouble, meter.Err)
 		}
@@ -60,7 +60,7 @@ func (m *Meters) trouble() error {
 
 // reports reports whether the error of a meter is reported. A missing meter is no error if another
 // meter reads or may still answer, unless the meter would be used and only a permission is missing.
-// nothing reports whether there is no such other meter.
+// nothing reports whether no other meter reads or may still answer.
 func (m *Meters) reports(meter *power.Status, preferred []power.Status, nothing bool) bool {
 	switch {
 	case meter.Replaced || meter.Err == nil:
@@ -80,8 +80,9 @@ func (m *Meters) reportsFailure(meter *power.Status) bool {
 	return m.required(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
-// isMissed reports whether a meter that may not be read would be used: there is no sensor that is
-// preferred. RAPL, which has the package, is also missed if sensors of the whole machine are read.
+// isMissed reports whether a meter that cannot be read for lack of a permission would be used,
+// because no preferred sensor is read. RAPL, which reads packages, is also missed if only sensors
+// of the whole machine are read.
 func isMissed(meter *power.Status, preferred []power.Status) bool {
 	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
 		if meter.Family == "" {
@@ -96,7 +97,7 @@ func isMissing(meter *power.Status) bool {
 	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
 }
 
-// isThere reports whether there is something that the meter reads, or fails to.
+// isThere reports whether the machine has a sensor for the meter, even if reading it fails.
 func isThere(meter *power.Status) bool {
 	return !meter.Replaced && !isMissing(meter) && !meter.IsWaiting()
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// ZoneTally counts what happened to a zone's counter or sensor.
+// ZoneTally counts the errors and events of a zone's counter or sensor.
 type ZoneTally struct {
 	ReadErrors, Wraps, Resets int64
 	sensor                    SensorTally
-	// of is the zone that sensor counts, and before what zones of the same ID had counted.
+	// of is the zone that sensor refers to. before is the sum over earlier zones with the same ID.
 	of     *power.Zone
 	before SensorTally
 }
@@ -45,10 +45,11 @@ func (t *ZoneTally) add(r *power.Reading) {
 	t.sensor = SensorTally{r.Gaps, r.Rejected, r.Unmeasured}
 }
 
-// SensorTotal returns the totals of unmeasured time, gaps and rejections of all zones of the ID.
+// SensorTotal returns the totals of unmeasured time, gaps and rejections over all zones with the
+// ID.
 func (t *ZoneTally) SensorTotal() SensorTally { return t.before.plus(t.sensor) }
 
-// zoneTallies holds the tally of each zone that was ever read, by zone ID.
+// zoneTallies has the tally of each zone that has been read, by zone ID.
 type zoneTallies map[string]*ZoneTally
 
 // Add counts the errors and events of readings.

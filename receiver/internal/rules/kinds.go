@@ -9,14 +9,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// WholeMachine are the zone kinds that stand in for package. Of several that can be read, the first
-// does, or the second for a preset that prefers psys.
+// WholeMachine are the zone kinds that can replace package. If both can be read, the first one is
+// used, or psys for a preset that prefers it.
 var WholeMachine = []power.Kind{power.Platform, power.PSys}
 
-// kindsOf returns the kinds that the ledger may have. Configured zone kinds, and zone kinds that may
-// stand in for package, are measured. If a hypervisor reports energy, they are reported as well. Some
-// may be modeled. Accounts have memory up to the last kind that is in use, so kinds that are likely
-// in use come first.
+// kindsOf returns the kinds that the ledger may have. Configured zone kinds, and zone kinds that
+// may replace package, can be measured. If a hypervisor reports energy, they can also be reported.
+// Some can be modeled. Accounts have memory up to the last kind that is in use, so kinds that are
+// likely in use come first.
 func kindsOf(c *config.Config) (kinds []power.Class) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range WholeMachine {
@@ -39,7 +39,7 @@ func kindsOf(c *config.Config) (kinds []power.Class) {
 	return kinds
 }
 
-// mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of
+// mayStandIn reports whether zones of a kind that is not configured may be attributed instead of
 // package.
 func mayStandIn(c *config.Config, zone power.Kind) bool {
 	return slices.Contains(WholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)

@@ -20,7 +20,7 @@ type Note struct {
 	Setting string
 	// Value is the value of a default rule.
 	Value string
-	// Reason is why the setting has no effect or the default rule is not in effect.
+	// Reason is the reason why the setting has no effect, or why the default rule is not in effect.
 	Reason string
 	// Alternative is a better value of the setting.
 	Alternative string
@@ -107,7 +107,7 @@ func (n *noter) noteAttribution() {
 	n.effect(a.Interrupts == config.InterruptsUnattributed, m.Untimed == nil, "attribution::interrupts", text(m.Untimed))
 }
 
-// noteMetrics checks the metrics that some rules do not have.
+// noteMetrics checks metrics that are missing under some rules.
 func (n *noter) noteMetrics() {
 	on := &n.Metrics
 	isUncertain := slices.ContainsFunc(n.Zones, func(kind power.Kind) bool {
@@ -196,7 +196,7 @@ func (n *noter) untrained() (reason error) {
 	return reason
 }
 
-// text returns the text of an error, empty if it is nil.
+// text returns the text of an error, or "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/config"
 )
 
-// Machine holds what rules depend on: the reasons why the machine does not support a rule, each nil
-// if it does, and the zones. The zero Machine supports all rules.
+// Machine describes which rules a machine supports. Each error is the reason why the machine does
+// not support a rule, or nil. The zero Machine supports all rules.
 type Machine struct {
 	Undivided error // the node's CPUs are not divided by package
 	Unclocked error // the clock rate over an interval cannot be measured
@@ -57,8 +57,8 @@ type Rules struct {
 	weights map[power.Kind]config.Weight
 }
 
-// Resolve returns the rules in effect for a valid configuration, and notes on its settings. With the
-// zero Machine, the rules are those that the machine has to be examined for.
+// Resolve returns the rules in effect for a valid configuration, and notes on its settings. With
+// the zero Machine, the result contains all rules whose support by the machine must be examined.
 func Resolve(cfg *config.Config, m Machine) (Rules, []Note) {
 	a, preset := &cfg.Attribution, cfg.Attribution.PresetRules()
 	r := Rules{

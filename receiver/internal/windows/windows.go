@@ -18,9 +18,9 @@ type Windows struct {
 	Demand   demand
 }
 
-// ChooseLength returns how long the windows should be, and the reason. 0 is one window per
-// collection. configured is the configured length, exact reports whether the CPU time source is
-// exact, and wrap is how soon an energy counter can wrap, or 0.
+// ChooseLength returns the length of the windows, and the reason. 0 means one window per
+// collection. configured is the configured length. exact reports whether the CPU time source is
+// exact. wrap is the minimum time in which an energy counter can wrap, or 0.
 func ChooseLength(configured, collection time.Duration, exact bool, wrap time.Duration) (window time.Duration, reason string) {
 	window, reason = configured, "configured, or the default"
 	if window > 0 && window < cpu.TickWindow && !exact {

@@ -108,7 +108,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	if w.blocked {
 		return 0, ErrBlocked
 	}
-	own := bytes.Clone(text) // the caller may change text while a blocked write goes on
+	own := bytes.Clone(text) // the caller may change text while a write is blocked
 	n, err := Call(w.ctx, w.grace, func() (int, error) { return w.to.Write(own) })
 	w.blocked = errors.Is(err, ErrBlocked)
 	return n, err
