@@ -17,26 +17,13 @@ import (
 // batch is one call of process: metrics that emissions are added to.
 type batch struct {
 	*emissionsProcessor
-	md    pmetric.Metrics
-	now   time.Time
-	skips [numSkips]int64
+	md  pmetric.Metrics
+	now time.Time
+	// skips counts the points without emissions by reason, at account.Counted the points that count.
+	skips [metadata.AttributeSkipReasonValue + 1]int64
 	// opened reports whether the origins of all scopes are open.
 	opened bool
-	// lastName, lastVersion and lastScope belong to the last scope without attributes: most are the
-	// same.
-	lastName, lastVersion string
-	lastScope             uint64
 }
-
-// The reasons why points have no emissions.
-const (
-	skipInconsistent = metadata.AttributeSkipReasonInconsistent
-	skipLimit        = metadata.AttributeSkipReasonLimit
-	skipOutOfOrder   = metadata.AttributeSkipReasonOutOfOrder
-	skipTemporality  = metadata.AttributeSkipReasonTemporality
-	skipValue        = metadata.AttributeSkipReasonValue
-	numSkips         = skipValue + 1
-)
 
 // add adds emissions next to each energy metric.
 func (b *batch) add() {
@@ -51,21 +38,10 @@ func (b *batch) add() {
 				if resource == (identity{}) {
 					resource = b.ids.resource(rm.Resource().Attributes())
 				}
-				b.addToScope(sm.Metrics(), n, resource.in(b.scopeOf(sm.Scope())))
+				b.addToScope(sm.Metrics(), n, resource.in(b.ids.scope(sm.Scope())))
 			}
 		}
 	}
-}
-
-// scopeOf returns the identity of an instrumentation scope.
-func (b *batch) scopeOf(s pcommon.InstrumentationScope) uint64 {
-	if s.Attributes().Len() > 0 {
-		return b.ids.scope(s)
-	}
-	if b.lastScope == 0 || s.Name() != b.lastName || s.Version() != b.lastVersion {
-		b.lastName, b.lastVersion, b.lastScope = s.Name(), s.Version(), b.ids.scope(s)
-	}
-	return b.lastScope
 }
 
 // countEnergies returns how many metrics have emissions, and counts the points of energies
@@ -75,7 +51,7 @@ func (b *batch) countEnergies(metrics pmetric.MetricSlice) (n int) {
 		switch m := metrics.At(i); {
 		case !isEnergy(m):
 		case m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta:
-			b.skips[skipTemporality] += int64(m.Sum().DataPoints().Len())
+			b.skips[metadata.AttributeSkipReasonTemporality] += int64(m.Sum().DataPoints().Len())
 		default:
 			n++
 		}
@@ -110,50 +86,35 @@ func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 	}
 }
 
-// openOrigins opens the origins that are new, each from the earliest start time of its points that
+// openOrigins opens the origins that are new, each from the earliest start time of its energy that
 // was followed.
 func (b *batch) openOrigins() {
 	b.opened = true
-	starts := map[uint64]uint64{}
 	for _, rm := range b.md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
-			start := b.earliestStart(sm.Metrics())
-			if start == 0 {
-				continue
-			}
 			origin := b.ids.resource(rm.Resource().Attributes()).in(b.ids.scope(sm.Scope())).origin
-			if !b.accounts.Knows(origin) && (starts[origin] == 0 || start < starts[origin]) {
-				starts[origin] = start
+			for _, m := range sm.Metrics().All() {
+				if isCounted(m) {
+					b.openFrom(origin, m.Sum().DataPoints())
+				}
 			}
 		}
-	}
-	for origin, start := range starts {
-		b.accounts.Open(origin, start)
 	}
 }
 
-// earliestStart returns the earliest start time of energy that was followed, or 0.
-func (b *batch) earliestStart(metrics pmetric.MetricSlice) (earliest uint64) {
-	for _, m := range metrics.All() {
-		if !isCounted(m) {
-			continue
-		}
-		for _, p := range m.Sum().DataPoints().All() {
-			start := uint64(p.StartTimestamp())
-			if b.accounts.Follows(start) && start < uint64(p.Timestamp()) && (earliest == 0 || start < earliest) {
-				earliest = start
-			}
+func (b *batch) openFrom(origin uint64, points pmetric.NumberDataPointSlice) {
+	for _, p := range points.All() {
+		if start := uint64(p.StartTimestamp()); b.accounts.Follows(start) && start < uint64(p.Timestamp()) {
+			b.accounts.Open(origin, start)
 		}
 	}
-	return earliest
 }
 
 // addTo adds the emissions of one energy metric.
 func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope identity) {
-	name := b.names.of(energy.Name())
 	points := energy.Sum().DataPoints()
-	out := writer{labels: b.labels, metrics: metrics, name: name.emissions, most: points.Len()}
-	id := mix(scope.id, name.id)
+	out := newEmissions(metrics, b.nameOf(energy.Name()), points.Len())
+	id := mix(scope.id, b.ids.text(energy.Name()))
 	zero := -1 // index of the zero point of the next point's series
 	for i := range points.Len() {
 		p := points.At(i)
@@ -170,10 +131,17 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 		if s == nil {
 			continue
 		}
-		if zeroPoint >= 0 {
-			out.writeZero(points.At(zeroPoint), s)
+		total, start, ok := s.Total()
+		if ok && zeroPoint >= 0 && start < uint64(points.At(zeroPoint).Timestamp()) {
+			write(out, points.At(zeroPoint), b.labels, 0, start)
 		}
-		out.write(p, s)
+		if ok {
+			write(out, p, b.labels, total, start)
+		}
+	}
+	if out.Len() == 0 {
+		n := metrics.Len()
+		metrics.RemoveIf(func(pmetric.Metric) bool { n--; return n == 0 }) // the last
 	}
 }
 
@@ -199,20 +167,11 @@ func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account
 	}
 	var ok bool
 	if point.Energy, ok = microjoules(p); !ok || point.At == 0 || point.At > math.MaxInt64 || point.Start > math.MaxInt64 {
-		b.skips[skipValue]++
+		b.skips[metadata.AttributeSkipReasonValue]++
 		return nil
 	}
-	s, outcome := b.accounts.Observe(&point)
-	switch outcome {
-	case account.Counted:
-	case account.Inconsistent:
-		b.skips[skipInconsistent]++
-	case account.OutOfOrder:
-		b.skips[skipOutOfOrder]++
-		return nil
-	case account.Full:
-		b.skips[skipLimit]++
-	}
+	s, reason := b.accounts.Observe(&point)
+	b.skips[reason]++
 	return s
 }
 
@@ -238,37 +197,23 @@ func labels(intensity *source) []label {
 	return []label{{attrAccounting, intensity.accounting}, {attrType, intensity.intensityType}}
 }
 
-// writer appends emission points, and their metric with the first of them.
-type writer struct {
-	labels  []label
-	metrics pmetric.MetricSlice
-	name    string
-	most    int // number of points to expect
-	points  pmetric.NumberDataPointSlice
-	begun   bool
+// newEmissions appends a metric of emissions and returns its points.
+func newEmissions(metrics pmetric.MetricSlice, name string, most int) pmetric.NumberDataPointSlice {
+	m := metrics.AppendEmpty()
+	m.SetName(name)
+	m.SetDescription("Greenhouse gas emissions of the energy, in grams of CO2 equivalent.")
+	m.SetUnit("g")
+	sum := m.SetEmptySum()
+	sum.SetIsMonotonic(true)
+	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	sum.DataPoints().EnsureCapacity(most)
+	return sum.DataPoints()
 }
 
-// write appends the emissions of a series for a point of its energy. If the energy has no value,
-// the emissions have no value.
-func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
-	if total, start, ok := s.Total(); ok {
-		w.append(energy, total, start)
-	}
-}
-
-// writeZero appends the zero-value point for the zero-value point of the energy, if the emissions
-// were 0 at its time.
-func (w *writer) writeZero(energy pmetric.NumberDataPoint, s *account.Series) {
-	if _, start, ok := s.Total(); ok && start < uint64(energy.Timestamp()) {
-		w.append(energy, 0, start)
-	}
-}
-
-func (w *writer) append(energy pmetric.NumberDataPoint, total int64, start uint64) {
-	if !w.begun {
-		w.begun, w.points = true, w.begin()
-	}
-	p := w.points.AppendEmpty()
+// write appends emissions in µg since start for a point of energy. If the energy has no value, the
+// emissions have no value.
+func write(to pmetric.NumberDataPointSlice, energy pmetric.NumberDataPoint, labels []label, total int64, start uint64) {
+	p := to.AppendEmpty()
 	p.SetTimestamp(energy.Timestamp())
 	if energy.Flags().NoRecordedValue() {
 		p.SetFlags(energy.Flags())
@@ -276,49 +221,25 @@ func (w *writer) append(energy pmetric.NumberDataPoint, total int64, start uint6
 		p.SetStartTimestamp(pcommon.Timestamp(start))
 		p.SetDoubleValue(float64(total) / 1e6)
 	}
-	attributes := p.Attributes()
-	attributes.EnsureCapacity(energy.Attributes().Len() + len(w.labels))
-	energy.Attributes().CopyTo(attributes)
-	for i := range w.labels {
-		attributes.PutStr(w.labels[i].key, w.labels[i].value)
+	p.Attributes().EnsureCapacity(energy.Attributes().Len() + len(labels))
+	energy.Attributes().CopyTo(p.Attributes())
+	for _, l := range labels {
+		p.Attributes().PutStr(l.key, l.value)
 	}
-}
-
-func (w *writer) begin() pmetric.NumberDataPointSlice {
-	m := w.metrics.AppendEmpty()
-	m.SetName(w.name)
-	m.SetDescription("Greenhouse gas emissions of the energy, in grams of CO2 equivalent.")
-	m.SetUnit("g")
-	sum := m.SetEmptySum()
-	sum.SetIsMonotonic(true)
-	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-	points := sum.DataPoints()
-	points.EnsureCapacity(w.most)
-	return points
-}
-
-// names holds the names of emission metrics.
-type names struct {
-	ids identities
-	all map[string]*metricName // by the name of the energy metric
-}
-
-type metricName struct {
-	id        uint64 // of the energy metric
-	emissions string
 }
 
 // maxNames bounds names. Names beyond it are made each time.
 const maxNames = 10_000
 
-func (n *names) of(energy string) *metricName {
-	if known := n.all[energy]; known != nil {
-		return known
+// nameOf returns the name of the emissions of an energy metric.
+func (p *emissionsProcessor) nameOf(energy string) string {
+	if name, ok := p.names[energy]; ok {
+		return name
 	}
-	if len(n.all) >= maxNames {
-		clear(n.all)
+	if len(p.names) >= maxNames {
+		clear(p.names)
 	}
-	made := &metricName{id: n.ids.text(energy), emissions: strings.TrimSuffix(energy, ".energy") + ".emissions"}
-	n.all[strings.Clone(energy)] = made
-	return made
+	name := strings.TrimSuffix(energy, ".energy") + ".emissions"
+	p.names[strings.Clone(energy)] = name
+	return name
 }

@@ -103,9 +103,10 @@ func (p *emissionsProcessor) appendOnly(md pmetric.Metrics, s *account.Series) {
 		metrics.EnsureCapacity(n + 1)
 		for i := range n {
 			if m := metrics.At(i); isEnergy(m) {
-				w := writer{labels: p.labels, metrics: metrics, name: "process.emissions", most: m.Sum().DataPoints().Len()}
+				out := newEmissions(metrics, "process.emissions", m.Sum().DataPoints().Len())
+				total, start, _ := s.Total()
 				for _, point := range m.Sum().DataPoints().All() {
-					w.write(point, s)
+					write(out, point, p.labels, total, start)
 				}
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -39,12 +38,13 @@ type IntensityConfig struct {
 	Value configoptional.Optional[float64] `mapstructure:"value"`
 	// Grid is a country or a cloud region in the table of yearly means.
 	Grid string `mapstructure:"grid"`
-	// ElectricityMaps and the following fields are providers that are polled.
-	ElectricityMaps   *ElectricityMapsConfig   `mapstructure:"electricity_maps"`
-	WattTime          *WattTimeConfig          `mapstructure:"watttime"`
-	UKCarbonIntensity *UKCarbonIntensityConfig `mapstructure:"uk_carbon_intensity"`
-	Prometheus        *PrometheusConfig        `mapstructure:"prometheus"`
-	File              *FileConfig              `mapstructure:"file"`
+	// ElectricityMaps and the following fields are providers that are polled. A provider is selected by
+	// its section, even an empty one.
+	ElectricityMaps   configoptional.Optional[ElectricityMapsConfig]   `mapstructure:"electricity_maps"`
+	WattTime          configoptional.Optional[WattTimeConfig]          `mapstructure:"watttime"`
+	UKCarbonIntensity configoptional.Optional[UKCarbonIntensityConfig] `mapstructure:"uk_carbon_intensity"`
+	Prometheus        configoptional.Optional[PrometheusConfig]        `mapstructure:"prometheus"`
+	File              configoptional.Optional[FileConfig]              `mapstructure:"file"`
 
 	// MaxAge is how long a value holds after its period, or after its file was written. 0 selects
 	// the default of the source.
@@ -62,31 +62,36 @@ const (
 	market   = "market"
 )
 
-// providers returns the fields of providers by the names of their settings, and these names in order.
-func (c *IntensityConfig) providers() (fields map[string]reflect.Value, names []string) {
-	fields = map[string]reflect.Value{}
-	for field, value := range reflect.ValueOf(c).Elem().Fields() {
-		if field.Type.Implements(reflect.TypeFor[provider.Settings]()) {
-			name := field.Tag.Get(confmap.MapstructureTag)
-			fields[name], names = value, append(names, name)
-		}
+func createDefaultIntensity() IntensityConfig {
+	return IntensityConfig{
+		ElectricityMaps:   configoptional.Default(provider.NewElectricityMaps()),
+		WattTime:          configoptional.Default(provider.NewWattTime()),
+		UKCarbonIntensity: configoptional.Default(provider.NewUKCarbonIntensity()),
+		Prometheus:        configoptional.Default(provider.NewPrometheus()),
+		File:              configoptional.Default(FileConfig{}),
 	}
-	return fields, names
 }
 
-// Unmarshal implements confmap.Unmarshaler. A provider is selected by its section, even an empty one.
-func (c *IntensityConfig) Unmarshal(conf *confmap.Conf) error {
-	fields, _ := c.providers()
-	for name, field := range fields {
-		if conf.IsSet(name) {
-			field.Set(reflect.New(field.Type().Elem()))
-			field.Interface().(provider.Settings).SetDefaults()
-		}
-		if conf.Get(name) == nil {
-			conf.Delete(name)
-		}
+// choice is a source that the section may select.
+type choice struct {
+	name  string
+	isSet bool
+	// kind is average or marginal if the source determines it. Such a source provides the intensity of
+	// the location. Otherwise kind is empty.
+	kind     string
+	settings provider.Settings // of a provider
+}
+
+func (c *IntensityConfig) choices() []choice {
+	return []choice{
+		{"value", c.Value.HasValue(), "", nil},
+		{"grid", c.Grid != "", provider.Average, nil},
+		{"electricity_maps", c.ElectricityMaps.HasValue(), provider.Average, c.ElectricityMaps.Get()},
+		{"watttime", c.WattTime.HasValue(), provider.Marginal, c.WattTime.Get()},
+		{"uk_carbon_intensity", c.UKCarbonIntensity.HasValue(), provider.Average, c.UKCarbonIntensity.Get()},
+		{"prometheus", c.Prometheus.HasValue(), "", c.Prometheus.Get()},
+		{"file", c.File.HasValue(), "", c.File.Get()},
 	}
-	return conf.Unmarshal(c)
 }
 
 // UnmarshalScalar decodes a number in place of the section as Value.
@@ -102,38 +107,23 @@ func (c *IntensityConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 	return nil
 }
 
-// source returns the name of the source that is set, and its settings if it is a provider.
-func (c *IntensityConfig) source() (found string, settings provider.Settings, err error) {
-	fields, names := c.providers()
-	names = append([]string{"value", "grid"}, names...)
-	for _, name := range names {
-		field, isProvider := fields[name]
+// source returns the source that is set.
+func (c *IntensityConfig) source() (found choice, err error) {
+	var names []string
+	for _, s := range c.choices() {
+		names = append(names, s.name)
 		switch {
-		case name == "value" && !c.Value.HasValue(), name == "grid" && c.Grid == "", isProvider && field.IsNil():
-			continue
-		case found != "":
-			return "", nil, fmt.Errorf("%s: must not be set together with %s: nothing is mixed", name, found)
-		case isProvider:
-			settings = field.Interface().(provider.Settings)
+		case !s.isSet:
+		case found.isSet:
+			return choice{}, fmt.Errorf("%s: must not be set together with %s: nothing is mixed", s.name, found.name)
+		default:
+			found = s
 		}
-		found = name
 	}
-	if found == "" {
-		return "", nil, fmt.Errorf("one of %s must be set: there is no default", strings.Join(names, ", "))
+	if !found.isSet {
+		err = fmt.Errorf("one of %s must be set: there is no default", strings.Join(names, ", "))
 	}
-	return found, settings, nil
-}
-
-// typeOf returns the type of the intensities of a source, average or marginal. It is empty if the
-// user sets the type.
-func typeOf(source string, settings provider.Settings) string {
-	switch {
-	case settings != nil:
-		return settings.Type()
-	case source == "grid":
-		return provider.Average
-	}
-	return ""
+	return found, err
 }
 
 // Validate checks the section without contacting a provider. The error for an unknown grid lists similar names.
@@ -142,7 +132,7 @@ func (c *IntensityConfig) Validate() error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 	}
-	source, settings, err := c.source()
+	source, err := c.source()
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -159,18 +149,17 @@ func (c *IntensityConfig) Validate() error {
 	if c.MaxAge < 0 {
 		wrong("max_age", "must not be negative, is %v", c.MaxAge)
 	}
-	provided := typeOf(source, settings)
 	switch accounting := cmp.Or(c.Accounting, location); {
 	case accounting != location && accounting != market:
 		wrong("accounting", "must be one of %s, %s, is %q", location, market, accounting)
-	case accounting != location && provided != "":
-		wrong("accounting", "must not be %s: %s provides the intensity of the location", accounting, source)
+	case accounting != location && source.kind != "":
+		wrong("accounting", "must not be %s: %s provides the intensity of the location", accounting, source.name)
 	}
-	switch kind := cmp.Or(c.Type, provided, provider.Average); {
+	switch kind := cmp.Or(c.Type, source.kind, provider.Average); {
 	case kind != provider.Average && kind != provider.Marginal:
 		wrong("type", "must be one of %s, %s, is %q", provider.Average, provider.Marginal, kind)
-	case provided != "" && kind != provided:
-		wrong("type", "must not be %s: %s provides the %s intensity", kind, source, provided)
+	case source.kind != "" && kind != source.kind:
+		wrong("type", "must not be %s: %s provides the %s intensity", kind, source.name, source.kind)
 	}
 	return errors.Join(errs...)
 }

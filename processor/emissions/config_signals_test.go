@@ -4,7 +4,6 @@ package emissions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -111,7 +110,7 @@ func opened(t testing.TB, text string) (*source, *observer.ObservedLogs) {
 	s, err := c.Intensity.Get().open(context.Background(), componenttest.NewNopHost(), set)
 	require.NoError(t, err)
 	if s.close != nil {
-		t.Cleanup(func() { assert.NoError(t, s.close()) })
+		t.Cleanup(s.close)
 	}
 	return s, logs
 }
@@ -172,7 +171,7 @@ func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 
 	bad, _ := opened(t, settings("another-secret"))
 	require.Eventually(t, func() bool { return bad.trouble() != nil }, 10*time.Second, time.Millisecond)
-	assert.EqualError(t, bad.trouble(), "electricity_maps: the server answered 401 Unauthorized; no value is known")
+	assert.EqualError(t, bad.trouble(), "the server answered 401 Unauthorized; no value is known")
 }
 
 func TestSecretsAreNotShown(t *testing.T) {
@@ -190,14 +189,4 @@ func TestSecretsAreNotShown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Intensity.Get().open(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.EqualError(t, err, "intensity::uk_carbon_intensity: proxy_url: must be an address")
-}
-
-func TestTroubleIsTheSameWhileAStateLasts(t *testing.T) {
-	why := errors.New("the server answered 500 Internal Server Error")
-	assert.NoError(t, trouble("x", signal.State{}))
-	assert.NoError(t, trouble("x", signal.State{Known: true}))
-	assert.EqualError(t, trouble("x", signal.State{Err: why, Known: true}),
-		"x: the server answered 500 Internal Server Error; the last value holds for now")
-	assert.EqualError(t, trouble("x", signal.State{Err: signal.ErrStale}),
-		"x: "+signal.ErrStale.Error()+"; no value is known")
 }

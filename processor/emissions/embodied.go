@@ -4,12 +4,12 @@ package emissions
 
 import (
 	"math"
-	"math/bits"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
@@ -38,9 +38,8 @@ func newEmbodied(c *EmbodiedConfig, since time.Time, most int) *embodied {
 // add adds the metric to a scope if one of its first metrics is of a machine. They begin with the
 // energy, or with the first point if that began before the processor.
 func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now time.Time) {
-	point, ok := pointOfMachine(metrics, first)
-	at, start := uint64(point.at), uint64(point.start)
-	if !ok || at == 0 {
+	start, at := timesOfMachine(metrics, first)
+	if at == 0 {
 		return
 	}
 	m := e.machines[scope]
@@ -67,17 +66,7 @@ func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now
 	p := sum.DataPoints().AppendEmpty()
 	p.SetStartTimestamp(pcommon.Timestamp(m.start))
 	p.SetTimestamp(pcommon.Timestamp(at))
-	p.SetDoubleValue(float64(e.after(at-m.start)) / 1e6)
-}
-
-// after returns the emissions of some time, in whole µg.
-func (e *embodied) after(elapsed uint64) uint64 {
-	high, low := bits.Mul64(e.total, elapsed)
-	if high >= e.lifespan {
-		return math.MaxUint64
-	}
-	whole, _ := bits.Div64(high, low, e.lifespan)
-	return whole
+	p.SetDoubleValue(float64(units.MulDiv(e.total, at-m.start, e.lifespan)) / 1e6)
 }
 
 // forget forgets the machines that were not seen since a time.
@@ -89,27 +78,22 @@ func (e *embodied) forget(since time.Time) {
 	}
 }
 
-// times are the times of a point.
-type times struct{ start, at pcommon.Timestamp }
-
-// pointOfMachine returns the times of a point of a machine's energy, among the first metrics of a
-// scope.
-func pointOfMachine(metrics pmetric.MetricSlice, first int) (_ times, ok bool) {
+// timesOfMachine returns the times of a point of a machine's energy, among the first metrics of a
+// scope, or 0.
+func timesOfMachine(metrics pmetric.MetricSlice, first int) (start, at uint64) {
 	for i := range first {
-		m := metrics.At(i)
-		switch m.Name() {
+		switch m := metrics.At(i); m.Name() {
 		case "system.energy", "hw.energy", "hw.host.energy":
-		default:
-			continue
-		}
-		if isCounted(m) && m.Sum().DataPoints().Len() > 0 {
+			if !isCounted(m) || m.Sum().DataPoints().Len() == 0 {
+				continue
+			}
 			points := m.Sum().DataPoints()
 			p := points.At(0)
 			if isZeroPoint(points, 0) {
 				p = points.At(1)
 			}
-			return times{p.StartTimestamp(), p.Timestamp()}, true
+			return uint64(p.StartTimestamp()), uint64(p.Timestamp())
 		}
 	}
-	return times{}, false
+	return 0, 0
 }

@@ -24,7 +24,7 @@ func NewFactory() processor.Factory {
 func createDefaultConfig() component.Config {
 	return &Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
-		Intensity:            configoptional.Default(IntensityConfig{}),
+		Intensity:            configoptional.Default(createDefaultIntensity()),
 		PUE:                  1,
 		Embodied:             configoptional.Default(EmbodiedConfig{Share: 1}),
 		MaxSeries:            50_000,

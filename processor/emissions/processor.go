@@ -5,6 +5,7 @@ package emissions
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type emissionsProcessor struct {
 
 	mu         sync.Mutex // of all below
 	ids        identities
-	names      names
+	names      map[string]string // of emissions, by the name of the energy metric
 	accounts   *account.Accounts
 	embodied   *embodied // nil if it is not configured
 	gauge      *gauge    // nil if it is disabled
@@ -40,8 +41,7 @@ type emissionsProcessor struct {
 }
 
 func newEmissionsProcessor(cfg *Config, set processor.Settings) (*emissionsProcessor, error) {
-	p := &emissionsProcessor{cfg: cfg, set: set, now: time.Now, ids: newIdentities()}
-	p.names = names{ids: p.ids, all: map[string]*metricName{}}
+	p := &emissionsProcessor{cfg: cfg, set: set, now: time.Now, ids: newIdentities(), names: map[string]string{}}
 	p.conditions = conditions.New("Emissions", set.Logger)
 	var err error
 	p.telemetry, err = newTelemetry(set)
@@ -80,10 +80,10 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 
 func (p *emissionsProcessor) shutdown(context.Context) error {
 	p.telemetry.builder.Shutdown() // before the source, and without the lock that its callbacks wait for
-	if p.intensity == nil || p.intensity.close == nil {
-		return nil
+	if p.intensity != nil && p.intensity.close != nil {
+		p.intensity.close()
 	}
-	return p.intensity.close()
+	return nil
 }
 
 // process adds emissions to a batch of metrics. The result of the next consumer does not matter:
@@ -111,10 +111,10 @@ var (
 // reportConditions reports conditions after a batch.
 func (p *emissionsProcessor) reportConditions(b *batch) {
 	p.reportIntensity()
-	if b.skips[skipLimit] > 0 {
+	if b.skips[account.Full] > 0 {
 		p.conditions.Set("series", errTooManySeries)
 	}
-	if b.skips[skipTemporality] > 0 {
+	if b.skips[metadata.AttributeSkipReasonTemporality] > 0 {
 		p.conditions.Set("temporality", errDelta)
 	}
 }
@@ -130,6 +130,7 @@ func (p *emissionsProcessor) reportIntensity() {
 	}
 	switch {
 	case err != nil:
+		err = fmt.Errorf("%s: %w", p.intensity.provider, err)
 	case p.accounts.Missed > 0:
 		err = errUnknown
 	case !p.accounts.Latest.Known:
@@ -158,27 +159,20 @@ func (p *emissionsProcessor) sweep(now time.Time) {
 
 // telemetry is the processor's internal telemetry, which metadata.yaml describes.
 type telemetry struct {
-	builder   *metadata.TelemetryBuilder
-	processor attribute.KeyValue
-	missed    metric.AddOption
-	skips     [numSkips]metric.AddOption
+	builder *metadata.TelemetryBuilder
+	own     metric.MeasurementOption
 }
 
 func newTelemetry(set processor.Settings) (t telemetry, err error) {
-	t.processor = attribute.String("processor", set.ID.String())
-	t.missed = metric.WithAttributeSet(attribute.NewSet(t.processor))
-	for _, why := range metadata.MapAttributeSkipReason {
-		t.skips[why] = metric.WithAttributeSet(attribute.NewSet(t.processor, attribute.String("skip.reason", why.String())))
-	}
+	t.own = metric.WithAttributes(attribute.String("processor", set.ID.String()))
 	t.builder, err = metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	return t, err
 }
 
 // observe registers the callback of the number of series. It ends when the builder shuts down.
 func (t *telemetry) observe(series func() int64) error {
-	with := metric.WithAttributeSet(attribute.NewSet(t.processor))
 	return t.builder.RegisterProcessorEmissionsSeriesCallback(func(_ context.Context, o metric.Int64Observer) error {
-		o.Observe(series(), with)
+		o.Observe(series(), t.own)
 		return nil
 	})
 }
@@ -186,11 +180,12 @@ func (t *telemetry) observe(series func() int64) error {
 // count counts energy and points without emissions.
 func (t *telemetry) count(ctx context.Context, b *batch) {
 	if b.accounts.Missed > 0 {
-		t.builder.ProcessorEmissionsUnaccountedEnergy.Add(ctx, float64(b.accounts.Missed)/1e6, t.missed)
+		t.builder.ProcessorEmissionsUnaccountedEnergy.Add(ctx, float64(b.accounts.Missed)/1e6, t.own)
 	}
 	for why, n := range b.skips {
-		if n > 0 {
-			t.builder.ProcessorEmissionsSkippedPoints.Add(ctx, n, t.skips[why])
+		if n > 0 && account.Reason(why) != account.Counted {
+			reason := attribute.String("skip.reason", account.Reason(why).String())
+			t.builder.ProcessorEmissionsSkippedPoints.Add(ctx, n, t.own, metric.WithAttributes(reason))
 		}
 	}
 }

@@ -352,6 +352,8 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 	require.NoError(t, err)
 	assert.InDelta(t, 5000, got.Data.(metricdata.Sum[float64]).DataPoints[0].Value, 0)
 
+	assert.EqualError(t, p.conditions.Err("carbon intensity"), "fake: no token")
+
 	p.intensity.unknown, p.intensity.trouble = false, nil
 	p.pass(energy(seconds(60), 6000))
 	assert.Equal(t, 1, p.logs.FilterMessage("Emissions recovered").Len())
@@ -413,9 +415,16 @@ func TestMachinesBeyondTheLimitAreNotFollowed(t *testing.T) {
 }
 
 func TestEmbodiedEmissionsOfALongTimeDoNotOverflow(t *testing.T) {
-	e := newEmbodied(&EmbodiedConfig{Total: maxEmbodied, Lifespan: time.Hour, Share: 1}, began, 1)
-	assert.Equal(t, uint64(1e18), e.after(uint64(time.Hour)))
-	assert.Equal(t, uint64(math.MaxUint64), e.after(math.MaxUint64))
+	p := newTestProcessor(t, func(c *Config) {
+		c.Embodied = configoptional.Some(EmbodiedConfig{Total: maxEmbodied, Lifespan: time.Hour, Share: 1})
+	})
+	for _, c := range []struct {
+		after time.Duration
+		want  float64
+	}{{time.Hour, 1e12}, {200 * 365 * 24 * time.Hour, float64(math.MaxUint64) / 1e6}} {
+		got := p.pass(energy(began.Add(c.after), 1, func(m pmetric.Metric, _ pmetric.NumberDataPoint) { m.SetName("system.energy") }))
+		assert.InDelta(t, c.want, got["host.embodied.emissions"][0].DoubleValue(), 0)
+	}
 }
 
 func TestConcurrentBatchesOfSeveralMachines(t *testing.T) {

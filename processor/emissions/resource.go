@@ -63,15 +63,8 @@ func (i identities) resource(m pcommon.Map) identity {
 // namesOrigin reports whether a resource attribute names what measured: a machine, or an instance
 // of a service.
 func namesOrigin(key string) bool {
-	switch key[:min(len(key), 1)] {
-	case "h":
-		return strings.HasPrefix(key, "host.")
-	case "k":
-		return strings.HasPrefix(key, "k8s.node.") || strings.HasPrefix(key, "k8s.cluster.")
-	case "s":
-		return strings.HasPrefix(key, "service.")
-	}
-	return false
+	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, "k8s.node.") || strings.HasPrefix(key, "k8s.cluster.") ||
+		strings.HasPrefix(key, "service.")
 }
 
 // scope returns the identity of an instrumentation scope.

@@ -29,23 +29,23 @@ type source struct {
 	// plausibility checks the values in use.
 	plausibility plausibility
 	// close stops polling. It may be nil.
-	close func() error
+	close func()
 }
 
 // open opens the carbon intensity. It does not wait for a provider.
 func (c *IntensityConfig) open(ctx context.Context, host component.Host, set component.TelemetrySettings) (*source, error) {
-	name, settings, err := c.source()
+	found, err := c.source()
 	if err != nil {
 		return nil, fmt.Errorf("intensity: %w", err)
 	}
 	s := &source{
-		provider: name, accounting: cmp.Or(c.Accounting, location), plausibility: plausibility{logger: set.Logger},
-		intensityType: cmp.Or(c.Type, typeOf(name, settings), provider.Average),
+		provider: found.name, accounting: cmp.Or(c.Accounting, location), plausibility: plausibility{logger: set.Logger},
+		intensityType: cmp.Or(c.Type, found.kind, provider.Average),
 	}
 	switch {
-	case settings != nil:
-		err = s.poll(settings, &provider.Opening{Context: ctx, Host: host, Telemetry: set, MaxAge: c.MaxAge})
-	case name == "grid":
+	case found.settings != nil:
+		err = s.poll(found.settings, &provider.Opening{Context: ctx, Host: host, Telemetry: set, MaxAge: c.MaxAge})
+	case c.Grid != "":
 		err = s.lookup(c.Grid, set.Logger)
 	default:
 		s.provider = "number"
@@ -54,7 +54,7 @@ func (c *IntensityConfig) open(ctx context.Context, host component.Host, set com
 		s.Signal = signal.Constant(rate)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("intensity::%s: %w", name, err)
+		return nil, fmt.Errorf("intensity::%s: %w", found.name, err)
 	}
 	if rate, ok := s.Signal.(signal.Constant); ok {
 		s.plausibility.check(signal.Rate(rate))
@@ -70,23 +70,9 @@ func (s *source) poll(settings provider.Settings, o *provider.Opening) error {
 	if err != nil {
 		return err
 	}
-	poller := signal.NewPoller(opened.Provider, opened.Options)
-	poller.Start()
-	name := s.provider
-	s.Signal, s.region, s.close = poller, opened.Region, poller.Close
-	s.trouble = func() error { return trouble(name, poller.State()) }
+	poller := signal.Poll(opened.Provider, opened.Options)
+	s.Signal, s.region, s.trouble, s.close = poller, opened.Region, poller.Trouble, poller.Close
 	return nil
-}
-
-// trouble returns the problem of a provider.
-func trouble(name string, state signal.State) error {
-	switch {
-	case state.Err == nil:
-		return nil
-	case state.Known:
-		return fmt.Errorf("%s: %w; the last value holds for now", name, state.Err)
-	}
-	return fmt.Errorf("%s: %w; no value is known", name, state.Err)
 }
 
 // lookup uses an entry of the table of yearly means, and logs its year.

@@ -32,7 +32,7 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	if n > 0 {
 		l.until = due[n-1].End
 	}
-	p.findHits(end)
+	complete := p.findHits(end)
 	if i := len(l.ends); i > 0 {
 		l.reported, l.ends = l.ends[i-1], l.ends[:0]
 	}
@@ -40,7 +40,6 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	clear(l.methods)
 	rest := &frames{from: from, until: l.until, method: method, named: p.cfg.ServiceName}
 	p.divideAll(ctx, rest, end)
-	complete := p.release(end)
 	err := l.close(complete, rest)
 	p.conditions.Set("sums", err)
 	if err != nil {
@@ -70,7 +69,7 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 
 // send sends profiles with an energy, in µJ.
 func (p *energyProfile) send(ctx context.Context, pd pprofile.Profiles, energy uint64) error {
-	p.telemetry.send(ctx, energy)
+	p.telemetry.builder.ProcessorEnergyprofileEnergy.Add(ctx, float64(energy)/1e6, p.telemetry.own)
 	p.coverage.sent += energy
 	return p.next.ConsumeProfiles(feed.WithEnergy(ctx, energy), pd)
 }
@@ -94,16 +93,15 @@ func (l *ledger) close(complete []*batch, rest *frames) error {
 	return nil
 }
 
-// isComplete reports whether all energy of the time of a batch is settled.
-func (p *energyProfile) isComplete(b *batch) bool { return b.mark <= p.ledger.settled }
-
-// findHits finds the process and the price of each sample that is due. Samples of processes that no
-// window named by the time that their batch is complete belong to short-lived processes.
-func (p *energyProfile) findHits(end bool) {
-	for _, b := range p.held {
-		upTo, final := p.ledger.until.UnixNano(), end || p.isComplete(b)
+// findHits finds the process and the price of each sample that is due. It removes the batches that are
+// complete, because all energy of their time is settled. Their samples of processes that no window
+// named belong to short-lived processes.
+func (p *energyProfile) findHits(end bool) (complete []*batch) {
+	p.held = slices.DeleteFunc(p.held, func(b *batch) bool {
+		upTo, final := p.ledger.until.UnixNano(), end || b.mark <= p.ledger.settled
 		if final {
 			upTo = math.MaxInt64
+			complete, p.since = append(complete, b), b.arrived
 		}
 		for i := range b.resources {
 			r := &b.resources[i]
@@ -115,7 +113,9 @@ func (p *energyProfile) findHits(end bool) {
 				p.addHits(b, r, upTo)
 			}
 		}
-	}
+		return final
+	})
+	return complete
 }
 
 // assign finds the process of a resource, by the latest of its samples that are due.
@@ -178,19 +178,7 @@ func (p *energyProfile) divideAll(ctx context.Context, f *frames, end bool) {
 			l.forget(of)
 		}
 	}
-	p.telemetry.notSampled(ctx, notSampled)
-}
-
-// release removes the batches that are complete.
-func (p *energyProfile) release(end bool) (done []*batch) {
-	p.held = slices.DeleteFunc(p.held, func(b *batch) bool {
-		isDone := end || p.isComplete(b)
-		if isDone {
-			done, p.since = append(done, b), b.arrived
-		}
-		return isDone
-	})
-	return done
+	p.telemetry.builder.ProcessorEnergyprofileNotSampledEnergy.Add(ctx, float64(notSampled)/1e6, p.telemetry.own)
 }
 
 // earlier returns the earlier of two times: after the clock was set back, a time of before may be

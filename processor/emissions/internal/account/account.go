@@ -11,6 +11,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
@@ -36,15 +37,15 @@ type Point struct {
 	Energy uint64 // since Start, at most math.MaxInt64
 }
 
-// Outcome is the result of observing a point.
-type Outcome int
+// Reason is why a point is not counted, or Counted.
+type Reason = metadata.AttributeSkipReason
 
-// The outcomes.
+// The results of observing a point.
 const (
-	Counted      Outcome = iota
-	OutOfOrder           // older than the last point of the series: not counted
-	Full                 // there are too many series: not counted
-	Inconsistent         // it does not continue the series: earlier energy does not count
+	Counted      Reason = 0
+	OutOfOrder          = metadata.AttributeSkipReasonOutOfOrder   // older than the last point of the series
+	Full                = metadata.AttributeSkipReasonLimit        // there are too many series
+	Inconsistent        = metadata.AttributeSkipReasonInconsistent // it does not continue the series: earlier energy does not count
 )
 
 // Series is an energy series with its emissions.
@@ -77,11 +78,8 @@ type Accounts struct {
 	// forgotten has when the last point was of series that are no longer followed.
 	forgotten map[uint64]uint64
 
-	round    uint32
-	now      int64   // when the round began
-	cachedID uint64  // of cached
-	cached   *origin // the last result of a lookup, or nil
-	scratch  Spell
+	round uint32
+	now   int64 // when the round began
 
 	// Missed is the energy in µJ of the round without a rate.
 	Missed uint64
@@ -109,51 +107,58 @@ func (a *Accounts) Len() int { return len(a.series) }
 // Lookup returns a series that is followed, else nil.
 func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
 
-// Observe takes a point into account. The series is nil if the outcome is Full.
+// Observe takes a point into account. The series is nil if the result is Full or
+// OutOfOrder.
 //
-// The energy between two points of a series has the mean rate between them. That of a series with
-// its first point, or with the first after its counter began anew, has the mean rate of the whole
-// interval that ends with this point, as do all other series of its origin: the source that divided
-// the energy of the interval did not have the time of use within the interval.
+// The energy between two points of a series has the mean rate between them. The energy up to the
+// first point, or up to the first after the counter began anew, has the mean rate of the interval in
+// which all other series of the origin end with that point. The time of use within that interval is
+// not available.
 //
 // A point that has the same time as the last one of its series is the same point, sent again.
-func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
+func (a *Accounts) Observe(p *Point) (*Series, Reason) {
 	s := a.series[p.Series]
-	if s == nil && len(a.series) >= a.o.MaxSeries {
+	isNew := s == nil
+	if isNew && len(a.series) >= a.o.MaxSeries {
 		a.remember(p.Series, p.At)
 		return nil, Full
 	}
 	o := a.origin(p.Origin)
-	if s == nil {
-		return a.first(o, p), Counted
+	if isNew {
+		s = &Series{}
+		a.series[p.Series] = s
 	}
 	s.seen = a.now
+	var spell Spell
+	energy, reason := uint64(0), Counted
 	switch {
-	case p.At == s.at:
+	case !isNew && p.At == s.at:
 		return s, Counted
-	case p.At < s.at:
-		return s, OutOfOrder
-	case p.Start != s.start && p.Start >= p.At: // OTLP's way to begin a counter without a known start: the value may be old
-		spell := a.begin(o, p)
-		s.reset(p, p.At)
-		a.count(s, 0, spell)
-		return s, Inconsistent
-	case p.Start != s.start && p.Start >= s.at: // the counter began anew
-		spell := a.begin(o, p)
-		s.reset(p, p.Start)
-		a.count(s, p.Energy, spell)
-		return s, Counted
-	case p.Energy < s.energy || apart(p.Start, s.start) >= jitter:
-		spell := a.between(o, s.at, p.At)
-		a.count(s, 0, spell)
-		s.start, s.at, s.energy = p.Start, p.At, p.Energy
-		return s, Inconsistent
+	case !isNew && p.At < s.at:
+		return nil, OutOfOrder
+	case isNew || p.Start != s.start && p.Start >= s.at: // the counter began
+		spell = a.begin(o, p)
+		s.total = total{start: p.At}
+		switch {
+		case p.Start >= p.At: // OTLP's way to begin a counter without a known start: the value may be old
+			if !isNew {
+				reason = Inconsistent
+			}
+		case !isNew || p.Start >= a.forgotten[p.Series] && a.Follows(p.Start): // followed all the time
+			s.total.start, energy = p.Start, p.Energy
+		}
+		delete(a.forgotten, p.Series)
+	default:
+		spell = a.between(o, s.at, p.At)
+		if p.Energy < s.energy || apart(p.Start, s.start) >= jitter {
+			reason = Inconsistent
+		} else {
+			energy = p.Energy - s.energy
+		}
 	}
-	spell := a.between(o, s.at, p.At)
-	more := p.Energy - s.energy
 	s.start, s.at, s.energy = p.Start, p.At, p.Energy
-	a.count(s, more, spell)
-	return s, Counted
+	a.count(s, energy, spell)
+	return s, reason
 }
 
 // jitter is how far apart two start times of the same counter may be, in nanoseconds: some
@@ -162,33 +167,9 @@ const jitter = uint64(time.Second)
 
 func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 
-// first begins a series. What it used before the first point counts if it was followed all the
-// time.
-func (a *Accounts) first(o *origin, p *Point) *Series {
-	s := &Series{seen: a.now}
-	a.series[p.Series] = s
-	spell := a.begin(o, p)
-	last := a.forgotten[p.Series]
-	delete(a.forgotten, p.Series)
-	if p.Start < last || !a.Follows(p.Start) || p.Start >= p.At {
-		s.reset(p, p.At)
-		a.count(s, 0, spell)
-		return s
-	}
-	s.reset(p, p.Start)
-	a.count(s, p.Energy, spell)
-	return s
-}
-
-// reset makes the point the last point of a series whose emissions were 0 at start.
-func (s *Series) reset(p *Point, start uint64) {
-	s.start, s.at, s.energy = p.Start, p.At, p.Energy
-	s.total = total{start: start}
-}
-
 // count multiplies energy that was used in an interval. The last point of the series is that at the
 // end of the interval.
-func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
+func (a *Accounts) count(s *Series, energy uint64, spell Spell) {
 	switch t := &s.total; {
 	case a.o.Signal == nil:
 	case spell.Known:
@@ -201,7 +182,7 @@ func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
 		}
 	}
 	if spell.Until > a.Latest.Until {
-		a.Latest = *spell
+		a.Latest = spell
 	}
 }
 
@@ -219,7 +200,6 @@ func (a *Accounts) Forget(since time.Time) {
 			delete(a.origins, id)
 		}
 	}
-	a.cached = nil
 }
 
 // remember notes when the last point was of a series that is not followed: energy of before does

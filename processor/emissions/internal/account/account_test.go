@@ -36,7 +36,7 @@ func newTestAccounts(known uint64, edit ...func(*Options)) *Accounts {
 }
 
 // observe observes a point with times in seconds and energy in kWh, and returns the emissions.
-func observe(t *testing.T, a *Accounts, series, start, at, energy uint64) (emissions int64, from uint64, outcome Outcome) {
+func observe(t *testing.T, a *Accounts, series, start, at, energy uint64) (emissions int64, from uint64, outcome Reason) {
 	t.Helper()
 	a.Begin(time.Unix(int64(at), 0))
 	s, outcome := a.Observe(&Point{Series: series, Origin: 1, Start: start * second, At: at * second, Energy: energy * kWh})

@@ -22,26 +22,11 @@ type amount struct {
 
 // add adds energy in µJ times a rate. A sum that does not fit stays at the largest int64.
 func (a *amount) add(energy uint64, rate signal.Rate) {
-	high, low := bits.Mul64(energy, uint64(rate))
-	if high >= microjoulesPerKWh {
-		high, low = microjoulesPerKWh-1, math.MaxUint64 // the quotient does not fit: neither does the sum
-	}
+	high, low := bits.Mul64(energy, uint64(rate)) // below 2^63 * 2^35: the quotient fits
 	whole, rest := bits.Div64(high, low, microjoulesPerKWh)
 	if a.rest += rest; a.rest >= microjoulesPerKWh {
 		a.rest -= microjoulesPerKWh
-		whole = min(whole, math.MaxUint64-1) + 1
+		whole++
 	}
 	a.whole += int64(min(whole, uint64(math.MaxInt64-a.whole)))
-}
-
-// scale returns a rate times a factor in millionths, rounded to the nearest. A result that does not
-// fit is the largest rate.
-func scale(r signal.Rate, factor uint64) signal.Rate {
-	high, low := bits.Mul64(uint64(r), factor)
-	low, carry := bits.Add64(low, 500_000, 0)
-	if high += carry; high >= 1_000_000 {
-		return math.MaxInt64
-	}
-	scaled, _ := bits.Div64(high, low, 1_000_000)
-	return signal.Rate(min(scaled, math.MaxInt64))
 }

@@ -32,29 +32,26 @@ func TestAnAmountIsTheExactSumRoundedDown(t *testing.T) {
 }
 
 func TestAnAmountThatDoesNotFitStaysAtItsBound(t *testing.T) {
-	var a amount
-	for range 3 {
-		a.add(math.MaxUint64, math.MaxInt64)
-		assert.Equal(t, int64(math.MaxInt64), a.whole)
-	}
-	a = amount{whole: math.MaxInt64 - 1, rest: microjoulesPerKWh - 1}
+	a := amount{whole: math.MaxInt64 - 1, rest: microjoulesPerKWh - 1}
 	a.add(1, 1)
 	assert.Equal(t, amount{whole: math.MaxInt64}, a)
+	a.add(math.MaxInt64, signal.MaxRate)
+	assert.EqualValues(t, math.MaxInt64, a.whole)
 }
 
 func TestARateIsMultipliedByThePUE(t *testing.T) {
 	for _, c := range []struct {
-		rate   signal.Rate
-		factor uint64
-		want   signal.Rate
+		rate signal.Rate
+		pue  float64
+		want signal.Rate
 	}{
-		{230_000_000, 1_000_000, 230_000_000},
-		{230_000_000, 1_250_000, 287_500_000},
-		{1, 1_500_000, 2}, // to the nearest, halves up
-		{1, 1_499_999, 1},
-		{math.MaxInt64, 10_000_000, math.MaxInt64},
-		{0, 1_250_000, 0},
+		{230_000_000, 1, 230_000_000},
+		{230_000_000, 1.25, 287_500_000},
+		{1, 1.5, 2}, // to the nearest, halves up
+		{1, 1.499999, 1},
+		{signal.MaxRate, 10, 10 * signal.MaxRate},
+		{0, 1.25, 0},
 	} {
-		assert.Equal(t, c.want, scale(c.rate, c.factor), "%d * %d", c.rate, c.factor)
+		assert.Equal(t, c.want, New(Options{Signal: signal.Constant(c.rate), PUE: c.pue}).spell(0, 1).rate, "%d * %v", c.rate, c.pue)
 	}
 }

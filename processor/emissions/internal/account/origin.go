@@ -29,12 +29,15 @@ type origin struct {
 // Knows reports whether an origin was seen before.
 func (a *Accounts) Knows(id uint64) bool { return a.origins[id] != nil }
 
-// Open opens a new origin. from is when its first interval began, 0 if not available.
+// Open opens an origin. Its first interval begins at the earliest time that Open is called with.
 func (a *Accounts) Open(id, from uint64) {
-	if len(a.origins) >= a.o.MaxSeries {
-		return
+	o := a.origins[id]
+	switch {
+	case o == nil && len(a.origins) < a.o.MaxSeries:
+		a.origins[id] = &origin{newest: from, beforeTheRound: from, round: a.round, seen: a.now}
+	case o != nil && o.spells[0].Until == 0:
+		o.newest, o.beforeTheRound = min(o.newest, from), min(o.beforeTheRound, from)
 	}
-	a.origins[id] = &origin{newest: from, beforeTheRound: from, round: a.round, seen: a.now}
 }
 
 // Follows reports whether a counter that was 0 at a time has been followed since then.
@@ -42,13 +45,11 @@ func (a *Accounts) Follows(start uint64) bool { return start >= a.since }
 
 // origin returns an origin, which it opens if it is new.
 func (a *Accounts) origin(id uint64) *origin {
-	if a.cached == nil || a.cachedID != id {
-		if !a.Knows(id) {
-			a.origins[id] = &origin{round: a.round}
-		}
-		a.cached, a.cachedID = a.origins[id], id
+	o := a.origins[id]
+	if o == nil {
+		o = &origin{round: a.round}
+		a.origins[id] = o
 	}
-	o := a.cached
 	o.seen = a.now
 	if o.round != a.round {
 		o.round, o.beforeTheRound = a.round, o.newest
@@ -57,28 +58,25 @@ func (a *Accounts) origin(id uint64) *origin {
 }
 
 // between returns the interval from one point of a series to the next.
-func (a *Accounts) between(o *origin, from, until uint64) *Spell {
+func (a *Accounts) between(o *origin, from, until uint64) Spell {
 	o.newest = max(o.newest, until)
 	known := o.ending(until)
-	if known != nil && known.From == from {
-		return known
-	}
-	spell := a.spell(from, until)
 	switch {
 	case known == nil:
-		return o.keep(spell)
-	case from > known.From:
-		*known = *spell
-		return known
+		return o.keep(a.spell(from, until))
+	case known.From < from:
+		*known = a.spell(from, until)
+	case known.From > from:
+		return a.spell(from, until)
 	}
-	return spell
+	return *known
 }
 
 // begin returns the interval of the first point of a series: the interval of others of its origin,
 // otherwise since the points before, else since its start time.
-func (a *Accounts) begin(o *origin, p *Point) *Spell {
+func (a *Accounts) begin(o *origin, p *Point) Spell {
 	if known := o.ending(p.At); known != nil {
-		return known
+		return *known
 	}
 	from := o.beforeTheRound
 	if from == 0 || from >= p.At {
@@ -103,26 +101,23 @@ func (o *origin) ending(at uint64) *Spell {
 
 // keep keeps an interval and drops the first to end: slow meters do not take the place of the
 // collection.
-func (o *origin) keep(s *Spell) *Spell {
+func (o *origin) keep(s Spell) Spell {
 	kept := &o.spells[0]
 	for i := range o.spells {
 		if o.spells[i].Until < kept.Until {
 			kept = &o.spells[i]
 		}
 	}
-	*kept = *s
-	return kept
-}
-
-// spell returns an interval with its rate. The Spell is valid until the next call.
-func (a *Accounts) spell(from, until uint64) *Spell {
-	s := &a.scratch
-	*s = Spell{From: from, Until: until}
-	if a.o.Signal != nil {
-		s.Mean, s.Known = a.o.Signal.Mean(timeOf(from), timeOf(until))
-		s.rate = scale(s.Mean.Rate, a.pue)
-	}
+	*kept = s
 	return s
 }
 
-func timeOf(nanoseconds uint64) time.Time { return time.Unix(0, int64(nanoseconds)).UTC() }
+// spell returns an interval with its rate.
+func (a *Accounts) spell(from, until uint64) Spell {
+	s := Spell{From: from, Until: until}
+	if a.o.Signal != nil {
+		s.Mean, s.Known = a.o.Signal.Mean(time.Unix(0, int64(from)).UTC(), time.Unix(0, int64(until)).UTC())
+		s.rate = signal.Rate((uint64(s.Mean.Rate)*a.pue + 500_000) / 1_000_000) // rates are below signal.MaxRate
+	}
+	return s
+}

@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -22,7 +24,7 @@ type Provider interface {
 	// error text, because a changed text is logged again. No error contains a secret.
 	Ask(ctx context.Context) (Answer, error)
 	// Close releases the provider's resources. No Ask follows.
-	Close() error
+	Close()
 }
 
 // Answer is the response of a provider.
@@ -44,12 +46,6 @@ type Options struct {
 	Ahead      time.Duration // how far in the future a period may end; 0 means any time
 }
 
-// State reports how a provider is doing.
-type State struct {
-	Err   error // why the last answer was rejected or is stale; nil before the first answer
-	Known bool  // there is a rate at present
-}
-
 // The reasons why an answer is rejected or stale.
 var (
 	ErrNoPeriods = errors.New("the answer has no periods")
@@ -68,48 +64,39 @@ const (
 	maxAhead       = 5 * time.Minute // of the first period: clocks differ
 )
 
-// Poller is a Signal that polls a Provider on a separate goroutine from Start to Close. It does not
+// Poller is a Signal that polls a Provider on a separate goroutine until Close. It does not
 // store the answers: after a restart there is no rate before the first answer.
 type Poller struct {
 	*Timeline
 	provider Provider
 	options  Options
-	stop     context.CancelFunc // nil before Start
-	done     chan error         // the result of Provider.Close
+	stop     context.CancelFunc
+	done     chan struct{} // closed when the goroutine ends
 
 	mu       sync.Mutex // guards the following fields
 	last     error      // of the last Ask
 	answered bool       // an Ask has ended
 }
 
-// NewPoller returns a signal with the rates of a provider. Start starts it.
-func NewPoller(provider Provider, options Options) *Poller {
+// Poll returns a signal with the rates of a provider, and starts polling.
+func Poll(provider Provider, options Options) *Poller {
 	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
 	options.MaxBackoff = cmp.Or(options.MaxBackoff, maxBackoff)
-	return &Poller{Timeline: NewTimeline(options.MaxAge), provider: provider, options: options, done: make(chan error, 1)}
-}
-
-// Start starts polling. It may be called once.
-func (p *Poller) Start() {
 	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
+	p := &Poller{Timeline: NewTimeline(options.MaxAge), provider: provider, options: options, stop: stop, done: make(chan struct{})}
 	go p.run(ctx)
+	return p
 }
 
 // Close stops polling and closes the provider. It may be called again.
-func (p *Poller) Close() error {
-	if p.stop == nil {
-		return p.provider.Close()
-	}
+func (p *Poller) Close() {
 	p.stop()
-	return <-p.done
+	<-p.done
 }
 
 func (p *Poller) run(ctx context.Context) {
-	defer func() {
-		p.done <- p.provider.Close()
-		close(p.done)
-	}()
+	defer close(p.done)
+	defer p.provider.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures := 0
@@ -158,15 +145,8 @@ func (p *Poller) take(now time.Time, periods []Period) error {
 	if len(periods) == 0 {
 		return ErrNoPeriods
 	}
-	first, last := periods[0].From, periods[0].Until
-	for _, period := range periods {
-		if period.From.Before(first) {
-			first = period.From
-		}
-		if period.Until.After(last) {
-			last = period.Until
-		}
-	}
+	first := slices.MinFunc(periods, func(a, b Period) int { return a.From.Compare(b.From) }).From
+	last := slices.MaxFunc(periods, func(a, b Period) int { return a.Until.Compare(b.Until) }).Until
 	if ahead := p.options.Ahead; ahead > 0 {
 		switch {
 		case first.After(now.Add(maxAhead)):
@@ -178,8 +158,9 @@ func (p *Poller) take(now time.Time, periods []Period) error {
 	return p.Put(now, periods)
 }
 
-// State returns the state of the provider. It may be called by any goroutine.
-func (p *Poller) State() State {
+// Trouble returns why the last answer was rejected or is stale, or nil. Its text changes only with the
+// reason. It may be called by any goroutine.
+func (p *Poller) Trouble() error {
 	now := time.Now()
 	p.mu.Lock()
 	err, answered := p.last, p.answered
@@ -188,7 +169,13 @@ func (p *Poller) State() State {
 	if err == nil && answered && now.Sub(until) > p.options.MaxAge/2 {
 		err = ErrStale
 	}
-	return State{Err: err, Known: ok && holds.After(now)}
+	switch {
+	case err == nil:
+		return nil
+	case ok && holds.After(now):
+		return fmt.Errorf("%w; the last value holds for now", err)
+	}
+	return fmt.Errorf("%w; no value is known", err)
 }
 
 // jitter returns a wait that is longer by up to a tenth, at most maxJitter.

@@ -55,10 +55,7 @@ func (f *fake) Ask(ctx context.Context) (Answer, error) {
 	return f.answer(n)
 }
 
-func (f *fake) Close() error {
-	f.closed = true
-	return nil
-}
+func (f *fake) Close() { f.closed = true }
 
 // hourly answers with the hour that has begun.
 func hourly(n int) (Answer, error) {
@@ -71,13 +68,12 @@ func poll(t *testing.T, o Options, answer func(n int) (Answer, error), test func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answer: answer, began: time.Now()}
-		p := NewPoller(f, o)
-		p.Start()
+		p := Poll(f, o)
 		synctest.Wait()
 		test(p, f)
-		require.NoError(t, p.Close())
+		p.Close()
 		assert.True(t, f.closed)
-		require.NoError(t, p.Close(), "again")
+		p.Close()
 	})
 }
 
@@ -102,7 +98,7 @@ func TestAProviderIsAskedWhenItMayHaveSomethingNew(t *testing.T) {
 	poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, hourly, func(p *Poller, f *fake) {
 		pass(30 * time.Minute)
 		assert.Equal(t, "1", now(p))
-		assert.Equal(t, State{Known: true}, p.State())
+		assert.NoError(t, p.Trouble())
 		pass(24 * time.Hour)
 		require.Len(t, f.times(), 25)
 		for hour, at := range f.times()[1:] {
@@ -122,17 +118,16 @@ func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
 	}, func(p *Poller, f *fake) {
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
-		assert.EqualError(t, p.State().Err, "the server answered 500 Internal Server Error")
-		assert.True(t, p.State().Known)
+		assert.EqualError(t, p.Trouble(), "the server answered 500 Internal Server Error; the last value holds for now")
 		pass(2 * time.Hour)
 		assert.Equal(t, "unknown", now(p), "two hours after the period")
-		assert.False(t, p.State().Known)
+		assert.EqualError(t, p.Trouble(), "the server answered 500 Internal Server Error; no value is known")
 		asked := f.times()
 		for i := 8; i < len(asked); i++ {
 			assert.InDelta(t, 15.5, (asked[i] - asked[i-1]).Minutes(), 0.51)
 		}
 		pass(5 * time.Hour)
-		assert.Equal(t, State{Known: true}, p.State())
+		assert.NoError(t, p.Trouble())
 		assert.NotContains(t, now(p), "stale")
 	})
 }
@@ -157,15 +152,14 @@ func TestAProviderIsNotAskedBeforeItWantsToBe(t *testing.T) {
 func TestAProviderThatHangsIsGivenUpOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{began: time.Now(), hangs: true}
-		p := NewPoller(f, Options{Timeout: 10 * time.Second})
-		p.Start()
+		p := Poll(f, Options{Timeout: 10 * time.Second})
 		pass(5 * time.Second)
-		assert.Equal(t, State{}, p.State(), "waiting")
+		assert.NoError(t, p.Trouble(), "waiting")
 		assert.Equal(t, "unknown", now(p), "and nobody waits for it")
 		pass(6 * time.Second)
-		assert.ErrorIs(t, p.State().Err, fetch.ErrTimeout)
+		assert.ErrorIs(t, p.Trouble(), fetch.ErrTimeout)
 		pass(31 * time.Second)
-		require.NoError(t, p.Close(), "while it hangs")
+		p.Close() // while it hangs
 	})
 }
 
@@ -175,17 +169,16 @@ func TestAProviderWithoutNewsIsStale(t *testing.T) {
 		f := &fake{began: time.Now(), answer: func(int) (Answer, error) {
 			return Answer{Periods: first.Periods, Next: time.Now().Add(5 * time.Minute)}, nil
 		}}
-		p := NewPoller(f, Options{MaxAge: 2 * time.Hour, Ahead: time.Hour * 24})
-		p.Start()
+		p := Poll(f, Options{MaxAge: 2 * time.Hour, Ahead: time.Hour * 24})
 		pass(90 * time.Minute)
 		assert.Equal(t, "1 stale", now(p))
-		assert.Equal(t, State{Known: true}, p.State(), "half of its age is not over")
+		assert.NoError(t, p.Trouble(), "half of its age is not over")
 		pass(60 * time.Minute)
-		assert.Equal(t, State{Err: ErrStale, Known: true}, p.State())
+		assert.EqualError(t, p.Trouble(), ErrStale.Error()+"; the last value holds for now")
 		pass(60 * time.Minute)
 		assert.Equal(t, "unknown", now(p))
-		assert.Equal(t, State{Err: ErrStale}, p.State())
-		require.NoError(t, p.Close())
+		assert.EqualError(t, p.Trouble(), ErrStale.Error()+"; no value is known")
+		p.Close()
 	})
 }
 
@@ -208,7 +201,7 @@ func TestAnAnswerOfNoUseChangesNothing(t *testing.T) {
 		}, func(p *Poller, _ *fake) {
 			pass(75 * time.Minute)
 			assert.Equal(t, "1 stale", now(p), want)
-			assert.Equal(t, State{Err: want, Known: true}, p.State())
+			assert.EqualError(t, p.Trouble(), want.Error()+"; the last value holds for now")
 		})
 	}
 }
@@ -229,17 +222,11 @@ func TestWhatIsUnchangedIsAsGoodAsItWas(t *testing.T) {
 			pass(30 * time.Minute)
 			assert.Greater(t, len(f.times()), 2)
 			if bad {
-				assert.Equal(t, State{Err: ErrOverlap}, p.State())
+				assert.EqualError(t, p.Trouble(), ErrOverlap.Error()+"; no value is known")
 			} else {
-				assert.Equal(t, State{Known: true}, p.State())
+				assert.NoError(t, p.Trouble())
 				assert.Equal(t, "1", now(p))
 			}
 		})
 	}
-}
-
-func TestAPollerThatWasNotStartedCanBeClosed(t *testing.T) {
-	f := new(fake)
-	assert.NoError(t, NewPoller(f, Options{}).Close())
-	assert.True(t, f.closed)
 }

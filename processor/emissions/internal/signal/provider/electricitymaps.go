@@ -36,11 +36,10 @@ type ElectricityMaps struct {
 // electricityMapsPause is the wait if the current hour is not available yet.
 const electricityMapsPause = 5 * time.Minute
 
-// SetDefaults implements Settings.
-func (c *ElectricityMaps) SetDefaults() { c.ClientConfig = clientAt("https://api.electricitymaps.com") }
-
-// Type implements Settings.
-func (*ElectricityMaps) Type() string { return Average }
+// NewElectricityMaps returns the defaults.
+func NewElectricityMaps() ElectricityMaps {
+	return ElectricityMaps{ClientConfig: clientAt("https://api.electricitymaps.com")}
+}
 
 // Validate checks the settings.
 func (c *ElectricityMaps) Validate() error {

@@ -4,6 +4,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -49,12 +50,6 @@ var (
 	errUntil   = errors.New("the last period has no until")
 	errFormat  = errors.New("the file is neither a number nor CSV nor JSON")
 )
-
-// SetDefaults implements Settings.
-func (*File) SetDefaults() {}
-
-// Type implements Settings.
-func (*File) Type() string { return "" }
 
 // Validate checks the settings.
 func (c *File) Validate() error { return notEmpty("path", c.Path) }
@@ -104,7 +99,7 @@ func unchanged(a, b os.FileInfo) bool {
 }
 
 // Close implements signal.Provider.
-func (*file) Close() error { return nil }
+func (*file) Close() {}
 
 // parse returns the periods of a file that was written at a time.
 func (f *file) parse(text []byte, written, now time.Time) ([]signal.Period, error) {
@@ -208,35 +203,17 @@ func entriesOfCSV(text []byte) (entries []entry, err error) {
 		case len(entries) == signal.MaxPeriods:
 			return nil, signal.ErrMany
 		}
-		line, _ := r.FieldPos(0)
-		e := entry{position: fmt.Sprintf("line %d", line)}
+		values := map[string]string{}
 		for i, column := range header {
-			if err := e.set(column, strings.TrimSpace(fields[i])); err != nil {
-				return nil, fmt.Errorf("%s: %w", e.position, err)
-			}
+			values[column] = strings.TrimSpace(fields[i])
+		}
+		line, _ := r.FieldPos(0)
+		e := entry{From: values["from"], Until: values["until"], Value: json.RawMessage(values["value"]), position: fmt.Sprintf("line %d", line)}
+		if e.Estimated, err = strconv.ParseBool(cmp.Or(values["estimated"], "false")); err != nil {
+			return nil, fmt.Errorf("%s: estimated: must be true or false", e.position)
 		}
 		entries = append(entries, e)
 	}
-}
-
-// set sets the field of a column.
-func (e *entry) set(column, text string) (err error) {
-	switch column {
-	case "from":
-		e.From = text
-	case "until":
-		e.Until = text
-	case "value":
-		e.Value = json.RawMessage(text)
-	case "estimated":
-		if text == "" {
-			return nil
-		}
-		if e.Estimated, err = strconv.ParseBool(text); err != nil {
-			return errors.New("estimated: must be true or false")
-		}
-	}
-	return nil
 }
 
 // readHeader reads the names of the columns.

@@ -34,11 +34,10 @@ const (
 	minPollInterval  = time.Second
 )
 
-// SetDefaults implements Settings.
-func (c *Prometheus) SetDefaults() { c.ClientConfig, c.PollInterval = clientAt(""), time.Minute }
-
-// Type implements Settings.
-func (*Prometheus) Type() string { return "" }
+// NewPrometheus returns the defaults.
+func NewPrometheus() Prometheus {
+	return Prometheus{ClientConfig: clientAt(""), PollInterval: time.Minute}
+}
 
 // Validate checks the settings.
 func (c *Prometheus) Validate() error {

@@ -3,7 +3,7 @@
 // Package provider reads the carbon intensity of electricity from services and from files.
 //
 // Each provider is one file: its settings, which implement Settings, and its requests. To add a
-// provider, copy ukcarbon.go and add a field to emissions.IntensityConfig.
+// provider, copy ukcarbon.go and add it to emissions.IntensityConfig, its defaults and sources.
 //
 // All answers are untrusted: their sizes are limited, and an answer with one impossible value, of
 // another place or in another unit is rejected as a whole.
@@ -24,11 +24,6 @@ import (
 
 // Settings are the settings of a provider. If the type has a method Validate, confmap calls it.
 type Settings interface {
-	// SetDefaults sets the defaults.
-	SetDefaults()
-	// Type returns the type of the provider's intensities, which are those of the location. It is
-	// empty if the user sets accounting and type.
-	Type() string
 	// Open returns the provider that valid settings describe. It sends no requests.
 	Open(o *Opening) (*Source, error)
 }

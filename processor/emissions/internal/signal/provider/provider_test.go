@@ -23,17 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // all returns the settings of each provider of a server.
 func all(endpoint string) map[string]Settings {
-	em, wt, uk, region, prom := new(ElectricityMaps), new(WattTime), new(UKCarbonIntensity), new(UKCarbonIntensity), new(Prometheus)
-	settings := map[string]Settings{"electricity maps": em, "watttime": wt, "uk": uk, "uk regional": region, "prometheus": prom}
-	for _, s := range settings {
-		s.SetDefaults()
-	}
+	em, wt, uk, region, prom := NewElectricityMaps(), NewWattTime(), NewUKCarbonIntensity(), NewUKCarbonIntensity(), NewPrometheus()
 	em.Zone, em.Token = "FR", "em-token"
 	wt.Region, wt.Username, wt.Password = "CAISO_NORTH", "someone", "wt-password"
 	region.Region = 13
 	prom.Query = "grid"
 	em.Endpoint, wt.Endpoint, uk.Endpoint, region.Endpoint, prom.Endpoint = endpoint, endpoint, endpoint, endpoint, endpoint+"/prom/"
-	return settings
+	return map[string]Settings{"electricity maps": &em, "watttime": &wt, "uk": &uk, "uk regional": &region, "prometheus": &prom}
 }
 
 // fake answers as the services do. Its documents have the shapes of their documentation, and values
@@ -105,7 +101,7 @@ func open(t *testing.T, s Settings) *Source {
 	t.Helper()
 	source, err := s.Open(opening(t))
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, source.Provider.Close()) })
+	t.Cleanup(source.Provider.Close)
 	return source
 }
 
@@ -251,8 +247,8 @@ func TestAnEndpointIsAnAddress(t *testing.T) {
 
 func TestFilesThatAreNotRegularAreErrors(t *testing.T) {
 	for _, path := range []string{"/dev/zero", t.TempDir()} {
-		c := WattTime{PasswordFile: path}
-		c.SetDefaults()
+		c := NewWattTime()
+		c.PasswordFile = path
 		_, err := c.password()
 		assert.EqualError(t, err, "password_file: not a regular file", path)
 		c.TLS.CAFile = path

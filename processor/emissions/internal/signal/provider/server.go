@@ -94,13 +94,9 @@ func (s *server) get(ctx context.Context, path string, query url.Values, header 
 	u := *s.base
 	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+path, ""
 	u.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, errors.New("endpoint: must be an address") // the text of err quotes the address
-	}
+	r := &http.Request{Method: http.MethodGet, URL: &u, Header: http.Header{"Accept": {"application/json"}}}
 	maps.Copy(r.Header, header)
-	r.Header.Set("Accept", "application/json")
-	answer, err := s.client.Do(r)
+	answer, err := s.client.Do(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +104,4 @@ func (s *server) get(ctx context.Context, path string, query url.Values, header 
 }
 
 // Close closes idle connections.
-func (s *server) Close() error {
-	s.http.CloseIdleConnections()
-	return nil
-}
+func (s *server) Close() { s.http.CloseIdleConnections() }

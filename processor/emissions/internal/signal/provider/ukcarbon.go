@@ -34,13 +34,10 @@ const (
 	settlementPeriod = 30 * time.Minute
 )
 
-// SetDefaults implements Settings.
-func (c *UKCarbonIntensity) SetDefaults() {
-	c.ClientConfig = clientAt("https://api.carbonintensity.org.uk")
+// NewUKCarbonIntensity returns the defaults.
+func NewUKCarbonIntensity() UKCarbonIntensity {
+	return UKCarbonIntensity{ClientConfig: clientAt("https://api.carbonintensity.org.uk")}
 }
-
-// Type implements Settings.
-func (*UKCarbonIntensity) Type() string { return Average }
 
 // Validate checks the settings.
 func (c *UKCarbonIntensity) Validate() error {

@@ -47,11 +47,8 @@ const (
 	wattTimeHorizon = "6"
 )
 
-// SetDefaults implements Settings.
-func (c *WattTime) SetDefaults() { c.ClientConfig = clientAt("https://api.watttime.org") }
-
-// Type implements Settings.
-func (*WattTime) Type() string { return Marginal }
+// NewWattTime returns the defaults.
+func NewWattTime() WattTime { return WattTime{ClientConfig: clientAt("https://api.watttime.org")} }
 
 // Validate checks the settings.
 func (c *WattTime) Validate() error {
