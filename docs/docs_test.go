@@ -4,6 +4,7 @@
 package docs_test
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 const root = ".."
@@ -148,6 +150,26 @@ func TestMetricsPageHasTheMetricsOfTheMetadata(t *testing.T) {
 // suffixes holds the suffixes of names in Prometheus by unit.
 var suffixes = map[string]string{
 	"J": "_joules_total", "W": "_watts", "s": "_seconds_total", "By": "_bytes_total", "1": "_ratio", "{cpu}": "",
+}
+
+// A block may have several documents.
+func TestYAMLOnThePagesParses(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
+	for _, page := range pages(t) {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, b := range block.FindAllSubmatch(content, -1) {
+			text := strings.ReplaceAll("\n"+string(b[2]), "\n"+string(b[1]), "\n")
+			decoder := yaml.NewDecoder(strings.NewReader(text))
+			for {
+				var document any
+				if err := decoder.Decode(&document); err != nil {
+					assert.ErrorIs(t, err, io.EOF, "%s:%s", page, text)
+					break
+				}
+			}
+		}
+	}
 }
 
 // A path with a placeholder in angle brackets is checked up to the placeholder.
