@@ -306,7 +306,7 @@ func (s *Sharer) endZone(z *zone, iv *Interval) {
 	g.elapsed += iv.Elapsed
 }
 
-// forgetEnded gives the deferred claims of claimants that ended to the other processes.
+// forgetEnded moves the deferred claims of ended claimants to the claims without a claimant.
 func (s *Sharer) forgetEnded(sl *slice) {
 	if sl.closed == s.closed {
 		return
@@ -326,7 +326,7 @@ func (s *Sharer) forgetEnded(sl *slice) {
 	}
 }
 
-// dropResolved forgets the claims that were attributed in this interval.
+// dropResolved removes the claims that were attributed in this interval.
 func (s *Sharer) dropResolved() {
 	for _, sl := range s.resolved {
 		for i := range sl.usage.Claims {

@@ -24,16 +24,16 @@ type Interval struct {
 	// list may grow. Index 0 is the node's CPUs: only its claims add to the CPU time of accounts,
 	// and its utilization is Shares.Node.
 	Domains []Usage
-	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent:
-	// what is deferred for it is attributed, and the energy that it shows when it returns is shared
-	// by the CPU time of its absence too.
+	// Zones lists a reading of every zone. A zone that is missing has ended or is absent: its
+	// deferred energy is attributed now. If the zone returns, the energy since the last reading is
+	// attributed by the CPU time of the whole time since then.
 	Zones []ZoneReading
-	// EndsCollection reports whether the ledger is emitted after this interval. The places of a
-	// limited number of series go to the largest users then.
+	// EndsCollection reports whether the ledger is emitted after this interval. If the number of
+	// series is limited, the largest users then get the series.
 	EndsCollection bool
 }
 
-// Usage is how much a domain was used during an interval, and by which claimants.
+// Usage is the use of a domain during an interval, with the claims of its users.
 //
 // The zero Usage is for a domain whose utilization could not be read. No claims
 // share its energy, which stays deferred until an interval with a Total.
@@ -59,11 +59,11 @@ type Usage struct {
 	// Weightless is the part of Unattributed without an attribution weight: interrupts hold
 	// no memory.
 	Weightless [Weights]units.CPUTime
-	// Averages replace the average weight of the domain's claims for Unattributed, where the
-	// weights of claims in the domain do not follow from the CPU time that was used there.
+	// Averages replace the average weight of the domain's claims for Unattributed, if the weights
+	// of claims in the domain do not depend on the CPU time in the domain.
 	Averages [Weights]Average
-	// Unweighed marks weights that have no data for this interval. A Sharer then falls back to
-	// CPU time, also for the other intervals that a zone's deferred energy is of.
+	// Unweighed marks weights that have no data for this interval. A Sharer then falls back to CPU
+	// time, also for all other intervals that the deferred energy of a zone covers.
 	Unweighed [Weights]bool
 }
 
@@ -80,20 +80,20 @@ const NotAttributed = -1
 type ZoneReading struct {
 	// Zone is the index of the zone, the same in each interval. It counts from 0.
 	Zone int
-	// Domain is the index in Interval.Domains of the hardware that the zone measures. Where there
-	// is no such index, the domain has the zero Usage.
+	// Domain is the index in Interval.Domains of the hardware that the zone measures. An index out
+	// of range means the zero Usage.
 	Domain int
 	// Kind is the index in Shares.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
 	//
-	// Domain and Kind may change, as when a zone that stood in for others is no longer needed. The
-	// energy up to the first good reading with the new ones is attributed under those before.
+	// Domain and Kind may change, for example if a zone that replaced other zones is no longer
+	// needed. The energy until the first good reading with the new values is attributed with the
+	// previous values.
 	Kind int
-	// Total is the energy that the zone has counted so far. It never decreases.
+	// Total is the energy that the zone has counted. It never decreases.
 	Total units.Energy
-	// OK reports whether Total was brought up to date since the interval before. If false, the
-	// zone's energy is deferred, together with the usage of its domain, until the next reading that
-	// is OK. Total may still have grown: in a window that became no interval, as its CPU time could
-	// not be read.
+	// OK reports whether Total was updated since the previous interval. If false, the zone's energy
+	// is deferred, together with the usage of its domain, until the next reading that is OK. Total
+	// may still have grown: in a window that became no interval, as its CPU time could not be read.
 	OK bool
 	// Age is the time from the end of Total's energy to the end of the interval, from
 	// 0 to a few minutes. It is 0 for a counter that is read at the end of the interval, and the
@@ -160,5 +160,5 @@ func (iv *Interval) usage(domain int) *Usage {
 	return &iv.Domains[domain]
 }
 
-// unknown is the usage of a domain that is not in an interval.
+// unknown is the usage of a domain that is missing in an interval.
 var unknown Usage

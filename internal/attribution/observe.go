@@ -175,9 +175,9 @@ func (s *Sharer) replaceZone(z *zone, r ZoneReading, iv *Interval) {
 	s.awaitFrom(z, iv.usage(z.domain), iv.Elapsed, r.Age)
 }
 
-// advance adds a reading and returns the energy since the reading before. A reading that is not OK
-// has energy, too, if the total was updated in a window that became no interval because its CPU time
-// could not be read.
+// advance adds a reading, and returns the energy since the previous reading. A reading that is not
+// OK has energy as well if the total was updated in a window that did not become an interval,
+// because its CPU time could not be read.
 func (z *zone) advance(r ZoneReading, elapsed time.Duration) units.Energy {
 	z.Ended, z.superseded = false, false
 	energy := units.Advance(z.last, r.Total)

@@ -45,18 +45,19 @@ type TrainedModel interface {
 	StandardError(domain int) float64
 }
 
-// Portion is energy that is divided into active and idle at once: the energy of zones of one kind
-// and domain over the same time.
+// Portion is the energy of zones of one kind and domain over the same time. It is divided into
+// active and idle energy in one step.
 type Portion struct {
 	Domain, Kind int
 	Energy       units.Energy
-	// Busy is the domain's busy time meanwhile, without Excluded, the time of excluded claimants.
+	// Busy is the domain's busy time during Elapsed, without Excluded, the time of excluded
+	// claimants.
 	Busy, Excluded units.CPUTime
 	// Total is the domain's busy time, idle time and time waiting for I/O. It is not 0.
 	Total   units.CPUTime
 	Elapsed time.Duration
-	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain,
-	// and OfAll in all domains.
+	// Zones is the number of zones whose energy the portion contains. Of is the number of zones of
+	// the kind in the domain, and OfAll in all domains.
 	Zones, Of, OfAll int
 	// Partial reports whether the energy covers only a part of Elapsed, or Busy is assumed. Models
 	// are not trained on such a portion.
@@ -67,15 +68,15 @@ type Portion struct {
 	deficit  *units.Energy
 }
 
-// Above returns the energy of a portion beyond its static energy. The readings of polled meters are
+// Above returns the energy of a portion above its static energy. The readings of polled meters are
 // inexact in power and time, so a portion with too little energy is often followed by one with too
 // much. If a portion has less than its static energy, the difference is carried as the deficit of
 // its domain and kind, and subtracted from the excess of the following portions:
 //
-//   - Up to half of an excess is subtracted, as a static power that is too high causes deficits
-//     without an error of the meter.
-//   - A deficit is at most a deficitPart-th of the static energy of the current portion, and is
-//     forgotten with time (see forgetting).
+//   - At most half of an excess is subtracted, because a static power that is too high causes
+//     deficits without an error of the meter.
+//   - A deficit is at most 1/deficitPart of the static energy of the current portion, and decays
+//     with time (see forgetting).
 //   - Portions of prompt readings and partial portions neither cause nor pay a deficit. A portion
 //     longer than maxCarried ends it.
 //
@@ -92,16 +93,16 @@ func (p *Portion) Above(static units.Energy) units.Energy {
 	return active - paid
 }
 
-// The limits of a deficit. After a portion of the length t the part forgetting / (forgetting + t)
-// of a deficit is left. With noise of 3 % in each reading the rule reduces the false active energy
-// of an idle machine from 1.2 % to at most 1 %, for readings of 1 to 15 s.
+// The limits of a deficit. After a portion of length t, forgetting / (forgetting + t) of a deficit
+// is left. With noise of 3 % in each reading, this rule reduces the false active energy of an idle
+// machine from 1.2 % to at most 1 %, for readings of 1 to 15 s.
 const (
 	deficitPart = 4
 	forgetting  = 15 * time.Second
 	maxCarried  = 5 * time.Minute
 )
 
-// deficits are the energies that portions of one domain lacked to their static energy.
+// deficits are the deficits of one domain, by kind; see Portion.Above.
 type deficits [MaxKinds]units.Energy
 
 // ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total,
@@ -115,7 +116,7 @@ func ByUtilization(p Portion) units.Energy {
 type Weight uint8
 
 // The attribution weights: CPU time, and weights whose meaning the creator of the claims defines. A
-// new attribution weight needs no constant here, but a line in the keyTable of package window.
+// new attribution weight requires no constant here, but a line in the keyTable of package window.
 const (
 	ByCPUTime Weight = iota
 	ByFirstWeight
@@ -126,18 +127,18 @@ const (
 const Weights = int(BySecondWeight)
 
 // IdleAllocation selects the claimants that carry idle energy. In a domain with
-// Usage.IdleAmongClaims, such as a GPU, only those that have a claim do.
+// Usage.IdleAmongClaims, such as a GPU, only claimants with a claim carry idle energy.
 type IdleAllocation uint8
 
-// The idle allocations. Virtual machines, and pods without known containers, count as
+// The idle allocations. Virtual machines, and pods whose containers are not identified, count as
 // containers.
 const (
-	// IdleNone leaves idle energy without an owner.
+	// IdleNone does not attribute idle energy.
 	IdleNone IdleAllocation = iota
-	// IdleEqual shares it equally among the running processes.
+	// IdleEqual shares idle energy equally among the running processes.
 	IdleEqual
-	// IdleEqualContainers shares it equally among the running containers. Each container shares its
-	// part equally among its processes.
+	// IdleEqualContainers shares idle energy equally among the running containers. Each container
+	// shares its part equally among its processes.
 	IdleEqualContainers
 	// IdleRequested shares it among the running containers in proportion to the CPU time that they
 	// request, which the ledger sets.

@@ -193,8 +193,8 @@ func (s *Sharer) newShares(amount units.Energy, claims []Claim, b *basis) weight
 // next returns the share of the next weight.
 func (s *weighted) next(weight uint64) uint64 { return s.Next(weight >> s.shift) }
 
-// deficitOf returns the deficit of a portion's domain and kind, nil if the portion has none (see
-// Portion.Above).
+// deficitOf returns the deficit of a portion's domain and kind, or nil if the portion neither
+// causes nor pays a deficit (see Portion.Above).
 func (s *Sharer) deficitOf(p *Portion) *units.Energy {
 	if !p.late || p.Partial || p.restored || p.Elapsed <= 0 {
 		return nil

@@ -103,9 +103,9 @@ var texts = []string{
 }
 
 // other returns the system call's error, a text of texts or of a status, or the type of any other
-// error of the transport or an extension. The text itself may come from a server or a setting: net/http
-// returns the reason with which a proxy refuses a connection, and authentication extensions the answer
-// to a request for a token.
+// error of the transport or an extension. The text itself may come from a server or a setting:
+// net/http returns the reason why a proxy refuses a connection, and authentication extensions
+// return the answer to a request for a token.
 func other(err error) error {
 	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		return errors.New("no answer: the server does not speak HTTP")

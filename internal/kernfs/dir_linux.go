@@ -21,7 +21,7 @@ type Dir struct {
 	isOpen  bool
 	isProc  bool // it is on procfs; not set if lookup is lookupAny
 	lookup  lookup
-	also    []string // names that a first lookup has the kernel cache, too
+	also    []string // names that the first lookup also makes the kernel cache
 	how     unix.OpenHow
 	entries []byte
 	name    []byte

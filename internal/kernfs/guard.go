@@ -243,7 +243,8 @@ func (g *Guard[J]) userOf(of Subject) (u user, ok bool) {
 	return g.idle.user, true
 }
 
-// do runs a request. It returns the abandoned worker if the request misses its deadline, else nil.
+// do runs a request. It returns the abandoned worker if the request misses its deadline, and nil
+// otherwise.
 func (g *Guard[J]) do(r request[J]) (late *worker[J]) {
 	w := g.worker()
 	if g.timer == nil {

@@ -47,8 +47,8 @@ func (d *Dir) NeverWaits() bool {
 // NewKillable returns the directory at path like New. Its methods wait for the locks of directories
 // killably: SIGKILL ends the wait. Since Linux 5.16, this always holds for files of procfs. There
 // are two exceptions: other file systems, and descriptors in /proc/PID/fd and fdinfo that are
-// closed meanwhile. If a lock is taken within the few microseconds between two system calls there,
-// SIGKILL does not end the wait.
+// closed during the lookup. If a lock is taken within the few microseconds between two system calls
+// there, SIGKILL does not end the wait.
 //
 // The first lookup in a directory /proc/PID also caches the names in also, which costs less than
 // separate lookups later. If also has names, most lookups are expected to be the first of a
@@ -120,7 +120,7 @@ func probe(path string) *probed {
 	}
 	defer func() { _ = unix.Close(dir) }()
 	p := &probed{positions: positionsIn(dir)}
-	for range 3 { // the kernel may evict the name meanwhile
+	for range 3 { // the kernel may evict the name
 		if fill(dir, p.positions["stat"]) != nil {
 			return p
 		}

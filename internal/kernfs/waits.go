@@ -68,8 +68,8 @@ type miss struct {
 // user is a real user ID, or noUser.
 type user int64
 
-// noUser stands for the user of a process until the user is read, and for the user of anything but
-// a process. It also stands for the user who has locked the directory of a process, because any
+// noUser is the user of a process until the user is read, and the user of a directory that does not
+// belong to a process. It is also the user who has locked the directory of a process, because any
 // user can lock it.
 const noUser user = -1
 

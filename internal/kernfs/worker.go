@@ -96,8 +96,8 @@ func (w *worker[J]) run() {
 	close(w.done)
 }
 
-// continueWith serves a request and all further requests on another goroutine. The calling
-// goroutine keeps the main thread meanwhile, so that no request runs there; see OffMainThread.
+// continueWith serves a request and all further requests on another goroutine. Until then, the
+// calling goroutine keeps the main thread, so that no request runs on it; see OffMainThread.
 func (w *worker[J]) continueWith(r request[J]) {
 	ended := make(chan struct{})
 	go func() {
@@ -108,7 +108,7 @@ func (w *worker[J]) continueWith(r request[J]) {
 	<-ended
 }
 
-// serve runs a request. It returns false if the worker was abandoned meanwhile.
+// serve runs a request. It returns false if the worker was abandoned during the request.
 func (w *worker[J]) serve(r request[J]) bool {
 	from := requested
 	if w.thread.isAnother() {

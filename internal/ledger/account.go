@@ -78,11 +78,11 @@ type kindAmounts struct {
 // series that have the same names. Its owner has only these names.
 func (a *Account) IsGroup() bool { return a.group }
 
-// live reports whether the account is a series that goes on.
+// live reports whether the account has an active series.
 func (a *Account) live() bool { return a.candidate == unset && !a.Ended() && !a.Other }
 
-// awaitsNames reports whether the account is not emitted yet, because more of its owner's names may
-// be known soon.
+// awaitsNames reports whether the account is not emitted yet, because more names of its owner may
+// be found soon.
 func (a *Account) awaitsNames() bool { return !a.Ended() && a.Entity.AwaitsNames(&a.Owner.Workload) }
 
 // Amounts returns the account's amounts of a kind.

@@ -58,7 +58,7 @@ func (l *Ledger) NeedsSleepers() bool {
 	return l.cfg.Processes != ByProgram && l.cfg.Limits[identity.ProcessEntity].MinEnergy == 0 || l.idleRule().carries != nil
 }
 
-// Continues reports whether the process of an owner has a series that goes on if a claimant is
+// Continues reports whether the process of an owner has a series that continues if a claimant is
 // opened for it now.
 func (l *Ledger) Continues(owner *identity.Owner) bool {
 	if l.live[identity.ProcessEntity] == 0 && !l.restoring {
@@ -158,7 +158,7 @@ func (l *Ledger) release(id attribution.Claimant) {
 }
 
 // restoredRank returns the rank of a process whose series was live in the state that is being
-// restored, else nil.
+// restored, or nil.
 func (l *Ledger) restoredRank(owner *identity.Owner) *rank {
 	if !l.restoring {
 		return nil

@@ -12,7 +12,7 @@ import (
 
 // contest holds the counts and lists that decide which accounts have a series.
 type contest struct {
-	live        [identity.NumEntities]int   // series that go on, without the overflow series
+	live        [identity.NumEntities]int   // active series, without overflow series
 	ended       [identity.NumEntities]int   // series that ended and were not acknowledged yet
 	others      [identity.NumEntities]int32 // overflow accounts, or unset
 	candidates  [identity.NumEntities][]candidate
@@ -25,13 +25,14 @@ type contest struct {
 // compares them, so candidates are stored contiguously.
 type candidate struct {
 	rank   rank
-	earned units.Energy // since it has no series
+	earned units.Energy // energy since the candidate has no series
 	// notBefore is the earliest start of its series, in nanoseconds since 1970.
 	notBefore int64
-	// ended is the account of its last series, unset after the end was acknowledged. Its next
-	// series begins only then. It is unset for a process, which goes on with its last series.
+	// ended is the account of its last series. It is unset after the end was acknowledged, and only
+	// then the next series can begin. It is always unset for a process, which continues its last
+	// series.
 	ended int32
-	of    int32 // claimant of a process, else index of the account
+	of    int32 // claimant of a process, otherwise index of the account
 	// contends reports whether the candidate is in the contest, and has a rank. A process contends
 	// from its first energy after which its series may begin, until it ends.
 	contends bool

@@ -17,9 +17,9 @@
 //
 // A candidate is a process, program, container, pod or VM without a series. Open adds the program,
 // container, pod and VM of a process, and the process becomes a candidate with its first energy. In
-// each interval the energy of a candidate is added to the series that stands in for the candidate.
-// It counts for the candidate's rank once the candidate contends. A process contends once its
-// series may begin, all other candidates contend from Open on.
+// each interval the energy of a candidate is added to the series that replaces its own. It counts
+// for the candidate's rank once the candidate contends. A process contends once its series may
+// begin, all other candidates contend from Open on.
 //
 // The series of a candidate begins if there is room, the candidate has used Limit.MinEnergy, and,
 // for a process, its age is at least Limit.MinAge. If too many began in the last hour
@@ -65,16 +65,16 @@
 //     have taken one while the outcome of an emission is still to come.
 //   - A series is removed if the emission with its end is not after the last one acknowledged.
 //
-// If emissions are refused again and again, ended series accumulate. For each entity, the ledger
-// keeps at most Limit.Max of them, and at most 10,000. If the next consumer took no point of a
-// further series, its energy moves to the series that stands in for its owner. If the next consumer
-// took points, there is room for Limit.Max more; beyond that, the energy moves as well, and is
-// counted twice. Totals.Dropped counts the series that were removed in this way.
+// If emissions are rejected repeatedly, ended series accumulate. For each entity, the ledger keeps
+// at most Limit.Max of them, and at most 10,000. If the next consumer took no point of a further
+// series, its energy moves to the series that replaces it. If the next consumer took points, there
+// is room for Limit.Max more; beyond that, the energy moves as well, and is counted twice.
+// Totals.Dropped counts the series that were removed in this way.
 //
 // # Restarts
 //
 // A State has the live series with their ranks, and the series that ended. It has no candidates:
-// their energy is in other series. In a restored ledger, number 1 stands for all earlier emissions,
+// their energy is in other series. In a restored ledger, number 1 represents all earlier emissions,
 // and all series of the State have ended. Each series continues if its owner is opened before the
 // end is acknowledged. A process whose series was live has it again at once, whatever it uses, if
 // there is room. A program whose series was live continues without its processes. Until they

@@ -9,7 +9,7 @@ import (
 )
 
 // emissions counts the emissions of a ledger. Their numbers begin at 1. In a restored ledger,
-// number 1 stands for all emissions before.
+// number 1 represents all earlier emissions.
 type emissions struct {
 	sent    uint64 // number of the last emission
 	settled uint64 // the last one whose series the next consumer may have

@@ -29,8 +29,7 @@ var idleRules = [...]idleRule{
 	attribution.IdleUsed:            {},
 }
 
-// isProcess reports whether a claimant is one process. Other claimants stand for processes that
-// have ended.
+// isProcess reports whether a claimant is one process. Other claimants represent exited processes.
 func isProcess(c *claimant) bool { return c.pid != 0 }
 
 func hasIdleHolder(c *claimant) bool { return idleHolder(&c.accounts) != unset }
@@ -185,8 +184,8 @@ func (l *Ledger) groupWeight(group *idleGroup) uint64 {
 	return units.MulDiv(weight(container)*requestUnit, uint64(group.count), uint64(container.idleMembers))
 }
 
-// addGroupIdle adds a group's share of idle energy to the accounts of its members and of what they
-// are part of.
+// addGroupIdle adds a group's share of idle energy to the accounts of its members and of the
+// entities that contain them.
 func (l *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, energy uint64) {
 	accounts := l.accounts
 	add := func(account int32, energy uint64) {
@@ -206,9 +205,9 @@ func (l *Ledger) addGroupIdle(p *attribution.IdlePortion, group *idleGroup, ener
 	}
 }
 
-// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the
-// account of the container that the energy is given to. All have the same one where energy is not
-// shared by container.
+// idleClaim is a claimant that carries idle energy of a domain with one of its claims, and the
+// account of the container that receives the energy. All idleClaims have the same account if energy
+// is not shared by container.
 type idleClaim struct {
 	holder   int32
 	claimant attribution.Claimant

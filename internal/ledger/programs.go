@@ -34,8 +34,8 @@ func (l *Ledger) restOf(id attribution.Claimant) int32 {
 	return othersIndex
 }
 
-// seriesOfProgram returns the account of a process's program if the program has a series, else
-// unset.
+// seriesOfProgram returns the account of a process's program if the program has a series, and unset
+// otherwise.
 func (l *Ledger) seriesOfProgram(a *Account) int32 {
 	if l.cfg.Processes == ByPID {
 		return unset

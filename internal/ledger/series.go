@@ -13,9 +13,9 @@ import (
 // openAccount returns the account of an owner's entity, for one more claimant. It returns unset if
 // the owner has no such entity, or if the entity is a process and there is no room for its series.
 //
-// A program, container, pod or VM without room for a series has an account that is a
-// candidate, and so has a new program: its series begins with its first energy. A series that ended
-// and was not acknowledged goes on.
+// A program, container, pod or VM without room for a series has an account that is a candidate. The
+// account of a new program is always a candidate, because its series begins with its first energy.
+// A series that ended and was not acknowledged continues.
 func (l *Ledger) openAccount(entity identity.Entity, owner *identity.Owner, start time.Time, room bool) int32 {
 	s, ok := seriesOf(entity, owner)
 	if !ok {
@@ -186,9 +186,9 @@ func (l *Ledger) moveToOthers(account int32) {
 	}
 }
 
-// accountInstead returns the account that takes the energy of an account without a series: the
-// program of a process if that has a series, else the group, else the account of the entity's
-// others.
+// accountInstead returns the account that receives the energy of an account without a series: the
+// program of a process if the program has a series, otherwise the group, and without a group the
+// overflow account of the entity.
 func (l *Ledger) accountInstead(account int32) int32 {
 	a := &l.accounts[account]
 	if a.Entity == identity.ProcessEntity {

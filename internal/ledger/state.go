@@ -48,7 +48,7 @@ type AccountState struct {
 	Other  bool
 	// Group marks an account of a group.
 	Group bool
-	// Live marks a series that goes on.
+	// Live marks an active series.
 	Live bool
 	// Reported marks an account that is in an earlier emission or in the next one.
 	Reported bool

@@ -17,18 +17,18 @@ type Totals struct {
 	Zones []Zone
 	// Kinds are the totals of each kind.
 	Kinds [attribution.MaxKinds]KindTotals
-	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of
-	// the node's CPUs in it.
+	// Elapsed is the time since the current collection began, and Busy and Total are the CPU time
+	// of the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
 	// Resolution is the granularity of the CPU times of processes in the last interval, 0 if they
 	// are exact.
 	Resolution units.CPUTime
-	// Domains are the times of each domain in the current collection so far, by its index in the
-	// intervals.
+	// Domains are the times of each domain since the current collection began, by the index of the
+	// domain in the intervals.
 	Domains []attribution.DomainTime
-	// Dropped counts the series that ended and whose energy went to the others before any of it was
-	// acknowledged, because too many waited for that.
+	// Dropped is the number of ended series whose energy moved to other series before any of it was
+	// acknowledged, because there were too many ended series.
 	Dropped uint64
 	// SettledAt is the time of the last settled emission: one acknowledged, at least in part,
 	// or refused for good. The next consumer may have points up to then. It is the zero time before
@@ -89,7 +89,7 @@ type KindTotals struct {
 	Shared        bool
 }
 
-// Known reports whether a zone's total is known in the current collection, and its end was not
+// Known reports whether a zone's total is available in the current collection, and its end was not
 // acknowledged.
 func (l *Totals) Known(z *Zone) bool {
 	return z.Present && !l.Delivered(&z.Lifetime) && (z.Ended() || z.RecentTime > 0 || z.Unread == 0)

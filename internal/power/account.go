@@ -185,7 +185,8 @@ func (a *account) count(energy units.Energy, event Event, at time.Time) {
 	a.note(event)
 }
 
-// note keeps an event until it is read. If there are several, it keeps Rebased or else the first.
+// note stores an event until the next read. Among several events, it stores Rebased if there is
+// one, and otherwise the first event.
 func (a *account) note(event Event) {
 	if a.reading.Event == NoEvent || event == Rebased {
 		a.reading.Event = event

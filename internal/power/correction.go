@@ -80,8 +80,8 @@ func (c *corrections) zone(z *Zone) *corrected {
 
 // corrected is the corrected total of a zone. It is exact: after any readings the total is the
 // correction applied to the energy and the time of all readings together, rounded down to a
-// microjoule. The one exception is a time in which Offset makes the power negative: the total does
-// not change then, and the negative energy is carried, at most 60 s of Offset.
+// microjoule. The only exception is a time when Offset makes the power negative: the total does not
+// change in this time, and the negative energy is carried, up to 60 s of Offset.
 type corrected struct {
 	Correction
 	zone       *Zone
@@ -121,7 +121,7 @@ func (c *corrected) correct(r *Reading) {
 	r.Total, r.At = c.total, r.At.Add(-c.Lag)
 }
 
-// convert returns the true energy of a time in which the meter counted an energy, and carries the
+// convert returns the true energy for the energy that the meter counted in a time, and carries the
 // remainder.
 func (c *corrected) convert(energy units.Energy, elapsed time.Duration) units.Energy {
 	if !c.Scales() {
@@ -155,7 +155,7 @@ func product(a, b uint64) (quotient, rest int64) {
 }
 
 // resumed returns the true energy since the restored state without the total of the last reading.
-// energy is what the counter of the zone counted since the past, in the time elapsed.
+// energy is the increase of the zone's counter since the restored state, in the time elapsed.
 func (c *corrected) resumed(energy units.Energy, elapsed time.Duration) units.Energy {
 	return c.convert(units.Advance(c.raw, energy), elapsed-c.at.Sub(c.since))
 }

@@ -30,12 +30,12 @@ const smallestRange = 1000 * units.Joule
 const counterSlack = 10 * time.Millisecond
 
 // reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include
-// energy from a time in which the guest's clock was stopped, and energy that one of the host's
-// meters reported late.
+// energy from a time when the guest's clock was stopped, and energy that a meter of the host
+// reported late.
 const reportSlack = time.Minute
 
-// MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has
-// that of the whole machine.
+// MaxWatts returns the maximum power of one zone of the kind, in watts. Any other kind has the
+// maximum power of the whole machine.
 func MaxWatts(k Kind) uint64 {
 	switch k {
 	case Package, Core, Uncore, DRAM:
@@ -53,9 +53,9 @@ func MaxWatts(k Kind) uint64 {
 // zone's maximum power in the elapsed time; otherwise it is a reset and adds no energy. A counter
 // that wraps twice between two readings is counted once.
 type counter struct {
-	watts  uint64        // bound on the power
+	watts  uint64        // maximum power
 	slack  time.Duration // added to the next elapsed time
-	refill time.Duration // the maximum of slack, which grows in time in which the power is below watts; 0 if slack is constant
+	refill time.Duration // the maximum of slack, which grows while the power is below watts; 0 if slack is constant
 	wrapAt units.Energy  // 0 if not available
 	prev   units.Energy
 	at     time.Time // when prev was read; if wrapAt is 0, when it was read first

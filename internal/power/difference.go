@@ -9,17 +9,17 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// difference is the energy of a whole without its parts; see Remainder. The user of a difference
-// marks the tracks that belong to the whole or are a part.
+// difference is the energy of a whole minus its parts; see Remainder. The user of a difference
+// marks each track as belonging to the whole or to a part.
 type difference struct {
-	tracks []*track // of the zones that were read in the last forgetAfter
+	tracks []*track // tracks of the zones that were read in the last forgetAfter
 	gone   int64    // energy of removed parts since the last settled time, in µJ
 
 	// candidate is the end of the time that settle adds next: the time of the first reading of the
 	// whole after settled. It is zero before this reading.
 	candidate time.Time
 	proposed  time.Time // sample time when the candidate was chosen
-	restart   bool      // settle leaves out the time from settled to candidate: the whole changed or missed a part of it
+	restart   bool      // settle skips the time from settled to candidate, because the whole changed or missed a part of it
 
 	settled time.Time    // time of balance and total; zero before the first settle
 	balance int64        // D at the time settled, in µJ
@@ -27,14 +27,14 @@ type difference struct {
 }
 
 const (
-	// partPatience is how long a part is waited for.
+	// partPatience is the maximum time for which settle waits for a part.
 	partPatience = 2 * time.Minute
 	// forgetAfter is the time after which the track of a vanished part is removed. It is longer than
 	// the maximum delay of a reading of the whole, so the part used all its energy before the next
 	// candidate.
 	forgetAfter = 10 * time.Minute
-	// maxStep bounds the energy that a zone adds to the balance at once, in µJ. maxBalance bounds the
-	// balance, in µJ. They prevent overflows.
+	// maxStep is the maximum energy that a zone adds to the balance at once, and maxBalance the
+	// maximum of the balance, in µJ. They prevent overflows.
 	maxStep    = 1 << 54
 	maxBalance = 1 << 61
 )
@@ -53,8 +53,8 @@ func (d *difference) note(r *Reading, now time.Time) *track {
 	return t
 }
 
-// forget removes the tracks of zones that vanished forgetAfter ago. A zone that returns later
-// begins anew. While settle waits for readings at the candidate, no track is removed.
+// forget removes the tracks of zones that vanished forgetAfter ago. A zone that returns later gets
+// a new track. While settle waits for readings at the candidate, no track is removed.
 func (d *difference) forget(now time.Time) {
 	if !d.candidate.IsZero() {
 		return

@@ -194,8 +194,8 @@ type opened struct {
 }
 
 // openClosed opens the closed files on the goroutine of the Search. If this takes too long, a later
-// Discovery.Run takes over the files, and no discovery runs until then. If the meter was closed
-// meanwhile, the files are closed.
+// Discovery.Run takes over the files, and no discovery runs until then. If the meter has been
+// closed since, the files are closed.
 func (f *Files) openClosed() {
 	closed := f.findClosed()
 	if len(closed) == 0 {

@@ -94,8 +94,8 @@ type Class struct {
 	Method Method
 }
 
-// Sample is the moment of a read and the node's CPU time until then, from which a model derives
-// power. Both CPU times are cumulative and never go down.
+// Sample is the moment of a read and the node's CPU time until then. Models estimate power from the
+// CPU time. Both CPU times are cumulative and never decrease.
 type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
@@ -134,7 +134,7 @@ type Reading struct {
 
 	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
 	meter int       // index of the meter in its Set
-	// polled marks a zone of a Poller, which reads the counter between calls of Read, too.
+	// polled marks a zone of a Poller, which also reads the counter between calls of Read.
 	polled bool
 }
 

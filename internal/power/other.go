@@ -15,38 +15,38 @@ import (
 // parts. The whole is the measured zones of kind Platform, or of PSys if there is no Platform. The
 // parts are the zones of Package and DRAM, and of GPU if the whole is Platform.
 //
-// It is assumed that Platform contains all graphics cards, and PSys no graphics card. PSys covers
-// the supplies that the vendor connects to the processor's meter (Intel SDM, volume 4,
+// Platform is assumed to contain all graphics cards, and PSys no graphics card. PSys covers the
+// supplies that the vendor connects to the processor's meter (Intel SDM, volume 4,
 // MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
 // graphics card has a supply of its own. If the PSys of a laptop does contain a card, the energy of
 // the card is also in the zone.
 //
-// The zone is brought up to date at the times of the whole's own readings. The parts' totals at
-// such a time are interpolated between the readings before and after it, so a part that is slower
-// is waited for. With D = whole - parts, each since the same time, the zone's total is the largest
-// D so far, and the deficit is how far D is below it. A deficit comes from meters that lag or
-// disagree, and is paid back before the total grows again: the total never goes down, and parts and
-// other add up to the whole whenever the deficit is 0.
+// The zone is updated at the times of the readings of the whole. The totals of the parts at such a
+// time are interpolated between the readings before and after it, so the zone waits for slower
+// parts. Let D = whole - parts, each since the same time. The zone's total is the maximum of D
+// since then, and the deficit is the difference between the total and D. A deficit comes from
+// meters that lag or disagree. The total does not grow until the deficit is 0 again. It never
+// decreases, and parts and other add up to the whole whenever the deficit is 0.
 //
 //	what happens                                      effect on the zone
-//	the whole cannot be read                          it waits
-//	the whole is replaced, or missed a time           the energy of that time is not in it
-//	a part cannot be read for more than two minutes   it contains the part's energy, which becomes a deficit once the part is read
-//	a part appears, or has another meter              it contains what the part used before the first reading
-//	a part vanishes                                   it contains what the part uses from then on; after ten minutes also if the part returns
-//	a package or its DRAM is modeled or reported      it ends: only what is measured is subtracted from what is measured
-//	no part was ever read, or there is no whole       it is not there
+//	the whole cannot be read                          the zone waits
+//	the whole is replaced, or missed a time           the zone does not include the energy of that time
+//	a part cannot be read for more than two minutes   the zone contains the part's energy, which becomes a deficit once the part is read
+//	a part appears, or has another meter              the zone contains the part's energy before the first reading
+//	a part vanishes                                   the zone contains the part's energy from then on; after ten minutes even if the part returns
+//	a package or its DRAM is modeled or reported      the zone ends: only measured energy is subtracted from measured energy
+//	no part was ever read, or there is no whole       the zone does not exist
 //
 // The zero Remainder is ready to use. A Remainder is not safe for concurrent use.
 type Remainder struct {
 	difference
 	zone    Zone
-	kind    Kind   // of the whole
+	kind    Kind   // kind of the whole
 	read    []Kind // kinds of the zones that were read at least once
 	foreign *Zone  // a part that is modeled or reported, or nil
 	lacks   string // description of missing zones, or ""
 
-	resuming bool // the balance is that of the past, and there was no reading since
+	resuming bool // the balance is the restored balance, and there was no reading since
 
 	// Of the time since the deficit was last 0:
 	wholeEnergy units.Energy
@@ -55,9 +55,8 @@ type Remainder struct {
 }
 
 const (
-	// A deficit is noise, such as that of a BMC that follows a minute late, while it is below what
-	// the whole uses in noiseTime, or below noiseShare of what the whole has used since the deficit
-	// began.
+	// A deficit is noise if it is below the energy of the whole in noiseTime, or below noiseShare
+	// of the energy of the whole since the deficit began. For example, a BMC may lag by a minute.
 	noiseTime  = 5 * time.Minute
 	noiseShare = 0.01
 )
@@ -118,7 +117,7 @@ func (m *Remainder) past() PastOther {
 }
 
 // resumeAt settles the zone at the end of the past, if the whole and its parts have resumed from
-// there. If not, the energy used meanwhile is not in the zone.
+// there. Otherwise the zone does not include the energy since then.
 func (m *Remainder) resumeAt() {
 	m.resuming = false
 	for _, t := range m.tracks {

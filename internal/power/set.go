@@ -191,9 +191,9 @@ func (s *Set) Past(p *Past) {
 // ModuleErr returns an error if the energy of a GPU contains the energy of a CPU socket.
 func (s *Set) ModuleErr() error { return s.modules.err() }
 
-// SoonestWrap returns the shortest time for a counter of a reported zone to wrap unnoticed.
-// It returns 0 if no counter can wrap. Counters of a Poller do not count: a Poller reads them
-// between two calls of Read, too.
+// SoonestWrap returns the shortest time for a counter of a reported zone to wrap unnoticed. It
+// returns 0 if no counter can wrap. It ignores counters of a Poller, because a Poller also reads
+// them between two calls of Read.
 func (s *Set) SoonestWrap() (soonest time.Duration) {
 	for i := range s.readings {
 		r := &s.readings[i]

@@ -119,10 +119,10 @@ func (b *Collector) findMoved(m *Measurement) {
 	}
 }
 
-// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between
-// two scans, of which only the cgroup was reported. It is not ok if the path names no workload,
-// unless the cgroup is excluded: only a virtual machine's processes identify the machine of a
-// cgroup.
+// claimantForCgroup opens a claimant, for this interval, for processes that started and exited
+// between two scans, if only their cgroup was reported. Unless the cgroup is excluded, ok is false
+// if the path does not identify a workload. For example, a virtual machine can be identified only
+// by its processes.
 func (b *Collector) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
@@ -170,8 +170,8 @@ func (b *Collector) excludeLate(m *Measurement) {
 	}
 }
 
-// since returns the time at which the series of a process that is new to the ledger was at 0. It is
-// the creation of the process, or the end of the last interval if that is later.
+// since returns the start timestamp of the series of a process that is new to the ledger: the
+// creation of the process, or the end of the last interval if that is later.
 func (b *Collector) since(start time.Duration, m *Measurement) time.Time {
 	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {

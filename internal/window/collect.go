@@ -147,8 +147,9 @@ func (b *Collector) awake(p *proc.Process, m *Measurement) *claimant {
 func (b *Collector) claimByCounters(m *Measurement) {
 	b.Cgroups.ShortLived(m.Table.Traits().Rounding, m.Table.Traits().Late, func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which
-		// others have claimed. Cap it at what the interval has left. Later readings have no such
-		// cap: the node's ticks miss CPU time between two of them, and the counter does not.
+		// other claimants have claimed. It is limited to the unclaimed CPU time of the interval.
+		// Later readings are not limited, because the node's ticks can miss CPU time that the
+		// counter includes.
 		if first {
 			used = min(used, b.unclaimed(m))
 		}

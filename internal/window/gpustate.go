@@ -86,7 +86,7 @@ func (g *gpus) note(p *proc.Process) {
 	}
 }
 
-// renew forgets the processes and takes note of those in a scan.
+// renew replaces the processes by the processes in a scan.
 func (g *gpus) renew(t *proc.Table) {
 	clear(g.processes)
 	for p := range t.All() {
@@ -94,8 +94,8 @@ func (g *gpus) renew(t *proc.Table) {
 	}
 }
 
-// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time
-// source.
+// forgetReplaced removes the processes whose PIDs belong to other processes in the scan of a new
+// CPU time source.
 func (g *gpus) forgetReplaced(t *proc.Table) {
 	for now := range t.All() {
 		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {

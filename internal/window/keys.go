@@ -402,7 +402,7 @@ func (w *weight) changeZones(readings []power.Reading) (changed bool) {
 	return changed
 }
 
-// forgetWork drops the work that was done until the baseline.
+// forgetWork discards the work until the baseline.
 func (k *Keys) forgetWork() {
 	for i := range k.weights {
 		if m := k.weights[i].weigher; m != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// visibilitySpan is how long it takes at least until a condition of visibility begins or ends:
-	// a burst of short-lived processes is neither.
+	// visibilitySpan is the minimum time until a condition of visibility begins or ends, so that a
+	// burst of short-lived processes causes no condition.
 	visibilitySpan = time.Minute
 	// More than a tenth of active energy without an owner is a condition, and less than a twentieth
 	// ends it.

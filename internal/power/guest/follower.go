@@ -42,8 +42,8 @@ type Follower struct {
 	stale   error // error since the last report became stale, or nil
 }
 
-// Nothing new is stale after minPatience or later. As long as the host's interval is not known,
-// that is after firstPatience.
+// A report becomes stale at the earliest minPatience after it was new. Until the host's interval
+// has been determined, it becomes stale after firstPatience.
 const (
 	minPatience   = 30 * time.Second
 	firstPatience = 3 * time.Minute

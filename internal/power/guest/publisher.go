@@ -206,10 +206,10 @@ func (m *machine) report() Report {
 	return r
 }
 
-// dirOf returns the directory that a machine should have, empty if there is no safe name. A machine
-// of the host has the directory of its name, or else of its ID. Users and containers can choose the
-// names of their machines freely, so the directory is the ID, with a plus sign for each slash.
-// Machines of the host never have such a directory.
+// dirOf returns the name of the directory of a machine, or "" if no name is safe. For a machine of
+// the host, it is the name of the machine, or the ID if the name is not safe. Users and containers
+// can choose any names for their machines, so the directory of such a machine is the ID with a plus
+// sign for each slash. Machines of the host never have such a directory.
 func dirOf(vm *VM) string {
 	if strings.Contains(vm.ID, "/") {
 		if dir := strings.ReplaceAll(vm.ID, "/", "+"); !strings.Contains(vm.ID, "+") && isSafeName(dir, 255, "._-@+") {

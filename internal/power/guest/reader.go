@@ -38,9 +38,9 @@ var (
 	errTooMany     = fmt.Errorf("more than %d entries", maxEntries)
 )
 
-// reader reads the report in the directory of a virtual machine: report.json, or else a powercap
-// tree of another program. After report.json was read, it is expected until report is cleared.
-// Scaphandre's trees have no names and no ranges, and its files are rewritten in place.
+// reader reads the report in the directory of a virtual machine: report.json or, without this file,
+// a powercap tree of another program. After report.json was read, it is expected until report is
+// cleared. Scaphandre's trees have no names and no ranges, and its files are rewritten in place.
 //
 // The directory may hold anything. No link is followed, and only regular files of limited size are
 // read.

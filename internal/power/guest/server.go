@@ -121,7 +121,7 @@ func (s *Server) open(ctx context.Context) bool {
 	case err != nil:
 		s.err = fmt.Errorf("vsock port %d: %w", s.port, listenError(err))
 		return false
-	case ctx.Err() != nil: // closed meanwhile
+	case ctx.Err() != nil: // the server was closed
 		_ = listener.Close()
 		return false
 	}
@@ -129,7 +129,8 @@ func (s *Server) open(ctx context.Context) bool {
 	return true
 }
 
-// listenError returns the solution to an error of listen, or its cause if no solution is known.
+// listenError returns advice for an error of listen, or the cause of the error if there is no
+// advice.
 func listenError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT):

@@ -38,9 +38,8 @@ const (
 // maxEnergy is the range of the counters of a tree, 2.5 TWh. A total does not exceed it.
 const maxEnergy units.Energy = math.MaxInt64
 
-// keepZones is the time for which a tree keeps the zones of the report that it continues from, even
-// if they are not read. After a restart of the host's receiver, some meters are read later than
-// others.
+// keepZones is the time for which a tree keeps zones of the previous report that are not read.
+// After a restart of the host's receiver, some meters are read later than others.
 const keepZones = time.Minute
 
 // treeKinds are the exported zone kinds. Each has its Place in every tree, so that a counter never

@@ -42,7 +42,7 @@ type powerReading struct {
 	active bool // the BMC measures power
 }
 
-// hasPower reports whether watts is the power of a machine. BMCs without a sensor say 0 or all
+// hasPower reports whether watts is the power of a machine. BMCs without a sensor report 0 or all
 // ones.
 func hasPower(watts uint16) bool { return watts != 0 && watts != 0xffff }
 

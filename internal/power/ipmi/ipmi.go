@@ -28,8 +28,8 @@ import (
 //
 // DCMI's current power is the power at the moment of the poll. If the BMC also has rolling averages
 // (DCMI's enhanced system power statistics), the power is the average over the longest window that
-// is no longer than the time between two polls: it includes all of a power that changes
-// meanwhile.
+// is no longer than the time between two polls: it includes all changes of the power between two
+// polls.
 //
 // The device is open during a poll only. So the kernel's driver can be unloaded, a late answer is
 // discarded, and no answers are taken from other programs that use the device: the kernel returns

@@ -92,7 +92,8 @@ func (c *eventCounting) uncounted() error {
 const (
 	// maxLacked is the maximum part of a valid window without the PMU.
 	maxLacked = 0.01
-	// keepLacked is how long the reason stays, because other users of the PMU come and go.
+	// keepLacked is the time for which the reason is kept, because other users of the PMU are often
+	// temporary.
 	keepLacked = 10 * time.Second
 )
 
@@ -218,8 +219,8 @@ const (
 
 // The CPU time that counting may use, and its estimated cost.
 const (
-	countLimit = 0.003 // of a CPU
-	countOneOf = 5     // number of windows of which countSometimes counts one
+	countLimit = 0.003 // as a part of a CPU
+	countOneOf = 5     // countSometimes counts one in this number of windows
 	perSwitch  = 300 * time.Nanosecond
 	perFlush   = 20 * time.Microsecond // of a busy CPU
 	// margin is the part of the limit below which more windows are counted again.

@@ -28,7 +28,7 @@ type origin struct {
 	by     exitName
 }
 
-// exitName is the name and the user of an exited process. The zero exitName stands for processes
+// exitName is the name and the user of an exited process. The zero exitName is used for processes
 // without a recorded name.
 type exitName struct {
 	comm  proc.Comm
@@ -122,7 +122,7 @@ func (s *sum) add(run units.CPUTime, events proc.Events, weights []uint64) {
 	}
 }
 
-// reset forgets all processes.
+// reset removes all processes.
 func (s *shortLived) reset() {
 	clear(s.sums)
 	if s.sums = s.sums[:0]; cap(s.sums) > burst {

@@ -23,8 +23,8 @@ type cgroupsOf struct{ Kernel }
 
 func (c cgroupsOf) Drain(yield func(id uint64, path string)) error { return c.DrainCgroups(yield) }
 
-// NewSimulatedBPF returns a BPF source of a simulated kernel. o.Root is where that kernel
-// shows its files, and now is the clock of start times. Only tests call it.
+// NewSimulatedBPF returns a BPF source of a simulated kernel. o.Root is the directory with the
+// files of the simulated kernel, and now is the clock of start times. Only tests call it.
 func NewSimulatedBPF(o Options, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(o, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now

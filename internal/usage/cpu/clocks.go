@@ -21,8 +21,8 @@ import (
 
 // Clocks is the CPU time source that reads the CPU clocks of processes (clock_getcpuclockid(3)):
 // CPU time in nanoseconds of all threads, including exited ones, for a tenth of the cost of
-// /proc/<pid>/stat. A clock that stands still proves that the process has not run, so its row stays
-// as it was. All other values of a process are read from /proc, as Procfs does: when the process is
+// /proc/<pid>/stat. If a clock does not change, the process has not run, and its row is not
+// changed. All other values of a process are read from /proc, as Procfs does: when the process is
 // new, when tasks were created since the previous scan, and in scans of all processes.
 //
 // The clock of a process that is running on another CPU is up to a scheduler tick old
@@ -244,9 +244,9 @@ func (s *clocksScan) readListed(now time.Duration) (whole bool, err error) {
 	return whole, nil
 }
 
-// look reports a process, unless it is gone. old is its row of the previous scan, nil if there is
-// none. A process that cannot be read keeps that row, and the next scan that can read it has the
-// rest.
+// look reports a process, unless it has exited. old is its row of the previous scan, or nil. A
+// process that cannot be read keeps this row, and the next scan that can read the process reports
+// the difference.
 //
 // The clock is read before the files: if the process runs in between, the next scan finds that its
 // clock moved.

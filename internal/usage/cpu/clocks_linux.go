@@ -12,7 +12,7 @@ import (
 )
 
 // ReadCPUClock returns the CPU time of a process: of all its threads, including exited ones
-// (clock_getcpuclockid(3)). 0 stands for this process. The error is EINVAL if there is no such
+// (clock_getcpuclockid(3)). PID 0 means this process. The error is EINVAL if there is no such
 // process, or if the number is the ID of a thread other than the calling thread. No user can block
 // the call.
 func ReadCPUClock(pid int32) (units.CPUTime, error) {

@@ -120,7 +120,7 @@ const (
 var placeless = &cgroup.Node{}
 
 // newGate returns a gate that reads the counters of cgroups with at least from processes. It uses
-// the tree of the options, or else a tree of its own.
+// the tree of the options, or its own tree if the options have none.
 func newGate(o Options, from int) gate {
 	g := gate{tree: o.Cgroups, isOwn: o.Cgroups == nil, from: from, number: idleFrom}
 	if g.isOwn {
@@ -232,8 +232,8 @@ func (g *gate) explain(p *proc.Sight, group *cgroup.Node, used units.CPUTime) {
 	}
 }
 
-// forget adds to the debt the CPU time of a process that ended, which was explained while it ran:
-// the child times of its parent explain it a second time.
+// forget adds the CPU time of an exited process to the debt. This time was explained while the
+// process ran, and the child times of its parent explain it a second time.
 func (g *gate) forget(p *proc.Process, group *cgroup.Node) {
 	if !g.open && g.counts(&p.Sight, group) {
 		g.debt += time.Duration(p.CPU + p.ChildCPU)
@@ -321,8 +321,8 @@ func (s *clocksScan) place(p *proc.Process) {
 //   - If the number of tasks shows an exit, or if the lead of the clocks in this scan or in the
 //     previous one exceeds maxAhead, all idle processes.
 //   - After a sweep decision of the gate, all processes.
-//   - Otherwise, the children of processes that waited for a child. Such a child was idle, or
-//     exited in a cgroup to which it was moved.
+//   - Otherwise, the children of processes that waited for a child. Such a child was idle, or had
+//     moved to another cgroup before it exited.
 func (s *clocksScan) lookAtLeft(tasks uint64, most time.Duration) {
 	g := &s.clocks.gate
 	before := g.ahead

@@ -11,8 +11,8 @@ import (
 // all of them. The kernel gives them in a ring below pid_max (kernel/pid.c, alloc_pid),
 // /proc/loadavg shows the last one, and /proc/stat shows how many tasks were created. Only a number
 // that a privileged process chooses is not in this order (clone3(2), set_tid, and
-// kernel.ns_last_pid). A fork that fails can use up a number, too, but the kernel does not count it
-// as created.
+// kernel.ns_last_pid). A fork that fails can also use a number, but the kernel does not count it as
+// created.
 type numbers struct {
 	last, before int32  // the last number at the latest scan, and at the scan before it; 0 if not available
 	created      uint64 // number of tasks created until the latest scan
@@ -22,22 +22,22 @@ type numbers struct {
 }
 
 const (
-	// listAgain is the longest time between two lists of all processes. The lists find processes
+	// listAgain is the maximum time between two lists of all processes. The lists find processes
 	// whose numbers were chosen.
 	listAgain = time.Minute
 	// maxProbes is the maximum number of tasks that are looked for by their numbers in one scan.
 	// Listing all processes costs as much as about ten thousand probes.
 	maxProbes = 8192
-	// numbersSlack is how far the count of created tasks and the last number may differ. They are
-	// not read at the same moment.
+	// numbersSlack is the maximum difference between the count of created tasks and the last
+	// number, which are not read at the same moment.
 	numbersSlack = 1024
 )
 
 // given are the numbers that the kernel gave to tasks between two scans.
 type given struct {
-	after, last int32 // those above after, up to last; in a ring if last is lower
+	after, last int32 // the numbers above after, up to last; they wrap around if last is lower
 	most        int32 // the end of the ring
-	all         bool  // it may have given any number
+	all         bool  // the kernel may have given any number
 }
 
 // none reports whether the kernel assigned no number.
@@ -76,7 +76,8 @@ func (g given) each(yield func(pid int32)) {
 }
 
 // since returns the numbers given since the latest scan. last is the last number now, created is
-// how many tasks were created since boot, if that is known, and tasks is how many exist.
+// the number of tasks created since boot, if known is set, and tasks is the number of tasks that
+// exist.
 func (n *numbers) since(last int32, created uint64, known bool, tasks uint64) given {
 	g := given{after: n.last, last: last, most: n.most}
 	more := created - n.created

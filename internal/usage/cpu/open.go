@@ -18,7 +18,7 @@ type SourceKind string
 
 // The kinds of sources.
 const (
-	Auto       SourceKind = "auto" // BPF if the kernel and the permissions allow it, else KindClocks
+	Auto       SourceKind = "auto" // BPF if the kernel and the permissions allow it, otherwise KindClocks
 	KindBPF    SourceKind = "bpf"
 	KindClocks SourceKind = "clocks" // procfs if the receiver does not share the PID namespace of the host
 	KindProcfs SourceKind = "procfs"
@@ -53,10 +53,11 @@ type Options struct {
 	// Cgroups, if set, is the tree whose CPU counters a source that is not exact reads right before
 	// the processes. It remains the caller's.
 	Cgroups *cgroup.Tree
-	// Clock, if set, counts the node's CPU time in place of /proc/stat. The Reader does not close
+	// Clock, if set, counts the node's CPU time instead of /proc/stat. The Reader does not close
 	// it.
 	Clock NodeClock
-	// Waits bounds the waits for files that users block. nil: each source has its own.
+	// Waits limits the time spent waiting for files that users block. If it is nil, each source
+	// creates one.
 	Waits *kernfs.Waits
 }
 

@@ -69,7 +69,7 @@ func ParseProcess(b []byte, p *proc.Sight) error {
 	if p.Flags = 0; flags&pfKthread != 0 {
 		p.Flags |= proc.Kernel
 	}
-	// A first thread that ended is shown as a zombie too while other threads go on.
+	// A first thread that has exited is also shown as a zombie while other threads run.
 	if threads == 1 && len(state) == 1 && (state[0] == 'Z' || state[0] == 'X') {
 		p.Flags |= proc.Zombie
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/proc"
 )
 
-// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates
-// nothing once its buffers have grown to the size of the node.
+// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. Scans do not
+// allocate memory after the buffers have grown to the size of the node.
 type Procfs struct {
 	procFiles
 	topology *divide.Topology // nil: the node is not divided
@@ -255,10 +255,10 @@ func (s *procfsScan) readMissed() {
 	}
 }
 
-// read reports a process, unless it is gone. old is the newest row of its PID, nil if there is
-// none. A process that cannot be read keeps its row, and the next scan that can read it finds the
-// rest. A PID that /proc does not list may now be the ID of a thread: /proc has a directory for the
-// thread, with the times of its process.
+// read reports a process, unless it has exited. old is the newest row of its PID, or nil. A process
+// that cannot be read keeps its row, and the next scan that can read the process reports the
+// difference. A PID that /proc does not list may now be the ID of a thread: /proc has a directory
+// for the thread, with the times of its process.
 func (s *procfsScan) read(pid int32, old *proc.Process, listed bool) {
 	var now proc.Sight
 	switch err := s.source.readProcess(pid, &now, old == nil && !s.lookedUp); {
@@ -344,10 +344,10 @@ func createdSince(before, newest uint64) uint64 {
 	return newest - before
 }
 
-// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their
-// children, and children that use less than a tick leave nothing that is missed. Only a process
-// with a child that exited without adding to the child times is looked at. SA_NOCLDWAIT has the
-// same effect, and /proc does not show it.
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel discards the times of their
+// children. Children that use less than a tick have no times to lose. Therefore only a process is
+// examined that had a child that exited without adding to the child times. SA_NOCLDWAIT has the
+// same effect, but /proc does not show it.
 func (p *Procfs) findDiscarding(t *proc.Table) {
 	looked := int32(0)
 	for i := range t.Ended {

@@ -23,7 +23,7 @@ type Reader struct {
 	traits  Traits // of source, as of when it was opened
 	clock   NodeClock
 	stat    *StatClock
-	precise *preciseClock // the clock if windows are too short for /proc/stat, else nil
+	precise *preciseClock // the clock if windows are too short for /proc/stat, otherwise nil
 	table   proc.Table
 
 	want    Want
@@ -179,7 +179,7 @@ func (r *Reader) replaceSource() {
 	r.traits, r.failures, r.table = r.source.Traits(), 0, *proc.New(r.source.Traits().Traits)
 	r.useStat()
 	if r.resuming != nil {
-		r.resumeTable() // the new source continues from the past, too
+		r.resumeTable() // the new source also continues from the saved state
 	}
 }
 

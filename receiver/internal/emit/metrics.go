@@ -89,7 +89,8 @@ type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
 	most   int // how many points to expect
-	// zero is when the series that are written next have a zero point, 0 if they have none.
+	// zero is the time of the zero-value points of the series that are written next, or 0 without
+	// such points.
 	zero   pcommon.Timestamp
 	points pmetric.NumberDataPointSlice
 	begun  bool

@@ -18,9 +18,8 @@ func hasUncertainty(k *ledger.KindTotals) bool {
 }
 
 // uncertainty returns the standard deviation of an account's active power of a kind in the current
-// collection, in watts. Three errors are independent of each other: the error of the node's active
-// power, of which the account has its share; the error of the attribution weight; and the rounding
-// of CPU times.
+// collection, in watts. It combines three independent errors: the account's share of the error of
+// the node's active power, the error of the attribution weight, and the rounding of CPU times.
 func (l *kindLabels) uncertainty(ledger *ledger.Totals, k *ledger.KindTotals, energy units.Energy) float64 {
 	seconds := k.RecentTime.Seconds()
 	share := min(energy.Joules()/k.RecentActive.Joules(), 1)

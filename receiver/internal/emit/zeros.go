@@ -8,10 +8,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// zeroDelay is how long after the start of a series its zero point is. A point at the start itself
-// would say that the start is not known
+// zeroDelay is the time between the start timestamp of a series and its zero-value point. If both
+// were equal, the start timestamp would count as unknown
 // (https://opentelemetry.io/docs/specs/otel/metrics/data-model/#cumulative-streams-handling-unknown-start-time),
-// and may have the time of the last point of an earlier series with the same attributes.
+// and the point could have the time of the last point of an earlier series with the same
+// attributes.
 const zeroDelay = time.Millisecond
 
 // zeroPoint returns the time of the zero point of a series, or 0 without one: if it is settled. A

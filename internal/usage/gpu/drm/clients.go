@@ -49,7 +49,7 @@ type counter struct {
 }
 
 // maxStep bounds the excess of a counter over the time that its engines can have worked since the
-// last reading. A larger excess is garbage; a smaller one comes from late reports of the driver.
+// last reading. A larger excess is invalid; a smaller excess comes from late reports of the driver.
 const maxStep = 1000
 
 // count adds the use since the last reading. claimed reports whether a new client was opened in the
@@ -237,7 +237,7 @@ func (cs *clients) drop(c *client) {
 	}
 }
 
-// forgetText stops keeping the text of a client open.
+// forgetText releases the open file of a client's text.
 func (cs *clients) forgetText(c *client) {
 	if c.text != nil {
 		c.text = nil
@@ -287,7 +287,7 @@ func (c *client) yields(h holder) bool {
 
 // estimateLost estimates the use of clients that were closed since the last Read, because the
 // kernel drops their counters. Each client is assumed to have used the engines at the rate of the
-// previous interval for half of this one, and no more than other clients leave of an engine.
+// previous interval for half of this one, limited to the remaining time of each engine.
 func (cs *clients) estimateLost() {
 	for _, c := range cs.list {
 		if !c.lost || c.over <= 0 {
@@ -303,7 +303,7 @@ func (cs *clients) estimateLost() {
 	}
 }
 
-// report adds the use of the clients to the GPUs, and forgets the clients that no process has.
+// report adds the use of the clients to the GPUs, and removes the clients that no process has.
 func (cs *clients) report() {
 	cs.list = slices.DeleteFunc(cs.list, func(c *client) bool {
 		if !c.lost {

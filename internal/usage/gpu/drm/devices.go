@@ -28,18 +28,18 @@ type device struct {
 
 	engines []engine
 	uses    []use
-	since   time.Time // the end of the last interval of which usage was read, zero before the first
+	since   time.Time // end of the last interval whose usage was read, or zero
 	elapsed time.Duration
 	asleep  bool
-	slept   bool // it was asleep at the last Read, and is not now
+	slept   bool // the GPU was asleep at the last Read, and is not asleep now
 }
 
 // compute is the state of a GPU in KFD.
 type compute struct {
 	present bool // KFD lists the GPU
 	hidden  bool // KFD does not show which processes use it
-	// unknown lists the PIDs of processes whose GPU time KFD does not show. held lists their GPU
-	// memory in bytes. used is their total GPU time, which is to be divided. parts is scratch.
+	// unknown lists the PIDs of processes whose GPU time KFD does not report. held lists their GPU
+	// memory in bytes. used is their total GPU time, which is divided among them. parts is scratch.
 	unknown []int32
 	held    []uint64
 	parts   []units.CPUTime

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drm reads which processes used a GPU from files of the kernel: of DRM drivers in
-// /proc/PID/fdinfo/FD (Documentation/gpu/drm-usage-stats.rst), and of AMD's KFD, which ROCm uses,
-// in /sys/class/kfd. NVIDIA's drivers have no such files.
+// Package drm reads from files of the kernel which processes used a GPU. DRM drivers provide
+// /proc/PID/fdinfo/FD (Documentation/gpu/drm-usage-stats.rst), and AMD's KFD, which ROCm uses,
+// provides /sys/class/kfd. NVIDIA's drivers have no such files.
 //
 // # Clients
 //
 // Each time a process opens a GPU, the driver creates a client with its own counters. A client that
-// several descriptors or processes share is counted once, for one process: for the parent rather
-// than its child, otherwise for the process that started last, because brokers such as
+// several descriptors or processes share is counted once, for one process. A parent has precedence
+// over its child. Otherwise the process that started last has precedence, because brokers such as
 // systemd-logind open GPUs on behalf of later sessions. A client stays with its process while the
 // process has it, unless a process with a higher rank is found.
 //
-// A counter that steps back adds no time until it exceeds its highest value. The kernel drops the
-// counters of a client with the client, so its use between the last Read and its end is estimated:
-// the rate of the previous interval for half of this interval. A client that existed at no Read has
-// no estimate.
+// A counter that decreases adds no time until it exceeds its highest value. The kernel removes the
+// counters of a client together with the client, so its use between the last Read and its end is
+// estimated: the rate of the previous interval for half of this interval. A client that existed at
+// no Read has no estimate.
 //
 // # GPU time
 //
 // A GPU has several engine classes (render, copy, video) that work in parallel, and some classes
 // have several engines, their capacity. The time of a class is the time of all its clients divided
-// by its capacity. A GPU is as busy as its busiest class. This is a lower bound: the files do not
-// show in which parts of the interval the classes worked. The time of a process is the sum over all
-// classes, so a process that renders and copies weighs more than a process that only renders. If a
-// driver counts cycles, the time is the interval times cycles divided by total cycles (xe), or
-// cycles divided by the highest clock rate.
+// by its capacity. A GPU is as busy as its busiest class. This is a lower bound, because the files
+// do not show whether the classes were active at the same time. The time of a process is the sum
+// over all classes, so a process that renders and copies has a larger weight than a process that
+// only renders. If a driver counts cycles, the time is the interval times cycles divided by total
+// cycles (xe), or cycles divided by the highest clock rate.
 //
-// fdinfo does not include KFD's queues, to which processes write without the kernel's scheduler
-// (drivers/gpu/drm/amd/amdgpu, amdgpu_ctx_mgr_usage). KFD's compute and SDMA are therefore two more
-// engine classes of the same GPU. KFD shows the number of compute units that a process occupies at
-// the moment. Their share of all units counts for the whole interval. GPUs that do not count their
-// waves (RDNA) show only how busy they are (gpu_busy_percent). That time, less the time of DRM
-// clients, is divided among the processes that hold memory of the GPU through KFD, in proportion to
-// that memory.
+// fdinfo does not include KFD's queues, because processes submit to them without the kernel's
+// scheduler (drivers/gpu/drm/amd/amdgpu, amdgpu_ctx_mgr_usage). KFD's compute and SDMA are
+// therefore two more engine classes of the same GPU. KFD reports the number of compute units that a
+// process occupies at the moment. Their share of all units counts for the whole interval. GPUs that
+// do not count their waves (RDNA) report only how busy they are (gpu_busy_percent). That time, less
+// the time of DRM clients, is divided among the processes that hold memory of the GPU through KFD,
+// in proportion to that memory.
 //
-// No read wakes a suspended GPU up. The driver xe would wake it to read its counters
+// Reads do not wake a suspended GPU. The driver xe would wake it to read its counters
 // (show_run_ticks), so clients of a suspended GPU are not read. Its usage is 0 of 0 until it runs
 // again and reports the rest. The time that it slept is not in its Total.
 //

@@ -8,11 +8,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
-// maxEngines is how many engine classes of a GPU are counted. Drivers have up to ten.
+// maxEngines is the maximum number of engine classes of a GPU. Drivers have up to ten.
 const maxEngines = 16
 
-// fdinfo is the content of /proc/<pid>/fdinfo/<fd> of a DRM descriptor. Its texts are valid as long
-// as the file's text.
+// fdinfo is the content of /proc/<pid>/fdinfo/<fd> of a DRM descriptor. Its texts are valid until
+// the buffer of the file is reused.
 type fdinfo struct {
 	pdev      []byte
 	client    uint64
@@ -24,24 +24,23 @@ type fdinfo struct {
 type engineInfo struct {
 	name     []byte
 	capacity uint64 // engines of the class
-	// ns is the time that they worked for the client; cycles and total are cycles that they worked
-	// for it and that passed; hz is the highest rate of those.
+	// ns is the time that the engines worked for the client. cycles is the number of cycles that
+	// they worked for it, total the number of all cycles, and hz their maximum rate.
 	ns, cycles, total, hz        uint64
 	hasNS, hasCycles, hasCounter bool // hasCounter: total
 }
 
-// counts reports whether anything shows the time that the engines worked.
+// counts reports whether the time that the engines worked can be computed.
 func (e *engineInfo) counts() bool { return e.hasNS || e.hasCycles && (e.hasCounter || e.hz > 0) }
 
-// is reports whether the text belongs to the client of a device. Drivers of platform devices name
-// no device.
+// is reports whether the text belongs to the client of a device. Drivers of platform devices do not
+// report a device.
 func (f *fdinfo) is(client uint64, device string) bool {
 	return f.hasClient && f.client == client && (f.pdev == nil || string(f.pdev) == device)
 }
 
-// parse reads a text, which need not be of a DRM descriptor
-// (Documentation/gpu/drm-usage-stats.rst). Lines that are malformed or cut short are ignored. It
-// does not allocate once engines has grown.
+// parse reads the text of any descriptor (Documentation/gpu/drm-usage-stats.rst). It ignores lines
+// that are malformed or truncated. It does not allocate once engines has grown.
 func (f *fdinfo) parse(text []byte) {
 	*f = fdinfo{engines: f.engines[:0]}
 	for {
@@ -56,8 +55,8 @@ func (f *fdinfo) parse(text []byte) {
 	}
 }
 
-// engineKeys are the keys that end with the name of an engine class. One that begins with another
-// precedes it.
+// engineKeys are the prefixes of keys that end with the name of an engine class. A prefix precedes
+// shorter prefixes that it begins with.
 var engineKeys = []struct {
 	prefix string
 	set    func(*engineInfo, uint64)
@@ -116,7 +115,7 @@ func (f *fdinfo) engine(name []byte) *engineInfo {
 	return &f.engines[len(f.engines)-1]
 }
 
-// quantity returns a number with a unit: ns, Hz, KHz, MHz or none.
+// quantity returns a number without a unit, or with the unit ns, Hz, KHz or MHz.
 func quantity(value []byte) (uint64, bool) {
 	digits, unit, _ := bytes.Cut(value, []byte{' '})
 	n, err := kernfs.ParseUint(digits)

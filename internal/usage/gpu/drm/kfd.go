@@ -44,9 +44,9 @@ type kfdProcess struct {
 	round  uint64    // the last Read that listed the process
 }
 
-// sdmaRest is the number of Reads of which one reads a counter that stands still: the kernel sums
-// it up in the memory of the process (kfd_process.c, kfd_sdma_activity_worker). The other Reads
-// report its time late.
+// A counter that did not change is read only once in sdmaRest Reads, because the kernel computes it
+// in the memory of the process (kfd_process.c, kfd_sdma_activity_worker). Its time can therefore be
+// reported late.
 const sdmaRest = 4
 
 // The engine classes of KFD. amdgpu's fdinfo uses other names.
@@ -207,9 +207,9 @@ func (k *kfd) number(pid int32, name string) (uint64, error) {
 	return kernfs.ParseUintLine(k.reader.files().text)
 }
 
-// readUnknown sets the GPU time of processes for which KFD does not show it: the time for which the
-// GPU was busy (gpu_busy_percent), less the time of other processes. The
-// time is divided by memory. The processes hold memory of the GPU, so the GPU is awake.
+// readUnknown sets the GPU time of processes whose GPU time KFD does not report: the busy time of
+// the GPU (gpu_busy_percent) minus the time of other processes. The time is divided by memory. The
+// processes hold memory of the GPU, so the GPU is awake.
 func (d *device) readUnknown(buf []byte) {
 	c := &d.compute
 	if len(c.unknown) == 0 {

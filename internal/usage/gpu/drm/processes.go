@@ -28,8 +28,8 @@ type processes struct {
 	denied int // the number of processes whose descriptors may not be read
 }
 
-// of returns the state of the slot of a row. known reports whether it is the state of the process
-// in the row: otherwise there was no look at the process.
+// of returns the state of the slot of a row. known reports whether the state belongs to the process
+// in the row. Otherwise there was no look at the process.
 func (ps *processes) of(row *proc.Process) (st *process, known bool) {
 	st = &ps.bySlot[row.Slot]
 	return st, st.pid == row.PID && st.start == row.Start
