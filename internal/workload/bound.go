@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// The maximum sizes of attributes in bytes. A process chooses its names, paths and arguments, and the
-// kernel bounds few of them.
+// The maximum sizes of attributes in bytes. A process chooses its names, paths and arguments, and
+// the kernel limits few of them.
 const (
 	maxName = 256  // names and ids
 	maxText = 4096 // paths and command lines
@@ -20,7 +20,7 @@ const (
 
 const ellipsis = "…"
 
-// bound returns s as valid UTF-8 of at most size bytes. A string that was cut ends in an ellipsis.
+// bound returns s as valid UTF-8 of at most size bytes. A truncated string ends in an ellipsis.
 func bound(s string, size int) string {
 	valid := strings.ToValidUTF8(s, "\uFFFD")
 	if max(len(s), len(valid)) <= size {
@@ -29,8 +29,8 @@ func bound(s string, size int) string {
 	return prefix(valid, size-len(ellipsis)) + ellipsis
 }
 
-// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: an id
-// that was cut ends in an ellipsis and a hash of the whole id.
+// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids have different
+// results: a truncated id ends in an ellipsis and a hash of the whole id.
 func boundID(id string) string {
 	if len(id) <= maxName && utf8.ValidString(id) {
 		return id
@@ -51,8 +51,8 @@ func prefix(s string, size int) string {
 	return s[:size]
 }
 
-// boundWorkload bounds the attributes of a workload. Attributes that distinguish workloads are bounded
-// by boundID, and all others by bound.
+// boundWorkload limits the sizes of the attributes of a workload: distinguishing attributes by
+// boundID, and all others by bound.
 func boundWorkload(w *identity.Workload) {
 	for _, a := range identity.ProcessEntity.Attributes() {
 		*a.Field(w) = boundID(*a.Field(w))

@@ -11,26 +11,26 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// Placement is the placement of a process according to its cgroup file alone.
+// Placement is the workload of a process according to its cgroup file.
 type Placement struct {
 	identity.Workload // the ID of a VM is its scope's name
-	// Cgroup is the path of the container's own cgroup, below the mount point of each hierarchy: the
-	// cgroup of the container's CPU counter, not a child that the process is in. Outside of a
-	// container it is the path of the step of a Slurm job, and empty outside of these.
+	// Cgroup is the path of the container's own cgroup, below the mount point of each hierarchy.
+	// This cgroup has the container's CPU counter, and the process may be in a child of it. Outside
+	// of a container, Cgroup is the path of the step of a Slurm job, or empty.
 	Cgroup string
 }
 
 // ParseCgroup parses the content of /proc/<pid>/cgroup. Its format is described in cgroups(7): a
 // line "hierarchy-id:controllers:/path" for each hierarchy of version 1, and "0::/path" for version
-// 2. ParseCgroup does not fail: it ignores lines of another form, and a path of an unsupported form
-// belongs to no workload.
+// 2. ParseCgroup never fails: it ignores malformed lines, and paths of an unsupported form have no
+// workload.
 //
-// The innermost container and the innermost pod of a path count: a container of Docker in Docker or
-// of a cluster of kind is found instead of the container around it. The pod is always the
-// container's. If hierarchies disagree, the path with the most levels of pods and containers counts;
-// among equals version 2, then cpuacct, cpu, name=systemd and the rest. For each other kind of
-// workload, the paths with the most of its attributes are compared in the same way. The order of the
-// lines makes no difference.
+// The innermost container and the innermost pod of a path are selected: a container of Docker in
+// Docker or of a kind cluster, not the container that contains it. The pod is always the pod of the
+// container. If hierarchies disagree, the path with the most levels of pods and containers is
+// selected. Among equal paths, the order of preference is version 2, cpuacct, cpu, name=systemd and
+// all others. For each other kind of workload, the paths with the most of its attributes are
+// compared in the same way. The order of the lines has no effect.
 //
 // The ID of a workload below a cgroup owner, such as a user's own service manager or a container,
 // starts with the owner's name and a slash.
@@ -38,14 +38,14 @@ type Placement struct {
 // A path that starts with "/.." is relative to a cgroup namespace. Cgroup then starts with "/.." as
 // well, and is relative to the reader's own cgroup.
 //
-// The result shares no memory with b.
+// The result does not share memory with b.
 func ParseCgroup(b []byte) Placement {
 	p, _ := parseCgroup(b)
 	return p
 }
 
-// parseCgroup returns the result of ParseCgroup, and the cgroup owner of the virtual machine if
-// there is one, else of the process.
+// parseCgroup returns the result of ParseCgroup, and the cgroup owner of the virtual machine, or of
+// the process without a virtual machine.
 func parseCgroup(b []byte) (p Placement, owner cgroupOwner) {
 	lines := readCgroupLines(b)
 	if len(lines) == 0 {
@@ -78,8 +78,8 @@ func parseCgroup(b []byte) (p Placement, owner cgroupOwner) {
 }
 
 // ProcessCgroup returns the path of the process's own cgroup from the content of
-// /proc/<pid>/cgroup, in the hierarchy that ParseCgroup prefers among those in which the process is
-// not in the root. It is empty if there is no path.
+// /proc/<pid>/cgroup, in the most preferred hierarchy of ParseCgroup whose root does not contain
+// the process. It returns "" without a path.
 func ProcessCgroup(b []byte) (own string) {
 	lines := readCgroupLines(b)
 	slices.SortFunc(lines, byHierarchy)
@@ -91,23 +91,23 @@ func ProcessCgroup(b []byte) (own string) {
 	return own
 }
 
-// cgroupLine is the workload that one line of a cgroup file shows.
+// cgroupLine is the workload according to one line of a cgroup file.
 type cgroupLine struct {
 	Placement
 	levels    int // number of nested pods and containers in the path
 	hierarchy int // preference of the hierarchy, 0 for the first choice
 	path      string
-	owner     cgroupOwner // of the VM, else of the process
+	owner     cgroupOwner // owner of the VM, otherwise of the process
 	jobCgroup string      // path of the step's or the job's directory
 }
 
-// byHierarchy compares lines by the preference of their hierarchies. The paths of equals are compared
-// because the result must not depend on the order of the lines.
+// byHierarchy compares lines by the preference of their hierarchies. If the preference is equal, it
+// compares the paths, so that the result does not depend on the order of the lines.
 func byHierarchy(a, b *cgroupLine) int {
 	return cmp.Or(cmp.Compare(a.hierarchy, b.hierarchy), cmp.Compare(a.path, b.path))
 }
 
-// mostOf returns the first of the lines that show the most of the entity.
+// mostOf returns the first line with the largest number of attributes of the entity.
 func mostOf(entity identity.Entity, lines []*cgroupLine) *cgroupLine {
 	most := lines[0]
 	for _, l := range lines[1:] {
@@ -128,7 +128,7 @@ func countKeys(entity identity.Entity, l *cgroupLine) (n int) {
 	return n
 }
 
-// readCgroupLines reads the lines of a cgroup file that have a path.
+// readCgroupLines reads the lines with a path in a cgroup file.
 func readCgroupLines(b []byte) []*cgroupLine {
 	lines := make([]*cgroupLine, 0, bytes.Count(b, []byte("\n"))+1)
 	for line := range bytes.Lines(b) {

@@ -10,17 +10,17 @@ import (
 
 const kata = "kata"
 
-// containerShape is a pattern by which a runtime names the cgroup of a container.
+// containerShape is the naming pattern of a runtime for the cgroups of containers.
 type containerShape struct {
-	// dir is the directory's name up to the id for namedContainers, and the name of a directory
-	// above it for containersBelow.
+	// dir is the prefix of the directory's name before the id for namedContainers, and the name of
+	// an ancestor of the directory for containersBelow.
 	dir     string
 	runtime string            // container.runtime.name, spelled as in Kubernetes' container statuses
 	id      func(string) bool // reports whether an id has the runtime's format
 	where   where
 
-	// payload and monitor are the children that some runtimes make for the container itself and for
-	// the process that looks after it.
+	// payload and monitor are the children that some runtimes create for the container itself and
+	// for its monitor process.
 	payload, monitor string
 	payloadInV2      bool // in cgroup v2 the container is always in the payload child
 
@@ -40,9 +40,9 @@ const (
 	anywhere // the id is somewhere below dir
 )
 
-// namedContainers are the shapes whose directory's name starts with the runtime's prefix. The rest of
-// a monitor's name (crio-conmon-<id>, libpod-conmon-<id>) is not an id, so a monitor is not in the
-// container.
+// namedContainers are the shapes whose directory's name starts with a prefix of the runtime. After
+// the prefix, the name of a monitor (crio-conmon-<id>, libpod-conmon-<id>) is not an id, so a
+// monitor is not in the container.
 //
 // To support another runtime, add a line here or to containersBelow.
 var namedContainers = []containerShape{
@@ -57,11 +57,12 @@ var namedContainers = []containerShape{
 	{dir: "libpod-payload-", runtime: "podman", id: isHex64, where: asScopeOrDir},
 	{dir: "libpod-", runtime: "podman", id: isHex64, where: asScopeOrDir},
 	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project.
-	// A name in use gets a number behind it, which cannot be distinguished from a name.
+	// If a name is in use, a number is appended, which cannot be distinguished from a part of the
+	// name.
 	{dir: "lxc.payload.", runtime: "lxc", id: isLXCName, where: asScopeOrDir},
 	{dir: "kata_", runtime: kata, id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
-	// systemd-nspawn(1). Other machines that registered themselves have the same name, QEMU of
-	// systemd-vmspawn among them, but only nspawn makes the payload child.
+	// systemd-nspawn(1). Other registered machines, such as QEMU of systemd-vmspawn, have the same
+	// name, but only nspawn creates the payload child.
 	{
 		dir: "machine-", runtime: "systemd-nspawn", id: isName, where: asScope, escaped: true,
 		payload: "payload", monitor: "supervisor", payloadInV2: true,
@@ -72,18 +73,18 @@ var namedContainers = []containerShape{
 	},
 }
 
-// containersBelow are the shapes whose directory's name is the id alone. A directory above it
-// identifies the runtime; the nearest one counts.
+// containersBelow are the shapes whose directory's name is only the id. The nearest ancestor that
+// matches a shape identifies the runtime.
 var containersBelow = []containerShape{
 	{dir: "docker", runtime: "docker", id: isHex64, where: anywhere}, // moby; buildx has /docker/buildx/<id>
 	// BuildKit's executor/oci: <parent>/buildkit/<id>.
 	{dir: "buildkit", runtime: "buildkit", id: isBuildkitID, where: directly},
-	// containerd's oci package: /<namespace>/<id> unless the client says otherwise, with any name
-	// as id.
+	// containerd's oci package: /<namespace>/<id> unless the client selects another path. The id
+	// can be any name.
 	{dir: "default", runtime: "containerd", id: isName, where: directlyAtTop},
 	{dir: "k8s.io", runtime: "containerd", id: isName, where: directlyAtTop},
-	// The Amazon ECS agent makes /ecs/<task> and lets Docker make the container in it; AWS Fargate
-	// runs containerd from platform version 1.4, with ids of its own.
+	// The Amazon ECS agent creates /ecs/<task>, and Docker creates the container in it. AWS Fargate
+	// runs containerd from platform version 1.4 on, with its own format of ids.
 	{dir: "ecs", runtime: "docker", id: isHex64, where: anywhere},
 	{dir: "ecs", runtime: "containerd", id: isFargateID, where: anywhere},
 	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below
@@ -108,7 +109,7 @@ type match struct {
 	id, runtime string
 }
 
-// findContainer finds containers.
+// findContainer is the finder of containers.
 func findContainer(w *walk, name string) verdict {
 	_, unit := splitSystemdPath(name)
 	c, ok := containerAt(w.dirs(), unit)
@@ -118,8 +119,9 @@ func findContainer(w *walk, name string) verdict {
 	own := w.end
 	switch next := w.next(); {
 	case c.monitor != "" && next == c.monitor:
-		// The supervisor next to the payload is not in the container. The line has a level
-		// nevertheless: it must outrank a hierarchy that does not distinguish the two.
+		// The supervisor next to the payload is not in the container. The line still counts a
+		// level, because it must have precedence over a hierarchy that does not distinguish the
+		// two.
 		w.line.levels++
 		return stopped
 	case c.payload != "" && next == c.payload:
@@ -170,8 +172,8 @@ func containerAt(dirs []string, name string) (match, bool) {
 			}
 		}
 	}
-	// A container under a parent that the user chose, as with docker run --cgroup-parent, or in a pod
-	// with the cgroupfs driver. Only a container's id has this shape.
+	// A container below a parent that the user chose (docker run --cgroup-parent), or in a pod with
+	// the cgroupfs driver. Only ids of containers have this format.
 	if isHex64(name) && (len(dirs) == 0 || !notContainersBelow[dirs[len(dirs)-1]]) {
 		return match{&plainShape, name, ""}, true
 	}
@@ -179,7 +181,7 @@ func containerAt(dirs []string, name string) (match, bool) {
 }
 
 // containersAnywhere reports whether the name has the format of an id whose runtime may be any
-// directory above. Few names have, so a deep path of other names is read in one pass.
+// ancestor. Few names have this format, so deep paths with other names are read in one pass.
 func containersAnywhere(name string) bool {
 	for i := range containersBelow {
 		if s := &containersBelow[i]; s.where == anywhere && s.id(name) {
@@ -189,7 +191,7 @@ func containersAnywhere(name string) bool {
 	return false
 }
 
-// plainShape is the shape of containers whose runtime makes no children in their cgroup.
+// plainShape is the shape of containers without children of their cgroup.
 var plainShape containerShape
 
 // cut returns the id in the name of a directory.
@@ -212,7 +214,7 @@ func (s *containerShape) cut(name string) (id string, ok bool) {
 	return id, ok
 }
 
-// isAbove reports whether dir is the shape's directory above its ids.
+// isAbove reports whether dir is the ancestor of ids in the shape.
 func (s *containerShape) isAbove(dir string) bool {
 	rest, ok := strings.CutPrefix(dir, s.dir)
 	return ok && (rest == "" || s.tagged && (rest[0] == '-' || rest[0] == '.'))

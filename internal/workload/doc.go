@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload finds the workload that a process belongs to, its names, and whether it is
-// excluded: containers, pods, virtual machines, Slurm jobs, units of systemd.
+// Package workload identifies the workload of a process (container, pod, virtual machine, Slurm
+// job, systemd unit), its names, and whether it is excluded.
 //
-// It reads a process's cgroup, executable and command line, and interprets the paths and arguments
-// that the makers of runtimes document. Identities come from these files alone, not from an API
-// server or a socket. Every ID is found, never invented.
+// It reads a process's cgroup, executable and command line, and interprets paths and arguments as
+// their runtimes document. It uses only these files, no API server and no socket. IDs are always
+// read, never generated.
 //
 // Names of cgroups can be trusted only if root chose them. Users, units and containers may create
-// cgroups as well: an ID that such a cgroup owner chose starts with the owner's name. A directory
-// below a user's manager or another unit is never a pod or a job.
+// cgroups as well. IDs from cgroups of such an owner start with the owner's name. A directory below
+// a user's manager or another unit is never a pod or a job.
 package workload

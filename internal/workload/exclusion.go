@@ -16,7 +16,8 @@ func (m Match) matches(value string) bool { return m != nil && value != "" && m(
 // Excluded selects the processes that are excluded: each process whose [Identity] any field matches.
 type Excluded struct {
 	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create
-	// cgroups with any name below the user's own, so it should match from the root of the path on.
+	// cgroups with any name below the user's own cgroup, so Cgroup should match from the start of
+	// the path.
 	Cgroup Match
 	// Namespace matches the Kubernetes namespaces of pods.
 	Namespace Match
@@ -33,11 +34,11 @@ var controlPlane = []string{
 	"kube-apiserver", "etcd", "kube-scheduler", "openshift-kube-scheduler", "kube-controller-manager", "cloud-controller-manager",
 }
 
-// Exclusion decides which workloads' energy counts as static. The zero Exclusion excludes none. It is
-// not safe for concurrent use.
+// Exclusion selects the workloads whose energy counts as static. The zero Exclusion selects no
+// workload. An Exclusion is not safe for concurrent use.
 type Exclusion struct {
 	by     Excluded
-	pods   *PodLogs // read only if by may exclude the pod
+	pods   *PodLogs // read only if by can exclude pods
 	found  []string // names of excluded pods of the control plane
 	listed int      // number of names that ControlPlane returned
 	asked  bool     // ControlPlane was called
@@ -46,7 +47,7 @@ type Exclusion struct {
 // NewExclusion returns an Exclusion. pods provides the namespaces and names of pods.
 func NewExclusion(by Excluded, pods *PodLogs) *Exclusion { return &Exclusion{by: by, pods: pods} }
 
-// Excludes reports whether a process is excluded. An empty field of its identity matches nothing.
+// Excludes reports whether a process is excluded. An empty field of its identity does not match.
 func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 	return e.ExcludesCgroup(i.Cgroup) || e.ExcludesCgroup(i.ProcessCgroup) ||
 		e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
@@ -80,8 +81,8 @@ func (e *Exclusion) ControlPlane() (names []string, isNews bool) {
 	return names, isNews || len(names) > 0
 }
 
-// Resolved reports whether, since the last call, the name of a pod was found that was missing
-// when Excludes was called for the pod. Processes in the pod may be excluded now.
+// Resolved reports whether, since the last call, a pod's name was found that was missing when
+// Excludes was called for the pod. Processes in the pod may now be excluded.
 func (e *Exclusion) Resolved(now time.Time) bool {
 	return e.byPod() && e.pods.lookAgain(now)
 }
@@ -100,6 +101,6 @@ func (e *Exclusion) Err() error {
 	return e.pods.failed
 }
 
-// isHosts reports whether the host itself chose an ID. Other IDs start with the name of a cgroup owner,
-// or are paths of cgroups, and both have slashes.
+// isHosts reports whether the host itself chose an ID. All other IDs contain slashes, because they
+// start with the name of a cgroup owner or are paths of cgroups.
 func isHosts(id string) bool { return !strings.Contains(id, "/") }

@@ -93,8 +93,8 @@ func (id *Identifier) LookUp(processes iter.Seq[*proc.Process]) {
 	}, (*files).lookUp)
 }
 
-// read reads a file of a process that the process may block. The result is valid until the next
-// read.
+// read reads a file of a process. The process may block the read. The result is valid until the
+// next read.
 func (id *Identifier) read(p *proc.Process, read func(*files)) ([]byte, error) {
 	f := id.files.Job()
 	f.pid, f.proc = p.PID, f.killable

@@ -6,16 +6,17 @@ import "github.com/energyreceiver/energyreceiver/internal/identity"
 
 // holders are the containers that have processes, by their IDs.
 //
-// The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such
-// as a container of another runtime with the same name, or a forgery: its ID is the path of its
-// cgroup while it has processes. The two cgroups that Kata has for each container are one container.
+// The ID of a container belongs to the first cgroup with this ID. Another cgroup with the same ID
+// is another container, such as a container of another runtime with the same name, or a forgery.
+// While it has processes, its ID is the path of its cgroup. The two cgroups that Kata creates for
+// each container are one container.
 type holders map[string]*holder
 
 // holder is a container with processes.
 type holder struct {
 	id, cgroup, runtime string
 	processes           int
-	names               *identity.Names // the same for all its processes
+	names               *identity.Names // shared by all its processes
 }
 
 // idOf returns the ID of the container in a placement, and its holder if there is one.
@@ -35,7 +36,7 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 	return byPath, nil
 }
 
-// hold counts a process into its container. It returns nil outside of containers.
+// hold adds a process to its container. It returns nil outside of containers.
 func (id *Identifier) hold(p *Placement) *holder {
 	container, by := id.holders.idOf(p)
 	if container == "" {
@@ -51,7 +52,7 @@ func (id *Identifier) hold(p *Placement) *holder {
 	return by
 }
 
-// release counts a process out. A nil holder has no effect.
+// release removes a process from its container. A nil holder has no effect.
 func (h holders) release(by *holder) {
 	if by == nil {
 		return
@@ -61,7 +62,7 @@ func (h holders) release(by *holder) {
 	}
 }
 
-// namesOf returns the names of the container or pod in a placement, nil unless names are wanted.
+// namesOf returns the names of the container or pod in a placement, or nil if names are not wanted.
 func (id *Identifier) namesOf(p *Placement) *identity.Names {
 	if id.wanted.Names == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 )
 
 // arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes
-// (proc(5)). Empty arguments at the end are dropped: they cannot be distinguished from the padding
-// that a program leaves when it overwrites its title. A title with spaces is one argument, because
-// the boundaries of its words are lost.
+// (proc(5)). Empty arguments at the end are ignored, because they cannot be distinguished from the
+// padding of a program that overwrote its title. A title with spaces is one argument, because its
+// arguments cannot be separated.
 type arguments struct {
 	rest []byte
 	left int // maximum number of further arguments
@@ -39,7 +39,7 @@ func (a *arguments) next() (arg []byte, ok bool) {
 	return arg[:len(arg):len(arg)], true
 }
 
-// hypervisor is a program of which each process is a virtual machine.
+// hypervisor is a program whose processes are virtual machines.
 type hypervisor struct {
 	name     string
 	programs []string // base names of its executable
@@ -66,14 +66,15 @@ var hypervisors = []hypervisor{
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// parseVM returns the virtual machine of a process from the content of /proc/<pid>/cmdline. It is ok
-// only if the program of the process is a hypervisor. The program is the executable; if the
-// executable cannot be read, argv[0]; without arguments, comm. Other arguments do not count: an
-// editor with a hypervisor's name as its argument is not a machine.
+// parseVM returns the virtual machine of a process from the content of /proc/<pid>/cmdline. ok is
+// false if the program of the process is not a hypervisor. The program is the executable. If the
+// executable cannot be read, it is argv[0], or comm without arguments. Other arguments are not
+// examined, so an editor with a hypervisor's name as an argument is not a machine.
 //
-// The machine's ID is the UUID in the arguments, in lower case, and otherwise unique, which no other
-// process on the node may have. It is never made from a name: names repeat. Its CID is the context
-// ID of its vsock device. The line is not kept.
+// The machine's ID is the UUID in the arguments, in lower case. Without a UUID it is the argument
+// unique, which must be different for each process of the node. Names are not used as IDs, because
+// they are not unique. The CID is the context ID of the vsock device. The result does not share
+// memory with line.
 func parseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
@@ -96,7 +97,7 @@ func parseVM(line []byte, comm, exe, unique string) (identity.VM, bool) {
 	return vm, true
 }
 
-// hypervisorOf returns the hypervisor with the path of a program, nil for other programs.
+// hypervisorOf returns the hypervisor of the path of a program, or nil for other programs.
 func hypervisorOf(program string) *hypervisor {
 	program = program[strings.LastIndexByte(program, '/')+1:]
 	// The wrapped programs of NixOS: .qemu-system-x86_64-wrapped.
@@ -120,8 +121,8 @@ func hypervisorOf(program string) *hypervisor {
 	return nil
 }
 
-// machineUUID returns a UUID in lower case. It is not ok for the nil UUID, which distinguishes no
-// machines.
+// machineUUID returns a UUID in lower case. ok is false for the nil UUID, which does not identify a
+// machine.
 func machineUUID(s string) (string, bool) {
 	s = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"))
 	return s, isUUID(s) && strings.Trim(s, "0-") != ""
@@ -172,7 +173,7 @@ func describeQEMU(args arguments) (vm identity.VM) {
 	}
 }
 
-// smbiosUUID returns the uuid of an -smbios option of type 1, empty for other options.
+// smbiosUUID returns the uuid of an -smbios option of type 1, or "" for other options.
 func smbiosUUID(value string) string {
 	var kind, id string
 	eachQEMUOption(value, "", func(k, v string) {
@@ -194,8 +195,8 @@ func smbiosUUID(value string) string {
 // to Unix sockets.
 var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-transitional", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
 
-// vsockCID returns the context ID of a -device option, 0 for other devices. libvirt writes devices as
-// JSON.
+// vsockCID returns the context ID of a -device option, or 0 for other devices. libvirt writes
+// devices as JSON.
 func vsockCID(value string) uint32 {
 	if !strings.Contains(value, "vsock") {
 		return 0
@@ -226,7 +227,7 @@ func vsockCID(value string) uint32 {
 	return guestCID(cid)
 }
 
-// guestCID returns a guest's context ID, 0 if it is not valid: 0 to 2 and the largest number are
+// guestCID returns a guest's context ID, or 0 if it is not valid: 0 to 2 and the largest number are
 // reserved (vsock(7)).
 func guestCID(s string) uint32 {
 	cid, err := strconv.ParseUint(s, 0, 32)
@@ -274,9 +275,10 @@ func cutQEMUValue(s string) (value, rest string) {
 	}
 }
 
-// describeFirecracker reads --id, which has a default and need not be unique: it is an identity if it
-// is a UUID, otherwise a name. The vsock of Firecracker is a Unix socket on the host, regardless of
-// the guest's context ID (docs/vsock.md); so is the vsock of Cloud Hypervisor.
+// describeFirecracker reads --id, which has a default and is not always unique. If it is a UUID, it
+// is the ID of the machine, and otherwise its name. The vsock of Firecracker is a Unix socket on
+// the host, regardless of the guest's context ID (docs/vsock.md); so is the vsock of Cloud
+// Hypervisor.
 func describeFirecracker(args arguments) identity.VM {
 	id := longOption(args, "--id")
 	switch {

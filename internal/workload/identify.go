@@ -14,8 +14,8 @@ import (
 
 // Identity describes a process and the workload that it belongs to.
 //
-// Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the
-// path and the command line at most 4 KiB; longer values end in an ellipsis.
+// Equal Identities have the same series. Names and IDs have at most 256 bytes, the path and the
+// command line at most 4 KiB; longer values end in an ellipsis.
 type Identity struct {
 	// Executable is the base name of the executable, or the task's name if the executable cannot be
 	// read.
@@ -41,19 +41,19 @@ type Wanted struct {
 
 	Names *Names // nil: no names of containers and pods
 	Users *Users // nil: no users
-	// Everything, if set, is the ID of a container that contains all processes, short-lived ones
-	// included. The other parts are not looked for, and no file is read.
+	// Everything, if set, is the ID of a container that contains all processes, including
+	// short-lived ones. In this case, no files are read and all other parts are empty.
 	Everything string
 	// CgroupPath, if set, returns the path of a version 2 cgroup by its ID, or an empty string if
 	// the path is not available.
 	CgroupPath func(cgroup uint64) string
-	// Waits bounds the waits for files that processes block. nil: the Identifier has its own.
+	// Waits limits the time spent waiting for files that processes block. If it is nil, the
+	// Identifier creates one.
 	Waits *kernfs.Waits
 }
 
-// Identifier finds the identities of processes and caches them by slot: a process that has not
-// changed costs two reads and no allocation, or no read if the CPU time source counts executions and
-// moves.
+// Identifier finds the identities of processes and caches them by slot: an unchanged process costs
+// two reads and no allocation, or no read if the CPU time source counts executions and moves.
 //
 // For each scan, call Begin, Forget for each process that exited, Identify for each process that is
 // new or ran, and Resolve. Identity then returns the result. An Identifier is not safe for concurrent
@@ -64,7 +64,7 @@ type Identifier struct {
 	known     []entry                // by slot
 	cgroups   map[string]*cgroupText // by their text: many processes share few
 	programs  map[programKey]*program
-	all       *Placement // of all processes if Everything is set, else nil
+	all       *Placement // placement of all processes if Everything is set, otherwise nil
 	guests    guests
 	holders   holders
 	namespace namespace
@@ -76,8 +76,8 @@ type Identifier struct {
 	hostNetwork uint64 // as readNetwork returns it, 0 if it was not read
 }
 
-// entry is the process in a slot: its identity, and the state of its reads. Processes share the
-// parts that they have in common. The zero entry is an empty slot.
+// entry is the process in a slot: its identity, and the state of its reads. Processes with equal
+// parts share them. The zero entry is an empty slot.
 type entry struct {
 	program *program     // the executable
 	in      *cgroupText  // the cgroup
@@ -101,8 +101,8 @@ var (
 	noUser    = &user{}
 )
 
-// NewIdentifier returns an Identifier for the processes of the host whose root directory is at
-// root. It reads nothing yet.
+// NewIdentifier returns an Identifier for the processes of the host whose root directory is root.
+// It does not read files.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	id := &Identifier{
 		files:     guardFiles(kernfs.GuardOptions[*files]{Root: root, Waits: wanted.Waits}),
@@ -137,8 +137,7 @@ func (id *Identifier) Close() error { return id.files.Close() }
 // reads are slow.
 func (id *Identifier) Unread() error { return id.files.Err("names and command lines") }
 
-// Shrink moves the process in slots[i] to slot i, and frees the memory that was needed for more
-// processes.
+// Shrink moves the process in slots[i] to slot i, and frees memory that is no longer needed.
 func (id *Identifier) Shrink(slots []int32) {
 	known := make([]entry, len(slots))
 	id.cgroups, id.programs = map[string]*cgroupText{}, map[programKey]*program{}
@@ -253,8 +252,8 @@ func (id *Identifier) examine(p *proc.Process, e *entry, isNew bool, now time.Du
 	return in
 }
 
-// placeWithAll places a process in the container that contains all processes. The task's name stands
-// for the executable.
+// placeWithAll places a process in the container that contains all processes. The task's name
+// replaces the executable.
 func (id *Identifier) placeWithAll(e *entry, p *proc.Process) {
 	if p.Comm != e.reads.comm {
 		e.reads.comm, e.changed = p.Comm, true
@@ -320,7 +319,7 @@ func (id *Identifier) Identity(slot int32) (found *Identity, changed bool) {
 	return &id.identity, changed
 }
 
-// ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not available.
+// ProcessCgroup returns the ProcessCgroup of the process in a slot, or "" if it is not available.
 func (id *Identifier) ProcessCgroup(slot int32) string {
 	if e := &id.known[slot]; !e.isEmpty() {
 		return e.in.own

@@ -73,7 +73,8 @@ func (o *NamesOptions) Dirs(s NameSource) (dirs []string) {
 	return dirs
 }
 
-// Readable returns the sources that can be read now, and the sources that exist but may not be read.
+// Readable returns the sources that can be read now, and the sources that cannot be read for lack
+// of a permission.
 func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 	for _, s := range o.Sources {
 		var failed []error
@@ -96,15 +97,15 @@ func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 // A container's names are read once, when its first process is identified. The kubelet links a
 // container's log right after it has started the container, so the name of a container in a pod may
 // become available a moment later: until then, for at most awaitLink, its names are Pending. Names
-// that exceed the budget of a round are Pending as well. The files belong to root, but the user of a
-// container controls part of their content: the lengths of names and of the text that is read are
-// bounded.
+// that exceed the budget of a round are Pending as well. The files belong to root, but the user of
+// a container controls part of their content: the lengths of names and of the text that is read are
+// limited.
 //
 // A Names is not safe for concurrent use.
 type Names struct {
 	options NamesOptions
-	// known are the containers and pods that were looked for since swept, and before are those of
-	// the period before.
+	// known are the containers and pods that were requested since swept. before are the containers
+	// and pods of the previous period.
 	known, before map[string]*named
 	swept         time.Time
 	pending       []*named
@@ -123,26 +124,26 @@ type named struct {
 	*identity.Names
 	id, runtime, pod string    // id is empty for a pod; pod is its UID
 	read             bool      // its runtime's files were read
-	sandbox          bool      // it holds the namespaces of its pod, and has no name of its own
-	until            time.Time // when the log is no longer looked for
+	sandbox          bool      // the container holds the namespaces of its pod, and has no name
+	until            time.Time // until when to search for the log
 }
 
 const (
-	// lookForNamesAgain is the minimum time between rounds. In each, the names that are pending are
-	// looked for again.
+	// lookForNamesAgain is the minimum time between rounds. Each round searches for pending names
+	// again.
 	lookForNamesAgain = 500 * time.Millisecond
 	// roundBudget is the maximum number of bytes of runtimes' files that are read in a round. The
-	// first round has no bound: it is the baseline.
+	// first round, at the baseline, has no limit.
 	roundBudget = 2 << 20
 	// fileCost is the cost of opening a file in addition to its size.
 	fileCost = 2 << 10
-	// awaitLink is how long the log of a container in a pod is looked for. The kubelet makes the
-	// link within the call that starts the container, some milliseconds after its first process
-	// runs.
+	// awaitLink is the maximum time to search for the log of a container in a pod. The kubelet
+	// creates the link in the call that starts the container, a few milliseconds after the first
+	// process runs.
 	awaitLink = 5 * time.Second
 )
 
-// NewNames returns a Names. It reads nothing yet.
+// NewNames returns a Names. It does not read files.
 func NewNames(o NamesOptions) *Names {
 	return &Names{options: o, known: map[string]*named{}, budget: 1 << 40}
 }
@@ -168,7 +169,8 @@ func (n *Names) begin(now time.Time) {
 }
 
 // of returns the names of a container and its pod. For a process in a pod, but not in a container
-// that the host named, it returns the names of the pod, nil if there is no pod.
+// that the host named, it returns the names of the pod. It returns nil without a container and a
+// pod.
 func (n *Names) of(p *Placement) *identity.Names {
 	id, uid := p.Container.ID, p.Pod.UID
 	if !isHosts(id) {
@@ -206,8 +208,8 @@ func (n *Names) find(id, pod, runtime string) *named {
 	return c
 }
 
-// look looks for the names of a container that are still missing. Names from the kubelet come first:
-// no other program chooses them.
+// look searches for missing names of a container. Names from the kubelet have precedence, because
+// only the kubelet chooses them.
 func (n *Names) look(c *named) {
 	awaited := n.readLogs(c)
 	if !c.read {
@@ -240,7 +242,7 @@ func (c *named) fill(from *identity.Names) {
 	set(&c.Image, imageName(from.Image))
 }
 
-// imageName returns the name of an image without its tag and digest, empty for an image's ID.
+// imageName returns the name of an image without its tag and digest, or "" for the ID of an image.
 func imageName(reference string) string {
 	name, _, _ := strings.Cut(reference, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
@@ -297,8 +299,8 @@ func (n *Names) listLogs() {
 
 // parseLogLink parses the name of a link to a container's log,
 // <pod>_<namespace>_<container>-<id>.log (pkg/kubelet/kuberuntime/legacy.go, logSymlink). The
-// kubelet cuts a name of more than 255 bytes, and with it the ID: such a link is not ok. Names of
-// pods, namespaces and containers have no underscores.
+// kubelet truncates names of more than 255 bytes, including the ID. ok is false for such a link.
+// Names of pods, namespaces and containers have no underscores.
 func parseLogLink(file string) (l logLink, id string, ok bool) {
 	rest, ok := strings.CutSuffix(file, ".log")
 	parts := strings.Split(rest, "_")

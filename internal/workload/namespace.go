@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// namespace makes paths of cgroup v2 absolute that are relative to the reader's cgroup namespace.
+// namespace converts paths of cgroup v2 that are relative to the reader's cgroup namespace to
+// absolute paths.
 type namespace struct {
 	find    func() (begin string, err error)
 	sought  bool      // find was called
@@ -24,8 +25,8 @@ const unified = "0::"
 // lookForNamespaceAgain is the time between attempts to find the namespace.
 const lookForNamespaceAgain = time.Minute
 
-// findAgain looks for a namespace that could not be found. It reports whether the namespace was
-// found now.
+// findAgain searches again for a namespace that could not be found. It reports whether it found the
+// namespace.
 func (n *namespace) findAgain(now time.Time) bool {
 	if n.failed == nil || now.Before(n.again) {
 		return false
@@ -59,8 +60,9 @@ func (n *namespace) absolute(text []byte) []byte {
 	return out
 }
 
-// absolutePath returns the absolute path of a cgroup that has the path seen in a namespace whose root
-// is at begin. The path of a cgroup outside of the tree begins with as many "/.." as lead there.
+// absolutePath returns the absolute path of a cgroup that has the path seen in a namespace whose
+// root is at begin. The path of a cgroup outside of the tree begins with the required number of
+// "/..".
 func absolutePath(begin, seen string) string {
 	begin = strings.TrimSuffix(begin, "/")
 	for begin != "" && (seen == "/.." || strings.HasPrefix(seen, "/../")) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Network returns the bytes that the network namespace of a process received and transmitted,
-// loopback excluded. It is not ok in the namespace of the host's first process, or if a file cannot
+// loopback excluded. ok is false in the namespace of the host's first process, or if a file cannot
 // be read.
 func (id *Identifier) Network(p *proc.Process) (received, transmitted uint64, ok bool) {
 	if id.hostNetwork == 0 {

@@ -8,9 +8,9 @@ import (
 )
 
 // cgroupOwner is a user or program other than the host that may create cgroups in a delegated
-// subtree (cgroup-v2.rst, "Delegation"). A container is identified only by its cgroup's name, and an
-// owner may use another container's name. So the ID of each workload in the subtree is qualified by
-// the owner's name: it never equals the ID of a workload outside.
+// subtree (cgroup-v2.rst, "Delegation"). A container is identified only by its cgroup's name, and
+// an owner may use the name of another container. Therefore the ID of each workload in the subtree
+// is qualified by the owner's name, and never equals the ID of a workload outside.
 //
 // The owner of a user's cgroups is the user's own service manager, also for login sessions:
 // user@1000.service. Other owners are containers, by their IDs, and units of systemd except those
@@ -21,13 +21,13 @@ import (
 type cgroupOwner struct {
 	name   string
 	isUser bool // units of the same user are not distinguished
-	// untrusted marks a user's manager, a unit and their subtrees: a directory there that looks like
-	// the root of a kubelet or slurmd is a forgery. The host runs these agents, and so do containers,
-	// as kind's nodes do.
+	// untrusted marks a user's manager, a unit and their subtrees. A directory there that looks
+	// like the root of a kubelet or slurmd is a forgery, because only the host and containers, such
+	// as the nodes of kind, run these agents.
 	untrusted bool
 }
 
-// qualify returns the ID, unique on the node, of a workload that the owner names id.
+// qualify returns the ID of a workload whose owner uses the name id. The ID is unique on the node.
 func (o cgroupOwner) qualify(id string) string {
 	if o.name == "" {
 		return id

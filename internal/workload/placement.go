@@ -21,8 +21,8 @@ type cgroupText struct {
 	Placement
 	text   string      // a path begins with a slash, a file does not
 	own    string      // path of the process's own cgroup
-	owner  cgroupOwner // of the virtual machine, else of the process
-	placed *Placement  // of the process that was placed last
+	owner  cgroupOwner // owner of the virtual machine, otherwise of the process
+	placed *Placement  // placement of the last process
 }
 
 // place returns a Placement that equals p and that processes in the same cgroup share.
@@ -140,9 +140,9 @@ func (id *Identifier) PlaceShortLived(path string) Placement {
 	return p
 }
 
-// Outside returns why the cgroups of some processes cannot be read, nil if all can: only the end of
-// the path of a cgroup outside of the reader's cgroup namespace is available. Outside looks again for
-// a namespace that could not be found.
+// Outside returns an error if the cgroups of some processes cannot be read, because they are
+// outside of the reader's cgroup namespace and only the end of their path is available. Outside
+// searches again for a namespace that could not be found.
 func (id *Identifier) Outside(now time.Time) error {
 	n := &id.namespace
 	if n.outside && n.findAgain(now) {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// PodLogs finds the Kubernetes namespaces and names of pods without an API server: the kubelet makes
-// a directory for each pod's logs before it starts any of its containers, <namespace>_<name>_<uid>
-// below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory). A PodLogs is not
-// safe for concurrent use.
+// PodLogs finds the Kubernetes namespaces and names of pods without an API server. Before the
+// kubelet starts a container of a pod, it creates a directory for the pod's logs:
+// <namespace>_<name>_<uid> below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
+// BuildPodLogsDirectory). A PodLogs is not safe for concurrent use.
 type PodLogs struct {
 	dir     string
 	known   map[string]podName   // by UID
-	missing map[string]time.Time // UIDs of pods without a directory, and when they were first looked for
+	missing map[string]time.Time // UIDs of pods without a directory, and when they were first requested
 	found   bool                 // the directory of a missing pod was found since the last call of lookAgain
 	looked  time.Time
 	failed  error // why the directories could not be listed
@@ -35,22 +35,22 @@ type podName struct {
 const (
 	// lookForPodsAgain is the time between attempts to find pods without a directory.
 	lookForPodsAgain = 10 * time.Second
-	// forgetNames is how long pods without a directory are looked for, and how long names outlive
-	// the directory of their pod: processes may outlive it as well. Names that are looked up for a
-	// longer time are kept.
+	// forgetNames is the maximum time to search for a pod without a directory. It is also the time
+	// for which a name is kept after the directory of the pod was removed, because processes may
+	// outlive the directory. Callers that need a name for longer keep it.
 	forgetNames = 10 * time.Minute
-	// maxMissing is the number of pods that are looked for without an end while no directory can be
-	// listed.
+	// maxMissing is the maximum number of pods that are searched for without a time limit while
+	// directories cannot be listed.
 	maxMissing = 1000
 )
 
-// NewPodLogs returns a PodLogs that lists a directory. It reads nothing yet.
+// NewPodLogs returns a PodLogs that lists a directory. It does not read files.
 func NewPodLogs(dir string) *PodLogs {
 	return &PodLogs{dir: dir, known: map[string]podName{}, missing: map[string]time.Time{}}
 }
 
-// of returns the name of a pod, the zero podName if its directory was not found. The directories are
-// listed at most once for the same now.
+// of returns the name of a pod, or the zero podName if its directory was not found. The directories
+// are listed at most once for the same now.
 func (p *PodLogs) of(uid string, now time.Time) podName {
 	name, ok := p.known[uid]
 	if _, missing := p.missing[uid]; ok || missing {
@@ -65,7 +65,7 @@ func (p *PodLogs) of(uid string, now time.Time) podName {
 	return name
 }
 
-// again returns the name of a pod like of, and also looks again for a pod without a directory.
+// again is like of, and also searches again for a pod without a directory.
 func (p *PodLogs) again(uid string, now time.Time) podName {
 	name := p.of(uid, now)
 	if name.name == "" && now != p.looked {
@@ -75,8 +75,8 @@ func (p *PodLogs) again(uid string, now time.Time) podName {
 	return name
 }
 
-// lookAgain looks at most every lookForPodsAgain for pods without a directory. It reports whether a
-// directory was found since the last call.
+// lookAgain searches for pods without a directory, at most every lookForPodsAgain. It reports
+// whether a directory was found since the last call.
 func (p *PodLogs) lookAgain(now time.Time) (found bool) {
 	if len(p.missing) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
 		p.list(now)
@@ -85,7 +85,7 @@ func (p *PodLogs) lookAgain(now time.Time) (found bool) {
 	return found
 }
 
-// list reads the names of all directories, and gives up pods that were looked for long enough.
+// list reads the names of all directories, and removes missing pods after forgetNames.
 func (p *PodLogs) list(now time.Time) {
 	p.looked = now
 	dirs, err := listDir(p.dir)
@@ -136,7 +136,7 @@ func (p *PodLogs) set(uid string, name podName) {
 // maxListed is the maximum number of entries of a directory that are read.
 const maxListed = 50_000
 
-// listDir returns the names in a directory, in no order.
+// listDir returns the names in a directory in any order.
 func listDir(dir string) ([]string, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would block
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/identity"
 )
 
-// findPod finds pods.
+// findPod is the finder of pods.
 func findPod(w *walk, name string) verdict {
 	slice, _ := splitSystemdPath(name)
 	pod, ok := podAt(w.dirs(), slice)
@@ -53,7 +53,7 @@ func podAt(dirs []string, name string) (identity.Pod, bool) {
 	if !ok || !isPodUID(uid) || len(dirs) == 0 {
 		return identity.Pod{}, false
 	}
-	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
+	// In a cgroup namespace, the common directories of the reader and the pod are "..".
 	class := ""
 	parent := dirs[len(dirs)-1]
 	if c := qosClass(parent); c != "" && len(dirs) > 1 {

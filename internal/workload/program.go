@@ -22,7 +22,7 @@ const deletedSuffix = " (deleted)"
 // program is the executable of processes.
 type program struct {
 	name string // base name of the executable, or a task's name if the executable cannot be read
-	path string // of the executable
+	path string // path of the executable
 	exe  string // target of the link exe
 }
 
@@ -95,7 +95,7 @@ func (id *Identifier) readProgram(p *proc.Process, e *entry, isNew bool, now tim
 	}
 }
 
-// setUnreadable sets a program of which only the task's name is available.
+// setUnreadable sets the program if only the task's name is available.
 func (id *Identifier) setUnreadable(e *entry, p *proc.Process) {
 	e.program = id.programOf(programKey{name: p.Comm.String()})
 }
@@ -114,9 +114,9 @@ var argsSeed = maphash.MakeSeed()
 // together with the task's name means that another program was executed. Every user may read a
 // command line.
 //
-// A process chooses the length of its command line and the rate at which it renames itself. So only
-// the first maxText+1 bytes are read unless the program is a hypervisor, and a hypervisor that renames
-// itself is read again after lookSoon.
+// A process chooses the length of its command line and the rate at which it renames itself.
+// Therefore only the first maxText+1 bytes are read unless the program is a hypervisor, and a
+// hypervisor that renames itself is read again only after lookSoon.
 func (id *Identifier) readArguments(p *proc.Process, e *entry, readable bool, now time.Duration) {
 	r := &e.reads
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
@@ -182,7 +182,7 @@ func (id *Identifier) readGuest(p *proc.Process, e *entry, line []byte, now time
 	e.guest.unique, e.guest.argsSeen = unique, now
 }
 
-// setVM records the virtual machine in the arguments of a process, the zero VM if it has none.
+// setVM records the virtual machine in the arguments of a process, or the zero VM.
 func (id *Identifier) setVM(e *entry, p *proc.Process, vm identity.VM) {
 	if e.guest == nil && vm == (identity.VM{}) || e.guest != nil && e.guest.fromArgs == vm {
 		return
@@ -191,7 +191,8 @@ func (id *Identifier) setVM(e *entry, p *proc.Process, vm identity.VM) {
 	e.guest.fromArgs = vm
 }
 
-// joinArguments returns the arguments of a command line, joined by spaces. The line may be cut.
+// joinArguments returns the arguments of a command line, joined by spaces. The line may be
+// truncated.
 func joinArguments(line []byte) string {
 	return bound(string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '})), maxText)
 }

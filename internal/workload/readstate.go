@@ -17,7 +17,7 @@ type readState struct {
 	userSeen               int32         // when the user was last read, in seconds, if the source does not provide it
 	executed               execution     // since the command line was last read
 	attempts               uint8         // consecutive failures to read the files, at most maxAttempts
-	settled                bool          // all files were read, or may not be read
+	settled                bool          // all files were read, or cannot be read for lack of a permission
 	deferred               bool          // Identify skipped the process
 	stray                  bool          // the cgroup file cannot be read and the path of cgroup is not available
 	found                  bool          // the names of the files that readFound reads were looked up
@@ -32,8 +32,9 @@ const (
 	certain
 )
 
-// Even if the source counts executions and moves, and a process shows neither, the process is
-// examined again: its executable may be renamed, or its cgroup (version 1).
+// Even if the source counts executions and moves, and a process has neither executed a program nor
+// moved, the process is examined again, because its executable or (version 1) its cgroup may have
+// been renamed.
 const (
 	// lookAgain is the maximum time between examinations.
 	lookAgain = time.Hour
@@ -45,8 +46,9 @@ const (
 	settledAge = 5 * time.Second
 )
 
-// isFresh reports whether the process need not be examined: the scan shows no change, or the process
-// was examined a moment ago. A process may rename itself at any rate, which must cost nothing.
+// isFresh reports whether the process need not be examined: the scan shows no change, or the
+// process was examined a moment ago. A process may rename itself at any rate, which must not cause
+// reads.
 func (r *readState) isFresh(p *proc.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != r.cgroups || p.Cgroup != r.cgroup || p.Execs != r.execs || now < r.seen:
@@ -59,8 +61,9 @@ func (r *readState) isFresh(p *proc.Process, now time.Duration) bool {
 	return now < nextLook(p.Slot, r.seen)
 }
 
-// nextLook returns when the process in a slot is due, at most lookAgain after seen. The time differs
-// between slots: processes that were first seen together are not examined again together.
+// nextLook returns the time of the next examination of the process in a slot, at most lookAgain
+// after seen. The time differs between slots, so that processes that were identified in the same
+// scan are not all examined again in the same scan.
 func nextLook(slot int32, seen time.Duration) time.Duration {
 	phase := lookAgain * time.Duration(uint32(slot)*2654435761>>16) >> 16
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain

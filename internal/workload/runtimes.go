@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
-// runtimeFiles has the reader of each source that is a runtime. A reader reports whether the runtime
+// runtimeFiles has a reader for each source that is a runtime. A reader reports whether the runtime
 // has the container.
 var runtimeFiles = []struct {
 	source NameSource
@@ -43,9 +43,9 @@ func (n *Names) readRuntime(c *named) {
 	}
 }
 
-// readContainerd reads the OCI bundle that containerd's shim was started with. It is made before
-// the container starts, and below a directory for each of containerd's namespaces
-// (core/runtime/v2/bundle.go, NewBundle).
+// readContainerd reads the OCI bundle of containerd's shim. containerd creates it before the
+// container starts, below a directory for each of its namespaces (core/runtime/v2/bundle.go,
+// NewBundle).
 func (n *Names) readContainerd(dir string, c *named) bool {
 	namespaces, err := listDir(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func (n *Names) readContainerd(dir string, c *named) bool {
 	return false
 }
 
-// readCRIO reads the OCI bundle of CRI-O, which is made before the container starts.
+// readCRIO reads the OCI bundle of CRI-O, which is created before the container starts.
 func (n *Names) readCRIO(dir string, c *named) bool {
 	spec, ok := n.readSpec(dir, filepath.Join(c.id, "userdata/config.json"))
 	if !ok || spec["io.kubernetes.pod.name"] == "" {
@@ -91,7 +91,8 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 }
 
 // readPodman reads the list of all containers in Podman's storage, at most once in a scan. A
-// container is in it before it starts; one that is removed when it ends is in a list of its own.
+// container is listed before it starts. Containers that are removed when they end have a separate
+// list.
 func (n *Names) readPodman(_ string, c *named) bool {
 	if n.podman == nil {
 		n.podman = map[string]identity.Names{}

@@ -9,8 +9,9 @@ import "strings"
 //	…/slurmstepd.scope/job_7/step_0/user/task_0     cgroup v2, or <node>_slurmstepd.scope (Slurm's cgroup_v2.html)
 //	/slurm/uid_1000/job_7/step_0/task_0             version 1, or slurm_<node> (Slurm's cgroups.html)
 //
-// All processes of a job are in them, including those of sessions that pam_slurm_adopt adopted. The
-// outermost job counts, so that no process leaves a job by creating cgroups in it.
+// All processes of a job are in these directories, including processes of sessions that
+// pam_slurm_adopt adopted. The outermost job is selected, so that a process cannot leave a job by
+// creating cgroups in it.
 func findSlurmStep(w *walk, name string) verdict {
 	switch {
 	case w.line.Job.ID != "":
@@ -30,7 +31,7 @@ func findSlurmStep(w *walk, name string) verdict {
 
 // slurmWalk is the state of a walk within Slurm's directories.
 type slurmWalk struct {
-	owner     cgroupOwner // that created the root
+	owner     cgroupOwner // owner of the root
 	root, job int         // indices of the directories
 }
 

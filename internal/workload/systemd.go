@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// findUnit finds units of the host's systemd: the first directory that is no slice, as
-// cg_path_get_unit in systemd's cgroup-util.c has it. Units of a user's service manager, or in a
-// container, are inside of that one.
+// findUnit is the finder of units of the host's systemd. A unit is the first directory that is not
+// a slice, as in cg_path_get_unit in systemd's cgroup-util.c. Units of a user's service manager or
+// in a container are inside of it.
 func findUnit(w *walk, name string) verdict {
 	if w.behindSlices {
 		return passed
@@ -49,9 +49,9 @@ func isUnitName(s string) bool {
 	})
 }
 
-// splitSystemdPath splits "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
-// as a directory's name if runc or kata does not use that driver (runc's docs/systemd.md), and stands
-// for the slice with the scope prefix-name. Other names are both slice and unit.
+// splitSystemdPath splits "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It
+// appears as a directory's name if runc or kata does not use that driver (runc's docs/systemd.md),
+// and means the slice with the scope prefix-name. Other names are both slice and unit.
 func splitSystemdPath(name string) (slice, unit string) {
 	slice, rest, ok := strings.Cut(name, ":")
 	if !ok {
@@ -65,7 +65,7 @@ func splitSystemdPath(name string) (slice, unit string) {
 }
 
 // unescapeUnit decodes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names".
-// Dashes are kept: they stand for the slashes of paths, which names of machines do not have.
+// Dashes are not converted to slashes, because names of machines contain no slashes.
 func unescapeUnit(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s

@@ -34,7 +34,7 @@ const (
 	maxUsers  = 1 << 16
 )
 
-// NewUsers returns the users of the host whose root directory is at root. It reads nothing yet.
+// NewUsers returns the users of the host whose root directory is root. It does not read files.
 func NewUsers(root string) *Users { return &Users{file: filepath.Join(root, "etc/passwd")} }
 
 // begin reads the file if it has changed. now has a monotonic part.
@@ -59,8 +59,8 @@ func (u *Users) begin(now time.Time) {
 	u.names, u.modified, u.size = parsePasswd(text), info.ModTime(), info.Size()
 }
 
-// parsePasswd returns the names by user ID. The first line with a user ID counts, as for
-// getpwuid(3).
+// parsePasswd returns the names by user ID. If several lines have the same user ID, the first line
+// is used, as in getpwuid(3).
 func parsePasswd(text []byte) map[uint32]string {
 	names := map[uint32]string{}
 	for line := range bytes.Lines(text) {
