@@ -101,7 +101,9 @@ image: build-kubernetes ## build the image otelcol-energy:0.1.0-dev and load it 
 image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev and load it into docker, with glibc of this machine
 	@$(call IMAGE_OF,otelcol-energy-gpu,$(GPU_COLLECTOR),$(IMAGE_GPU))
 
-# The engine has no goroutines, and its simulations take three times as long with the race detector.
+# Packages without goroutines, whose simulations and fits take three times as long with the race detector.
+ONE_GOROUTINE = energyreceiver/\(internal/attribution\|internal/ledger\|cmd/energy/internal/model\)
+
 test: ## run all tests that need Go only, with the race detector if there is a C compiler; make nightly runs longer simulations
 	@set -e; race=-race; \
 	if [ "$$(go env CGO_ENABLED)" != 1 ] || ! command -v $$(go env CC) >/dev/null; then \
@@ -109,10 +111,9 @@ test: ## run all tests that need Go only, with the race detector if there is a C
 		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
-	engine='./internal/attribution/... ./internal/ledger/...'; \
-	echo "go test -short (engine)"; go test -short -timeout 60m $$engine; \
-	for m in $(MODULES); do echo "go test -short $$race ($$m)"; \
-		go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v 'energyreceiver/internal/\(attribution\|ledger\)'); done
+	for m in $(MODULES); do \
+		plain=$$(go -C $$m list ./... | grep '$(ONE_GOROUTINE)') && { echo "go test -short ($$m)"; go -C $$m test -short -timeout 60m $$plain; }; \
+		echo "go test -short $$race ($$m)"; go -C $$m test -short $$race -timeout 60m $$(go -C $$m list ./... | grep -v '$(ONE_GOROUTINE)'); done
 
 PICTURES ?=
 
