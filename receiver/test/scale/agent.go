@@ -65,7 +65,7 @@ const (
 
 // start starts the node's receiver on a machine, with its first collection after a delay.
 func (a *agent) start(m *series.Machine, s shape, interval, delay time.Duration) (err error) {
-	a.receiver, err = series.NewReceiver(a.name, m.Host.Root(), interval, func(c *energyreceiver.Config) { s.configure(c, delay) }, a.take)
+	a.receiver, err = series.NewReceiver(a.name, m.Host.Root(), interval, func(c *energyreceiver.Config, _ *receiver.Settings) { s.configure(c, delay) }, a.take)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/receiver"
 	"golang.org/x/sys/unix"
 
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -37,7 +38,7 @@ func collect(t *testing.T, s shape, collections int, next consumer.ConsumeMetric
 		const interval = 10 * time.Second
 		m, err := s.newMachine(t.TempDir(), time.Now())
 		require.NoError(t, err)
-		r, err := series.NewReceiver("node", m.Host.Root(), interval, func(c *energyreceiver.Config) { s.configure(c, interval) }, next)
+		r, err := series.NewReceiver("node", m.Host.Root(), interval, func(c *energyreceiver.Config, _ *receiver.Settings) { s.configure(c, interval) }, next)
 		require.NoError(t, err)
 		require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 		for range collections {

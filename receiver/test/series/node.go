@@ -30,11 +30,14 @@ import (
 
 // NewReceiver returns a receiver of the machine below root, which collects every interval. It follows
 // the clock of package time. Every resource has the node's name.
-func NewReceiver(node, root string, interval time.Duration, configure func(*energyreceiver.Config), next consumer.ConsumeMetricsFunc) (receiver.Metrics, error) {
+func NewReceiver(node, root string, interval time.Duration, configure func(*energyreceiver.Config, *receiver.Settings), next consumer.ConsumeMetricsFunc) (receiver.Metrics, error) {
 	factory := energyreceiver.NewFactory()
 	cfg := factory.CreateDefaultConfig().(*energyreceiver.Config)
 	cfg.RootPath, cfg.CollectionInterval = root, interval
-	configure(cfg)
+	set := receivertest.NewNopSettings(factory.Type())
+	set.ID = component.NewID(factory.Type()) // the state's file has its name
+	configure(cfg, &set)
+	set.Logger = zap.Must(zap.NewDevelopment(zap.IncreaseLevel(zap.ErrorLevel)))
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -49,9 +52,6 @@ func NewReceiver(node, root string, interval time.Duration, configure func(*ener
 	}
 	m := machine.Local()
 	m.NewMetronome = windows.NewTicking
-	set := receivertest.NewNopSettings(factory.Type())
-	set.ID = component.NewID(factory.Type()) // the state's file has its name
-	set.Logger = zap.Must(zap.NewDevelopment(zap.IncreaseLevel(zap.ErrorLevel)))
 	return energyreceiver.NewFactoryOn(m).CreateMetrics(context.Background(), set, cfg, named)
 }
 
@@ -141,7 +141,7 @@ type simulation struct {
 // live runs a receiver until a time.
 func (s *simulation) live(after End, until time.Time, end End) {
 	var delay time.Duration
-	r, err := NewReceiver(Node, s.root, Interval, func(c *energyreceiver.Config) {
+	r, err := NewReceiver(Node, s.root, Interval, func(c *energyreceiver.Config, _ *receiver.Settings) {
 		c.Storage, delay = s.storage, c.InitialDelay
 		if after == Change {
 			c.Attribution.StaticPower = map[power.Kind]energyreceiver.StaticPowerConfig{
