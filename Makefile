@@ -202,9 +202,9 @@ judge: $(if $(KEPLER),$(COLLECTOR)) # run Kepler and the collector on the files 
 	@test -x "$(KEPLER)" || { echo "KEPLER=PATH is a binary of Kepler: run go build -o PATH ./cmd/kepler in a checkout of github.com/sustainable-computing-io/kepler" >&2; exit 1; }
 	go -C receiver/test/accuracy run . -test.run judge -test.parallel 9 -kepler '$(abspath $(KEPLER))' -collector '$(CURDIR)/$(COLLECTOR)'
 
-replay: # replay published measurements of real machines (TRACES=DIR); write the tables of dev/replay.md
+replay: # replay published measurements of real machines (TRACES=DIR); write dev/results/replay-*.csv
 	@test -d "$(TRACES)" || { echo "TRACES=DIR is a directory with the series that dev/replay.md lists" >&2; exit 1; }
-	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -page '$(CURDIR)/dev/replay.md'
+	go test ./receiver/test/replay -run '^TestTable' -count 1 -v -traces '$(abspath $(TRACES))' -write
 
 specification: # run the tests of dev/specification.yaml (SHORT=1 installs nothing; root)
 	go run ./receiver/test/specification

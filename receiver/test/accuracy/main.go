@@ -3,9 +3,8 @@
 //go:build linux && (amd64 || arm64)
 
 // Command accuracy measures how far the energy that the receiver attributes is from the truth, on
-// simulated machines. It writes the files of dev/results and tables of docs/accuracy.md,
-// dev/accuracy-tables.md and dev/other-rules.md, and must be started in its own directory, as
-// `make accuracy` does.
+// simulated machines. It writes the files of dev/results and tables of docs/accuracy.md, and must be
+// started in its own directory, as `make accuracy` does.
 //
 // The measurements are the cases of a test run, because testing/synctest provides a simulated clock
 // to tests only. So the flags are those of a test: `-test.run accuracy/gpus -test.v`. A filtered run
@@ -37,7 +36,6 @@ func writeAccuracy(t *testing.T) {
 	}
 	writeRows(t, "idle.csv", idle, true)
 	writeRows(t, "scenarios.csv", descriptions(), true)
-	put(t, accuracyPage, "make accuracy", all["accuracy.csv"].means())
-	put(t, othersPage, "make accuracy", all["rules.csv"].means())
+	writeRows(t, "means.csv", means(all["accuracy.csv"], all["rules.csv"]), true)
 	put(t, userPage, "make accuracy", headline(all["accuracy.csv"], all["curves.csv"], all["nights.csv"], all["effects.csv"], all["hardware-events.csv"]))
 }

@@ -26,12 +26,10 @@ const (
 	curveHorizon = 10 * time.Second
 )
 
-// Paths of the results, and of the pages that have a part of them.
+// Paths of the results, and of the page that has a part of them.
 const (
-	results      = "../../../dev/results"
-	accuracyPage = "../../../dev/accuracy-tables.md"
-	othersPage   = "../../../dev/other-rules.md"
-	userPage     = "../../../docs/accuracy.md"
+	results  = "../../../dev/results"
+	userPage = "../../../docs/accuracy.md"
 )
 
 // measurement is a table with a row for each scenario under each of its settings, in a file of dev/results.
@@ -200,8 +198,16 @@ func (m *measurement) summary(setting string) (misattributed, active summary) {
 }
 
 // means returns the mean and worst errors over all scenarios of the settings that have a row in each.
-func (m *measurement) means() string {
-	all := table.New("setting", "misattributed, mean", "worst", "active, mean", "worst", "sum of parts")
+func means(all ...*measurement) *table.Table {
+	rows := table.New("setting", "misattributed, mean", "misattributed, worst", "worst in", "active, mean", "active, worst", "active, worst in",
+		"sum of parts, least", "sum of parts, most")
+	for _, m := range all {
+		m.addMeans(rows)
+	}
+	return rows
+}
+
+func (m *measurement) addMeans(rows *table.Table) {
 	for k := range m.settings {
 		s := &m.settings[k]
 		if s.in != nil {
@@ -212,17 +218,9 @@ func (m *measurement) means() string {
 		for _, cells := range m.cells {
 			least, most = min(least, cells[k].partsOf), max(most, cells[k].partsOf)
 		}
-		parts := percent(least)
-		if percent(most) != parts {
-			parts += " to " + percent(most)
-		}
-		name := s.title()
-		if strings.HasPrefix(name, "ours") {
-			name = "**" + name + "**"
-		}
-		all.Add(name, percent(misattributed.mean()), misattributed.largest(percent), percent(active.mean()), active.largest(signed), parts)
+		rows.Add(s.title(), number(misattributed.mean()), number(misattributed.worst), misattributed.scenario(),
+			number(active.mean()), number(active.worst), active.scenario(), number(least), number(most))
 	}
-	return all.Markdown()
 }
 
 // between returns the smallest and the largest error of active energy at a load.
@@ -399,8 +397,16 @@ func (s *summary) mean() float64 { return s.sum / s.n }
 
 // largest formats the largest error, with the scenario unless it is none.
 func (s *summary) largest(format func(float64) string) string {
-	if math.Abs(s.worst) < simRounding {
+	if s.scenario() == "" {
 		return format(0)
 	}
 	return format(s.worst) + " " + s.in
+}
+
+// scenario returns the scenario of the largest error, or nothing if all errors are rounding.
+func (s *summary) scenario() string {
+	if math.Abs(s.worst) < simRounding {
+		return ""
+	}
+	return s.in
 }

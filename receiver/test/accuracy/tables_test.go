@@ -45,6 +45,58 @@ func TestResultsAreUpToDate(t *testing.T) {
 	requireRows(t, "idle.csv", idleTable(t), false)
 }
 
+func TestMeansAreTakenOverAllScenarios(t *testing.T) {
+	m := measurement{
+		scenarios: []simScenario{{name: "a"}, {name: "b"}},
+		settings:  []simSetting{{name: "x"}, {name: "in one scenario only", in: []string{"a"}}, {name: "exact"}},
+		cells: [][]*accuracy{
+			{{misattributed: 0.1, active: -0.2, partsOf: 1}, {}, {partsOf: 1}},
+			{{misattributed: 0.3, active: 0, partsOf: 1.5}, nil, {partsOf: 1}},
+		},
+	}
+	assert.Equal(t, [][]string{
+		{"x", "20.0", "30.0", "b", "10.0", "-20.0", "a", "100.0", "150.0"}, {"exact", "0.0", "0.0", "", "0.0", "0.0", "", "100.0", "100.0"},
+	}, means(&m).Rows)
+}
+
+// The committed means agree with the committed rows, which are rounded.
+func TestMeansAreUpToDate(t *testing.T) {
+	committed, err := table.Read(filepath.Join(results, "means.csv"))
+	require.NoError(t, err)
+	figures := map[string]map[string][]float64{} // by setting and column
+	for _, file := range []string{"accuracy.csv", "rules.csv"} {
+		all, err := table.Read(filepath.Join(results, file))
+		require.NoError(t, err)
+		for _, row := range all.Rows {
+			if figures[row[1]] == nil {
+				figures[row[1]] = map[string][]float64{}
+			}
+			for i, column := range all.Columns {
+				if figure, err := strconv.ParseFloat(row[i], 64); err == nil {
+					figures[row[1]][column] = append(figures[row[1]][column], math.Abs(figure))
+				}
+			}
+		}
+	}
+	require.Len(t, committed.Rows, 8+15)
+	for _, row := range committed.Rows {
+		for column, cell := range map[string]int{"misattributed": 1, "active": 4} {
+			all := figures[row[0]][column]
+			require.Len(t, all, len(simAll()), "%s: %s", row[0], column)
+			sum := 0.0
+			for _, figure := range all {
+				sum += figure
+			}
+			mean, err := strconv.ParseFloat(row[cell], 64)
+			require.NoError(t, err)
+			worst, err := strconv.ParseFloat(row[cell+1], 64)
+			require.NoError(t, err)
+			assert.InDelta(t, sum/float64(len(all)), mean, 0.11, "%s: %s", row[0], column)
+			assert.InDelta(t, slices.Max(all), math.Abs(worst), 0.01, "%s: %s", row[0], column)
+		}
+	}
+}
+
 // requireRows fails with the first row that differs from the row in the file. Which of two goroutines that wake at the
 // same moment runs first is not determined, so the rows of cards, which goroutines poll, may differ by the energy of a
 // poll.

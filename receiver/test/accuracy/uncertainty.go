@@ -95,7 +95,7 @@ func (s *simSetting) known(zone power.Kind, sockets int) (known string, used flo
 // uncertaintySettings are those whose uncertainties are measured, where they learn for a time.
 func uncertaintySettings(learn time.Duration) (settings []simSetting) {
 	ticks := splitting(config.StaticTrained, 0)
-	ticks.name, ticks.source = "learned, 10 s, procfs", cpu.KindProcfs
+	ticks.name, ticks.source = "trained, 10 s, procfs", cpu.KindProcfs
 	for _, s := range []simSetting{
 		splitting(config.StaticTrained, 0), ticks, splitting(config.StaticTrained, time.Second),
 		byZone(config.WeightMemoryCPUTime, config.StaticTrained, cpu.KindBPF, time.Second), byDefault(cpu.KindBPF), byDefault(cpu.KindProcfs),

@@ -9,7 +9,7 @@
 //	go run ./receiver/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
 //	go run ./receiver/test/cost -processes 10000 -base /tmp/old/otelcol-energy
 //
-// dev/performance-tables.md has the figures.
+// dev/results/cost.csv has the figures.
 package main
 
 import (
@@ -83,7 +83,7 @@ func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
 	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
 		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
-	flags.StringVar(&o.pages, "write", "", "pages, separated by commas: write the table and the figures at their marks")
+	flags.StringVar(&o.pages, "write", "", "files, separated by commas: CSV files get a row for each figure, pages the medians at their marks")
 	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
@@ -220,17 +220,15 @@ func (o options) run(w io.Writer) (err error) {
 	if err := crowd.Compile(filepath.Join(dir, floorProgram), floorInC); err != nil {
 		return err
 	}
-	var text strings.Builder
-	w = io.MultiWriter(w, &text)
 	s := &session{
-		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w, medians: map[string]float64{},
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w, figures: newMeasured(host()),
 	}
 	if s.price, err = priceOfCalls(); err != nil {
 		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
 		s.pace.hooks = 0
 	}
 	fmt.Fprintf(w, "%s\nA call of a BPF hook takes %s, and its measurement %s. Figures are medians of %d turns [least, most].\n\n",
-		host(), s.price.call, s.price.stats, s.turns)
+		host()+", load "+load(), s.price.call, s.price.stats, s.turns)
 	if o.scenarios != "" {
 		all, err := chosen(o.scenarios)
 		if err != nil {
@@ -240,7 +238,7 @@ func (o options) run(w io.Writer) (err error) {
 			return err
 		}
 		for _, page := range list(o.pages) {
-			err = errors.Join(err, writePage(page, o.scenarios, text.String(), s.medians))
+			err = errors.Join(err, s.figures.write(page))
 		}
 		return err
 	}
@@ -291,7 +289,12 @@ func host() string {
 			model, cpus = strings.TrimSpace(value), cpus+1
 		}
 	}
-	release, _ := os.ReadFile("/proc/sys/kernel/osrelease") // Linux has both
-	load, _ := os.ReadFile("/proc/loadavg")
-	return fmt.Sprintf("%d x %s, Linux %s, load %s", cpus, model, strings.TrimSpace(string(release)), strings.TrimSpace(string(load)))
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease") // Linux has it
+	return fmt.Sprintf("%d x %s, Linux %s", cpus, model, strings.TrimSpace(string(release)))
+}
+
+// load returns the load averages.
+func load() string {
+	b, _ := os.ReadFile("/proc/loadavg") // Linux has it
+	return strings.TrimSpace(string(b))
 }

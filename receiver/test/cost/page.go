@@ -5,39 +5,52 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 
 	"github.com/energyreceiver/energyreceiver/receiver/test/table"
 )
 
-// writePage puts the table of scenarios into a page, if the page has their marks:
+// measured holds the figures of scenarios.
+type measured struct {
+	medians map[string]float64 // by markOf
+	rows    *table.Table       // identified by the first rowKeys columns
+	machine string             // on which they were measured
+}
+
+// rowKeys is the number of columns that identify a figure.
+const rowKeys = 3
+
+func newMeasured(machine string) *measured {
+	return &measured{medians: map[string]float64{}, machine: machine, rows: table.New("scenario", "program", "figure",
+		"at most", "median", "least", "most", "times others", "machine")}
+}
+
+// write writes the figures to a CSV file or to a page. Figures that were not measured stay.
 //
-//	<!-- make cost SCENARIOS=start,exits -->
-//	<!-- end -->
-//
-// and the medians of figures into sentences and tables, where the page names the scenario, the
-// variant and the figure:
+// A page names the scenario, the variant and the figure of a median:
 //
 //	it uses <!-- idle: default: % of a CPU -->0.05<!-- --> % of one CPU
-//
-// Figures that were not measured stay.
-func writePage(path, scenarios, text string, medians map[string]float64) error {
+func (m *measured) write(path string) error {
+	if filepath.Ext(path) == ".csv" {
+		return m.rows.Update(path, rowKeys)
+	}
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	filled, found := table.Fill(string(page), "<!-- make cost SCENARIOS="+scenarios+" -->\n", "<!-- end -->", text)
-	filled = inline.ReplaceAllStringFunc(filled, func(mark string) string {
-		median, measured := medians[inline.FindStringSubmatch(mark)[1]]
-		if !measured {
+	found := false
+	filled := inline.ReplaceAllStringFunc(string(page), func(mark string) string {
+		median, ok := m.medians[inline.FindStringSubmatch(mark)[1]]
+		if !ok {
 			return mark
 		}
 		found = true
 		return inline.ReplaceAllString(mark, "<!-- $1 -->"+rounded(median)+"<!-- -->")
 	})
 	if !found {
-		return fmt.Errorf("%s has neither marks of SCENARIOS=%s nor of a figure", path, scenarios)
+		return fmt.Errorf("%s has no mark of a measured figure", path)
 	}
 	return os.WriteFile(path, []byte(filled), 0o644) //nolint:gosec // as other pages
 }

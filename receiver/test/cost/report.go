@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -81,8 +82,8 @@ func writeScenarioHead(w io.Writer, withBase bool) {
 	fmt.Fprint(w, table.New(columns...).Markdown())
 }
 
-// writeScenario writes a line for each goal, and adds the medians by their marks.
-func writeScenario(w io.Writer, scenario string, results []result, withBase bool, medians map[string]float64) {
+// writeScenario writes a line for each goal, and adds its figure to m.
+func writeScenario(w io.Writer, scenario string, results []result, withBase bool, m *measured) {
 	for _, r := range results {
 		for _, g := range r.variant.goals {
 			is, decimals := r.figures(g.figure.of), g.figure.decimals
@@ -90,11 +91,15 @@ func writeScenario(w io.Writer, scenario string, results []result, withBase bool
 				is, decimals = ratiosTo(g.times, r, g.figure, results), 2
 			}
 			s := spreadOf(is)
-			medians[markOf(scenario, r.variant.name, g.name())] = s.median
+			m.medians[markOf(scenario, r.variant.name, g.name())] = s.median
 			if s.median < 0.1 {
 				decimals = max(decimals, 3)
 			}
-			cells := []string{scenario, r.variant.name, g.name(), g.bound(), s.format(decimals), g.reached(s.median), timesOthers(r, g, results)}
+			others := timesOthers(r, g, results)
+			number := func(figure float64) string { return strconv.FormatFloat(figure, 'f', decimals, 64) }
+			m.rows.Add(scenario, r.variant.name, g.name(), strings.TrimPrefix(g.bound(), "at most "),
+				number(s.median), number(s.least), number(s.most), others, m.machine)
+			cells := []string{scenario, r.variant.name, g.name(), g.bound(), s.format(decimals), g.reached(s.median), others}
 			if withBase {
 				cells = append(cells, against(baseName(r.variant.name), r, g, results))
 			}

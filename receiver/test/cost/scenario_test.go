@@ -150,7 +150,7 @@ func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T
 		"wakeups per second |  | 0.000 [0.000, 0.000] |  |  | ":                                             {figure: wakeups},
 	} {
 		var b bytes.Buffer
-		writeScenario(&b, "s", append([]result{{variant{name: "bpf", goals: []goal{g}}, bpf}}, others...), true, map[string]float64{})
+		writeScenario(&b, "s", append([]result{{variant{name: "bpf", goals: []goal{g}}, bpf}}, others...), true, newMeasured("2 x CPU"))
 		assert.Equal(t, "| s | bpf | "+want+" |\n| s | floor | MiB resident |  | 10.0 [10.0, 10.0] |  |  |  |\n", b.String())
 	}
 }

@@ -23,7 +23,7 @@ type session struct {
 	pace     pace
 	price    price
 	out      io.Writer
-	medians  map[string]float64 // of the figures of scenarios
+	figures  *measured // of scenarios
 
 	machine crowd.Machine // that runs
 	stop    func() error  // ends it; nil if none runs
@@ -77,7 +77,7 @@ func (s *session) run(all []scenario) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		writeScenario(s.out, c.name, results, s.base != "", s.medians)
+		writeScenario(s.out, c.name, results, s.base != "", s.figures)
 	}
 	return nil
 }

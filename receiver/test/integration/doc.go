@@ -6,6 +6,6 @@
 //
 // guest/ is the first process of a virtual machine, load/ a program with a given CPU load, rapl/ a
 // kernel module that emulates energy registers and knows their true energy, sensors/ an ACPI table
-// with power meters. dev/integration.md lists what each test needs. The tests use the binaries, their
+// with power meters. dev/integration.md lists what the tests need. The tests use the binaries, their
 // configuration and their output, and no code of the receiver.
 package integration

@@ -5,9 +5,7 @@ package replay
 import (
 	"flag"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,34 +16,32 @@ import (
 
 var (
 	traces = flag.String("traces", "", "directory with series to replay, see dev/replay.md")
-	page   = flag.String("page", "", "page to write the table to")
+	write  = flag.Bool("write", false, "write the tables to dev/results")
 )
 
-// TestTable prints the figures of the series in -traces. With -page it writes them to
-// dev/results, and the main ones to the page. make replay runs it.
+// TestTable prints the figures of the series in -traces. With -write it writes them to dev/results.
+// make replay runs it.
 func TestTable(t *testing.T) {
 	if *traces == "" {
 		t.Skip("lacks the published series, which make replay TRACES=DIR names")
 	}
 	all, err := Read(*traces)
 	require.NoError(t, err)
-	write(t, "static power", Table(all))
+	show(t, "replay-static-power.csv", Table(all))
 }
 
 // TestTableOfShares does the same for the figures of programs side by side.
 func TestTableOfShares(t *testing.T) {
-	if *page == "" {
+	if !*write {
 		t.Skip("takes a minute, make replay runs it")
 	}
-	write(t, "shares", append(memoryRows(memory(t)), powerModelRows(performance(t))...))
+	show(t, "replay-shares.csv", append(memoryRows(memory(t)), powerModelRows(performance(t))...))
 }
 
-func write(t *testing.T, name string, rows []Row) {
+func show(t *testing.T, file string, rows []Row) {
 	t.Logf("\n%s", tableOf(rows).Markdown())
-	if *page != "" {
-		require.NoError(t, tableOf(rows).Write("../../../dev/results/replay-"+strings.ReplaceAll(name, " ", "-")+".csv"))
-		main := tableOf(slices.DeleteFunc(rows, func(r Row) bool { return r.Detail }))
-		require.NoError(t, table.Put(*page, "make replay: "+name, main.Markdown()))
+	if *write {
+		require.NoError(t, tableOf(rows).Write("../../../dev/results/"+file))
 	}
 }
 

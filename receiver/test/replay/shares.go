@@ -28,11 +28,11 @@ func memoryRows(programs []Program) (rows []Row) {
 			worst[min(i, 1)] = 100 * quantile(m.Pairs, 1)
 		}
 		rows = append(rows, Row{"two programs side by side, DRAM, " + machine + ": energy attributed to the wrong program", cases,
-			fmt.Sprintf("CPU time %.1f %% (worst pair %.0f %%), last-level cache misses %.1f %% (%.0f %%)", pairs[0], worst[0], pairs[2], worst[1]), false})
+			fmt.Sprintf("CPU time %.1f %% (worst pair %.0f %%), last-level cache misses %.1f %% (%.0f %%)", pairs[0], worst[0], pairs[2], worst[1])})
 		details = append(details,
-			Row{"DRAM, " + machine + ": the same by last-level cache references, which are misses of the L2 caches", cases, fmt.Sprintf("%.1f %%", pairs[1]), true},
+			Row{"DRAM, " + machine + ": the same by last-level cache references, which are misses of the L2 caches", cases, fmt.Sprintf("%.1f %%", pairs[1])},
 			Row{"DRAM, " + machine + ": R² of a straight line for programs that it is not fitted to", len(some),
-				fmt.Sprintf("CPU time %.2f, references %.2f, misses %.2f", alone[:]...), true})
+				fmt.Sprintf("CPU time %.2f, references %.2f, misses %.2f", alone[:]...)})
 	}
 	return append(rows, details...)
 }
@@ -51,12 +51,10 @@ func powerModelRows(programs []Program) (rows []Row) {
 	row := func(name string, duets []Duet, change func(*Rule)) Row {
 		r := usual
 		change(&r)
-		return Row{name, len(duets), Compare(duets, r).String(), true}
+		return Row{name, len(duets), Compare(duets, r).String()}
 	}
-	first := row("two programs side by side, wall power, `weight: power_model`: energy attributed to the wrong program", all, func(*Rule) {})
-	first.Detail = false
 	return []Row{
-		first,
+		row("two programs side by side, wall power, `weight: power_model`: energy attributed to the wrong program", all, func(*Rule) {}),
 		row("the same without the program whose misses another event counts", well, func(*Rule) {}),
 		row("the same, cycles as the basic weight", well, func(r *Rule) { r.Exponent = 1 }),
 		row("the same, CPU time as the basic weight", well, func(r *Rule) { r.Exponent = 0 }),

@@ -15,8 +15,6 @@ type Row struct {
 	Figure string
 	Cases  int
 	Value  string
-	// Detail is set for figures that are of interest to developers only.
-	Detail bool
 }
 
 // Table returns the figures of all series that are present.
@@ -40,7 +38,7 @@ func priorRows(all []Series) []Row {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return []Row{{"machines that are not part of the prior, and not excluded from it", len(unknown), strings.Join(unknown, ", "), false}}
+	return []Row{{"machines that are not part of the prior, and not excluded from it", len(unknown), strings.Join(unknown, ", ")}}
 }
 
 func energyRows(all []Series) (rows []Row) {
@@ -79,7 +77,7 @@ func energyRow(figure string, cases []Energy) Row {
 	trained := each(cases, func(e Energy) float64 { return e.Trained })
 	rule := each(cases, func(e Energy) float64 { return e.Utilization })
 	return Row{figure, len(cases), fmt.Sprintf("median %.1f %%, worst %.1f %% (utilization rule: median %.0f %%)", 100*quantile(trained, 0.5),
-		100*quantile(trained, 1), 100*quantile(rule, 0.5)), false}
+		100*quantile(trained, 1), 100*quantile(rule, 0.5))}
 }
 
 // campaigns are runs of gemini-1 that followed one another within hours, by the beginnings of their names.
@@ -104,7 +102,7 @@ func powerRows(all []Series) (rows []Row) {
 		name := [...]string{"same run", "next run", "hours later"}[i]
 		rows = append(rows, Row{"gemini-1 package, " + name + ": error of static power relative to what a 10 % load adds", len(powers),
 			fmt.Sprintf("median %.1f %%, worst %.1f %%, within the standard error %.0f %%", 100*quantile(relative, 0.5), 100*quantile(relative, 1),
-				100*part(powers, Power.Within)), false})
+				100*part(powers, Power.Within))})
 	}
 	return append(rows, stepRows(all)...)
 }
@@ -120,7 +118,7 @@ func stepRows(all []Series) (rows []Row) {
 		if before := campaignOf(all, campaign); len(before) > 0 {
 			p := powerOf("", trainedOn(append(before, after[0])...), after[1].truth())
 			rows = append(rows, Row{"gemini-1 package, " + campaign[0] + " and one run after the step: error of static power", 1,
-				fmt.Sprintf("%+.2f W, standard error %.2f W", p.Watts, p.StandardError), true})
+				fmt.Sprintf("%+.2f W, standard error %.2f W", p.Watts, p.StandardError)})
 		}
 	}
 	return rows
@@ -156,7 +154,7 @@ func wallRows(all []Series) (rows []Row) {
 		relative := each(cases, func(p Power) float64 { return p.Relative })
 		rows = append(rows, Row{machine + ", wall: models called trained that are off by more than a tenth of what a 10 % load adds", len(cases),
 			fmt.Sprintf("%d; error of all: median %.0f %%, worst %.0f %%, within the standard error %.0f %%", len(wrong), 100*quantile(relative, 0.5),
-				100*quantile(relative, 1), 100*part(cases, Power.Within)), true})
+				100*quantile(relative, 1), 100*part(cases, Power.Within))})
 	}
 	return rows
 }

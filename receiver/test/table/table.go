@@ -87,31 +87,19 @@ func (t *Table) Find(cells ...string) int {
 	return slices.IndexFunc(t.Rows, func(row []string) bool { return slices.Equal(row[:len(cells)], cells) })
 }
 
-// Put replaces the text of a page between two markers that name the command, such as
-// "make accuracy" or "make replay: shares". The text has an empty line above and below.
+// Put replaces the text of a page between two markers that name the command, such as "make accuracy".
+// The text has an empty line above and below.
 func Put(page, command, text string) error {
-	name, section, named := strings.Cut(command, ": ")
-	if named {
-		section = ": " + section
-	}
 	content, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	begin := "<!-- " + name + " writes what follows" + section + " -->\n"
-	filled, found := Fill(string(content), begin, "<!-- "+name+" wrote ", "\n"+text+"\n")
-	if !found {
-		return fmt.Errorf("%s lacks %q", page, begin)
+	begin, end := "<!-- "+command+" writes what follows -->\n", "<!-- "+command+" wrote "
+	before, rest, begins := strings.Cut(string(content), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		return fmt.Errorf("%s lacks %q or %q", page, begin, end)
 	}
+	filled := before + begin + "\n" + text + "\n" + end + after
 	return os.WriteFile(page, []byte(filled), 0o644) //nolint:gosec // a page of the checkout
-}
-
-// Fill replaces the text between two markers, and reports whether the page has the markers.
-func Fill(page, begin, end, text string) (filled string, found bool) {
-	before, rest, ok := strings.Cut(page, begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		return page, false
-	}
-	return before + begin + text + end + after, true
 }
