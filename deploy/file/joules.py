@@ -13,8 +13,8 @@ import json
 import sys
 import time
 
-# What tells series of a metric apart, besides their data points' attributes. Names are not in it: a series goes on when
-# its names become known.
+# The identity of a series, in addition to the attributes of its data points. Other attributes may be added to a series
+# later, for example labels.
 IDS = ("host.name", "process.pid", "process.creation.time", "container.id", "k8s.pod.uid", "vm.id", "slurm.job.id",
        "slurm.step.id", "systemd.unit.name")
 NO_RECORDED_VALUE = 1
@@ -58,7 +58,11 @@ def main():
         if at > until:
             continue
         # A total begins at 0 at its start time, which is another one after a restart without storage.
-        series = (p["startTimeUnixNano"], *(resource.get(i) for i in IDS), *sorted(own.items()))
+        ids = tuple(resource.get(i) for i in IDS)
+        # Only its names identify the series of a program, or an overflow series.
+        if not any(ids[1:]) or options.metric.startswith("process.") and not resource.get("process.pid"):
+            ids = json.dumps(resource, sort_keys=True)
+        series = (p["startTimeUnixNano"], ids, *sorted(own.items()))
         value = p.get("asDouble", 0)
         if at <= since:
             before[series] = value

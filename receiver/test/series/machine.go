@@ -70,7 +70,9 @@ const step = 200 * time.Millisecond
 // NewMachine returns a machine whose files are below root. It has the given number of sockets with 64
 // CPUs each.
 func NewMachine(root string, sockets int, p Population, seed uint64, now time.Time) (*Machine, error) {
-	curve, err := model.Linear(60, 220)
+	// The machine advances by a whole collection interval between two windows of the receiver. Above
+	// 150 W, the energy of 10 s would be impossible for a window of 1 s and be taken for a reset.
+	curve, err := model.Linear(60, 140)
 	if err != nil {
 		return nil, err
 	}

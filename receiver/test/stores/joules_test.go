@@ -71,3 +71,40 @@ func TestJoulesOfAFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []series.Row{{Labels: map[string]string{}, Value: 60}}, rows)
 }
+
+// Programs and overflow series have no ID: their names identify them.
+func TestJoulesOfSeriesWithoutAnID(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("lacks python3")
+	}
+	end := time.Unix(1_760_000_000, 0)
+	var text []byte
+	for metric, all := range map[string][]map[string]string{
+		"container.energy": {{"k8s.namespace.name": "shop"}, {"k8s.namespace.name": "batch"}},
+		"process.energy":   {{"container.id": "a", "process.executable.name": "make"}, {"container.id": "a", "process.executable.name": "cc"}},
+	} {
+		for _, attributes := range all {
+			md := pmetric.NewMetrics()
+			rm := md.ResourceMetrics().AppendEmpty()
+			for name, value := range attributes {
+				rm.Resource().Attributes().PutStr(name, value)
+			}
+			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+			m.SetName(metric)
+			dp := m.SetEmptySum().DataPoints().AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(end.Add(-time.Minute)))
+			dp.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-time.Hour)))
+			dp.SetDoubleValue(5)
+			line, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
+			require.NoError(t, err)
+			text = append(append(text, line...), '\n')
+		}
+	}
+	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
+	require.NoError(t, os.WriteFile(f.path, text, 0o600))
+	for _, metric := range []string{"container.energy", "process.energy"} {
+		rows, err := f.Query(added(metric, ""), end)
+		require.NoError(t, err)
+		assert.Equal(t, []series.Row{{Labels: map[string]string{}, Value: 10}}, rows, metric)
+	}
+}
