@@ -403,7 +403,7 @@ func (s *summary) largest(format func(float64) string) string {
 	return format(s.worst) + " " + s.in
 }
 
-// scenario returns the scenario of the largest error, or nothing if all errors are rounding.
+// scenario returns the scenario of the largest error, or an empty string if all errors are rounding.
 func (s *summary) scenario() string {
 	if math.Abs(s.worst) < simRounding {
 		return ""
