@@ -53,6 +53,8 @@ type clusterNode struct {
 	early time.Duration
 	// modeled is set if the receiver has a power model, and no carbon intensity.
 	modeled bool
+	// marginal is set if the carbon intensity is marginal.
+	marginal bool
 
 	telemetry *componenttest.Telemetry // of the collector
 	work      *componenttest.Telemetry // of the first pod
@@ -89,7 +91,7 @@ func simulatedCluster() []*clusterNode {
 			n.addGPU(func(t *hostsim.Task) bool { return t == hidden })
 		}},
 		{name: "node-4", population: quiet, early: 30 * time.Minute},
-		{name: "node-5", population: quiet, build: func(n *clusterNode) {
+		{name: "node-5", population: quiet, marginal: true, build: func(n *clusterNode) {
 			n.AddPlatform(40)
 			n.Sockets[0].DRAM.Content = "?" // cannot be read
 		}},
@@ -167,6 +169,9 @@ func (n *clusterNode) start() (stop func()) {
 	factory := emissions.NewFactory()
 	cfg := factory.CreateDefaultConfig().(*emissions.Config)
 	cfg.Intensity = configoptional.Some(emissions.IntensityConfig{Grid: "FRA"})
+	if n.marginal {
+		cfg.Intensity = configoptional.Some(emissions.IntensityConfig{Value: configoptional.Some(420.0), Type: "marginal"})
+	}
 	if n.modeled {
 		cfg.Intensity = configoptional.Some(emissions.IntensityConfig{File: configoptional.Some(emissions.FileConfig{Path: "missing"})})
 	}
