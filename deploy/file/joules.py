@@ -60,7 +60,7 @@ def main():
         # A total begins at 0 at its start time, which is another one after a restart without storage.
         ids = tuple(resource.get(i) for i in IDS)
         # Only its names identify the series of a program, or an overflow series.
-        if not any(ids[1:]) or options.metric.startswith("process.") and not resource.get("process.pid"):
+        if not any(ids[1:]) and not options.metric.startswith(("system.", "hw.")) or options.metric.startswith("process.") and not resource.get("process.pid"):
             ids = json.dumps(resource, sort_keys=True)
         series = (p["startTimeUnixNano"], ids, *sorted(own.items()))
         value = p.get("asDouble", 0)

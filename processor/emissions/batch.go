@@ -81,6 +81,11 @@ func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 			b.addTo(metrics, m, scope)
 		}
 	}
+	i := 0
+	metrics.RemoveIf(func(m pmetric.Metric) bool {
+		i++
+		return i > before && m.Sum().DataPoints().Len() == 0
+	})
 	if b.embodied != nil {
 		b.embodied.add(metrics, before, scope.id, b.now)
 	}
@@ -138,10 +143,6 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 		if ok {
 			write(out, p, b.labels, total, start)
 		}
-	}
-	if out.Len() == 0 {
-		n := metrics.Len()
-		metrics.RemoveIf(func(pmetric.Metric) bool { n--; return n == 0 }) // the last
 	}
 }
 

@@ -4,6 +4,7 @@ package energyprofile
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -80,10 +81,10 @@ func (d dropped) samples(reason string, of pprofile.Profile) {
 // newBatch indexes the samples of CPU profiles and encodes the rest. It drops samples that are
 // malformed, after now or beyond the limit of their process. A batch without samples only ends a
 // period.
-func newBatch(pd pprofile.Profiles, x *indexer) (*batch, error) {
-	b := &batch{bytes: batchBytes}
-	x.d = profiles.DictionaryOf(pd)
-	x.cpus = cpusOf(x.d)
+func newBatch(pd pprofile.Profiles, index *indexer) (*batch, error) {
+	b := &batch{}
+	index.d = profiles.DictionaryOf(pd)
+	index.cpus = cpusOf(index.d)
 	for _, rp := range pd.ResourceProfiles().All() {
 		r := resource{}
 		if pid, ok := rp.Resource().Attributes().Get("process.pid"); ok && pid.Type() == pcommon.ValueTypeInt &&
@@ -91,19 +92,15 @@ func newBatch(pd pprofile.Profiles, x *indexer) (*batch, error) {
 			r.pid = int32(pid.Int())
 		}
 		for of := range profiles.All(rp) {
-			r.samples = x.add(r.samples, r.pid, of)
+			r.samples = index.add(r.samples, r.pid, of)
 		}
-		if len(r.samples) == 0 {
-			continue
+		if len(r.samples) > 0 {
+			b.resources = append(b.resources, r)
+			b.bytes += cap(r.samples) * sampleBytes
 		}
-		for _, s := range r.samples {
-			b.times += len(s.times)
-			b.bytes += 8 * cap(s.times)
-		}
-		b.bytes += cap(r.samples) * sampleBytes
-		b.resources = append(b.resources, r)
 	}
-	b.bytes += cap(b.resources) * resourceBytes
+	b.times = index.taken
+	b.bytes += batchBytes + cap(b.resources)*resourceBytes + index.timeBytes
 	if len(b.resources) == 0 {
 		return b, nil
 	}
@@ -132,8 +129,12 @@ type indexer struct {
 	byPID   map[int32]uint64 // number of samples in the batches that are held
 	drop    dropped
 
-	d    profiles.Dictionary
-	cpus map[int32]int32 // by index of an attribute
+	d         profiles.Dictionary
+	cpus      map[int32]int32 // by index of an attribute
+	pid       int32           // of the current profile
+	max       uint64          // of samples with pid
+	taken     int
+	timeBytes int
 }
 
 // cpusOf returns the CPU of each attribute of a dictionary that is one.
@@ -150,46 +151,61 @@ func cpusOf(d profiles.Dictionary) map[int32]int32 {
 	return cpus
 }
 
-// add appends the samples of a profile, and removes those that are dropped. A time after now counts
-// as now.
+// add appends the samples of a profile, and removes those that are dropped.
 func (x *indexer) add(to []sample, pid int32, of pprofile.Profile) []sample {
-	limit := uint64(x.cpuTime / max(minPeriod, time.Duration(of.Period())))
+	x.pid, x.max = pid, uint64(x.cpuTime/max(minPeriod, time.Duration(of.Period())))
 	of.Samples().RemoveIf(func(s pprofile.Sample) bool {
-		next, times := sample{count: 1, cpu: -1}, s.TimestampsUnixNano()
-		switch {
-		case !x.d.Has(s):
-			x.drop[dropMalformed] += int64(max(1, times.Len()))
-			return true
-		case times.Len() == 0:
-			next.count = x.countOf(s)
-			times.Append(uint64(of.Time()) + of.DurationNano()/2)
-		}
-		for _, t := range times.All() {
-			t := int64(min(t, math.MaxInt64))
-			switch {
-			case t > x.now && uint64(t-x.now) > uint64(maxAhead):
-				x.drop[dropFuture] += int64(next.count)
-			case next.count > limit-min(limit, x.byPID[pid]):
-				x.drop[dropLimit] += int64(next.count)
-			case next.count > 0:
-				x.byPID[pid] += next.count
-				next.times = append(next.times, min(t, x.now))
-			}
-		}
+		next := x.sampleOf(of, s)
 		if len(next.times) == 0 {
 			return true
 		}
-		for _, i := range s.AttributeIndices().All() {
-			if cpu, ok := x.cpus[i]; ok {
-				next.cpu = cpu
-			}
-		}
-		times.FromRaw(nil)
+		s.TimestampsUnixNano().FromRaw(nil)
 		s.Values().FromRaw(nil)
 		to = append(to, next)
+		x.timeBytes += 8 * cap(next.times)
 		return false
 	})
 	return to
+}
+
+// sampleOf returns a sample, without times if it is dropped.
+func (x *indexer) sampleOf(of pprofile.Profile, s pprofile.Sample) sample {
+	next := sample{count: 1, cpu: -1}
+	times := s.TimestampsUnixNano()
+	if !x.d.Has(s) {
+		x.drop[dropMalformed] += int64(max(1, times.Len()))
+		return next
+	}
+	for _, t := range times.All() {
+		next.times = x.addTime(next.times, int64(min(t, math.MaxInt64)), 1)
+	}
+	if times.Len() == 0 {
+		middle := min(uint64(of.Time())+of.DurationNano()/2, math.MaxInt64)
+		if next.count = x.countOf(s); next.count > 0 {
+			next.times = x.addTime(nil, int64(middle), next.count)
+		}
+	}
+	for _, i := range s.AttributeIndices().All() {
+		if cpu, ok := x.cpus[i]; ok {
+			next.cpu = cpu
+		}
+	}
+	return next
+}
+
+// addTime appends a time, unless it is dropped. A time after now counts as now.
+func (x *indexer) addTime(times []int64, t int64, count uint64) []int64 {
+	switch {
+	case t > x.now && uint64(t-x.now) > uint64(maxAhead):
+		x.drop[dropFuture] += int64(count)
+		return times
+	case count > x.max-min(x.max, x.byPID[x.pid]):
+		x.drop[dropLimit] += int64(count)
+		return times
+	}
+	x.taken++
+	x.byPID[x.pid] += count
+	return append(times, min(t, x.now))
 }
 
 // countOf returns the sum of the values of a sample without times.
@@ -202,6 +218,25 @@ func (x *indexer) countOf(s pprofile.Sample) (count uint64) {
 		count += uint64(v)
 	}
 	return min(count, math.MaxInt32)
+}
+
+// count returns the number of samples without energy.
+func (r *resource) count() (n uint64) {
+	for i := range r.samples {
+		n += uint64(len(r.samples[i].times)) * r.samples[i].count
+	}
+	return n
+}
+
+// upTo removes the times until a limit from a sample, and calls f for each.
+func (s *sample) upTo(limit int64, f func(t int64)) {
+	s.times = slices.DeleteFunc(s.times, func(t int64) bool {
+		if t > limit {
+			return false
+		}
+		f(t)
+		return true
+	})
 }
 
 // latest returns the latest time of the samples until a limit, or false.
@@ -229,6 +264,39 @@ func isEnergy(d profiles.Dictionary, of pprofile.Profile) bool {
 }
 
 func hasSamples(of pprofile.Profile) bool { return of.Samples().Len() > 0 }
+
+// splitOther moves all profiles that are not of CPU time to a batch of their own, ok is false if
+// there are none. The batch has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB,
+// so that there must not be two.
+func splitOther(from pprofile.Profiles) (other pprofile.Profiles, ok bool) {
+	d := profiles.DictionaryOf(from)
+	eachProfile(from, func(of pprofile.Profile) { ok = ok || !isCPU(d, of) })
+	if !ok {
+		return other, false
+	}
+	other = pprofile.NewProfiles()
+	for _, rp := range from.ResourceProfiles().All() {
+		toResource := other.ResourceProfiles().AppendEmpty()
+		rp.Resource().CopyTo(toResource.Resource())
+		toResource.SetSchemaUrl(rp.SchemaUrl())
+		for _, sp := range rp.ScopeProfiles().All() {
+			toScope := toResource.ScopeProfiles().AppendEmpty()
+			sp.Scope().CopyTo(toScope.Scope())
+			toScope.SetSchemaUrl(sp.SchemaUrl())
+			sp.Profiles().RemoveIf(func(of pprofile.Profile) bool {
+				if isCPU(d, of) {
+					return false
+				}
+				of.MoveTo(toScope.Profiles().AppendEmpty())
+				return true
+			})
+		}
+	}
+	for _, pd := range []pprofile.Profiles{from, other} {
+		keep(pd, func(pprofile.Profile) bool { return true })
+	}
+	return other, true
+}
 
 // entriesOf returns the number of entries of all tables of a dictionary.
 func entriesOf(d pprofile.ProfilesDictionary) int {
@@ -264,15 +332,8 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 	}
 	energy := newEnergyType(pd.Dictionary(), method)
 	for i, rp := range pd.ResourceProfiles().All() {
-		samples, of, attributes := b.resources[i].samples, b.resources[i].process, rp.Resource().Attributes()
-		if of.pid > 0 {
-			attributes.PutStr("process.creation.time", identity.CreatedAt(of.created))
-		} else { // the process that has this PID at another time does not have the energy
-			attributes.Remove("process.pid")
-		}
-		if named {
-			putServiceName(attributes, of.executable)
-		}
+		b.resources[i].putProcess(rp.Resource().Attributes(), named)
+		samples := b.resources[i].samples
 		for of := range profiles.All(rp) {
 			energy.set(of)
 			of.Samples().RemoveIf(func(s pprofile.Sample) bool {
@@ -285,4 +346,29 @@ func (b *batch) finish(method string, named bool) (pprofile.Profiles, error) {
 	}
 	keep(pd, hasSamples)
 	return pd, nil
+}
+
+// putProcess sets the attributes of the process.
+func (r *resource) putProcess(to pcommon.Map, named bool) {
+	executable := shortLived
+	if r.process != nil {
+		executable = r.process.executable
+		to.PutStr("process.creation.time", identity.CreatedAt(r.process.created))
+	} else {
+		// The energy is of short-lived processes, not of the process that has this PID at another
+		// time.
+		to.Remove("process.pid")
+	}
+	if named {
+		putServiceName(to, executable)
+	}
+}
+
+// earlier returns the earlier of two times: after the clock was set back, a time of before may be
+// in the future.
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
 }

@@ -28,7 +28,7 @@ func BenchmarkFiveSeconds(b *testing.B) {
 			w.Start, w.End = at(1000*second), at(1000*second+1000)
 			w.Attributed = w.End
 			w.Processes = all[second%20*500:][:500]
-			p.take(w)
+			p.intake.take(w)
 			second++
 		}
 		s := newSamples()

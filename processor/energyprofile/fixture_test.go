@@ -101,7 +101,7 @@ type samples struct {
 }
 
 func newSamples() *samples {
-	return &samples{Profiles: newPart("").Profiles}
+	return &samples{Profiles: newFrames(time.Time{}, time.Time{}, "").profiles}
 }
 
 // sampled has one sample of a process.

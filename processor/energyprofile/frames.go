@@ -3,6 +3,7 @@
 package energyprofile
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -19,43 +20,31 @@ const (
 	frameGPU          = "[gpu]"
 	frameIdle         = "[idle]"
 	frameUnattributed = "[unattributed]"
+	shortLived        = "[short-lived processes]"
 )
-
-// maxResources is the maximum number of profiles that are sent together. With the longest names
-// they take 3 MB, and processors in between add attributes. gRPC servers refuse messages of more
-// than 4 MiB.
-const maxResources = 2000
 
 // frames builds profiles whose stacks have a single frame that is no function.
 type frames struct {
+	profiles    pprofile.Profiles
+	stacks      map[string]int32
 	from, until time.Time
-	method      string
-	named       bool // resources get service.name
-	parts       []*part
+	energy      energyType
 	sum         uint64 // µJ
+	named       bool   // resources get service.name
 }
 
-// part is the profiles that are sent together.
-type part struct {
-	pprofile.Profiles
-	d      pprofile.ProfilesDictionary
-	stacks map[string]int32
-	kind   energyType
-	energy uint64 // µJ
-}
-
-func newPart(method string) *part {
-	p := &part{Profiles: pprofile.NewProfiles(), stacks: map[string]int32{}}
-	p.d = p.Dictionary()
-	p.d.StringTable().Append("") // the first entry of each table means no value
-	p.d.MappingTable().AppendEmpty()
-	p.d.LocationTable().AppendEmpty()
-	p.d.FunctionTable().AppendEmpty()
-	p.d.LinkTable().AppendEmpty()
-	p.d.AttributeTable().AppendEmpty()
-	p.d.StackTable().AppendEmpty()
-	p.kind = newEnergyType(p.d, method)
-	return p
+func newFrames(from, until time.Time, method string) *frames {
+	f := &frames{profiles: pprofile.NewProfiles(), stacks: map[string]int32{}, from: from, until: until}
+	d := f.profiles.Dictionary()
+	d.StringTable().Append("") // the first entry of each table means no value
+	d.MappingTable().AppendEmpty()
+	d.LocationTable().AppendEmpty()
+	d.FunctionTable().AppendEmpty()
+	d.LinkTable().AppendEmpty()
+	d.AttributeTable().AppendEmpty()
+	d.StackTable().AppendEmpty()
+	f.energy = newEnergyType(d, method)
+	return f
 }
 
 // add adds energy, in µJ, of a process as a profile with one frame.
@@ -63,41 +52,65 @@ func (f *frames) add(frame string, energy uint64, of *process) {
 	if energy == 0 {
 		return
 	}
-	n := len(f.parts)
-	if n == 0 || f.parts[n-1].ResourceProfiles().Len() == maxResources {
-		f.parts = append(f.parts, newPart(f.method))
-		n++
-	}
-	p := f.parts[n-1]
-	p.energy += energy
 	f.sum += energy
-	rp := p.ResourceProfiles().AppendEmpty()
+	rp := f.profiles.ResourceProfiles().AppendEmpty()
+	rp.Resource().Attributes().EnsureCapacity(6)
 	putProcess(rp.Resource().Attributes(), of)
 	if f.named {
 		putServiceName(rp.Resource().Attributes(), of.executable)
 	}
 	profile := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
+	d := f.profiles.Dictionary()
 	profile.SetTime(pcommon.NewTimestampFromTime(f.from))
 	profile.SetDurationNano(uint64(max(0, f.until.Sub(f.from))))
-	profile.PeriodType().SetTypeStrindex(text(p.d, "cpu")) // Pyroscope names profiles by it
-	profile.PeriodType().SetUnitStrindex(text(p.d, "nanoseconds"))
+	profile.PeriodType().SetTypeStrindex(text(d, "cpu")) // Pyroscope names profiles by it
+	profile.PeriodType().SetUnitStrindex(text(d, "nanoseconds"))
 	profile.SetPeriod(1)
-	p.kind.set(profile)
+	f.energy.set(profile)
 	s := profile.Samples().AppendEmpty()
-	s.SetStackIndex(p.stack(frame))
+	s.SetStackIndex(f.stack(frame))
 	s.Values().FromRaw([]int64{int64(energy)})
 }
 
+// maxResources is the maximum number of profiles that are sent together. With the longest names
+// they take 3 MB, and processors in between add attributes. gRPC servers refuse messages of more
+// than 4 MiB.
+const maxResources = 2000
+
+// parts yields the profiles with their energy, in µJ, and removes them.
+func (f *frames) parts() iter.Seq2[pprofile.Profiles, uint64] {
+	return func(yield func(pprofile.Profiles, uint64) bool) {
+		for f.sum > 0 {
+			part, energy := pprofile.NewProfiles(), uint64(0)
+			f.profiles.Dictionary().CopyTo(part.Dictionary())
+			f.profiles.ResourceProfiles().RemoveIf(func(rp pprofile.ResourceProfiles) bool {
+				if part.ResourceProfiles().Len() == maxResources {
+					return false
+				}
+				for of := range profiles.All(rp) {
+					energy += uint64(of.Samples().At(0).Values().At(0))
+				}
+				rp.MoveTo(part.ResourceProfiles().AppendEmpty())
+				return true
+			})
+			if f.sum -= energy; !yield(part, energy) {
+				return
+			}
+		}
+	}
+}
+
 // stack returns the index of the stack with one frame.
-func (p *part) stack(frame string) int32 {
-	if i, ok := p.stacks[frame]; ok {
+func (f *frames) stack(frame string) int32 {
+	if i, ok := f.stacks[frame]; ok {
 		return i
 	}
-	p.d.FunctionTable().AppendEmpty().SetNameStrindex(text(p.d, frame))
-	p.d.LocationTable().AppendEmpty().Lines().AppendEmpty().SetFunctionIndex(int32(p.d.FunctionTable().Len() - 1))
-	p.d.StackTable().AppendEmpty().LocationIndices().Append(int32(p.d.LocationTable().Len() - 1))
-	p.stacks[frame] = int32(p.d.StackTable().Len() - 1)
-	return p.stacks[frame]
+	d := f.profiles.Dictionary()
+	d.FunctionTable().AppendEmpty().SetNameStrindex(text(d, frame))
+	d.LocationTable().AppendEmpty().Lines().AppendEmpty().SetFunctionIndex(int32(d.FunctionTable().Len() - 1))
+	d.StackTable().AppendEmpty().LocationIndices().Append(int32(d.LocationTable().Len() - 1))
+	f.stacks[frame] = int32(d.StackTable().Len() - 1)
+	return f.stacks[frame]
 }
 
 // putProcess sets the attributes of a process. A resource that is not a process has no PID.

@@ -26,7 +26,7 @@ func FuzzProfiles(f *testing.F) {
 		p := start(t, createDefaultConfig().(*Config))
 		p.publish(windowOf(0, 1000, 1_000_000))
 		p.consume(&samples{Profiles: pd})
-		if p.split(copied, origin{}, dropped{}).ProfileCount() > 0 {
+		if other, ok := splitOther(copied); ok && other.ProfileCount() > 0 {
 			p.sink.Reset()
 		}
 		p.publish(windowOf(1000, 2000, 1_000_000))

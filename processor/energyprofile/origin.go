@@ -33,44 +33,20 @@ func originOf(ctx context.Context) (o origin) {
 	return o
 }
 
-// split leaves the CPU profiles that the processor accepts, and returns the profiles that are not of
-// CPU time. It drops energy profiles, because only this processor creates them, and CPU samples of
-// other processes, unless ForeignSamples accepts them.
-//
-// The result has no dictionary yet: decoded, a dictionary of 4 MB can take 200 MB, so that there must
-// not be two.
-func (p *energyProfile) split(pd pprofile.Profiles, from origin, drop dropped) pprofile.Profiles {
-	d, other := profiles.DictionaryOf(pd), pprofile.NewProfiles()
-	for _, rp := range pd.ResourceProfiles().All() {
-		toResource := other.ResourceProfiles().AppendEmpty()
-		rp.Resource().CopyTo(toResource.Resource())
-		toResource.SetSchemaUrl(rp.SchemaUrl())
-		for _, sp := range rp.ScopeProfiles().All() {
-			toScope := toResource.ScopeProfiles().AppendEmpty()
-			sp.Scope().CopyTo(toScope.Scope())
-			toScope.SetSchemaUrl(sp.SchemaUrl())
-			sp.Profiles().RemoveIf(func(of pprofile.Profile) bool {
-				switch {
-				case isEnergy(d, of):
-					p.warnForeign()
-					drop.samples(dropForeignEnergy, of)
-				case !isCPU(d, of):
-					of.MoveTo(toScope.Profiles().AppendEmpty())
-				case p.refuses(from):
-					p.warnForeign()
-					drop.samples(dropForeign, of)
-				default:
-					return false
-				}
-				return true
-			})
+// refuse removes energy profiles, because only this processor creates them. It also removes CPU samples of other
+// processes, unless ForeignSamples accepts them.
+func (p *energyProfile) refuse(pd pprofile.Profiles, from origin, drop dropped) {
+	d := profiles.DictionaryOf(pd)
+	keep(pd, func(of pprofile.Profile) bool {
+		reason := dropForeign
+		switch {
+		case isEnergy(d, of):
+			reason = dropForeignEnergy
+		case !isCPU(d, of) || !from.isForeign || p.cfg.ForeignSamples:
+			return true
 		}
-	}
-	for _, of := range []pprofile.Profiles{pd, other} {
-		keep(of, func(pprofile.Profile) bool { return true })
-	}
-	return other
+		p.warnForeign()
+		drop.samples(reason, of)
+		return false
+	})
 }
-
-// refuses reports whether CPU samples of a sender do not count.
-func (p *energyProfile) refuses(from origin) bool { return from.isForeign && !p.cfg.ForeignSamples }

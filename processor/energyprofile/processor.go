@@ -46,14 +46,15 @@ type energyProfile struct {
 	consuming sync.Mutex // held while a period is ended or settled
 	held      []*batch
 	since     time.Time // arrival of the last batch before those in held
-	ledger    ledger
+	until     time.Time // the end of the last period that was settled
+	reported  int64     // time until which the meters had reported at until, Unix time in ns
 	now       func() time.Time
 	coverage  coverage
 
 	// warnForeign warns once that samples of other processes are dropped.
 	warnForeign func()
 
-	windows windows
+	intake intake
 }
 
 func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) (*energyProfile, error) {
@@ -68,8 +69,8 @@ func newProcessor(cfg *Config, set processor.Settings, next xconsumer.Profiles) 
 				"and CPU samples only from the profiler of this collector, unless foreign_samples is true")
 		}),
 	}
-	p.ledger = newLedger(cfg)
-	p.reader = &feed.Reader{Processes: true, Take: p.take}
+	p.intake.windows = windows{cfg: cfg, processes: map[key]*process{}, byPID: map[int32][]*process{}, methods: map[string]bool{}}
+	p.reader = &feed.Reader{Processes: true, Take: p.intake.take}
 	return p, nil
 }
 
@@ -93,7 +94,9 @@ func (p *energyProfile) Shutdown(ctx context.Context) error {
 	p.feed.Close(p.reader)
 	p.consuming.Lock()
 	defer p.consuming.Unlock()
-	return p.settle(ctx, len(p.windows.pending), true)
+	n := len(p.intake.lock().pending)
+	p.intake.unlock()
+	return p.settle(ctx, n, true)
 }
 
 // ConsumeProfiles implements xconsumer.Profiles.
@@ -101,34 +104,48 @@ func (p *energyProfile) ConsumeProfiles(ctx context.Context, pd pprofile.Profile
 	drop := dropped{}
 	defer func() { p.telemetry.drop(ctx, drop) }()
 	from := originOf(ctx)
+	refuses := from.isForeign && !p.cfg.ForeignSamples
+	p.refuse(pd, from, drop)
 	own := ctx
 	if from.isForeign {
 		own = context.WithoutCancel(ctx) // the client must not cancel the sending of energy
 	}
-	other := p.split(pd, from, drop)
+	other, ok := splitOther(pd)
 	var err error
-	if !p.refuses(from) {
-		p.consuming.Lock()
-		defer p.consuming.Unlock()
-		p.feed.EndWindow(own)
-		err = p.hold(pd, from, drop)
+	if !refuses {
+		err = p.endPeriod(own, pd, from, drop)
 	}
-	if other.ResourceProfiles().Len() > 0 {
+	if ok {
 		pd.Dictionary().MoveTo(other.Dictionary())
 		err = errors.Join(err, p.next.ConsumeProfiles(ctx, other))
 	}
-	if p.refuses(from) {
+	if refuses {
 		return err
 	}
 	// From here on, pd is not used any more, which may have much memory.
-	return errors.Join(err, p.settle(own, p.countDue(), false))
+	return errors.Join(err, p.settleDue(own))
+}
+
+// endPeriod ends a period with a batch of CPU profiles.
+func (p *energyProfile) endPeriod(ctx context.Context, pd pprofile.Profiles, from origin, drop dropped) error {
+	p.consuming.Lock()
+	defer p.consuming.Unlock()
+	p.feed.EndWindow(ctx)
+	return p.hold(pd, from, drop)
+}
+
+// settleDue settles the periods that are due.
+func (p *energyProfile) settleDue(ctx context.Context) error {
+	p.consuming.Lock()
+	defer p.consuming.Unlock()
+	return p.settle(ctx, p.countDue(), false)
 }
 
 // hold adds a batch, unless there has never been a window to divide.
 func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) error {
-	p.windows.mu.Lock()
-	mark := p.windows.received
-	p.windows.mu.Unlock()
+	w := p.intake.lock()
+	mark, cpus := w.received, len(w.packages)
+	p.intake.unlock()
 	var missing error
 	if mark == 0 {
 		missing = feed.Check(p.cfg.Receiver)
@@ -148,7 +165,7 @@ func (p *energyProfile) hold(pd pprofile.Profiles, from origin, drop dropped) er
 	now := p.now()
 	elapsed := min(max(0, now.Sub(p.since)), time.Hour) + maxLate
 	b, err := newBatch(pd, &indexer{
-		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(len(p.ledger.packages), runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
+		now: now.UnixNano(), cpuTime: elapsed * time.Duration(max(cpus, runtime.NumCPU())), byPID: p.countByPID(from), drop: drop,
 	})
 	if err != nil {
 		return err
@@ -170,10 +187,8 @@ func (p *energyProfile) countByPID(from origin) map[int32]uint64 {
 		if b.from != from {
 			continue
 		}
-		for _, r := range b.resources {
-			for _, s := range r.samples {
-				n[r.pid] += uint64(len(s.times)) * s.count
-			}
+		for i := range b.resources {
+			n[b.resources[i].pid] += b.resources[i].count()
 		}
 	}
 	return n
@@ -193,7 +208,8 @@ func (p *energyProfile) evict(drop dropped) {
 	for p.size() > maxBytes {
 		i := p.oldestOfLargest()
 		drop[dropLimit] += int64(p.held[i].times)
-		p.ledger.takeBack(p.held[i])
+		p.intake.lock().takeBack(p.held[i])
+		p.intake.unlock()
 		p.held = slices.Delete(p.held, i, i+1)
 	}
 }
@@ -218,12 +234,12 @@ func (p *energyProfile) oldestOfLargest() int {
 // newest batch, if all meters have reported until its arrival. If that takes too much time or
 // memory, countDue does not wait.
 func (p *energyProfile) countDue() int {
-	isFull, now, w := p.size() > maxBytes/2, p.now(), &p.windows
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	isFull, now := p.size() > maxBytes/2, p.now()
+	w := p.intake.lock()
+	defer p.intake.unlock()
 	for i := len(p.held) - 2; i >= 0; i-- {
-		n := int(p.held[i].mark - min(p.held[i].mark, p.ledger.settled))
-		if n > 0 && (isFull || now.Sub(p.held[i].arrived) >= maxDelay || !w.pending[len(w.pending)-1].Attributed.Before(w.pending[n-1].End)) {
+		n := int(p.held[i].mark - min(p.held[i].mark, w.settled))
+		if n > 0 && (isFull || w.reported(n) || now.Sub(p.held[i].arrived) >= maxDelay) {
 			return n
 		}
 	}

@@ -97,16 +97,10 @@ func TestEnergyWithoutSamplesIsAFrame(t *testing.T) {
 		frameNotSampled: 1_000_000 + 700, frameGPU: 400, frameIdle: 34, frameUnattributed: 300,
 	}, got.byFrame, "700 µJ are of short-lived processes; core is in package")
 	assert.EqualValues(t, 1_000_400, got.byProcess[processName(key{1, time.Minute})])
-	var resource map[string]any
-	for _, rp := range f.sink.AllProfiles()[0].ResourceProfiles().All() {
-		if of := rp.Resource().Attributes(); of.AsRaw()["process.pid"] != nil {
-			resource = of.AsRaw()
-		}
-	}
 	assert.Equal(t, map[string]any{
 		"process.pid": int64(1), "process.creation.time": "1970-01-12T13:47:40.00Z", "process.executable.name": "a",
 		"process.executable.path": "/bin/a", "container.id": "c", "service.name": "a",
-	}, resource)
+	}, f.sink.AllProfiles()[0].ResourceProfiles().At(0).Resource().Attributes().AsRaw())
 }
 
 func TestSamplesOfUnknownProcessesShareTheEnergyOfShortLivedOnes(t *testing.T) {
@@ -267,19 +261,19 @@ func TestANegativeWaitIsRefused(t *testing.T) {
 func TestAWindowIsTakenWhileEnergyIsDivided(t *testing.T) {
 	f := start(t, &Config{})
 	f.publish(windowOf(0, 1000, 1))
-	f.consuming.Lock() // as in settle
+	f.intake.lock() // as in divide
 	w := windowOf(1000, 2000, 10)
 	w.Packages, w.Processes[0].Packages = []int32{0}, []feed.Part{{CPU: time.Second, Energy: []uint64{10}}}
 	f.publish(w)
 	w.Processes[0].Energy[0], w.Active[0], w.Processes[0].Packages[0].Energy[0] = 1e6, 1e6, 1e6 // the receiver uses it again
 	f.publish(windowOf(2000, 3000, 100))
-	f.consuming.Unlock()
+	f.intake.unlock()
 	f.consume(sampled(1, ns(1500)))
 	assert.EqualValues(t, 3, f.held[0].mark, "the batch has the windows that ended during the division")
 	f.publish(windowOf(3000, 4000, 1000))
 	var ends []time.Time
-	for _, w := range f.windows.pending {
-		ends = append(ends, w.End)
+	for _, w := range f.intake.windows.pending {
+		ends = append(ends, w.end)
 	}
 	assert.Equal(t, []time.Time{at(1000), at(2000), at(3000), at(4000)}, ends)
 	assert.EqualValues(t, 1111, f.end().all)

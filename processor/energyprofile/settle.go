@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -25,43 +24,27 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 	if n == 0 && !end {
 		return nil
 	}
-	l := &p.ledger
-	due := p.windows.remove(n)
-	l.merge(due, true)
-	from := l.until
-	if n > 0 {
-		l.until = due[n-1].End
-	}
-	complete := p.findHits(end)
-	if i := len(l.ends); i > 0 {
-		l.reported, l.ends = l.ends[i-1], l.ends[:0]
-	}
-	method := strings.Join(slices.Sorted(maps.Keys(l.methods)), ",") // such as measured and modeled
-	clear(l.methods)
-	rest := &frames{from: from, until: l.until, method: method, named: p.cfg.ServiceName}
-	p.divideAll(ctx, rest, end)
-	err := l.close(complete, rest)
-	p.conditions.Set("sums", err)
-	if err != nil {
-		complete, rest = nil, &frames{}
-	}
+	d := p.divide(ctx, n, end)
+	p.conditions.Set("sums", d.err)
 	// The complete batches may have other senders than the client of the current batch.
 	ctx = client.NewContext(ctx, client.Info{})
 	var errs []error
-	for _, b := range complete {
+	for _, b := range d.complete {
 		if b.energy == 0 {
 			continue
 		}
-		pd, err := b.finish(method, p.cfg.ServiceName)
+		p.intake.lock() // the next window changes processes
+		pd, err := b.finish(d.method, p.cfg.ServiceName)
+		p.intake.unlock()
 		if err == nil {
 			err = p.send(ctx, pd, b.energy)
 		}
 		errs = append(errs, err)
 	}
-	for _, part := range rest.parts {
-		errs = append(errs, p.send(ctx, part.Profiles, part.energy))
+	for pd, energy := range d.frames.parts() {
+		errs = append(errs, p.send(ctx, pd, energy))
 	}
-	if checked, err := p.coverage.settled(l.until, p.cfg.Wait); checked {
+	if checked, err := p.coverage.settled(p.until, p.cfg.Wait); checked {
 		p.conditions.Set("samples", err)
 	}
 	return errors.Join(errs...)
@@ -69,16 +52,52 @@ func (p *energyProfile) settle(ctx context.Context, n int, end bool) error {
 
 // send sends profiles with an energy, in µJ.
 func (p *energyProfile) send(ctx context.Context, pd pprofile.Profiles, energy uint64) error {
-	p.telemetry.builder.ProcessorEnergyprofileEnergy.Add(ctx, float64(energy)/1e6, p.telemetry.own)
+	p.telemetry.send(ctx, energy)
 	p.coverage.sent += energy
 	return p.next.ConsumeProfiles(feed.WithEnergy(ctx, energy), pd)
 }
 
-// close sums the energy of all profiles. The error is that the sum exceeds the energy of the
-// receiver's windows: the profiles must not be sent.
-func (l *ledger) close(complete []*batch, rest *frames) error {
-	sum := rest.sum
-	for _, b := range complete {
+// division is the result of divide.
+type division struct {
+	method   string
+	complete []*batch // batches whose samples all have energy
+	frames   *frames
+	err      error // reason why no profiles are sent
+}
+
+// divide settles the first n pending windows.
+func (p *energyProfile) divide(ctx context.Context, n int, end bool) division {
+	w := p.intake.lock()
+	defer p.intake.unlock()
+	due := w.due(n)
+	from := p.until
+	if from.IsZero() {
+		from, p.reported = w.start, w.start.UnixNano()
+	}
+	if n > 0 {
+		p.until = due[n-1].end
+	}
+	span := intervals{start: p.reported}
+	w.merge(due, &span)
+	w.recycle(due)
+	if i := len(span.ends); i > 0 {
+		p.reported = span.ends[i-1]
+	}
+	p.shareAmongSamples(p.hits(&span, end))
+	d := division{method: strings.Join(slices.Sorted(maps.Keys(w.methods)), ",")} // such as measured and modeled
+	d.frames = newFrames(from, p.until, d.method)
+	d.frames.named = p.cfg.ServiceName
+	p.addFrames(ctx, d.frames, end)
+	d.complete = p.release(end)
+	d.close(w)
+	return d
+}
+
+// close sums the energy of all profiles. If the sum exceeds the energy of the receiver's windows,
+// close drops the profiles and sets err.
+func (d *division) close(w *windows) {
+	sum := d.frames.sum
+	for _, b := range d.complete {
 		for i := range b.resources {
 			for j := range b.resources[i].samples {
 				b.energy += b.resources[i].samples[j].energy
@@ -86,106 +105,132 @@ func (l *ledger) close(complete []*batch, rest *frames) error {
 		}
 		sum = units.AddSaturating(sum, b.energy)
 	}
-	if sum > l.owed {
-		return fmt.Errorf("profiles not sent: their energy is %d µJ, and the energy of the receiver's windows is %d µJ", sum, l.owed)
+	if sum > w.owed {
+		d.err = fmt.Errorf("profiles not sent: their energy is %d µJ, and the energy of the receiver's windows is %d µJ", sum, w.owed)
+		d.complete, d.frames = nil, &frames{}
+		sum = 0
 	}
-	l.owed -= sum
-	return nil
+	w.owed -= sum
 }
 
-// findHits finds the process and the price of each sample that is due. It removes the batches that are
-// complete, because all energy of their time is settled. Their samples of processes that no window
-// named belong to short-lived processes.
-func (p *energyProfile) findHits(end bool) (complete []*batch) {
-	p.held = slices.DeleteFunc(p.held, func(b *batch) bool {
-		upTo, final := p.ledger.until.UnixNano(), end || b.mark <= p.ledger.settled
+// complete reports whether all energy of the time of a batch is settled.
+func (p *energyProfile) complete(b *batch) bool { return b.mark <= p.intake.windows.settled }
+
+// hits finds the process and the price of each sample that is due. It returns the processes that
+// have samples, and the samples of processes that no window named.
+func (p *energyProfile) hits(span *intervals, end bool) (sampled []*process, unknown []hit) {
+	limit := p.until.UnixNano()
+	for _, b := range p.held {
+		upTo, final := limit, end || p.complete(b)
 		if final {
 			upTo = math.MaxInt64
-			complete, p.since = append(complete, b), b.arrived
 		}
 		for i := range b.resources {
 			r := &b.resources[i]
-			p.ledger.assign(r, upTo)
-			if r.process == nil && final {
-				r.process = p.ledger.processes[shortLived]
-			}
-			if r.process != nil {
-				p.addHits(b, r, upTo)
+			p.assign(r, upTo)
+			switch {
+			case r.process != nil:
+				if len(r.process.hits) == 0 {
+					sampled = append(sampled, r.process)
+				}
+				r.process.hits = p.hitsOf(b, r, upTo, span, r.process.hits)
+			case final:
+				unknown = p.hitsOf(b, r, upTo, span, unknown)
 			}
 		}
-		return final
-	})
-	return complete
+	}
+	return sampled, unknown
 }
 
 // assign finds the process of a resource, by the latest of its samples that are due.
-func (l *ledger) assign(r *resource, upTo int64) {
-	if of := r.process; of != nil { // it may have been forgotten
-		if again := l.processes[of.key]; again != nil {
-			r.process = again
-		}
-	} else if latest, ok := r.latest(upTo); ok && r.pid != 0 {
-		r.process = l.find(r.pid, latest)
+func (p *energyProfile) assign(r *resource, upTo int64) {
+	if r.process != nil || r.pid == 0 {
+		return
+	}
+	if latest, ok := r.latest(upTo); ok {
+		r.process = p.intake.windows.find(r.pid, latest)
 	}
 }
 
-// addHits adds a hit for each sample of a resource that is due.
-func (p *energyProfile) addHits(b *batch, r *resource, upTo int64) {
+// hitsOf appends a hit for each sample of a resource that is due.
+func (p *energyProfile) hitsOf(b *batch, r *resource, upTo int64, span *intervals, hits []hit) []hit {
 	for i := range r.samples {
 		s := &r.samples[i]
 		h := hit{sample: s}
-		place := p.ledger.placeOf(s.cpu)
-		s.times = slices.DeleteFunc(s.times, func(t int64) bool {
-			if t > upTo {
-				return false
-			}
-			b.times--
+		before, place := len(s.times), p.intake.windows.placeOf(s.cpu)
+		s.upTo(upTo, func(t int64) {
 			h.count += s.count
-			h.price += r.process.priceAt(p.ledger.intervalAt(t), place) * float64(s.count)
-			return true
+			if r.process != nil {
+				h.price += r.process.priceAt(span.at(t), place) * float64(s.count)
+			}
 		})
+		b.times -= before - len(s.times)
 		if h.count > 0 {
-			r.process.hits = append(r.process.hits, h)
+			hits = append(hits, h)
 		}
 	}
+	return hits
 }
 
-// divideAll divides the energy of each process among its samples. Energy that has no samples becomes
-// frames. Processes without energy are forgotten.
-func (p *energyProfile) divideAll(ctx context.Context, f *frames, end bool) {
-	l := &p.ledger
-	var notSampled uint64
-	for _, of := range l.processes {
+// shareAmongSamples divides the energy of each process among its samples, and the energy of
+// short-lived processes among the samples of other processes.
+func (p *energyProfile) shareAmongSamples(sampled []*process, unknown []hit) {
+	for _, of := range sampled {
 		if len(of.hits) > 0 {
 			divide(of.cpu, of.hits)
 			of.cpu, of.unsampled = 0, 0
 		}
-		clear(of.hits) // of pointers to samples
-		of.hits, of.prices = of.hits[:0], of.prices[:0]
+	}
+	if len(unknown) > 0 {
+		divide(p.intake.windows.rest.shortLived, unknown)
+		p.intake.windows.rest.shortLived = 0
+	}
+}
+
+// addFrames adds the energy that has no samples, and drops processes without any left.
+func (p *energyProfile) addFrames(ctx context.Context, f *frames, end bool) {
+	w := &p.intake.windows
+	var notSampled uint64
+	for _, of := range w.processes {
 		f.add(frameGPU, of.gpu, of)
-		of.gpu = 0
-		of.waiting = earlier(of.waiting, l.until)
-		if of.pid < 0 {
-			f.add(of.executable, of.cpu, of)
-			of.cpu = 0
-		} else if of.cpu > 0 && (end || of.pid == 0 || l.until.Sub(of.waiting) >= p.cfg.Wait) {
+		clear(of.hits) // of pointers to samples
+		of.gpu, of.hits, of.prices = 0, of.hits[:0], of.prices[:0]
+		of.waiting = earlier(of.waiting, p.until)
+		if of.cpu > 0 && (end || p.until.Sub(of.waiting) >= p.cfg.Wait) {
 			f.add(frameNotSampled, of.cpu, of)
 			notSampled += of.cpu
 			p.coverage.miss(of)
 			of.cpu, of.unsampled = 0, 0
 		}
-		if of.cpu == 0 && of.pid > 0 && (end || l.until.Sub(earlier(of.seen, l.until)) > p.cfg.Wait) {
-			l.forget(of)
+		if of.cpu == 0 && of.last <= w.settled && (end || p.until.Sub(earlier(of.seen, p.until)) > p.cfg.Wait) {
+			w.forget(of)
 		}
 	}
-	p.telemetry.builder.ProcessorEnergyprofileNotSampledEnergy.Add(ctx, float64(notSampled)/1e6, p.telemetry.own)
+	f.add(frameNotSampled, w.rest.shortLived, &process{executable: shortLived})
+	notSampled += w.rest.shortLived
+	if p.cfg.Idle {
+		f.add(frameIdle, w.rest.idle, &process{executable: frameIdle})
+	} else {
+		w.owed -= w.rest.idle
+	}
+	if p.cfg.Unattributed {
+		f.add(frameUnattributed, w.rest.unattributed, &process{executable: frameUnattributed})
+	} else {
+		w.owed -= w.rest.unattributed
+	}
+	w.rest = totals{}
+	clear(w.methods)
+	p.telemetry.notSampled(ctx, notSampled)
 }
 
-// earlier returns the earlier of two times: after the clock was set back, a time of before may be
-// in the future.
-func earlier(a, b time.Time) time.Time {
-	if a.After(b) {
-		return b
-	}
-	return a
+// release removes the batches that are complete.
+func (p *energyProfile) release(end bool) (done []*batch) {
+	p.held = slices.DeleteFunc(p.held, func(b *batch) bool {
+		isDone := end || p.complete(b)
+		if isDone {
+			done, p.since = append(done, b), b.arrived
+		}
+		return isDone
+	})
+	return done
 }

@@ -35,3 +35,13 @@ func (t *telemetry) drop(ctx context.Context, of dropped) {
 			metric.WithAttributeSet(attribute.NewSet(t.id, attribute.String("drop.reason", reason))))
 	}
 }
+
+// send counts energy, in µJ, that is sent.
+func (t *telemetry) send(ctx context.Context, energy uint64) {
+	t.builder.ProcessorEnergyprofileEnergy.Add(ctx, float64(energy)/1e6, t.own)
+}
+
+// notSampled counts energy, in µJ, of processes without samples.
+func (t *telemetry) notSampled(ctx context.Context, energy uint64) {
+	t.builder.ProcessorEnergyprofileNotSampledEnergy.Add(ctx, float64(energy)/1e6, t.own)
+}

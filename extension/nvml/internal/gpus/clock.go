@@ -132,15 +132,24 @@ func (c *clock) samplingPeriod() time.Duration {
 // moment returns the time of the last instant, as of now. If the driver has another clock than the
 // system, the instant that showed soonest returns that clock.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
-	expected := uint64(max(now.UnixMicro(), 0))
-	if timestamp > expected || microseconds(expected-timestamp) > maxLag { // by another clock
-		expected = c.soonest + uint64(max(now.Sub(c.soonestAt), 0).Microseconds())
-		if c.soonest == 0 || timestamp >= expected || microseconds(expected-timestamp) > maxLag {
-			c.soonest, c.soonestAt = timestamp, now
-			return now
-		}
+	if lag, ok := lag(timestamp, now); ok {
+		return now.Add(-lag)
+	}
+	expected := c.soonest + uint64(max(now.Sub(c.soonestAt), 0).Microseconds())
+	if c.soonest == 0 || timestamp >= expected || microseconds(expected-timestamp) > maxLag {
+		c.soonest, c.soonestAt = timestamp, now
+		return now
 	}
 	return now.Add(-microseconds(expected - timestamp))
+}
+
+// lag returns how long before now a timestamp is, and whether that may be so.
+func lag(timestamp uint64, now time.Time) (time.Duration, bool) {
+	wall := uint64(max(now.UnixMicro(), 0))
+	if timestamp > wall || wall-timestamp > uint64(maxLag.Microseconds()) {
+		return 0, false
+	}
+	return microseconds(wall - timestamp), true
 }
 
 // mayBeSetBack reports whether it is time to look whether the clock was set back, when there are no

@@ -157,8 +157,10 @@ func (u *usage) readEntries(device nvml.Device, w *window) ([]nvml.Sample, error
 func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries []nvml.Sample, now time.Time) {
 	u.clock.start(instants, now)
 	u.users.reset()
-	if u.noInstants {
-		u.clock.since = u.clock.newest(entries, now)
+	for i := range entries {
+		if u.noInstants {
+			u.clock.since = max(u.clock.since, entries[i].Timestamp)
+		}
 	}
 	if !u.until.IsZero() {
 		d.Elapsed = now.Sub(u.until)
@@ -203,19 +205,21 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 		w.newest = u.clock.newest(entries, now)
 	}
 	latest := w.newest + uint64(maxLag.Microseconds())
-	stands := w.covered // each entry
-	if u.noInstants {
-		stands = min(now.Sub(u.clock.sinceAt), kept)
-	}
 	for i := range entries {
 		e := &entries[i]
 		busiest := max(e.SM, e.Encoder, e.Decoder)
 		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
 			continue // garbage, or stale
 		}
-		used := time.Duration(busiest) * stands / 100
-		u.users.addEntry(e.PID, used, w.until.Add(-microseconds(w.newest-min(e.Timestamp, w.newest))))
+		u.users.addEntry(e, busiest)
 	}
+	stands := w.covered // each entry
+	if u.noInstants {
+		stands = min(now.Sub(u.clock.sinceAt), kept)
+	}
+	u.users.weigh(stands, func(timestamp uint64) time.Time {
+		return w.until.Add(-microseconds(w.newest - min(timestamp, w.newest)))
+	})
 }
 
 // isSilent reports whether the driver has the function for samples of processes, but reports no
@@ -310,12 +314,23 @@ func (u *usage) handOut(d *gpulibrary.Device, w *window) {
 // users adds up the entries of one poll.
 type users struct {
 	list      []gpulibrary.User
+	weights   []uint64 // percents of each
+	last      []uint64 // timestamp of each one's last entry
+	pids      []int32
 	index     map[uint32]int // in list
 	entries   int
-	anonymous time.Duration // usage of processes without a PID
+	unnamed   uint64        // percents of processes without a PID
+	anonymous time.Duration // their usage
 }
 
-func (u *users) reset() { *u = users{list: u.list[:0], index: map[uint32]int{}} }
+func (u *users) reset() {
+	u.list, u.weights, u.last, u.pids = u.list[:0], u.weights[:0], u.last[:0], u.pids[:0]
+	u.entries, u.unnamed, u.anonymous = 0, 0, 0
+	if u.index == nil {
+		u.index = map[uint32]int{}
+	}
+	clear(u.index)
+}
 
 // add adds a user that has PIDs.
 func (u *users) add(user gpulibrary.User) {
@@ -325,20 +340,22 @@ func (u *users) add(user gpulibrary.User) {
 }
 
 // addEntry adds an entry. A repeated entry counts once.
-func (u *users) addEntry(pid uint32, used time.Duration, at time.Time) {
-	i := u.open(pid)
-	switch {
-	case i < 0:
-		u.anonymous += used
-	case u.list[i].Last.Equal(at):
+func (u *users) addEntry(e *nvml.Sample, percent uint32) {
+	if e.PID == 0 || e.PID > math.MaxInt32 {
+		u.entries++
+		u.unnamed += uint64(percent)
 		return
-	case used > 0:
-		u.list[i].Used += used
-		if at.After(u.list[i].Last) {
-			u.list[i].Last = at
-		}
+	}
+	i, known := u.index[e.PID]
+	switch {
+	case !known:
+		i = u.open(e.PID)
+	case u.last[i] == e.Timestamp:
+		return
 	}
 	u.entries++
+	u.weights[i] += uint64(percent)
+	u.last[i] = max(u.last[i], e.Timestamp)
 }
 
 // open adds a user that used nothing, if it is new, and returns its index; -1 if it is not a
@@ -350,9 +367,23 @@ func (u *users) open(pid uint32) int {
 	if i, known := u.index[pid]; known {
 		return i
 	}
-	u.index[pid] = len(u.list)
-	u.add(gpulibrary.User{PIDs: []int32{int32(pid)}})
-	return u.index[pid]
+	i := len(u.list)
+	u.index[pid] = i
+	u.pids = append(u.pids, int32(pid))
+	u.list = append(u.list, gpulibrary.User{PIDs: u.pids[i : i+1 : i+1]})
+	u.weights, u.last = append(u.weights, 0), append(u.last, 0)
+	return i
+}
+
+// weigh converts percents to times. All percents are of the same time.
+func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
+	for i := range u.list {
+		if u.weights[i] > 0 {
+			u.list[i].Used = percent(u.weights[i], of)
+			u.list[i].Last = at(u.last[i])
+		}
+	}
+	u.anonymous = percent(u.unnamed, of)
 }
 
 func (u *users) has(pid uint32) bool {
@@ -366,6 +397,10 @@ func (u *users) used() (sum time.Duration) {
 		sum += u.list[i].Used
 	}
 	return sum
+}
+
+func percent(n uint64, of time.Duration) time.Duration {
+	return time.Duration(float64(n) * float64(of) / 100)
 }
 
 func microseconds(n uint64) time.Duration {

@@ -45,6 +45,19 @@ type utilizationRates struct {
 	_   uint32 // memory
 }
 
+// sample is nvmlSample_t.
+type sample struct {
+	timestamp uint64
+	value     [8]byte // nvmlValue_t
+}
+
+// processSample is nvmlProcessUtilizationSample_t.
+type processSample struct {
+	pid                     uint32
+	timestamp               uint64
+	sm, _, encoder, decoder uint32 // the second is the memory's
+}
+
 // fieldValue is nvmlFieldValue_t.
 type fieldValue struct {
 	field, scope uint32

@@ -27,8 +27,8 @@ func TestStructuresAreLaidOutAsByTheCCompiler(t *testing.T) {
 	var (
 		pci        pciInfo
 		rates      utilizationRates
-		instant    Utilization
-		entry      Sample
+		instant    sample
+		entry      processSample
 		field      fieldValue
 		attributes attributes
 		profile    profileInfo
@@ -44,14 +44,14 @@ func TestStructuresAreLaidOutAsByTheCCompiler(t *testing.T) {
 	line("nvmlProcessInfo_t", processSize)
 	line("nvmlProcessInfo_t.pid", 0)
 	line("nvmlSample_t", unsafe.Sizeof(instant))
-	line("nvmlSample_t.timeStamp", unsafe.Offsetof(instant.Timestamp))
-	line("nvmlSample_t.sampleValue", unsafe.Offsetof(instant.Percent))
+	line("nvmlSample_t.timeStamp", unsafe.Offsetof(instant.timestamp))
+	line("nvmlSample_t.sampleValue", unsafe.Offsetof(instant.value))
 	line("nvmlProcessUtilizationSample_t", unsafe.Sizeof(entry))
-	line("nvmlProcessUtilizationSample_t.pid", unsafe.Offsetof(entry.PID))
-	line("nvmlProcessUtilizationSample_t.timeStamp", unsafe.Offsetof(entry.Timestamp))
-	line("nvmlProcessUtilizationSample_t.smUtil", unsafe.Offsetof(entry.SM))
-	line("nvmlProcessUtilizationSample_t.encUtil", unsafe.Offsetof(entry.Encoder))
-	line("nvmlProcessUtilizationSample_t.decUtil", unsafe.Offsetof(entry.Decoder))
+	line("nvmlProcessUtilizationSample_t.pid", unsafe.Offsetof(entry.pid))
+	line("nvmlProcessUtilizationSample_t.timeStamp", unsafe.Offsetof(entry.timestamp))
+	line("nvmlProcessUtilizationSample_t.smUtil", unsafe.Offsetof(entry.sm))
+	line("nvmlProcessUtilizationSample_t.encUtil", unsafe.Offsetof(entry.encoder))
+	line("nvmlProcessUtilizationSample_t.decUtil", unsafe.Offsetof(entry.decoder))
 	line("nvmlFieldValue_t", unsafe.Sizeof(field))
 	line("nvmlFieldValue_t.fieldId", unsafe.Offsetof(field.field))
 	line("nvmlFieldValue_t.scopeId", unsafe.Offsetof(field.scope))

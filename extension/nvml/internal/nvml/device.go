@@ -21,10 +21,12 @@ type device struct {
 	// slice is set for a slice of a GPU.
 	slice *slice
 
-	// The buffers that NVML writes to.
-	instants []Utilization
-	entries  []Sample
-	bytes    []byte
+	// What NVML writes, and what is made of it.
+	instants     []sample
+	utilizations []Utilization
+	entries      []processSample
+	samples      []Sample
+	bytes        []byte
 }
 
 // slice is a GPU instance. NVML has a MIG device for each compute instance in it.
@@ -139,7 +141,12 @@ func (d *device) UtilizationSamples(since uint64) ([]Utilization, error) {
 	if count > 0 && valueType == valueDouble {
 		return nil, errValueType
 	}
-	return d.instants[:count], nil
+	d.utilizations = d.utilizations[:0]
+	for _, s := range d.instants[:count] {
+		percent := binary.NativeEndian.Uint32(s.value[:])
+		d.utilizations = append(d.utilizations, Utilization{Timestamp: s.timestamp, Percent: percent})
+	}
+	return d.utilizations, nil
 }
 
 var errValueType = errors.New("NVML's samples of utilization are no integers")
@@ -149,7 +156,16 @@ func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
 		d.entries = slices.Grow(d.entries[:0], size)[:size]
 		return d.processSamples(d.handle, &d.entries[0], count, since)
 	})
-	return d.entries[:count], ret.err()
+	if ret != Success {
+		return nil, ret
+	}
+	d.samples = d.samples[:0]
+	for _, s := range d.entries[:count] {
+		d.samples = append(d.samples, Sample{
+			PID: s.pid, Timestamp: s.timestamp, SM: s.sm, Encoder: s.encoder, Decoder: s.decoder,
+		})
+	}
+	return d.samples, nil
 }
 
 func (d *device) Processes() ([]Process, error) {

@@ -24,7 +24,7 @@ device 0:1:0.0
 `)
 	samples := since(t, d.ProcessUtilization, 0)
 	assert.Equal(t, []Sample{
-		{PID: 10, Timestamp: 1_000_000, SM: 40, Memory: 5, Encoder: 6, Decoder: 7},
+		{PID: 10, Timestamp: 1_000_000, SM: 40, Encoder: 6, Decoder: 7},
 		{PID: 11, Timestamp: 1_000_000, SM: 20},
 		{PID: 10, Timestamp: 1_166_667, SM: 110}, // as the driver reports it
 	}, samples)
@@ -201,10 +201,10 @@ func TestCountsThatCannotBeTrue(t *testing.T) {
 		deviceCount: wrong,
 		migCount:    func(_ handle, count *uint32) Return { return wrong(count) },
 		migByIndex:  func(handle, uint32, *handle) Return { calls++; return NotFound },
-		processSamples: func(_ handle, _ *Sample, count *uint32, _ uint64) Return {
+		processSamples: func(_ handle, _ *processSample, count *uint32, _ uint64) Return {
 			return wrong(count)
 		},
-		deviceSamples: func(_ handle, _ uint32, _ uint64, valueType, count *uint32, _ *Utilization) Return {
+		deviceSamples: func(_ handle, _ uint32, _ uint64, valueType, count *uint32, _ *sample) Return {
 			*valueType = valueDouble + 1
 			return wrong(count)
 		},

@@ -59,20 +59,18 @@ type Process struct {
 	Memory uint64 // of the GPU, in bytes; 0 if it is not available
 }
 
-// Utilization is how busy a GPU was at one sampling of the driver, as NVML writes it (nvmlSample_t).
+// Utilization is how busy a GPU was at one sampling of the driver (nvmlSample_t).
 type Utilization struct {
-	Timestamp uint64 // like Sample.Timestamp
+	Timestamp uint64 // as that of Sample
 	Percent   uint32 // of the sample's period
-	_         uint32 // of a nvmlValue_t
 }
 
-// Sample is a process's utilization, as NVML writes it (nvmlProcessUtilizationSample_t).
+// Sample is a process's utilization (nvmlProcessUtilizationSample_t).
 type Sample struct {
 	PID       uint32
 	Timestamp uint64 // µs of a clock of the driver: since the epoch with most drivers, since boot with others
-	// Percent of the time in which the process used each part: streaming multiprocessors, memory, encoder,
-	// decoder.
-	SM, Memory, Encoder, Decoder uint32
+	// Percent of the time in which the process used each part: streaming multiprocessors, encoder, decoder.
+	SM, Encoder, Decoder uint32
 }
 
 // GPMSample is a sample of performance monitors.

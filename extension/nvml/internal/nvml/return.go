@@ -28,6 +28,7 @@ const (
 	ResetRequired    Return = 16
 	OperatingSystem  Return = 17
 	LibraryMismatch  Return = 18 // the library is not of the version of the kernel's driver
+	NoData           Return = 21
 	ArgumentVersion  Return = 25
 	Unknown          Return = 999
 )
@@ -48,6 +49,7 @@ var returnTexts = map[Return]string{
 	ResetRequired:    "the GPU must be reset",
 	OperatingSystem:  "blocked by the operating system or a cgroup",
 	LibraryMismatch:  "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
+	NoData:           "no data",
 	ArgumentVersion:  "the driver does not know this version of an argument",
 	Unknown:          "unknown error of the driver",
 
@@ -55,7 +57,6 @@ var returnTexts = map[Return]string{
 	8:  "the GPU's power cables are not attached",
 	11: "the kernel has an interrupt issue with the GPU",
 	20: "out of memory",
-	21: "no data",
 	23: "insufficient resources",
 	27: "the system is not ready",
 	28: "no GPU found",
