@@ -36,7 +36,7 @@ func TestAnAmountThatDoesNotFitStaysAtItsBound(t *testing.T) {
 	a.add(1, 1)
 	assert.Equal(t, amount{whole: math.MaxInt64}, a)
 	a.add(math.MaxInt64, signal.MaxRate)
-	assert.EqualValues(t, int64(math.MaxInt64), a.whole)
+	assert.Equal(t, int64(math.MaxInt64), a.whole)
 }
 
 func TestARateIsMultipliedByThePUE(t *testing.T) {
